@@ -5,7 +5,7 @@ of its own, without Python's lock. What was compiled is kept by its content; eac
 """
 
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from outrider.grammar.validating import parser_limits
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
-_KEPT = 64
+_KEPT = 32  # at most ``MAX_COMPILED_BYTES`` each, and the states of its lexer that responses went through
 
 MakeTokens = Callable[[], "LLTokenizer"]
 
@@ -37,7 +37,8 @@ class Grammars:
         self._make_tokens, self._vocabulary = make_tokens, VocabularyMasks.of(ends, vocab_size)
         self._tokens: LLTokenizer | None = None
         self._failure: Exception | None = None
-        self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()  # used by the worker's thread alone
+        # With the account that it was compiled for, the least recently used first. Used by the worker's thread alone.
+        self._compiled: OrderedDict[str, tuple[LLMatcher, str]] = OrderedDict()
         self._worker = FairWorker("grammar-compiler")
         self._thread = threading.Thread(target=self._learn, name="grammar-tokens", daemon=True)
         self._thread.start()
@@ -64,29 +65,34 @@ class Grammars:
         (``GrammarState.fault``); the future has an exception only where the tokenizer's tokens cannot be read.
         Accounts take turns: one that opens many costs another at most one of them.
         """
-        return self._worker.submit(lambda: self._begun(grammar, output_ids), account)
+        return self._worker.submit(lambda: self._begun(grammar, output_ids, account), account)
 
-    def _begun(self, grammar: Grammar, output_ids: Sequence[int]) -> GrammarState:
-        compiled = self._matcher(grammar.text)
+    def _begun(self, grammar: Grammar, output_ids: Sequence[int], account: str) -> GrammarState:
+        compiled = self._matcher(grammar.text, account)
         state = GrammarState(compiled.deep_copy, self._vocabulary, grammar.begins_after)
         state.feed(output_ids)
         state.masks((), 0, 1)  # the first takes the longest (33 ms with 1,500 properties), and is remembered
         return state
 
-    def _matcher(self, text: str) -> "LLMatcher":
+    def _matcher(self, text: str, account: str) -> "LLMatcher":
         """One that was fed nothing, and never is."""
         from llguidance import LLMatcher  # noqa: PLC0415 (takes a while)
 
-        known = self._compiled.get(text)
-        if known is None:
+        if text not in self._compiled:
             self._thread.join()
             if self._tokens is None:
                 raise RuntimeError("the tokenizer's tokens could not be read") from self._failure
-            known = self._compiled[text] = LLMatcher(self._tokens, text, log_level=0, limits=parser_limits())
+            self._compiled[text] = LLMatcher(self._tokens, text, log_level=0, limits=parser_limits()), account
             if len(self._compiled) > _KEPT:
-                self._compiled.popitem(last=False)
+                self._forget_one()
         self._compiled.move_to_end(text)
-        return known
+        return self._compiled[text][0]
+
+    def _forget_one(self) -> None:
+        """The least recently used of an account that has most: whoever brings many takes nobody else's."""
+        counts = Counter(account for _, account in self._compiled.values())
+        most = max(counts.values())
+        del self._compiled[next(text for text, (_, account) in self._compiled.items() if counts[account] == most)]
 
     def _learn(self) -> None:
         try:

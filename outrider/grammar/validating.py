@@ -3,6 +3,7 @@
 Runs in a process of its own (``validator``): what the library takes in time and memory has no other bound.
 """
 
+import ctypes
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from outrider.grammar.schema_bounds import check_schema
 if TYPE_CHECKING:
     from llguidance import LLParserLimits, LLTokenizer
 
+MAX_COMPILED_BYTES = 8 * 2**20  # of one, kept by verifiers; usual ones take 0.2 MiB, 1,800 properties 7 MiB
 _MAX_FAULT_CHARS = 400
 
 
@@ -81,15 +83,46 @@ def fault_of(text: str) -> str | None:
     """What is wrong with a grammar in the library's form, its first mask included; None if nothing is.
 
     Without the target's tokenizer: over bytes.
+
+    Raises:
+        TooLargeError: it takes too much memory when it is compiled.
     """
     from llguidance import LLMatcher  # noqa: PLC0415 (takes a while)
 
-    matcher = LLMatcher(_bytes_as_tokens(), text, log_level=0, limits=parser_limits())
+    tokens, limits = _bytes_as_tokens(), parser_limits()
+    before = _allocated_bytes()
+    matcher = LLMatcher(tokens, text, log_level=0, limits=limits)
+    if (compiled := _allocated_bytes() - before) > MAX_COMPILED_BYTES:
+        needed = f"a compiled form of at most {MAX_COMPILED_BYTES // 2**20} MiB"
+        raise TooLargeError(needed, f"{compiled / 2**20:.1f} MiB; shorten its arrays, or leave properties out")
     if not matcher.is_error():
         matcher.compute_bitmask()  # what is forced is followed here to its end, and would be in a verifier
         return _shortened(matcher.get_error()) if matcher.is_error() else None
     wrong, told = LLMatcher.validate_grammar_with_warnings(text, limits=parser_limits())
     return _shortened(" ".join(told)) if wrong else None  # a tokenizer's special tokens are no bytes
+
+
+class _Allocations(ctypes.Structure):
+    """``struct mallinfo2`` of glibc."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    )
+
+
+def _allocated_bytes() -> int:
+    """What this process has allocated and not freed, which is exact where it has one thread; 0 without glibc 2.33."""
+    try:
+        told = ctypes.CDLL(None).mallinfo2
+    except (AttributeError, OSError, TypeError):
+        return 0
+    told.restype = _Allocations
+    found = told()
+    return int(found.uordblks + found.hblkhd)
 
 
 @cache

@@ -3,11 +3,12 @@
 import json
 import threading
 import time
+from typing import Any
 
 from llguidance import LLMatcher, LLTokenizer
 
 from outrider.contracts.requests import Grammar
-from outrider.grammar.compiling import Grammars
+from outrider.grammar.compiling import _KEPT, Grammars
 from outrider.grammar.state import VocabularyMasks
 from tests.unit.engines.languages import grammars_over
 from tests.unit.engines.toy_grammar import _TOKENS, END, TOY
@@ -65,7 +66,8 @@ def test_grammars_are_compiled_and_their_first_masks_made_in_another_thread() ->
 
     grammars = grammars_over(_TOKENS, END)
     grammars.begin(TOY)
-    grammars._compiled[TOY.text] = Noting(grammars._compiled[TOY.text])  # type: ignore[assignment]  # noqa: SLF001
+    noting: Any = Noting(grammars._compiled[TOY.text][0])  # noqa: SLF001
+    grammars._compiled[TOY.text] = noting, ""  # noqa: SLF001
     try:
         state = grammars.open(TOY, [ord("n") - 32]).result(WAIT_S)
         assert threads == ["grammar-compiler"] * len(threads)
@@ -86,3 +88,14 @@ def test_an_account_that_opens_many_is_not_before_another() -> None:
     assert not hostile[-1].done(), "most of the others come behind it"
     for each in hostile:
         each.cancel()
+
+
+def test_an_account_with_many_grammars_takes_no_place_of_anothers() -> None:
+    grammars = grammars_over(_TOKENS, END)
+    first = Grammar('start: "n" "o"')
+    grammars.open(first, account="one").result(WAIT_S)
+    for i in range(2 * _KEPT):
+        last = Grammar(f'start: "a"{{0,{i + 2}}}')
+        grammars.open(last, account="many").result(WAIT_S)
+    assert len(grammars._compiled) == _KEPT  # noqa: SLF001
+    assert {first.text, last.text} <= grammars._compiled.keys()  # noqa: SLF001

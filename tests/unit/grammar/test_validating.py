@@ -74,6 +74,20 @@ def test_what_is_too_large_is_told_by_its_bound(kind: GrammarKind, text: str) ->
     assert verdict.found == 10**9
 
 
+def test_what_verifiers_would_keep_is_bounded_whatever_was_compiled_before() -> None:
+    array = {"type": "array", "items": {"type": "integer"}, "maxItems": 4096}
+    names = map(str, range(7))
+    large = GrammarSource(GrammarKind.JSON_SCHEMA, json.dumps({"properties": dict.fromkeys(names, array)}))
+    for _ in range(3):
+        verdict = validate(large)
+        assert verdict.needed == "a compiled form of at most 8 MiB"
+        assert "MiB" in str(verdict.found)
+        two = json.dumps({"properties": {"a": array, "b": array}})
+        assert validate(GrammarSource(GrammarKind.JSON_SCHEMA, two)).is_valid
+        many = json.dumps({"properties": {f"property {i}": {"type": "integer"} for i in range(1500)}})
+        assert validate(GrammarSource(GrammarKind.JSON_SCHEMA, many)).is_valid
+
+
 def test_a_whitespace_pattern_is_bounded_too() -> None:
     source = GrammarSource(GrammarKind.JSON_SCHEMA, "{}", whitespace_pattern="[ ]{1000000000}")
     assert validate(source).found == 10**9
