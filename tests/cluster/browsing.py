@@ -58,7 +58,8 @@ class Reader:
         self.page.fill("#prompt", prompt)
         self.page.press("#prompt", "Enter")
         self.page.locator(".turn").nth(before).locator(".compare, [role=alert]").first.wait_for()
-        assert not self.page.locator("[role=alert]").all_inner_texts()
+        told = self.page.locator("[role=alert]").all_inner_texts()
+        assert not told, told
 
     def words(self, lane: int = 0) -> str:
         """The text of an answer of the last exchange."""

@@ -40,6 +40,9 @@ class Locked(OpenGate):
 
     keys = KEYS
 
+    async def enter(self, tenant: Tenant) -> OverQuota | None:  # noqa: ARG002 (interface)
+        return None
+
     async def ask(self, tenant: Tenant, asked: Asked) -> Pass | OverQuota:  # noqa: ARG002 (interface)
         return Uncounted()
 
