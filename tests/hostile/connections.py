@@ -13,6 +13,7 @@ from tests.hostile.raw_http import CLOSED, SILENT, Answer, ask, connect, head_of
 _LASTS_S, _SHORT_S = 12.0, 4.0
 _ROUTE = "/v1/completions"
 _OPENED_AT_ONCE = 100
+_LONG_TOKEN = 45855  # of the embedded model's longest
 _READER_BUFFER_BYTES = 4096
 
 
@@ -77,11 +78,20 @@ async def not_reading(target: Target) -> Answer:
         {"model": MODEL, "prompt": "a", "max_tokens": 2000, "ignore_eos": True, "stream": True, "logprobs": 20}
         | {"outrider": {"details": True}}
     ).encode()
+    return await _unread(target, _ROUTE, body)
+
+
+async def not_reading_a_text(target: Target) -> Answer:
+    """Have 100,000 tokens of 80 characters spelled, and read nothing."""
+    return await _unread(target, "/detokenize", json.dumps({"tokens": [_LONG_TOKEN] * 100_000}).encode())
+
+
+async def _unread(target: Target, path: str, body: bytes) -> Answer:
     began_s = time.monotonic()
     with contextlib.suppress(OSError, EOFError):
         async with connect(target.port, _READER_BUFFER_BYTES) as (reader, writer):
             reader._transport.pause_reading()  # type: ignore[attr-defined]  # noqa: SLF001 (asyncio reads ahead)
-            writer.write(head_of(_ROUTE, target.key, len(body)) + body)
+            writer.write(head_of(path, target.key, len(body)) + body)
             await asyncio.sleep(3600)
     return Answer(0, CLOSED, time.monotonic() - began_s)
 
@@ -114,6 +124,7 @@ _SCENARIOS: dict[str, tuple[Callable[[Target], Awaitable[Answer]], int]] = {
     "500 heads, a byte at a time": (slow_head, 500),
     "1,300 bodies, a byte at a time": (slow_body, 1300),
     "40 streams that nobody reads": (not_reading, 40),
+    "40 spelled texts that nobody reads": (not_reading_a_text, 40),
     "40 streams of half-closed connections": (half_closed, 40),
     "20 clients that ask and go": (cut_at_once, 20),
     "64 connections of 7,000 requests at once": (pipelined, 64),

@@ -27,6 +27,7 @@ FLOODS: Mapping[str, tuple[int, dict[str, Any]]] = {
         4,
         {"prompt": [_LONG_PROMPT[:500]] * 8, "echo": True, "logprobs": 20, "max_tokens": 1},
     ),
+    "64 texts of a million characters": (64, {"prompt": "a b " * 250_000}),
     "usage with every event": (
         2,
         {"n": 16, "prompt": "a", "stream": True, "max_tokens": 300, "outrider": {"explain": True}}
