@@ -10,8 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
-from contextlib import suppress
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
 
@@ -237,9 +236,10 @@ def test_processes_that_cannot_be_started_for_a_while_end_no_thread(
         os.kill(pid, signal.SIGKILL)
     with pytest.raises(type(error)):
         verdict_of(pool.submit(GOOD, LONG_S, "a"))
-    while left:
-        with suppress(type(error)):
-            verdict_of(pool.submit(endless(len(left)), 0.1, "a"))  # which ends a process, so that one is started
+    for number in range(8):
+        future = pool.submit(endless(number), 0.1, "a")  # which ends a process, so that one is started
+        assert wait([future], LONG_S).done
+    assert not left
     for account in "abc":
         assert verdict_of(pool.submit(GrammarSource(GrammarKind.REGEX, "d"), LONG_S, account)).is_valid
     wait_until_whole(pool)
