@@ -16,7 +16,7 @@ from tests.cluster.served import MODEL, PLAIN, Service, eventually, started
 
 PLACES, CHOICES, TOKENS = 4, 12, 150
 PROMPTS, PROMPT_TOKENS = 12, 500
-READERS, READER_DEADLINE_S = 40, 20.0
+READERS, READER_DEADLINE_S = 8, 45.0  # long enough to be made 128 tokens ahead, and to be found standing still
 FLOOD, OTHER = "sk-flood-0123456789", "sk-other-0123456789"
 KEYS = f"""
 keys:
