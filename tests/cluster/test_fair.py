@@ -14,8 +14,8 @@ from outrider.config.reading import load_config
 from serve_app import metrics
 from tests.cluster.served import MODEL, PLAIN, Service, eventually, started
 
-PLACES, CHOICES, TOKENS = 4, 12, 150
-PROMPTS, PROMPT_TOKENS = 12, 500
+PLACES, CHOICES, TOKENS = 4, 8, 80
+PROMPTS, PROMPT_TOKENS = 8, 400
 READERS, READER_DEADLINE_S = 8, 45.0  # long enough to be made 128 tokens ahead, and to be found standing still
 FLOOD, OTHER = "sk-flood-0123456789", "sk-other-0123456789"
 KEYS = f"""
@@ -71,14 +71,14 @@ def test_a_key_begins_beside_anothers_choices_and_no_text_changes(service: Servi
         flood: Future[httpx.Response] = pool.submit(ask, service, FLOOD, n=CHOICES, max_tokens=TOKENS)
         eventually(lambda: admitted(service) == PLACES, _WITHIN_S)
         assert undisturbed.startswith(text_of(ask(service, OTHER, max_tokens=2)))
-        assert not flood.done(), "twelve choices at four places take longer than one of two tokens"
+        assert not flood.done(), "eight choices at four places take longer than one of two tokens"
         choices = flood.result().json()["choices"]
     assert [choice["text"] for choice in choices] == [undisturbed] * CHOICES
 
 
 def test_a_full_queue_refuses_whoever_fills_it(service: Service) -> None:
     with ThreadPoolExecutor(80) as pool:
-        flood = [pool.submit(ask, service, FLOOD, max_tokens=40) for _ in range(80)]
+        flood = [pool.submit(ask, service, FLOOD, max_tokens=16) for _ in range(80)]
         codes = [ask(service, OTHER, max_tokens=2).status_code for _ in range(3)]
         refused = sum(each.result().status_code == httpx.codes.TOO_MANY_REQUESTS for each in flood)
     assert codes == [httpx.codes.OK] * 3
@@ -92,7 +92,7 @@ def test_a_prompt_is_computed_beside_anothers_prompts(service: Service) -> None:
         eventually(lambda: admitted(service) == PLACES, _WITHIN_S)
         own = ask(service, OTHER, prompt=[7_000 + i for i in range(100)], max_tokens=1)
         assert own.status_code == httpx.codes.OK
-        assert not flood.done(), "a prompt of 100 tokens waits for no more than as many of the other's 6,000"
+        assert not flood.done(), "a prompt of 100 tokens waits for no more than as many of the other's 3,200"
         assert flood.result().status_code == httpx.codes.OK
 
 
