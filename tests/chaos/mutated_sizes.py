@@ -8,20 +8,19 @@ import contextlib
 import time
 import tracemalloc
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
 
-from actors.messages import Answer, Holding, ModelCard
-from actors.plain_replies import Reply, UnreadableReplyError, holding, holding_bytes, plain, read_reply, reply_bytes
+from actors.messages import ModelCard
+from actors.plain_replies import UnreadableReplyError, holding, holding_bytes, read_reply, reply_bytes
+from tests.chaos.giant import Case, Giant
 from tests.chaos.mutated_live import Tried
 from tests.cluster.served import Service, eventually
 
 ITEMS = (0, 1, 10**5, 10**7)
-LARGE_BYTES = 2**26
 METHODS = ("card", "prove", "open", "exchange", "probe", "held", "close", "forget")
 _MOST_HELD = 128  # of a group of 32 generations
 _PEAK_BYTES = 2**20
@@ -32,24 +31,6 @@ _GROWN_BYTES = 100 * 2**20
 _LOG_BYTES = 2**20  # a case
 _LIVE_METHODS = ("held", "card", "exchange", "open")
 _REASONS = ("needs a reply of at most", "needs a reply in plain bytes", "needs a list of generations", "needs at most")
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One method's reply: so many names (a list of generations), or so many bytes behind an answer's head."""
-
-    method: str
-    items: int | None  # None: ``LARGE_BYTES`` of an answer
-
-    def data(self) -> bytes:
-        """The reply."""
-        if self.items is None:
-            return plain(Answer(bytes(LARGE_BYTES), 0.25))
-        return plain(Holding(()))[:-2] + b"[" + b",".join([b'"generation"'] * self.items) + b"]"
-
-    def __str__(self) -> str:
-        """As a report names it."""
-        return f"{self.method}, {'64 MiB' if self.items is None else f'{self.items} names'}"
 
 
 CASES = tuple(Case(method, items) for method in METHODS for items in (*ITEMS, None))
@@ -80,28 +61,6 @@ def _read(case: Case) -> str:
     if peak_bytes > _PEAK_BYTES or spent_s > 1.0:
         return f"took {spent_s:.3f} s of the loop and {peak_bytes} bytes"
     return "" if refused == (len(data) > most) else f"refused: {refused}, of {len(data)} bytes"
-
-
-class Giant:
-    """Runs under a drafter's name; all but one method answer as a drafter does that never drafts."""
-
-    def __init__(self, card: ModelCard, case: Case) -> None:
-        self._card, self._case, self._data = card, case, case.data()
-
-    async def which(self) -> Case:
-        """Give itself away."""
-        return self._case
-
-    async def reply(self, method: str, *arguments: Any) -> bytes:
-        """Too much of one method's."""
-        if method == self._case.method:
-            return self._data
-        if method == "probe":
-            return plain(Answer(bytes(arguments[1]), 0.0))
-        if method == "exchange":  # it has never heard of the generation
-            return plain(Answer(b"", 0.0))
-        replies: dict[str, Reply] = {"card": self._card, "held": Holding(())}
-        return plain(replies.get(method))
 
 
 def live(service: Service, number: int) -> Tried:
