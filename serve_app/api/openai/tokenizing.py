@@ -21,6 +21,7 @@ from serve_app.api.openai.prompts import rendered
 from serve_app.api.service import RequestLimits
 
 MAX_TOKENS = 100_000  # of a text, either way; twice the context where that is longer
+MAX_CHARS = 2**20  # of a text that ids spell: whoever does not read holds it
 _PART_BYTES = 2**16
 _STRICT = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -93,7 +94,7 @@ def detokenize(content: bytes, tokenizer: PreTrainedTokenizerBase, limits: Reque
     """Answer a body, in JSON, in parts: what the ids spell, special tokens included.
 
     Raises:
-        OutriderError: as of ``parse_body``; or an id is none of the model's, or there are too many.
+        OutriderError: as of ``parse_body``; or an id is none of the model's, or they are or spell too much.
     """
     body = read_fields(read_object(content, limits), DetokenizeBody)
     _check_model(body.model, limits)
@@ -102,7 +103,10 @@ def detokenize(content: bytes, tokenizer: PreTrainedTokenizerBase, limits: Reque
     for i, token_id in enumerate(body.tokens):
         if not 0 <= token_id < limits.vocab_size:
             raise ParameterError(f"tokens[{i}]", f"a token id in 0..{limits.vocab_size - 1}", token_id)
-    return _in_parts({"prompt": decode(body.tokens, backend_of(tokenizer))})
+    text = decode(body.tokens, backend_of(tokenizer))
+    if len(text) > MAX_CHARS:
+        raise ParameterError("tokens", f"ids that spell at most {MAX_CHARS} characters; send them in pieces", len(text))
+    return _in_parts({"prompt": text})
 
 
 def _most_tokens(limits: RequestLimits) -> int:

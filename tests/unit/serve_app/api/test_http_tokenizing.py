@@ -12,7 +12,7 @@ import pytest
 from outrider import __version__
 from serve_app.api.http import tokenizing
 from serve_app.api.http.routes import make_api
-from serve_app.api.openai.tokenizing import MAX_TOKENS
+from serve_app.api.openai.tokenizing import MAX_CHARS, MAX_TOKENS
 from tests.unit.serve_app.api.asking import CHAT, COMPLETION, JSON, ask, error_of, post, within
 from tests.unit.serve_app.api.test_http_keys import ALICE, BOB, CountingGate
 from tests.unit.serve_app.api.text_service import MODEL, SETTINGS, TOKENIZER, TextService
@@ -88,9 +88,13 @@ def test_what_cannot_be_read_is_named(path: str, body: object, status: int, para
 
 def test_so_many_tokens_are_spelled_at_once() -> None:
     service = TextService(settings=replace(SETTINGS, max_body_bytes=2**20))
-    assert post(service, "/detokenize", {"tokens": [1] * MAX_TOKENS}).status_code == 200
-    response = post(service, "/detokenize", {"tokens": [1] * (MAX_TOKENS + 1)})
-    assert (response.status_code, error_of(response)["param"]) == (400, "tokens")
+    (short,) = TOKENIZER.encode("a")
+    assert post(service, "/detokenize", {"tokens": [short] * MAX_TOKENS}).status_code == 200
+    longest = max(range(len(TOKENIZER)), key=lambda token_id: len(TOKENIZER.decode([token_id])))
+    spelled = len(TOKENIZER.decode([longest]))
+    for tokens in ([short] * (MAX_TOKENS + 1), [longest] * (MAX_CHARS // spelled + 1)):
+        response = post(service, "/detokenize", {"tokens": tokens})
+        assert (response.status_code, error_of(response)["param"]) == (400, "tokens")
 
 
 @pytest.mark.parametrize(("path", "body"), [("/tokenize", {"prompt": "a"}), ("/detokenize", {"tokens": [1]})])
