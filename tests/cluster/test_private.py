@@ -10,6 +10,7 @@ from pathlib import Path
 import ray
 
 from tests.cluster.served import Service
+from tests.hostile.measures import descendants
 
 _LISTEN = "0A"  # in /proc/net/tcp
 _PROC = Path("/proc")
@@ -20,7 +21,7 @@ def test_nothing_listens_beyond_this_machine(service: Service) -> None:
     sockets = dict(listening())
     found = {
         (name_of(process), str(sockets[inode]))
-        for process in tree_of(service.pid)
+        for process in (service.pid, *descendants(service.pid))
         for inode in inodes_of(process)
         if inode in sockets
     }
@@ -48,22 +49,6 @@ def listening() -> Iterator[tuple[str, ipaddress.IPv4Address | ipaddress.IPv6Add
                 yield fields[9], getattr(found, "ipv4_mapped", None) or found
 
 
-def tree_of(root: int) -> list[int]:
-    """A process and all that descend from it."""
-    children: dict[int, list[int]] = {}
-    for folder in _PROC.iterdir():
-        if folder.name.isdecimal():
-            try:
-                parent = int((folder / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
-            except OSError:  # it has ended meanwhile
-                continue
-            children.setdefault(parent, []).append(int(folder.name))
-    tree = [root]
-    for process in tree:
-        tree += children.get(process, [])
-    return tree
-
-
 def inodes_of(process: int) -> Iterator[str]:
     """Of the sockets that it has open."""
     try:
@@ -75,5 +60,5 @@ def inodes_of(process: int) -> Iterator[str]:
 
 
 def name_of(process: int) -> str:
-    """Its command's."""
+    """As the kernel names its command."""
     return (_PROC / str(process) / "comm").read_text(encoding="utf-8").strip()
