@@ -23,12 +23,8 @@ _KEPT_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # s, 
 _KERNEL_LATER_S = 10.0  # than we: it ends what has vanished, and does not count it
 
 
-class HeadTooLargeError(ValueError):
-    """Raised within the parser."""
-
-
-class TooManyRequestsError(ValueError):
-    """Likewise."""
+class RefusedRequestError(ValueError):
+    """Raised within the parser, which ends by it: a head is too large, or too many requests wait."""
 
 
 class CountedTransport:
@@ -124,13 +120,13 @@ class BoundedProtocol(HttpToolsProtocol):
         """A header field, or a trailer.
 
         Raises:
-            HeadTooLargeError: to the parser, which ends by it.
+            RefusedRequestError: it is too large, together with those before it.
         """
         self._head_bytes += len(name) + len(value) + 4  # ": " and the line's end
         self._head_fields += 1
         if self._head_bytes > self.head_bytes or self._head_fields > self.head_fields:
             self._head_is_refused = True
-            raise HeadTooLargeError
+            raise RefusedRequestError
         super().on_header(name, value)
 
     def send_400_response(self, msg: str) -> None:
@@ -144,11 +140,11 @@ class BoundedProtocol(HttpToolsProtocol):
         """Wait for the body.
 
         Raises:
-            TooManyRequestsError: to the parser, which ends by it.
+            RefusedRequestError: too many wait before this one.
         """
         if len(self.pipeline) >= self.waiting_requests:
             self._head_is_refused = True
-            raise TooManyRequestsError
+            raise RefusedRequestError
         self._all.spoke(self)
         super().on_headers_complete()
         self._await(self.body_s, "body")
@@ -166,10 +162,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Begin the next one, if it is here."""
-        waited = bool(self.pipeline)
         super().on_response_complete()
-        if not waited and not self.transport.get_write_buffer_size():
-            self._all.fell_silent(self)
+        self._fall_silent()
 
     def shutdown(self) -> None:
         """The server is to end: it waits for responses, but not long for who does not read them."""
@@ -210,8 +204,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._taken_bytes, self._taken_at_s = taken, now_s
         if not self.transport.get_write_buffer_size():
             self._reader = None
-            if self.cycle is not None and self.cycle.response_complete and not self.pipeline:
-                self._all.fell_silent(self)
+            self._fall_silent()
         elif now_s - self._taken_at_s >= self._reader_s:
             self._cut("reader")
         else:
@@ -226,6 +219,12 @@ class BoundedProtocol(HttpToolsProtocol):
     def _reader_s(self) -> float:
         limit_s = self._all.limits.reader_s
         return min(limit_s, self.leaving_s) if self._leaves else limit_s
+
+    def _fall_silent(self) -> None:
+        """If its last request is answered, and the answer taken."""
+        answered = self.cycle is not None and self.cycle.response_complete
+        if answered and not self.transport.get_write_buffer_size():
+            self._all.fell_silent(self)
 
     def _cut(self, why: str) -> None:
         self._all.note_cut(why)
