@@ -15,10 +15,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig
 
 from outrider.contracts.errors import ModelUnavailableError, VocabularyMismatchError
 from outrider.models.drafter_weights import DrafterInfo, DrafterWeights, read_drafter
+from outrider.models.model_classes import AutoModelForCausalLM, PreTrainedModel
 from outrider.models.target_folder import model_hash, read_config, read_embedding_and_head
 
 _log = logging.getLogger(__name__)

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface
 
 from outrider.contracts.errors import UnsupportedModelError
 from outrider.contracts.tree import ancestors
 from outrider.engines.forward_model import Segment
 from outrider.engines.torch.sizes import LARGEST, Sizes, agreeing
+from outrider.models.model_classes import AttentionInterface
 
 ATTENTION_NAME = "outrider_paged"
 # What other attention functions of transformers take into account and this one does not.

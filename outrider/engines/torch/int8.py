@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from outrider.engines.torch.replacing import Bias, WeightAndBias, replace_linears
+from outrider.models.model_classes import PreTrainedModel
 
 _QUANTISED: Any = torch.ops.quantized
 _MOST = 127

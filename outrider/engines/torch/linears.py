@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from outrider.engines.torch.replacing import Bias, WeightAndBias, replace_linears
 from outrider.engines.torch.sizes import LARGEST, Sizes, agreeing
+from outrider.models.model_classes import PreTrainedModel
 
 _ONEDNN: Any = torch.ops.mkldnn  # torch has no public name for what its own compiler calls
 _USUAL_ROWS = 32  # for which weights are laid out

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig
 
 from outrider.contracts.errors import UnsupportedModelError
 from outrider.engines.forward_model import Move, PassResult, Segment
@@ -33,6 +33,7 @@ from outrider.engines.torch.attention import (
 )
 from outrider.engines.torch.linears import can_pack, pack_linears, unpackable_weights
 from outrider.engines.torch.sizes import ANY, Sizes
+from outrider.models.model_classes import PreTrainedModel
 
 log = logging.getLogger(__name__)
 

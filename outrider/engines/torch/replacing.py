@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
+
+from outrider.models.model_classes import PreTrainedModel
 
 _FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 

@@ -3,13 +3,13 @@
 import os
 
 import torch
-from transformers import PreTrainedModel
 
 from outrider.engines.forward_model import MaskedModel
 from outrider.engines.torch.fused.model import FusedModel, can_fuse
 from outrider.engines.torch.fused.products import can_multiply, multiply_linears
 from outrider.engines.torch.linears import can_pack, pack_linears
 from outrider.engines.torch.model import DraftModel, PagedModel
+from outrider.models.model_classes import PreTrainedModel
 
 
 def target_model(

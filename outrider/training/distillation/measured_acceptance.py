@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
 
 from outrider.models.loading import LoadedModel
+from outrider.models.model_classes import PreTrainedModel
 from outrider.sampling.noise import Purpose, gumbel_noise
 from outrider.training.traces import Trace
 

@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 from torch.nn.functional import log_softmax, smooth_l1_loss
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig
 
 from outrider.models.drafter_model import build_drafter, drafter_config, input_embedding, output_head
 from outrider.models.drafter_weights import DrafterWeights
+from outrider.models.model_classes import PreTrainedModel
 from outrider.training.traces import Trace
 
 _RIDGE = 1e-2  # of the mean of the Gram matrix's diagonal

@@ -22,7 +22,6 @@ import torch
 from llvmlite import binding
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from outrider.contracts.tree import ancestors
 from outrider.engines.forward_model import Move, PassResult, Segment
@@ -32,6 +31,7 @@ from outrider.engines.torch.fused.kernels import add_and_normalise, gate, write
 from outrider.engines.torch.fused.products import Paneled, as_tensor, stored_numbers
 from outrider.engines.torch.replacing import together
 from outrider.engines.torch.sizes import LARGEST
+from outrider.models.model_classes import PreTrainedModel
 
 _FAMILY = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 _FIXED_ROTATION = {"default", "linear", "llama3", "yarn"}  # a position is turned alike in texts of any length

@@ -16,7 +16,6 @@ from numba import types
 from numba.core import cgutils
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from outrider.engines.torch.fused.compiling import (
     F32,
@@ -32,6 +31,7 @@ from outrider.engines.torch.fused.compiling import (
     intrinsic,
 )
 from outrider.engines.torch.replacing import Bias, WeightAndBias, replace_linears
+from outrider.models.model_classes import PreTrainedModel
 
 _VECTORS = 4  # of outputs in a panel
 _PANEL = _VECTORS * LANES
