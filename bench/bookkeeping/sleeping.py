@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from actors.messages import VerifyCall
 from actors.verifier import SteppedEngine, VerifierActor
@@ -38,6 +38,10 @@ class SleepingEngine:
     def committed(self, generation: GenerationId) -> Sequence[int]:  # noqa: ARG002
         """Nothing."""
         return ()
+
+    def prepare(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> dict[str, Future[None]]:  # noqa: ARG002
+        """Nobody waits."""
+        return {}
 
     def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:  # noqa: ARG002
         """Sleep, and say a token of each."""

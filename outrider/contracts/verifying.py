@@ -16,7 +16,7 @@ so it stays, asked however often, until its ``Resolution`` comes or a newer roun
 in its place (the resolution is then ``Stale``). Eviction does not touch it; closing the generation drops it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
@@ -298,6 +298,17 @@ class VerifierEngine(Protocol):
 
         Raises:
             ContextTooLongError: it can never fit the model's context or the KV budget.
+        """
+        ...
+
+    def prepare(
+        self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()
+    ) -> Mapping[GenerationId, Future[Any]]:
+        """Begin what ``verify`` of these needs besides a forward pass: masks of grammars.
+
+        Returns:
+            Whose blocks should wait, and for what: for masks that take long and are made in another thread. Then this
+            is asked again. ``verify`` of such a block is right but may take long.
         """
         ...
 

@@ -5,7 +5,7 @@ computed it.
 """
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -108,6 +108,12 @@ class PacedVerifier:
     def open(self, request: OpenGeneration) -> Future[Any] | None:
         """As its engine."""
         return self._engine.open(request)
+
+    def prepare(
+        self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()
+    ) -> Mapping[GenerationId, Future[Any]]:
+        """As its engine."""
+        return self._engine.prepare(blocks, resolutions)
 
     def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:
         """As its engine, in time; what needs no pass takes none."""

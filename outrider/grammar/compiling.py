@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _KEPT = 32  # at most ``MAX_COMPILED_BYTES`` each, and the states of its lexer that responses went through
 
+_TURN_S = 0.02  # of making masks
+
 MakeTokens = Callable[[], "LLTokenizer"]
 
 
@@ -39,7 +41,7 @@ class Grammars:
         self._failure: Exception | None = None
         # With the account that it was compiled for, the least recently used first. Used by the worker's thread alone.
         self._compiled: OrderedDict[str, tuple[LLMatcher, str]] = OrderedDict()
-        self._worker = FairWorker("grammar-compiler")
+        self._worker, self._masks = FairWorker("grammar-compiler"), FairWorker("grammar-masks")
         self._thread = threading.Thread(target=self._learn, name="grammar-tokens", daemon=True)
         self._thread.start()
 
@@ -66,6 +68,10 @@ class Grammars:
         Accounts take turns: one that opens many costs another at most one of them.
         """
         return self._worker.submit(lambda: self._begun(grammar, output_ids, account), account)
+
+    def prepare(self, state: GrammarState, paths: Sequence[Sequence[int]], account: str = "") -> "Future[bool]":
+        """Have masks made in another thread (``GrammarState.prepare``), as many as an account makes in its turn."""
+        return self._masks.submit(lambda: state.prepare(paths, _TURN_S), account)
 
     def _begun(self, grammar: Grammar, output_ids: Sequence[int], account: str) -> GrammarState:
         compiled = self._matcher(grammar.text, account)

@@ -6,6 +6,8 @@ Before the grammar begins (a reasoning prefix) every token is allowed but those 
 ends are. In between an end is allowed where the grammar may end, and there alone.
 """
 
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 Mask = npt.NDArray[np.uint32]
 MASK_BITS = 32
+_SLOW_S = 1e-3  # processor time of the masks of one block
 
 
 def bits_of(token_ids: Sequence[int], vocab_size: int) -> Mask:
@@ -58,7 +61,9 @@ class VocabularyMasks:
 
 
 class GrammarState:
-    """Of one response. Mutable; not thread-safe.
+    """Of one response. Mutable; one thread at a time, the others wait.
+
+    ``slow``: the masks that were made last took so long that they should be made beside the passes.
 
     A *fault* is a place behind which the library cannot say what may follow, as that would take it too much. There only
     ends are allowed, and what they end is worth nothing. A fault behind a draft is of no concern to whoever does not
@@ -81,6 +86,8 @@ class GrammarState:
         self._begun_at = 0 if begins_after is None else None  # tokens fed before the grammar begins
         self._ended_at: int | None = None  # tokens fed before the first that ends
         self._tokens: list[int] = []  # fed, those of a path that is being looked at included
+        self.slow = False
+        self._lock = threading.Lock()
         self._known: dict[tuple[int, ...], Mask] = {}  # behind what was fed for good, and these
         self._faults: dict[tuple[int, ...], str] = {}  # likewise
         if self._matcher.is_error():
@@ -88,33 +95,55 @@ class GrammarState:
 
     def feed(self, token_ids: Sequence[int]) -> int:
         """Go on behind tokens, up to the first that is not allowed; how many that were."""
-        fault = self._faults.get(())
-        self._known, self._faults = {}, {} if fault is None else {(): fault}
-        taken = self._consume(token_ids)
-        if taken < len(token_ids) and (said := self._renewed()):
-            self._faults[()] = said
-        return taken
+        with self._lock:
+            fault = self._faults.get(())
+            self._known, self._faults = {}, {} if fault is None else {(): fault}
+            taken = self._consume(token_ids)
+            if taken < len(token_ids) and (said := self._renewed()):
+                self._faults[()] = said
+            return taken
 
     def keep(self, fed: int) -> None:
         """Go back to where so many tokens were fed."""
-        if fed < len(self._tokens):
-            self._known, self._faults = {}, {}
-            self._back(fed)
+        with self._lock:
+            if fed < len(self._tokens):
+                self._known, self._faults = {}, {}
+                self._back(fed)
+
+    def prepare(self, paths: Sequence[Sequence[int]], within_s: float) -> bool:
+        """Find out what may follow behind the output and each path; whether all of it is known then.
+
+        Args:
+            paths: as of ``masks``.
+            within_s: none is begun once that took so much processor time of this thread.
+        """
+        with self._lock:
+            missing = [at for path in paths if (at := tuple(path)) not in self._known]
+            began_s, took_s = time.thread_time(), 0.0
+            for path in missing:
+                if took_s >= within_s:
+                    return False
+                self._behind(path)
+                took_s = time.thread_time() - began_s
+                self.slow = took_s > _SLOW_S
+            return True
 
     def masks(self, path: Sequence[int], first: int, rows: int) -> Mask:
         """``[rows, words]``: what may follow the output and ``path[: first + i]``.
 
         Behind a token that is not allowed everything is: nothing of that is ever committed.
         """
-        return np.stack([self._behind(tuple(path[:end])) for end in range(first, first + rows)])
+        with self._lock:
+            return np.stack([self._behind(tuple(path[:end])) for end in range(first, first + rows)])
 
     def lawful(self, path: Sequence[int]) -> int:
         """How many tokens of a path are allowed, each behind the output and those before it."""
-        fed = len(self._tokens)
-        count = self._consume(path)
-        self._back(fed)
-        self._renewed()
-        return count
+        with self._lock:
+            fed = len(self._tokens)
+            count = self._consume(path)
+            self._back(fed)
+            self._renewed()
+            return count
 
     def fault(self, path: Sequence[int] = ()) -> str | None:
         """Why it cannot say what may follow somewhere along a path, of those places whose masks were asked for."""

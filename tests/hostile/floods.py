@@ -15,6 +15,12 @@ _LASTS_S, _SHORT_S = 20.0, 8.0
 _READS_AT_ONCE, _READ_LASTS_S = 48, 6.0
 _ROUTE = "/v1/completions"
 _TOKENS = 24  # of each response: another key waits for one of them at most
+_SLOW_MASKS = (
+    "start: ("
+    + "|".join(f"T{i}" for i in range(300))
+    + ")+\n"
+    + "\n".join(f"T{i}: /.*[{chr(97 + i % 26)}{chr(97 + 7 * i % 26)}].{{{i % 50 + 3}}}/" for i in range(300))
+)
 _LONG_PROMPT = [(7 * i) % 40_000 + 100 for i in range(6000)]
 
 FLOODS: Mapping[str, tuple[int, dict[str, Any]]] = {
@@ -39,6 +45,10 @@ FLOODS: Mapping[str, tuple[int, dict[str, Any]]] = {
     ),
     "logit_bias of 1,024": (32, {"logit_bias": {str(i): -100 for i in range(1024)}, "prompt": "a", "n": 4}),
     "n=16 with a choice of two": (8, {"guided_choice": ["yes", "no"], "n": 16, "prompt": "a"}),
+    "64 responses whose masks take 20 ms each": (
+        16,
+        {"guided_grammar": _SLOW_MASKS, "prompt": "a", "n": 4, "max_tokens": 64},
+    ),
     "promised speeds for all": (200, {"prompt": "a", "outrider": {"slo_class": "speed_8"}}),
     "a user for each request": (200, {"prompt": "a", "user": "NUMBER"}),
     "a salt for each request": (200, {"prompt": "a " * 400, "cache_salt": "NUMBER"}),

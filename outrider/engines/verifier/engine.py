@@ -5,6 +5,7 @@ The model (``outrider.engines.forward_model``) computes; all that makes an engin
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from typing import Any
 
 import torch
 
@@ -33,6 +34,7 @@ from outrider.engines.verifier.checked_block import CheckedBlock, Door, outside
 from outrider.engines.verifier.decision import Decision, decide
 from outrider.engines.verifier.generation import HeldGeneration
 from outrider.engines.verifier.kept_rows import KeptRows
+from outrider.engines.verifier.mask_turn import MaskTurn
 from outrider.engines.verifier.pass_plan import PassPlan
 from outrider.engines.verifier.pass_rows import PassRows
 from outrider.engines.verifier.token_scores import TokenScores
@@ -128,8 +130,26 @@ class PagedVerifier:
             logprobs=request.logprobs,
             prompt_scores=prompt_scores if request.prompt_logprobs else None,
             opening=opening,
+            account=request.account,
         )
         return opening
+
+    def prepare(
+        self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()
+    ) -> dict[GenerationId, Future[Any]]:
+        """Begin what a pass needs besides; see ``VerifierEngine.prepare``."""
+        if self._grammars is None:
+            return {}
+        turn, resolved = MaskTurn(self._grammars), {resolution.generation for resolution in resolutions}
+        for block in blocks:
+            generation = self._generations.get(block.generation)
+            if generation is None or generation.opening is None:
+                continue
+            if block.generation in resolved:
+                turn.behind_resolution(generation, block)
+            elif self._settled(block) is None and isinstance(checked := self._verdict(block), CheckedBlock):
+                turn.prepare(generation, checked.block)
+        return turn.waiting
 
     def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:
         """Verify a ragged batch in one forward pass; see ``VerifierEngine.verify``."""

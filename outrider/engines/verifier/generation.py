@@ -9,6 +9,7 @@ from torch import Tensor
 
 from outrider.contracts.prefix import extend_prefix_hash
 from outrider.contracts.requests import SamplingParams
+from outrider.contracts.tree import node_paths
 from outrider.contracts.trimming import trimmed
 from outrider.contracts.verifying import Block, Failed, Refused, Verified
 from outrider.engines.kv.store import SequenceKv
@@ -19,6 +20,7 @@ from outrider.grammar.state import GrammarState
 from outrider.sampling.device_tensors import Readback
 from outrider.sampling.logits import RowGroup, TokenCounts
 from outrider.sampling.token_edits import TokenMask
+from outrider.verification.ratio_block import rows_of
 
 
 @dataclass(slots=True, eq=False)
@@ -42,6 +44,8 @@ class HeldGeneration:
     open_round: OpenRound | None = None  # that block's, once only its resolution is missing
     undrafted_round: int | None = None  # of the block that is verified without its draft
     opening: Future[GrammarState] | None = None  # of its grammar, if it has one
+    preparing: Future[bool] | None = None  # masks of a block, in another thread
+    account: str = ""  # whose masks take turns
     forced_scores: TokenScores = field(default_factory=lambda: TokenScores(1, (), 0))  # of that block's forced tokens
 
     @property
@@ -138,6 +142,15 @@ class HeldGeneration:
     def allowed(self, path: Sequence[int], rows: int, first: int = 0) -> TokenMask | None:
         """What the grammar allows in rows behind the committed tokens and ``path[: first + row]``; None: all."""
         return None if self.grammar is None else self.grammar.masks(path, first, rows)
+
+    def mask_paths(self, block: Block) -> list[tuple[int, ...]]:
+        """Behind which tokens ``allowed`` is asked for a block: for its rows, and where a device drew a token."""
+        check = [()] if self.deferred and block.forced else []
+        if block.parents is not None:
+            paths = [(), *node_paths(block.parents)]
+            return check + [(*block.forced, *(block.draft[node] for node in path)) for path in paths]
+        tokens, first = (*block.forced, *block.draft), len(block.forced)
+        return check + [tokens[:end] for end in range(first, first + rows_of(block))]
 
     def lawful(self, forced: Sequence[int], draft: Sequence[int]) -> int:
         """How many leading tokens of a draft the grammar allows."""

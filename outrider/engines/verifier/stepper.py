@@ -1,7 +1,7 @@
 """Steps a verifier engine: what was given joins at the next step, stretches and begun prefixes go on by themselves.
 
-One step is one forward pass. A block whose generation is still being opened (a grammar is compiled in another thread)
-waits for that, and holds up nobody. Generations that decode alone come first in it, so that one which is begun under
+One step is one forward pass. A block for which another thread compiles a grammar or makes masks waits for that, and
+holds up nobody. Generations that decode alone come first in it, so that one which is begun under
 shortage of memory waits for them rather than throws them out.
 """
 
@@ -100,8 +100,7 @@ class Stepper:
             self._trace_ids[request.generation] = request.trace_id
         self._own_drafts.opened(request)
         if opening is not None:
-            self._openings[request.generation] = opening
-            opening.add_done_callback(lambda _: self._on_opened())
+            self._wait_for(request.generation, opening)
 
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
         """Forget a generation; see ``VerifierEngine.close``. With its cache, its response is kept to look through."""
@@ -163,6 +162,7 @@ class Stepper:
         """One pass over all that is under way: what became of blocks and rounds, one of each generation at most."""
         stepped = [each for each in self._under_way.values() if self._may_step(each)]
         self._draft(stepped)
+        stepped = self._prepared(stepped)
         stepped.sort(key=self._rank)
         resolutions, settled = self._resolutions, self._settled
         self._resolutions, self._settled = [], []
@@ -180,6 +180,17 @@ class Stepper:
             del self._openings[name]
             return True
         return opening is None
+
+    def _prepared(self, stepped: Sequence[_UnderWay]) -> list[_UnderWay]:
+        """Those whose masks are there; the others' are made in another thread meanwhile."""
+        waiting = self._engine.prepare([each.next for each in stepped], self._resolutions)
+        for name, opening in waiting.items():
+            self._wait_for(name, opening)
+        return [each for each in stepped if each.next.generation not in waiting]
+
+    def _wait_for(self, generation: GenerationId, opening: Future[Any]) -> None:
+        self._openings[generation] = opening
+        opening.add_done_callback(lambda _: self._on_opened())
 
     def _cancel_opening(self, generation: GenerationId) -> None:
         if (opening := self._openings.pop(generation, None)) is not None:

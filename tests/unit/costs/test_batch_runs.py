@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from concurrent.futures import Future
 
 import pytest
 
@@ -34,6 +35,9 @@ class TimedEngine:
         return [Verified(one.generation, one.round, (), 1, cached_tokens=self._cached_tokens) for one in blocks]
 
     max_context_tokens = 10_000
+
+    def prepare(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> dict[str, Future[None]]:  # noqa: ARG002
+        return {}
 
     def close(self, generation: str, *, keep_cache: bool) -> None:
         assert not keep_cache, "what was measured must not help what follows"

@@ -1,5 +1,6 @@
 """Where a response stands in its grammar: a function of its output, however it came there."""
 
+import math
 import random
 from dataclasses import replace
 
@@ -49,6 +50,18 @@ def test_masks_are_those_of_the_definition_however_it_came_there(grammar: Gramma
             output.append(token_id)
             ends += token_id == END
     assert ends > 5
+
+
+def test_masks_are_made_one_by_one_and_not_behind_a_time() -> None:
+    path = [_token(char) for char in "no, "]
+    paths = [path[:end] for end in range(4)]
+    state, beside = (toy_grammars().begin(TOY) for _ in range(2))
+    assert not state.prepare(paths, 0.0)
+    assert state.prepare(paths, math.inf)
+    assert state.prepare(paths, 0.0), "all is known"
+    assert (state.masks(path, 0, 4) == beside.masks(path, 0, 4)).all()
+    assert state.feed(path[:1]) == 1
+    assert not state.prepare(paths[:2], 0.0), "it is somewhere else now"
 
 
 def test_it_is_fed_up_to_what_is_forbidden() -> None:

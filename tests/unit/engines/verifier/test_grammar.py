@@ -1,6 +1,7 @@
 """Grammars under every rule, shape and engine: the output is the target's alone under the same masks."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.exchanged import Deferral, DraftDistribution
 from outrider.contracts.requests import Grammar, SamplingParams
-from outrider.contracts.verifying import AcceptanceRule, Refused, Undecided, Verified
+from outrider.contracts.verifying import AcceptanceRule, Block, Outcome, Refused, Resolution, Undecided, Verified
+from outrider.engines.verifier.engine import PagedVerifier
 from outrider.engines.verifier.stepper import Stepper
-from outrider.grammar.state import GrammarState
+from outrider.grammar.state import GrammarState, Mask
 from outrider.sampling.device_tensors import everywhere_at_once
 from tests.unit.engines.conftest import EXACT_VERIFIERS, MakeVerifier, tiny_llama, torch_verifier, verifier_over
 from tests.unit.engines.fake_device import FakeDevice
@@ -43,6 +45,27 @@ PARAMS = {
     "reasoning": SamplingParams(temperature=1.5, seed=3, logit_bias=((THINK_END, 9.0),), grammar=LATER),
 }
 each_params = pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
+
+
+@pytest.fixture(autouse=True)
+def _prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All masks that a pass asks for are those that ``prepare`` makes before it, but behind what it resolves itself."""
+    verify, mask = PagedVerifier.verify, GrammarState._mask  # noqa: SLF001
+
+    def with_all_masks(
+        engine: PagedVerifier, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()
+    ) -> list[Outcome]:
+        while not resolutions and (waiting := engine.prepare(blocks)):
+            for masks in waiting.values():
+                masks.result()
+        with monkeypatch.context() as patch:
+            patch.setattr(GrammarState, "_mask", mask if resolutions else no_more)
+            return verify(engine, blocks, resolutions)
+
+    def no_more(_: GrammarState, path: tuple[int, ...]) -> Mask:
+        raise AssertionError(f"a mask behind {path} that nobody prepared")
+
+    monkeypatch.setattr(PagedVerifier, "verify", with_all_masks)
 
 
 def ended(output: list[int]) -> list[int]:

@@ -1,7 +1,8 @@
 """Responses whose grammars are compiled while others go on."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from outrider.contracts.verifying import Failed, OpenGeneration, Refused, Stretc
 from outrider.engines.torch.verifier import TorchVerifier
 from outrider.engines.verifier.stepper import Stepper
 from outrider.grammar.compiling import Grammars
+from outrider.grammar.state import GrammarState, Mask
 from tests.unit.engines.conftest import tiny_llama, torch_verifier
 from tests.unit.engines.reference import Client, tiny_alone
 from tests.unit.engines.toy_grammar import END, TOY, VOCAB, toy_grammars
@@ -26,7 +28,12 @@ class SlowGrammars(Grammars):
 
     def __init__(self) -> None:
         self._fast, self.may_compile = toy_grammars(), threading.Event()
+        self.may_make_masks, self.asked = threading.Event(), list[str]()
         super().__init__(lambda: None, (END,), VOCAB)  # type: ignore[arg-type, return-value]
+
+    def prepare(self, state: GrammarState, paths: Sequence[Sequence[int]], account: str = "") -> Future[bool]:
+        self.asked.append(account)
+        return self._masks.submit(lambda: self.may_make_masks.wait(WAIT_S) and state.prepare(paths, 0.02), account)
 
     def _begun(self, *asked: object) -> object:  # type: ignore[override]
         assert self.may_compile.wait(WAIT_S)
@@ -74,6 +81,49 @@ def test_a_stepper_with_nothing_but_grammars_to_wait_for_is_idle_until_one_is_th
     assert opened.woken.wait(WAIT_S)
     assert not opened.stepper.idle
     assert isinstance(opened.stepper.step()[0], Verified)
+
+
+def with_slow_masks() -> tuple[Opened, Client, Client]:
+    """Two responses of six tokens each, and masks of one of them that take long from its second token on."""
+    opened, free, bound = Opened(), Client("free", PROMPT, FREE), Client("bound", PROMPT, BOUND)
+    opened.grammars.may_compile.set()
+    for client in (free, bound):
+        opened.stepper.open(replace(client.opening(), account=client.name))
+    grammar = opened.engine._generations["bound"].grammar  # noqa: SLF001
+    assert grammar is not None
+    grammar.slow = True
+    opened.stepper.give([stretch(free, 5), stretch(bound, 5)])  # type: ignore[list-item]
+    return opened, free, bound
+
+
+def test_others_go_on_while_masks_that_take_long_are_made() -> None:
+    opened, free, bound = with_slow_masks()
+    told = [outcome for _ in range(4) for outcome in opened.stepper.step()]
+    assert [outcome.generation for outcome in told].count("bound") == 1, "its first mask was made with its grammar"
+    assert opened.grammars.asked == ["bound"]
+    opened.grammars.may_make_masks.set()
+    assert opened.woken.wait(WAIT_S)
+    while len(told) < 12:
+        told += opened.stepper.step()
+    for client, params in ((free, FREE), (bound, BOUND)):
+        output = [one.next_token for one in told if isinstance(one, Verified) and one.generation == client.name]
+        assert output == tiny_alone(PROMPT, params, 6)
+
+
+def test_masks_that_cannot_be_made_end_their_response_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, _, _ = with_slow_masks()
+
+    def fails(*_: object) -> Mask:
+        raise RuntimeError("no mask")
+
+    told = opened.stepper.step()
+    monkeypatch.setattr(GrammarState, "_mask", fails)
+    opened.grammars.may_make_masks.set()
+    while len(told) < 7:
+        told += opened.stepper.step()
+    lost = [outcome for outcome in told if isinstance(outcome, Failed)]
+    assert [outcome.generation for outcome in lost] == ["bound"]
+    assert "no mask" in lost[0].reason
 
 
 @pytest.mark.parametrize("ends", [lambda s: s.close("behind", keep_cache=False), lambda s: s.close_all()])
