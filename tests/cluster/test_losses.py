@@ -138,6 +138,7 @@ def test_conversations_stay_where_their_kv_is(service: Service) -> None:
     eventually(lambda: all(now > before[name] for name, now in rounds().items()), HEARD_WITHIN_S)
 
 
+@pytest.mark.long
 def test_a_drafter_is_killed(service: Service, undisturbed: list[Streamed]) -> None:
     check(service, undisturbed, lambda: service.kill("DrafterActor", most=1), "drafter_given_up", drafters(service))
     service.check_released()
@@ -175,6 +176,7 @@ def test_a_coordinator_is_killed_and_the_other_one_goes_on(service: Service, und
     check_found_out(service)
 
 
+@pytest.mark.long
 def test_both_coordinators_are_killed(service: Service, undisturbed: list[Streamed]) -> None:
     """Then the responses wait until one is back."""
     check(service, undisturbed, partial(service.kill, COORDINATOR), "response_resumed")
@@ -251,6 +253,7 @@ def test_a_verifier_is_killed_and_takes_long_to_load(service: Service, undisturb
     service.check_released()
 
 
+@pytest.mark.long
 def test_a_verifier_stands_still_and_its_responses_go_on_elsewhere(
     service: Service, undisturbed: list[Streamed]
 ) -> None:

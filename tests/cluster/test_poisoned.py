@@ -17,7 +17,7 @@ from tests.cluster.reference import sampled, shown
 from tests.cluster.served import PLAIN, Service, eventually
 from tests.cluster.streams import TOKENS, body, streams
 
-CLIENTS = 7  # and the poisoned one
+CLIENTS = 5  # and the poisoned one
 WITHIN_S = 180.0
 
 

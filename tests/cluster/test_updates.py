@@ -140,7 +140,8 @@ def asked_of(service: Service, **request: Any) -> list[httpx.Response]:
     """One request several times, so that each ingress has it and each coordinator may."""
     body = {**ASKED[0], "model": MODEL, "max_tokens": TOKENS, "ignore_eos": True, **request}
     url = f"{service.url}/v1/chat/completions"
-    return [httpx.post(url, json=body, timeout=_WITHIN_S, verify=PLAIN) for _ in range(_OFTEN)]
+    with ThreadPoolExecutor(_OFTEN) as pool:
+        return list(pool.map(lambda _: httpx.post(url, json=body, timeout=_WITHIN_S, verify=PLAIN), range(_OFTEN)))
 
 
 def statuses(service: Service, **request: Any) -> set[int]:
@@ -212,9 +213,9 @@ def test_a_long_response_outlives_the_verifier_that_is_drained_under_it(
     config = replace(service.config, limits=limits)
     deploy(config)
     eventually(lambda: len(service.coordinators()) == COORDINATORS, _WITHIN_S)
-    expected = [answer(service.url, number, LONG_TOKENS) for number in range(COORDINATORS)]
     before, texts = len(left(service)), list[Future[str]]()
     with ThreadPoolExecutor(COORDINATORS) as pool:
+        expected = list(pool.map(lambda number: answer(service.url, number, LONG_TOKENS), range(COORDINATORS)))
         for number in range(COORDINATORS):  # one at each, as routers are told every second who has something
             texts.append(pool.submit(answer, service.url, number, LONG_TOKENS))
             eventually(lambda: sum(one["generations"] for one in service.coordinators()) == len(texts), _WITHIN_S)
