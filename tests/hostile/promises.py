@@ -25,7 +25,7 @@ class Figure(StrEnum):
 
     REFUSED_S = "refused_s"  # from the first byte sent to the answer, if it is no 2xx
     LOOP_S = "loop_s"  # longest wait of /health
-    SILENCE_S = "silence_s"  # longest silence of a stream of another key
+    SILENCE_S = "silence_s"  # longest silence of a stream of another key, beyond what it has undisturbed
     FIRST_TOKEN_S = "first_token_s"  # noqa: S105 (no password)  # the longest of another key's
     BROKEN = "broken"  # responses of another key that failed, broke or were refused
     INGRESS_CPU_S = "ingress_cpu_s"  # processor time, less what it uses by itself in that time
@@ -74,8 +74,8 @@ _SMOOTH = _ALL - {Family.FLOODS}  # who floods takes half of the machine, which 
 PROMISES: tuple[Promise, ...] = (
     Promise("until a request that is refused is answered", Figure.REFUSED_S, 2.0, 6.0, _REQUESTS),
     Promise("silence of an ingress's event loop", Figure.LOOP_S, 0.5, 1.0, _ALL),
-    Promise("silence of another key's stream, unless by a flood", Figure.SILENCE_S, 0.5, 1.5, _SMOOTH),
-    Promise("silence of another key's stream, by a flood", Figure.SILENCE_S, 2.0, 6.0, frozenset({Family.FLOODS})),
+    Promise("more silence of another key's stream, unless by a flood", Figure.SILENCE_S, 0.5, 1.5, _SMOOTH),
+    Promise("more silence of another key's stream, by a flood", Figure.SILENCE_S, 2.0, 6.0, frozenset({Family.FLOODS})),
     Promise("until another key's first token, by a flood", Figure.FIRST_TOKEN_S, 5.0, 15.0, frozenset({Family.FLOODS})),
     Promise("processor time of an ingress, by a request", Figure.INGRESS_CPU_S, 0.5, 0.75, _REQUESTS),
     Promise("responses of another key that fail", Figure.BROKEN, 0, 0, _ALL),

@@ -21,7 +21,7 @@ from tests.hostile.service import KEYS, ROOT, Service
 _MEASURED = ("ingress", "coordinator", "fleet", "verifier")
 _CALM_WITHIN_S, _CALM_WAIT_S = 60.0, 0.03
 _BACK_WITHIN_S = 90.0
-_IDLE_FOR_S = 4.0
+_IDLE_FOR_S = 15.0
 _NICE = 5
 _HOPELESS = 8  # times the bound: then it was no chance
 _TRIES = 3  # of a case that breaks promises of time alone: what a busy machine caused does not come again
@@ -65,6 +65,7 @@ class Campaign:
     restarts: int = 0
     _notes: Notes | None = None
     _idle_cpu: float = 0.0  # share of a processor that the ingress uses for the client beside
+    _idle_silence_s: float = 0.0  # the longest of its streams while nobody is hostile
     _hostile: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, initializer=_give_way))
 
     def run(self, cases: Sequence[Case], until_s: float) -> int:
@@ -111,7 +112,7 @@ class Campaign:
         growth = {kind: round(each.growth_mib, 1) for kind, each in usage.items()}
         lost = [f"{kind} {pid}" for kind, pids in before.items() for pid in pids if not alive(pid)]
         seen = self._seen(began_s, watched_until_s)
-        target.figures |= _figures(answer, seen, growth, len(lost))
+        target.figures |= _figures(answer, seen, growth, len(lost), self._idle_silence_s)
         own_s = self._idle_cpu * (time.monotonic() - began_s)
         target.figures[Figure.INGRESS_CPU_S] = max(0.0, round(cpu_s["ingress"] - own_s, 3))
         wrong = [*target.wrong, *(f"ended: {each}" for each in lost)]
@@ -166,6 +167,9 @@ class Campaign:
             usage, began_s = Usage(self.service.pids("ingress")), time.monotonic()
             time.sleep(_IDLE_FOR_S)
             self._idle_cpu = usage.cpu_s / (time.monotonic() - began_s)
+            seen = self._seen(began_s, time.monotonic())
+            self._idle_silence_s = max(0.0, seen.silence_s - seen.late_s)
+            print(f"undisturbed, a stream is silent for at most {self._idle_silence_s:.2f} s", flush=True)
             yield
         finally:
             process.kill()
@@ -179,11 +183,13 @@ def _give_way() -> None:
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
 
 
-def _figures(answer: Answer, seen: Beside, growth: dict[str, float], lost: int) -> dict[Figure, float]:
-    """Waits are told less what the machine added to all of them."""
+def _figures(
+    answer: Answer, seen: Beside, growth: dict[str, float], lost: int, idle_silence_s: float
+) -> dict[Figure, float]:
+    """Waits are told less what the machine added to all of them, a stream's silence less what it has undisturbed."""
     figures = {
         Figure.LOOP_S: max(0.0, round(seen.loop_s - seen.late_s, 3)),
-        Figure.SILENCE_S: max(0.0, round(seen.silence_s - seen.late_s, 3)),
+        Figure.SILENCE_S: max(0.0, round(seen.silence_s - seen.late_s - idle_silence_s, 3)),
         Figure.FIRST_TOKEN_S: round(seen.first_token_s, 3),
         Figure.BROKEN: float(len(seen.broken)),
         Figure.INGRESS_MIB: growth["ingress"],
