@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from outrider.contracts.requests import Grammar
-from outrider.grammar.fair_worker import FairWorker
+from outrider.fair_queueing.worker import FairWorker
 from outrider.grammar.state import GrammarState, VocabularyMasks
 from outrider.grammar.validating import parser_limits
 

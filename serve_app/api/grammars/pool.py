@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from outrider.contracts.errors import NotAdmittedError
 from outrider.events import event
-from outrider.grammar.fair_queue import FairQueue
+from outrider.fair_queueing.queue import FairQueue
 from outrider.grammar.validating import GrammarSource, Verdict
 from serve_app.api.grammars.process import Lost, ValidatorProcess
 from serve_app.api.grammars.verdicts import VerdictCache, key_of

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from outrider.grammar.fair_worker import FairWorker
+from outrider.fair_queueing.worker import FairWorker
 
 _THREADS = 4  # tokenising lets go of Python's lock; of one account three at most
 _T = TypeVar("_T")

@@ -5,7 +5,7 @@ from collections import Counter, deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.grammar.fair_queue import FairQueue
+from outrider.fair_queueing.queue import FairQueue
 
 
 def test_accounts_take_turns() -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from outrider.grammar.fair_queue import FairQueue
+from outrider.fair_queueing.queue import FairQueue
 
 _T = TypeVar("_T")
 

@@ -5,7 +5,7 @@ from concurrent.futures import CancelledError, wait
 
 import pytest
 
-from outrider.grammar.fair_worker import FairWorker
+from outrider.fair_queueing.worker import FairWorker
 
 WAIT_S = 60.0
 

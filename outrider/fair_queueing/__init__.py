@@ -1,0 +1,1 @@
+"""Queues and threads in which accounts take turns: who brings much waits for itself."""
