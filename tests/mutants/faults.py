@@ -785,7 +785,7 @@ FAULTS = (
     ),
     Fault(
         "a grammar stays at the end of a draft that was looked at",
-        "count = self._consume(path)\n        self._back(fed)",
+        "count = self._consume(path)\n            self._back(fed)",
         "count = self._consume(path)",
         GRAMMAR_STATE,
     ),

@@ -83,6 +83,7 @@ def test_both_sides_are_simulated_under_one_rule(good: Advice) -> None:
         assert end.unkept_share > RULE.epsilon or end.first_token_p99_s > RULE.first_token_s
 
 
+@pytest.mark.long
 def test_slow_drafters_are_not() -> None:
     found = advice(replace(DEVICES, step_s=0.3, acceptance=(0.3,)))
     assert found.better is found.alone
@@ -130,6 +131,7 @@ def test_more_devices_need_more_servers(good: Advice) -> None:
     assert "4 to 5 devices" in lines(few, RULE)[0]
 
 
+@pytest.mark.long
 def test_capacity_falls_as_promises_rise() -> None:
     served = []
     for speed in (7.0, 12.0):

@@ -57,6 +57,7 @@ def test_colocated_drafts_in_the_batchs_own_time() -> None:
     assert together[-1].took_s == pytest.approx(0.1 + 3 * 3 * 0.001)
 
 
+@pytest.mark.long
 def test_kept_kv_beats_recomputing_and_drafts_beat_decoding_with_the_papers_costs() -> None:
     served = verifier(cost_model=TABLE_12, dispatch_s=0.002)
     goodput = {

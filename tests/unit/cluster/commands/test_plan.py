@@ -9,6 +9,7 @@ from outrider.simulation.reading import load_scenario
 from tests.unit.cluster.commands.test_simulate import SCENARIO
 
 
+@pytest.mark.long
 def test_a_plan_compares_with_the_target_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, figures = tmp_path / "scenario.yaml", tmp_path / "figures.json"
     file.write_text(SCENARIO, encoding="utf-8")
