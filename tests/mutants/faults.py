@@ -808,6 +808,18 @@ FAULTS = (
         GRAMMAR_STATE,
     ),
     Fault(
+        "a grammar makes all masks of a block whatever that takes",
+        "if took_s >= within_s:\n                    return False",
+        "if took_s < 0.0:\n                    return False",
+        GRAMMAR_STATE,
+    ),
+    Fault(
+        "the engine's thread makes masks that take long",
+        "0.0 if grammar.slow else self._left_s",
+        "self._left_s",
+        ("tests/unit/engines/verifier/test_openings.py",),
+    ),
+    Fault(
         "a grammar may end a response in its reasoning",
         "return self._vocabulary.all_but_ends\n",
         "return self._vocabulary.everything\n",

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from outrider.contracts.requests import Grammar, SamplingParams
-from outrider.contracts.verifying import Failed, OpenGeneration, Refused, Stretch, Verified
+from outrider.contracts.verifying import Failed, OpenGeneration, Refused, Resolution, Stretch, Verified
 from outrider.engines.torch.verifier import TorchVerifier
 from outrider.engines.verifier.stepper import Stepper
 from outrider.grammar.compiling import Grammars
@@ -108,6 +108,19 @@ def test_others_go_on_while_masks_that_take_long_are_made() -> None:
     for client, params in ((free, FREE), (bound, BOUND)):
         output = [one.next_token for one in told if isinstance(one, Verified) and one.generation == client.name]
         assert output == tiny_alone(PROMPT, params, 6)
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_block_waits_for_what_its_pass_resolves_where_masks_take_long(*, slow: bool) -> None:
+    engine, client = torch_verifier(tiny_llama()), Client("bound", PROMPT, BOUND)
+    engine._grammars = toy_grammars()  # noqa: SLF001
+    engine.open(client.opening())
+    grammar = engine._generations["bound"].grammar  # noqa: SLF001
+    assert grammar is not None
+    grammar.slow = slow
+    waiting = engine.prepare([client.block()], [Resolution("bound", 0, None)])
+    assert list(waiting) == ["bound"] * slow
+    assert all(wait.done() for wait in waiting.values())
 
 
 def test_masks_that_cannot_be_made_end_their_response_alone(monkeypatch: pytest.MonkeyPatch) -> None:
