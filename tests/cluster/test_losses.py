@@ -183,6 +183,7 @@ def test_both_coordinators_are_killed(service: Service, undisturbed: list[Stream
     check_found_out(service)
 
 
+@pytest.mark.long
 def test_the_fleet_is_killed_and_learns_the_leases_anew(service: Service, undisturbed: list[Streamed]) -> None:
     """From the coordinators, whose rounds go on with the drafters they have leased."""
     before = service.pids("FleetActor")

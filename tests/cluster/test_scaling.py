@@ -40,6 +40,7 @@ def verifiers(service: Service) -> int:
     return len(service.coordinators())
 
 
+@pytest.mark.long
 def test_a_second_verifier_comes_takes_traffic_and_goes(service: Service) -> None:
     assert verifiers(service) == 1
     expected = undisturbed(service)

@@ -391,7 +391,7 @@ class VllmVerifierMachine(VerifierMachine):
 
 
 TestVerifierMachine = VerifierMachine.TestCase
-TestVerifierMachine.settings = settings(max_examples=120, stateful_step_count=25)
+TestVerifierMachine.settings = settings(max_examples=60, stateful_step_count=25)
 TestBranchedVerifierMachine = BranchedVerifierMachine.TestCase
 TestBranchedVerifierMachine.settings = TestVerifierMachine.settings
 TestVllmVerifierMachine = ON_VLLM(VllmVerifierMachine.TestCase)
