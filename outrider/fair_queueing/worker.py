@@ -31,14 +31,24 @@ class FairWorker:
         self._running = 0
 
     def submit(self, task: Callable[[], _T], account: str) -> "Future[_T]":
-        """Run a task behind its account's others. One that is cancelled before its turn is not run."""
+        """Run a task behind its account's others. One that is cancelled before its turn is not run.
+
+        Raises:
+            RuntimeError: the system starts no more threads; the task is not run.
+        """
         future: Future[_T] = Future()
         with self._lock:
             self._waiting.put(account, _Task(task, future))
             begin = self._running < self._threads
             self._running += begin
         if begin:
-            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+            try:
+                threading.Thread(target=self._run, name=self._name, daemon=True).start()
+            except RuntimeError:
+                with self._lock:
+                    self._running -= 1
+                future.cancel()
+                raise
         return future
 
     def _run(self) -> None:

@@ -8,11 +8,12 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from outrider.contracts.requests import Grammar
 from outrider.fair_queueing.worker import FairWorker
-from outrider.grammar.state import GrammarState, VocabularyMasks
+from outrider.grammar.state import GrammarState, MaskCost, VocabularyMasks
 from outrider.grammar.validating import parser_limits
 
 if TYPE_CHECKING:
@@ -23,6 +24,15 @@ _KEPT = 32  # at most ``MAX_COMPILED_BYTES`` each, and the states of its lexer t
 _TURN_S = 0.02  # of making masks
 
 MakeTokens = Callable[[], "LLTokenizer"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Compiled:
+    """A grammar. ``matcher`` was fed nothing, and never is; ``account`` it was compiled for first."""
+
+    matcher: "LLMatcher"
+    account: str
+    cost: MaskCost = field(default_factory=MaskCost)
 
 
 class Grammars:
@@ -39,8 +49,8 @@ class Grammars:
         self._make_tokens, self._vocabulary = make_tokens, VocabularyMasks.of(ends, vocab_size)
         self._tokens: LLTokenizer | None = None
         self._failure: Exception | None = None
-        # With the account that it was compiled for, the least recently used first. Used by the worker's thread alone.
-        self._compiled: OrderedDict[str, tuple[LLMatcher, str]] = OrderedDict()
+        # The least recently used first. Used by the worker's thread alone.
+        self._compiled: OrderedDict[str, _Compiled] = OrderedDict()
         self._worker, self._masks = FairWorker("grammar-compiler"), FairWorker("grammar-masks")
         self._thread = threading.Thread(target=self._learn, name="grammar-tokens", daemon=True)
         self._thread.start()
@@ -74,31 +84,31 @@ class Grammars:
         return self._masks.submit(lambda: state.prepare(paths, _TURN_S), account)
 
     def _begun(self, grammar: Grammar, output_ids: Sequence[int], account: str) -> GrammarState:
-        compiled = self._matcher(grammar.text, account)
-        state = GrammarState(compiled.deep_copy, self._vocabulary, grammar.begins_after)
+        compiled = self._compiled_for(grammar.text, account)
+        state = GrammarState(compiled.matcher.deep_copy, self._vocabulary, grammar.begins_after, compiled.cost)
         state.feed(output_ids)
         state.masks((), 0, 1)  # the first takes the longest (33 ms with 1,500 properties), and is remembered
         return state
 
-    def _matcher(self, text: str, account: str) -> "LLMatcher":
-        """One that was fed nothing, and never is."""
+    def _compiled_for(self, text: str, account: str) -> "_Compiled":
         from llguidance import LLMatcher  # noqa: PLC0415 (takes a while)
 
         if text not in self._compiled:
             self._thread.join()
             if self._tokens is None:
                 raise RuntimeError("the tokenizer's tokens could not be read") from self._failure
-            self._compiled[text] = LLMatcher(self._tokens, text, log_level=0, limits=parser_limits()), account
+            matcher = LLMatcher(self._tokens, text, log_level=0, limits=parser_limits())
+            self._compiled[text] = _Compiled(matcher, account)
             if len(self._compiled) > _KEPT:
                 self._forget_one()
         self._compiled.move_to_end(text)
-        return self._compiled[text][0]
+        return self._compiled[text]
 
     def _forget_one(self) -> None:
         """The least recently used of an account that has most: whoever brings many takes nobody else's."""
-        counts = Counter(account for _, account in self._compiled.values())
+        counts = Counter(compiled.account for compiled in self._compiled.values())
         most = max(counts.values())
-        del self._compiled[next(text for text, (_, account) in self._compiled.items() if counts[account] == most)]
+        del self._compiled[next(text for text, compiled in self._compiled.items() if counts[compiled.account] == most)]
 
     def _learn(self) -> None:
         try:

@@ -8,7 +8,8 @@ ends are. In between an end is allowed where the grammar may end, and there alon
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 Mask = npt.NDArray[np.uint32]
 MASK_BITS = 32
-_SLOW_S = 1e-3  # processor time of the masks of one block
+_SLOW_S = 1e-3  # processor time of a mask; usual ones take 20 to 100 us
+_FORGIVEN = 32  # masks in a row that were not slow
 
 
 def bits_of(token_ids: Sequence[int], vocab_size: int) -> Mask:
@@ -60,10 +62,25 @@ class VocabularyMasks:
         return cls(frozenset(ends), *masks)
 
 
-class GrammarState:
-    """Of one response. Mutable; one thread at a time, the others wait.
+class MaskCost:
+    """Of one grammar, whose responses share it."""
 
-    ``slow``: the masks that were made last took so long that they should be made beside the passes.
+    def __init__(self) -> None:
+        """Usual, until a mask took long."""
+        self._usual = _FORGIVEN
+
+    def took(self, mask_s: float) -> None:
+        """A mask has taken so much processor time."""
+        self._usual = 0 if mask_s > _SLOW_S else self._usual + 1
+
+    @property
+    def slow(self) -> bool:
+        """Whether masks should be made beside the passes: one of the last took long."""
+        return self._usual < _FORGIVEN
+
+
+class GrammarState:
+    """Of one response. Mutable; one thread at a time, the others wait. ``cost`` is of its grammar.
 
     A *fault* is a place behind which the library cannot say what may follow, as that would take it too much. There only
     ends are allowed, and what they end is worth nothing. A fault behind a draft is of no concern to whoever does not
@@ -71,7 +88,11 @@ class GrammarState:
     """
 
     def __init__(
-        self, make_matcher: Callable[[], "LLMatcher"], vocabulary: VocabularyMasks, begins_after: int | None
+        self,
+        make_matcher: Callable[[], "LLMatcher"],
+        vocabulary: VocabularyMasks,
+        begins_after: int | None,
+        cost: MaskCost | None = None,
     ) -> None:
         """Nothing was fed yet.
 
@@ -79,6 +100,7 @@ class GrammarState:
             make_matcher: makes one that was fed nothing; its tokenizer's ends are those of ``vocabulary``.
             vocabulary: of the target.
             begins_after: the token behind which the grammar begins; None: at once.
+            cost: of the grammar's masks, as far as others know it.
         """
         self._make_matcher, self._vocabulary = make_matcher, vocabulary
         self._begins_after = begins_after
@@ -86,8 +108,9 @@ class GrammarState:
         self._begun_at = 0 if begins_after is None else None  # tokens fed before the grammar begins
         self._ended_at: int | None = None  # tokens fed before the first that ends
         self._tokens: list[int] = []  # fed, those of a path that is being looked at included
-        self.slow = False
+        self.cost = cost or MaskCost()
         self._lock = threading.Lock()
+        self._whole: tuple[LLMatcher, int] | None = None  # a copy from behind the last fault, and the tokens it was fed
         self._known: dict[tuple[int, ...], Mask] = {}  # behind what was fed for good, and these
         self._faults: dict[tuple[int, ...], str] = {}  # likewise
         if self._matcher.is_error():
@@ -119,14 +142,15 @@ class GrammarState:
         """
         with self._lock:
             missing = [at for path in paths if (at := tuple(path)) not in self._known]
-            began_s, took_s = time.thread_time(), 0.0
-            for path in missing:
-                if took_s >= within_s:
-                    return False
-                self._behind(path)
-                took_s = time.thread_time() - began_s
-                self.slow = took_s > _SLOW_S
-            return True
+            before_s = began_s = time.thread_time()
+            with closing(self._made(missing if within_s > 0.0 else ())) as made:
+                for _ in made:
+                    now_s = time.thread_time()
+                    self.cost.took(now_s - before_s)
+                    if now_s - began_s >= within_s:
+                        break
+                    before_s = now_s
+            return all(path in self._known for path in missing)
 
     def masks(self, path: Sequence[int], first: int, rows: int) -> Mask:
         """``[rows, words]``: what may follow the output and ``path[: first + i]``.
@@ -134,29 +158,44 @@ class GrammarState:
         Behind a token that is not allowed everything is: nothing of that is ever committed.
         """
         with self._lock:
-            return np.stack([self._behind(tuple(path[:end])) for end in range(first, first + rows)])
+            paths = [tuple(path[:end]) for end in range(first, first + rows)]
+            for _ in self._made(each for each in paths if each not in self._known):
+                pass
+            return np.stack([self._known[each] for each in paths])
 
     def lawful(self, path: Sequence[int]) -> int:
         """How many tokens of a path are allowed, each behind the output and those before it."""
         with self._lock:
             fed = len(self._tokens)
-            count = self._consume(path)
-            self._back(fed)
-            self._renewed()
-            return count
+            try:
+                return self._consume(path)
+            finally:
+                self._back_to(fed)
 
     def fault(self, path: Sequence[int] = ()) -> str | None:
         """Why it cannot say what may follow somewhere along a path, of those places whose masks were asked for."""
         ends = range(len(path) + 1) if self._faults else ()
         return next((self._faults[at] for end in ends if (at := tuple(path[:end])) in self._faults), None)
 
-    def _behind(self, path: tuple[int, ...]) -> Mask:
-        if path not in self._known:
-            fed = len(self._tokens)
-            self._known[path] = self._mask(path) if self._consume(path) == len(path) else self._vocabulary.everything
-            self._back(fed)
-            self._renewed()
-        return self._known[path]
+    def _made(self, paths: Iterable[tuple[int, ...]]) -> Generator[None]:
+        """Make masks one by one, each from where the one before it stands if that is on its way."""
+        fed, standing = len(self._tokens), tuple[int, ...]()
+        try:
+            for path in paths:
+                if path[: len(standing)] != standing:
+                    standing = self._back_to(fed)
+                rest = path[len(standing) :]
+                lawful = self._consume(rest) == len(rest)
+                self._known[path] = self._mask(path) if lawful else self._vocabulary.everything
+                standing = path if lawful and not self._matcher.is_error() else self._back_to(fed)
+                yield
+        finally:
+            self._back_to(fed)
+
+    def _back_to(self, fed: int) -> tuple[int, ...]:
+        self._back(fed)
+        self._renewed()
+        return ()
 
     def _consume(self, token_ids: Sequence[int]) -> int:
         for count, token_id in enumerate(token_ids):
@@ -186,8 +225,11 @@ class GrammarState:
         del self._tokens[fed:]
         if self._ended_at is not None and self._ended_at >= fed:
             self._ended_at = None
-        if (too_many := fed_to_matcher - self._fed_to_matcher) > 0:
+        left = self._fed_to_matcher
+        if (too_many := fed_to_matcher - left) > 0:
             self._matcher.rollback(too_many)
+        if self._whole is not None and self._whole[1] > left:
+            self._whole = None
         if self._begins_after is not None and self._begun_at is not None and self._begun_at > fed:
             self._begun_at = None
 
@@ -204,9 +246,13 @@ class GrammarState:
             return ""
         said = self._matcher.get_error() or "the matcher failed"
         fed, tokens = self._fed_to_matcher, self._tokens
-        self._matcher = self._make_matcher()
-        if fed and self._begun_at is not None:
-            self._matcher.try_consume_tokens(tokens[self._begun_at : self._begun_at + fed])
+        whole, had = self._whole or (None, 0)
+        self._matcher = self._make_matcher() if whole is None else whole.deep_copy()
+        if self._begun_at is not None:
+            for token_id in tokens[self._begun_at + had : self._begun_at + fed]:
+                self._matcher.try_consume_tokens([token_id])  # one by one: each holds Python's lock
+        if not self._matcher.is_error():
+            self._whole = self._matcher.deep_copy(), fed  # a draft may lead to the same fault in each round
         return said
 
     def _mask(self, path: tuple[int, ...]) -> Mask:

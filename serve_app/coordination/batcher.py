@@ -407,7 +407,8 @@ class Batcher:
     def _settle(self, reply: StepReply) -> None:
         now_s, blocks = self._clock(), 0
         self._named = reply.suspects
-        self._watch.took(reply.engine_s)
+        if reply.computed:
+            self._watch.took(reply.engine_s)
         self._planner.steps()
         predicted_s, reason = self.cost_model.predict_s(reply.computed), self._planner.reason
         if self._traces is not None and reply.session == self._session:

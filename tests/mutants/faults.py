@@ -785,8 +785,8 @@ FAULTS = (
     ),
     Fault(
         "a grammar stays at the end of a draft that was looked at",
-        "count = self._consume(path)\n            self._back(fed)",
-        "count = self._consume(path)",
+        "return self._consume(path)\n            finally:\n                self._back_to(fed)",
+        "return self._consume(path)\n            finally:\n                pass",
         GRAMMAR_STATE,
     ),
     Fault(
@@ -809,13 +809,31 @@ FAULTS = (
     ),
     Fault(
         "a grammar makes all masks of a block whatever that takes",
-        "if took_s >= within_s:\n                    return False",
-        "if took_s < 0.0:\n                    return False",
+        "if now_s - began_s >= within_s:",
+        "if now_s < began_s:",
         GRAMMAR_STATE,
     ),
     Fault(
+        "a grammar reads all output again behind each fault",
+        "whole, had = self._whole or (None, 0)",
+        "whole, had = None, 0",
+        GRAMMAR_STATE,
+    ),
+    Fault(
+        "a grammar goes on from tokens that were taken back",
+        "if self._whole is not None and self._whole[1] > left:",
+        "if self._whole is not None and left < 0:",
+        GRAMMAR_STATE,
+    ),
+    Fault(
+        "a grammar stays behind a mask that failed",
+        "        finally:\n            self._back_to(fed)\n\n    def _back_to",
+        "        finally:\n            pass\n\n    def _back_to",
+        ("tests/unit/engines/verifier/test_openings.py",),
+    ),
+    Fault(
         "the engine's thread makes masks that take long",
-        "0.0 if grammar.slow else self._left_s",
+        "0.0 if grammar.cost.slow else self._left_s",
         "self._left_s",
         ("tests/unit/engines/verifier/test_openings.py",),
     ),
@@ -833,8 +851,8 @@ FAULTS = (
     ),
     Fault(
         "a grammar masks all rows of a draft as the first",
-        "self._behind(tuple(path[:end])) for end in",
-        "self._behind(tuple(path[:first])) for _ in",
+        "paths = [tuple(path[:end]) for end in",
+        "paths = [tuple(path[:first]) for _ in",
         grammar("every_window and sampled"),
     ),
     Fault(

@@ -5,6 +5,7 @@ The model (``outrider.engines.forward_model``) computes; all that makes an engin
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -145,10 +146,11 @@ class PagedVerifier:
             generation = self._generations.get(block.generation)
             if generation is None or generation.opening is None:
                 continue
-            if block.generation in resolved:
-                turn.behind_resolution(generation, block)
-            elif self._settled(block) is None and isinstance(checked := self._verdict(block), CheckedBlock):
-                turn.prepare(generation, checked.block)
+            with suppress(Exception):  # the pass meets the same, and tells of it as of this block alone
+                if block.generation in resolved:
+                    turn.behind_resolution(generation, block)
+                elif self._settled(block) is None and isinstance(checked := self._verdict(block), CheckedBlock):
+                    turn.prepare(generation, checked.block)
         return turn.waiting
 
     def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:

@@ -28,7 +28,7 @@ class MaskTurn:
         if made is not None and not made.cancelled() and made.exception() is not None:
             return  # the pass meets the same, and tells of it
         paths, began_s = generation.mask_paths(block), time.thread_time()
-        known = grammar.prepare(paths, 0.0 if grammar.slow else self._left_s)
+        known = grammar.prepare(paths, 0.0 if grammar.cost.slow else self._left_s)
         self._left_s -= time.thread_time() - began_s
         if not known:
             generation.preparing = self._grammars.prepare(grammar, paths, generation.account)
@@ -36,6 +36,6 @@ class MaskTurn:
 
     def behind_resolution(self, generation: HeldGeneration, block: Block) -> None:
         """Leave a block for the next pass where this one commits what its masks depend on."""
-        if generation.grammar is not None and generation.grammar.slow:
+        if generation.grammar is not None and generation.grammar.cost.slow:
             self.waiting[block.generation] = Future()
             self.waiting[block.generation].set_result(None)

@@ -47,6 +47,22 @@ def test_its_thread_ends_when_nothing_is_left_and_another_begins() -> None:
         assert not thread.is_alive()
 
 
+def test_where_no_thread_can_be_started_the_task_is_refused_and_later_ones_are_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker, ran = FairWorker("worker"), list[int]()
+
+    def fails(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fails)
+        with pytest.raises(RuntimeError, match="new thread"):
+            worker.submit(lambda: ran.append(1), "")
+    assert worker.submit(lambda: 42, "").result(WAIT_S) == 42
+    assert not ran
+
+
 def test_of_several_threads_one_is_left_for_others() -> None:
     worker, may_end, under_way = FairWorker("worker", threads=3), threading.Event(), threading.Semaphore(0)
 

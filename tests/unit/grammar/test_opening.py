@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 from llguidance import LLMatcher, LLTokenizer
@@ -66,8 +67,8 @@ def test_grammars_are_compiled_and_their_first_masks_made_in_another_thread() ->
 
     grammars = grammars_over(_TOKENS, END)
     grammars.begin(TOY)
-    noting: Any = Noting(grammars._compiled[TOY.text][0])  # noqa: SLF001
-    grammars._compiled[TOY.text] = noting, ""  # noqa: SLF001
+    noting: Any = Noting(grammars._compiled[TOY.text].matcher)  # noqa: SLF001
+    grammars._compiled[TOY.text] = replace(grammars._compiled[TOY.text], matcher=noting)  # noqa: SLF001
     try:
         state = grammars.open(TOY, [ord("n") - 32]).result(WAIT_S)
         assert threads == ["grammar-compiler"] * len(threads)

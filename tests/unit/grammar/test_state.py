@@ -2,7 +2,9 @@
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,12 +73,30 @@ def test_it_is_fed_up_to_what_is_forbidden() -> None:
     assert END not in allowed(state)
 
 
-def test_a_draft_that_takes_too_much_spoils_no_other() -> None:
-    """The library gives up behind one draft: there, and only there, the state says so."""
+class Counting:
+    """A matcher that counts the tokens it and its copies take in."""
+
+    def __init__(self, matcher: LLMatcher, taken: list[int]) -> None:
+        self._matcher, self._taken = matcher, taken
+
+    def __getattr__(self, name: str) -> object:
+        """All else is the matcher's."""
+        return getattr(self._matcher, name)
+
+    def deep_copy(self) -> "Counting":
+        return Counting(self._matcher.deep_copy(), self._taken)
+
+    def try_consume_tokens(self, token_ids: list[int]) -> int:
+        self._taken += token_ids
+        return self._matcher.try_consume_tokens(token_ids)
+
+
+def limited(begins: str) -> Callable[[], LLMatcher]:
+    """Matchers of a grammar that begins so, and then goes on behind "a"; behind "b" it takes too much."""
     grammars = toy_grammars()
     grammars.begin(TOY)  # its tokens are there then
     limits = LLParserLimits(step_max_items=160, verbose_errors=False)
-    text = 'start: "a" cheap | "b" dear\ncheap: "c"*\ndear: ' + " | ".join(
+    text = f'start: {begins}("a" cheap | "b" dear)\ncheap: "c"*\ndear: ' + " | ".join(
         f'("{chr(99 + i)}" "x"? "y"? "z"? "u"? "v"? "w"?)*' for i in range(20)
     )
 
@@ -85,7 +105,12 @@ def test_a_draft_that_takes_too_much_spoils_no_other() -> None:
         assert tokens is not None
         return LLMatcher(tokens, text, log_level=0, limits=limits)
 
-    state = GrammarState(matcher, VocabularyMasks.of((END,), VOCAB), None)
+    return matcher
+
+
+def test_a_draft_that_takes_too_much_spoils_no_other() -> None:
+    """The library gives up behind one draft: there, and only there, the state says so."""
+    state = GrammarState(limited(""), VocabularyMasks.of((END,), VOCAB), None)
     a, b, c = (_token(char) for char in "abc")
     assert b in allowed(state)
     dear = allowed(state, (b,))
@@ -95,6 +120,21 @@ def test_a_draft_that_takes_too_much_spoils_no_other() -> None:
     assert set(allowed(state, (a,))) == {c, END}
     assert state.feed([a, c]) == 2
     assert state.fault() is None
+
+
+def test_a_draft_that_takes_too_much_in_each_round_does_not_have_all_output_read_again() -> None:
+    taken, rounds = list[int](), 20
+    matcher: Any = Counting(limited('"0"{0,25} ')(), taken)
+    state = GrammarState(matcher.deep_copy, VocabularyMasks.of((END,), VOCAB), None)
+    b, zero = _token("b"), _token("0")
+    for _ in range(rounds):
+        assert allowed(state, (b,)) == [END]
+        assert state.fault((b,)) is not None
+        assert state.feed([zero]) == 1
+    assert len(taken) <= 4 * rounds
+    state.keep(3)
+    assert allowed(state, (b,)) == [END]
+    assert state.feed([zero] * 23) == 22
 
 
 def _token(char: str) -> int:

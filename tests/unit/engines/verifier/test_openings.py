@@ -1,9 +1,11 @@
 """Responses whose grammars are compiled while others go on."""
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ from outrider.contracts.verifying import Failed, OpenGeneration, Refused, Resolu
 from outrider.engines.torch.verifier import TorchVerifier
 from outrider.engines.verifier.stepper import Stepper
 from outrider.grammar.compiling import Grammars
-from outrider.grammar.state import GrammarState, Mask
+from outrider.grammar.state import GrammarState, Mask, MaskCost
 from tests.unit.engines.conftest import tiny_llama, torch_verifier
 from tests.unit.engines.reference import Client, tiny_alone
 from tests.unit.engines.toy_grammar import END, TOY, VOCAB, toy_grammars
@@ -83,7 +85,7 @@ def test_a_stepper_with_nothing_but_grammars_to_wait_for_is_idle_until_one_is_th
     assert isinstance(opened.stepper.step()[0], Verified)
 
 
-def with_slow_masks() -> tuple[Opened, Client, Client]:
+def with_slow_masks(mask_s: float = 1.0) -> tuple[Opened, Client, Client]:
     """Two responses of six tokens each, and masks of one of them that take long from its second token on."""
     opened, free, bound = Opened(), Client("free", PROMPT, FREE), Client("bound", PROMPT, BOUND)
     opened.grammars.may_compile.set()
@@ -91,9 +93,19 @@ def with_slow_masks() -> tuple[Opened, Client, Client]:
         opened.stepper.open(replace(client.opening(), account=client.name))
     grammar = opened.engine._generations["bound"].grammar  # noqa: SLF001
     assert grammar is not None
-    grammar.slow = True
+    grammar.cost = MaskCost()
+    grammar.cost.took(mask_s)
     opened.stepper.give([stretch(free, 5), stretch(bound, 5)])  # type: ignore[list-item]
     return opened, free, bound
+
+
+def steps_until(opened: Opened, outcomes: int, generation: str = "") -> list[Any]:
+    """Step until so many outcomes are there, of one generation if it is named."""
+    told, give_up_at_s = list[Any](), time.monotonic() + WAIT_S
+    while len([one for one in told if generation in ("", one.generation)]) < outcomes:
+        assert time.monotonic() < give_up_at_s
+        told += opened.stepper.step()
+    return told
 
 
 def test_others_go_on_while_masks_that_take_long_are_made() -> None:
@@ -103,8 +115,7 @@ def test_others_go_on_while_masks_that_take_long_are_made() -> None:
     assert opened.grammars.asked == ["bound"]
     opened.grammars.may_make_masks.set()
     assert opened.woken.wait(WAIT_S)
-    while len(told) < 12:
-        told += opened.stepper.step()
+    told += steps_until(opened, 12 - len(told))
     for client, params in ((free, FREE), (bound, BOUND)):
         output = [one.next_token for one in told if isinstance(one, Verified) and one.generation == client.name]
         assert output == tiny_alone(PROMPT, params, 6)
@@ -117,14 +128,16 @@ def test_a_block_waits_for_what_its_pass_resolves_where_masks_take_long(*, slow:
     engine.open(client.opening())
     grammar = engine._generations["bound"].grammar  # noqa: SLF001
     assert grammar is not None
-    grammar.slow = slow
+    grammar.cost = MaskCost()
+    grammar.cost.took(1.0 if slow else 0.0)
     waiting = engine.prepare([client.block()], [Resolution("bound", 0, None)])
     assert list(waiting) == ["bound"] * slow
     assert all(wait.done() for wait in waiting.values())
 
 
-def test_masks_that_cannot_be_made_end_their_response_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened, _, _ = with_slow_masks()
+@pytest.mark.parametrize("mask_s", [0.0, 1.0], ids=["at once", "beside"])
+def test_masks_that_cannot_be_made_end_their_response_alone(monkeypatch: pytest.MonkeyPatch, mask_s: float) -> None:
+    opened, _, _ = with_slow_masks(mask_s)
 
     def fails(*_: object) -> Mask:
         raise RuntimeError("no mask")
@@ -132,11 +145,32 @@ def test_masks_that_cannot_be_made_end_their_response_alone(monkeypatch: pytest.
     told = opened.stepper.step()
     monkeypatch.setattr(GrammarState, "_mask", fails)
     opened.grammars.may_make_masks.set()
-    while len(told) < 7:
-        told += opened.stepper.step()
+    told += steps_until(opened, 7 - len(told))
     lost = [outcome for outcome in told if isinstance(outcome, Failed)]
     assert [outcome.generation for outcome in lost] == ["bound"]
     assert "no mask" in lost[0].reason
+
+
+@pytest.mark.parametrize("mask_s", [0.0, 1.0], ids=["at once", "beside"])
+def test_a_mask_that_fails_once_changes_no_token(monkeypatch: pytest.MonkeyPatch, mask_s: float) -> None:
+    opened, _, bound = with_slow_masks(mask_s)
+    draft = tiny_alone(PROMPT, BOUND, 3)
+    opened.stepper.give([replace(bound.block(draft), stretch=Stretch(5))])
+    mask, failed = GrammarState._mask, list[object]()  # noqa: SLF001
+
+    def fails_once(state: GrammarState, path: tuple[int, ...]) -> Mask:
+        if len(path) == 2 and not failed:
+            failed.append(path)
+            raise RuntimeError("once")
+        return mask(state, path)
+
+    monkeypatch.setattr(GrammarState, "_mask", fails_once)
+    opened.grammars.may_make_masks.set()
+    told = steps_until(opened, 3, "bound")
+    assert failed
+    rounds = [one for one in told if one.generation == "bound"]
+    said = [*(draft[at] for at in rounds[0].accepted_path), *(one.next_token for one in rounds)]
+    assert said == tiny_alone(PROMPT, BOUND, len(said))
 
 
 @pytest.mark.parametrize("ends", [lambda s: s.close("behind", keep_cache=False), lambda s: s.close_all()])
