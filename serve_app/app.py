@@ -40,7 +40,7 @@ _BY_PROMISE, _BY_STREAMS = "serve_app.scaling:ByPromise", "serve_app.scaling:ByS
 # Never reached: a coordinator refuses by itself, and by name. Where limits were lowered below what runs, a bound of
 # Serve's would keep from it what those responses need to go on (``Coordinator.read``).
 _MAX_ONGOING_COORDINATOR_CALLS = 2**22
-_MAX_ROUTED_REQUESTS = 64  # waiting in an ingress for a coordinator; more are refused at once
+_MAX_ROUTED_REQUESTS = 2**22  # never reached, either: accounts take turns before that (``CoordinatorStreams``)
 SHUTDOWN_GRACE_S = 600.0  # for responses under way to end when a replica is taken out of service
 
 

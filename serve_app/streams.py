@@ -26,12 +26,14 @@ from outrider.contracts.requests import GenerationChunk, GenerationId, Generatio
 from serve_app.coordination.credit import MOST_UNREAD_TOKENS
 from serve_app.coordination.listener import Listener
 from serve_app.coordinator_watch import CoordinatorWatch
+from serve_app.fair_gate import FairGate
 
 _TELL_TOKENS = MOST_UNREAD_TOKENS // 2  # a coordinator is told of what was read as often
 _TELL_AGAIN_S, _TELL_AGAIN_AT_MOST_S = 0.1, 2.0
 _LOST_FOR_S = 5.0  # longer than routers take to learn of a verifier that is gone
 _LEAVES_EVERY_S = 1.0
 _ANSWERS_WITHIN_S = 0.75  # a coordinator that is well
+_ROUTED, _WAIT_FOR_ROUTING = 64, 1024  # responses that no coordinator has yet
 
 
 class _Mailbox:
@@ -84,6 +86,7 @@ class CoordinatorStreams:
             leaves: whether something that this one makes goes on elsewhere now, as it is drained.
         """
         self._elsewhere, self._leaves = elsewhere, leaves
+        self._routing = FairGate(_ROUTED, _WAIT_FOR_ROUTING)
         self._name = uuid.uuid4().hex[:12]
         self._coordinators = coordinator.options(_by_reference=False)
         self._calls = coordinator.options(_by_reference=False, stream=True)
@@ -126,17 +129,23 @@ class CoordinatorStreams:
 
     async def _make(self, record: GenerationRequest, mailbox: _Mailbox) -> None:
         """Ask for it. The call gives the coordinator's name first, and ends with the response."""
-        call: Any = self._calls.generate.remote(record, self._name, self._lost())  # a DeploymentResponseGenerator
+        call: Any = None  # a DeploymentResponseGenerator
         try:
-            async for coordinator in call:
-                self._made_by[record.generation] = coordinator
-                self._hear(coordinator)
-                self._tell_soon(coordinator)
+            async with self._routing.turn(record.account.name):
+                call = self._calls.generate.remote(record, self._name, self._lost())
+                replies = aiter(call)
+                coordinator = await anext(replies)
+            self._made_by[record.generation] = coordinator
+            self._hear(coordinator)
+            self._tell_soon(coordinator)
+            async for _ in replies:
+                pass
         except Exception as error:  # noqa: BLE001 (raised where the response is read)
             mailbox.put(error)
         finally:
-            with suppress(RayError, RayServeException):  # of a call that failed, cancel() raises the failure once more
-                call.cancel()
+            if call is not None:
+                with suppress(RayError, RayServeException):  # of a call that failed, cancel() raises it once more
+                    call.cancel()
 
     def _note_lost(self, generation: GenerationId, error: Exception) -> None:
         """Others are asked from now on; soon the routers will have been told."""

@@ -81,7 +81,8 @@ def _flood(count: int, fields: Mapping[str, Any], short: bool) -> Callable[[Targ
         number = iter(range(count))
 
         async def one() -> Answer:
-            content = {"model": MODEL, "max_tokens": _TOKENS, "ignore_eos": "guided_choice" not in fields, **fields}
+            free = not any(name.startswith("guided") for name in fields)
+            content = {"model": MODEL, "max_tokens": _TOKENS, "ignore_eos": free, **fields}
             body = json.dumps(content).replace("NUMBER", f"u{next(number)}").encode()
             return await ask(target.port, [head_of(_ROUTE, target.key, len(body)), body], _LASTS_S)
 

@@ -1,0 +1,70 @@
+"""Whoever crowds before a gate waits for itself."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+
+from outrider.contracts.errors import BusyError
+from serve_app.fair_gate import FairGate
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def _stays(gate: FairGate, account: str, seen: list[str], leaves: asyncio.Event) -> None:
+    async with gate.turn(account):
+        seen.append(account)
+        await leaves.wait()
+
+
+def test_half_is_left_for_others_and_the_rest_has_turns() -> None:
+    async def check() -> None:
+        gate, seen, leaves = FairGate(4, 100), list[str](), asyncio.Event()
+        tasks = [asyncio.create_task(_stays(gate, "crowd", seen, leaves)) for _ in range(10)]
+        await settled()
+        assert seen == ["crowd"] * 2
+        tasks.append(asyncio.create_task(_stays(gate, "other", seen, leaves)))
+        await settled()
+        assert seen == ["crowd", "crowd", "other"]
+        leaves.set()
+        await asyncio.gather(*tasks)
+        assert len(seen) == 11
+
+    asyncio.run(check())
+
+
+def test_who_waits_no_longer_or_is_cancelled_inside_leaves_no_place_taken() -> None:
+    async def check() -> None:
+        gate, seen, leaves = FairGate(2, 100), list[str](), asyncio.Event()
+        inside = asyncio.create_task(_stays(gate, "a", seen, leaves))
+        waiting = asyncio.create_task(_stays(gate, "a", seen, leaves))
+        await settled()
+        granted = asyncio.create_task(_stays(gate, "b", seen, leaves))
+        await asyncio.sleep(0)
+        for task in (waiting, inside, granted):
+            task.cancel()
+        await asyncio.gather(waiting, inside, granted, return_exceptions=True)
+        leaves.set()
+        for account in "abab":
+            await asyncio.wait_for(_stays(gate, account, seen, leaves), 5)
+        assert seen[-4:] == ["a", "b", "a", "b"]
+
+    asyncio.run(check())
+
+
+def test_where_too_many_wait_those_of_the_crowd_are_refused() -> None:
+    async def check() -> None:
+        gate, seen, leaves = FairGate(2, 4), list[str](), asyncio.Event()
+        tasks = [asyncio.create_task(_stays(gate, "crowd", seen, leaves)) for _ in range(5)]
+        await settled()
+        async with AsyncExitStack() as stack:
+            with pytest.raises(BusyError, match="4 of one account"):
+                await stack.enter_async_context(gate.turn("crowd"))
+            await asyncio.wait_for(stack.enter_async_context(gate.turn("other")), 5)
+        leaves.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(check())
