@@ -45,10 +45,7 @@ FLOODS: Mapping[str, tuple[int, dict[str, Any]]] = {
     ),
     "logit_bias of 1,024": (32, {"logit_bias": {str(i): -100 for i in range(1024)}, "prompt": "a", "n": 4}),
     "n=16 with a choice of two": (8, {"guided_choice": ["yes", "no"], "n": 16, "prompt": "a"}),
-    "64 responses whose masks take 20 ms each": (
-        16,
-        {"guided_grammar": _SLOW_MASKS, "prompt": "a", "n": 4, "max_tokens": 64},
-    ),
+    "64 responses whose masks take 20 ms each": (16, {"guided_grammar": _SLOW_MASKS, "prompt": "a", "n": 4}),
     "promised speeds for all": (200, {"prompt": "a", "outrider": {"slo_class": "speed_8"}}),
     "a user for each request": (200, {"prompt": "a", "user": "NUMBER"}),
     "a salt for each request": (200, {"prompt": "a " * 400, "cache_salt": "NUMBER"}),
