@@ -38,6 +38,8 @@ class FairGate:
         finally:
             if mine.done() and not mine.cancelled():
                 self._leave(account)
+            else:
+                self._queue.remove(account, mine)
 
     def _leave(self, account: str) -> None:
         self._free += 1

@@ -130,11 +130,14 @@ class CoordinatorStreams:
     async def _make(self, record: GenerationRequest, mailbox: _Mailbox) -> None:
         """Ask for it. The call gives the coordinator's name first, and ends with the response."""
         call: Any = None  # a DeploymentResponseGenerator
+        first: asyncio.Future[str] | None = None
         try:
             async with self._routing.turn(record.account.name):
                 call = self._calls.generate.remote(record, self._name, self._lost())
                 replies = aiter(call)
-                coordinator = await anext(replies)
+                first = asyncio.ensure_future(anext(replies))
+                await asyncio.wait({first}, timeout=_ANSWERS_WITHIN_S)  # one that stands still holds nobody else up
+            coordinator = await first
             self._made_by[record.generation] = coordinator
             self._hear(coordinator)
             self._tell_soon(coordinator)
@@ -143,6 +146,8 @@ class CoordinatorStreams:
         except Exception as error:  # noqa: BLE001 (raised where the response is read)
             mailbox.put(error)
         finally:
+            if first is not None:
+                first.cancel()
             if call is not None:
                 with suppress(RayError, RayServeException):  # of a call that failed, cancel() raises it once more
                     call.cancel()

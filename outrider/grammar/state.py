@@ -141,7 +141,7 @@ class GrammarState:
             within_s: none is begun once that took so much processor time of this thread.
         """
         with self._lock:
-            missing = [at for path in paths if (at := tuple(path)) not in self._known]
+            missing = dict.fromkeys(at for path in paths if (at := tuple(path)) not in self._known)
             before_s = began_s = time.thread_time()
             with closing(self._made(missing if within_s > 0.0 else ())) as made:
                 for _ in made:

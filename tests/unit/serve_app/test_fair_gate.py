@@ -55,6 +55,23 @@ def test_who_waits_no_longer_or_is_cancelled_inside_leaves_no_place_taken() -> N
     asyncio.run(check())
 
 
+def test_who_waits_no_longer_takes_no_room_from_others() -> None:
+    async def check() -> None:
+        gate, seen, leaves = FairGate(2, 4), list[str](), asyncio.Event()
+        inside = asyncio.create_task(_stays(gate, "crowd", seen, leaves))
+        await settled()
+        for _ in range(10):
+            waiting = asyncio.create_task(_stays(gate, "crowd", seen, leaves))
+            await settled()
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+        leaves.set()
+        await asyncio.wait_for(_stays(gate, "crowd", seen, leaves), 5)
+        await inside
+
+    asyncio.run(check())
+
+
 def test_where_too_many_wait_those_of_the_crowd_are_refused() -> None:
     async def check() -> None:
         gate, seen, leaves = FairGate(2, 4), list[str](), asyncio.Event()

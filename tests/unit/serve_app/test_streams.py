@@ -1,7 +1,7 @@
 """An ingress hears all responses of a coordinator on one stream, and loses none of them silently."""
 
 import asyncio
-from collections.abc import Container
+from collections.abc import AsyncGenerator, Container
 from dataclasses import replace
 from typing import Any, cast
 
@@ -230,3 +230,42 @@ async def test_who_was_found_without_a_verifier_is_named_for_a_while_in_the_orde
     await read(streams, request_for("e", window=0))
     assert handle.lost[-1] == ()
     await handle.closed()
+
+
+class Mute:
+    """A handle whose coordinator takes calls and says nothing."""
+
+    def __init__(self) -> None:
+        self.asked = self.cancelled = 0
+        self.generate = self
+
+    def options(self, **_: object) -> "Mute":
+        return self
+
+    def remote(self, *_: object) -> "Mute":
+        self.asked += 1
+        return self
+
+    async def __aiter__(self) -> AsyncGenerator[str]:
+        """Never anything."""
+        await asyncio.Event().wait()
+        yield ""
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+
+
+@on_loop
+async def test_a_coordinator_that_says_nothing_keeps_nobody_from_being_routed() -> None:
+    handle, requests = Mute(), [request_for(f"r{number}", window=0) for number in range(80)]
+    streams = streams_of(cast("MemoryHandle", handle))
+    reading = [asyncio.create_task(read(streams, request)) for request in requests]
+    await asyncio.sleep(0.1)
+    assert handle.asked == 32, "half of the places: all are of one account"
+    await asyncio.sleep(5.0)
+    assert handle.asked == 80
+    for task in reading:
+        task.cancel()
+    await asyncio.gather(*reading, return_exceptions=True)
+    await asyncio.sleep(0.1)
+    assert handle.cancelled == 80
