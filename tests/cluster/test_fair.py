@@ -96,6 +96,7 @@ def test_a_prompt_is_computed_beside_anothers_prompts(service: Service) -> None:
         assert flood.result().status_code == httpx.codes.OK
 
 
+@pytest.mark.long
 def test_readers_that_stop_give_their_places_back(service: Service) -> None:
     """And their KV, once their connections are ended."""
     stalled = service.exported(metrics.STALLED)

@@ -108,6 +108,7 @@ def test_without_drafts_the_tokens_are_the_same(reader: Reader) -> None:
     assert "token_ids" in reader.outcome(0)
 
 
+@pytest.mark.long
 def test_a_drafter_that_dies_is_missed(reader: Reader, service: Service) -> None:
     """Killed while it drafts for this very response, which goes on."""
     faults = reader.page.locator("#faults")

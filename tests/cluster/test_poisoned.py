@@ -48,7 +48,8 @@ def beside(service: Service, seed: int) -> tuple[httpx.Response, list[Any]]:
     return asked[0], responses
 
 
-@pytest.mark.parametrize("seed", [pytest.param(FAILS_VERIFIERS, marks=pytest.mark.long), KILLS_VERIFIERS])
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [FAILS_VERIFIERS, KILLS_VERIFIERS])
 def test_one_at_which_the_verifier_fails_gets_an_error_of_its_own(
     service: Service, truth: list[str], seed: int
 ) -> None:

@@ -75,6 +75,7 @@ def test_whatever_is_drafted_the_answer_is_the_target_alone(service: Service, fi
         assert_valid(answer.choices[0])
 
 
+@pytest.mark.long
 def test_what_is_drawn_by_ratio_rules_and_judged_is_valid(service: Service) -> None:
     def ask(number: int) -> Any:
         way = SAMPLING_WAYS[number % len(SAMPLING_WAYS)]

@@ -146,6 +146,7 @@ class Bomber:
         raise bomb
 
 
+@pytest.mark.long
 def test_nothing_that_it_sends_is_unpickled(service: Service, tmp_path: Path) -> None:
     eventually(lambda: bool(service.drafters("ready")), _WITHIN_S)
 

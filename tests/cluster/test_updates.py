@@ -204,7 +204,8 @@ def test_more_verifiers_and_fewer(service: Service, count: int) -> None:
     service.check_released()
 
 
-@pytest.mark.parametrize("drain_s", [pytest.param(None, marks=pytest.mark.long), 3.0])
+@pytest.mark.long
+@pytest.mark.parametrize("drain_s", [None, 3.0])
 def test_a_long_response_outlives_the_verifier_that_is_drained_under_it(
     service: Service, drain_s: float | None
 ) -> None:

@@ -56,6 +56,7 @@ def test_no_room_for_the_verifier(head: Head) -> None:
     assert "verifiers needs a node with 1 CPU, 1 GPU for a verifier, found" in done.stderr
 
 
+@pytest.mark.long
 def test_a_rayservice_comes_up(head: Head) -> None:
     """The trial's Serve configuration, in less memory, by the call KubeRay makes. Deleted, it holds nothing."""
     serve_config = yaml.safe_load(built("trial").service["spec"]["serveConfigV2"])
