@@ -40,7 +40,6 @@ _BY_PROMISE, _BY_STREAMS = "serve_app.scaling:ByPromise", "serve_app.scaling:ByS
 # Never reached: a coordinator refuses by itself, and by name. Where limits were lowered below what runs, a bound of
 # Serve's would keep from it what those responses need to go on (``Coordinator.read``).
 _MAX_ONGOING_COORDINATOR_CALLS = 2**22
-_MAX_ROUTED_REQUESTS = 2**22  # never reached, either: accounts take turns before that (``CoordinatorStreams``)
 SHUTDOWN_GRACE_S = 600.0  # for responses under way to end when a replica is taken out of service
 
 
@@ -130,7 +129,6 @@ def build_app(
         placement_group_bundles=coordinator_bundles(config.verifiers),
         placement_group_strategy="PACK",
         max_ongoing_requests=_MAX_ONGOING_COORDINATOR_CALLS,
-        max_queued_requests=_MAX_ROUTED_REQUESTS,
         user_config=light,
         graceful_shutdown_timeout_s=SHUTDOWN_GRACE_S,
         request_router_config=RequestRouterConfig(

@@ -141,16 +141,16 @@ class GrammarState:
             within_s: none is begun once that took so much processor time of this thread.
         """
         with self._lock:
-            missing = dict.fromkeys(at for path in paths if (at := tuple(path)) not in self._known)
+            wanted = [tuple(path) for path in paths]
             before_s = began_s = time.thread_time()
-            with closing(self._made(missing if within_s > 0.0 else ())) as made:
+            with closing(self._made(wanted if within_s > 0.0 else ())) as made:
                 for _ in made:
                     now_s = time.thread_time()
                     self.cost.took(now_s - before_s)
                     if now_s - began_s >= within_s:
                         break
                     before_s = now_s
-            return all(path in self._known for path in missing)
+            return all(path in self._known for path in wanted)
 
     def masks(self, path: Sequence[int], first: int, rows: int) -> Mask:
         """``[rows, words]``: what may follow the output and ``path[: first + i]``.
@@ -159,7 +159,7 @@ class GrammarState:
         """
         with self._lock:
             paths = [tuple(path[:end]) for end in range(first, first + rows)]
-            for _ in self._made(each for each in paths if each not in self._known):
+            for _ in self._made(paths):
                 pass
             return np.stack([self._known[each] for each in paths])
 
@@ -178,24 +178,29 @@ class GrammarState:
         return next((self._faults[at] for end in ends if (at := tuple(path[:end])) in self._faults), None)
 
     def _made(self, paths: Iterable[tuple[int, ...]]) -> Generator[None]:
-        """Make masks one by one, each from where the one before it stands if that is on its way."""
+        """Make masks that are not known one by one, each from where the one before it stands if that is on its way."""
         fed, standing = len(self._tokens), tuple[int, ...]()
         try:
             for path in paths:
+                if path in self._known:
+                    continue
                 if path[: len(standing)] != standing:
-                    standing = self._back_to(fed)
+                    self._back_to(fed)
+                    standing = ()
                 rest = path[len(standing) :]
                 lawful = self._consume(rest) == len(rest)
                 self._known[path] = self._mask(path) if lawful else self._vocabulary.everything
-                standing = path if lawful and not self._matcher.is_error() else self._back_to(fed)
+                standing = path
+                if not lawful or self._matcher.is_error():
+                    self._back_to(fed)
+                    standing = ()
                 yield
         finally:
             self._back_to(fed)
 
-    def _back_to(self, fed: int) -> tuple[int, ...]:
+    def _back_to(self, fed: int) -> None:
         self._back(fed)
         self._renewed()
-        return ()
 
     def _consume(self, token_ids: Sequence[int]) -> int:
         for count, token_id in enumerate(token_ids):

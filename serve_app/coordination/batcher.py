@@ -407,7 +407,7 @@ class Batcher:
     def _settle(self, reply: StepReply) -> None:
         now_s, blocks = self._clock(), 0
         self._named = reply.suspects
-        if reply.computed:
+        if reply.computed:  # a step that computes nothing is no measure of one that does
             self._watch.took(reply.engine_s)
         self._planner.steps()
         predicted_s, reason = self.cost_model.predict_s(reply.computed), self._planner.reason
