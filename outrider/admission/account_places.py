@@ -1,8 +1,9 @@
 """Places shared between accounts: who holds fewest goes next, and of those alike who has held least so far. Pure.
 
-What is counted is places times time. An account may hold all of them as long as nobody else waits. One that holds none
-has its first place after ``PATIENCE_S`` at the latest where others are without a promise: the account with the most has
-its youngest response suspended. More than that is never taken: shares become equal as responses end.
+What is counted is places times time. An account may hold all of them as long as nobody else waits. One that holds none,
+or less than a fourth of what another does, has one more after ``PATIENCE_S`` at the latest where others are without a
+promise: the account with the most has its youngest response suspended. More than that is never taken: shares become
+equal as responses end.
 """
 
 from collections import Counter
@@ -13,6 +14,7 @@ from outrider.contracts.accounts import Account
 from outrider.scheduling.fair_order import AccountService, Level, fair_order
 
 PATIENCE_S = 0.5  # longer than places take to become free where responses are short
+_FAR_MORE = 4  # times as many: less, and whoever is nearly even would stop streams for a place or two
 
 
 class AccountPlaces:
@@ -48,11 +50,10 @@ class AccountPlaces:
         return fair_order(waiting, lambda one: one.account, account_level, user_level, lambda _: 1.0)
 
     def gives_way(self, account: Account, active: Sequence[Response]) -> Response | None:
-        """Whose place an account is given that has none; None if nobody has two, or all have promises."""
+        """Whose place is given to an account that holds far fewer; None if nobody does, or all have promises."""
         held = Counter(one.account.name for one in active)
-        if held[account.name]:
-            return None
-        crowd = [one for one in reversed(active) if not one.promised and held[one.account.name] > 1]
+        most = max(1, _FAR_MORE * held[account.name])
+        crowd = [one for one in reversed(active) if not one.promised and held[one.account.name] > most]
         return max(crowd, key=lambda one: (held[one.account.name], one.begun_at_s), default=None)
 
 

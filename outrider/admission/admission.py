@@ -205,14 +205,19 @@ class Admission:
             for one in self._waiting.values()
             if one.promised and one.asked.name in made.shortages
         )
+        short = set[str]()  # accounts whose next has no room: nobody passes it, but by a turn
         for one in self._best_effort_waiting():
+            if one.account.name in short:
+                continue
             needs = self._needs(one, made.now_s, made.verifier)
             shortage = best_effort_shortage(
                 needs, made.promised, made.best_effort, made.bounds, pressed=pressed, resumed=one.asked.resumed
             )
-            if shortage is not None and not self._take_turn(one, needs, made, pressed=pressed):
+            if shortage is not None:
                 made.shortages[one.asked.name] = shortage
-                return
+            if (short or shortage is not None) and not self._take_turn(one, needs, made, pressed=pressed):
+                short.add(one.account.name)
+                continue
             made.best_effort = made.best_effort.plus(needs)
             self._begin(one, made)
 
