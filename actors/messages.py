@@ -4,10 +4,9 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from outrider.admission.decisions import AdmissionReport
-from outrider.config.schema import DrafterGroupConfig
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import (
@@ -23,6 +22,9 @@ from outrider.costs.profiles import ProfiledOn
 from outrider.models.head_file import HeadInfo
 from outrider.sampling.noise import NOISE_VERSION
 from outrider.selection.regime import RegimeReport
+
+if TYPE_CHECKING:
+    from outrider.config.schema import DrafterGroupConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +263,7 @@ DrafterRow = tuple[str, str, DrafterState, str | None, int, int, int | None]  # 
 class FleetSettings:
     """Which drafters are to run, and for which target. Those of the newest coordinator hold (``settings_order``)."""
 
-    groups: tuple[DrafterGroupConfig, ...]
+    groups: tuple["DrafterGroupConfig", ...]
     target: str
     token_map_hash: str  # the target's
     heads: Mapping[str, HeadInfo] = field(default_factory=dict)  # who judges mismatches, by draft model

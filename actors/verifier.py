@@ -11,13 +11,17 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable
 from concurrent.futures import Executor
+from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
+from threading import Timer
 from traceback import format_exception
 
 import ray
 
 from actors.engine_beat import EngineBeat
 from actors.inbox import Inbox
+from actors.load_turn import load_turn
 from actors.messages import ModelCard, Refusal, StepReply, VerifyCall
 from actors.start import started
 from outrider.assembly.verifiers import build_verifier
@@ -25,6 +29,7 @@ from outrider.contracts.errors import ContextTooLongError, VerifierLostError
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage, VerifierEngine
 from outrider.engines.kinds import VerifierSpec
+from outrider.engines.load_phases import load_phase
 from outrider.engines.verifier.stepper import Stepper
 from outrider.events import event, write_events
 from outrider.lookup.store import EarlierTexts
@@ -34,6 +39,8 @@ log = logging.getLogger(__name__)
 
 _LAST_WORDS_S = 0.5  # for a message to leave before the process does
 _MOST_REASON_CHARS = 300
+_TURN_S = 15.0  # that one waits for another's load: about twice what a small model takes, process and all
+_TURN_KEPT_S = 2.0  # for responses to go on here before another one loads
 
 
 class VerifierActor:
@@ -44,14 +51,24 @@ class VerifierActor:
 
         One that Ray has restarted takes ``emulated_reload_s`` longer, as a large model would.
         """
-        # Whoever only creates this actor need not wait for torch to load.
-        from actors.engine_thread import engine_thread, model_card  # noqa: PLC0415
-
         write_events()
-        if emulated_reload_s and ray.get_runtime_context().was_current_actor_reconstructed:
-            time.sleep(emulated_reload_s)
-        thread = engine_thread(spec.threads)
-        built = thread.submit(build_verifier, spec).result()
+        shares_cores = spec.engine == "torch" and spec.device == "cpu"
+        with ExitStack() as turn:
+            if (emulated_reload_s or shares_cores) and (
+                context := ray.get_runtime_context()
+            ).was_current_actor_reconstructed:
+                time.sleep(emulated_reload_s)
+                if shares_cores:
+                    session = Path(context.get_temp_dir()) / context.get_session_name()
+                    with load_phase("turn"):
+                        turn.enter_context(load_turn(session, _TURN_S))
+            with load_phase("import"):  # whoever only creates this actor need not wait for torch to load
+                from actors.engine_thread import engine_thread, model_card  # noqa: PLC0415
+            thread = engine_thread(spec.threads)
+            built = thread.submit(build_verifier, spec).result()
+            kept = Timer(_TURN_KEPT_S, turn.pop_all().close)
+            kept.daemon = True
+            kept.start()
         self._card = replace(model_card(built.facts, built.engine.max_context_tokens), machine=built.machine)
         self._begin(thread, built.engine, Experience(earlier=EarlierTexts(lookup_store_tokens)))
         started()

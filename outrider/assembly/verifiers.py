@@ -3,17 +3,20 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from outrider.config.schema import ModelConfig, VerifierConfig
 from outrider.engines.kinds import BuiltVerifier, VerifierSpec
 from outrider.engines.limits import EngineLimits
 from outrider.engines.paced import Pace, PacedVerifier, Waiting
 from outrider.engines.registry import VERIFIERS
 from outrider.models.head_file import Head
 
+if TYPE_CHECKING:  # a verifier's process is given the spec
+    from outrider.config.schema import ModelConfig, VerifierConfig
+
 
 def verifier_spec(
-    model: ModelConfig, verifiers: VerifierConfig, heads: Mapping[str, Head] | None = None
+    model: "ModelConfig", verifiers: "VerifierConfig", heads: Mapping[str, Head] | None = None
 ) -> VerifierSpec:
     """What the configuration describes, and who judges mismatches, by draft model."""
     budget_mib = verifiers.kv_memory_mib

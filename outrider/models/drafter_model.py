@@ -21,6 +21,7 @@ from outrider.contracts.errors import ModelUnavailableError, VocabularyMismatchE
 from outrider.models.drafter_weights import DrafterInfo, DrafterWeights, read_drafter
 from outrider.models.model_classes import AutoModelForCausalLM, PreTrainedModel
 from outrider.models.target_folder import model_hash, read_config, read_embedding_and_head
+from outrider.models.uncompiled import uncompiled
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ def build_drafter(
     """
     _check_head_ids(weights.head_ids, len(embedding))
     dtype, device = embedding.dtype, embedding.device
-    with torch.device("meta"):
+    with uncompiled(), torch.device("meta"):
         model: Any = AutoModelForCausalLM.from_config(config, dtype=dtype)
     body = model.base_model
     try:

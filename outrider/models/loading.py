@@ -5,6 +5,7 @@ the Hugging Face hub. A drafter may also be a file made by ``outrider distill``:
 head are read from the target's folder, so a device that drafts never loads the target.
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from outrider.models.model_classes import AutoModelForCausalLM, GenerationConfig
 from outrider.models.target_folder import model_hash, read_config
 from outrider.models.token_map import check_same_token_map, token_map, usable_vocab_size
 from outrider.models.tokenizer import read_tokenizer
+from outrider.models.uncompiled import uncompiled
 from outrider.models.weight_hashes import check_hashes
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -71,7 +73,7 @@ def load_target_facts(name_or_path: str, *, max_context_tokens: int | None = Non
 def empty_target(name_or_path: str) -> PreTrainedModel:
     """A target's layers without their weights, which are not read: to see what it is made of."""
     config = read_config(resolve_folder(name_or_path))
-    with torch.device("meta"):
+    with uncompiled(), torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
     return model
 
@@ -168,7 +170,11 @@ def _load_causal_lm(folder: Path, name: str, dtype: str, device: str, max_contex
     torch_type, config = torch_dtype(dtype), read_config(folder)
     facts = _facts(folder, name, config, max_context_tokens)
     try:
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, dtype=torch_type, local_files_only=True)
+        # Libraries of quantised weights compile functions of theirs.
+        with nullcontext() if hasattr(config, "quantization_config") else uncompiled():
+            model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=torch_type, local_files_only=True
+            )
     except (OSError, ValueError, RuntimeError) as error:
         raise ModelUnavailableError(f"needs a loadable causal LM in {folder}, found: {error}") from error
     model = model.to(device).eval().requires_grad_(requires_grad=False)  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from outrider.engines.kinds import (
     cuda_dtype,
 )
 from outrider.engines.limits import EngineLimits, gpu_kv_bytes
+from outrider.engines.load_phases import load_phase
 from outrider.events import event
 
 if TYPE_CHECKING:
@@ -33,8 +34,11 @@ def torch_verifier(spec: VerifierSpec) -> BuiltVerifier:
     from outrider.models.grammars import grammars_of  # noqa: PLC0415
     from outrider.models.loading import load_target  # noqa: PLC0415
 
-    loaded = load_target(spec.target, dtype=spec.dtype, device=spec.device, max_context_tokens=spec.max_context_tokens)
-    engine = TorchVerifier(loaded, _settled_limits(spec), spec.judges(loaded.model_hash), grammars_of(loaded))
+    context = spec.max_context_tokens
+    with load_phase("weights"):
+        loaded = load_target(spec.target, dtype=spec.dtype, device=spec.device, max_context_tokens=context)
+    with load_phase("kv"):  # and kernels, warmed up
+        engine = TorchVerifier(loaded, _settled_limits(spec), spec.judges(loaded.model_hash), grammars_of(loaded))
     return BuiltVerifier(engine, loaded, spec.machine(loaded.name, torch.__version__))
 
 
