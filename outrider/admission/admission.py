@@ -205,7 +205,7 @@ class Admission:
             for one in self._waiting.values()
             if one.promised and one.asked.name in made.shortages
         )
-        short = set[str]()  # accounts whose next has no room: nobody passes it, but by a turn
+        short = set[str]()  # accounts whose next has no room, or took a turn: what is free is not for those behind
         for one in self._best_effort_waiting():
             if one.account.name in short:
                 continue
@@ -213,25 +213,31 @@ class Admission:
             shortage = best_effort_shortage(
                 needs, made.promised, made.best_effort, made.bounds, pressed=pressed, resumed=one.asked.resumed
             )
-            if shortage is not None:
-                made.shortages[one.asked.name] = shortage
-            if (short or shortage is not None) and not self._take_turn(one, needs, made, pressed=pressed):
+            if short or shortage is not None:
                 short.add(one.account.name)
-                continue
+                if shortage is not None:
+                    made.shortages[one.asked.name] = shortage
+                active = list(self._active.values())
+                other = self._accounts.gives_way(one.account, active) if self._accounts.several else None
+                if other is None:
+                    return  # nor does anybody give way to those behind, who hold no fewer
+                if not self._take_turn(one, needs, other, made, pressed=pressed):
+                    continue
             made.best_effort = made.best_effort.plus(needs)
             self._begin(one, made)
 
-    def _take_turn(self, one: Response, needs: Needs, made: Round, *, pressed: bool) -> bool:
-        """Suspend another account's response where there is room for this one then; whether one was."""
-        active = list(self._active.values())
-        other = self._accounts.gives_way(one.account, active) if self._accounts.several else None
-        if other is None:
-            return False
-        turn_at_s = one.since_s + PATIENCE_S
+    def _take_turn(self, one: Response, needs: Needs, other: Response, made: Round, *, pressed: bool) -> bool:
+        """Suspend another account's response where there is room for this one then; whether it was."""
+        own = [each.begun_at_s for each in self._active.values() if each.account.name == one.account.name]
+        turn_at_s = max((one.since_s, *own)) + PATIENCE_S
         if one.asked.name in self._waiting and made.now_s < turn_at_s:
             self._turn_at_s = min(self._turn_at_s, turn_at_s)
             return False
-        rest = [each.needs for each in active if each is not other and not each.promised and each.needs is not None]
+        rest = [
+            each.needs
+            for each in self._active.values()
+            if each is not other and not each.promised and each.needs is not None
+        ]
         best_effort = sums_of(rest)
         if best_effort_shortage(needs, made.promised, best_effort, made.bounds, pressed=pressed, resumed=False):
             return False
@@ -242,7 +248,10 @@ class Admission:
     def _suspend(self, one: Response, made: Round) -> None:
         name = one.asked.name
         self._suspended[name] = self._active.pop(name)
-        made.suspended.append(name)
+        if name in made.continued:
+            made.continued.remove(name)
+        else:
+            made.suspended.append(name)
 
     def _make_room(self, needs: Needs, made: Round) -> None:
         """Suspend best effort above its floor, the youngest first, as far as a promise needs its place or its KV.

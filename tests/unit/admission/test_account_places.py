@@ -58,12 +58,10 @@ def test_who_holds_far_fewer_is_given_more_until_a_fourth_of_the_most() -> None:
     to = admission(max_active=12, max_waiting=100, best_effort_floor=0.1)
     ask(to, *of(B, 1), *of(A, 40))  # type: ignore[arg-type]
     ask(to, *(asked(f"b{i}", at_s=1.0, account=B) for i in range(1, 9)), now_s=1.0)
-    suspended = []
-    for turn in range(9):
-        decisions = to.decide(2.0 + turn, VERIFIER)
-        assert begun(decisions) == [f"b{turn + 1 + i}" for i in range(len(decisions.suspended))]
-        suspended += decisions.suspended
-    assert suspended == ["a10", "a9"], "of eleven and one: nine and three"
+    assert to.due_at_s == 1.0 + PATIENCE_S
+    turns = [to.decide(1.0 + turn * PATIENCE_S, VERIFIER) for turn in range(1, 9)]
+    assert [begun(turn) for turn in turns] == [["b1"], ["b2"], [], [], [], [], [], []]
+    assert [turn.suspended for turn in turns[:2]] == [("a10",), ("a9",)], "of eleven and one: nine and three"
 
 
 def test_who_has_waited_is_not_held_up_by_who_was_served_less_and_has_not() -> None:
@@ -218,7 +216,7 @@ def test_nothing_is_lost_no_place_stays_free_and_nobody_waits_beside_a_crowd(
         ):
             for each in names:
                 assert state[each] == before
-                state[each] = after
+                state[each], since[each] = after, now_s if before == "waiting" else since[each]
         active = [each for each, how in state.items() if how == "active"]
         held = Counter(owner[each].name for each in active)
         idle = [each for each, how in state.items() if how in ("waiting", "suspended")]
@@ -228,8 +226,8 @@ def test_nothing_is_lost_no_place_stays_free_and_nobody_waits_beside_a_crowd(
         assert len(active) == places or not wants, "work conserving"
         crowd = max((held[owner[each].name] for each in active if slo_of[each] is BEST_EFFORT), default=0)
         for name in {owner[each].name for each in wants}:
-            waited_s = min(now_s - since[each] for each in wants if owner[each].name == name)
-            waits = waited_s >= PATIENCE_S
+            latest_s = max(since[each] for each in (*wants, *active) if owner[each].name == name)
+            waits = now_s - latest_s >= PATIENCE_S
             assert not waits or crowd <= max(1, 4 * held[name]), "nobody holds far more beside who waits"
     for each, how in list(state.items()):
         (to.leaves(each) if how == "waiting" else to.ends(each, now_s))
