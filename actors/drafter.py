@@ -59,7 +59,7 @@ class DrafterActor:
         write_events()
         self._index = index
         self._link = EmulatedLink(link_source(link), index)
-        self._thread = engine_thread(spec.threads)
+        self._thread = engine_thread(spec.threads, spec.device)
         log = None if spec.log is None else RoundLog()
         built = self._thread.submit(build_drafter, spec, None if log is None else log.note).result()
         if log is not None and spec.log is not None:

@@ -3,6 +3,7 @@
 Engines are not thread-safe, and torch counts its threads per calling thread.
 """
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -10,12 +11,21 @@ import torch
 from actors.messages import ModelCard
 from outrider.models.loading import ModelFacts
 
+_BEHIND = 5  # nice values: a third of the time of whoever answers requests on the same cores
 
-def engine_thread(threads: int) -> ThreadPoolExecutor:
-    """Make a single-thread executor in which torch uses ``threads`` OpenMP threads."""
-    return ThreadPoolExecutor(
-        max_workers=1, thread_name_prefix="engine", initializer=torch.set_num_threads, initargs=(threads,)
-    )
+
+def engine_thread(threads: int, device: str) -> ThreadPoolExecutor:
+    """Make a single-thread executor in which torch uses ``threads`` OpenMP threads.
+
+    One that computes on processors has a lower priority than what serves requests there, which computes little.
+    """
+    return ThreadPoolExecutor(1, thread_name_prefix="engine", initializer=_begin, initargs=(threads, device))
+
+
+def _begin(threads: int, device: str) -> None:
+    torch.set_num_threads(threads)
+    if device == "cpu":
+        os.nice(_BEHIND)  # of this thread, and those that it begins
 
 
 def model_card(facts: ModelFacts, max_context_tokens: int) -> ModelCard:

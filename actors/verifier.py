@@ -64,7 +64,7 @@ class VerifierActor:
                         turn.enter_context(load_turn(session, _TURN_S))
             with load_phase("import"):  # whoever only creates this actor need not wait for torch to load
                 from actors.engine_thread import engine_thread, model_card  # noqa: PLC0415
-            thread = engine_thread(spec.threads)
+            thread = engine_thread(spec.threads, spec.device)
             built = thread.submit(build_verifier, spec).result()
             kept = Timer(_TURN_KEPT_S, turn.pop_all().close)
             kept.daemon = True
