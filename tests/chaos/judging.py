@@ -101,19 +101,19 @@ def _ended(stream: Stream, told: Told, struck: Sequence[Struck]) -> list[str]:
     """Whether it may have ended so."""
     met = [each.fault for each in struck if _met(told, each)]
     how = f"{told.end} with {told.status} {told.code}: {told.detail:.200}"
-    if stream.kind is StreamKind.POISONED:
-        own = told.end in (End.REFUSED, End.FAILED) and told.code in _POISONED
-        return [] if own or (told.end is End.BROKEN and _breaks(met)) else [f"poisoned, and ended {how}"]
-    if told.end is End.WHOLE:
+    poisoned = stream.kind is StreamKind.POISONED
+    if told.end is End.WHOLE and not poisoned:
         return _whole(stream, told)
     costly = any(fault.victim in _COSTLY for fault in met)
     fair = (
-        (told.end is End.HUNG_UP and stream.reader is Reader.HANGS_UP)
+        (poisoned and told.end in (End.REFUSED, End.FAILED) and told.code in _POISONED)
+        or (told.end is End.HUNG_UP and stream.reader is Reader.HANGS_UP and not poisoned)
         or (told.end is End.REFUSED and told.status == _TOO_MANY and bool(stream.slo_classes))  # nothing was promised
         or (told.end in (End.REFUSED, End.FAILED) and told.code in _OWN_ERRORS and costly)
         or (told.end is End.BROKEN and _breaks(met))
     )
-    return [] if fair else [f"ended {how}, and met {', '.join(fault.name for fault in met) or 'no fault'}"]
+    kind = "poisoned, and " if poisoned else ""
+    return [] if fair else [f"{kind}ended {how}, and met {', '.join(fault.name for fault in met) or 'no fault'}"]
 
 
 def _met(told: Told, struck: Struck) -> bool:

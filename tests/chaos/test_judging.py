@@ -118,6 +118,9 @@ def test_a_poisoned_request_fails_alone() -> None:
     assert found(whole(), POISONED), "it was not poisoned at all"
     assert found(replace(poisoned, end=End.SILENT), POISONED)
     assert found(poisoned), "others do not fail with it"
+    busy = whole(NAMES[:1], end=End.REFUSED, status=429, code="busy", pieces=())
+    assert found(busy, POISONED), "there was room"
+    assert found(busy, POISONED, [struck(VERIFIER)]) == []
 
 
 def test_a_semantic_stream_tells_what_is_not_the_target_s_own() -> None:
