@@ -25,7 +25,7 @@ when more wait than may. Lengths are not known: what a class had lately is expec
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from math import ceil, inf
@@ -388,16 +388,14 @@ class Admission:
     def _behind(self, one: Response) -> bool:
         return self._fairness.behind(one.slo.name)
 
-    def _best_effort_waiting(self) -> list[Response]:
-        """Suspended ones first, then resumed ones, then by arrival; accounts take turns."""
+    def _best_effort_waiting(self) -> Iterable[Response]:
+        """Suspended ones first, then resumed ones, then by arrival; accounts take turns. Few of many are looked at."""
         waiting = [one for one in self._waiting.values() if not one.promised]
         waiting.sort(key=lambda one: (not one.asked.resumed, one.asked.asked_at_s))
         return self._in_turn([*(one for one in self._suspended.values() if not one.promised), *waiting])
 
-    def _in_turn(self, waiting: list[Response]) -> list[Response]:
-        if not self._accounts.several:
-            return waiting
-        return list(self._accounts.order(waiting, self._active.values()))
+    def _in_turn(self, waiting: list[Response]) -> Iterable[Response]:
+        return self._accounts.order(waiting, self._active.values()) if self._accounts.several else waiting
 
     def _round(self, now_s: float, verifier: VerifierNow) -> Round:
         rules, promised, best_effort = self.rules, list[Needs](), list[Needs]()

@@ -10,6 +10,7 @@ from outrider.contracts.errors import ConfigError
 from outrider.documents.problems import ConfigFileError
 
 MAX_VALUES = 100_000  # with aliases expanded; 8,000 API keys have 70,000
+MAX_DEPTH = 100  # of lists and mappings in each other: PyYAML takes quadratic time over them
 MAX_NUMBER_CHARS = 100  # of a number or a date: base-60 integers take quadratic time
 _TOO_MANY = f"more than {MAX_VALUES:,} values, with aliases expanded"
 _QUOTED_TEXT = re.compile(r"'(?!<)[^']{12,}'")  # in PyYAML's complaints; it may be a secret
@@ -46,19 +47,25 @@ def _parsed(parse: Callable[[], Any], source: str) -> Any:
 
 
 class _BoundedLoader(yaml.SafeLoader):
-    """Refuses what ``MAX_VALUES`` and ``MAX_NUMBER_CHARS`` exclude, and a key given twice.
+    """Refuses what ``MAX_VALUES``, ``MAX_DEPTH`` and ``MAX_NUMBER_CHARS`` exclude, and a key given twice.
 
     YAML libraries silently keep the last of a repeated key.
     """
 
-    _composed_values = 0
+    _composed_values = _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Compose one node, unless there are too many already."""
+        if self._depth >= MAX_DEPTH:
+            raise RecursionError
         self._composed_values += 1
         if self._composed_values > MAX_VALUES:
             raise yaml.composer.ComposerError(None, None, _TOO_MANY, self.peek_event().start_mark)  # type: ignore[no-untyped-call]  # PyYAML's
-        return super().compose_node(parent, index)
+        self._depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
 
     def construct_document(self, node: yaml.Node) -> Any:
         """Build a document after counting it: aliases cost nothing until somebody walks what they expand to."""

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contracts.errors import ConfigError
-from outrider.documents.yaml_text import MAX_VALUES, parse_yaml, parse_yaml_documents
+from outrider.documents.yaml_text import MAX_DEPTH, MAX_VALUES, parse_yaml, parse_yaml_documents
 
 _LAUGHS = "\n".join(["a0: &a0 [x, x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9))])
 _MERGES = "\n".join(
@@ -23,6 +23,7 @@ _MERGES = "\n".join(
         ("[" * 5000, "nested too deeply"),
         ("{a: " * 5000, "nested too deeply"),
         ("- " * 5000, "nested too deeply"),
+        ("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), "nested too deeply"),
         (_LAUGHS, f"more than {MAX_VALUES:,} values"),
         (_MERGES, f"more than {MAX_VALUES:,} values"),
         ("[" + "a," * (MAX_VALUES + 1) + "]", f"more than {MAX_VALUES:,} values"),
@@ -66,3 +67,8 @@ def test_aliases_that_stay_small_are_read() -> None:
         "d": {"b": 1, "e": 2},
     }
     assert parse_yaml_documents("a: &a 1\n---\nb: &a 2", "") == [{"a": 1}, {"b": 2}]
+
+
+def test_what_is_as_deep_as_may_be_is_read() -> None:
+    for _ in range(2):
+        assert parse_yaml("[" * MAX_DEPTH + "]" * MAX_DEPTH, "here")
