@@ -32,4 +32,5 @@ def test_a_models_process_imports_no_compiler_and_nothing_of_learning() -> None:
 def test_whoever_compiles_later_has_the_real_compiler() -> None:
     compiles = "import torch; print(torch.compile(lambda x: 2 * x, backend='eager')(torch.ones(2)).tolist())"
     assert told_by(f"import outrider.models.loading\n{compiles}") == "[2.0, 2.0]"
-    assert told_by("import torch._dynamo as one, sys, outrider.models.loading; print(sys.modules[one.__name__] is one)") == "True"
+    loads_later = "import torch._dynamo as one, sys, outrider.models.loading"
+    assert told_by(f"{loads_later}; print(sys.modules[one.__name__] is one)") == "True"
