@@ -129,6 +129,11 @@ def test_waits_of_the_client_beside_are_charged_to_the_case_they_meet() -> None:
     assert seen.broken == ("refused",)
     assert beside(notes, 5.0, 6.0).first_token_s == 5.0
     assert beside(notes, 0.0, 1.05).silence_s == pytest.approx(0.1)
+    waits = read_notes(
+        ["asks 1.0 short/1", "broken 2.0 refused", "asks 2.5 short/2", "token 9.0 short/2", "asks 9.1 1/1"]
+    )
+    assert beside(waits, 2.0, 8.0).first_token_s == 0.0, "it came, and what it waited for is told by its own line"
+    assert beside(waits[:-2], 2.0, 8.0).first_token_s == 5.5, "it has not come"
 
 
 def test_a_promise_is_broken_above_its_bound_alone() -> None:

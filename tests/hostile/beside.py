@@ -5,6 +5,7 @@ happens is a line of FILE, by the monotonic clock that all processes of a machin
 
     health AT SECONDS      an answer, or that there was none, and how long that took
     late AT SECONDS        how much later than asked for this process itself was woken: what the machine adds to all
+    asks AT STREAM         a stream is asked for, when its last one is over
     token AT STREAM        an event of a stream with text
     first AT SECONDS       a stream's first token, and how long it took
     broken AT REASON       a response that was refused, failed or broke
@@ -73,6 +74,7 @@ class Beside:
         while True:
             number += 1
             began_s, first = time.monotonic(), True
+            self._note("asks", f"{name}/{number}")
             try:
                 async for _ in self._events(tokens, f"Tell me story {number} of a lighthouse keeper. "):
                     if first:

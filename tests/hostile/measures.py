@@ -207,6 +207,8 @@ def beside(notes: Sequence[Noted], began_s: float, ended_s: float) -> Beside:
     for note in near:
         if note.kind == "token":
             streams.setdefault(note.value, []).append(note.at_s)
+    asked = {note.value.partition("/")[0]: note for note in near if note.kind == "asks" and note.at_s < ended_s}
+    waited["first"] += [ended_s - note.at_s for note in asked.values() if note.value not in streams]  # and waits still
     gaps = [
         after_s - before_s
         for times in streams.values()

@@ -70,13 +70,14 @@ class Promise:
 
 _REQUESTS = frozenset({Family.BODIES, Family.GRAMMARS, Family.HEADERS})
 _ALL = frozenset(Family)
-_SMOOTH = _ALL - {Family.FLOODS}  # who floods takes half of the machine, which streams of others feel
+_MANY = frozenset({Family.CONNECTIONS, Family.FLOODS, Family.KEYLESS})  # who has many requests made takes half of the
+_SMOOTH = _ALL - _MANY  # machine, which streams of others feel
 PROMISES: tuple[Promise, ...] = (
     Promise("until a request that is refused is answered", Figure.REFUSED_S, 2.0, 6.0, _REQUESTS),
     Promise("silence of an ingress's event loop", Figure.LOOP_S, 0.5, 1.0, _ALL),
-    Promise("more silence of another key's stream, unless by a flood", Figure.SILENCE_S, 0.5, 1.5, _SMOOTH),
-    Promise("more silence of another key's stream, by a flood", Figure.SILENCE_S, 2.0, 6.0, frozenset({Family.FLOODS})),
-    Promise("until another key's first token, by a flood", Figure.FIRST_TOKEN_S, 5.0, 15.0, frozenset({Family.FLOODS})),
+    Promise("more silence of another key's stream, unless by many requests", Figure.SILENCE_S, 0.5, 1.5, _SMOOTH),
+    Promise("more silence of another key's stream, by many requests", Figure.SILENCE_S, 2.0, 6.0, _MANY),
+    Promise("until another key's first token", Figure.FIRST_TOKEN_S, 5.0, 15.0, _ALL),
     Promise("processor time of an ingress, by a request", Figure.INGRESS_CPU_S, 0.5, 0.75, _REQUESTS),
     Promise("responses of another key that fail", Figure.BROKEN, 0, 0, _ALL),
     Promise("processes that end", Figure.LOST, 0, 0, _ALL - {Family.DEVICES}),
