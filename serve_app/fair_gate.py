@@ -1,8 +1,7 @@
 """So many of an event loop's tasks at a time, accounts in turn."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 from outrider.contracts.errors import BusyError
 from outrider.fair_queueing.queue import FairQueue
@@ -21,9 +20,8 @@ class FairGate:
         self._free = most
         self._queue: FairQueue[asyncio.Future[None]] = FairQueue(most_waiting, most_waiting, max(most // 2, 1))
 
-    @asynccontextmanager
-    async def turn(self, account: str) -> AsyncIterator[None]:
-        """Wait for a turn, and have it while the block is open.
+    async def enter(self, account: str) -> Callable[[], None]:
+        """Wait for a turn; what is returned gives it back, once, however often it is called.
 
         Raises:
             BusyError: too many wait.
@@ -32,19 +30,25 @@ class FairGate:
         if not self._queue.put(account, mine):
             raise BusyError(f"needs a turn, found {self._queue.waiting(account)} of one account that wait for theirs")
         self._let_in()
+        given_back = False
+
+        def leave() -> None:
+            nonlocal given_back
+            if not given_back:
+                given_back = True
+                self._free += 1
+                self._queue.release(account)
+                self._let_in()
+
         try:
             await mine
-            yield
-        finally:
+        except BaseException:  # cancelled, with a turn or without
             if mine.done() and not mine.cancelled():
-                self._leave(account)
+                leave()
             else:
                 self._queue.remove(account, mine)
-
-    def _leave(self, account: str) -> None:
-        self._free += 1
-        self._queue.release(account)
-        self._let_in()
+            raise
+        return leave
 
     def _let_in(self) -> None:
         while self._free and (taken := self._queue.take()) is not None:

@@ -128,16 +128,22 @@ class CoordinatorStreams:
             making.cancel()
 
     async def _make(self, record: GenerationRequest, mailbox: _Mailbox) -> None:
-        """Ask for it. The call gives the coordinator's name first, and ends with the response."""
+        """Ask for it. The call gives the coordinator's name first, and ends with the response.
+
+        A turn is kept until the coordinator has taken the call up, or ended it for a client that has gone meanwhile:
+        whoever asks and goes has no more calls before coordinators than whoever stays.
+        """
+        loop = asyncio.get_running_loop()
         call: Any = None  # a DeploymentResponseGenerator
         first: asyncio.Future[str] | None = None
         try:
-            async with self._routing.turn(record.account.name):
-                call = self._calls.generate.remote(record, self._name, self._lost())
-                replies = aiter(call)
-                first = asyncio.ensure_future(anext(replies))
-                await asyncio.wait({first}, timeout=_ANSWERS_WITHIN_S)  # one that stands still holds nobody else up
-            coordinator = await first
+            leave = await self._routing.enter(record.account.name)
+            loop.call_later(_ANSWERS_WITHIN_S, leave)  # one that stands still holds nobody else up
+            call = self._calls.generate.remote(record, self._name, self._lost())
+            replies = aiter(call)
+            first = asyncio.ensure_future(anext(replies))
+            first.add_done_callback(lambda _: leave())
+            coordinator = await asyncio.shield(first)
             self._made_by[record.generation] = coordinator
             self._hear(coordinator)
             self._tell_soon(coordinator)
@@ -146,11 +152,12 @@ class CoordinatorStreams:
         except Exception as error:  # noqa: BLE001 (raised where the response is read)
             mailbox.put(error)
         finally:
-            if first is not None:
-                first.cancel()
             if call is not None:
                 with suppress(RayError, RayServeException):  # of a call that failed, cancel() raises it once more
                     call.cancel()
+            if first is not None:
+                first.add_done_callback(_ended)
+                loop.call_later(_ANSWERS_WITHIN_S, first.cancel)
 
     def _note_lost(self, generation: GenerationId, error: Exception) -> None:
         """Others are asked from now on; soon the routers will have been told."""
@@ -243,3 +250,9 @@ class CoordinatorStreams:
         except (RayError, RayServeException, OutriderError):  # its stream will tell
             return True
         return True
+
+
+def _ended(first: asyncio.Future[str]) -> None:
+    """Of a call that nobody waits for any more: how it failed is of no matter."""
+    if not first.cancelled():
+        first.exception()

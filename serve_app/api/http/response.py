@@ -64,18 +64,21 @@ class GenerationResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Make the response and send it, unless the client leaves."""
         record: RequestRecord = scope["state"]["record"]
-        work = asyncio.ensure_future(self._make(scope, receive, send))
         left = asyncio.ensure_future(_disconnected(receive))
+        tasks: list[asyncio.Future[None]] = [left]
         try:
-            await asyncio.wait((work, left), return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                work.result()
+            await asyncio.sleep(0)
+            if not left.done():  # for whoever has left by now nothing is begun
+                tasks.append(asyncio.ensure_future(self._make(scope, receive, send)))
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if tasks[-1] is not left and tasks[-1].done():
+                tasks[-1].result()
             else:
                 record.left = True
         finally:
-            left.cancel()
-            work.cancel()
-            await asyncio.gather(work, left, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             record.facts |= self._facts()
             self._passed.settle(self._prompt_tokens() + self._completion_tokens())
 

@@ -1,7 +1,8 @@
 """Whoever crowds before a gate waits for itself."""
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
@@ -14,8 +15,18 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
+@asynccontextmanager
+async def turn(gate: FairGate, account: str) -> AsyncIterator[None]:
+    leave = await gate.enter(account)
+    try:
+        yield
+    finally:
+        leave()
+        leave()
+
+
 async def _stays(gate: FairGate, account: str, seen: list[str], leaves: asyncio.Event) -> None:
-    async with gate.turn(account):
+    async with turn(gate, account):
         seen.append(account)
         await leaves.wait()
 
@@ -79,8 +90,8 @@ def test_where_too_many_wait_those_of_the_crowd_are_refused() -> None:
         await settled()
         async with AsyncExitStack() as stack:
             with pytest.raises(BusyError, match="4 of one account"):
-                await stack.enter_async_context(gate.turn("crowd"))
-            await asyncio.wait_for(stack.enter_async_context(gate.turn("other")), 5)
+                await stack.enter_async_context(turn(gate, "crowd"))
+            await asyncio.wait_for(stack.enter_async_context(turn(gate, "other")), 5)
         leaves.set()
         await asyncio.gather(*tasks)
 

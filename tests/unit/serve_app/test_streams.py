@@ -269,3 +269,16 @@ async def test_a_coordinator_that_says_nothing_keeps_nobody_from_being_routed() 
     await asyncio.gather(*reading, return_exceptions=True)
     await asyncio.sleep(0.1)
     assert handle.cancelled == 80
+
+
+@on_loop
+async def test_who_asks_and_goes_has_no_more_calls_before_coordinators_than_who_stays() -> None:
+    handle = Mute()
+    streams = streams_of(cast("MemoryHandle", handle))
+    for number in range(200):
+        reading = asyncio.create_task(read(streams, request_for(f"r{number}", window=0)))
+        await asyncio.sleep(0.001)
+        reading.cancel()
+    assert handle.asked == 32
+    await asyncio.sleep(5.0)
+    assert handle.cancelled == 32, "who went before its turn asked for nothing"

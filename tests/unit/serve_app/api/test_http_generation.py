@@ -210,6 +210,18 @@ def test_a_client_that_hangs_up_cancels_its_response(trouble_at: int, *, stream:
 
 
 @pytest.mark.parametrize("stream", [False, True])
+def test_nothing_is_begun_for_a_client_that_has_gone(*, stream: bool) -> None:
+    async def gone() -> None:
+        service = TextService()
+        connection = Connection("/v1/completions", COMPLETION | {"stream": stream})
+        connection.hung_up.set()
+        await make_api(service)(connection.scope, connection.receive, connection.send)
+        assert (service.requests, connection.sent) == ([], [])
+
+    within(gone())
+
+
+@pytest.mark.parametrize("stream", [False, True])
 def test_a_request_cancelled_by_its_server_cancels_its_response(*, stream: bool) -> None:
     async def cancel() -> None:
         service = TextService(trouble_at=6)
