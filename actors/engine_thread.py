@@ -11,7 +11,9 @@ import torch
 from actors.messages import ModelCard
 from outrider.models.loading import ModelFacts
 
-_BEHIND = 5  # nice values: a third of the time of whoever answers requests on the same cores
+_BEHIND = (
+    2  # nice values: two thirds of the time of whoever answers requests on the same cores; at 5 floods take too much
+)
 
 
 def engine_thread(threads: int, device: str) -> ThreadPoolExecutor:

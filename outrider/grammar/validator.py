@@ -23,6 +23,7 @@ MEMORY_BYTES = 512 * 2**20  # beyond what a warm process has; the largest gramma
 _LEFT_OVER_BYTES = 64 * 2**20  # of finished grammars: above it the process is replaced
 _LENGTH = struct.Struct("!I")
 _HIGHEST_OOM_SCORE = "1000"
+_BEHIND = 2  # nice values behind the ingress that it works for, as models on the same processors are
 
 
 def send(connection: socket.socket, message: object) -> None:
@@ -69,6 +70,7 @@ def serve(connection: socket.socket, memory_bytes: int) -> None:
     for source in (GrammarSource(GrammarKind.JSON_SCHEMA, "{}"), GrammarSource(GrammarKind.RULES, 'root ::= "a"')):
         assert validate(source).is_valid  # imports all there is
     warm = _bound_memory(memory_bytes) if sys.platform == "linux" else 0
+    os.nice(_BEHIND)
     send(connection, "ready")
     while True:
         try:
