@@ -11,9 +11,8 @@ import torch
 from actors.messages import ModelCard
 from outrider.models.loading import ModelFacts
 
-_BEHIND = (
-    2  # nice values: two thirds of the time of whoever answers requests on the same cores; at 5 floods take too much
-)
+# Nice values: two thirds of the time of whoever answers requests on the same cores. At 5 floods take too much.
+_BEHIND = 2
 
 
 def engine_thread(threads: int, device: str) -> ThreadPoolExecutor:
