@@ -1,18 +1,20 @@
 """Places shared between accounts: who holds fewest goes next, and of those alike who has held least so far. Pure.
 
-What is counted is places times time. An account may hold all of them as long as nobody else waits. One that holds none,
-or less than a fourth of what another does, has one more after ``PATIENCE_S`` at the latest where others are without a
-promise: the account with the most has its youngest response suspended. More than that is never taken: shares become
-equal as responses end.
+What is counted is places times time; a response that has a greater share of KV than of places holds as many more
+(dominant resource fairness, Ghodsi et al., NSDI 2011). An account may hold all of them as long as nobody else waits.
+One that holds none, or less than a fourth of what another does, has one more every ``PATIENCE_S`` where others are
+without a promise: the account with the most has its youngest response suspended. More than that is never taken: shares
+become equal as responses end.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from outrider.admission.responses import Response
 from outrider.contracts.accounts import Account
 from outrider.scheduling.fair_order import AccountService, Level, fair_order
 
+PlacesOf = Callable[[Response], float]
 PATIENCE_S = 0.5  # longer than places take to become free where responses are short
 _FAR_MORE = 4  # times as many: less, and whoever is nearly even would stop streams for a place or two
 
@@ -37,23 +39,27 @@ class AccountPlaces:
             for one in active:
                 self.service.charge(one.account, passed_s)
 
-    def order(self, waiting: Iterable[Response], active: Iterable[Response]) -> Iterator[Response]:
+    def order(self, waiting: Iterable[Response], active: Iterable[Response], places_of: PlacesOf) -> Iterator[Response]:
         """Those that wait, of one precedence and by arrival, in the order in which places are theirs."""
-        by_account, by_user = _numbers(active)
+        by_account, by_user = _held(active, places_of)
 
         def account_level(account: Account) -> Level:
-            return float(by_account[account.name]), self.service.of_account(account)
+            return by_account[account.name], self.service.of_account(account)
 
         def user_level(account: Account) -> Level:
-            return float(by_user[account]), self.service.of_user(account)
+            return by_user[account], self.service.of_user(account)
 
-        return fair_order(waiting, lambda one: one.account, account_level, user_level, lambda _: 1.0)
+        return fair_order(waiting, lambda one: one.account, account_level, user_level, places_of)
 
-    def gives_way(self, account: Account, active: Sequence[Response]) -> Response | None:
+    def gives_way(self, account: Account, active: Sequence[Response], places_of: PlacesOf) -> Response | None:
         """Whose place is given to an account that holds far fewer; None if nobody does, or all have promises."""
-        held = Counter(one.account.name for one in active)
-        most = max(1, _FAR_MORE * held[account.name])
-        crowd = [one for one in reversed(active) if not one.promised and held[one.account.name] > most]
+        numbers, (held, _) = Counter(one.account.name for one in active), _held(active, places_of)
+        most = _FAR_MORE * held[account.name]
+        crowd = [
+            one
+            for one in reversed(active)
+            if not one.promised and numbers[one.account.name] > 1 and held[one.account.name] > most
+        ]
         return max(crowd, key=lambda one: (held[one.account.name], one.begun_at_s), default=None)
 
 
@@ -78,6 +84,16 @@ def last_in_queue(queued: Iterable[Response], refusable: Iterable[Response], mos
     if last is None or by_account[last.account.name] <= most // len(by_account):
         return None
     return last
+
+
+def _held(responses: Iterable[Response], places_of: PlacesOf) -> tuple[dict[str, float], dict[Account, float]]:
+    """How many places each account has, and each of its users."""
+    by_account, by_user = defaultdict[str, float](float), defaultdict[Account, float](float)
+    for one in responses:
+        places = places_of(one)
+        by_account[one.account.name] += places
+        by_user[one.account] += places
+    return by_account, by_user
 
 
 def _numbers(responses: Iterable[Response]) -> tuple[Counter[str], Counter[Account]]:

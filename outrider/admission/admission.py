@@ -182,7 +182,7 @@ class Admission:
     def _begin_promised(self, made: Round) -> None:
         """Begin those that have room, in order."""
         keeps = False  # what becomes free is kept for one before
-        waiting = self._promised_waiting()
+        waiting = self._promised_waiting(made.bounds)
         waiting.sort(key=lambda one: self._needs(one, made.now_s, made.verifier).in_vain and not one.asked.resumed)
         for one in waiting:
             resumed = one.asked.resumed
@@ -206,7 +206,7 @@ class Admission:
             if one.promised and one.asked.name in made.shortages
         )
         short = set[str]()  # accounts whose next has no room, or took a turn: what is free is not for those behind
-        for one in self._best_effort_waiting():
+        for one in self._best_effort_waiting(made.bounds):
             if one.account.name in short:
                 continue
             needs = self._needs(one, made.now_s, made.verifier)
@@ -218,7 +218,9 @@ class Admission:
                 if shortage is not None:
                     made.shortages[one.asked.name] = shortage
                 active = list(self._active.values())
-                other = self._accounts.gives_way(one.account, active) if self._accounts.several else None
+                other = None
+                if self._accounts.several:
+                    other = self._accounts.gives_way(one.account, active, made.bounds.places_of)
                 if other is None:
                     return  # nor does anybody give way to those behind, who hold no fewer
                 if not self._take_turn(one, needs, other, made, pressed=pressed):
@@ -368,7 +370,7 @@ class Admission:
         seconds = missing / freed_per_s if freed_per_s > 0.0 else _RETRY_UNKNOWN_S
         return max(1, ceil(min(seconds, _LONGEST_RETRY_S)))
 
-    def _promised_waiting(self) -> list[Response]:
+    def _promised_waiting(self, bounds: Bounds) -> list[Response]:
         """Resumed ones, those of classes that were refused too often, suspended ones; then by turn and arrival."""
 
         def precedence(one: Response) -> tuple[bool, bool]:
@@ -378,7 +380,7 @@ class Admission:
         waiting = [one for one in self._waiting.values() if one.promised]
         waiting.sort(key=lambda one: one.asked.asked_at_s)
         both = sorted((*suspended, *waiting), key=precedence)
-        return [one for _, alike in groupby(both, precedence) for one in self._in_turn(list(alike))]
+        return [one for _, alike in groupby(both, precedence) for one in self._in_turn(list(alike), bounds)]
 
     def _keeps_room(self, one: Response, now_s: float) -> bool:
         """Whether no other may pass it any more."""
@@ -388,14 +390,16 @@ class Admission:
     def _behind(self, one: Response) -> bool:
         return self._fairness.behind(one.slo.name)
 
-    def _best_effort_waiting(self) -> Iterable[Response]:
+    def _best_effort_waiting(self, bounds: Bounds) -> Iterable[Response]:
         """Suspended ones first, then resumed ones, then by arrival; accounts take turns. Few of many are looked at."""
         waiting = [one for one in self._waiting.values() if not one.promised]
         waiting.sort(key=lambda one: (not one.asked.resumed, one.asked.asked_at_s))
-        return self._in_turn([*(one for one in self._suspended.values() if not one.promised), *waiting])
+        return self._in_turn([*(one for one in self._suspended.values() if not one.promised), *waiting], bounds)
 
-    def _in_turn(self, waiting: list[Response]) -> Iterable[Response]:
-        return self._accounts.order(waiting, self._active.values()) if self._accounts.several else waiting
+    def _in_turn(self, waiting: list[Response], bounds: Bounds) -> Iterable[Response]:
+        if not self._accounts.several:
+            return waiting
+        return self._accounts.order(waiting, self._active.values(), bounds.places_of)
 
     def _round(self, now_s: float, verifier: VerifierNow) -> Round:
         rules, promised, best_effort = self.rules, list[Needs](), list[Needs]()

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf, sqrt
+from typing import Protocol
 
 from outrider.admission.decisions import Lack, Shortage
 from outrider.admission.price import VerifierNow
@@ -72,6 +73,12 @@ def sums_of(needs: Iterable[Needs]) -> Sums:
     return Sums(places, load, share, kv_tokens, kv_variance)
 
 
+class Holding(Protocol):
+    """Who may hold something."""
+
+    needs: Needs | None
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """What may be held: by all, and what of it promises leave to best effort now."""
@@ -87,6 +94,10 @@ class Bounds:
     def kv_tokens(self) -> float:
         """Positions there are."""
         return inf if self.verifier.kv_tokens is None or not self.weighs else float(self.verifier.kv_tokens)
+
+    def places_of(self, one: Holding) -> float:
+        """As how many places it counts: one, or as many as its share of KV would be."""
+        return 1.0 if one.needs is None else max(1.0, self.places * one.needs.kv_tokens / self.kv_tokens)
 
     def load(self, share: float) -> float:
         """What promises may need, where so much of the time is left to rows."""

@@ -1,6 +1,7 @@
 """Places between accounts: whoever asks for much leaves others their turn, and one alone may have all."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -74,6 +75,15 @@ def test_who_has_waited_is_not_held_up_by_who_was_served_less_and_has_not() -> N
     ask(to, asked("c", at_s=1.4, account=C), now_s=1.4)
     assert begun(to.decide(1.0 + PATIENCE_S, VERIFIER)) == ["b1"]
     assert begun(to.decide(1.4 + PATIENCE_S, VERIFIER)) == ["c"]
+
+
+def test_who_holds_much_kv_holds_many_places() -> None:
+    """A's second long prompt lacks KV, and B has more responses; it is B's turn all the same."""
+    verifier = replace(VERIFIER, kv_tokens=10_000, block_tokens=16)
+    to = admission(max_active=16, max_waiting=100, best_effort_floor=0.1)
+    long = [replace(asked(f"a{i}", account=A), prompt_tokens=6000) for i in range(2)]
+    assert sorted(begun(ask(to, *of(B, 2), *long, verifier=verifier))) == ["a0", "b0", "b1"]  # type: ignore[arg-type]
+    assert begun(ask(to, asked("b2", at_s=1.0, account=B), now_s=1.0, verifier=verifier)) == ["b2"]
 
 
 def test_nobody_is_suspended_who_has_a_promise_or_is_the_only_one_of_its_account() -> None:
