@@ -97,7 +97,7 @@ class Bounds:
 
     def places_of(self, one: Holding) -> float:
         """As how many places it counts: one, or as many as its share of KV would be."""
-        return 1.0 if one.needs is None else max(1.0, self.places * one.needs.kv_tokens / self.kv_tokens)
+        return 1.0 if one.needs is None else max(1.0, self.places * one.needs.kv_tokens / max(self.kv_tokens, 1.0))
 
     def load(self, share: float) -> float:
         """What promises may need, where so much of the time is left to rows."""
