@@ -70,8 +70,9 @@ class Promise:
 
 _REQUESTS = frozenset({Family.BODIES, Family.GRAMMARS, Family.HEADERS})
 _ALL = frozenset(Family)
-_MANY = frozenset({Family.CONNECTIONS, Family.FLOODS, Family.KEYLESS})  # who has many requests made takes half of the
-_SMOOTH = _ALL - _MANY  # machine, which streams of others feel
+# Who has many requests made takes half of the machine, which streams of others feel.
+_MANY = frozenset({Family.CONNECTIONS, Family.FLOODS, Family.KEYLESS})
+_SMOOTH = _ALL - _MANY
 PROMISES: tuple[Promise, ...] = (
     Promise("until a request that is refused is answered", Figure.REFUSED_S, 2.0, 6.0, _REQUESTS),
     Promise("silence of an ingress's event loop", Figure.LOOP_S, 0.5, 1.0, _ALL),
