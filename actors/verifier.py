@@ -54,6 +54,7 @@ class VerifierActor:
         write_events()
         shares_cores = spec.engine == "torch" and spec.device == "cpu"
         with ExitStack() as turn:
+            has_turn = False
             if (emulated_reload_s or shares_cores) and (
                 context := ray.get_runtime_context()
             ).was_current_actor_reconstructed:
@@ -61,14 +62,15 @@ class VerifierActor:
                 if shares_cores:
                     session = Path(context.get_temp_dir()) / context.get_session_name()
                     with load_phase("turn"):
-                        turn.enter_context(load_turn(session, _TURN_S))
+                        has_turn = turn.enter_context(load_turn(session, _TURN_S))
             with load_phase("import"):  # whoever only creates this actor need not wait for torch to load
                 from actors.engine_thread import engine_thread, model_card  # noqa: PLC0415
             thread = engine_thread(spec.threads, spec.device)
             built = thread.submit(build_verifier, spec).result()
-            kept = Timer(_TURN_KEPT_S, turn.pop_all().close)
-            kept.daemon = True
-            kept.start()
+            if has_turn:
+                kept = Timer(_TURN_KEPT_S, turn.pop_all().close)
+                kept.daemon = True
+                kept.start()
         self._card = replace(model_card(built.facts, built.engine.max_context_tokens), machine=built.machine)
         self._begin(thread, built.engine, Experience(earlier=EarlierTexts(lookup_store_tokens)))
         started()

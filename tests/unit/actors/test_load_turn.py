@@ -4,9 +4,17 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
+from actors import verifier
 from actors.load_turn import load_turn
+from actors.verifier import VerifierActor
+from outrider.assembly.verifiers import verifier_spec
+from outrider.config.schema import ModelConfig, VerifierConfig
+from tests.unit.models.tiny_models import save_model, tiny_model
 
 WAIT_S = 60.0
 HOLDS = """
@@ -60,3 +68,63 @@ def test_where_there_is_no_folder_everybody_goes_on_at_once(tmp_path: Path) -> N
     with load_turn(tmp_path / "none", WAIT_S) as has_turn:
         assert not has_turn
     assert time.monotonic() - began_s < WAIT_S
+
+
+@dataclass
+class Context:
+    """What Ray says of an actor."""
+
+    folder: Path
+    was_current_actor_reconstructed: bool
+
+    def get_temp_dir(self) -> str:
+        """Of all sessions."""
+        return str(self.folder.parent)
+
+    def get_session_name(self) -> str:
+        """Of this one."""
+        return self.folder.name
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_model(tmp_path_factory.mktemp("target"), tiny_model("llama", hidden=128)))
+
+
+def verifier_in(
+    folder: Path, target: str, monkeypatch: pytest.MonkeyPatch, *, restarted: bool, kept_s: float = WAIT_S * 10
+) -> None:
+    monkeypatch.setattr(verifier, "_TURN_KEPT_S", kept_s)
+    monkeypatch.setattr(verifier, "_TURN_S", 0.0)
+    monkeypatch.setattr(verifier, "write_events", lambda: None)
+    monkeypatch.setattr(verifier, "started", lambda: None)
+    monkeypatch.setattr("ray.get_runtime_context", lambda: Context(folder, restarted))
+    model = ModelConfig(target, dtype="float32", max_context_tokens=64)
+    VerifierActor(verifier_spec(model, VerifierConfig(engine="torch", device="cpu")))
+
+
+def test_only_a_verifier_that_was_restarted_takes_the_turn(
+    tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verifier_in(tmp_path, target, monkeypatch, restarted=False)
+    with load_turn(tmp_path, 0.0) as has_turn:
+        assert has_turn
+    verifier_in(tmp_path, target, monkeypatch, restarted=True)
+    with load_turn(tmp_path, 0.0) as has_turn:
+        assert not has_turn, "its responses go on before another one loads"
+
+
+def test_a_restarted_verifier_gives_the_turn_back(tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    verifier_in(tmp_path, target, monkeypatch, restarted=True, kept_s=0.01)
+    with load_turn(tmp_path, WAIT_S) as has_turn:
+        assert has_turn
+
+
+def test_a_restarted_verifier_loads_without_a_turn_that_another_keeps(
+    tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifier, "Timer", None)  # there is nothing to give back
+    with load_turn(tmp_path, 0.0):
+        verifier_in(tmp_path, target, monkeypatch, restarted=True)
+    with load_turn(tmp_path, 0.0) as has_turn:
+        assert has_turn
