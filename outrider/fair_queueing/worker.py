@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 from outrider.fair_queueing.queue import FairQueue
 
+_IDLE_S = 10.0  # until a thread ends: to start one costs more than most tasks, and whoever submits waits for it
+
 _T = TypeVar("_T")
 
 
@@ -19,16 +21,16 @@ class _Task:
 
 
 class FairWorker:
-    """Runs tasks as they come. Thread-safe. Its threads live as long as there is something to do."""
+    """Runs tasks as they come. Thread-safe. Its threads end some seconds behind the last."""
 
     def __init__(self, name: str, threads: int = 1) -> None:
         """Nothing to do. Of several ``threads`` of this ``name`` one is always left for other accounts."""
         self._name, self._threads = name, threads
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._waiting: FairQueue[_Task] = FairQueue(
             sys.maxsize, sys.maxsize, max(threads - 1, 1)
         )  # whoever submits has bounds
-        self._running = 0
+        self._running = self._idle = 0
 
     def submit(self, task: Callable[[], _T], account: str) -> "Future[_T]":
         """Run a task behind its account's others. One that is cancelled before its turn is not run.
@@ -39,8 +41,9 @@ class FairWorker:
         future: Future[_T] = Future()
         with self._lock:
             self._waiting.put(account, _Task(task, future))
-            begin = self._running < self._threads
+            begin = self._idle < len(self._waiting) and self._running < self._threads
             self._running += begin
+            self._lock.notify()
         if begin:
             try:
                 threading.Thread(target=self._run, name=self._name, daemon=True).start()
@@ -53,19 +56,26 @@ class FairWorker:
 
     def _run(self) -> None:
         while (taken := self._next()) is not None:
-            account, task = taken
-            if task.future.set_running_or_notify_cancel():
-                try:
-                    result = task.run()
-                except BaseException as error:  # noqa: BLE001 (told to whoever waits)
-                    task.future.set_exception(error)
-                else:
-                    task.future.set_result(result)
-            with self._lock:
-                self._waiting.release(account)
+            self._do(*taken)
+            del taken  # what a task holds is not kept while its thread waits for another
+
+    def _do(self, account: str, task: _Task) -> None:
+        if task.future.set_running_or_notify_cancel():
+            try:
+                result = task.run()
+            except BaseException as error:  # noqa: BLE001 (told to whoever waits)
+                task.future.set_exception(error)
+            else:
+                task.future.set_result(result)
+        with self._lock:
+            self._waiting.release(account)
 
     def _next(self) -> tuple[str, _Task] | None:
         with self._lock:
-            taken = self._waiting.take()
+            notified = True
+            while (taken := self._waiting.take()) is None and notified:
+                self._idle += 1
+                notified = self._lock.wait(_IDLE_S)
+                self._idle -= 1
             self._running -= taken is None
             return taken

@@ -1,10 +1,13 @@
 """Tasks of tenants in turn, on one thread."""
 
 import threading
+import time
+import weakref
 from concurrent.futures import CancelledError, wait
 
 import pytest
 
+from outrider.fair_queueing import worker as worker_module
 from outrider.fair_queueing.worker import FairWorker
 
 WAIT_S = 60.0
@@ -37,7 +40,8 @@ def test_errors_are_told_and_what_is_cancelled_is_not_run() -> None:
     assert not ran
 
 
-def test_its_thread_ends_when_nothing_is_left_and_another_begins() -> None:
+def test_its_thread_ends_when_nothing_is_left_and_another_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "_IDLE_S", 0.01)
     worker = FairWorker("worker that ends")
     for _ in range(2):
         thread = worker.submit(threading.current_thread, "").result(WAIT_S)
@@ -45,6 +49,30 @@ def test_its_thread_ends_when_nothing_is_left_and_another_begins() -> None:
         assert thread.daemon
         thread.join(WAIT_S)
         assert not thread.is_alive()
+
+
+def test_a_thread_that_waits_takes_the_next_task_and_keeps_nothing_of_the_last() -> None:
+    worker = FairWorker("worker")
+
+    class Held:
+        """Anything."""
+
+    held = Held()
+    gone, first = weakref.ref(held), worker.submit(lambda held=held: (threading.current_thread(), held)[0], "")  # type: ignore[misc]
+    thread = first.result(WAIT_S)
+    del held, first
+    until_s = time.monotonic() + WAIT_S
+    while gone() is not None and time.monotonic() < until_s:
+        time.sleep(0.01)
+    assert gone() is None
+    assert worker.submit(threading.current_thread, "").result(WAIT_S) is thread
+
+
+def test_tasks_that_come_together_do_not_wait_for_one_thread_that_is_idle() -> None:
+    worker, both = FairWorker("worker", threads=3), threading.Barrier(2)
+    assert worker.submit(lambda: 42, "").result(WAIT_S) == 42
+    together = [worker.submit(lambda: both.wait(WAIT_S), account) for account in ("a", "b")]
+    assert sorted(each.result(WAIT_S) for each in together) == [0, 1]
 
 
 def test_where_no_thread_can_be_started_the_task_is_refused_and_later_ones_are_run(
