@@ -4,8 +4,8 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -70,22 +70,6 @@ def test_where_there_is_no_folder_everybody_goes_on_at_once(tmp_path: Path) -> N
     assert time.monotonic() - began_s < WAIT_S
 
 
-@dataclass
-class Context:
-    """What Ray says of an actor."""
-
-    folder: Path
-    was_current_actor_reconstructed: bool
-
-    def get_temp_dir(self) -> str:
-        """Of all sessions."""
-        return str(self.folder.parent)
-
-    def get_session_name(self) -> str:
-        """Of this one."""
-        return self.folder.name
-
-
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(save_model(tmp_path_factory.mktemp("target"), tiny_model("llama", hidden=128)))
@@ -98,7 +82,12 @@ def verifier_in(
     monkeypatch.setattr(verifier, "_TURN_S", 0.0)
     monkeypatch.setattr(verifier, "write_events", lambda: None)
     monkeypatch.setattr(verifier, "started", lambda: None)
-    monkeypatch.setattr("ray.get_runtime_context", lambda: Context(folder, restarted))
+    context = SimpleNamespace(
+        was_current_actor_reconstructed=restarted,
+        get_temp_dir=lambda: str(folder.parent),
+        get_session_name=lambda: folder.name,
+    )
+    monkeypatch.setattr("ray.get_runtime_context", lambda: context)
     model = ModelConfig(target, dtype="float32", max_context_tokens=64)
     VerifierActor(verifier_spec(model, VerifierConfig(engine="torch", device="cpu")))
 

@@ -52,12 +52,7 @@ def test_its_thread_ends_when_nothing_is_left_and_another_begins(monkeypatch: py
 
 
 def test_a_thread_that_waits_takes_the_next_task_and_keeps_nothing_of_the_last() -> None:
-    worker = FairWorker("worker")
-
-    class Held:
-        """Anything."""
-
-    held = Held()
+    worker, held = FairWorker("worker"), threading.Event()
     gone, first = weakref.ref(held), worker.submit(lambda held=held: (threading.current_thread(), held)[0], "")  # type: ignore[misc]
     thread = first.result(WAIT_S)
     del held, first
