@@ -13,6 +13,8 @@ from starlette.types import ASGIApp
 from serve_app.api.http.connections import Connections
 from serve_app.api.http.protocol import BoundedProtocol
 
+_ACCEPTED_AT_ONCE = 16  # uvloop accepts one connection of a socket per turn of the loop, which a flood makes slow
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -69,7 +71,8 @@ def listen(
     Raises:
         OSError: somebody else listens there. Whoever did and has just died does not count.
     """
-    bound = socket.create_server((address.host, address.port))
+    bound = [socket.create_server((address.host, address.port))]
+    bound += [bound[0].dup() for _ in range(_ACCEPTED_AT_ONCE - 1)]
     config = uvicorn.Config(
         api,
         http=partial(protocol, connections=connections or Connections()),  # type: ignore[arg-type]  # called as a class
@@ -82,10 +85,9 @@ def listen(
     server = _Server(config)
 
     def free_port(_: object) -> None:
-        for each in getattr(server, "servers", ()):
+        for each in (*getattr(server, "servers", ()), *bound):
             each.close()
-        bound.close()
 
-    task = asyncio.create_task(server.serve(sockets=[bound]))
+    task = asyncio.create_task(server.serve(sockets=bound))
     task.add_done_callback(free_port)
     return Listening(address, server, task)

@@ -24,6 +24,7 @@ from serve_app.api.http.described import described
 from serve_app.api.http.edge import Edge, error_response
 from serve_app.api.http.hosts import Hosts
 from serve_app.api.http.looked import Looked
+from serve_app.api.http.loop_turns import LoopTurns
 from serve_app.api.http.response import GenerationResponse
 from serve_app.api.http.threads import RequestThreads
 from serve_app.api.http.tokenizing import tokenizing
@@ -61,7 +62,7 @@ def make_api(service: Service, *, returns_request_id: bool = True, traces: Reque
     api.add_middleware(Hosts, allowed=lambda: service.settings.allowed_hosts)
     api.add_middleware(Edge, returns_request_id=returns_request_id, traces=traces)
     allow_cors(api, lambda: service.settings.cors_origins)
-    table, threads = TokenTable(backend_of(service.tokenizer)), RequestThreads()
+    table, threads, turns = TokenTable(backend_of(service.tokenizer)), RequestThreads(), LoopTurns()
 
     @api.exception_handler(HTTPException)
     async def no_route(request: Request, error: HTTPException) -> Response:
@@ -79,11 +80,11 @@ def make_api(service: Service, *, returns_request_id: bool = True, traces: Reque
 
     @api.post("/v1/completions")
     async def completions(request: Request) -> Response:
-        return await _respond(service, table, threads, request, CompletionBody)
+        return await _respond(service, table, threads, turns, request, CompletionBody)
 
     @api.post("/v1/chat/completions")
     async def chat_completions(request: Request) -> Response:
-        return await _respond(service, table, threads, request, ChatBody)
+        return await _respond(service, table, threads, turns, request, ChatBody)
 
     return api
 
@@ -152,6 +153,7 @@ async def _respond(
     service: Service,
     table: TokenTable,
     threads: RequestThreads,
+    turns: LoopTurns,
     request: Request,
     kind: type[CompletionBody | ChatBody],
 ) -> Response:
@@ -159,13 +161,16 @@ async def _respond(
     tenant = tenant_of(service.gate, request.headers)
     if tenant is not None:
         request.state.record.facts["key"] = tenant.name
-    await count_request(service.gate, tenant)
     settings, everybodys = service.settings, service.limits
     address = peer_address(request.scope, settings.trusted_proxies)
     limits = replace(limits_of(tenant, everybodys), account=account_of(tenant, address))
+    await turns.next(limits.account)
+    await count_request(service.gate, tenant)
     async with json_body(request, settings, bodies_account(tenant, address)) as content:
         read = partial(_read, content, kind, service.tokenizer, tenant, limits, everybodys)
+        await turns.next(limits.account)
         body, prompts, asked_grammar = await threads.run(limits.account, read)
+    await turns.next(limits.account)
     grammar = None if asked_grammar is None else await _validated(service, asked_grammar, limits)
     name = f"{'chatcmpl' if isinstance(body, ChatBody) else 'cmpl'}-{uuid.uuid4().hex}"
     choices = to_choices(

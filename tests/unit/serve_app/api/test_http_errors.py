@@ -1,5 +1,9 @@
+import gc
+from collections.abc import AsyncGenerator
+from types import FrameType
 from typing import Any
 
+import httpx
 import pytest
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 from ray.serve._private.common import DeploymentID
@@ -15,7 +19,10 @@ from outrider.contracts.errors import (
     OutriderError,
     ParameterError,
 )
+from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from serve_app.api.http_errors import ERROR_KINDS, PromptTooLongError, UnknownModelError, answer_for
+from tests.unit.serve_app.api.asking import COMPLETION, post
+from tests.unit.serve_app.api.text_service import TextService
 
 
 def through_ray(error: Exception) -> Exception:
@@ -116,3 +123,25 @@ def test_every_algorithm_error_was_considered() -> None:
 
 def test_serve_itself_may_be_unavailable() -> None:
     assert answer_for(DeploymentUnavailableError(DeploymentID("Coordinator"))).status == 503
+
+
+class Full(TextService):
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
+        raise BusyError(f"full, found {request.generation}")
+        yield
+
+
+def test_nothing_that_a_refused_request_has_passed_waits_for_the_search_for_cycles() -> None:
+    service = Full()
+    gc.collect()
+    gc.disable()
+    try:
+        assert post(service, "/v1/completions", COMPLETION).status_code == httpx.codes.TOO_MANY_REQUESTS
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left = [each.f_code.co_qualname for each in gc.garbage if isinstance(each, FrameType)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert left == []

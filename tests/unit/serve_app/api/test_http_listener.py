@@ -2,11 +2,13 @@
 
 import asyncio
 import signal
+import socket
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 
 import httpx
 import pytest
+import uvloop
 
 from serve_app.api.http.connections import Connections
 from serve_app.api.http.listener import Address, ListenerEndedError, listen
@@ -20,6 +22,7 @@ from tests.unit.serve_app.api.listening import (
     free_port,
     listening,
     on_a_loop,
+    until,
     url_of,
 )
 
@@ -49,6 +52,30 @@ async def test_it_listens_where_another_has_just_ended_with_clients_connected() 
             await client.get(url_of(server))  # its connection stays open, so that the server is the one to close it
         async with listening(gate, port) as server:
             assert (await client.get(url_of(server))).status_code == httpx.codes.NO_CONTENT
+
+
+def test_connections_that_wait_are_accepted_many_in_a_turn_of_the_loop() -> None:
+    seen = list[int]()
+    turn = 0
+
+    class Noting(BoundedProtocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            seen.append(turn)
+            super().connection_made(transport)
+
+    async def connect() -> None:
+        nonlocal turn
+        async with listening(Gate(), protocol=Noting) as server, AsyncExitStack() as clients:
+            await until(lambda: server.server.started)
+            for _ in range(48):
+                clients.enter_context(socket.create_connection((HOST, server.address.port)))
+            while len(seen) < 48:
+                await asyncio.sleep(0)
+                turn += 1
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as Serve has it
+        runner.run(asyncio.wait_for(connect(), 60))
+    assert max(seen) - min(seen) < 12
 
 
 @on_a_loop
