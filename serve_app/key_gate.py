@@ -1,13 +1,15 @@
 """The gate behind API keys: a file of them that is read again when it changes, and counts shared by all ingresses.
 
-Every request asks the ``quotas`` actor, by a call with a deadline. While that does not answer, an ingress counts for
-itself: n ingresses then let in up to n times what a key has. When it is restarted its buckets are full, so at most one
-more minute's worth. ``serve_app.keys_in_use`` reads the file.
+Every request asks the ``quotas`` actor, by a call with a deadline, unless its key has all its responses at this ingress
+already. While the actor does not answer, an ingress counts for itself: n ingresses then let in up to n times what a key
+has. When it is restarted its buckets are full, so at most one more minute's worth. ``serve_app.keys_in_use`` reads the
+file.
 """
 
 import asyncio
 import logging
 import uuid
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
@@ -49,7 +51,8 @@ class KeyGate:
         self._find, self._pace = find, pace
         self._owner = uuid.uuid4().hex
         self._own = Quotas()  # while the actor does not answer
-        self._held: dict[str, Asked] = {}
+        self._held: dict[str, Asked] = {}  # what was let in, or is asked about
+        self._responses = Counter[str]()  # let in and not over, by tenant
         self._actor: ActorHandle[Any] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.in_use = KeysInUse(settings, pace.settle_s)
@@ -93,6 +96,9 @@ class KeyGate:
         limits = replace(QuotaLimits.of(tenant), requests_per_minute=None)
         if limits.none:
             return Uncounted()
+        over = limits.over_concurrency(self._responses[tenant.name] + asked.responses)
+        if over is not None:  # there are no fewer elsewhere, and a call costs what refusing a request does
+            return over
         grant = uuid.uuid4().hex
         self._held[grant] = asked
         try:
@@ -103,7 +109,8 @@ class KeyGate:
         if answer is not None:
             del self._held[grant]
             return answer
-        return _Counted(grant, self._over)
+        self._responses[asked.tenant] += asked.responses
+        return _Counted(grant, self._over_counted)
 
     async def _asked(self, grant: str, asked: Asked, limits: QuotaLimits) -> OverQuota | None:
         if self._actor is not None:
@@ -115,6 +122,13 @@ class KeyGate:
             else:
                 return answer
         return self._own.ask(self._owner, grant, asked, limits, asyncio.get_running_loop().time())
+
+    def _over_counted(self, grant: str, tokens: int) -> None:
+        asked = self._held[grant]
+        self._responses[asked.tenant] -= asked.responses
+        if not self._responses[asked.tenant]:
+            del self._responses[asked.tenant]
+        self._over(grant, tokens)
 
     def _over(self, grant: str, tokens: int) -> None:
         self._held.pop(grant, None)

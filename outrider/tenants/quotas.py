@@ -29,6 +29,16 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class OverQuota:
+    """Why a request may not be answered now."""
+
+    limit: str  # the limit's name, as a key has it
+    allowed: float
+    asked: float
+    retry_after_s: int
+
+
+@dataclass(frozen=True, slots=True)
 class QuotaLimits:
     """Of one tenant; None is no limit."""
 
@@ -46,15 +56,12 @@ class QuotaLimits:
         """Whether nothing is limited."""
         return self == QuotaLimits()
 
-
-@dataclass(frozen=True, slots=True)
-class OverQuota:
-    """Why a request may not be answered now."""
-
-    limit: str  # the limit's name, as a key has it
-    allowed: float
-    asked: float
-    retry_after_s: int
+    def over_concurrency(self, responses: int) -> OverQuota | None:
+        """Why so many may not be made at a time, if they may not."""
+        most = self.concurrent_responses
+        if most is None or responses <= most:
+            return None
+        return OverQuota("concurrent_responses", most, responses, _CONCURRENT_RETRY_S)
 
 
 @dataclass(slots=True)
@@ -98,11 +105,8 @@ class Quotas:
 
     def ask(self, owner: str, grant: str, asked: Asked, limits: QuotaLimits, now_s: float) -> OverQuota | None:
         """Let a request in under the name ``grant``, or say why not; nothing is taken then."""
-        under_way = self.under_way(asked.tenant, but=grant)
-        most = limits.concurrent_responses
-        if most is not None and under_way + asked.responses > most:
-            wanted = under_way + asked.responses
-            return OverQuota("concurrent_responses", most, wanted, _CONCURRENT_RETRY_S)
+        if (over := limits.over_concurrency(self.under_way(asked.tenant, but=grant) + asked.responses)) is not None:
+            return over
         wants = []
         for name, per_minute, amount in (
             ("requests_per_minute", limits.requests_per_minute, 1.0),

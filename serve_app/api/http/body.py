@@ -12,13 +12,14 @@ from serve_app.api.service import ServiceSettings
 
 
 @asynccontextmanager
-async def json_body(request: Request, settings: ServiceSettings, account: str) -> AsyncIterator[bytes]:
+async def json_body(request: Request, settings: ServiceSettings, account: str, shared: str) -> AsyncIterator[bytes]:
     """A whole body, whose bytes count until the block is left; from here on the request has its place.
 
     Args:
         request: with its ``Intake``.
         settings: how large and how slow it may be.
-        account: whose bodies it is counted among; as ``Bodies.coming``.
+        account: whose place it takes.
+        shared: whose bodies it is counted among; as ``Bodies.coming``.
 
     Raises:
         BusyError: too many bodies are on their way, or all places are taken.
@@ -31,9 +32,9 @@ async def json_body(request: Request, settings: ServiceSettings, account: str) -
         raise MediaTypeError(f"needs Content-Type: application/json, found {media_type or 'none'}")
     content, most, deadline_s = bytearray(), settings.max_body_bytes, settings.body_deadline_s
     intake: Intake = request.state.intake
-    with intake.bodies.held(account) as body:
+    with intake.bodies.held(shared) as body:
         try:
-            with intake.bodies.coming(account):
+            with intake.bodies.coming(shared):
                 async with asyncio.timeout(deadline_s):
                     async for part in request.stream():
                         body.add(len(part))

@@ -118,7 +118,7 @@ class Bounded:
                     self._give_back(intake.account)
 
     def take_place(self, account: str) -> None:
-        """Count one more request; of ``""``, many clients' account, there may be as many as of all together.
+        """Count one more request.
 
         Raises:
             BusyError: all places are taken, or all that are this account's.
@@ -126,7 +126,7 @@ class Bounded:
         free, held = self._most - self._under_way, self._held[account]
         if free <= 0:
             raise BusyError(f"needs a free place, found all {self._most} of this server's taken")
-        if account and held >= _OF_FREE * free:
+        if held >= _OF_FREE * free:
             raise BusyError(f"needs a free place, found {held} taken by this key or address, the rest kept for others")
         self._under_way += 1
         self._held[account] += 1

@@ -166,7 +166,7 @@ async def _respond(
     limits = replace(limits_of(tenant, everybodys), account=account_of(tenant, address))
     await turns.next(limits.account)
     await count_request(service.gate, tenant)
-    async with json_body(request, settings, bodies_account(tenant, address)) as content:
+    async with json_body(request, settings, limits.account, bodies_account(tenant, address)) as content:
         read = partial(_read, content, kind, service.tokenizer, tenant, limits, everybodys)
         await turns.next(limits.account)
         body, prompts, asked_grammar = await threads.run(limits.account, read)

@@ -29,9 +29,10 @@ def tokenizing(service: Service, threads: RequestThreads) -> APIRouter:
         await count_request(service.gate, tenant)
         settings = service.settings
         address = peer_address(request.scope, settings.trusted_proxies)
-        async with json_body(request, settings, bodies_account(tenant, address)) as content:
+        account = account_of(tenant, address)
+        async with json_body(request, settings, account, bodies_account(tenant, address)) as content:
             work = partial(answer, content, service.tokenizer, service.limits)
-            return DocumentResponse(await threads.run(account_of(tenant, address), work))
+            return DocumentResponse(await threads.run(account, work))
 
     @api.post("/tokenize")
     async def tokenize_(request: Request) -> Response:

@@ -102,6 +102,22 @@ def test_two_ingresses_have_one_count(tmp_path: Path) -> None:
     bounded(run())
 
 
+def test_nobody_is_asked_about_a_key_that_has_all_it_may_have_here(tmp_path: Path) -> None:
+    async def run() -> None:
+        actor = MemoryQuotas()
+        gate = await gate_of(keys_file(tmp_path), actor)
+        first, _ = [await gate.ask(alice(gate), TWO) for _ in range(2)]
+        assert not isinstance(first, OverQuota)
+        actor.ask = Call(lambda *_: pytest.fail("asked"), actor)
+        assert await gate.ask(alice(gate), TWO) == OverQuota("concurrent_responses", 2, 3, 1)
+        actor.ask = MemoryQuotas().ask
+        first.settle(3)
+        assert not isinstance(await gate.ask(alice(gate), TWO), OverQuota)
+        gate.close()
+
+    bounded(run())
+
+
 @pytest.mark.parametrize("trouble", ["gone", "hangs"])
 def test_without_it_each_counts_for_itself(tmp_path: Path, trouble: str) -> None:
     async def run() -> None:

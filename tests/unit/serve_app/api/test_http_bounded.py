@@ -70,8 +70,3 @@ def test_an_account_leaves_places_for_others() -> None:
     others = [taken(bounded, f"other {number}", 1) for number in range(20)]
     assert others == [1] * 20, "each new one is let in"
     assert taken(bounded, "flood") == 0
-
-
-def test_clients_behind_one_address_share_all_places() -> None:
-    bounded = Bounded(nothing, most=100)
-    assert taken(bounded, "") == 100
