@@ -42,7 +42,36 @@ def index_tensor(values: Sequence[int], device: torch.device) -> Tensor:
 def on_device(host: Tensor | npt.NDArray[Any], device: torch.device) -> Tensor:
     """A host's numbers on ``device``, without waiting for it."""
     tensor = torch.from_numpy(host) if isinstance(host, np.ndarray) else host
-    return tensor if device.type != "cuda" else tensor.pin_memory().to(device, non_blocking=True)
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+class Upload:
+    """A host's integers that go to a device together: one copy, whatever their number."""
+
+    def __init__(self) -> None:
+        """Nothing goes yet."""
+        self._parts: list[npt.NDArray[np.int64]] = []
+        self._sent: list[Tensor] | None = None
+
+    def ask(self, values: Sequence[int] | Sequence[Sequence[int]] | npt.NDArray[Any]) -> Callable[[], Tensor]:
+        """Have integers sent; the answer gives them on the device after ``send``, int64 in their shape."""
+        assert self._sent is None, "what is asked for after the sending is never sent"
+        index = len(self._parts)
+        self._parts.append(np.asarray(values, dtype=np.int64))
+
+        def sent() -> Tensor:
+            assert self._sent is not None, "send comes first"
+            return self._sent[index]
+
+        return sent
+
+    def send(self, device: torch.device) -> None:
+        """Begin the copy, without waiting for the device."""
+        flat = on_device(np.concatenate([part.ravel() for part in self._parts]), device)
+        parts = torch.split(flat, [part.size for part in self._parts])
+        self._sent = [one.view(part.shape) for one, part in zip(parts, self._parts, strict=True)]
 
 
 class Readback:

@@ -6,8 +6,9 @@ bits however a sequence is cut into passes and whatever shares them: rows are co
 once. A node of a tree attends to its own path, laid out as if it were a chain.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -19,6 +20,7 @@ from outrider.contracts.tree import ancestors
 from outrider.engines.forward_model import Segment
 from outrider.engines.torch.sizes import LARGEST, Sizes, agreeing
 from outrider.models.model_classes import AttentionInterface
+from outrider.sampling.device_tensors import Upload
 
 ATTENTION_NAME = "outrider_paged"
 # What other attention functions of transformers take into account and this one does not.
@@ -91,18 +93,38 @@ class _Span(NamedTuple):
     mask: Tensor | None  # [heads per KV head * tokens, kv_len] additive; None when every key is visible
 
 
+def ask_span_attention(
+    segments: Sequence[Segment], block_tokens: int, group: int, like: Tensor, upload: Upload
+) -> Callable[[], "SpanAttention"]:
+    """Attention of these segments, once the upload is sent.
+
+    Args:
+        segments: of the pass.
+        block_tokens: positions in a KV block.
+        group: query heads to a KV head.
+        like: the pool, whose type and device masks have.
+        upload: of what the pass needs.
+    """
+    blocks = [upload.ask(segment.blocks[: -(-segment.stop // block_tokens)]) for segment in segments]
+    masks = [_ask_mask(segment, group, like, upload) for segment in segments]
+    ends = list(accumulate(len(segment.token_ids) for segment in segments))
+
+    def attention() -> SpanAttention:
+        spans = [
+            _Span(end - len(segment.token_ids), end, its_blocks(), segment.stop, mask())
+            for segment, end, its_blocks, mask in zip(segments, ends, blocks, masks, strict=True)
+        ]
+        return SpanAttention(spans, block_tokens)
+
+    return attention
+
+
 class SpanAttention:
     """Sequence by sequence."""
 
-    def __init__(self, segments: Sequence[Segment], block_tokens: int, group: int, like: Tensor) -> None:
-        """Of these segments, with ``group`` query heads to a KV head; tensors are made ``like`` the pool's."""
-        self._block_tokens = block_tokens
-        self._spans, first = list[_Span](), 0
-        for segment in segments:
-            last, needed = first + len(segment.token_ids), -(-segment.stop // block_tokens)
-            blocks = torch.tensor(segment.blocks[:needed], device=like.device)
-            self._spans.append(_Span(first, last, blocks, segment.stop, _mask(segment, group, like)))
-            first = last
+    def __init__(self, spans: Sequence[_Span], block_tokens: int) -> None:
+        """See ``ask_span_attention``."""
+        self._spans, self._block_tokens = spans, block_tokens
 
     def __call__(self, query: Tensor, keys: Tensor, values: Tensor, scale: float | None) -> Tensor:
         """``[N, heads, d]``."""
@@ -127,19 +149,23 @@ def _in_order(cache: Tensor, blocks: Tensor, block_tokens: int) -> Tensor:
     return rows.view(len(blocks), kv_heads, -1, width)
 
 
-def _mask(segment: Segment, group: int, like: Tensor) -> Tensor | None:
+def _ask_mask(segment: Segment, group: int, like: Tensor, upload: Upload) -> Callable[[], Tensor | None]:
     """``[heads per KV head * tokens, kv_len]`` additive; None if every new token sees all before it."""
     tokens, stop = len(segment.token_ids), segment.stop
     if tokens == 1 and not segment.parents:
-        return None
-    at = torch.arange(segment.start, stop, device=like.device)
-    hidden = torch.arange(stop, device=like.device)[None, :] > at[:, None]
-    if segment.parents:
-        seen = torch.from_numpy(ancestors(segment.parents)).to(like.device)
-        new = min(tokens, len(segment.parents))
-        hidden[tokens - new :, segment.tree_start :] = ~seen[len(segment.parents) - new :]
-    mask = torch.zeros(hidden.shape, dtype=like.dtype, device=like.device)
-    return mask.masked_fill_(hidden, float("-inf")).repeat(group, 1)
+        return lambda: None
+    new = min(tokens, len(segment.parents))
+    unseen = upload.ask(~ancestors(segment.parents)[len(segment.parents) - new :]) if segment.parents else None
+
+    def mask() -> Tensor:
+        at = torch.arange(segment.start, stop, device=like.device)
+        hidden = torch.arange(stop, device=like.device)[None, :] > at[:, None]
+        if unseen is not None:
+            hidden[tokens - new :, segment.tree_start :] = unseen().bool()
+        mask = torch.zeros(hidden.shape, dtype=like.dtype, device=like.device)
+        return mask.masked_fill_(hidden, float("-inf")).repeat(group, 1)
+
+    return mask
 
 
 @dataclass(slots=True)
@@ -173,23 +199,30 @@ class _Shape:
     tiles: list[_Tile] = field(default_factory=list)
 
 
+def ask_tiled_attention(
+    segments: Sequence[Segment], block_tokens: int, group: int, like: Tensor, sizes: Sizes, upload: Upload
+) -> Callable[[], "TiledAttention"]:
+    """See ``ask_span_attention``; ``sizes`` are those of ``agreeing_rows``."""
+    shapes: dict[tuple[int, int, int | None, bool], _Shape] = {}
+    first, step = 0, keys_step(block_tokens)
+    for number, segment in enumerate(segments):
+        chain = _chain_tiles(segment, first, block_tokens, step)
+        several = number if len(chain) > 1 else None
+        for tile in (*chain, *_tree_tiles(segment, first, block_tokens)):
+            by_block, keys = tile.position < segment.tree_start, _keys_of(tile.position, step)
+            key = (sizes.at_least(len(tile.rows)), keys, several if by_block else None, by_block)
+            shapes.setdefault(key, _Shape(*key)).tiles.append(tile)
+        first += len(segment.token_ids)
+    groups = [_ask_group(shape, group, like, block_tokens, upload) for shape in shapes.values()]
+    return lambda: TiledAttention([one() for one in groups], block_tokens)
+
+
 class TiledAttention:
     """Row by row the same bits in every company."""
 
-    def __init__(self, segments: Sequence[Segment], block_tokens: int, group: int, like: Tensor, sizes: Sizes) -> None:
-        """See ``SpanAttention``; ``sizes`` are those of ``agreeing_rows``."""
-        self._block_tokens = block_tokens
-        shapes: dict[tuple[int, int, int | None, bool], _Shape] = {}
-        first, step = 0, keys_step(block_tokens)
-        for number, segment in enumerate(segments):
-            chain = _chain_tiles(segment, first, block_tokens, step)
-            several = number if len(chain) > 1 else None
-            for tile in (*chain, *_tree_tiles(segment, first, block_tokens)):
-                by_block, keys = tile.position < segment.tree_start, _keys_of(tile.position, step)
-                key = (sizes.at_least(len(tile.rows)), keys, several if by_block else None, by_block)
-                shapes.setdefault(key, _Shape(*key)).tiles.append(tile)
-            first += len(segment.token_ids)
-        self._groups = [_group(shape, group, like, block_tokens) for shape in shapes.values()]
+    def __init__(self, groups: Sequence[_Group], block_tokens: int) -> None:
+        """See ``ask_tiled_attention``."""
+        self._groups, self._block_tokens = groups, block_tokens
 
     def __call__(self, query: Tensor, keys: Tensor, values: Tensor, scale: float | None) -> Tensor:
         """``[N, heads, d]``."""
@@ -270,7 +303,7 @@ def _tree_tiles(segment: Segment, first: int, block_tokens: int) -> list[_Tile]:
     return tiles
 
 
-def _group(shape: _Shape, group: int, like: Tensor, block_tokens: int) -> _Group:
+def _ask_group(shape: _Shape, group: int, like: Tensor, block_tokens: int, upload: Upload) -> Callable[[], _Group]:
     tiles, size, device = shape.tiles, shape.size, like.device
     rows = [[*tile.rows, *[tile.rows[-1]] * (size - len(tile.rows))] for tile in tiles]
     kept = [number * size + at for number, tile in enumerate(tiles) for at in range(len(tile.rows))]
@@ -279,8 +312,13 @@ def _group(shape: _Shape, group: int, like: Tensor, block_tokens: int) -> _Group
     if shape.chain is not None:  # the last one's has those of all
         tables = tables[-1:]
     lengths = [[*range(tile.position, tile.position + len(tile.rows))] for tile in tiles]
-    positions = torch.tensor([[*at, *[at[-1]] * (size - len(at))] for at in lengths], device=device)
-    hidden = torch.arange(shape.keys, device=device) > positions[:, :, None]
-    mask = torch.zeros(hidden.shape, dtype=like.dtype, device=device).masked_fill_(hidden, float("-inf"))
-    rows_at, kept_at, tables_at = (torch.tensor(one, dtype=torch.int64, device=device) for one in (rows, kept, tables))
-    return _Group(rows_at, kept_at, tables_at, mask.repeat(1, group, 1)[:, None], shape.by_block)
+    positions = [[*at, *[at[-1]] * (size - len(at))] for at in lengths]
+    rows_at, kept_at = upload.ask(rows), upload.ask(kept)
+    tables_at, positions_at = upload.ask(tables), upload.ask(positions)
+
+    def made() -> _Group:
+        hidden = torch.arange(shape.keys, device=device) > positions_at()[:, :, None]
+        mask = torch.zeros(hidden.shape, dtype=like.dtype, device=device).masked_fill_(hidden, float("-inf"))
+        return _Group(rows_at(), kept_at(), tables_at(), mask.repeat(1, group, 1)[:, None], shape.by_block)
+
+    return made

@@ -12,11 +12,13 @@ is its depth's, and it sees of the tree only its ancestors and itself. So a path
 """
 
 import logging
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Callable, Sequence
+from itertools import accumulate, groupby
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PretrainedConfig
 
@@ -27,13 +29,14 @@ from outrider.engines.torch.attention import (
     ATTENTION_NAME,
     Attends,
     PagedPass,
-    SpanAttention,
-    TiledAttention,
     agreeing_rows,
+    ask_span_attention,
+    ask_tiled_attention,
 )
 from outrider.engines.torch.linears import can_pack, pack_linears, unpackable_weights
 from outrider.engines.torch.sizes import ANY, Sizes
 from outrider.models.model_classes import PreTrainedModel
+from outrider.sampling.device_tensors import Upload, index_tensor
 
 log = logging.getLogger(__name__)
 
@@ -81,23 +84,25 @@ class PagedModel:
 
         ``want_hidden`` adds the final-norm hidden state of each logits row.
         """
-        device = self._model.device
-        packed = [token for segment in segments for token in segment.token_ids]
-        positions = [position for segment in segments for position in segment.positions()]
-        slots, rows, first = [], [], 0
-        for segment in segments:
-            last, stop = first + len(segment.token_ids), segment.stop
-            blocks = self._tensor(segment.blocks[: -(-stop // self.block_tokens)])
-            slots.append(self._pool_slots(blocks, torch.arange(segment.start, stop, device=device)))
-            rows.append(torch.arange(last - segment.logit_rows, last, device=device))
-            first = last
-        batch = PagedPass(self._keys, self._values, torch.cat(slots), self._attention(segments), self._attended)
+        upload = Upload()  # a copy of its own for each of these would be waited for
+        packed = upload.ask([[token for segment in segments for token in segment.token_ids]])
+        positions = upload.ask([[position for segment in segments for position in segment.positions()]])
+        slots = upload.ask(
+            np.concatenate([self._pool_slots(one.blocks, range(one.start, one.stop)) for one in segments])
+        )
+        ends = accumulate(len(segment.token_ids) for segment in segments)
+        rows = upload.ask(
+            [row for one, end in zip(segments, ends, strict=True) for row in range(end - one.logit_rows, end)]
+        )
+        attend = self._ask_attention(segments, upload)
+        upload.send(self._model.device)
+        batch = PagedPass(self._keys, self._values, slots(), attend(), self._attended)
         hook = self._model.base_model.register_forward_hook(self._keep_hidden) if want_hidden else None
-        wanted = torch.cat(rows)
+        wanted = rows()
         try:
             output = self._model(
-                input_ids=torch.tensor([packed], device=device),
-                position_ids=torch.tensor([positions], device=device),
+                input_ids=packed(),
+                position_ids=positions(),
                 use_cache=False,
                 logits_to_keep=wanted,
                 paged=batch,
@@ -111,17 +116,19 @@ class PagedModel:
     @torch.inference_mode()
     def move(self, moves: Sequence[Move]) -> None:
         """Copy keys and values between slots; every source is read before any target is written."""
-        sources = torch.cat([self._pool_slots(self._tensor(m.blocks), self._tensor(m.sources)) for m in moves])
-        targets = torch.cat([self._pool_slots(self._tensor(m.blocks), self._tensor(m.targets)) for m in moves])
-        for cache in (*self._keys, *self._values):
-            cache[:, targets] = cache[:, sources]
+        upload = Upload()
+        sources = upload.ask(np.concatenate([self._pool_slots(move.blocks, move.sources) for move in moves]))
+        targets = upload.ask(np.concatenate([self._pool_slots(move.blocks, move.targets) for move in moves]))
+        upload.send(self._model.device)
+        for cache in self.pools:
+            cache[:, targets()] = cache[:, sources()]
 
     @torch.inference_mode()
     def clear(self, blocks: Sequence[int]) -> None:
         """Have these blocks hold zeros, if attention reads more of them than rows may see (0 times NaN is NaN)."""
         if self._rows is None:
             return
-        at = self._tensor(blocks)
+        at = index_tensor(blocks, self._model.device)
         for cache in self.pools:
             self._blocks_of(cache)[:, at] = 0
 
@@ -138,7 +145,7 @@ class PagedModel:
             moved = list(run)
             for first in range(0, len(moved), _STAGED_BLOCKS):
                 some = moved[first : first + _STAGED_BLOCKS]
-                blocks = self._tensor([copy.block for copy in some])
+                blocks = index_tensor([copy.block for copy in some], self._model.device)
                 if out:
                     self._copy_out(blocks, [copy.slot for copy in some])
                 else:
@@ -190,17 +197,16 @@ class PagedModel:
         heads = config.num_attention_heads, _kv_heads(config)
         return agreeing_rows(*heads, _head_dim(config), self.block_tokens, like)
 
-    def _tensor(self, values: Sequence[int]) -> Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=self._model.device)
-
-    def _pool_slots(self, blocks: Tensor, at: Tensor) -> Tensor:
+    def _pool_slots(self, blocks: Sequence[int], at: Sequence[int]) -> NDArray[np.int64]:
         """Where in the pool a sequence's slots ``at`` lie."""
-        return blocks[at // self.block_tokens] * self.block_tokens + at % self.block_tokens
+        block, offset = np.divmod(np.asarray(at, dtype=np.int64), self.block_tokens)
+        slots: NDArray[np.int64] = np.asarray(blocks, dtype=np.int64)[block] * self.block_tokens + offset
+        return slots
 
-    def _attention(self, segments: Sequence[Segment]) -> Attends:
+    def _ask_attention(self, segments: Sequence[Segment], upload: Upload) -> Callable[[], Attends]:
         if self._rows is None:
-            return SpanAttention(segments, self.block_tokens, self._group, self._keys[0])
-        return TiledAttention(segments, self.block_tokens, self._group, self._keys[0], self._rows)
+            return ask_span_attention(segments, self.block_tokens, self._group, self._keys[0], upload)
+        return ask_tiled_attention(segments, self.block_tokens, self._group, self._keys[0], self._rows, upload)
 
     def _keep_hidden(self, module: torch.nn.Module, inputs: object, output: Any) -> None:  # noqa: ARG002 (hook signature)
         self._hidden = output.last_hidden_state
@@ -209,11 +215,11 @@ class PagedModel:
 class DraftModel(PagedModel):
     """The same for drafts, which need not be exact: sequences of a like length are attended to together in any type."""
 
-    def _attention(self, segments: Sequence[Segment]) -> Attends:
+    def _ask_attention(self, segments: Sequence[Segment], upload: Upload) -> Callable[[], Attends]:
         if len(segments) == 1 and self._rows is None:
-            return super()._attention(segments)
+            return super()._ask_attention(segments, upload)
         rows = self._rows or ANY
-        return TiledAttention(segments, self.block_tokens, self._group, self._keys[0], rows)
+        return ask_tiled_attention(segments, self.block_tokens, self._group, self._keys[0], rows, upload)
 
 
 def _refusal(model: PreTrainedModel, found: str) -> str:

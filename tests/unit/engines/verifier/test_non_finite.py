@@ -19,7 +19,7 @@ from outrider.engines.torch.sizes import ANY
 from outrider.engines.torch.verifier import TorchVerifier
 from outrider.engines.verifier.engine import PagedVerifier
 from outrider.engines.verifier.stepper import Stepper
-from outrider.sampling.device_tensors import everywhere_at_once
+from outrider.sampling.device_tensors import Upload, everywhere_at_once
 from tests.unit.engines.conftest import VOCAB, MakeVerifier, branched_verifier, tiny_llama, torch_verifier
 from tests.unit.engines.reference import Client, assert_same_logprobs, tiny_alone
 from tests.unit.engines.semantic_device import PASSES, ThresholdJudge, hidden_states
@@ -51,7 +51,10 @@ def tiled_verifier(model: PreTrainedModel, *, blocks: int = 200) -> TorchVerifie
     engine = torch_verifier(model, blocks=blocks)
     paged = PagedModel(model, blocks, engine.usage().block_tokens)
     paged._rows = ANY  # noqa: SLF001
-    assert isinstance(paged._attention([Segment([0], 0, [0], 1)]), TiledAttention)  # noqa: SLF001
+    upload = Upload()
+    attend = paged._ask_attention([Segment([0], 0, [0], 1)], upload)  # noqa: SLF001
+    upload.send(torch.device("cpu"))
+    assert isinstance(attend(), TiledAttention)
     engine._model = engine._masked = engine._clearing = paged  # type: ignore[assignment]  # noqa: SLF001
     return engine
 
