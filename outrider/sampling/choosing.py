@@ -29,6 +29,10 @@ class TokenColumns(NamedTuple):
     token_ids: Tensor
     vocab_size: int
 
+    def on_host(self) -> "TokenColumns":
+        """The same for rows in the host's memory."""
+        return TokenColumns(self.token_ids.cpu(), self.vocab_size)
+
 
 def target_probs(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
     """The distribution each row's token is drawn from; one-hot at the argmax for greedy groups.

@@ -4,7 +4,7 @@ A chain is drawn as far as its rule goes on: each row is rounded, described and 
 drawn from.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -21,6 +21,7 @@ from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
 from outrider.protocols.fixed_point import fixed_point_row
 from outrider.protocols.protocol import DraftRow, DrawnRow
 from outrider.sampling.choosing import TokenColumns, choose_tokens
+from outrider.sampling.device_tensors import Readback, at_once, index_tensor
 from outrider.sampling.distributions import Probs
 from outrider.sampling.logits import RowGroup, adjust_logits
 
@@ -43,7 +44,7 @@ class HeadRows:
         """Some of the rows; itself, if these are all."""
         if len(rows) == len(self.logits):
             return self
-        return replace(self, logits=self.logits[torch.tensor(rows, device=self.logits.device)])
+        return replace(self, logits=self.logits[index_tensor(rows, self.logits.device)])
 
     def whole(self) -> Tensor:
         """``[R, vocab]``, -inf for tokens it does not propose."""
@@ -73,72 +74,98 @@ class Drawn:
 _STOPPED = Drawn([], Step.STOP)
 
 
-def draw_batch(drawing: Sequence[Drawing], rows: HeadRows) -> list[Drawn]:
-    """The next layer of each block.
+def ask_batch(drawing: Sequence[Drawing], rows: HeadRows, readback: Readback) -> Callable[[], list[Drawn]]:
+    """The next layer of each block, once ``readback`` is read: the only wait for a device of its own.
 
     Args:
         drawing: blocks, each with as many rows as it has growing nodes, in order.
         rows: the draft model's own.
+        readback: of what the pass came to.
     """
     groups = [_row_groups(generation, job) for generation, job in drawing]
     firsts = [0, *accumulate(map(len, groups))]
     plain = [i for i, (generation, job) in enumerate(drawing) if _is_plain(generation, job)]
     naming = [i for i in plain if any(group.names_tokens for group in groups[i])]
     others = [i for i in range(len(drawing)) if i not in plain]
-    drawn: dict[int, Drawn] = {}
+    asked: list[tuple[list[int], Callable[[], list[Drawn]]]] = []
     for blocks in ([i for i in plain if i not in naming], naming, others):
         if not blocks:
             continue
         own = rows.of([row for i in blocks for row in range(firsts[i], firsts[i + 1])])
         its_blocks, its_groups = [drawing[i] for i in blocks], [groups[i] for i in blocks]
-        draw = _drawn_by_protocol if blocks is others else _drawn_as_target
-        drawn |= zip(blocks, draw(its_blocks, own, its_groups), strict=True)
-    return [drawn[i] for i in range(len(drawing))]
+        ask = _ask_by_protocol if blocks is others else _ask_as_target
+        asked.append((blocks, ask(its_blocks, own, its_groups, readback)))
+
+    def drawn() -> list[Drawn]:
+        found: dict[int, Drawn] = {}
+        for blocks, answers in asked:
+            found |= zip(blocks, answers(), strict=True)
+        return [found[i] for i in range(len(drawing))]
+
+    return drawn
 
 
-def _drawn_as_target(drawing: Sequence[Drawing], rows: HeadRows, groups: Sequence[list[RowGroup]]) -> list[Drawn]:
-    """Of blocks whose rows the target's own sampler draws one token from."""
+def _ask_as_target(
+    drawing: Sequence[Drawing], rows: HeadRows, groups: Sequence[list[RowGroup]], readback: Readback
+) -> Callable[[], list[Drawn]]:
+    """Of blocks whose rows the target's own sampler draws one token from.
+
+    A processor draws from the rows of those that go on; a device of its own from all, before it is known which do.
+    """
     starts = [0, *accumulate(map(len, groups))]
-    steps = [Step.DRAW] * len(drawing)
     asking = [i for i, (_, job) in enumerate(drawing) if job.rule.asks and job.draws_chain]
-    if asking:
-        first_groups = [groups[i][0] for i in asking]
-        for i, row in zip(asking, _adjusted(rows.of([starts[i] for i in asking]), first_groups), strict=True):
+    judged = _ask_adjusted(rows.of([starts[i] for i in asking]), [groups[i][0] for i in asking], readback)
+    noted = [i for i, (_, job) in enumerate(drawing) if job.keeps_features and job.draws_chain and not job.rule.asks]
+    late = readback.ask(rows.of([starts[i] for i in noted]).logits.float()) if noted else None
+    every = [group for its_groups in groups for group in its_groups]
+    chosen = readback.ask(_chosen(rows, every)) if at_once(rows.logits.device) else None
+
+    def drawn() -> list[Drawn]:
+        steps = [Step.DRAW] * len(drawing)
+        for i, row in zip(asking, judged(), strict=True):
             steps[i] = _decide(drawing[i][1], DraftRow(row))
-    for i, (_, job) in enumerate(drawing):
-        if job.keeps_features and job.draws_chain and not job.rule.asks:
-            job.keep(_described_late(rows.of([starts[i]]), groups[i][0]))
-    going = [i for i, step in enumerate(steps) if step is not Step.STOP]
-    if not going:
-        return [_STOPPED] * len(drawing)
-    own = rows.of([row for i in going for row in range(starts[i], starts[i + 1])])
-    tokens = iter(_chosen(own, [group for i in going for group in groups[i]]).tolist())
-    drawn = {i: Drawn([DrawnRow((next(tokens),)) for _ in groups[i]], steps[i]) for i in going}
-    return [drawn.get(i, _STOPPED) for i in range(len(drawing))]
+        for i, row in zip(noted, () if late is None else late(), strict=True):
+            drawing[i][1].keep(_described_late(row, rows.columns, groups[i][0]))
+        going = [i for i, step in enumerate(steps) if step is not Step.STOP]
+        if not going:
+            return [_STOPPED] * len(drawing)
+        at = [row for i in going for row in range(starts[i], starts[i + 1])]
+        if chosen is None:
+            token_ids = iter(_chosen(rows.of(at), [group for i in going for group in groups[i]]).tolist())
+        else:
+            token_ids = iter(chosen()[at].tolist())
+        found = {i: Drawn([DrawnRow((next(token_ids),)) for _ in groups[i]], steps[i]) for i in going}
+        return [found.get(i, _STOPPED) for i in range(len(drawing))]
+
+    return drawn
 
 
-def _drawn_by_protocol(drawing: Sequence[Drawing], rows: HeadRows, groups: Sequence[list[RowGroup]]) -> list[Drawn]:
+def _ask_by_protocol(
+    drawing: Sequence[Drawing], rows: HeadRows, groups: Sequence[list[RowGroup]], readback: Readback
+) -> Callable[[], list[Drawn]]:
     """Of blocks whose rows are drawn from as their protocols say."""
     whole = replace(rows, logits=rows.whole(), columns=None)
-    adjusted = _adjusted(whole, [group for its_groups in groups for group in its_groups])
-    drawn, first = list[Drawn](), 0
-    for generation, job in drawing:
-        own = adjusted[first : first + len(generation.tree.growing)]
-        first += len(own)
-        if job.correcting:
-            row = fixed_point_row(own[0], generation.terms.wire, generation.params)
-            drawn.append(Drawn([DrawnRow((), numerators=row)]))
-            continue
-        layer = generation.next_layer(job)
-        known = job.protocol.rows(own, layer)
-        if job.growing is not None:
-            drawn.append(Drawn([], children=job.protocol.children(known, layer)))
-            continue
-        if job.keeps_features and job.draws_chain and not job.rule.asks:
-            job.keep(LateFeatures(partial(_probs_of, known[0])))
-        step = _decide(job, known[0]) if job.rule.asks and job.draws_chain else Step.DRAW
-        drawn.append(_STOPPED if step is Step.STOP else Drawn(job.protocol.draw(known, layer), step))
+    adjusted = _ask_adjusted(whole, [group for its_groups in groups for group in its_groups], readback)
+    starts = [0, *accumulate(map(len, groups))]
+
+    def drawn() -> list[Drawn]:
+        parts = np.split(adjusted(), starts[1:-1])
+        return [_by_protocol(generation, job, own) for (generation, job), own in zip(drawing, parts, strict=True)]
+
     return drawn
+
+
+def _by_protocol(generation: DraftedGeneration, job: DraftingJob, own: npt.NDArray[np.float32]) -> Drawn:
+    if job.correcting:
+        return Drawn([DrawnRow((), numerators=fixed_point_row(own[0], generation.terms.wire, generation.params))])
+    layer = generation.next_layer(job)
+    known = job.protocol.rows(own, layer)
+    if job.growing is not None:
+        return Drawn([], children=job.protocol.children(known, layer))
+    if job.keeps_features and job.draws_chain and not job.rule.asks:
+        job.keep(LateFeatures(partial(_probs_of, known[0])))
+    step = _decide(job, known[0]) if job.rule.asks and job.draws_chain else Step.DRAW
+    return _STOPPED if step is Step.STOP else Drawn(job.protocol.draw(known, layer), step)
 
 
 def _decide(job: DraftingJob, row: DraftRow) -> Step:
@@ -149,23 +176,39 @@ def _decide(job: DraftingJob, row: DraftRow) -> Step:
     return rule.step(features)
 
 
-def _described_late(row: HeadRows, group: RowGroup) -> DraftFeatures:
+def _described_late(logits: npt.NDArray[np.float32], columns: TokenColumns | None, group: RowGroup) -> DraftFeatures:
     """Of one row that nobody asks of now: a copy of it, on the host, is all that this takes."""
-    own = replace(row, logits=row.logits.detach().to("cpu", copy=True))
-    return LateFeatures(lambda: _probs_of(DraftRow(_adjusted(own, [group])[0])))
+    own = torch.from_numpy(logits[None].copy())
+
+    def probs() -> Probs:
+        row, readback = HeadRows(own, None if columns is None else columns.on_host()), Readback()
+        adjusted = _ask_adjusted(row, [group], readback)
+        readback.read()
+        return DraftRow(adjusted()[0]).probs
+
+    return LateFeatures(probs)
 
 
 def _probs_of(row: DraftRow) -> Probs:
     return row.probs
 
 
-def _adjusted(rows: HeadRows, groups: Sequence[RowGroup]) -> npt.NDArray[np.float32]:
+def _ask_adjusted(
+    rows: HeadRows, groups: Sequence[RowGroup], readback: Readback
+) -> Callable[[], npt.NDArray[np.float32]]:
     """``[R, vocab]`` or ``[R, n]``, on the host, each with a finite largest logit."""
+    if not groups:
+        return lambda: np.zeros((0, 0), dtype=np.float32)
     logits = rows.whole() if any(group.names_tokens for group in groups) else rows.logits
-    adjusted: npt.NDArray[np.float32] = adjust_logits(logits, groups).detach().cpu().numpy()
-    removed = ~np.isfinite(adjusted.max(axis=-1, initial=-np.inf))
-    if removed.any():  # nothing is left that the drafter proposes: anything is as good
-        adjusted = np.where(removed[:, None], np.float32(0.0), adjusted)
+    fetched = readback.ask(adjust_logits(logits, groups))
+
+    def adjusted() -> npt.NDArray[np.float32]:
+        found = fetched()
+        removed = ~np.isfinite(found.max(axis=-1, initial=-np.inf))
+        if removed.any():  # nothing is left that the drafter proposes: anything is as good
+            found = np.where(removed[:, None], np.float32(0.0), found)
+        return found
+
     return adjusted
 
 

@@ -9,25 +9,24 @@ consecutive slots and serves the next block; leaves are never computed. Of a tre
 are those that were given children, sent or not.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, compress
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from outrider.contracts.chunks import chunk_of
 from outrider.contracts.drafting import Draft, DraftAnswer, DraftRequest, DraftTerms, NeedsPrefix, NeedsRow
 from outrider.contracts.errors import ContextTooLongError, UnsupportedBlockError
-from outrider.contracts.exchanged import IntRow
+from outrider.contracts.exchanged import FloatRow, IntRow
 from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage, OpenGeneration
 from outrider.drafting.growing import GrowingTree
 from outrider.drafting.stopping import Stopping, Stops
 from outrider.drafting.stops import Step
-from outrider.engines.drafter.batch import HeadRows, draw_batch
+from outrider.engines.drafter.batch import HeadRows, ask_batch
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
 from outrider.engines.drafter.tree import DraftTree, shape_that_fits
 from outrider.engines.forward_model import PassResult, Segment
@@ -41,6 +40,7 @@ from outrider.models.loading import LoadedModel
 from outrider.protocols.fixed_point import fixed_point_probs
 from outrider.protocols.registry import PROTOCOLS, growing_protocols
 from outrider.sampling.choosing import TokenColumns
+from outrider.sampling.device_tensors import Readback, index_tensor
 from outrider.verification.correction import draw_correction
 
 
@@ -289,15 +289,17 @@ class TorchDrafter:
     def _draw(self, drawing: Sequence[_Work], result: PassResult) -> None:
         width = self._vocab_size if self._columns is None else len(self._columns.token_ids)
         head_rows = HeadRows(result.logits[:, :width], self._columns)
-        drawn = draw_batch([(work.generation, work.job) for work in drawing], head_rows)
+        readback = Readback()
+        drawn = ask_batch([(work.generation, work.job) for work in drawing], head_rows, readback)
         firsts = accumulate((work.segment.logit_rows for work in drawing), initial=0)
-        chains = [
-            (work.job, row)
-            for work, layer, row in zip(drawing, drawn, firsts, strict=False)
-            if work.job.draws_chain and layer.rows
-        ]
-        _keep_hidden(chains, result.hidden)
-        for work, layer in zip(drawing, drawn, strict=True):
+        wanted = [work.job.draws_chain and work.job.request.want_hidden for work in drawing]
+        states = _ask_hidden(result.hidden, list(compress(firsts, wanted)), readback)
+        readback.read()
+        layers = drawn()
+        for work, layer, state in zip(compress(drawing, wanted), compress(layers, wanted), states(), strict=True):
+            if layer.rows:
+                work.job.hidden.append(state)
+        for work, layer in zip(drawing, layers, strict=True):
             if work.job.correcting:
                 assert layer.rows[0].numerators is not None
                 self._correct(work.generation, work.job, layer.rows[0].numerators)
@@ -341,10 +343,10 @@ def _proposed_alone(model: Any, vocab_size: int) -> TokenColumns | None:
     return TokenColumns(head.token_ids[head.token_ids < vocab_size], vocab_size)
 
 
-def _keep_hidden(chains: Sequence[tuple[DraftingJob, int]], hidden: Tensor | None) -> None:
-    """Note the hidden states of the rows that chains draw their next tokens from, where they were asked for."""
-    asking = [(job, row) for job, row in chains if job.request.want_hidden]
-    if asking and hidden is not None:
-        states = hidden[[row for _, row in asking]].to(torch.float32).cpu().numpy()
-        for (job, _), state in zip(asking, states, strict=True):
-            job.hidden.append(state)
+def _ask_hidden(hidden: Tensor | None, rows: Sequence[int], readback: Readback) -> Callable[[], Sequence[FloatRow]]:
+    """The hidden states of rows that chains draw their next tokens from, where they were asked for."""
+    if not rows:
+        return tuple
+    assert hidden is not None, "a pass gives the hidden states that are wanted"
+    fetched = readback.ask(hidden[index_tensor(rows, hidden.device)].float())
+    return lambda: list(fetched())

@@ -20,6 +20,7 @@ from outrider.engines.drafter import batch as blocks
 from outrider.engines.drafter import engine as drafter_engine
 from outrider.protocols.protocol import DrawnRow
 from outrider.protocols.registry import PROTOCOLS
+from outrider.sampling.device_tensors import Readback
 from outrider.sampling.distributions import softmax
 from tests.unit.verification import oracle
 from tests.unit.verification.played import Case, Played, distance, pair, target_law
@@ -108,17 +109,19 @@ def test_trees_grown_with_the_targets_noise(*, masks: bool) -> None:
     assert_exact(Case(pair("random", 5), plans, TWO_TOKENS, WIRES[0], length=3, masks=masks))
 
 
-Drawing = Callable[[Sequence[blocks.Drawing], blocks.HeadRows], list[blocks.Drawn]]
+Drawing = Callable[[Sequence[blocks.Drawing], blocks.HeadRows, Readback], Callable[[], list[blocks.Drawn]]]
 
 
 def left_out(which: Callable[[DrawnRow], int | None]) -> Drawing:
     """Draws trees, and leaves a sibling out."""
 
-    def drawn(drawing: Sequence[blocks.Drawing], rows: blocks.HeadRows) -> list[blocks.Drawn]:
-        layers = blocks.draw_batch(drawing, rows)
-        return [replace(layer, rows=[_without(row, which) for row in layer.rows]) for layer in layers]
+    def ask(
+        drawing: Sequence[blocks.Drawing], rows: blocks.HeadRows, readback: Readback
+    ) -> Callable[[], list[blocks.Drawn]]:
+        drawn = blocks.ask_batch(drawing, rows, readback)
+        return lambda: [replace(layer, rows=[_without(row, which) for row in layer.rows]) for layer in drawn()]
 
-    return drawn
+    return ask
 
 
 def _without(row: DrawnRow, which: Callable[[DrawnRow], int | None]) -> DrawnRow:
@@ -145,9 +148,9 @@ def test_a_drawn_node_that_is_left_out_for_what_it_is_is_found_out(
     monkeypatch: pytest.MonkeyPatch, *, distinct: bool
 ) -> None:
     case = Case(pair("random", 5), [tree(2, 1)], PARAMS["plain"], WireFormat(3, distinct_siblings=distinct), length=3)
-    monkeypatch.setattr(drafter_engine, "draw_batch", left_out(least_likely))
+    monkeypatch.setattr(drafter_engine, "ask_batch", left_out(least_likely))
     assert distance(case) > WRONG
-    monkeypatch.setattr(drafter_engine, "draw_batch", left_out(second_of_a_sure_row))
+    monkeypatch.setattr(drafter_engine, "ask_batch", left_out(second_of_a_sure_row))
     assert distance(case) <= BOUND
 
 

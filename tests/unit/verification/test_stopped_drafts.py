@@ -21,8 +21,9 @@ from outrider.drafting.recalibration import Calibration, Recalibration, ToldChai
 from outrider.drafting.stops import NeverStop, SendAndStop, Step, StopBefore, StopRule
 from outrider.engines.drafter import engine as drafter_engine
 from outrider.engines.drafter import job
-from outrider.engines.drafter.batch import Drawing, Drawn, HeadRows, draw_batch
+from outrider.engines.drafter.batch import Drawing, Drawn, HeadRows, ask_batch
 from outrider.protocols.registry import PROTOCOLS
+from outrider.sampling.device_tensors import Readback
 from tests.unit.drafting.always import Learning
 from tests.unit.verification.played import Case, Played, distance, pair, target_law
 
@@ -93,28 +94,29 @@ def sends_and_stops_for(token_id: int) -> Sees:
     return lambda layer: Step.DRAW_LAST if layer.rows[0].token_ids == (token_id,) else Step.DRAW
 
 
-def drawn_first(sees: Sees) -> Callable[[Sequence[Drawing], HeadRows], list[Drawn]]:
+def drawn_first(sees: Sees) -> Callable[[Sequence[Drawing], HeadRows, Readback], Callable[[], list[Drawn]]]:
     """Draws before it decides."""
 
-    def drawn(drawing: Sequence[Drawing], rows: HeadRows) -> list[Drawn]:
+    def ask(drawing: Sequence[Drawing], rows: HeadRows, readback: Readback) -> Callable[[], list[Drawn]]:
         assert all(isinstance(job.rule, NeverStop) for _, job in drawing)
-        return [
+        drawn = ask_batch(drawing, rows, readback)
+        return lambda: [
             layer if job.correcting else Drawn([] if sees(layer) is Step.STOP else layer.rows, sees(layer))
-            for (_, job), layer in zip(drawing, draw_batch(drawing, rows), strict=True)
+            for (_, job), layer in zip(drawing, drawn(), strict=True)
         ]
 
-    return drawn
+    return ask
 
 
 @pytest.mark.parametrize("protocol", RATIO)
 def test_a_rule_that_sees_the_token_is_found_out(protocol: ProtocolName, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drafter_engine, "draw_batch", drawn_first(stops_for(0)))
+    monkeypatch.setattr(drafter_engine, "ask_batch", drawn_first(stops_for(0)))
     assert distance(case(protocol, 2, 1)) > WRONG
 
 
 def test_shared_noise_does_not_mind(monkeypatch: pytest.MonkeyPatch) -> None:
     """The output is the target's whatever is drafted."""
-    monkeypatch.setattr(drafter_engine, "draw_batch", drawn_first(stops_for(0)))
+    monkeypatch.setattr(drafter_engine, "ask_batch", drawn_first(stops_for(0)))
     assert distance(case("token_ids", 2, 1)) <= BOUND
 
 
@@ -123,7 +125,7 @@ def test_behind_a_token_that_is_sent_it_may_be_looked_at(
     protocol: ProtocolName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It belongs to what the next position is drawn behind."""
-    monkeypatch.setattr(drafter_engine, "draw_batch", drawn_first(sends_and_stops_for(0)))
+    monkeypatch.setattr(drafter_engine, "ask_batch", drawn_first(sends_and_stops_for(0)))
     assert distance(case(protocol, 2, 1)) <= BOUND
 
 

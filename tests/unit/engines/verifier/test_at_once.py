@@ -1,15 +1,12 @@
 """An engine whose logits are on a device of its own: the same outcomes, and two looks at that device for a pass."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import settings
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from outrider.contracts.exchanged import Deferral
 from outrider.contracts.requests import SamplingParams
@@ -19,12 +16,13 @@ from outrider.engines.limits import EngineLimits
 from outrider.engines.torch.model import kv_bytes_per_token
 from outrider.engines.torch.verifier import TorchVerifier
 from outrider.engines.verifier.engine import PagedVerifier
-from outrider.sampling.device_tensors import Readback, everywhere_at_once
+from outrider.sampling.device_tensors import everywhere_at_once
 from tests.unit.engines.conftest import BLOCK_TOKENS, VOCAB, loaded
 from tests.unit.engines.fake_device import FakeDevice
 from tests.unit.engines.reference import Client
 from tests.unit.engines.semantic_device import ThresholdJudge, hidden_states
 from tests.unit.engines.verifier.test_machine import BLOCKS, CHUNK, VerifierMachine, exact_model
+from tests.unit.engines.watching import watched
 
 GREEDY, SAMPLED = SamplingParams(temperature=0.0), SamplingParams(temperature=0.8, top_k=40, top_p=0.95, min_p=0.001)
 PENALISED = SamplingParams(repetition_penalty=1.2, frequency_penalty=0.3, logit_bias=((3, 2.0), (3, 1.0), (9, -1.0)))
@@ -120,66 +118,6 @@ KINDS: dict[str, tuple[SamplingParams, Draft]] = {
     "tree": (SAMPLED, tree),
     "deferred": (SAMPLED, deferred),
 }
-WAITS = ("_local_scalar_dense", "nonzero", "is_nonzero", "equal", "masked_select", "unique_dim", "_unique2")
-HOST_READS = (
-    "numpy",
-    "tolist",
-    "item",
-    "cpu",
-    "__array__",
-    "__bool__",
-    "__int__",
-    "__float__",
-    "__index__",
-)
-
-
-class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes what makes a host wait for its device: operations whose outcome it has to know, and masks as indices."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.waits: list[str] = []
-        self.reads = 0
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Every operation comes by here."""
-        indices = args[1] if str(func).startswith(("aten.index.", "aten.index_put")) else []
-        masked = any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices)
-        if str(func).split(".")[1] in WAITS or masked:
-            self.waits.append(str(func))
-        return func(*args, **kwargs or {})
-
-
-@contextmanager
-def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
-    """Every way to numbers of a tensor but one reading of several; each of these with anything to read counts one."""
-    watch, read = Watch(), Readback.read
-
-    def noted(name: str) -> Callable[..., Any]:
-        real = getattr(torch.Tensor, name)
-
-        def method(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            watch.waits.append(name)
-            return real(tensor, *args, **kwargs)
-
-        return method
-
-    def counted(readback: Readback) -> None:
-        watch.reads += any(tensor.numel() for tensor in readback.wanted)
-        with pytest.MonkeyPatch.context() as inside:
-            for name, method in real_methods.items():
-                inside.setattr(torch.Tensor, name, method)
-            read(readback)
-
-    real_methods = {name: getattr(torch.Tensor, name) for name in HOST_READS}
-    with monkeypatch.context() as patch, watch:
-        for name in HOST_READS:
-            patch.setattr(torch.Tensor, name, noted(name))
-        patch.setattr(Readback, "read", counted)
-        yield watch
 
 
 def made(names: Sequence[str], window: int, *, prompt_logprobs: bool) -> tuple[PagedVerifier, list[Block]]:
@@ -221,14 +159,3 @@ def test_a_pass_reads_the_device_twice_at_most_and_decides_the_same(
     assert found == expected
     assert watch.waits == []
     assert 1 <= watch.reads <= 2
-
-
-def test_the_watch_sees_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    row, readback = torch.arange(4.0), Readback()
-    readback.ask(row)
-    with watched(monkeypatch) as watch:
-        assert row[row > 1].tolist() == [2.0, 3.0]
-        readback.read()
-        Readback().read()
-    assert watch.waits == ["aten.index.Tensor", "tolist"]
-    assert watch.reads == 1
