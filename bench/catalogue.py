@@ -11,6 +11,7 @@ _MODULES = {
     "engines": "bench.engines.command",
     "exactness": "bench.exactness.command",
     "fleet": "bench.fleet.command",
+    "gpu": "bench.gpu.command",
     "load": "bench.load.command",
     "noise": "bench.noise.command",
     "overhead": "bench.load.overhead",

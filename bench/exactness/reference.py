@@ -10,7 +10,7 @@ from bench.exactness.requests import Request
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import TokenLogprobs
 from outrider.contracts.verifying import Block, OpenGeneration, Unfinished, Verified, VerifierEngine, target_rule
-from outrider.engines.forward_model import MaskedModel
+from outrider.engines.forward_model import BranchModel, MaskedModel
 from outrider.engines.verifier.engine import PagedVerifier
 
 _TOP = 3  # log-probabilities of every token
@@ -21,13 +21,13 @@ _KEPT_ROWS_BYTES = 2**20  # none is deferred
 class Target:
     """A model to try: its passes, its real tokens, its context."""
 
-    model: MaskedModel
+    model: MaskedModel | BranchModel
     vocab_size: int
     max_context_tokens: int
 
     def engine(self, prefill_chunk_tokens: int, blocks: int | None = None) -> PagedVerifier:
         """A new one, with so many of the model's KV blocks, or all; whatever was in them is garbage to it."""
-        model = self.model if blocks is None else _Part(self.model, blocks)
+        model = self.model if blocks is None else _part(self.model, blocks)
         return PagedVerifier(
             model,
             vocab_size=self.vocab_size,
@@ -37,13 +37,25 @@ class Target:
         )
 
 
-class _Part:
+class _MaskedPart:
     """The first blocks of a model's pool."""
 
     def __init__(self, model: MaskedModel, blocks: int) -> None:
         self.total_blocks = min(blocks, model.total_blocks)
         self.block_tokens, self.no_logits = model.block_tokens, model.no_logits
         self.forward, self.move = model.forward, model.move
+
+
+class _BranchPart:
+    """The same of one that takes trees path by path."""
+
+    def __init__(self, model: BranchModel, blocks: int) -> None:
+        self.total_blocks = min(blocks, model.total_blocks)
+        self.block_tokens, self.no_logits, self.forward = model.block_tokens, model.no_logits, model.forward
+
+
+def _part(model: MaskedModel | BranchModel, blocks: int) -> MaskedModel | BranchModel:
+    return _MaskedPart(model, blocks) if isinstance(model, MaskedModel) else _BranchPart(model, blocks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Tiny random models and the engines under test. Another joins by adding a factory to ``VERIFIERS`` or ``DRAFTERS``."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -204,18 +205,36 @@ class MakeVerifier:
         return -(-positions // self.block_tokens)
 
 
-VERIFIERS = {
+DEVICE = os.environ.get("OUTRIDER_TEST_DEVICE", "cpu")  # of torch's engines; elsewhere there are no others
+
+
+def _placed(make: MakesVerifier) -> MakesVerifier:
+    """The same on ``DEVICE``."""
+
+    def made(
+        model: PreTrainedModel, *, blocks: int = 200, prefill_chunk_tokens: int = 16, judge: MismatchJudge | None = None
+    ) -> PagedVerifier:
+        there = deepcopy(model).to(DEVICE)  # type: ignore[arg-type]  # a device by name
+        return make(there, blocks=blocks, prefill_chunk_tokens=prefill_chunk_tokens, judge=judge)
+
+    return made
+
+
+_ON_CPU = {
     "torch": MakeVerifier(torch_verifier),
     "branched": MakeVerifier(branched_verifier),
     "vllm": MakeVerifier(vllm_verifier, VLLM_BLOCK_TOKENS, VLLM_MODELS.stop),
 }
+VERIFIERS = _ON_CPU if DEVICE == "cpu" else {"torch": MakeVerifier(_placed(torch_verifier))}
 # Those whose answers are what they say alone, in one pass after another; so are those of the others.
-EXACT_VERIFIERS = {**VERIFIERS, "bfloat16": MakeVerifier(bfloat16_verifier, narrow=True)}
+EXACT_VERIFIERS = {**VERIFIERS, "bfloat16": MakeVerifier(_placed(bfloat16_verifier), narrow=True)}
 # In one process, because starting vLLM takes longer than these tests.
 ON_VLLM = pytest.mark.xdist_group("vllm")
 
 
-IN_BFLOAT16 = pytest.mark.skipif(not computes_bfloat16(), reason="this processor does not compute in bfloat16")
+IN_BFLOAT16 = pytest.mark.skipif(
+    DEVICE == "cpu" and not computes_bfloat16(), reason="this processor does not compute in bfloat16"
+)
 _MARKS = {"vllm": ON_VLLM, "bfloat16": IN_BFLOAT16}
 
 
@@ -260,7 +279,8 @@ def torch_drafter(
     """The torch drafter with room for ``blocks`` KV blocks."""
     budget = kv_bytes_per_token(model) * BLOCK_TOKENS * blocks
     limits = EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens)
-    return TorchDrafter(loaded(model), limits, stops or Always(rule or NeverStop()), on_verdict)
+    there = model if DEVICE == "cpu" else deepcopy(model).to(DEVICE)  # type: ignore[arg-type]  # a device by name
+    return TorchDrafter(loaded(there), limits, stops or Always(rule or NeverStop()), on_verdict)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,12 @@
 """Settings are refused where they are made, before vLLM is imported."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
 from outrider.contracts.errors import ParameterError
+from outrider.engines.limits import EngineLimits
+from outrider.engines.vllm.kind import VLLM_VERIFIER
 from outrider.engines.vllm.settings import UNSUPPORTED_OPTIONS
 from tests.unit.engines.vllm.conftest import MakeSettings
 
@@ -25,3 +27,20 @@ def test_every_option_refused_is_one_of_vllms(make_settings: MakeSettings) -> No
     from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415 (seconds)
 
     assert {field.name for field in fields(EngineArgs)} >= UNSUPPORTED_OPTIONS | set(make_settings().owned_arguments())
+
+
+@pytest.mark.parametrize(("kv_budget_bytes", "gpu_use"), [(None, 0.85), (2**30, 0.01)])
+def test_vllm_takes_what_an_engine_on_a_card_is_told(
+    make_settings: MakeSettings, kv_budget_bytes: int | None, gpu_use: float
+) -> None:
+    """As far as that is checked without one: names, kinds and bounds of its arguments, and its batch invariance."""
+    from vllm import envs  # noqa: PLC0415 (seconds)
+    from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415
+
+    made = make_settings()
+    limits = EngineLimits(kv_budget_bytes, VLLM_VERIFIER.block_tokens["cuda"])
+    settings = replace(made, spec=replace(made.spec, device="cuda", dtype="bfloat16", limits=limits))
+    arguments = EngineArgs(**settings.engine_arguments())
+    assert (arguments.gpu_memory_utilization, arguments.enforce_eager) == (gpu_use, False)
+    assert (arguments.block_size, arguments.kv_cache_memory_bytes) == (16, kv_budget_bytes)
+    assert "VLLM_BATCH_INVARIANT" in envs.environment_variables

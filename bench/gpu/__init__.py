@@ -1,0 +1,1 @@
+"""A campaign on a card: what is promised there, and what it costs."""
