@@ -13,7 +13,7 @@ from pathlib import Path
 _ROOT = Path(__file__).parents[2]
 _MOST_BYTES = 60 * 2**20
 _PYTHON = "3.12"
-_PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
+_PLATFORMS = tuple(f"manylinux_{glibc}_x86_64" for glibc in ("2_34", "2_31", "2_28", "2_17"))
 # With what they need, but for what such a machine has or nothing here uses.
 _WHEELS = (
     "annotated-types",
@@ -49,6 +49,7 @@ _TAKEN = (
     "pyproject.toml",
     "constraints.txt",
 )
+_LEFT = "outrider/models/weights/"  # 18 MB: the campaign's are random
 _RUN = """#!/bin/sh
 # Runs the campaign for cards; all arguments are its own (--help).
 set -e
@@ -84,7 +85,7 @@ def _copy_tree(tree: Path) -> None:
     """What git tracks of it, as it is now, and its commit."""
     listed = _git("ls-files", "-z", "--cached", "--others", "--exclude-standard", *_TAKEN)
     for file in filter(None, listed.split("\0")):
-        if (_ROOT / file).is_file():
+        if (_ROOT / file).is_file() and not file.startswith(_LEFT):
             (tree / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(_ROOT / file, tree / file)
     (tree / "COMMIT").write_text(_git("describe", "--always", "--dirty", "--abbrev=12"), encoding="utf-8")
@@ -98,7 +99,7 @@ def _git(*arguments: str) -> str:
 def _fetch_wheels(wheels: Path) -> None:
     """Of the versions that are pinned."""
     pins = {
-        line.partition("==")[0].lower(): line.partition(";")[0].strip()
+        line.partition("==")[0].lower().replace("_", "-"): line.partition(";")[0].strip()
         for line in (_ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
         if "==" in line
     }
