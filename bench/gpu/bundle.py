@@ -1,14 +1,16 @@
 """``make gpu-bundle``: this tree and what it needs as a folder for a machine without network.
 
 ``FOLDER/run.sh`` there unpacks the wheels beside the tree and runs the campaign. The machine brings Python 3.12, torch,
-transformers, numpy, numba, safetensors and pytest; wheels are of what else is imported, for Linux on x86-64. Only what
-git tracks is taken.
+transformers, numpy, numba, safetensors and pytest; wheels are of what else is imported, for Linux on x86-64. What git
+ignores is left.
 """
 
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from bench.gpu.machine import pins_in
 
 _ROOT = Path(__file__).parents[2]
 _MOST_BYTES = 60 * 2**20
@@ -65,7 +67,7 @@ PYTHONPATH="$here/tree:$here/site" exec python3 -m bench.gpu "$@"
 
 
 def main() -> None:
-    """Make the folder anew."""
+    """Replace the folder; status 1 if it is larger than such a machine takes."""
     [name] = sys.argv[1:]
     folder = Path(name)
     shutil.rmtree(folder, ignore_errors=True)
@@ -82,7 +84,7 @@ def main() -> None:
 
 
 def _copy_tree(tree: Path) -> None:
-    """What git tracks of it, as it is now, and its commit."""
+    """What git does not ignore of it, as it is now, and its commit."""
     listed = _git("ls-files", "-z", "--cached", "--others", "--exclude-standard", *_TAKEN)
     for file in filter(None, listed.split("\0")):
         if (_ROOT / file).is_file() and not file.startswith(_LEFT):
@@ -98,15 +100,11 @@ def _git(*arguments: str) -> str:
 
 def _fetch_wheels(wheels: Path) -> None:
     """Of the versions that are pinned."""
-    pins = {
-        line.partition("==")[0].lower().replace("_", "-"): line.partition(";")[0].strip()
-        for line in (_ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-        if "==" in line
-    }
+    pins = pins_in((_ROOT / "constraints.txt").read_text(encoding="utf-8"))
     command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet", "--no-deps"]
     command += ["--only-binary=:all:", f"--python-version={_PYTHON}", "--dest", str(wheels)]
     command += [f"--platform={platform}" for platform in _PLATFORMS]
-    subprocess.run([*command, *(pins.get(name, name) for name in _WHEELS)], check=True)
+    subprocess.run([*command, *(f"{name}=={pins[name]}" for name in _WHEELS)], check=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ ended. Where the package is not installed: ``python -m bench.gpu``.
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -75,11 +74,9 @@ def _in_its_process(part: str, args: argparse.Namespace) -> Mapping[str, Any]:
         file = Path(folder) / "found.json"
         command = [sys.executable, "-m", "bench.gpu", "--one", part, "--json", str(file), "--device", args.device]
         command += ["--seed", str(args.seed), *(["--small"] if args.small else [])]
-        paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
         try:
             done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, check=False, timeout=60 * args.minutes
+                command, cwd=_ROOT, capture_output=True, text=True, check=False, timeout=60 * args.minutes
             )
         except subprocess.TimeoutExpired:
             return asdict(Found((), (), {}, [f"needs at most {args.minutes} minutes"]))

@@ -23,7 +23,7 @@ def run(setting: Setting) -> Found:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *suites]
-        environment = os.environ | {DEVICE_VARIABLE: str(setting.device), "PYTHONPATH": os.pathsep.join(_paths())}
+        environment = os.environ | {DEVICE_VARIABLE: str(setting.device)}
         done = subprocess.run(command, cwd=_ROOT, env=environment, capture_output=True, text=True, check=False)
         if not report.exists():
             return Found(
@@ -39,10 +39,6 @@ def run(setting: Setting) -> Found:
     row = tuple(counts[name] for name in header)
     figures: dict[str, object] = {**{name: counts[name] for name in header}, "failures": failed}
     return Found(header, [row], figures, [f"{len(failed)} tests failed"] if failed else [])
-
-
-def _paths() -> list[str]:
-    return [str(_ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
 
 
 def _outcomes(report: Path) -> "list[tuple[str, str, str]]":

@@ -62,7 +62,7 @@ def compared(models: Mapping[str, Callable[[], MaskedModel | BranchModel]], sett
 
 
 def shape_of(setting: Setting) -> str:
-    """Of the target."""
+    """Which of ``SHAPES`` the target has."""
     return "tiny" if setting.small else "30M"
 
 

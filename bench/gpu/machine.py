@@ -36,12 +36,18 @@ def described(device: torch.device) -> dict[str, object]:
 
 def left_pins(constraints: str, versions: "dict[str, str | None]") -> list[str]:
     """``name 1.0, pinned 2.0`` of each package that is here in another version than pinned."""
-    pinned = dict(re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;]+)", constraints, re.MULTILINE))
+    pinned = pins_in(constraints)
     return [
         f"{name} {found}, pinned {pinned[name]}"
         for name, found in versions.items()
         if found is not None and name in pinned and found.partition("+")[0] != pinned[name].partition("+")[0]
     ]
+
+
+def pins_in(constraints: str) -> dict[str, str]:
+    """Versions by name, as pip's index has names."""
+    pins = re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;]+)", constraints, re.MULTILINE)
+    return {name.lower().replace("_", "-"): version for name, version in pins}
 
 
 def _version(name: str) -> str | None:

@@ -34,11 +34,17 @@ from tests.unit.engines.vllm_models import VLLM_BLOCK_TOKENS, VLLM_MODELS, First
 VOCAB = toy_grammar.VOCAB
 BLOCK_TOKENS = 4
 CONTEXT_TOKENS = 256
+DEVICE = os.environ.get("OUTRIDER_TEST_DEVICE", "cpu")  # of torch's engines; elsewhere there are no others
 
 
 def loaded(model: PreTrainedModel) -> LoadedModel:
     """A tiny model as engines want it, without tokenizer and names."""
     return LoadedModel(cast("Any", None), VOCAB, (), CONTEXT_TOKENS, "", "", "", model)
+
+
+def placed(model: PreTrainedModel) -> PreTrainedModel:
+    """It, or a copy on ``DEVICE``."""
+    return model if DEVICE == "cpu" else deepcopy(model).to(DEVICE)  # type: ignore[arg-type]  # a device by name
 
 
 def tiny_llama(seed: int = 0, layers: int = 2) -> LlamaForCausalLM:
@@ -95,7 +101,10 @@ def torch_verifier(
     """The torch engine with room for ``blocks`` KV blocks."""
     budget = kv_bytes_per_token(model) * BLOCK_TOKENS * blocks
     return TorchVerifier(
-        loaded(model), EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens), judges_of(judge), toy_grammars()
+        loaded(placed(model)),
+        EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens),
+        judges_of(judge),
+        toy_grammars(),
     )
 
 
@@ -205,29 +214,14 @@ class MakeVerifier:
         return -(-positions // self.block_tokens)
 
 
-DEVICE = os.environ.get("OUTRIDER_TEST_DEVICE", "cpu")  # of torch's engines; elsewhere there are no others
-
-
-def _placed(make: MakesVerifier) -> MakesVerifier:
-    """The same on ``DEVICE``."""
-
-    def made(
-        model: PreTrainedModel, *, blocks: int = 200, prefill_chunk_tokens: int = 16, judge: MismatchJudge | None = None
-    ) -> PagedVerifier:
-        there = deepcopy(model).to(DEVICE)  # type: ignore[arg-type]  # a device by name
-        return make(there, blocks=blocks, prefill_chunk_tokens=prefill_chunk_tokens, judge=judge)
-
-    return made
-
-
 _ON_CPU = {
     "torch": MakeVerifier(torch_verifier),
     "branched": MakeVerifier(branched_verifier),
     "vllm": MakeVerifier(vllm_verifier, VLLM_BLOCK_TOKENS, VLLM_MODELS.stop),
 }
-VERIFIERS = _ON_CPU if DEVICE == "cpu" else {"torch": MakeVerifier(_placed(torch_verifier))}
+VERIFIERS = _ON_CPU if DEVICE == "cpu" else {"torch": _ON_CPU["torch"]}
 # Those whose answers are what they say alone, in one pass after another; so are those of the others.
-EXACT_VERIFIERS = {**VERIFIERS, "bfloat16": MakeVerifier(_placed(bfloat16_verifier), narrow=True)}
+EXACT_VERIFIERS = {**VERIFIERS, "bfloat16": MakeVerifier(bfloat16_verifier, narrow=True)}
 # In one process, because starting vLLM takes longer than these tests.
 ON_VLLM = pytest.mark.xdist_group("vllm")
 
@@ -279,8 +273,7 @@ def torch_drafter(
     """The torch drafter with room for ``blocks`` KV blocks."""
     budget = kv_bytes_per_token(model) * BLOCK_TOKENS * blocks
     limits = EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens)
-    there = model if DEVICE == "cpu" else deepcopy(model).to(DEVICE)  # type: ignore[arg-type]  # a device by name
-    return TorchDrafter(loaded(there), limits, stops or Always(rule or NeverStop()), on_verdict)
+    return TorchDrafter(loaded(placed(model)), limits, stops or Always(rule or NeverStop()), on_verdict)
 
 
 @dataclass(frozen=True)
