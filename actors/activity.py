@@ -10,7 +10,7 @@ from actors.messages import CoordinatorReport
 
 
 @dataclass(frozen=True, slots=True)
-class Activity:
+class CoordinatorActivity:
     """What happened in a span of time; seconds are summed over rounds."""
 
     span_s: float
@@ -45,7 +45,7 @@ class Activity:
 
 def activity_between(
     before: Sequence[CoordinatorReport] | None, now: Sequence[CoordinatorReport], elapsed_s: float
-) -> Activity:
+) -> CoordinatorActivity:
     """What happened since ``before``, ``elapsed_s`` seconds ago; None: since the coordinators' start."""
     earlier = {} if before is None else {coordinator.id: coordinator for coordinator in before}
     pairs = []
@@ -61,7 +61,7 @@ def activity_between(
         return sum(max(0, getattr(c, name) - getattr(then, name)) for then, c in pairs)
 
     phases = dict.fromkeys(phase for _, c in pairs for phase in c.phase_seconds)
-    return Activity(
+    return CoordinatorActivity(
         elapsed_s,
         total("rounds"),
         total("drafted_tokens"),

@@ -21,7 +21,7 @@ Held = Mapping[GenerationId, DrafterId | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class CoordinatorHoldings:
     """All that a coordinator says it holds, and of which names that is new; None: perhaps of all."""
 
     held: Held
@@ -29,7 +29,7 @@ class Word:
 
 
 @dataclass(slots=True)
-class _Known:
+class _CoordinatorRecord:
     state: CoordinatorState
     session: int
     heard_at_s: float
@@ -39,7 +39,7 @@ class _Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class CoordinatorNews:
     """What one coordinator is to be told of all; the fields are those of ``FleetNews``."""
 
     mark: NewsMark
@@ -54,7 +54,7 @@ class Coordinators:
     def __init__(self, ttl_s: float, first: int) -> None:
         """Nobody; changes are numbered from ``first`` on, which is no other fleet's."""
         self._ttl_s = ttl_s
-        self._known: dict[str, _Known] = {}  # the longest silent first
+        self._known: dict[str, _CoordinatorRecord] = {}  # the longest silent first
         self._first = self._last = first
         self._forgotten = first  # the last change that is not kept, of somebody who is gone
         self._changes: list[tuple[int, str]] = []  # numbers and names
@@ -64,14 +64,14 @@ class Coordinators:
         """How many there are."""
         return len(self._known)
 
-    def hear(self, beat: Heartbeat, now_s: float) -> Word | None:
+    def hear(self, beat: Heartbeat, now_s: float) -> CoordinatorHoldings | None:
         """Take in a heartbeat; returns what its coordinator says it holds, None if it has to tell everything first."""
         name = beat.state.id
         known, before = self._known.pop(name, None), None
         if known is not None:
             before = known.state
         if known is None or known.session != beat.session:
-            known = _Known(beat.state, beat.session, now_s)
+            known = _CoordinatorRecord(beat.state, beat.session, now_s)
         self._known[name] = known
         known.heard_at_s = now_s
         changed: Collection[GenerationId] | None = ()
@@ -80,7 +80,7 @@ class Coordinators:
             changed = None if beat.since is None else (*beat.held, *beat.ended)
         if known.state != before:
             self._note(name)
-        return None if known.held is None else Word(known.held, changed)
+        return None if known.held is None else CoordinatorHoldings(known.held, changed)
 
     def forget_silent(self, now_s: float) -> None:
         """Whoever has not beaten for long is gone."""
@@ -91,7 +91,7 @@ class Coordinators:
             del self._known[name]
             self._note(name)
 
-    def news(self, known: NewsMark | None) -> Told:
+    def news(self, known: NewsMark | None) -> CoordinatorNews:
         """Changes behind those that are known, the oldest first, so many at once.
 
         Who begins is told how things stand, not what was before: what was forgotten then does not matter to it.
@@ -103,7 +103,7 @@ class Coordinators:
         place = bisect_right(self._changes, last, key=itemgetter(0))
         some = self._changes[place : place + _TOLD]
         names = [name for number, name in some if self._changed.get(name) == number]
-        return Told(
+        return CoordinatorNews(
             mark=(began, some[-1][0] if some else self._last),
             changed=tuple(self._known[name].state for name in names if name in self._known),
             gone=tuple(name for name in names if name not in self._known),
@@ -136,7 +136,7 @@ class Coordinators:
         self._changes = kept
 
 
-def _take_in(known: _Known, beat: Heartbeat) -> None:
+def _take_in(known: _CoordinatorRecord, beat: Heartbeat) -> None:
     known.state, known.report = beat.state, beat.report
     if beat.since is None:
         known.held = dict(beat.held)

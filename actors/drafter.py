@@ -14,9 +14,9 @@ from typing import Any
 
 from actors.emulated_link import EmulatedLink
 from actors.engine_beat import EngineBeat
-from actors.messages import Answer, Holding, ModelCard
+from actors.messages import Answer, DrafterHoldings, ModelCard
 from actors.plain_replies import plain, plain_failure
-from actors.round_log import RoundFiles, RoundLog
+from actors.round_log import RoundFiles, RoundLogWriter
 from actors.sent_up import SentMeter
 from actors.tcp_counts import answered
 from outrider.assembly.drafters import build_drafter, log_header
@@ -60,7 +60,7 @@ class DrafterActor:
         self._index = index
         self._link = EmulatedLink(link_source(link), index)
         self._thread = engine_thread(spec.threads, spec.device)
-        log = None if spec.log is None else RoundLog()
+        log = None if spec.log is None else RoundLogWriter()
         built = self._thread.submit(build_drafter, spec, None if log is None else log.note).result()
         if log is not None and spec.log is not None:
             folder = Path(spec.log.folder).expanduser() / f"{spec.log.group}-{index}"
@@ -165,14 +165,14 @@ class DrafterActor:
         except Exception as error:  # noqa: BLE001 (told to whoever asked)
             return plain_failure(error)
 
-    async def held(self) -> Holding:
+    async def held(self) -> DrafterHoldings:
         """The generations it holds, and what it has sent up until now.
 
         Raises:
             Exception: as ``card``.
         """
         self._check()
-        return Holding(tuple(self._sessions), *self._sent.look())
+        return DrafterHoldings(tuple(self._sessions), *self._sent.look())
 
     async def usage(self) -> KvUsage:
         """Its engine's memory, between two steps."""

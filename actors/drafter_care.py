@@ -22,8 +22,8 @@ from actors.lease_table import LeaseTable
 from actors.messages import DrafterId, FleetSettings, SentSegments
 from actors.plain_replies import UnreadableReplyError, holding, holding_bytes
 from actors.ray_errors import last_line
-from actors.sent_up import ToldSegments
-from actors.standing import Standing
+from actors.sent_up import FleetSegments
+from actors.standing import DrafterStrikes
 from actors.waiting import loop_now_s, within
 from outrider.config.schema import DrafterGroupConfig
 from outrider.contracts.errors import OutriderError
@@ -57,10 +57,10 @@ class DrafterCare:
         self._handles: dict[DrafterId, ActorHandle[Any]] = {}  # of those that were ready
         self._model_hashes: dict[str, str] = {}  # by group whose model is not configured, of drafters that are ready
         self._held: dict[DrafterId, int] = {}  # generations in each drafter's memory
-        self._told = ToldSegments()
+        self._told = FleetSegments()
         self._asking: asyncio.Task[None] | None = None  # what they hold
         self._suspects: dict[DrafterId, frozenset[GenerationId]] = {}  # held and leased by nobody, when last asked
-        self._standings: dict[DrafterId, Standing] = {}
+        self._standings: dict[DrafterId, DrafterStrikes] = {}
         self._watchers: dict[DrafterId, asyncio.Task[None]] = {}
 
     @property
@@ -126,7 +126,7 @@ class DrafterCare:
         """
         if self._idle(drafter):
             self._table.mark_suspect(drafter)
-            self._standings[drafter] = standing = self._standings.get(drafter, Standing()).doubted(generation)
+            self._standings[drafter] = standing = self._standings.get(drafter, DrafterStrikes()).doubted(generation)
             self._watch(drafter, self._replace(drafter, fault) if standing.broken else self._recover(drafter))
 
     def _replace_idle(self, drafter: DrafterId, fault: str) -> None:
@@ -258,7 +258,7 @@ class DrafterCare:
 
     def _pause_s(self, drafter: DrafterId, first_s: float) -> float:
         """It is taken out once more: how long until it is tried again."""
-        self._standings[drafter] = standing = self._standings.get(drafter, Standing()).struck(loop_now_s())
+        self._standings[drafter] = standing = self._standings.get(drafter, DrafterStrikes()).struck(loop_now_s())
         return standing.pause_s(first_s, self._pace.most_pause_s, random.random())  # noqa: S311 (nothing to guess)
 
     def _expected_hash(self, group: str) -> str | None:

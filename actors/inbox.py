@@ -3,7 +3,7 @@
 from actors.messages import VerifyCall
 
 
-class Inbox:
+class CallReorderBuffer:
     """Not thread-safe. Those of an earlier session than the newest are no longer meant."""
 
     def __init__(self) -> None:

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 from actors.messages import DrafterId, DrafterRow, DrafterState, FleetSums
 from outrider.contracts.requests import GenerationId
-from outrider.routing.standing import Standing
+from outrider.routing.standing import LazyHeap
 
 _NONE_HELD = DrafterId("", -1)  # nobody's name
 
 
 @dataclass(slots=True)
-class _Entry:
+class _LeaseEntry:
     capacity: int
     state: DrafterState = DrafterState.STARTING
     reason: str | None = None
@@ -35,14 +35,14 @@ class LeaseTable:
     """Drafters, whether they are ready, and the generations leased to each. A generation holds at most one lease."""
 
     def __init__(self) -> None:
-        self._entries: dict[DrafterId, _Entry] = {}
+        self._entries: dict[DrafterId, _LeaseEntry] = {}
         self._names: list[DrafterId] | None = None  # of all, in order; None once one was added or removed
         self._holders: dict[GenerationId, DrafterId] = {}
         self._of_owner: dict[str, set[GenerationId]] = {}  # of owners that have any
         self._owners: dict[str, float] = {}  # when each was last heard of
         self._heard = set[str]()  # owners whose word is known
         self._unsettled: dict[str, set[GenerationId]] = {}  # names of which its word and the leases may differ
-        self._with_room: dict[str, Standing[int]] = {}  # by group, by share of their capacity: who may be leased
+        self._with_room: dict[str, LazyHeap[int]] = {}  # by group, by share of their capacity: who may be leased
         self._states = Counter[tuple[str, DrafterState]]()  # drafters in each, by group
         self._leased = Counter[str]()  # by group
         self._room = self._places = 0
@@ -60,7 +60,7 @@ class LeaseTable:
     def add(self, drafter: DrafterId, capacity: int) -> None:
         """Know a drafter that is still starting; it gets no leases yet."""
         if drafter not in self._entries:
-            self._entries[drafter] = _Entry(capacity)
+            self._entries[drafter] = _LeaseEntry(capacity)
             self._states[drafter.group, DrafterState.STARTING] += 1
             self._names = None
 
@@ -272,7 +272,7 @@ class LeaseTable:
         entry = self._entries[drafter]
         room = entry.room
         self._room += room - room_before
-        standing = self._with_room.setdefault(drafter.group, Standing[int]())
+        standing = self._with_room.setdefault(drafter.group, LazyHeap[int]())
         if room:
             standing.set(drafter.index, len(entry.leases) / entry.capacity)
         elif room_before:

@@ -12,16 +12,16 @@ from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import (
     Block,
     KvUsage,
-    LookupLeave,
     OpenGeneration,
     Outcome,
+    PromptLookupGrant,
     Resolution,
     Verified,
 )
 from outrider.costs.profiles import ProfiledOn
 from outrider.models.head_file import HeadInfo
 from outrider.sampling.noise import NOISE_VERSION
-from outrider.selection.regime import RegimeReport
+from outrider.selection.regime import TunerReport
 
 if TYPE_CHECKING:
     from outrider.config.schema import DrafterGroupConfig
@@ -55,7 +55,7 @@ class VerifyCall:
     blocks: tuple[Block, ...] = ()
     resolutions: tuple[Resolution, ...] = ()
     leaves: tuple[tuple[GenerationId, int], ...] = ()
-    lookups: tuple[tuple[GenerationId, LookupLeave | None], ...] = ()
+    lookups: tuple[tuple[GenerationId, PromptLookupGrant | None], ...] = ()
     dues: tuple[tuple[GenerationId, float], ...] = ()
     prefill_order: tuple[GenerationId, ...] | None = None
     session: int = 0
@@ -194,7 +194,7 @@ class SentSegments(NamedTuple):
     resent: int = 0
 
 
-class Holding(NamedTuple):
+class DrafterHoldings(NamedTuple):
     """What a drafter says of itself when it is asked now and then. Tuples, as they are small on the way up.
 
     Attributes:
@@ -309,7 +309,7 @@ class CoordinatorReport:
     kv: KvUsage | None = None
     phase_seconds: Mapping[str, float] = field(default_factory=dict)
     slo: Mapping[str, SloRounds] = field(default_factory=dict)  # by class
-    regime: RegimeReport | None = None
+    regime: TunerReport | None = None
     admission: AdmissionReport | None = None
     machine: ProfiledOn | None = None  # what its verifier computes with
     target: str = ""  # which it is (``ModelCard.target``); "": not known yet

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from pydantic import TypeAdapter, ValidationError
 
-from actors.messages import Answer, Holding, ModelCard, SentSegments
+from actors.messages import Answer, DrafterHoldings, ModelCard, SentSegments
 from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError, DraftingFailedError
 from outrider.contracts.requests import GenerationId
 from outrider.wire.envelope import MAX_MESSAGE_BYTES
@@ -30,7 +30,7 @@ _BARE_BYTES = 2**12  # of nothing, or of why a call failed
 _USUAL_NAME_BYTES = 128
 _CARDS: TypeAdapter[ModelCard] = TypeAdapter(ModelCard)
 
-Reply = Answer | ModelCard | Holding | None
+Reply = Answer | ModelCard | DrafterHoldings | None
 
 
 class UnreadableReplyError(DrafterBrokenError):
@@ -56,7 +56,7 @@ def holding_bytes(names: int) -> int:
 
 def holding(reply: Reply, most: int) -> tuple[SentSegments, frozenset[GenerationId]]:
     """What a drafter that may hold so many generations has sent, and which it holds; other replies raise."""
-    if not isinstance(reply, Holding):
+    if not isinstance(reply, DrafterHoldings):
         raise UnreadableReplyError(f"needs a list of generations, found a {type(reply).__name__}")
     if len(reply.generations) > most:
         raise UnreadableReplyError(f"needs at most {most} generations, found {len(reply.generations)}")
@@ -133,14 +133,14 @@ def _card(content: bytes) -> ModelCard:
     return card
 
 
-def _holding(content: bytes) -> Holding:
+def _holding(content: bytes) -> DrafterHoldings:
     sent = _SENT.unpack_from(content)
     names = json.loads(content[_SENT.size :])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError("needs a list of names")
     if max(map(len, names), default=0) > _MOST_NAME_CHARS:
         raise ValueError("needs shorter names")
-    return Holding(tuple(names), *sent)
+    return DrafterHoldings(tuple(names), *sent)
 
 
 _READERS: dict[int, Callable[[bytes], Reply]] = {

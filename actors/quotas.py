@@ -10,7 +10,7 @@ from ray.actor import ActorHandle
 from actors.abandoned import end_named, end_when_abandoned
 from actors.head_actors import head_actor
 from outrider.events import write_events
-from outrider.tenants.quotas import Asked, OverQuota, QuotaLimits, Quotas
+from outrider.tenants.quotas import OverQuota, QuotaLimits, QuotaRequest, Quotas
 
 QUOTAS_NAME = "quotas"
 OWNER_TTL_S = 15.0  # an ingress tells every few seconds what it holds
@@ -28,7 +28,7 @@ class QuotasActor:
         self._told_at_s = time.monotonic()
         end_when_abandoned(lambda: self._told_at_s, lambda: end_named(QUOTAS_NAME, namespace))
 
-    async def ask(self, owner: str, grant: str, asked: Asked, limits: QuotaLimits) -> OverQuota | None:
+    async def ask(self, owner: str, grant: str, asked: QuotaRequest, limits: QuotaLimits) -> OverQuota | None:
         """As ``Quotas.ask``."""
         now_s = asyncio.get_running_loop().time()
         self._quotas.expire(now_s, OWNER_TTL_S)
@@ -38,7 +38,7 @@ class QuotasActor:
         """As ``Quotas.settle``."""
         self._quotas.settle(owner, grant, tokens)
 
-    async def renew(self, owner: str, held: Mapping[str, Asked]) -> None:
+    async def renew(self, owner: str, held: Mapping[str, QuotaRequest]) -> None:
         """As ``Quotas.renew``."""
         self._told_at_s = time.monotonic()
         self._quotas.renew(owner, held, asyncio.get_running_loop().time())

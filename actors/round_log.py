@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import AcceptanceRule
-from outrider.drafting.recalibration import Verdict
+from outrider.drafting.recalibration import ChainVerdict
 from outrider.drafting.round_log import SUFFIX, LogHeader, logged_round, write_header, write_round
 from outrider.events import event
 
@@ -124,15 +124,15 @@ class RoundFiles:
                 file.path.unlink(missing_ok=True)
 
 
-class RoundLog:
+class RoundLogWriter:
     """Takes verdicts from the engine's thread, and writes them in one of its own."""
 
     def __init__(self) -> None:
-        self._queue: Queue[tuple[GenerationId, Verdict]] = Queue(_QUEUED)
+        self._queue: Queue[tuple[GenerationId, ChainVerdict]] = Queue(_QUEUED)
         self._refused = False
         self._lost = 0  # records since the disk last refused
 
-    def note(self, generation: GenerationId, verdict: Verdict) -> None:
+    def note(self, generation: GenerationId, verdict: ChainVerdict) -> None:
         """What became of a chain; returns at once."""
         with suppress(Full):
             self._queue.put_nowait((generation, verdict))
@@ -153,7 +153,7 @@ class RoundLog:
             self.write_waiting(files)
             self._attempt(files.flush)
 
-    def _write(self, files: RoundFiles, generation: GenerationId, verdict: Verdict) -> None:
+    def _write(self, files: RoundFiles, generation: GenerationId, verdict: ChainVerdict) -> None:
         if self._refused and self._lost < _TRIED_AGAIN_BEHIND:
             self._lost += 1
             return

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from actors.messages import DrafterId, SentSegments
-from actors.tcp_counts import Carried, Connection, grown
+from actors.tcp_counts import Carried, TcpConnection, grown
 
 _MOST_PER_S = 100_000  # segments: full ones of more than a gigabit a second
 
@@ -17,10 +17,10 @@ _MOST_PER_S = 100_000  # segments: full ones of more than a gigabit a second
 class SentMeter:
     """Of one drafter's process: all that it has sent to who called it."""
 
-    def __init__(self, read: Callable[[], Mapping[Connection, Carried]]) -> None:
+    def __init__(self, read: Callable[[], Mapping[TcpConnection, Carried]]) -> None:
         """``read`` tells the connections that others have opened to this process."""
         self._read = read
-        self._before: Mapping[Connection, Carried] = {}
+        self._before: Mapping[TcpConnection, Carried] = {}
         self._sent = SentSegments()
 
     def look(self) -> SentSegments:
@@ -35,16 +35,16 @@ class SentMeter:
 
 
 @dataclass(frozen=True, slots=True)
-class _Word:
+class _SegmentReport:
     said: SentSegments
     at_s: float
 
 
-class ToldSegments:
+class FleetSegments:
     """What drafters have sent since the fleet first asked each of them, by their own word."""
 
     def __init__(self) -> None:
-        self._words: dict[DrafterId, _Word] = {}
+        self._words: dict[DrafterId, _SegmentReport] = {}
         self._groups: defaultdict[str, SentSegments] = defaultdict(SentSegments)
 
     @property
@@ -59,7 +59,7 @@ class ToldSegments:
         """
         if not all(type(count) is int and count >= 0 for count in said):
             return
-        before, self._words[drafter] = self._words.get(drafter), _Word(said, now_s)
+        before, self._words[drafter] = self._words.get(drafter), _SegmentReport(said, now_s)
         if before is None:
             return
         segments, resent = said.segments - before.said.segments, said.resent - before.said.resent

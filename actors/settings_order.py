@@ -24,7 +24,7 @@ _Rank = tuple[int, int]  # 0 and a number of an earlier fleet's, or 1 and how ma
 
 
 @dataclass(slots=True)
-class _Entry:
+class _SettingsEntry:
     session: int
     rank: _Rank
     settings: FleetSettings
@@ -35,9 +35,9 @@ class SettingsOrder:
     """Of one fleet."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, _SettingsEntry] = {}
         self._silent_ranks: dict[tuple[str, int], _Rank] = {}  # by owner and session
-        self._newest: _Entry | None = None
+        self._newest: _SettingsEntry | None = None
         self._heard = 0  # first, here
         self._told = 0  # the greatest number of an earlier fleet
         self._alive = 0  # entries, when those that are gone were last dropped
@@ -70,7 +70,7 @@ class SettingsOrder:
             entry.heard_at_s = now_s
         elif settings is not None:
             rank = self._silent_ranks.pop((owner, session), None) or self._rank(number)
-            self._enter(owner, _Entry(session, rank, settings, now_s))
+            self._enter(owner, _SettingsEntry(session, rank, settings, now_s))
         newest = self._newest
         if newest is not None and now_s - newest.heard_at_s > _KEPT_S:
             self._drop_silent(now_s)
@@ -83,7 +83,7 @@ class SettingsOrder:
         self._told = max(self._told, number)
         return 0, number
 
-    def _enter(self, owner: str, entry: _Entry) -> None:
+    def _enter(self, owner: str, entry: _SettingsEntry) -> None:
         newest = self._newest
         if newest is not None and newest.settings == entry.settings:
             entry.settings = newest.settings  # one object, however many have it
@@ -94,7 +94,7 @@ class SettingsOrder:
             self._drop_silent(entry.heard_at_s)
 
     def _drop_silent(self, now_s: float) -> None:
-        heard = dict[str, _Entry]()
+        heard = dict[str, _SettingsEntry]()
         for owner, entry in self._entries.items():
             if now_s - entry.heard_at_s <= _KEPT_S:
                 heard[owner] = entry

@@ -13,14 +13,14 @@ _SPREAD = 0.25  # of a pause: who was taken out together does not come back toge
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class DrafterStrikes:
     """Of one drafter."""
 
     witnesses: frozenset[GenerationId] = frozenset()  # since it was taken out last
     strikes: int = 0
     struck_at_s: float = float("-inf")
 
-    def doubted(self, generation: GenerationId) -> "Standing":
+    def doubted(self, generation: GenerationId) -> "DrafterStrikes":
         """A generation says that it is broken."""
         return replace(self, witnesses=self.witnesses | {generation})
 
@@ -29,10 +29,10 @@ class Standing:
         """Whether enough of them say so."""
         return len(self.witnesses) >= ENOUGH_WITNESSES
 
-    def struck(self, now_s: float) -> "Standing":
+    def struck(self, now_s: float) -> "DrafterStrikes":
         """It is taken out."""
         strikes = 1 if now_s - self.struck_at_s > _FORGIVEN_S else self.strikes + 1
-        return Standing(strikes=strikes, struck_at_s=now_s)
+        return DrafterStrikes(strikes=strikes, struck_at_s=now_s)
 
     def pause_s(self, first_s: float, most_s: float, chance: float) -> float:
         """Until it is tried again: twice as long with each strike, more or less by ``chance``, which is in 0..1."""

@@ -53,7 +53,7 @@ class Carried:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class TcpConnection:
     """A connection, by its two ends."""
 
     own: Address
@@ -69,12 +69,12 @@ def carried(info: bytes, ip_version: int) -> Carried | None:
     return Carried(sent + out * header, received + into * header, data_out, resent)
 
 
-def connections() -> dict[Connection, Carried]:
+def connections() -> dict[TcpConnection, Carried]:
     """All TCP connections of this process; none where there is no Linux below."""
     return _connections(_sockets())
 
 
-def _connections(sockets: Iterable[int]) -> dict[Connection, Carried]:
+def _connections(sockets: Iterable[int]) -> dict[TcpConnection, Carried]:
     found = {}
     for number in sockets:
         with suppress(OSError, ValueError):  # closed meanwhile, or no connection
@@ -84,7 +84,7 @@ def _connections(sockets: Iterable[int]) -> dict[Connection, Carried]:
     return found
 
 
-def answered() -> dict[Connection, Carried]:
+def answered() -> dict[TcpConnection, Carried]:
     """Of these, the connections that others have opened, to a port at which this process listens."""
     ports, sockets = set(), list(_sockets())
     for number in sockets:
@@ -93,7 +93,9 @@ def answered() -> dict[Connection, Carried]:
     return {connection: counted for connection, counted in _connections(sockets).items() if connection.own[1] in ports}
 
 
-def grown(now: Mapping[Connection, Carried], before: Mapping[Connection, Carried]) -> dict[Connection, Carried]:
+def grown(
+    now: Mapping[TcpConnection, Carried], before: Mapping[TcpConnection, Carried]
+) -> dict[TcpConnection, Carried]:
     """What each connection has carried since then.
 
     One that counts less than before is another, between the same two ports, and is counted from its beginning.
@@ -127,7 +129,7 @@ def _listens(number: int) -> int | None:
         looked_at.detach()
 
 
-def _read(number: int) -> tuple[Connection, Carried] | None:
+def _read(number: int) -> tuple[TcpConnection, Carried] | None:
     """Of an open file that somebody else owns and may close at any time: it is looked at, and left as it is.
 
     A copy of it would outlive that end for a moment, which gRPC's own waiting does not expect.
@@ -136,11 +138,11 @@ def _read(number: int) -> tuple[Connection, Carried] | None:
     try:
         if looked_at.type is not socket.SOCK_STREAM or looked_at.family not in (socket.AF_INET, socket.AF_INET6):
             return None
-        ends = Connection(_address(looked_at.getsockname()), _address(looked_at.getpeername()))
+        ends = TcpConnection(_address(looked_at.getsockname()), _address(looked_at.getpeername()))
         counted = carried(
             looked_at.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _MOST_INFO_BYTES), ip_address(ends.peer[0]).version
         )
-        same = ends == Connection(_address(looked_at.getsockname()), _address(looked_at.getpeername()))
+        same = ends == TcpConnection(_address(looked_at.getsockname()), _address(looked_at.getpeername()))
         return (ends, counted) if counted is not None and same else None
     finally:
         looked_at.detach()

@@ -20,7 +20,7 @@ from traceback import format_exception
 import ray
 
 from actors.engine_beat import EngineBeat
-from actors.inbox import Inbox
+from actors.inbox import CallReorderBuffer
 from actors.load_turn import load_turn
 from actors.messages import ModelCard, Refusal, StepReply, VerifyCall
 from actors.start import started
@@ -33,7 +33,7 @@ from outrider.engines.load_phases import load_phase
 from outrider.engines.verifier.stepper import Stepper
 from outrider.events import event, write_events
 from outrider.lookup.store import EarlierTexts
-from outrider.lookup.text import Experience
+from outrider.lookup.text import LookupHistory
 
 log = logging.getLogger(__name__)
 
@@ -72,14 +72,14 @@ class VerifierActor:
                 kept.daemon = True
                 kept.start()
         self._card = replace(model_card(built.facts, built.engine.max_context_tokens), machine=built.machine)
-        self._begin(thread, built.engine, Experience(earlier=EarlierTexts(lookup_store_tokens)))
+        self._begin(thread, built.engine, LookupHistory(earlier=EarlierTexts(lookup_store_tokens)))
         started()
 
-    def _begin(self, thread: Executor, engine: VerifierEngine, experience: Experience | None = None) -> None:
+    def _begin(self, thread: Executor, engine: VerifierEngine, experience: LookupHistory | None = None) -> None:
         """Step this engine on this thread, which is its own."""
         self._thread, self._steps = thread, SteppedEngine(engine, experience, self._step_soon)
         self._beat = EngineBeat()
-        self._inbox = Inbox()
+        self._inbox = CallReorderBuffer()
         self._inbox_lock = threading.Lock()
         self._stepping = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -158,7 +158,7 @@ class SteppedEngine:
     def __init__(
         self,
         engine: VerifierEngine,
-        experience: Experience | None = None,
+        experience: LookupHistory | None = None,
         on_opened: Callable[[], None] = lambda: None,
     ) -> None:
         """Take over an engine; see ``Stepper``."""

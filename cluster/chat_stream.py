@@ -53,7 +53,7 @@ class ChatOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ResponseCost:
     """What a response cost."""
 
     completion_tokens: int
@@ -64,7 +64,7 @@ class Usage:
     sampling: Mapping[str, float] = field(default_factory=dict)  # what it was drawn by, if the service says so
 
 
-Piece = TextSpan | Usage
+Piece = TextSpan | ResponseCost
 
 
 def ask_model(client: httpx.Client, url: str) -> str:
@@ -124,12 +124,12 @@ def _spans(choice: Mapping[str, Any]) -> Iterator[TextSpan]:
         yield TextSpan(span["text"], _ORIGINS.get(span["origin"], TokenOrigin.VERIFIER))
 
 
-def _usage(usage: Mapping[str, Any]) -> Usage:
+def _usage(usage: Mapping[str, Any]) -> ResponseCost:
     ours = usage.get("outrider") or {}
     names = ("drafted_tokens", "accepted_tokens", "trimmed_tokens", "rounds")
     drafted, accepted, trimmed, rounds = (int(ours.get(name, 0)) for name in names)
     sampling = dict(ours.get("sampling") or {})
-    return Usage(int(usage["completion_tokens"]), drafted, accepted, trimmed, rounds, sampling)
+    return ResponseCost(int(usage["completion_tokens"]), drafted, accepted, trimmed, rounds, sampling)
 
 
 def _message_of(answer: httpx.Response) -> str:

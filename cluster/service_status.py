@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter, ValidationError
 
-from actors.activity import Activity, activity_between
+from actors.activity import CoordinatorActivity, activity_between
 from actors.messages import CoordinatorReport, DrafterStatus
 from outrider.contracts.errors import OutriderError
 
@@ -35,6 +35,6 @@ def parse_status(body: str | bytes) -> ServiceStatus:
         raise StatusError(f"needs the status of an Outrider service, found in {where}: {first['msg']}") from error
 
 
-def activity(before: ServiceStatus | None, now: ServiceStatus, elapsed_s: float) -> Activity:
+def activity(before: ServiceStatus | None, now: ServiceStatus, elapsed_s: float) -> CoordinatorActivity:
     """What happened since ``before``, ``elapsed_s`` seconds ago; None: since the coordinators' start."""
     return activity_between(None if before is None else before.coordinators, now.coordinators, elapsed_s)

@@ -4,7 +4,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from actors.activity import Activity
+from actors.activity import CoordinatorActivity
 from actors.messages import CoordinatorReport
 from cluster.service_status import ServiceStatus, activity
 
@@ -12,10 +12,10 @@ _BAR_CELLS = 30
 _PHASES = ("draft", "link", "queue", "verify", "orchestration")
 _STATE_STYLES = {"ready": "green", "starting": "yellow", "restarting": "yellow", "suspect": "yellow", "refused": "red"}
 _RATES = (
-    ("committed tokens/s", Activity.tokens_per_s, "{:.1f}"),
-    ("rounds/s", Activity.rounds_per_s, "{:.1f}"),
-    ("accepted fraction", Activity.accepted_fraction, "{:.3f}"),
-    ("mean acceptance length, tokens", Activity.mean_acceptance_length, "{:.2f}"),
+    ("committed tokens/s", CoordinatorActivity.tokens_per_s, "{:.1f}"),
+    ("rounds/s", CoordinatorActivity.rounds_per_s, "{:.1f}"),
+    ("accepted fraction", CoordinatorActivity.accepted_fraction, "{:.3f}"),
+    ("mean acceptance length, tokens", CoordinatorActivity.mean_acceptance_length, "{:.2f}"),
 )
 
 
@@ -57,7 +57,7 @@ def _drafters(now: ServiceStatus) -> Table:
     return table
 
 
-def _coordinators(now: ServiceStatus, recent: Activity) -> Table:
+def _coordinators(now: ServiceStatus, recent: CoordinatorActivity) -> Table:
     table = _table("Coordinator", "Verifier", "Arm", "Idle", "Active", "Queued", "Blocks", "KV tokens", "Evicted")
     for c in now.coordinators:
         idle = recent.verifier_idle_s[c.id] / recent.span_s if recent.span_s else 0.0
@@ -92,14 +92,14 @@ def _kv_use(coordinator: CoordinatorReport) -> str:
     return f"{kv.used_blocks / max(1, kv.total_blocks):.0%} of {kv.total_blocks * kv.block_tokens}"
 
 
-def _rates(recent: Activity, whole: Activity) -> Table:
+def _rates(recent: CoordinatorActivity, whole: CoordinatorActivity) -> Table:
     table = _table("", "Now", "Since start")
     for title, rate, form in _RATES:
         table.add_row(title, _number(rate(recent), form), _number(rate(whole), form))
     return table
 
 
-def _phases(recent: Activity, whole: Activity) -> Table:
+def _phases(recent: CoordinatorActivity, whole: CoordinatorActivity) -> Table:
     """Bars show now, or all time while nothing happens."""
     table = _table("ms per round", "Now", "Since start", "")
     drawn = recent if recent.rounds else whole

@@ -15,7 +15,7 @@ from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, BackpressureC
 
 from outrider.assembly.draft_models import draft_model_hashes
 from outrider.assembly.heads import read_heads
-from outrider.config.light import light_of
+from outrider.config.light import reloadable_of
 from outrider.config.reading import load_config, parse_config
 from outrider.config.schema import Config, ScalingConfig, VerifierConfig
 from outrider.contracts.errors import ConfigError
@@ -120,7 +120,7 @@ def build_app(
     check_installed(config.tracing)
     profiles = tuple(map(read_profile, config.scheduling.cost_profiles))
     wanted = coordinator_settings(config, profiles, read_heads(config), draft_model_hashes(config))
-    light = light_of(config)
+    light = reloadable_of(config)
     coordinator: Any = serve.deployment(
         Coordinator,
         name="Coordinator",

@@ -28,7 +28,7 @@ from actors.named import Named
 from actors.quotas import quotas_handle
 from actors.start import started
 from actors.waiting import within
-from outrider.config.light import Light
+from outrider.config.light import ReloadableFields
 from outrider.config.schema import Config
 from outrider.contracts.errors import BusyError, ConfigError, FleetUnavailableError, GenerationFailedError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
@@ -40,7 +40,7 @@ from outrider.models.tokenizer import load_tokenizer
 from outrider.text.tokens import backend_of
 from serve_app.api.gate import OpenGate
 from serve_app.api.grammars.pool import GrammarPool
-from serve_app.api.http.connections import ConnectionLimits, Connections
+from serve_app.api.http.connections import ConnectionLimits, HttpConnections
 from serve_app.api.http.listener import Address, listen
 from serve_app.api.http.routes import make_api
 from serve_app.api.openai.tools import form_in
@@ -52,7 +52,7 @@ from serve_app.api.tracing import RequestTraces
 from serve_app.coordination import drained
 from serve_app.key_gate import KeyGate
 from serve_app.keys_in_use import KeysInUse
-from serve_app.light import LightSettings
+from serve_app.light import ReloadableSettings
 from serve_app.metrics import (
     CONNECTIONS_CUT,
     KEYS_AGE_S,
@@ -247,14 +247,14 @@ class Ingress:
             self._traces = RequestTraces(self._spans.emit, ratio, random.getrandbits, time.time)
         self._service = CoordinatorService(coordinator, settings, limits, tokenizer, gate, replica, traces=self._traces)
         await asyncio.to_thread(self._service.grammars.start)
-        self._light = LightSettings(built, self._service.settings_refused)
+        self._light = ReloadableSettings(built, self._service.settings_refused)
         self._listening = None
         if address is not None:
-            connections = Connections(self._service.connection_limits, self._service.connection_cut)
+            connections = HttpConnections(self._service.connection_limits, self._service.connection_cut)
             self._listening = listen(self._api(), address, connections=connections)
         started()
 
-    async def reconfigure(self, user_config: Light) -> None:
+    async def reconfigure(self, user_config: ReloadableFields) -> None:
         """Called by Serve when the constructor is done, and when light settings have changed.
 
         Raises:

@@ -20,7 +20,7 @@ from ray.exceptions import ActorDiedError, RayError
 from actors.waiting import within
 from outrider.events import event
 from outrider.tenants.keys import Keys, Tenant
-from outrider.tenants.quotas import Asked, OverQuota, QuotaLimits, Quotas
+from outrider.tenants.quotas import OverQuota, QuotaLimits, QuotaRequest, Quotas
 from serve_app.api.gate import Uncounted
 from serve_app.api.service import AuthSettings, Pass
 from serve_app.keys_in_use import SETTLE_S, KeysInUse
@@ -51,7 +51,7 @@ class KeyGate:
         self._find, self._pace = find, pace
         self._owner = uuid.uuid4().hex
         self._own = Quotas()  # while the actor does not answer
-        self._held: dict[str, Asked] = {}  # what was let in, or is asked about
+        self._held: dict[str, QuotaRequest] = {}  # what was let in, or is asked about
         self._responses = Counter[str]()  # let in and not over, by tenant
         self._actor: ActorHandle[Any] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -87,11 +87,11 @@ class KeyGate:
         if limits.none:
             return None
         grant = uuid.uuid4().hex
-        answer = await self._asked(grant, Asked(tenant.name, 0, 0), limits)
+        answer = await self._asked(grant, QuotaRequest(tenant.name, 0, 0), limits)
         self._own.settle(self._owner, grant, 0)  # the actor forgets it with the next beat
         return answer
 
-    async def ask(self, tenant: Tenant, asked: Asked) -> Pass | OverQuota:
+    async def ask(self, tenant: Tenant, asked: QuotaRequest) -> Pass | OverQuota:
         """As ``Gate.ask``."""
         limits = replace(QuotaLimits.of(tenant), requests_per_minute=None)
         if limits.none:
@@ -112,7 +112,7 @@ class KeyGate:
         self._responses[asked.tenant] += asked.responses
         return _Counted(grant, self._over_counted)
 
-    async def _asked(self, grant: str, asked: Asked, limits: QuotaLimits) -> OverQuota | None:
+    async def _asked(self, grant: str, asked: QuotaRequest, limits: QuotaLimits) -> OverQuota | None:
         if self._actor is not None:
             try:
                 asking: Any = self._actor.ask.remote(self._owner, grant, asked, limits)

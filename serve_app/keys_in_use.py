@@ -10,7 +10,7 @@ import time
 
 from outrider.contracts.errors import ConfigError, OutriderError
 from outrider.events import event
-from outrider.tenants.key_file import KeyFileWatch, Look, after_read
+from outrider.tenants.key_file import KeyFileRead, KeyFileWatch, after_read
 from outrider.tenants.keys import Keys, check_against, decode_keys, read_key_file
 from serve_app.api.service import AuthSettings
 
@@ -60,21 +60,21 @@ class KeysInUse:
         while True:
             await asyncio.sleep(self._settings.reload_s)
             try:
-                while await self._look() is Look.CHANGING:  # noqa: ASYNC110 (files have no event)
+                while await self._look() is KeyFileRead.CHANGING:  # noqa: ASYNC110 (files have no event)
                     await asyncio.sleep(self._settle_s)
             except Exception as error:  # noqa: BLE001 (a look that fails must not be the last; the keys' age tells)
                 self._failed(error)
 
-    async def _look(self) -> Look:
+    async def _look(self) -> KeyFileRead:
         settings = self._settings
         now_s, content = time.monotonic(), await asyncio.to_thread(_content, settings.keys_file)
         if settings is not self._settings:
-            return Look.CHANGING
+            return KeyFileRead.CHANGING
         self._watch, look = after_read(self._watch, content, now_s, self._settle_s)
         self._failure = ""
-        if look is Look.SAME and not self._refused:
+        if look is KeyFileRead.SAME and not self._refused:
             self._confirmed_at_s = now_s
-        elif look is Look.SETTLED:
+        elif look is KeyFileRead.SETTLED:
             await self._judge(settings, content)
         return look
 
@@ -118,7 +118,7 @@ def _read_settled(settings: AuthSettings, settle_s: float) -> tuple[KeyFileWatch
     while True:
         now_s, content = time.monotonic(), _content(settings.keys_file)
         watch, look = after_read(watch, content, now_s, settle_s)
-        if look is Look.SETTLED:
+        if look is KeyFileRead.SETTLED:
             return watch, _keys_of(content, settings)
         if now_s > give_up_at_s:
             raise ConfigError("auth.keys_file", f"a file that stands still for {settle_s:g} s", "one that changes on")

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable
 
-from outrider.config.light import Light, light_of, with_light
+from outrider.config.light import ReloadableFields, reloadable_of, with_light
 from outrider.config.schema import Config
 from outrider.contracts.errors import OutriderError
 from outrider.events import event
@@ -11,7 +11,7 @@ from outrider.events import event
 log = logging.getLogger(__name__)
 
 
-class LightSettings:
+class ReloadableSettings:
     """Of one replica. ``user_config`` need name only what differs from the configuration it was built with."""
 
     def __init__(self, built: Config, note: Callable[[bool], None]) -> None:
@@ -28,7 +28,7 @@ class LightSettings:
         self._refused = refused
         self.say_again()
 
-    async def take(self, user_config: Light, change: Callable[[Config], Awaitable[None]]) -> None:
+    async def take(self, user_config: ReloadableFields, change: Callable[[Config], Awaitable[None]]) -> None:
         """Hand a configuration with the new ones to ``change``, which does all of it or raises.
 
         A replica that runs keeps what it has where they cannot be taken: Serve would otherwise end it, and another one
@@ -48,13 +48,13 @@ class LightSettings:
             self._say(refused=True)
             return
         self._say(refused=False)
-        before, self._config = light_of(self._config), config
+        before, self._config = reloadable_of(self._config), config
         if self._begun:
-            event(log, "settings_taken", changed=_changed(before, light_of(config)))
+            event(log, "settings_taken", changed=_changed(before, reloadable_of(config)))
         self._begun = True
 
 
-def _changed(before: Light, after: Light) -> dict[str, object]:
+def _changed(before: ReloadableFields, after: ReloadableFields) -> dict[str, object]:
     return {
         f"{section}.{name}": value
         for section, values in after.items()

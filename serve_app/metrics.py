@@ -28,7 +28,7 @@ _WINDOWS = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0, 64.0)
 _RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """How values of a metric come together."""
 
     COUNTER = "counter"
@@ -41,22 +41,22 @@ class Metric:
     """One metric; ``boundaries`` are a histogram's upper bounds, without infinity."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
     boundaries: tuple[float, ...] = ()
 
 
 def _counter(name: str, text: str, *labels: str) -> Metric:
-    return Metric(_PREFIX + name, Kind.COUNTER, text, labels)
+    return Metric(_PREFIX + name, MetricKind.COUNTER, text, labels)
 
 
 def _gauge(name: str, text: str, *labels: str) -> Metric:
-    return Metric(_PREFIX + name, Kind.GAUGE, text, labels)
+    return Metric(_PREFIX + name, MetricKind.GAUGE, text, labels)
 
 
 def _histogram(name: str, text: str, boundaries: Sequence[float], *labels: str) -> Metric:
-    return Metric(_PREFIX + name, Kind.HISTOGRAM, text, labels, tuple(boundaries))
+    return Metric(_PREFIX + name, MetricKind.HISTOGRAM, text, labels, tuple(boundaries))
 
 
 # Responses, recorded by the ingress.
@@ -262,12 +262,12 @@ class Sink:
 def in_ray(metric: Metric) -> _Record:
     """Ray's exporter, one port on every node."""
     match metric.kind:
-        case Kind.COUNTER:
+        case MetricKind.COUNTER:
             counter = ray_metrics.Counter(metric.name, metric.help, metric.labels)
             return lambda value, labels: counter.inc(value, labels) if value > 0 else None  # Ray refuses to add nothing
-        case Kind.GAUGE:
+        case MetricKind.GAUGE:
             return ray_metrics.Gauge(metric.name, metric.help, metric.labels).set
-        case Kind.HISTOGRAM:
+        case MetricKind.HISTOGRAM:
             return ray_metrics.Histogram(metric.name, metric.help, list(metric.boundaries), metric.labels).observe
 
 
@@ -275,13 +275,13 @@ def in_prometheus(registry: prometheus_client.CollectorRegistry, metric: Metric)
     """A registry of this process, for Prometheus's text format."""
     name, text, labelled = metric.name, metric.help, metric.labels
     match metric.kind:
-        case Kind.COUNTER:
+        case MetricKind.COUNTER:
             counter = prometheus_client.Counter(name, text, labelled, registry=registry)
             return lambda value, labels: (counter.labels(**labels) if labelled else counter).inc(value)
-        case Kind.GAUGE:
+        case MetricKind.GAUGE:
             gauge = prometheus_client.Gauge(name, text, labelled, registry=registry)
             return lambda value, labels: (gauge.labels(**labels) if labelled else gauge).set(value)
-        case Kind.HISTOGRAM:
+        case MetricKind.HISTOGRAM:
             times = prometheus_client.Histogram(name, text, labelled, buckets=metric.boundaries, registry=registry)
             return lambda value, labels: (times.labels(**labels) if labelled else times).observe(value)
 

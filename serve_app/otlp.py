@@ -53,8 +53,10 @@ class SpanExport:
             {"service.name": name, "service.instance.id": instance, "service.version": version}
         )
         self._scope = InstrumentationScope(_NAME, version)
-        logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL)  # of each try; see ``_Told``
-        self._processor = BatchSpanProcessor(_Told(OTLPSpanExporter(endpoint=traces_url(config.endpoint))))
+        logging.getLogger("opentelemetry.exporter.otlp").setLevel(
+            logging.CRITICAL
+        )  # of each try; see ``_LoggingExporter``
+        self._processor = BatchSpanProcessor(_LoggingExporter(OTLPSpanExporter(endpoint=traces_url(config.endpoint))))
 
     def emit(self, span: Span) -> None:
         """Take a span: this neither waits nor raises."""
@@ -88,7 +90,7 @@ class SpanExport:
         )
 
 
-class _Told(SpanExporter):
+class _LoggingExporter(SpanExporter):
     """Around another one; the log is told now and then that spans could not be sent."""
 
     def __init__(self, exporter: SpanExporter) -> None:

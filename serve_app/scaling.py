@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from outrider.scaling.demand import VerifierLoad, demand_of, verifier_load
-from outrider.scaling.policy import Memory, ScalingRules, Seen, decide
+from outrider.scaling.demand import AdmissionLoad, demand_of, verifier_load
+from outrider.scaling.policy import ScalingInput, ScalingRules, ScalingState, decide
 
 STREAMS = "streams"  # figure of an ingress: responses under way
 _LOOKED_EVERY_S = 1.0
@@ -21,7 +21,7 @@ class _Policy:
     """Looks once a second, and says the same in between."""
 
     def __init__(self, rules: ScalingRules) -> None:
-        self._rules, self._memory = rules, Memory()
+        self._rules, self._memory = rules, ScalingState()
         self._looked_at_s: float | None = None
 
     def decide(self, context: Any, demand: float | None, active: float = 0.0, started_in_s: float = 0.0) -> int:
@@ -29,12 +29,12 @@ class _Policy:
         if self._looked_at_s is not None and now_s - self._looked_at_s < _LOOKED_EVERY_S:
             return min(max(wanted, self._rules.least), self._rules.most)
         self._looked_at_s = now_s
-        seen = Seen(now_s, int(context.current_num_replicas), wanted, demand, active, started_in_s)
+        seen = ScalingInput(now_s, int(context.current_num_replicas), wanted, demand, active, started_in_s)
         decision, self._memory = decide(self._rules, self._memory, seen)
         return decision.count
 
 
-class ByPromise:
+class VerifierScaling:
     """Verifiers, by what their admissions have promised."""
 
     def __init__(self, **settings: Any) -> None:
@@ -51,7 +51,7 @@ class ByPromise:
         return self._policy.decide(context, found, active, started_in_s), {}
 
 
-class ByStreams:
+class IngressScaling:
     """Ingresses, by the responses that each has under way."""
 
     def __init__(self, **settings: Any) -> None:
@@ -72,7 +72,7 @@ def latest(series: Mapping[Any, Iterable[Any]]) -> dict[Any, float]:
     return {replica: float(one.value) for replica, one in found.items() if one is not None}
 
 
-def verifier_loads(metrics: Mapping[str, Mapping[Any, Iterable[Any]]]) -> tuple[VerifierLoad, ...]:
+def verifier_loads(metrics: Mapping[str, Mapping[Any, Iterable[Any]]]) -> tuple[AdmissionLoad, ...]:
     """Of those replicas that have told all; ``metrics`` is Serve's, by name and then by replica."""
     by_replica: dict[Any, dict[str, float]] = {}
     for name, series in metrics.items():

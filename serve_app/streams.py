@@ -36,7 +36,7 @@ _ANSWERS_WITHIN_S = 0.75  # a coordinator that is well
 _ROUTED, _WAIT_FOR_ROUTING = 64, 1024  # responses that no coordinator has yet
 
 
-class _Mailbox:
+class _ChunkQueue:
     """What has come of one response, for the one task that reads it: a queue would keep a list of who waits."""
 
     __slots__ = ("_begun", "_pieces", "_waiter")
@@ -90,7 +90,7 @@ class CoordinatorStreams:
         self._name = uuid.uuid4().hex[:12]
         self._coordinators = coordinator.options(_by_reference=False)
         self._calls = coordinator.options(_by_reference=False, stream=True)
-        self._mailboxes: dict[GenerationId, _Mailbox] = {}
+        self._mailboxes: dict[GenerationId, _ChunkQueue] = {}
         self._made_by: dict[GenerationId, str] = {}
         self._read: dict[GenerationId, int] = {}  # tokens that were read, of responses whose coordinator is to know
         self._lost_at_s: dict[str, float] = {}  # coordinators by when they were without a verifier, in this order
@@ -103,7 +103,7 @@ class CoordinatorStreams:
         Raises:
             Exception: what ended the coordinator's part in it.
         """
-        name, mailbox = record.generation, _Mailbox()
+        name, mailbox = record.generation, _ChunkQueue()
         self._mailboxes[name] = mailbox
         making = asyncio.create_task(self._make(record, mailbox))
         try:
@@ -127,7 +127,7 @@ class CoordinatorStreams:
             self._read.pop(name, None)
             making.cancel()
 
-    async def _make(self, record: GenerationRequest, mailbox: _Mailbox) -> None:
+    async def _make(self, record: GenerationRequest, mailbox: _ChunkQueue) -> None:
         """Ask for it. The call gives the coordinator's name first, and ends with the response.
 
         A turn is kept until the coordinator has taken the call up, or ended it for a client that has gone meanwhile:

@@ -9,7 +9,7 @@ from actors.verifier import SteppedEngine, VerifierActor
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH
 from outrider.contracts.requests import GenerationId, SamplingParams
-from outrider.contracts.verifying import Block, KvUsage, OpenGeneration, Outcome, Resolution, Stretch, Verified
+from outrider.contracts.verifying import AutonomousRun, Block, KvUsage, OpenGeneration, Outcome, Resolution, Verified
 
 STEP_S, SEQUENCE_S = 0.010, 0.00002  # a step takes the first, and the second for each of its sequences
 _FIRST_ID, _IDS = 1000, 20_000  # tokens it says, one after another
@@ -81,7 +81,7 @@ def own_tokens_per_s(sequences: int, steps: int) -> float:
     """What the engine's own loop gives: so many sequences decoding alone, for so many steps, nobody told."""
     stepped = SteppedEngine(SleepingEngine())
     opened = [OpenGeneration(str(number), (1,), SamplingParams(temperature=0.0)) for number in range(sequences)]
-    blocks = [Block(one.generation, 0, 1, EMPTY_PREFIX_HASH, stretch=Stretch(steps)) for one in opened]
+    blocks = [Block(one.generation, 0, 1, EMPTY_PREFIX_HASH, stretch=AutonomousRun(steps)) for one in opened]
     call, began_s = VerifyCall(openings=tuple(opened), blocks=tuple(blocks)), time.perf_counter()
     for step in range(steps):
         stepped.step([] if step else [call])

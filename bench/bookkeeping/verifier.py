@@ -11,7 +11,7 @@ from actors.verifier import SteppedEngine
 from bench.bookkeeping.figures import BlockCost
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import SamplingParams
-from outrider.contracts.verifying import Block, OpenGeneration, Stretch, Verified
+from outrider.contracts.verifying import AutonomousRun, Block, OpenGeneration, Verified
 from outrider.engines.forward_model import Move, PassResult, Segment
 from outrider.engines.verifier.engine import PagedVerifier
 
@@ -69,7 +69,7 @@ def _runs(
     engine: SteppedEngine, opened: Sequence[OpenGeneration], steps: int, repeats: int, *, drafting: bool
 ) -> list[BlockCost]:
     """Begun with the prompts, and measured from then on."""
-    stretch = None if drafting else Stretch(_STEP_ROUNDS)
+    stretch = None if drafting else AutonomousRun(_STEP_ROUNDS)
     blocks = [
         Block(one.generation, 0, len(one.prompt_ids), _hash_of(one.prompt_ids), stretch=stretch) for one in opened
     ]

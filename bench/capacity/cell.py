@@ -21,7 +21,7 @@ from outrider.config.schema import Config, SchedulingConfig
 from outrider.contracts.cost import CostModel, LinearCostModel
 from outrider.contracts.errors import NotAdmittedError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest, SamplingParams
-from outrider.rounds.rules import Leave
+from outrider.rounds.rules import RunGrant
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.policy import (
     NOTHING_PROMISED,
@@ -176,7 +176,7 @@ async def run_cell(
     scheduling = SchedulingConfig(setting.scheduling)
     settings = generations_settings(replace(server.config, scheduling=scheduling))
     policy = NotedPolicy(settings.planning.policy)
-    leave = Leave() if setting.keeps_kv else Leave(0, 0)  # a round without kept KV begins with all of its prefix
+    leave = RunGrant() if setting.keeps_kv else RunGrant(0, 0)  # a round without kept KV begins with all of its prefix
     settings = replace(settings, planning=replace(settings.planning, policy=policy), leave=leave)
     settings = replace(settings, admission=replace(settings.admission, weighs=setting.admits))
     generations = Generations(settings, server.target, verifier, fleet, _Stats(cell, clock), clock)

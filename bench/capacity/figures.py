@@ -13,7 +13,7 @@ from bench.capacity.intervals import Rates, rates, stretches
 from bench.capacity.log import BatchEntry, CellLog, ResponseEntry, RoundEntry
 from bench.capacity.plan import POLICIES
 from outrider.contracts.cost import CostModel, LinearCostModel
-from outrider.costs.fit_figures import BatchSample, Regime
+from outrider.costs.fit_figures import BatchKind, BatchSample
 from outrider.costs.fitting import fit_offsets
 from outrider.scheduling.attribution import ViolationCause
 from outrider.simulation.device_account import DeviceAccount
@@ -94,7 +94,7 @@ def batch_model(batches: Iterable[BatchEntry]) -> LinearCostModel:
 
 def batch_samples(batches: Iterable[BatchEntry]) -> list[BatchSample]:
     """As models are fitted to."""
-    return [BatchSample(Regime.VERIFICATION, batch.costs, (batch.engine_s,)) for batch in batches]
+    return [BatchSample(BatchKind.VERIFICATION, batch.costs, (batch.engine_s,)) for batch in batches]
 
 
 def _slowness(batches: Sequence[BatchEntry], model: CostModel) -> float | None:

@@ -12,7 +12,7 @@ from outrider.contracts.requests import GenerationId
 from outrider.link.latency import exchange_s
 from outrider.link.state import profile_csi
 from outrider.rounds.timing import RoundTiming
-from outrider.simulation.drafted_rounds import Draft, Response
+from outrider.simulation.drafted_rounds import SimDraft, SimResponse
 from outrider.simulation.recorded import RecordedDevice, WorkloadRecord
 
 _Expected = Mapping[GenerationId, list[float]]
@@ -40,20 +40,20 @@ def workload(log: CellLog, settings: RunSettings) -> WorkloadRecord:
 
 def _responses(
     mine: list[ResponseEntry], log: CellLog, expected: _Expected
-) -> Iterator[tuple[Response, tuple[Draft, ...]]]:
+) -> Iterator[tuple[SimResponse, tuple[SimDraft, ...]]]:
     idle_since_s = 0.0
     for response in mine:
         yields = expected[generation_name(log.cell.name, response.user, response.number)]
         rounds = tuple(_round(made.timing, yields[number]) for number, made in enumerate(response.rounds) if number > 0)
         output_tokens = 1 + sum(draft.accepted + 1 for draft in rounds)
-        yield Response(response.begun_at_s - idle_since_s, response.prompt_tokens, output_tokens), rounds
+        yield SimResponse(response.begun_at_s - idle_since_s, response.prompt_tokens, output_tokens), rounds
         idle_since_s = response.rounds[-1].committed_at_s
 
 
-def _round(timing: RoundTiming, expected_tokens: float) -> Draft:
+def _round(timing: RoundTiming, expected_tokens: float) -> SimDraft:
     bits = (timing.down_bits, timing.up_bits) if timing.down_bits or timing.up_bits else None
     nodes = timing.drafted_tokens - timing.trimmed_tokens
-    return Draft(nodes, nodes, timing.accepted_tokens, timing.draft_s, expected_tokens, bits)
+    return SimDraft(nodes, nodes, timing.accepted_tokens, timing.draft_s, expected_tokens, bits)
 
 
 def _expected_tokens(log: CellLog) -> _Expected:

@@ -13,7 +13,7 @@ from actors.fleet import Fleet
 from actors.heartbeats import FleetNews
 from bench.fleet.world import Caller
 from outrider.contracts.requests import GenerationId
-from serve_app.coordination.places import Places
+from serve_app.coordination.places import DrafterSlots
 
 _BEAT_S = 1.0  # until the fleet says otherwise
 _RETRY_S = 1.0  # of who found no place
@@ -49,7 +49,7 @@ class _Run:
     def __init__(self, fleet: Fleet, callers: Sequence[Caller], response_s: float, warmup_s: float, seed: int) -> None:
         self._fleet, self._callers, self._response_s, self._warmup_s = fleet, callers, response_s, warmup_s
         self._random = random.Random(seed)  # noqa: S311 (nothing to guess)
-        self._places = [Places(caller.name) for caller in callers]
+        self._places = [DrafterSlots(caller.name) for caller in callers]
         self._beat_s = [_BEAT_S] * len(callers)
         self._began = self._order = 0
         self._unplaced = set[GenerationId]()

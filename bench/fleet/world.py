@@ -10,9 +10,9 @@ from actors.drafter_actors import DrafterActors
 from actors.heartbeats import FleetNews, Heartbeat, NewsMark, packed, state_of
 from actors.messages import (
     CoordinatorReport,
+    DrafterHoldings,
     DrafterId,
     FleetSettings,
-    Holding,
     LinkReport,
     ModelCard,
     SloRounds,
@@ -65,10 +65,10 @@ class VirtualDrafter:
     async def _prove(self) -> None:
         pass
 
-    async def _held(self) -> Holding:
+    async def _held(self) -> DrafterHoldings:
         self._asked()
         self._sent += 1
-        return Holding(tuple(self.generations), self._sent)
+        return DrafterHoldings(tuple(self.generations), self._sent)
 
     async def _forget(self, generations: Sequence[GenerationId]) -> None:
         self.generations.difference_update(generations)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from outrider.contracts.cost import LinearCostModel
 from outrider.link.profiles import LinkProfile
 from outrider.scheduling.policy import BatchLimits
-from outrider.selection.regime import RegimeSettings
+from outrider.selection.regime import TunerSettings
 from outrider.selection.registry import SELECTION
 from outrider.simulation.lengths import Lengths
 from outrider.simulation.results import SimulationResults
@@ -115,6 +115,6 @@ def _scenario(cell: Cell, window: int | None, until_s: float) -> Scenario:
         verifier=VerifierModel(COSTS[cell.costs], _LIMITS, dispatch_s=0.002, noise=_NOISE),
         duration_s=until_s,
         seed=cell.seed,
-        regime=RegimeSettings() if window is None else None,
+        regime=TunerSettings() if window is None else None,
         arms=cell.arms,
     )

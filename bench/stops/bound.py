@@ -15,7 +15,7 @@ from outrider.contracts.price import DraftPrice
 from outrider.drafting.acceptance import AcceptancePredictor
 from outrider.drafting.features import DraftFeatures
 from outrider.drafting.recalibration import Recalibration
-from outrider.drafting.stops import Step, StopRule
+from outrider.drafting.stops import StopDecision, StopRule
 from outrider.models.loading import load_target_facts
 
 
@@ -55,9 +55,9 @@ class _Telling:
     told: list[float] = field(default_factory=list)
     asks: ClassVar[bool] = True
 
-    def step(self, features: DraftFeatures) -> Step:
+    def step(self, features: DraftFeatures) -> StopDecision:
         self.told.append(self.predictor.probability(features))
-        return Step.DRAW
+        return StopDecision.DRAW
 
     def behind(self, features: DraftFeatures) -> "_Telling":  # noqa: ARG002 (as others)
         return self

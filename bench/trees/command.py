@@ -30,7 +30,7 @@ from outrider.models.folders import EMBEDDED
 from outrider.protocols.registry import register, unregister
 from outrider.training.builtin_prompts import builtin_prompts
 from outrider.training.head.paged_texts import PagedTexts
-from outrider.training.head.pair import Models, PairSpec, load_pair
+from outrider.training.head.pair import LoadedPair, PairSpec, load_pair
 from outrider.training.traces import is_held_out, prompt_ids
 
 _BLOCK_TOKENS = 16
@@ -65,7 +65,7 @@ def main(argv: Sequence[str]) -> None:
 class _Bench:
     """A drafter, and the texts it drafts for."""
 
-    def __init__(self, models: Models, texts: Sequence[Text]) -> None:
+    def __init__(self, models: LoadedPair, texts: Sequence[Text]) -> None:
         slots = max(len(text.prompt_ids) + len(text.token_ids) for text in texts) + _NODE_SLOTS
         budget = len(texts) * slots * kv_bytes_per_token(models.drafter.model)
         self._engine = TorchDrafter(models.drafter, EngineLimits(budget, _BLOCK_TOKENS))
@@ -124,7 +124,7 @@ def _line(name: str, rows: float, layers: float, tokens: float, chain: float) ->
     return name, f"{rows:.3g}", f"{layers:.3g}", f"{tokens:.3f}", f"{tokens / chain:.3f}"
 
 
-def _written(models: Models, args: argparse.Namespace) -> list[Text]:
+def _written(models: LoadedPair, args: argparse.Namespace) -> list[Text]:
     every = dict.fromkeys(tuple(prompt_ids(models.target.tokenizer, text)) for text in builtin_prompts())
     prompts = [ids for ids in every if is_held_out(ids)][: args.prompts]
     asked = [

@@ -10,7 +10,7 @@ import httpx
 from rich.console import Console
 from rich.text import Text
 
-from cluster.chat_stream import ChatError, ChatOptions, Message, Usage, ask, ask_model
+from cluster.chat_stream import ChatError, ChatOptions, Message, ResponseCost, ask, ask_model
 from cluster.options import add_key_option, add_url_option, key_headers
 from outrider.contracts.requests import TextSpan, TokenOrigin
 
@@ -103,7 +103,7 @@ class Chat:
         messages: list[Message] = [*self._messages, {"role": "user", "content": prompt}]
         started_at_s = time.monotonic()
         first_s: float | None = None
-        usage: Usage | None = None
+        usage: ResponseCost | None = None
         answer = ""
         try:
             with closing(ask(self._client, self._url, self._options, messages)) as pieces:
@@ -150,7 +150,7 @@ class Chat:
                 self._out.print(Text(str(error), "red"))
 
 
-def summary(usage: Usage, timing: Timing) -> str:
+def summary(usage: ResponseCost, timing: Timing) -> str:
     """What an answer cost, in a line."""
     parts = [f"{usage.completion_tokens} tokens", f"{usage.completion_tokens / max(timing.end_s, 1e-9):.1f} tokens/s"]
     if timing.first_s is not None:

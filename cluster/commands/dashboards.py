@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from cluster.monitoring.files import CLUSTER_NAME, DISCOVERY_FILE, PROMETHEUS_URL, Places, write
+from cluster.monitoring.files import CLUSTER_NAME, DISCOVERY_FILE, PROMETHEUS_URL, MonitoringTargets, write
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Write, and start if asked to."""
     out: Path = arguments.out
-    places = Places(arguments.discovery or _discovery(local=arguments.start), arguments.prometheus, arguments.cluster)
+    places = MonitoringTargets(
+        arguments.discovery or _discovery(local=arguments.start), arguments.prometheus, arguments.cluster
+    )
     for file in write(out, places):
         print(file)
     if arguments.start:

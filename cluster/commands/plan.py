@@ -21,7 +21,7 @@ from outrider.contracts.errors import ConfigError, ParameterError
 from outrider.documents.problems import ConfigFileError
 from outrider.link.profiles import PROFILES
 from outrider.simulation.advice import (
-    Question,
+    PlanQuestion,
     SideAnswer,
     advice_of,
     answer,
@@ -31,7 +31,7 @@ from outrider.simulation.advice import (
     lines,
     questions,
 )
-from outrider.simulation.mix import MOST_ROUNDS, Rule
+from outrider.simulation.mix import MOST_ROUNDS, PromiseRule
 from outrider.simulation.reading import ReadScenario, load_scenario, parse_scenario
 from outrider.simulation.roofline import HARDWARE, MODELS
 
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise ParameterError("--rounds", "a number of at least 1", arguments.rounds)
     first = arguments.seed or 0
     scenario = load_scenario(scenario_file(arguments.file), first) if arguments.file else _from_flags(arguments)
-    rule = Rule(scenario.epsilon, arguments.first_token_s)
+    rule = PromiseRule(scenario.epsilon, arguments.first_token_s)
     print(f"{scenario.name}: {sum(group.count for group in scenario.groups)} devices; costs: {scenario.cost_source}")
     mix = drafting_mix(scenario.groups, scenario.verifier)
     asked = questions(mix, rule, first, arguments.rounds)
@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> None:
         write_json(arguments.json, content | plan_figures(advice) | {"advice": lines(advice, rule)})
 
 
-def _answers(asked: tuple[Question, Question], seeds: range) -> list[SideAnswer]:
+def _answers(asked: tuple[PlanQuestion, PlanQuestion], seeds: range) -> list[SideAnswer]:
     """Both sides', by two processes. What ended where the search did is no capacity, and one seed is enough for it."""
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         looks = list(tqdm(pool.map(first_look, asked), desc="with drafts, without", total=2, disable=None))

@@ -6,7 +6,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from outrider.training.head.division import Division
+    from outrider.training.head.division import TaskDivision
 
 _HEAD = """Train the decision head of semantic verification for a target and its drafter.
 
@@ -144,14 +144,14 @@ def _train_predictor(flags: dict[str, Any]) -> None:
     write_json(config.out.with_suffix(".report.json"), {"config": config.plain(), "report": report})
 
 
-def division(source: str, most: int | None) -> "Division":
+def division(source: str, most: int | None) -> "TaskDivision":
     """Of tasks by name, with no more than so many to learn from."""
-    from outrider.training.head.division import Division
+    from outrider.training.head.division import TaskDivision
     from outrider.training.tasks.loading import load_tasks
     from outrider.training.tasks.splits import split_tasks
 
     splits = split_tasks(load_tasks(source))
-    return Division(splits.train[:most], splits.calibration, splits.test)
+    return TaskDivision(splits.train[:most], splits.calibration, splits.test)
 
 
 def _count_or_all(text: str) -> int | None:

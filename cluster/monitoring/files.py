@@ -15,7 +15,7 @@ _KINDS = {".json", ".yaml"}
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class MonitoringTargets:
     """What differs from operator to operator.
 
     Attributes:
@@ -36,7 +36,7 @@ def packaged() -> Iterator[Path]:
             yield file.relative_to(FOLDER)
 
 
-def write(out: Path, places: Places) -> list[Path]:
+def write(out: Path, places: MonitoringTargets) -> list[Path]:
     """Write them into a folder, which is made if need be; returns what was written."""
     replaced = {
         DISCOVERY_FILE: places.discovery,

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from cluster.monitoring.files import Places
+from cluster.monitoring.files import MonitoringTargets
 from outrider.contracts.errors import ParameterError
 
 _GRAFANA_HOMES = ("/usr/share/grafana", "/opt/grafana")
@@ -18,7 +18,7 @@ _STOPS_WITHIN_S = 20.0
 _LOOKED_AFTER_S = 0.5
 
 
-def run_until_interrupted(out: Path, places: Places) -> None:
+def run_until_interrupted(out: Path, places: MonitoringTargets) -> None:
     """Start both and wait.
 
     Raises:

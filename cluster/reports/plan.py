@@ -2,7 +2,7 @@
 
 from cluster.reports.tables import percent, show_table
 from outrider.simulation.advice import Advice, SideAnswer, lines
-from outrider.simulation.mix import Rule, Served
+from outrider.simulation.mix import MixCapacity, PromiseRule
 from outrider.simulation.results import ClassResults
 
 _HEADER = (
@@ -20,7 +20,7 @@ _HEADER = (
 _SIDES = ("", "first token p50", "p99", "busy", "devices served", "by seed", "servers needed")
 
 
-def show_plan(advice: Advice, rule: Rule, seeds: int) -> None:
+def show_plan(advice: Advice, rule: PromiseRule, seeds: int) -> None:
     """What each group gets, what each side serves, and what to do."""
     rows = []
     for index, group in enumerate(advice.mix.groups):
@@ -91,5 +91,5 @@ def _side(advice: Advice, one: SideAnswer) -> tuple[object, ...]:
     )
 
 
-def _served(found: Served) -> str:
+def _served(found: MixCapacity) -> str:
     return str(found.devices) if found.searched_all else f"more than {found.devices}, not searched"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import mean
 
 from cluster.reports.tables import show_table
-from outrider.costs.fit_figures import PAPER_REGIMES, BatchSample, FitFigures, Regime, noise_floor_mape
+from outrider.costs.fit_figures import PAPER_KINDS, BatchKind, BatchSample, FitFigures, noise_floor_mape
 from outrider.costs.fitting import FittedModel
 
 _HEADER = ("fit", "samples", "R2", "adj. R2", "RMSE ms", "MAE ms", "MAPE %", "max ms", "max %")
@@ -22,7 +22,7 @@ def show_profile(train: Sequence[BatchSample], test: Sequence[BatchSample], fitt
         show_table("unseen samples", _HEADER, unseen)
     rows = [
         (f"{regime}, {kind}", *_cells(report.by_regime[regime]))
-        for regime in Regime
+        for regime in BatchKind
         for kind, report in reports.items()
         if regime in report.by_regime
     ]
@@ -36,7 +36,7 @@ def show_profile(train: Sequence[BatchSample], test: Sequence[BatchSample], fitt
 def _show_noise(samples: Sequence[BatchSample]) -> None:
     """How well a measurement agrees with itself: what no model can be expected to beat."""
     rows = []
-    for name, chosen in [("the paper's kinds", PAPER_REGIMES), *((regime.value, (regime,)) for regime in Regime)]:
+    for name, chosen in [("the paper's kinds", PAPER_KINDS), *((regime.value, (regime,)) for regime in BatchKind)]:
         of_kind = [sample for sample in samples if sample.regime in chosen]
         floor = noise_floor_mape(of_kind)
         if floor is None:

@@ -10,11 +10,11 @@ from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 from cluster.reports.plots import COLOURS, describe, figure, save
 from outrider.contracts.cost import LinearCostModel
-from outrider.costs.fit_figures import BatchSample, Floats, Regime, medians_of, works_of
+from outrider.costs.fit_figures import BatchKind, BatchSample, Floats, medians_of, works_of
 from outrider.costs.fitting import FitKind, FittedModel
 
 _BAND = 0.1
-_COLOUR_OF = dict(zip(Regime, COLOURS, strict=False))
+_COLOUR_OF = dict(zip(BatchKind, COLOURS, strict=False))
 _COMPONENTS = ("linear", "interactions", "cached", "constant")
 
 
@@ -46,7 +46,7 @@ def _scatter(
     axes: Axes, train: Sequence[BatchSample], test: Sequence[BatchSample], model: LinearCostModel, kind: FitKind
 ) -> None:
     for samples, marker, size in ((train, "o", 14), (test, "^", 26)):
-        for regime in Regime:
+        for regime in BatchKind:
             chosen = [sample for sample in samples if sample.regime is regime]
             if not chosen:
                 continue
@@ -81,7 +81,7 @@ def _plot_errors(file: Path, train: Sequence[BatchSample], test: Sequence[BatchS
     model = fitted.model
     drawn = figure(11.0, 4.4)
     left, right = drawn.subplots(1, 2)
-    regimes = [regime for regime in Regime if any(sample.regime is regime for sample in test)]
+    regimes = [regime for regime in BatchKind if any(sample.regime is regime for sample in test)]
     errors = [1e3 * np.abs(_errors_s([s for s in test if s.regime is regime], model)) for regime in regimes]
     names = [regime.replace("_", " ") for regime in regimes]
     left.boxplot(errors, tick_labels=[f"{name}\n(n={len(found)})" for name, found in zip(names, errors, strict=True)])

@@ -15,7 +15,7 @@ from outrider.simulation.experiment import LoadResult
 from outrider.simulation.published import CAPACITY_32B, SPEEDS_TOKENS_PER_S
 from outrider.simulation.results import PlanePoint, SimulationResults
 from outrider.simulation.settings import Variant
-from outrider.simulation.stop_map import STOPPING, Ending, PlaceResult
+from outrider.simulation.stop_map import STOPPING, DraftEnding, PlaceResult
 
 _MORE_COLOURS = ("#999999", "#332288", "#f0e442", "#882255", "#44aa99")
 _NAMES = {
@@ -89,7 +89,7 @@ def plot_stops(folder: Path, found: Sequence[PlaceResult]) -> None:
     save(drawn, folder / "stops.png")
 
 
-def _shares(axes: Axes, cells: Sequence[PlaceResult], ending: Ending) -> AxesImage | None:
+def _shares(axes: Axes, cells: Sequence[PlaceResult], ending: DraftEnding) -> AxesImage | None:
     """One rule's, with one cost model and promise."""
     acceptances = sorted({one.acceptance for one in cells})
     speeds = sorted({one.draft_tokens_per_s for one in cells})
@@ -100,9 +100,9 @@ def _shares(axes: Axes, cells: Sequence[PlaceResult], ending: Ending) -> AxesIma
     shares = np.full((len(acceptances), len(speeds)), np.nan)
     for one in cells:
         at = acceptances.index(one.acceptance), speeds.index(one.draft_tokens_per_s)
-        share = one.over(ending, (Ending.BEST,))
+        share = one.over(ending, (DraftEnding.BEST,))
         shares[at] = np.nan if share is None else share
-        more_alone = one.of(Ending.ALONE).devices > one.of(ending).devices
+        more_alone = one.of(DraftEnding.ALONE).devices > one.of(ending).devices
         text = "-" if share is None else f"{share:.2f}{'*' if more_alone else ''}"
         dark = share is not None and abs(share - 1.0) > 0.6 * _SPREAD
         axes.text(at[1], at[0], text, ha="center", va="center", fontsize=8, color="white" if dark else "black")

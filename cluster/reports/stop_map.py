@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from statistics import median
 
 from cluster.reports.tables import percent, show_table
-from outrider.simulation.stop_map import FIXED, STOPPING, CostCase, Ending, PlaceResult
+from outrider.simulation.stop_map import FIXED, STOPPING, CostCase, DraftEnding, PlaceResult
 
 _NOISE = 0.03  # of a capacity or a goodput
 _PLACE = ("costs", "AUC", "promise", "acceptance", "draft/s")
-_BASES: tuple[tuple[str, Sequence[Ending]], ...] = (
-    ("the best window", (Ending.BEST,)),
+_BASES: tuple[tuple[str, Sequence[DraftEnding]], ...] = (
+    ("the best window", (DraftEnding.BEST,)),
     ("the best window or none", FIXED),
-    ("the whole window", (Ending.WINDOW,)),
+    ("the whole window", (DraftEnding.WINDOW,)),
 )
 
 
@@ -33,12 +33,12 @@ def _show_capacities(found: Sequence[PlaceResult]) -> None:
     rows = []
     for one in found:
         counts = {of.ending: f"{of.devices}{'+' if of.bounded else ''}" for of in one.endings}
-        counts[Ending.BEST] += f" ({one.of(Ending.BEST).window}, {one.closed_form})"
+        counts[DraftEnding.BEST] += f" ({one.of(DraftEnding.BEST).window}, {one.closed_form})"
         rows.append((*_place(one), f"{one.tokens_per_s:.2f}", *counts.values()))
     header = (
         *_PLACE,
         "tokens/s",
-        *(f"{ending} (its, a closed form's)" if ending is Ending.BEST else ending for ending in Ending),
+        *(f"{ending} (its, a closed form's)" if ending is DraftEnding.BEST else ending for ending in DraftEnding),
     )
     note = "Promise: share of the speed of one device alone with its best chain. Best window: of those above 0."
     show_table("devices that keep the promise", header, rows, note)
@@ -47,7 +47,7 @@ def _show_capacities(found: Sequence[PlaceResult]) -> None:
 def _show_load(found: Sequence[PlaceResult], *, full: bool) -> None:
     rows = []
     for one in found:
-        runs = [one.load(ending, full=full) for ending in Ending]
+        runs = [one.load(ending, full=full) for ending in DraftEnding]
         rows.append(
             (
                 *_place(one),
@@ -61,7 +61,7 @@ def _show_load(found: Sequence[PlaceResult], *, full: bool) -> None:
         )
     devices = "all that the best window serves" if full else "a quarter of that"
     title = f"{devices}: tokens/s, late responses, round p50 and p99 in ms, tokens sent, accepted fraction"
-    show_table(title, (*_PLACE, "devices", *Ending), rows)
+    show_table(title, (*_PLACE, "devices", *DraftEnding), rows)
 
 
 def _show_balance(found: Sequence[PlaceResult]) -> None:

@@ -10,11 +10,11 @@ become equal as responses end.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from outrider.admission.responses import Response
+from outrider.admission.responses import TrackedResponse
 from outrider.contracts.accounts import Account
 from outrider.scheduling.fair_order import AccountService, Level, fair_order
 
-PlacesOf = Callable[[Response], float]
+PlacesOf = Callable[[TrackedResponse], float]
 PATIENCE_S = 0.5  # longer than places take to become free where responses are short
 _FAR_MORE = 4  # times as many: less, and whoever is nearly even would stop streams for a place or two
 
@@ -32,14 +32,16 @@ class AccountPlaces:
         """Whether there is anybody to be fair to."""
         return self.service.several
 
-    def count(self, active: Iterable[Response], now_s: float) -> None:
+    def count(self, active: Iterable[TrackedResponse], now_s: float) -> None:
         """Charge those that have held places since the last call."""
         passed_s, self._counted_at_s = now_s - self._counted_at_s, max(now_s, self._counted_at_s)
         if self.several and passed_s > 0.0:
             for one in active:
                 self.service.charge(one.account, passed_s)
 
-    def order(self, waiting: Iterable[Response], active: Iterable[Response], places_of: PlacesOf) -> Iterator[Response]:
+    def order(
+        self, waiting: Iterable[TrackedResponse], active: Iterable[TrackedResponse], places_of: PlacesOf
+    ) -> Iterator[TrackedResponse]:
         """Those that wait, of one precedence and by arrival, in the order in which places are theirs."""
         by_account, by_user = _held(active, places_of)
 
@@ -51,7 +53,9 @@ class AccountPlaces:
 
         return fair_order(waiting, lambda one: one.account, account_level, user_level, places_of)
 
-    def gives_way(self, account: Account, active: Sequence[Response], places_of: PlacesOf) -> Response | None:
+    def gives_way(
+        self, account: Account, active: Sequence[TrackedResponse], places_of: PlacesOf
+    ) -> TrackedResponse | None:
         """Whose place is given to an account that holds far fewer; None if nobody does, or all have promises."""
         numbers, (held, _) = Counter(one.account.name for one in active), _held(active, places_of)
         most = _FAR_MORE * held[account.name]
@@ -63,7 +67,9 @@ class AccountPlaces:
         return max(crowd, key=lambda one: (held[one.account.name], one.begun_at_s), default=None)
 
 
-def last_in_queue(queued: Iterable[Response], refusable: Iterable[Response], most: int) -> Response | None:
+def last_in_queue(
+    queued: Iterable[TrackedResponse], refusable: Iterable[TrackedResponse], most: int
+) -> TrackedResponse | None:
     """Who is refused where more than ``most`` wait: of the account with most, best effort before promises, the newest.
 
     Those suspended wait as well, and are never refused: whoever has many of them makes nobody else's be refused, as
@@ -86,7 +92,7 @@ def last_in_queue(queued: Iterable[Response], refusable: Iterable[Response], mos
     return last
 
 
-def _held(responses: Iterable[Response], places_of: PlacesOf) -> tuple[dict[str, float], dict[Account, float]]:
+def _held(responses: Iterable[TrackedResponse], places_of: PlacesOf) -> tuple[dict[str, float], dict[Account, float]]:
     """How many places each account has, and each of its users."""
     by_account, by_user = defaultdict[str, float](float), defaultdict[Account, float](float)
     for one in responses:
@@ -96,7 +102,7 @@ def _held(responses: Iterable[Response], places_of: PlacesOf) -> tuple[dict[str,
     return by_account, by_user
 
 
-def _numbers(responses: Iterable[Response]) -> tuple[Counter[str], Counter[Account]]:
+def _numbers(responses: Iterable[TrackedResponse]) -> tuple[Counter[str], Counter[Account]]:
     """How many there are of each account, and of each of its users."""
     by_user = Counter(one.account for one in responses)
     by_account = Counter[str]()

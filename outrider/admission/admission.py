@@ -32,19 +32,19 @@ from math import ceil, inf
 
 from outrider.admission.account_places import PATIENCE_S, AccountPlaces, last_in_queue
 from outrider.admission.decisions import (
+    AdmissionRefused,
     AdmissionReport,
+    AdmissionRequest,
     Admitted,
-    Asked,
     ClassAdmission,
     Decisions,
     Lack,
-    Refused,
     Shortage,
 )
 from outrider.admission.fairness import Fairness
 from outrider.admission.history import Histories
 from outrider.admission.price import VerifierNow, response_load, useful_share
-from outrider.admission.responses import Response, Round
+from outrider.admission.responses import DecisionDraft, TrackedResponse
 from outrider.admission.room import Bounds, Needs, Sums, best_effort_shortage, promised_shortage, sums_of
 from outrider.admission.rules import AdmissionRules
 from outrider.admission.trust import Trusts
@@ -64,10 +64,10 @@ class Admission:
     def __init__(self, rules: AdmissionRules) -> None:
         """Nobody asks. ``rules`` may be replaced: whoever waits then goes on waiting for as long as it was to."""
         self.rules = rules
-        self._waiting: dict[GenerationId, Response] = {}
-        self._active: dict[GenerationId, Response] = {}
-        self._suspended: dict[GenerationId, Response] = {}
-        self._stalled: dict[GenerationId, tuple[Response, float]] = {}  # and since when
+        self._waiting: dict[GenerationId, TrackedResponse] = {}
+        self._active: dict[GenerationId, TrackedResponse] = {}
+        self._suspended: dict[GenerationId, TrackedResponse] = {}
+        self._stalled: dict[GenerationId, tuple[TrackedResponse, float]] = {}  # and since when
         self._histories, self._trusts, self._fairness = Histories(), Trusts(), Fairness()
         self._accounts, self._turn_at_s = AccountPlaces(), inf
         self._counts: dict[str, Counter[str]] = {}
@@ -89,9 +89,9 @@ class Admission:
         """When somebody will have waited for long enough, at the latest; infinity if nobody waits."""
         return min(self._turn_at_s, min((one.until_s for one in self._waiting.values()), default=inf))
 
-    def ask(self, asked: Asked) -> None:
+    def ask(self, asked: AdmissionRequest) -> None:
         """A response is to be begun; ``decide`` says whether."""
-        self._waiting[asked.name] = Response(asked, self.rules, since_s=asked.asked_at_s)
+        self._waiting[asked.name] = TrackedResponse(asked, self.rules, since_s=asked.asked_at_s)
         self._accounts.service.join(asked.account)
         self._count(asked.classes[0], "asked")
 
@@ -179,7 +179,7 @@ class Admission:
             classes=classes,
         )
 
-    def _begin_promised(self, made: Round) -> None:
+    def _begin_promised(self, made: DecisionDraft) -> None:
         """Begin those that have room, in order."""
         keeps = False  # what becomes free is kept for one before
         waiting = self._promised_waiting(made.bounds)
@@ -198,7 +198,7 @@ class Admission:
             made.shortages[one.asked.name] = shortage
             keeps = keeps or self._keeps_room(one, made.now_s)
 
-    def _begin_best_effort(self, made: Round) -> None:
+    def _begin_best_effort(self, made: DecisionDraft) -> None:
         scarce = (Lack.PLACES, Lack.MEMORY)
         pressed = any(
             made.shortages[one.asked.name].lack in scarce
@@ -228,7 +228,9 @@ class Admission:
             made.best_effort = made.best_effort.plus(needs)
             self._begin(one, made)
 
-    def _take_turn(self, one: Response, needs: Needs, other: Response, made: Round, *, pressed: bool) -> bool:
+    def _take_turn(
+        self, one: TrackedResponse, needs: Needs, other: TrackedResponse, made: DecisionDraft, *, pressed: bool
+    ) -> bool:
         """Suspend another account's response where there is room for this one then; whether it was."""
         own = [each.begun_at_s for each in self._active.values() if each.account.name == one.account.name]
         turn_at_s = max((one.since_s, *own)) + PATIENCE_S
@@ -247,7 +249,7 @@ class Admission:
         self._suspend(other, made)
         return True
 
-    def _suspend(self, one: Response, made: Round) -> None:
+    def _suspend(self, one: TrackedResponse, made: DecisionDraft) -> None:
         name = one.asked.name
         self._suspended[name] = self._active.pop(name)
         if name in made.continued:
@@ -255,7 +257,7 @@ class Admission:
         else:
             made.suspended.append(name)
 
-    def _make_room(self, needs: Needs, made: Round) -> None:
+    def _make_room(self, needs: Needs, made: DecisionDraft) -> None:
         """Suspend best effort above its floor, the youngest first, as far as a promise needs its place or its KV.
 
         There are as many places as by the widest rules by which anybody was begun: fewer do not suspend those.
@@ -276,7 +278,7 @@ class Admission:
                 one.needs for one in self._active.values() if not one.promised and one.needs is not None
             )
 
-    def _begin(self, one: Response, made: Round) -> None:
+    def _begin(self, one: TrackedResponse, made: DecisionDraft) -> None:
         name = one.asked.name
         self._active[name] = one
         if self._suspended.pop(name, None) is not None:
@@ -295,7 +297,7 @@ class Admission:
         if one.turn:
             self._count(one.asked.classes[0], "lowered")
 
-    def _pass_on(self, made: Round) -> bool:
+    def _pass_on(self, made: DecisionDraft) -> bool:
         """Have those who waited for long enough wait for their next class, or refuse them; whether any was passed."""
         over = [one for one in self._waiting.values() if made.now_s >= one.until_s]
         last = [one for one in over if one.turn + 1 == len(one.asked.classes)]
@@ -305,10 +307,10 @@ class Admission:
         self._refuse(last, made)
         return len(over) > len(last)
 
-    def _lower(self, one: Response, now_s: float) -> None:
+    def _lower(self, one: TrackedResponse, now_s: float) -> None:
         one.turn, one.since_s, one.needs = one.turn + 1, now_s, None
 
-    def _refuse_beyond_bound(self, made: Round) -> None:
+    def _refuse_beyond_bound(self, made: DecisionDraft) -> None:
         """Of more than may wait the last are refused (``last_in_queue``); or they have their lower class.
 
         No one that found room to wait under other rules is refused.
@@ -327,13 +329,13 @@ class Admission:
             made.shortages[last.asked.name] = Shortage(Lack.QUEUE, 1.0, most, most)
             self._refuse([last], made)
 
-    def _refuse(self, refused: Sequence[Response], made: Round) -> None:
+    def _refuse(self, refused: Sequence[TrackedResponse], made: DecisionDraft) -> None:
         """All at once: whoever is told when to come back is not the only one who does."""
         for one in refused:
             name, waited_s = one.asked.name, made.now_s - one.asked.asked_at_s
             shortage = made.shortages.get(name) or self._shortage_behind_others(one, made)
             retry_after_s = self._retry_after_s(one, shortage, made)
-            made.refused.append(Refused(name, one.slo, shortage, waited_s, retry_after_s))
+            made.refused.append(AdmissionRefused(name, one.slo, shortage, waited_s, retry_after_s))
             self._count(one.asked.classes[0], "refused")
             if one.promised:
                 self._fairness.decided(one.slo.name, refused=True, price=0.0)
@@ -342,7 +344,7 @@ class Admission:
             del self._waiting[one.asked.name]
             self._accounts.service.leave(one.account)
 
-    def _shortage_behind_others(self, one: Response, made: Round) -> Shortage:
+    def _shortage_behind_others(self, one: TrackedResponse, made: DecisionDraft) -> Shortage:
         """Of one that had no turn, as room is kept for others."""
         needs = self._needs(one, made.now_s, made.verifier)
         if one.promised:
@@ -350,10 +352,10 @@ class Admission:
             return Shortage(Lack.LOAD, needs.load, made.promised.load, allowed)
         return Shortage(Lack.PLACES, 1.0, made.promised.places + made.best_effort.places, made.bounds.places)
 
-    def _retry_after_s(self, one: Response, shortage: Shortage, made: Round) -> int:
+    def _retry_after_s(self, one: TrackedResponse, shortage: Shortage, made: DecisionDraft) -> int:
         """When what it lacks should be there, those before it served: what is missing over how fast it becomes free."""
 
-        def amount(other: Response) -> float:
+        def amount(other: TrackedResponse) -> float:
             needs = self._needs(other, made.now_s, made.verifier)
             if shortage.lack is Lack.LOAD:
                 return needs.load
@@ -370,10 +372,10 @@ class Admission:
         seconds = missing / freed_per_s if freed_per_s > 0.0 else _RETRY_UNKNOWN_S
         return max(1, ceil(min(seconds, _LONGEST_RETRY_S)))
 
-    def _promised_waiting(self, bounds: Bounds) -> list[Response]:
+    def _promised_waiting(self, bounds: Bounds) -> list[TrackedResponse]:
         """Resumed ones, those of classes that were refused too often, suspended ones; then by turn and arrival."""
 
-        def precedence(one: Response) -> tuple[bool, bool]:
+        def precedence(one: TrackedResponse) -> tuple[bool, bool]:
             return not one.asked.resumed, not self._behind(one)
 
         suspended = [one for one in self._suspended.values() if one.promised]
@@ -382,26 +384,26 @@ class Admission:
         both = sorted((*suspended, *waiting), key=precedence)
         return [one for _, alike in groupby(both, precedence) for one in self._in_turn(list(alike), bounds)]
 
-    def _keeps_room(self, one: Response, now_s: float) -> bool:
+    def _keeps_room(self, one: TrackedResponse, now_s: float) -> bool:
         """Whether no other may pass it any more."""
         waited = now_s - one.since_s >= _PASSED_SHARE * one.wait_s
         return self._behind(one) or (waited and not self._fairness.ahead(one.slo.name))
 
-    def _behind(self, one: Response) -> bool:
+    def _behind(self, one: TrackedResponse) -> bool:
         return self._fairness.behind(one.slo.name)
 
-    def _best_effort_waiting(self, bounds: Bounds) -> Iterable[Response]:
+    def _best_effort_waiting(self, bounds: Bounds) -> Iterable[TrackedResponse]:
         """Suspended ones first, then resumed ones, then by arrival; accounts take turns. Few of many are looked at."""
         waiting = [one for one in self._waiting.values() if not one.promised]
         waiting.sort(key=lambda one: (not one.asked.resumed, one.asked.asked_at_s))
         return self._in_turn([*(one for one in self._suspended.values() if not one.promised), *waiting], bounds)
 
-    def _in_turn(self, waiting: list[Response], bounds: Bounds) -> Iterable[Response]:
+    def _in_turn(self, waiting: list[TrackedResponse], bounds: Bounds) -> Iterable[TrackedResponse]:
         if not self._accounts.several:
             return waiting
         return self._accounts.order(waiting, self._active.values(), bounds.places_of)
 
-    def _round(self, now_s: float, verifier: VerifierNow) -> Round:
+    def _round(self, now_s: float, verifier: VerifierNow) -> DecisionDraft:
         rules, promised, best_effort = self.rules, list[Needs](), list[Needs]()
         for one in self._active.values():
             (promised if one.promised else best_effort).append(self._needs(one, now_s, verifier))
@@ -417,9 +419,9 @@ class Admission:
             weighs=rules.weighs,
             verifier=verifier,
         )
-        return Round(now_s, verifier, bounds, sums_of(promised), sums_of(best_effort))
+        return DecisionDraft(now_s, verifier, bounds, sums_of(promised), sums_of(best_effort))
 
-    def _needs(self, one: Response, now_s: float, verifier: VerifierNow) -> Needs:
+    def _needs(self, one: TrackedResponse, now_s: float, verifier: VerifierNow) -> Needs:
         """As priced lately."""
         if one.needs is not None and now_s - one.priced_at_s < _REPRICED_S:
             return one.needs

@@ -11,7 +11,7 @@ from outrider.contracts.slo import SloClass
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AdmissionRequest:
     """A response that is to be begun.
 
     Attributes:
@@ -61,7 +61,7 @@ class Admitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class AdmissionRefused:
     """It is not begun."""
 
     name: GenerationId
@@ -97,7 +97,7 @@ class Decisions:
     """What changes now. Whoever was admitted and is ``suspended`` begins no round until it is ``continued``."""
 
     admitted: tuple[Admitted, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[AdmissionRefused, ...] = ()
     suspended: tuple[GenerationId, ...] = ()
     continued: tuple[GenerationId, ...] = ()
 

@@ -16,25 +16,25 @@ _AHEAD = 1.1  # times the time that all were given
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class DecisionMeans:
     """Means over decisions."""
 
     refused: float = 0.0  # share
     given: float = 0.0  # price of those let in, nothing of those refused
     decisions: int = 0
 
-    def after(self, *, refused: bool, price: float) -> "Decided":
+    def after(self, *, refused: bool, price: float) -> "DecisionMeans":
         """With one more."""
         weight = max(_WEIGHT, 1.0 / (self.decisions + 1))
         given = 0.0 if refused else price
-        return Decided(
+        return DecisionMeans(
             self.refused + weight * (refused - self.refused),
             self.given + weight * (given - self.given),
             self.decisions + 1,
         )
 
 
-_NONE = Decided()
+_NONE = DecisionMeans()
 
 
 class Fairness:
@@ -42,7 +42,7 @@ class Fairness:
 
     def __init__(self) -> None:
         """Nobody was refused."""
-        self._classes: dict[str, Decided] = {}
+        self._classes: dict[str, DecisionMeans] = {}
         self._all = _NONE
 
     def decided(self, slo_class: str, *, refused: bool, price: float) -> None:
@@ -59,5 +59,5 @@ class Fairness:
         """Whether it was given more time than others."""
         return self._of(slo_class).given > _AHEAD * self._all.given
 
-    def _of(self, slo_class: str) -> Decided:
+    def _of(self, slo_class: str) -> DecisionMeans:
         return self._classes.get(slo_class, _NONE)

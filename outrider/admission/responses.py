@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from math import inf
 
-from outrider.admission.decisions import Admitted, Asked, Decisions, Refused, Shortage
+from outrider.admission.decisions import AdmissionRefused, AdmissionRequest, Admitted, Decisions, Shortage
 from outrider.admission.price import VerifierNow
 from outrider.admission.room import Bounds, Needs, Sums
 from outrider.admission.rules import AdmissionRules
@@ -13,10 +13,10 @@ from outrider.contracts.slo import SloClass
 
 
 @dataclass(slots=True, eq=False)
-class Response:
+class TrackedResponse:
     """One that waits, is made, or is suspended."""
 
-    asked: Asked
+    asked: AdmissionRequest
     rules: AdmissionRules  # when it asked: it waits by these
     turn: int = 0  # which of its classes it waits for or has
     since_s: float = 0.0  # it has waited for that one
@@ -56,7 +56,7 @@ class Response:
 
 
 @dataclass(slots=True)
-class Round:
+class DecisionDraft:
     """What one call of ``decide`` has decided so far."""
 
     now_s: float
@@ -65,7 +65,7 @@ class Round:
     promised: Sums
     best_effort: Sums
     admitted: list[Admitted] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[AdmissionRefused] = field(default_factory=list)
     suspended: list[GenerationId] = field(default_factory=list)
     continued: list[GenerationId] = field(default_factory=list)
     shortages: dict[GenerationId, Shortage] = field(default_factory=dict)

@@ -73,7 +73,7 @@ def sums_of(needs: Iterable[Needs]) -> Sums:
     return Sums(places, load, share, kv_tokens, kv_variance)
 
 
-class Holding(Protocol):
+class ResourceHolder(Protocol):
     """Who may hold something."""
 
     needs: Needs | None
@@ -95,7 +95,7 @@ class Bounds:
         """Positions there are."""
         return inf if self.verifier.kv_tokens is None or not self.weighs else float(self.verifier.kv_tokens)
 
-    def places_of(self, one: Holding) -> float:
+    def places_of(self, one: ResourceHolder) -> float:
         """As how many places it counts: one, or as many as its share of KV would be."""
         return 1.0 if one.needs is None else max(1.0, self.places * one.needs.kv_tokens / max(self.kv_tokens, 1.0))
 

@@ -6,7 +6,7 @@ say nothing of another.
 
 from dataclasses import dataclass
 
-from outrider.selection.arms import DRAFT, Arm
+from outrider.selection.arms import DRAFT, SpeculationMode
 
 _WEIGHT = 0.01  # of the newest round
 
@@ -43,11 +43,11 @@ class MeasuredRounds:
         """Nothing is known."""
         self._shapes: dict[str, RoundShape] = {}
 
-    def round(self, rows: int, tokens: int, away_s: float, arm: Arm = DRAFT) -> None:
+    def round(self, rows: int, tokens: int, away_s: float, arm: SpeculationMode = DRAFT) -> None:
         """One was committed that began under an arm; rounds without a token say nothing."""
         if tokens > 0:
             self._shapes[arm.name] = self.shape(arm).after(rows, tokens, away_s)
 
-    def shape(self, arm: Arm = DRAFT) -> RoundShape:
+    def shape(self, arm: SpeculationMode = DRAFT) -> RoundShape:
         """Of the rounds under an arm."""
         return self._shapes.get(arm.name, _ALONE)

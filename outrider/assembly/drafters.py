@@ -5,10 +5,10 @@ from dataclasses import replace
 from outrider.config.schema import DrafterGroupConfig, RoundLogConfig
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.round_log import LogHeader, RoundLogPlace
-from outrider.drafting.stopping import Stopping
+from outrider.drafting.stopping import StopSetting
 from outrider.engines.kinds import BuiltDrafter, DrafterSpec, OnVerdict
 from outrider.engines.limits import EngineLimits
-from outrider.engines.paced import Pace, PacedDrafter, Waiting
+from outrider.engines.paced import EmulatedSpeed, PacedDrafter, PassTimer
 from outrider.engines.registry import DRAFTERS
 
 
@@ -21,10 +21,10 @@ def drafter_spec(group: DrafterGroupConfig, target: str) -> DrafterSpec:
         dtype=group.dtype,
         device=group.device,
         threads=group.threads,
-        stopping=Stopping(group.stopping.rule, group.stopping.least_acceptance),
+        stopping=StopSetting(group.stopping.rule, group.stopping.least_acceptance),
         predictor=group.stopping.predictor,
         log=None if group.round_log is None else _log_place(group.round_log, group.name),
-        pace=Pace(group.emulated_step_ms / 1e3),
+        pace=EmulatedSpeed(group.emulated_step_ms / 1e3),
         limits=EngineLimits(kv_budget_bytes=group.kv_budget_mib * 2**20),
     )
 
@@ -43,7 +43,7 @@ def build_drafter(spec: DrafterSpec, on_verdict: OnVerdict | None = None) -> Bui
         ParameterError: a value that engine or model cannot take.
     """
     built = DRAFTERS[spec.engine](spec, on_verdict)
-    return replace(built, engine=PacedDrafter(built.engine, Waiting(spec.pace))) if spec.pace else built
+    return replace(built, engine=PacedDrafter(built.engine, PassTimer(spec.pace))) if spec.pace else built
 
 
 def log_header(spec: DrafterSpec, built: BuiltDrafter) -> LogHeader:

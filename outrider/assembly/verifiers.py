@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from outrider.engines.kinds import BuiltVerifier, VerifierSpec
 from outrider.engines.limits import EngineLimits
-from outrider.engines.paced import Pace, PacedVerifier, Waiting
+from outrider.engines.paced import EmulatedSpeed, PacedVerifier, PassTimer
 from outrider.engines.registry import VERIFIERS
 from outrider.models.head_file import Head
 
@@ -39,7 +39,7 @@ def verifier_spec(
         tensor_parallel_size=verifiers.tensor_parallel_size,
         vllm_options=verifiers.vllm_options,
         heads=heads or {},
-        pace=Pace(verifiers.emulated_pass_ms / 1e3, verifiers.emulated_row_ms / 1e3),
+        pace=EmulatedSpeed(verifiers.emulated_pass_ms / 1e3, verifiers.emulated_row_ms / 1e3),
     )
 
 
@@ -59,4 +59,4 @@ def build_verifier(spec: VerifierSpec) -> BuiltVerifier:
     """
     kind = VERIFIERS[spec.engine]
     built = kind.build(kind.settled(spec))
-    return replace(built, engine=PacedVerifier(built.engine, Waiting(spec.pace))) if spec.pace else built
+    return replace(built, engine=PacedVerifier(built.engine, PassTimer(spec.pace))) if spec.pace else built

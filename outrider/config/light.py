@@ -11,9 +11,9 @@ from outrider.config.reading import build_config, dumped
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 
-Light = Mapping[str, Mapping[str, Any]]  # by section and field, as in the file
+ReloadableFields = Mapping[str, Mapping[str, Any]]  # by section and field, as in the file
 
-LIGHT: Mapping[str, tuple[str, ...]] = {
+RELOADABLE: Mapping[str, tuple[str, ...]] = {
     "model": ("override_generation_config",),
     "speculation": (
         "policy",
@@ -54,22 +54,22 @@ COUNTS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def light_of(config: Config) -> dict[str, dict[str, Any]]:
+def reloadable_of(config: Config) -> dict[str, dict[str, Any]]:
     """The light settings, all of them, as JSON has them."""
     data = dumped(config)
-    return {section: {name: data[section][name] for name in names} for section, names in LIGHT.items()}
+    return {section: {name: data[section][name] for name in names} for section, names in RELOADABLE.items()}
 
 
 def rest_of(config: Config) -> dict[str, Any]:
     """What is neither light nor a count, as JSON has it: with two that differ, every replica is another."""
     data = dumped(config)
-    for parts in (LIGHT, COUNTS):
+    for parts in (RELOADABLE, COUNTS):
         for section, names in parts.items():
             data[section] = {name: value for name, value in data[section].items() if name not in names}
     return data
 
 
-def with_light(config: Config, light: Light) -> Config:
+def with_light(config: Config, light: ReloadableFields) -> Config:
     """The same with other light settings; those that are not named stay.
 
     Raises:
@@ -78,8 +78,10 @@ def with_light(config: Config, light: Light) -> Config:
     data = dumped(config)
     for section, values in _sections(light):
         for name, value in values.items():
-            if name not in LIGHT[section]:
-                needed = f"light settings alone ({', '.join(LIGHT[section])}); others are the application's arguments"
+            if name not in RELOADABLE[section]:
+                needed = (
+                    f"light settings alone ({', '.join(RELOADABLE[section])}); others are the application's arguments"
+                )
                 raise ConfigError(f"user_config.{section}", needed, name)
             data[section][name] = value
     return build_config(data, "user_config")
@@ -89,8 +91,8 @@ def _sections(light: object) -> list[tuple[str, Mapping[str, Any]]]:
     if not isinstance(light, Mapping):
         raise ConfigError("user_config", "a mapping of sections", light)
     for section, values in light.items():
-        if section not in LIGHT:
-            raise ConfigError("user_config", f"sections that have light settings ({', '.join(LIGHT)})", section)
+        if section not in RELOADABLE:
+            raise ConfigError("user_config", f"sections that have light settings ({', '.join(RELOADABLE)})", section)
         if not isinstance(values, Mapping):
             raise ConfigError(f"user_config.{section}", "a mapping of settings", values)
     return list(light.items())

@@ -30,7 +30,7 @@ from outrider.models.generation_config import checked_override
 from outrider.protocols.registry import PROTOCOLS, growing_protocols
 from outrider.scheduling.ledger import FIRST_TOKEN_S
 from outrider.scheduling.registry import SCHEDULING
-from outrider.selection.arms import ARMS, USUAL_ARMS
+from outrider.selection.arms import DEFAULT_MODES, MODES
 from outrider.selection.registry import SELECTION
 
 Text = Annotated[str, Field(strict=True, min_length=1)]
@@ -312,7 +312,7 @@ class SpeculationConfig:
 
     policy: Annotated[str, NameIn(SELECTION)] = "cost_aware"
     protocols: Annotated[tuple[Annotated[ProtocolName, NameIn(PROTOCOLS)], ...], Field(min_length=1)] = tuple(PROTOCOLS)
-    arms: Annotated[tuple[Annotated[str, NameIn(ARMS)], ...], Field(min_length=1)] = USUAL_ARMS
+    arms: Annotated[tuple[Annotated[str, NameIn(MODES)], ...], Field(min_length=1)] = DEFAULT_MODES
     k_max: Annotated[int, Field(strict=True, ge=1, le=64)] = 16
     window: Window | None = None
     expansion: tuple[Siblings, ...] = ()

@@ -6,7 +6,7 @@ from outrider.contracts.requests import FinishReason, TokenLogprobs, TokenOrigin
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommittedRound:
     """What one verified round adds to the response."""
 
     token_ids: tuple[int, ...]  # up to the response's end

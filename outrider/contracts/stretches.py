@@ -85,7 +85,7 @@ def alone(block: Block) -> Block:
 
 
 @dataclass(slots=True, eq=False)
-class Trail:
+class RunLog:
     """What a stretch has committed so far, the block before it included.
 
     Attributes:
@@ -98,7 +98,7 @@ class Trail:
     prefix_hashes: list[int]
 
     @classmethod
-    def begin(cls, block: Block) -> "Trail":
+    def begin(cls, block: Block) -> "RunLog":
         """Nothing yet; ``block`` is the one before the stretch."""
         return cls(block.position, [], [block.prefix_hash])
 

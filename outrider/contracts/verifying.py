@@ -49,7 +49,7 @@ OWN_CHOICE_RULES = frozenset({AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE
 
 
 @dataclass(frozen=True, slots=True)
-class LookupLeave:
+class PromptLookupGrant:
     """Leave for a verifier to draft by itself what it finds in the text that it goes on with, and the price of that.
 
     Attributes:
@@ -66,12 +66,12 @@ class LookupLeave:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class AutonomousRun:
     """Leave for a verifier to go on alone behind a block (``contracts.stretches``)."""
 
     until_round: int  # the last round it may make by itself: its credit, which a later message may raise
     end_ids: frozenset[int] = frozenset()  # a token of these is the last
-    lookup: LookupLeave | None = None  # to draft by itself; a later message may change that, too
+    lookup: PromptLookupGrant | None = None  # to draft by itself; a later message may change that, too
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,7 +114,7 @@ class Block(ArrayData, Plain):
     hidden: FloatRow | None = None
     channel: Csi | None = None
     judge: str = ""
-    stretch: Stretch | None = None
+    stretch: AutonomousRun | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -216,7 +216,7 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class BlockRefused:
     """The block can never be verified: it does not fit the context, is malformed, or forces an impossible token.
 
     Or the resolution does not fit its round, which goes on waiting.
@@ -243,7 +243,7 @@ class Failed:
     non_finite: bool = False
 
 
-Outcome = Verified | Unfinished | Undecided | Stale | Unknown | Refused | Failed
+Outcome = Verified | Unfinished | Undecided | Stale | Unknown | BlockRefused | Failed
 
 
 @dataclass(frozen=True, slots=True)

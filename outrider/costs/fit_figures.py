@@ -13,7 +13,7 @@ from outrider.contracts.cost import BatchWork, CostModel, VerifyCost, work_of
 Floats = npt.NDArray[np.float64]
 
 
-class Regime(StrEnum):
+class BatchKind(StrEnum):
     """What dominates a batch, by how it was made (WISP Appendix C); the last is ours."""
 
     COMPUTE_BOUND = "compute_bound"  # nothing cached
@@ -22,14 +22,14 @@ class Regime(StrEnum):
     VERIFICATION = "verification"  # rows that speculation really has: short drafts behind resident prefixes
 
 
-PAPER_REGIMES = (Regime.COMPUTE_BOUND, Regime.MEMORY_BOUND, Regime.MIXED)
+PAPER_KINDS = (BatchKind.COMPUTE_BOUND, BatchKind.MEMORY_BOUND, BatchKind.MIXED)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSample:
     """One configuration, measured."""
 
-    regime: Regime
+    regime: BatchKind
     blocks: tuple[VerifyCost, ...]  # of the batch; at least one, with positions to compute
     seconds: tuple[float, ...]  # of each repeat; at least one
 

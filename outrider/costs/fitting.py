@@ -15,11 +15,11 @@ from scipy.optimize import nnls
 from outrider.contracts.cost import ROW_BUCKETS, LinearCostModel, row_buckets
 from outrider.contracts.errors import ParameterError
 from outrider.costs.fit_figures import (
-    PAPER_REGIMES,
+    PAPER_KINDS,
+    BatchKind,
     BatchSample,
     FitFigures,
     Floats,
-    Regime,
     assess,
     figures,
     medians_of,
@@ -51,7 +51,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class FitReport:
+class CostFitReport:
     """One kind of fit.
 
     Attributes:
@@ -62,7 +62,7 @@ class FitReport:
     coefficients: Mapping[str, Interval]  # by field of ``LinearCostModel``
     train: FitFigures  # on the paper's regimes; likewise ``test``, None without test samples
     test: FitFigures | None
-    by_regime: Mapping[Regime, FitFigures]
+    by_regime: Mapping[BatchKind, FitFigures]
     cross_validation: tuple[float, float]  # mean and standard deviation of R2 over five folds of the training samples
 
 
@@ -70,7 +70,7 @@ class FitReport:
 class FittedModel:
     """All kinds of fits."""
 
-    reports: Mapping[FitKind, FitReport]
+    reports: Mapping[FitKind, CostFitReport]
 
     @property
     def model(self) -> LinearCostModel:
@@ -87,7 +87,7 @@ class FittedModel:
     def quality(self, train: Sequence[BatchSample], test: Sequence[BatchSample]) -> dict[str, float | None]:
         """What a profile says of itself: how ``model`` does on the samples it was fitted to, and on the others."""
         report = self.reports[FitKind.OFFSETS]
-        verification = [sample for sample in test if sample.regime is Regime.VERIFICATION]
+        verification = [sample for sample in test if sample.regime is BatchKind.VERIFICATION]
         return {
             "train_r2": report.train.r2,
             "train_mape": report.train.mape,
@@ -115,7 +115,7 @@ def fit(
     """
     paper = _of_paper(train)
     if len(paper) < 2 * _FOLDS:
-        raise ParameterError("train", f"at least {2 * _FOLDS} samples of {', '.join(PAPER_REGIMES)}", len(paper))
+        raise ParameterError("train", f"at least {2 * _FOLDS} samples of {', '.join(PAPER_KINDS)}", len(paper))
     if not (np.isfinite(medians_of((*train, *test))).all() and (medians_of((*train, *test)) > 0.0).all()):
         raise ParameterError("seconds", "times above 0", "others")
     reports = {}
@@ -169,7 +169,7 @@ def _arrays(samples: Sequence[BatchSample]) -> tuple[Floats, Floats]:
 
 
 def _of_paper(samples: Sequence[BatchSample]) -> list[BatchSample]:
-    return [sample for sample in samples if sample.regime in PAPER_REGIMES]
+    return [sample for sample in samples if sample.regime in PAPER_KINDS]
 
 
 def _report(
@@ -179,7 +179,7 @@ def _report(
     test: Sequence[BatchSample],
     rng: np.random.Generator,
     bootstraps: int,
-) -> FitReport:
+) -> CostFitReport:
     works, measured_s = used
     model, unseen, judged = fitted(*used), _of_paper(test), test or train
     values = [model.slopes]
@@ -187,8 +187,8 @@ def _report(
         drawn = rng.integers(len(works), size=len(works))
         values.append(fitted(works[drawn], measured_s[drawn]).slopes)
     lows, highs = np.quantile(values[1:] or values, (0.025, 0.975), axis=0)
-    by_regime = {regime: [sample for sample in judged if sample.regime is regime] for regime in Regime}
-    return FitReport(
+    by_regime = {regime: [sample for sample in judged if sample.regime is regime] for regime in BatchKind}
+    return CostFitReport(
         model=model,
         coefficients={
             name: Interval(value, float(low), float(high))

@@ -18,7 +18,7 @@ import numpy as np
 
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.errors import ParameterError
-from outrider.costs.fit_figures import Regime
+from outrider.costs.fit_figures import BatchKind
 
 SMALLEST_LARGEST_TOKENS = 64
 _PATTERNS = ((1.0,), (0.5, 0.5), (0.25, 0.25, 0.25, 0.25), (0.5, 0.25, 0.125, 0.125), (0.7, 0.2, 0.1))
@@ -33,7 +33,7 @@ _LARGEST_DRAFT = 8
 class Configuration:
     """One batch to measure: blocks with their new and resident positions."""
 
-    regime: Regime
+    regime: BatchKind
     blocks: tuple[VerifyCost, ...]
 
     @property
@@ -113,13 +113,13 @@ def _memory_grid(largest: int) -> Iterable[Configuration]:
     for new_share in _NEW_SHARES:
         new_counts.append(max(round(largest * new_share), new_counts[-1] + 1 if new_counts else 1))
     for new, length, blocks in product(new_counts, _LENGTH_SHARES, _MEMORY_BATCHES):
-        yield Configuration(Regime.MEMORY_BOUND, (VerifyCost(new, round(largest * length) - new),) * blocks)
+        yield Configuration(BatchKind.MEMORY_BOUND, (VerifyCost(new, round(largest * length) - new),) * blocks)
 
 
 def _verification_grid(largest: int, rng: np.random.Generator) -> Iterable[Configuration]:
     for draft, blocks in product(range(_LARGEST_DRAFT + 1), (1, 2, 4)):
         cached = (_between(rng, largest // 8, largest // 2) for _ in range(blocks))
-        yield Configuration(Regime.VERIFICATION, tuple(VerifyCost(1 + draft, prefix) for prefix in cached))
+        yield Configuration(BatchKind.VERIFICATION, tuple(VerifyCost(1 + draft, prefix) for prefix in cached))
 
 
 def _random_compute(largest: int, rng: np.random.Generator) -> Configuration:
@@ -133,12 +133,12 @@ def _random_memory(largest: int, rng: np.random.Generator) -> Configuration:
         new = _between(rng, 1, max(2, largest // 20))
         return VerifyCost(new, _between(rng, largest // 4, largest) - new)
 
-    return Configuration(Regime.MEMORY_BOUND, tuple(block() for _ in range(_between(rng, 1, 4))))
+    return Configuration(BatchKind.MEMORY_BOUND, tuple(block() for _ in range(_between(rng, 1, 4))))
 
 
 def _random_mixed(largest: int, rng: np.random.Generator) -> Configuration:
     cold = [VerifyCost(_between(rng, largest // 20, largest // 3), 0) for _ in range(_between(rng, 1, 2))]
-    return Configuration(Regime.MIXED, (*cold, *_random_memory(largest, rng).blocks[: _between(rng, 1, 4)]))
+    return Configuration(BatchKind.MIXED, (*cold, *_random_memory(largest, rng).blocks[: _between(rng, 1, 4)]))
 
 
 def _random_verification(largest: int, rng: np.random.Generator) -> Configuration:
@@ -146,11 +146,11 @@ def _random_verification(largest: int, rng: np.random.Generator) -> Configuratio
         VerifyCost(_between(rng, 1, 1 + _LARGEST_DRAFT), _between(rng, largest // 8, largest // 2))
         for _ in range(_between(rng, 1, 6))
     )
-    return Configuration(Regime.VERIFICATION, tuple(blocks))
+    return Configuration(BatchKind.VERIFICATION, tuple(blocks))
 
 
 def _cold(new_counts: Iterable[int]) -> Configuration:
-    return Configuration(Regime.COMPUTE_BOUND, tuple(VerifyCost(new, 0) for new in new_counts))
+    return Configuration(BatchKind.COMPUTE_BOUND, tuple(VerifyCost(new, 0) for new in new_counts))
 
 
 def _between(rng: np.random.Generator, low: int, high: int) -> int:

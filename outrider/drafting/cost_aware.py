@@ -16,11 +16,11 @@ from typing import ClassVar
 from outrider.contracts.price import DraftPrice
 from outrider.drafting.acceptance import AcceptancePredictor
 from outrider.drafting.features import DraftFeatures
-from outrider.drafting.stops import Step
+from outrider.drafting.stops import StopDecision
 
 
 @dataclass(frozen=True, slots=True)
-class WhileItPays:
+class CostAwareStop:
     """Sends a token if its row pays, and drafts on behind it if another one would.
 
     Attributes:
@@ -34,13 +34,13 @@ class WhileItPays:
     survival: float = 1.0
     asks: ClassVar[bool] = True
 
-    def step(self, features: DraftFeatures) -> Step:
+    def step(self, features: DraftFeatures) -> StopDecision:
         """See ``StopRule``."""
         survival = self.survival * self.predictor.probability(features)
         if survival <= self.price.send_above:
-            return Step.STOP
-        return Step.DRAW if survival > self.price.go_on_above else Step.DRAW_LAST
+            return StopDecision.STOP
+        return StopDecision.DRAW if survival > self.price.go_on_above else StopDecision.DRAW_LAST
 
-    def behind(self, features: DraftFeatures) -> "WhileItPays":
+    def behind(self, features: DraftFeatures) -> "CostAwareStop":
         """See ``StopRule``."""
-        return WhileItPays(self.predictor, self.price, self.survival * self.predictor.probability(features))
+        return CostAwareStop(self.predictor, self.price, self.survival * self.predictor.probability(features))

@@ -61,7 +61,7 @@ class DraftFeatures:
         return logits
 
 
-class LateFeatures(DraftFeatures):
+class LazyFeatures(DraftFeatures):
     """Of a row that is worked out when it is first asked for, by whoever asks."""
 
     def __init__(self, row: Callable[[], Probs]) -> None:

@@ -136,7 +136,7 @@ class ChainPredictor:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ChainVerdict:
     """What became of a chain.
 
     Attributes:
@@ -157,7 +157,7 @@ def verdict_on(
     *,
     correction_owed: bool,
     next_round: bool,
-) -> Verdict | None:
+) -> ChainVerdict | None:
     """What the next order says of the last chain.
 
     A verifier may have tested fewer tokens than it was sent, or gone on without them; then the target chose itself.
@@ -178,7 +178,7 @@ def verdict_on(
         return None
     accepted = common_prefix(token_ids, committed)
     replaced = accepted < len(committed) or correction_owed
-    return Verdict(told, accepted, replaced and accepted < len(token_ids))
+    return ChainVerdict(told, accepted, replaced and accepted < len(token_ids))
 
 
 class Recalibration:
@@ -218,7 +218,7 @@ class Recalibration:
         predictor = self._predictors.get(rule, _AS_CONFIDENT)
         return ChainPredictor(predictor, self.calibration(rule, temperature), rule, temperature)
 
-    def learn(self, verdict: Verdict) -> None:
+    def learn(self, verdict: ChainVerdict) -> None:
         """Once of each chain."""
         told = verdict.told
         known = self.calibration(told.rule, told.temperature)

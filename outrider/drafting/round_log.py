@@ -39,7 +39,7 @@ from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.acceptance import PREDICTED_RULES
 from outrider.drafting.features import FEATURE_NAMES
-from outrider.drafting.recalibration import Verdict
+from outrider.drafting.recalibration import ChainVerdict
 
 SUFFIX = ".rounds"
 _FORMAT, _FORMAT_KEY = 1, "outrider_round_log"
@@ -99,7 +99,7 @@ class LoggedRound(ArrayData):
 
 
 @dataclass(frozen=True, slots=True)
-class RoundLog:
+class RoundLogContents:
     """A file as it was read.
 
     Attributes:
@@ -113,7 +113,7 @@ class RoundLog:
     unread_bytes: int
 
 
-def logged_round(generation: GenerationId, verdict: Verdict) -> LoggedRound | None:
+def logged_round(generation: GenerationId, verdict: ChainVerdict) -> LoggedRound | None:
     """What is logged of a chain; None if none of its tokens was tested, or nobody learns of its rule.
 
     Features that were not needed for drafting are worked out here: it takes some tenths of a millisecond a token.
@@ -143,7 +143,7 @@ def write_round(logged: LoggedRound) -> bytes:
     return record + _CHECKSUM.pack(crc32(record))
 
 
-def read_log(data: bytes) -> RoundLog | None:
+def read_log(data: bytes) -> RoundLogContents | None:
     """A whole file, as far as it goes; None if not even its first line was written.
 
     Raises:
@@ -156,7 +156,7 @@ def read_log(data: bytes) -> RoundLog | None:
     rounds, end = list[LoggedRound](), 0
     for logged, end in _records(body):  # noqa: B007 (where the last one ends)
         rounds.append(logged)
-    return RoundLog(header, tuple(rounds), len(body) - end)
+    return RoundLogContents(header, tuple(rounds), len(body) - end)
 
 
 def _header(line: bytes) -> LogHeader:

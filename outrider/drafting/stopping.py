@@ -8,7 +8,7 @@ from outrider.contracts.errors import ParameterError
 from outrider.contracts.price import DraftPrice
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.acceptance import AcceptancePredictor
-from outrider.drafting.cost_aware import WhileItPays
+from outrider.drafting.cost_aware import CostAwareStop
 from outrider.drafting.recalibration import Recalibration
 from outrider.drafting.stops import NeverStop, SendAndStop, StopBefore, StopRule
 
@@ -34,7 +34,7 @@ STOP_KINDS: Mapping[str, StopKind] = {
     "never": StopKind(lambda *_: NeverStop(), stops=False),
     "stop_before": StopKind(lambda predictor, least, _: StopBefore(predictor, least)),
     "send_and_stop": StopKind(lambda predictor, least, _: SendAndStop(predictor, least)),
-    "while_it_pays": StopKind(lambda predictor, _, price: WhileItPays(predictor, price), by_price=True),
+    "while_it_pays": StopKind(lambda predictor, _, price: CostAwareStop(predictor, price), by_price=True),
 }
 
 
@@ -74,7 +74,7 @@ class Stops(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Stopping:
+class StopSetting:
     """A rule as it is configured.
 
     Attributes:

@@ -14,7 +14,7 @@ from outrider.drafting.acceptance import AcceptancePredictor
 from outrider.drafting.features import DraftFeatures
 
 
-class Step(StrEnum):
+class StopDecision(StrEnum):
     """What is done at a position."""
 
     DRAW = "draw"  # a token is drawn, and the next position looked at
@@ -31,7 +31,7 @@ class StopRule(Protocol):
 
     asks: ClassVar[bool]
 
-    def step(self, features: DraftFeatures) -> Step:
+    def step(self, features: DraftFeatures) -> StopDecision:
         """What to do at a position whose token is to be drawn from a row with these features."""
         ...
 
@@ -46,9 +46,9 @@ class NeverStop:
 
     asks: ClassVar[bool] = False
 
-    def step(self, features: DraftFeatures) -> Step:  # noqa: ARG002 (as others)
+    def step(self, features: DraftFeatures) -> StopDecision:  # noqa: ARG002 (as others)
         """Draw."""
-        return Step.DRAW
+        return StopDecision.DRAW
 
     def behind(self, features: DraftFeatures) -> "NeverStop":  # noqa: ARG002 (as others)
         """The same."""
@@ -90,9 +90,9 @@ class StopBefore(_Threshold):
 
     asks: ClassVar[bool] = True
 
-    def step(self, features: DraftFeatures) -> Step:
+    def step(self, features: DraftFeatures) -> StopDecision:
         """See ``StopRule``."""
-        return Step.STOP if self.flags(features) else Step.DRAW
+        return StopDecision.STOP if self.flags(features) else StopDecision.DRAW
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,6 @@ class SendAndStop(_Threshold):
 
     asks: ClassVar[bool] = True
 
-    def step(self, features: DraftFeatures) -> Step:
+    def step(self, features: DraftFeatures) -> StopDecision:
         """See ``StopRule``."""
-        return Step.DRAW_LAST if self.flags(features) else Step.DRAW
+        return StopDecision.DRAW_LAST if self.flags(features) else StopDecision.DRAW

@@ -67,7 +67,7 @@ class PassBound:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempts:
+class FaultBisection:
     """What is left to be tried of one step.
 
     Attributes:
@@ -85,7 +85,7 @@ class Attempts:
     bound: PassBound = field(default_factory=PassBound)
 
     @classmethod
-    def of(cls, members: int, bound: PassBound) -> "Attempts":
+    def of(cls, members: int, bound: PassBound) -> "FaultBisection":
         """All members of a step, in their order."""
         return cls(bound.parts(tuple(range(members))), bound=bound)
 
@@ -94,14 +94,14 @@ class Attempts:
         """Who is to be in the next pass; None if nothing is left."""
         return self.groups[0] if self.groups else None
 
-    def went(self) -> "Attempts":
+    def went(self) -> "FaultBisection":
         """The next pass was made, and went well."""
         group, *rest = self.groups
         return replace(
             self, groups=tuple(rest), served=self.served + len(group), bound=self.bound.after_pass(len(group))
         )
 
-    def failed(self, kind: FaultKind) -> "Attempts":
+    def failed(self, kind: FaultKind) -> "FaultBisection":
         """The next pass was made, and went wrong."""
         group, *rest = self.groups
         bound = self.bound.after_failure(len(group)) if kind is FaultKind.MEMORY else self.bound
@@ -116,14 +116,14 @@ class Attempts:
 
 
 @dataclass(frozen=True, slots=True)
-class Witnesses:
+class ConsecutiveFailures:
     """Who failed alone since a pass last went well: if there are several, the engine fails, not they."""
 
     names: frozenset[str] = frozenset()
 
-    def after(self, guilty: frozenset[str], served: int) -> "Witnesses":
+    def after(self, guilty: frozenset[str], served: int) -> "ConsecutiveFailures":
         """A step was made: so many went well, and these are guilty."""
-        return Witnesses(guilty if served else self.names | guilty)
+        return ConsecutiveFailures(guilty if served else self.names | guilty)
 
     @property
     def against_engine(self) -> bool:

@@ -13,11 +13,11 @@ from outrider.contracts.drafting import DrafterEngine
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import VerifierEngine
 from outrider.costs.profiles import ProfiledOn
-from outrider.drafting.recalibration import Verdict
+from outrider.drafting.recalibration import ChainVerdict
 from outrider.drafting.round_log import RoundLogPlace
-from outrider.drafting.stopping import Stopping
+from outrider.drafting.stopping import StopSetting
 from outrider.engines.limits import EngineLimits
-from outrider.engines.paced import Pace
+from outrider.engines.paced import EmulatedSpeed
 
 if TYPE_CHECKING:
     from outrider.models.head_file import Head
@@ -40,7 +40,7 @@ class VerifierSpec:
     tensor_parallel_size: int = 1  # GPUs that vLLM spreads the model over
     vllm_options: Mapping[str, object] = field(default_factory=dict)  # more of vLLM's ``EngineArgs``
     heads: Mapping[str, "Head"] = field(default_factory=dict)  # who judges mismatches, by draft model
-    pace: Pace = field(default_factory=Pace)  # emulated
+    pace: EmulatedSpeed = field(default_factory=EmulatedSpeed)  # emulated
 
     def judges(self, target_hash: str) -> "dict[str, DecisionHead]":
         """Its heads, for this target; one of another is a ``PairMismatchError``."""
@@ -130,10 +130,10 @@ class DrafterSpec:
     device: str  # a torch device
     threads: int  # of computation
     limits: EngineLimits  # KV memory and prefill
-    stopping: Stopping = field(default_factory=Stopping)  # how far it drafts chains
+    stopping: StopSetting = field(default_factory=StopSetting)  # how far it drafts chains
     predictor: str | None = None  # of acceptance, for that: see ``models.predictors.load_predictors``
     log: RoundLogPlace | None = None  # of its rounds, to train predictors by
-    pace: Pace = field(default_factory=Pace)  # emulated
+    pace: EmulatedSpeed = field(default_factory=EmulatedSpeed)  # emulated
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class BuiltDrafter:
 
 
 # Told what became of a chain, with its features, in the engine's thread: it returns at once and never raises.
-OnVerdict = Callable[[GenerationId, Verdict], None]
+OnVerdict = Callable[[GenerationId, ChainVerdict], None]
 
 # Loads the model and makes the engine, in the thread that will use it; None: nobody is told of verdicts.
 DrafterKind = Callable[[DrafterSpec, OnVerdict | None], BuiltDrafter]

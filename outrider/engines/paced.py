@@ -17,7 +17,7 @@ from outrider.contracts.verifying import Block, KvUsage, OpenGeneration, Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class EmulatedSpeed:
     """What a pass takes at least."""
 
     pass_s: float = 0.0
@@ -28,12 +28,12 @@ class Pace:
         return self.pass_s > 0.0 or self.row_s > 0.0
 
 
-class Waiting:
+class PassTimer:
     """Waits out passes. ``clock`` and ``sleep`` are of the process, in seconds."""
 
     def __init__(
         self,
-        pace: Pace,
+        pace: EmulatedSpeed,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -53,7 +53,7 @@ class Waiting:
 class PacedDrafter:
     """``DrafterEngine`` that drafts by another one's, a step in no less than its pace."""
 
-    def __init__(self, engine: DrafterEngine, waiting: Waiting) -> None:
+    def __init__(self, engine: DrafterEngine, waiting: PassTimer) -> None:
         self._engine, self._waiting = engine, waiting
 
     @property
@@ -97,7 +97,7 @@ class PacedDrafter:
 class PacedVerifier:
     """``VerifierEngine`` that verifies by another one, a pass in no less than its pace."""
 
-    def __init__(self, engine: VerifierEngine, waiting: Waiting) -> None:
+    def __init__(self, engine: VerifierEngine, waiting: PassTimer) -> None:
         self._engine, self._waiting = engine, waiting
 
     @property

@@ -42,7 +42,7 @@ class GrammarSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GrammarVerdict:
     """What came of a source: the grammar in the library's form, or what is wrong with it.
 
     ``needed`` and ``found`` tell a bound that was not kept; ``fault`` is the library's word.
@@ -59,24 +59,24 @@ class Verdict:
         return not (self.fault or self.needed)
 
 
-def validate(source: GrammarSource) -> Verdict:
+def validate(source: GrammarSource) -> GrammarVerdict:
     """Bound, convert and compile a source. Nothing is raised; time and memory are bounded by the caller's process."""
     try:
         text = _CONVERTERS[source.kind](source)
         fault = fault_of(text)
     except TooLargeError as error:
-        return Verdict(needed=error.needed, found=error.found)
+        return GrammarVerdict(needed=error.needed, found=error.found)
     except RecursionError:
-        return Verdict(fault="it is nested too deep")
+        return GrammarVerdict(fault="it is nested too deep")
     except MemoryError:
-        return Verdict(fault="it takes too much memory")
+        return GrammarVerdict(fault="it takes too much memory")
     except Exception as error:  # noqa: BLE001 (converters raise what they like)
-        return Verdict(fault=_shortened(str(error) or type(error).__name__))
+        return GrammarVerdict(fault=_shortened(str(error) or type(error).__name__))
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # Rust's, which is no Exception
             raise
-        return Verdict(fault=_shortened(f"the grammar library failed: {error}"))
-    return Verdict(text) if fault is None else Verdict(fault=fault)
+        return GrammarVerdict(fault=_shortened(f"the grammar library failed: {error}"))
+    return GrammarVerdict(text) if fault is None else GrammarVerdict(fault=fault)
 
 
 def fault_of(text: str) -> str | None:

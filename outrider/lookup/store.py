@@ -6,7 +6,7 @@ Only what was committed is kept, as token ids; it is gone with the process.
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from outrider.lookup.suffixes import LEAST_MATCH, MOST_COMPARED, Found
+from outrider.lookup.suffixes import LEAST_MATCH, MOST_COMPARED, SuffixMatch
 
 _MOST_PLACES = 16  # of one run of tokens, the latest
 
@@ -44,7 +44,7 @@ class EarlierTexts:
         while self._tokens > self._most_tokens:
             self._forget_oldest()
 
-    def find(self, tenant: str, text: Sequence[int], most_tokens: int) -> Found | None:
+    def find(self, tenant: str, text: Sequence[int], most_tokens: int) -> SuffixMatch | None:
         """What followed the longest match of a text's end in the tenant's own responses; of equal ones the latest."""
         places = self._places.get(tenant)
         if places is None or most_tokens < 1:
@@ -57,7 +57,7 @@ class EarlierTexts:
                 matched += 1
             if matched > best:
                 best, followed = matched, kept[at : at + most_tokens]
-        return Found(best, followed) if best else None
+        return SuffixMatch(best, followed) if best else None
 
     def _forget_oldest(self) -> None:
         number, (tenant, text) = self._texts.popitem(last=False)

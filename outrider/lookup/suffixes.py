@@ -12,7 +12,7 @@ MOST_COMPARED = 32  # a longer match says no more
 _MOST_PLACES = 16  # of one beginning, the latest
 
 
-class Found(NamedTuple):
+class SuffixMatch(NamedTuple):
     """What followed the longest match, of its latest place; ``matched`` tokens are the same, of 32 at most."""
 
     matched: int
@@ -47,7 +47,7 @@ class Suffixes:
         """All of it, not to be changed."""
         return self._tokens
 
-    def find(self, most_tokens: int) -> Found | None:
+    def find(self, most_tokens: int) -> SuffixMatch | None:
         """What may come next, at most so many tokens; None if the text has never ended like this."""
         tokens = self._tokens
         best, at = 0, 0
@@ -58,7 +58,7 @@ class Suffixes:
         if not best or most_tokens < 1:
             return None
         period = len(tokens) - at  # what follows may run into the text's end: then it says the same again
-        return Found(best, tuple(tokens[at + i % period] for i in range(most_tokens)))
+        return SuffixMatch(best, tuple(tokens[at + i % period] for i in range(most_tokens)))
 
     def _matched(self, place: int) -> int:
         tokens, count = self._tokens, LEAST_MATCH

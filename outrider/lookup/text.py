@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from outrider.lookup.matches import Matches
 from outrider.lookup.store import EarlierTexts
-from outrider.lookup.suffixes import Found, Suffixes
+from outrider.lookup.suffixes import Suffixes, SuffixMatch
 
 LEAST_GAIN = 0.01  # of the tokens per second, for which a draft gets a token more
 _LEAST_SURVIVAL = 0.1  # of the last token drafted, however cheap rows are
 
 
 @dataclass(frozen=True, slots=True)
-class Experience:
+class LookupHistory:
     """What many responses have shown, and said; both are mutable."""
 
     matches: Matches = field(default_factory=Matches)
@@ -31,14 +31,14 @@ class Continuation(NamedTuple):
 _NONE = Continuation((), ())
 
 
-class Text:
+class LookupText:
     """Of one response, prompt included. Mutable."""
 
-    def __init__(self, experience: Experience, tenant: str) -> None:
+    def __init__(self, experience: LookupHistory, tenant: str) -> None:
         """Begin with nothing; ``tenant`` is whose earlier responses may be looked through."""
         self._suffixes, self._experience, self._tenant = Suffixes(), experience, tenant
         self._matches = Matches(experience.matches)
-        self._promised: Found | None = None  # what was found last
+        self._promised: SuffixMatch | None = None  # what was found last
 
     @property
     def length(self) -> int:

@@ -31,7 +31,7 @@ class PredictorInfo(PairInfo):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Predictor:
+class LoadedPredictor:
     """A predictor, and what it says of itself."""
 
     info: PredictorInfo
@@ -47,7 +47,7 @@ def save_predictor(file: Path, perceptron: Perceptron, info: PredictorInfo) -> N
     save_arrays(file, arrays, info, features=FEATURE_NAMES)
 
 
-def read_predictor(file: Path) -> Predictor:
+def read_predictor(file: Path) -> LoadedPredictor:
     """A predictor; anything else than a predictor's file is a ``ModelUnavailableError``."""
     arrays, described = read_arrays(file, PredictorInfo.kind)
     if (features := tuple(described.pop("features", ()))) != FEATURE_NAMES:
@@ -65,7 +65,7 @@ def read_predictor(file: Path) -> Predictor:
         info = PredictorInfo(rule=rule, temperatures=temperatures, **described)
     except (KeyError, TypeError, ValueError, ShapeError) as error:
         raise incomplete(file, PredictorInfo.kind, error) from error
-    return Predictor(info, perceptron)
+    return LoadedPredictor(info, perceptron)
 
 
 def check_use(

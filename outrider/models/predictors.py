@@ -8,7 +8,7 @@ from outrider.drafting.acceptance import AcceptancePredictor
 from outrider.models.embedded import embedded_predictor_paths
 from outrider.models.folders import AUTO
 from outrider.models.pair_file import pair_fault
-from outrider.models.predictor_file import Predictor, PredictorInfo, check_use, read_predictor
+from outrider.models.predictor_file import LoadedPredictor, PredictorInfo, check_use, read_predictor
 
 
 def load_predictors(
@@ -37,7 +37,7 @@ def load_predictors(
     return {rule: predictor.perceptron for rule, predictor in found.items()}
 
 
-def shipped_predictors(target_hash: str, drafter_hash: str) -> dict[AcceptanceRule, Predictor]:
+def shipped_predictors(target_hash: str, drafter_hash: str) -> dict[AcceptanceRule, LoadedPredictor]:
     """Those of the package that are for a pair."""
     every = [read_predictor(file) for file in embedded_predictor_paths()]
     hashes = {"target_hash": target_hash, "drafter_hash": drafter_hash}
@@ -56,8 +56,8 @@ def _files(place: Path) -> list[Path]:
     return files
 
 
-def _by_rule(predictors: list[Predictor]) -> dict[AcceptanceRule, Predictor]:
-    found: dict[AcceptanceRule, Predictor] = {}
+def _by_rule(predictors: list[LoadedPredictor]) -> dict[AcceptanceRule, LoadedPredictor]:
+    found: dict[AcceptanceRule, LoadedPredictor] = {}
     for predictor in predictors:
         if found.setdefault(predictor.info.rule, predictor) is not predictor:
             raise ModelUnavailableError(

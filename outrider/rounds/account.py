@@ -6,7 +6,7 @@ from math import inf
 from outrider.contracts.slo import LedgerRecord
 from outrider.scheduling.attribution import SpikeDetector, ViolationCause, round_is_late
 from outrider.scheduling.ledger import DeadlineRule, Ledger, round_deadline_at_s
-from outrider.selection.situation import Promise
+from outrider.selection.situation import SpeedPromise
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class RoundAccount:
         """Whether the response as a whole came at its promised speed, so far."""
         return self._ledger.kept
 
-    def promise(self, now_s: float) -> Promise | None:
+    def promise(self, now_s: float) -> SpeedPromise | None:
         """What the next round's choice has to keep; None if nothing is promised, or not yet due."""
-        return Promise(self._ledger.tokens_per_s, self._ledger.credit_s(now_s)) if self._due else None
+        return SpeedPromise(self._ledger.tokens_per_s, self._ledger.credit_s(now_s)) if self._due else None
 
     def terms(self, began_at_s: float, expected_tokens: float) -> VerifyTerms:
         """Of a round that began then and should commit so many tokens."""

@@ -19,10 +19,10 @@ from outrider.rounds.generation import Generation
 from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
 from outrider.selection.situation import (
     Estimate,
-    Promise,
     RoundChoice,
     RoundSituation,
     SelectionPolicy,
+    SpeedPromise,
     round_terms,
 )
 from outrider.selection.stop_prices import order_price
@@ -126,7 +126,7 @@ class RoundChooser:
         """Whether looking up is up to the regime."""
         return self._speculation.lookup_window > 0 and self._generation.request.protocol is None
 
-    def choose(self, turn: Turn, promise: Promise | None) -> RoundChoice:
+    def choose(self, turn: Turn, promise: SpeedPromise | None) -> RoundChoice:
         """Decide the next round; ``promise`` is what it has to keep."""
         generation, speculation, drafter = self._generation, self._speculation, turn.drafter
         if drafter is not None and (self._acceptance is None or self._acceptance.book is not drafter.acceptance):

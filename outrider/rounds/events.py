@@ -11,16 +11,16 @@ from outrider.contracts.errors import OutriderError
 from outrider.contracts.exchanged import CorrectionSource
 from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import GenerationChunk
-from outrider.contracts.verifying import Block, LookupLeave, OpenGeneration, Outcome, Resolution, Undecided
+from outrider.contracts.verifying import Block, OpenGeneration, Outcome, PromptLookupGrant, Resolution, Undecided
 from outrider.rounds.account import VerifyTerms
 from outrider.rounds.timing import RoundTiming
 from outrider.selection.acceptance import AcceptanceBook
-from outrider.selection.arms import DRAFT, Arm
+from outrider.selection.arms import DRAFT, SpeculationMode
 from outrider.selection.situation import DrafterView, VerifierView
 
 
 @dataclass(frozen=True, slots=True)
-class Drafter:
+class LeasedDrafter:
     """The drafter a response has leased.
 
     Attributes:
@@ -70,13 +70,13 @@ class Turn:
         arm: in use for all of the verifier's generations.
     """
 
-    drafter: Drafter | None
+    drafter: LeasedDrafter | None
     verifier: VerifierView
-    arm: Arm = DRAFT
+    arm: SpeculationMode = DRAFT
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class DrafterAnswered:
     """What became of ``AskDrafter``, ``OrderAhead`` or ``AskAgain``; None: the drafter was lost, or lacks the prefix.
 
     Attributes:
@@ -89,7 +89,7 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class VerifierAnswered:
     """What became of ``Verify``, ``Follow`` or ``Resolve``; None: the verifier was lost.
 
     Attributes:
@@ -103,7 +103,7 @@ class Decided:
     goes_on: bool = True
 
 
-Event = Turn | Answered | Decided
+Event = Turn | DrafterAnswered | VerifierAnswered
 
 
 class Incident(StrEnum):
@@ -142,7 +142,7 @@ class Extend:
     """Let the verifier go on by itself so far, and draft so by itself."""
 
     until_round: int
-    lookup: LookupLeave | None
+    lookup: PromptLookupGrant | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class AwaitVerifier:
 
 @dataclass(frozen=True, slots=True)
 class AskDrafter:
-    """Have a block drafted; answered by ``Answered``.
+    """Have a block drafted; answered by ``DrafterAnswered``.
 
     Attributes:
         correction: what the device is to draw the next token from, if that is its to draw.
@@ -191,7 +191,7 @@ class AskDrafter:
 class OrderAhead:
     """Have a block drafted while the verifier goes on by itself.
 
-    ``Answered`` is told as soon as it is there while a round is with the verifier, else with ``AwaitDraft``.
+    ``DrafterAnswered`` is told as soon as it is there while a round is with the verifier, else with ``AwaitDraft``.
     """
 
     asked: AskDrafter
@@ -199,7 +199,7 @@ class OrderAhead:
 
 @dataclass(frozen=True, slots=True)
 class AwaitDraft:
-    """Wait for what was ordered ahead; answered by ``Answered``."""
+    """Wait for what was ordered ahead; answered by ``DrafterAnswered``."""
 
     round: int
 
@@ -208,7 +208,7 @@ class AwaitDraft:
 class Join:
     """Give the verifier a block that was ordered ahead, in place of the stretch it makes.
 
-    ``Decided`` tells of the stretch's rounds until the block is decided, then of the block.
+    ``VerifierAnswered`` tells of the stretch's rounds until the block is decided, then of the block.
     """
 
     block: Block
@@ -218,7 +218,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class AskAgain:
-    """Ask the round's drafter what the verifier needs before it decides; answered by ``Answered``.
+    """Ask the round's drafter what the verifier needs before it decides; answered by ``DrafterAnswered``.
 
     Attributes:
         allowed_s: as of ``AskDrafter``.
@@ -230,7 +230,7 @@ class AskAgain:
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Have a block verified; answered by ``Decided``."""
+    """Have a block verified; answered by ``VerifierAnswered``."""
 
     block: Block
     opening: OpenGeneration | None
@@ -240,7 +240,7 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Wait for the round that the verifier makes by itself; answered by ``Decided``."""
+    """Wait for the round that the verifier makes by itself; answered by ``VerifierAnswered``."""
 
     round: int
     terms: VerifyTerms
@@ -249,7 +249,7 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Resolve:
-    """Give the verifier the second half of a round; answered by ``Decided``."""
+    """Give the verifier the second half of a round; answered by ``VerifierAnswered``."""
 
     resolution: Resolution
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from outrider.contracts.committed import Committed
+from outrider.contracts.committed import CommittedRound
 from outrider.contracts.errors import IllegalTransitionError
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import (
@@ -150,7 +150,7 @@ class Generation:
             self.open_rounds[number] = state
         return state
 
-    def commit_correction(self, token_id: int) -> Committed:
+    def commit_correction(self, token_id: int) -> CommittedRound:
         """Take a token the device drew in place of a rejected one; the verifier is told with the next block.
 
         It may be sent at once if the target could have said it: the verifier has no more to say of it.
@@ -188,7 +188,7 @@ class Generation:
         wrong_tokens: int = 0,
         judged_tokens: int = 0,
         looked_up: bool = False,
-    ) -> Committed:
+    ) -> CommittedRound:
         """Take a verified round's tokens into the response, up to its end.
 
         ``draft`` and ``parents`` are the block's; ``forced`` are those of its forced tokens that are not committed yet.
@@ -242,13 +242,15 @@ class Generation:
         """Count a message from a drafter and one to it."""
         self.stats += RoundStats(payload_up_bits=up_bits, payload_down_bits=down_bits)
 
-    def _take(self, token_ids: list[int], origins: list[TokenOrigin], outcome: Verified | None = None) -> Committed:
+    def _take(
+        self, token_ids: list[int], origins: list[TokenOrigin], outcome: Verified | None = None
+    ) -> CommittedRound:
         taken, finish = self._until_end(token_ids)
         self.output_ids += taken
         self.prefix_hash = extend_prefix_hash(self.prefix_hash, taken)
         logprobs, prompt_logprobs = ((), ()) if outcome is None else (outcome.logprobs, outcome.prompt_logprobs)
         count = len(taken)
-        return Committed(tuple(taken), finish, tuple(origins[:count]), logprobs[:count], prompt_logprobs)
+        return CommittedRound(tuple(taken), finish, tuple(origins[:count]), logprobs[:count], prompt_logprobs)
 
     def swallowed(self, origins: Sequence[TokenOrigin]) -> None:
         """Take back from the statistics what a stop string has cut off behind the committed text."""

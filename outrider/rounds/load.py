@@ -6,7 +6,7 @@ Kept for each arm of the verifier's regime: what drafts cost under one tells not
 from dataclasses import dataclass, field
 
 from outrider.contracts.cost import LinearCostModel
-from outrider.selection.arms import DRAFT, Arm
+from outrider.selection.arms import DRAFT, SpeculationMode
 from outrider.selection.load import VerifierLoad
 from outrider.selection.situation import VerifierView
 
@@ -45,10 +45,10 @@ class PresentLoad:
 
     def __init__(self) -> None:
         """Begin as an idle service."""
-        self._arms: dict[Arm, _Averages] = {}
-        self._last: Arm | None = None
+        self._arms: dict[SpeculationMode, _Averages] = {}
+        self._last: SpeculationMode | None = None
 
-    def round(self, queue_s: float, orchestration_s: float, arm: Arm = DRAFT) -> None:
+    def round(self, queue_s: float, orchestration_s: float, arm: SpeculationMode = DRAFT) -> None:
         """A round begun under an arm was committed: what it waited, and took beyond draft, link, queue and pass."""
         averages = self._of(arm)
         averages.rounds += 1
@@ -56,7 +56,7 @@ class PresentLoad:
         averages.last_rounds.count(queue_s, orchestration_s, max(_WEIGHT, first))
         averages.last_batches.count(queue_s, orchestration_s, max(_WEIGHT / averages.batch_blocks, first))
 
-    def batch(self, blocks: int, arm: Arm = DRAFT, took_s: float = 0.0) -> None:
+    def batch(self, blocks: int, arm: SpeculationMode = DRAFT, took_s: float = 0.0) -> None:
         """A batch of so many blocks came back from the verifier, under the arm in use."""
         averages = self._of(arm)
         if arm is not self._last:
@@ -67,7 +67,7 @@ class PresentLoad:
             averages.batch_blocks += weight * (blocks - averages.batch_blocks)
             averages.batch_s += weight * (took_s - averages.batch_s)
 
-    def view(self, cost_model: LinearCostModel, arm: Arm = DRAFT) -> VerifierView:
+    def view(self, cost_model: LinearCostModel, arm: SpeculationMode = DRAFT) -> VerifierView:
         """Now."""
         averages = self._of(arm)
         return VerifierView(
@@ -78,7 +78,7 @@ class PresentLoad:
             steady=self.lately(arm),
         )
 
-    def lately(self, arm: Arm = DRAFT) -> VerifierLoad:
+    def lately(self, arm: SpeculationMode = DRAFT) -> VerifierLoad:
         """The same over the last batches with all of their rounds.
 
         Ten rounds of a large batch waited alike: of what everybody is told at once they say too little.
@@ -87,5 +87,5 @@ class PresentLoad:
         rounds = averages.last_batches
         return VerifierLoad(rounds.queue_s, averages.batch_blocks, averages.batch_s, rounds.orchestration_s)
 
-    def _of(self, arm: Arm) -> _Averages:
+    def _of(self, arm: SpeculationMode) -> _Averages:
         return self._arms.setdefault(arm, _Averages())

@@ -1,18 +1,18 @@
 """Whether anything is looked up in one response's text now, and whether its verifier may do so by itself."""
 
 from outrider.contracts.drafting import Draft
-from outrider.contracts.verifying import LookupLeave
+from outrider.contracts.verifying import PromptLookupGrant
 from outrider.rounds.events import Turn
 from outrider.rounds.generation import Generation
-from outrider.rounds.looked_up import LookedUp, looks_up, lookup_of
+from outrider.rounds.looked_up import NgramDraft, lookup_of, uses_lookup
 from outrider.rounds.open_round import OpenRound
 from outrider.rounds.rules import RoundRules
-from outrider.selection.arms import Arm
+from outrider.selection.arms import SpeculationMode
 from outrider.selection.situation import Estimate, VerifierView
 from outrider.selection.worth import beats
 
 
-class Looking:
+class PromptLookup:
     """Of one response, under the arm in use. Mutable."""
 
     def __init__(self, generation: Generation, rules: RoundRules) -> None:
@@ -20,7 +20,7 @@ class Looking:
         self._generation, request = generation, generation.request
         self._lookup = lookup_of(request, rules.experience, rules.speculation.lookup_window)
         self._view: VerifierView | None = None  # as last seen
-        self._arm: Arm | None = None
+        self._arm: SpeculationMode | None = None
 
     @property
     def may(self) -> bool:
@@ -31,7 +31,7 @@ class Looking:
         """What there is now."""
         self._view, self._arm = turn.verifier, turn.arm
 
-    def found(self, instead_of: Estimate | None = None) -> LookedUp | None:
+    def found(self, instead_of: Estimate | None = None) -> NgramDraft | None:
         """What is found and pays; None as well if more is expected of a device, which would be asked ``instead_of``."""
         generation, lookup, view = self._generation, self._lookup, self._view
         if lookup is None or view is None or not self._looks_up:
@@ -42,7 +42,7 @@ class Looking:
         return found if beats(found.worth, view, instead_of) else None
 
     @property
-    def leave(self) -> LookupLeave | None:
+    def leave(self) -> PromptLookupGrant | None:
         """What the verifier may draft by itself, at present prices."""
         generation, lookup, view = self._generation, self._lookup, self._view
         if lookup is None or view is None or not self._looks_up:
@@ -58,10 +58,10 @@ class Looking:
     @property
     def _looks_up(self) -> bool:
         """Who asks for it does under any arm."""
-        return self._arm is not None and looks_up(self._generation.request, self._arm)
+        return self._arm is not None and uses_lookup(self._generation.request, self._arm)
 
 
-def taken(round_: OpenRound, found: LookedUp, generation: Generation) -> OpenRound:
+def taken(round_: OpenRound, found: NgramDraft, generation: Generation) -> OpenRound:
     """What was looked up into a round without a device."""
     round_.looked_up, round_.survivals = found, found.survivals
     round_.expected_tokens = 1.0 + sum(found.survivals)

@@ -33,19 +33,18 @@ from outrider.contracts.errors import (
     RequestFailedError,
 )
 from outrider.contracts.stretches import alone, goes_on
-from outrider.contracts.verifying import Failed, Refused, Resolution, Stretch, Undecided, Verified
+from outrider.contracts.verifying import AutonomousRun, BlockRefused, Failed, Resolution, Undecided, Verified
 from outrider.protocols.registry import CORRECTION_ALONE
 from outrider.rounds.account import RoundAccount
 from outrider.rounds.blocks import row_request
 from outrider.rounds.choice import RoundChooser
 from outrider.rounds.events import (
-    Answered,
     AskAgain,
     AskDrafter,
     AwaitDraft,
     AwaitDrafter,
     AwaitVerifier,
-    Decided,
+    DrafterAnswered,
     Effect,
     Event,
     Extend,
@@ -59,15 +58,16 @@ from outrider.rounds.events import (
     Resolve,
     Send,
     Turn,
+    VerifierAnswered,
 )
 from outrider.rounds.generation import Generation
-from outrider.rounds.looked_up import LookedUp
-from outrider.rounds.looking import Looking, taken
+from outrider.rounds.looked_up import NgramDraft
+from outrider.rounds.looking import PromptLookup, taken
 from outrider.rounds.open_round import OpenRound
-from outrider.rounds.owed import Owed
+from outrider.rounds.owed import PendingCorrection
 from outrider.rounds.rules import LINK_PATIENCE, RoundRules
 from outrider.rounds.states import CorrectionEvent, CorrectionState, GenerationState, RoundEvent
-from outrider.rounds.telling import Teller
+from outrider.rounds.telling import ResponseEmitter
 from outrider.rounds.verifier_side import VerifierSide
 from outrider.scheduling.ledger import resumed_ledger
 from outrider.selection.arms import DRAFT
@@ -89,13 +89,13 @@ class RoundMachine:
         first_due_at_s = now_s + (request.first_token_s or rules.first_token_s) if request.slo.tokens_per_s else inf
         ledger = resumed_ledger(request.slo.tokens_per_s, request.ledger, now_s, first_due_at_s)
         self._account = RoundAccount(ledger, rules.deadline_rule, rules.spikes)
-        self._teller = Teller(generation, text, self._account, now_s)
-        self._owed = Owed(generation, self._account, self._teller, rules.speculation.wire)
+        self._teller = ResponseEmitter(generation, text, self._account, now_s)
+        self._owed = PendingCorrection(generation, self._account, self._teller, rules.speculation.wire)
         self._began_at_s: float | None = None  # of the round that is being made
         self._round: OpenRound | None = None
         self._ahead: OpenRound | None = None  # ordered ahead: with its device, held, or with the verifier with a block
         self._verifier = VerifierSide(generation, rules, self._account, self._chooser)
-        self._looking = Looking(generation, rules)
+        self._looking = PromptLookup(generation, rules)
         self._choice: RoundChoice | None = None
         self._arm = DRAFT  # under which that was made
 
@@ -128,9 +128,9 @@ class RoundMachine:
         match event:
             case Turn():
                 effects = self._turn(event, now_s)
-            case Answered():
+            case DrafterAnswered():
                 effects = self._answered(event, now_s)
-            case Decided():
+            case VerifierAnswered():
                 effects = self._decided(event, now_s)
         if self._generation.state is GenerationState.FINISHED:
             self._looking.over()
@@ -223,7 +223,7 @@ class RoundMachine:
         assert not order.binding, "what has to be used is waited for"
         return [OrderAhead(order)]
 
-    def _answered(self, event: Answered, now_s: float) -> list[Effect]:
+    def _answered(self, event: DrafterAnswered, now_s: float) -> list[Effect]:
         if self._ahead is not None and event.round == self._ahead.number:
             return self._came(self._ahead, event, now_s)
         generation, round_ = self._generation, self._open(event.round)
@@ -250,7 +250,7 @@ class RoundMachine:
         sent = [] if answer.correction is None else self._owed.drawn(round_, answer.correction, now_s)
         return [*sent, self._verifier.block(round_)] if generation.state is GenerationState.ACTIVE else sent
 
-    def _came(self, ahead: OpenRound, event: Answered, now_s: float) -> list[Effect]:
+    def _came(self, ahead: OpenRound, event: DrafterAnswered, now_s: float) -> list[Effect]:
         """What was ordered ahead is here, or its device is lost: then there was a stretch and nothing more."""
         generation, exchange = self._generation, event.exchange
         if exchange is None:
@@ -295,7 +295,7 @@ class RoundMachine:
         self._round, self._verifier.until_round = ahead, ahead.block.stretch.until_round
         self._ahead = None
 
-    def _verify_alone(self, round_: OpenRound, found: LookedUp | None, *, asks: bool = False) -> list[Effect]:
+    def _verify_alone(self, round_: OpenRound, found: NgramDraft | None, *, asks: bool = False) -> list[Effect]:
         """No device drafts: the verifier may go on by itself, behind what was looked up, unless a device ``asks``."""
         if found is not None:
             taken(round_, found, self._generation)
@@ -321,19 +321,19 @@ class RoundMachine:
         assert verify.opening is None, "the verifier makes a stretch of it"
         return [Join(verify.block, verify.cost, verify.terms)]
 
-    def _stretch_behind(self, round_: OpenRound, *, asks: bool = False) -> Stretch:
+    def _stretch_behind(self, round_: OpenRound, *, asks: bool = False) -> AutonomousRun:
         """What may follow a round by itself; nothing where the next one ``asks`` a device."""
         until_round, drafted = round_.number, 0 if round_.draft is None else len(round_.draft.token_ids)
         if not asks:
             until_round = self._verifier.leave(until_round, self._choice, self._drafting, drafted)
-        return Stretch(until_round, self._generation.end_ids, self._looking.leave)
+        return AutonomousRun(until_round, self._generation.end_ids, self._looking.leave)
 
     @property
     def _drafting(self) -> int | None:
         """The round that is ordered ahead, if any."""
         return None if self._ahead is None else self._ahead.number
 
-    def _decided(self, event: Decided, now_s: float) -> list[Effect]:
+    def _decided(self, event: VerifierAnswered, now_s: float) -> list[Effect]:
         if (given := self._given) is not None and event.round == given.number:
             self._joined(given)
         round_, outcome = self._open(event.round), None
@@ -351,11 +351,11 @@ class RoundMachine:
                 return self._row_came(outcome, now_s) if row else self._commit(round_, outcome, event, now_s)
             case Undecided():
                 return self._undecided(round_, outcome)
-            case Refused() if round_.resolved_by_device:  # what it sent does not fit
+            case BlockRefused() if round_.resolved_by_device:  # what it sent does not fit
                 return self._resolve(round_, None)
-            case Refused() if outcome.too_long or outcome.by_grammar:
+            case BlockRefused() if outcome.too_long or outcome.by_grammar:
                 return [Fail((GrammarError if outcome.by_grammar else ContextTooLongError)(outcome.reason))]
-            case Refused() | Failed():
+            case BlockRefused() | Failed():
                 kind = NonFiniteError if isinstance(outcome, Failed) and outcome.non_finite else RequestFailedError
                 return [Fail(kind(f"round {round_.number} cannot be verified: {outcome.reason}"))]
             case _:  # it died; or it has not (Unknown) this generation's committed sequence (Stale)
@@ -375,7 +375,7 @@ class RoundMachine:
             self._over()
         return sent
 
-    def _commit(self, round_: OpenRound, outcome: Verified, event: Decided, now_s: float) -> list[Effect]:
+    def _commit(self, round_: OpenRound, outcome: Verified, event: VerifierAnswered, now_s: float) -> list[Effect]:
         round_.drafted_itself(outcome.own_draft)
         generation, plan, block = self._generation, round_.plan, round_.verified
         self._teller.explain_own(self._choice, outcome.own_draft, block.stretch)
@@ -421,7 +421,7 @@ class RoundMachine:
         behind = self._went_on(round_, outcome, event, now_s)
         return [Measured(timing), *behind[:-1], Send(chunk), *behind[-1:]]
 
-    def _went_on(self, round_: OpenRound, outcome: Verified, event: Decided, now_s: float) -> list[Effect]:
+    def _went_on(self, round_: OpenRound, outcome: Verified, event: VerifierAnswered, now_s: float) -> list[Effect]:
         """The verifier makes the next round by itself, if it may."""
         generation, block = self._generation, round_.verified
         if generation.state is not GenerationState.ACTIVE or not goes_on(block, outcome):
@@ -483,7 +483,7 @@ class RoundMachine:
         round_.undecided = True
         return [AskAgain(outcome, round_.allowed_s)]
 
-    def _resolved(self, round_: OpenRound, event: Answered) -> list[Effect]:
+    def _resolved(self, round_: OpenRound, event: DrafterAnswered) -> list[Effect]:
         """The rest of the block's round is here, or the drafter is lost."""
         self._generation.round_happened(round_.number, RoundEvent.RESOLVED)
         round_.undecided = False

@@ -11,9 +11,9 @@ from outrider.contracts.trimming import trimmed
 from outrider.contracts.verifying import AcceptanceRule, Block, OwnDraft, Verified
 from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.events import Exchange
-from outrider.rounds.looked_up import LOOKUP, LookedUp
+from outrider.rounds.looked_up import LOOKUP, NgramDraft
 from outrider.rounds.timing import RoundTiming
-from outrider.selection.arms import Arm
+from outrider.selection.arms import SpeculationMode
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +52,7 @@ class OpenRound:
     stays_whole: bool = False
     exchanges: list[Exchange] = field(default_factory=list)
     draft: Draft | None = None
-    looked_up: LookedUp | None = None
+    looked_up: NgramDraft | None = None
     own_draft: OwnDraft | None = None
     uncommitted: tuple[int, ...] = ()
     sent_tokens: int = 0
@@ -145,7 +145,7 @@ class OpenRound:
         protocol = PROTOCOLS[self.plan.protocol]
         return not outcome.overrides if protocol.judged else protocol.lossless(wire)
 
-    def timing(self, outcome: Verified, committed_tokens: int, now_s: float, arm: Arm) -> RoundTiming:
+    def timing(self, outcome: Verified, committed_tokens: int, now_s: float, arm: SpeculationMode) -> RoundTiming:
         """Of the round, which was begun under an arm and ends now."""
         drafted, exchanges = len(self.verified.draft) + self.trimmed_tokens + self.wrong_tokens, self.exchanges
         if not (exchanges or drafted):

@@ -5,21 +5,23 @@ from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.verifying import Verified
 from outrider.rounds.account import RoundAccount
 from outrider.rounds.blocks import is_binding
-from outrider.rounds.events import Drafter, Effect, Incident, Report, Send
+from outrider.rounds.events import Effect, Incident, LeasedDrafter, Report, Send
 from outrider.rounds.generation import Generation
 from outrider.rounds.open_round import OpenRound
 from outrider.rounds.states import CorrectionEvent
-from outrider.rounds.telling import Teller
+from outrider.rounds.telling import ResponseEmitter
 
 
-class Owed:
+class PendingCorrection:
     """Of one response: what is sent and reported as it is paid or given up."""
 
-    def __init__(self, generation: Generation, account: RoundAccount, teller: Teller, wire: WireFormat) -> None:
+    def __init__(
+        self, generation: Generation, account: RoundAccount, teller: ResponseEmitter, wire: WireFormat
+    ) -> None:
         """All of it is the generation's to remember."""
         self._generation, self._account, self._teller, self._wire = generation, account, teller, wire
 
-    def may_draw(self, drafter: Drafter | None) -> bool:
+    def may_draw(self, drafter: LeasedDrafter | None) -> bool:
         """Whether its model is the one of whose residual the correction is, and its word is taken for what it draws."""
         return drafter is not None and drafter.trusted and drafter.model == self._generation.correction.by
 

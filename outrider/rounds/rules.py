@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from outrider.lookup.text import Experience
+from outrider.lookup.text import LookupHistory
 from outrider.rounds.choice import Speculation
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.ledger import FIRST_TOKEN_S, DeadlineRule
@@ -13,7 +13,7 @@ MAX_VERIFIER_LOSSES = 5  # in a row, without a committed round between them
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class RunGrant:
     """Rounds that a verifier may make by itself before it is asked anew."""
 
     with_drafter: int = 2  # while one may be of use
@@ -51,6 +51,6 @@ class RoundRules:
     deadline_rule: DeadlineRule
     spikes: SpikeDetector
     correction_deadline_s: float
-    leave: Leave = field(default_factory=Leave)
+    leave: RunGrant = field(default_factory=RunGrant)
     first_token_s: float = FIRST_TOKEN_S
-    experience: Experience = field(default_factory=Experience)
+    experience: LookupHistory = field(default_factory=LookupHistory)

@@ -1,19 +1,19 @@
 """What a client is told of one response: committed text up to a stop string, and what each round went by."""
 
-from outrider.contracts.committed import Committed
+from outrider.contracts.committed import CommittedRound
 from outrider.contracts.requests import ChoiceReport, ChunkDetails, GenerationChunk, RoundReport
-from outrider.contracts.verifying import OwnDraft, Stretch
+from outrider.contracts.verifying import AutonomousRun, OwnDraft
 from outrider.rounds.account import RoundAccount
 from outrider.rounds.choice import report
 from outrider.rounds.generation import Generation
-from outrider.rounds.looked_up import LookedUp, report_looked_up, report_own
+from outrider.rounds.looked_up import NgramDraft, report_looked_up, report_own
 from outrider.rounds.states import GenerationEvent
 from outrider.rounds.timing import RoundTiming
 from outrider.selection.situation import RoundChoice
 from outrider.text.shown import IncrementalText, shown
 
 
-class Teller:
+class ResponseEmitter:
     """Makes the chunks of one response."""
 
     def __init__(self, generation: Generation, text: IncrementalText, account: RoundAccount, began_at_s: float) -> None:
@@ -28,12 +28,12 @@ class Teller:
         if self._generation.request.explain and choice is not None:
             self._choices.append(report(choice))
 
-    def explain_looked_up(self, choice: RoundChoice | None, found: LookedUp) -> None:
+    def explain_looked_up(self, choice: RoundChoice | None, found: NgramDraft) -> None:
         """A round goes by what was found, in place of the one that was told last."""
         if self._generation.request.explain and choice is not None:
             self._choices[-1:] = [report_looked_up(choice, found)]
 
-    def explain_own(self, choice: RoundChoice | None, own: OwnDraft | None, stretch: Stretch | None) -> None:
+    def explain_own(self, choice: RoundChoice | None, own: OwnDraft | None, stretch: AutonomousRun | None) -> None:
         """A round that the verifier has made by itself goes by what that has drafted, if anything."""
         if own is not None and self._generation.request.explain and choice is not None:
             self._choices[-1:] = [report_own(choice, own, None if stretch is None else stretch.lookup)]
@@ -43,7 +43,7 @@ class Teller:
         if self._generation.request.details:
             self._rounds.append(round_report(timing, now_s - self._began_at_s))
 
-    def chunk(self, committed: Committed) -> GenerationChunk:
+    def chunk(self, committed: CommittedRound) -> GenerationChunk:
         """What the client is sent of it, up to a stop string; the last one ends the generation."""
         generation, piece = self._generation, shown(self._text, committed)
         if piece.consumed < len(committed.token_ids):

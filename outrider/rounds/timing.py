@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from outrider.contracts.requests import ProtocolName
 from outrider.scheduling.attribution import ViolationCause
-from outrider.selection.arms import DRAFT, Arm
+from outrider.selection.arms import DRAFT, SpeculationMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class RoundTiming:
     slo_class: str | None = None
     late: ViolationCause | None = None
     behind: bool = False
-    arm: Arm = DRAFT
+    arm: SpeculationMode = DRAFT
     trimmed_tokens: int = 0
     beside_s: float = 0.0
     judged_tokens: int = 0

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.tracing import trace_id_of
-from outrider.contracts.verifying import Block, OpenGeneration, Stretch
+from outrider.contracts.verifying import AutonomousRun, Block, OpenGeneration
 from outrider.rounds.account import RoundAccount
 from outrider.rounds.blocks import block_tokens, make_block
 from outrider.rounds.choice import RoundChooser
@@ -61,7 +61,7 @@ class VerifierSide:
         looks_up = lookup_tokens(self._generation.request, self._rules.speculation.lookup_window) > 0
         return opening if looks_up else replace(opening, tenant="")
 
-    def block(self, round_: OpenRound, stretch: Stretch | None = None) -> Verify:
+    def block(self, round_: OpenRound, stretch: AutonomousRun | None = None) -> Verify:
         """A round's draft, or none, and what may follow by itself."""
         generation, plan = self._generation, round_.plan
         opening = self.opening()

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Generic
 
 from outrider.routing.scores import LOAD_TOKENS, Rank, price, rank
-from outrider.routing.standing import Name, Standing
-from outrider.routing.worth import NOTHING_TOLD, Fullness, beyond, filling
+from outrider.routing.standing import LazyHeap, Name
+from outrider.routing.worth import NOTHING_TOLD, CoordinatorLoad, beyond, filling
 
 
 class LoadBoard(Generic[Name]):
@@ -20,10 +20,10 @@ class LoadBoard(Generic[Name]):
         self._capacity = capacity
         self._ongoing: dict[Name, int] = {}
         self._dispatched: dict[Name, int] = {}
-        self._told: dict[Name, Fullness] = {}
+        self._told: dict[Name, CoordinatorLoad] = {}
         self._beyond: dict[Name, float] = {}
         self._shares = self._responses = 0.0  # of all together
-        self._standing: Standing[Name] = Standing()
+        self._standing: LazyHeap[Name] = LazyHeap()
 
     def add(self, name: Name) -> None:
         """A candidate more, with nothing under way."""
@@ -37,7 +37,7 @@ class LoadBoard(Generic[Name]):
         del self._ongoing[name], self._dispatched[name], self._told[name], self._beyond[name]
         self._standing.drop(name)
 
-    def told(self, name: Name, fullness: Fullness) -> None:
+    def told(self, name: Name, fullness: CoordinatorLoad) -> None:
         """How full it is, by its own word."""
         before, self._told[name] = self._told[name], fullness
         self._shares += fullness.bounded - before.bounded

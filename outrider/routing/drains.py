@@ -6,14 +6,14 @@ One that is drained is left out of what is told; so is, for a moment, one that t
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from outrider.routing.worth import Fullness
+from outrider.routing.worth import CoordinatorLoad
 
 _ROOM = 0.9  # of what one allows: who is fuller takes nothing over
 _REMEMBERED_S = 3600.0  # longer than any response
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RoutedCoordinator:
     """What a coordinator tells of itself.
 
     Attributes:
@@ -24,7 +24,7 @@ class Place:
 
     target: str
     up: bool
-    fullness: Fullness
+    fullness: CoordinatorLoad
 
 
 class Drains:
@@ -32,11 +32,11 @@ class Drains:
 
     def __init__(self) -> None:
         """Nobody is known."""
-        self._there: Mapping[str, Place] = {}
+        self._there: Mapping[str, RoutedCoordinator] = {}
         self._left: Mapping[str, tuple[float, str]] = {}  # since when, and with which target
         self._leaving = 0  # since it was told last
 
-    def told(self, there: Mapping[str, Place], now_s: float) -> None:
+    def told(self, there: Mapping[str, RoutedCoordinator], now_s: float) -> None:
         """These are all that are given anything, at a time on a monotonic clock."""
         left = {name: (now_s, place.target) for name, place in self._there.items()} | dict(self._left)
         self._left = {
@@ -62,7 +62,7 @@ class Drains:
         self._leaving += leaves
         return leaves
 
-    def _has_room(self, place: Place) -> bool:
+    def _has_room(self, place: RoutedCoordinator) -> bool:
         said = place.fullness
         each = said.share / said.responses if said.responses else 0.0
         return said.share + self._leaving * each < _ROOM

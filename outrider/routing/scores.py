@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from outrider.routing.worth import NOTHING_TOLD, Fullness, beyond, filling_of
+from outrider.routing.worth import NOTHING_TOLD, CoordinatorLoad, beyond, filling_of
 
 Name = TypeVar("Name")
-_NOTHING: Mapping[Any, Fullness] = MappingProxyType({})
+_NOTHING: Mapping[Any, CoordinatorLoad] = MappingProxyType({})
 
 # A cached prefix attracts requests, and a queue of them repels the next. A verifier that is full delays a new response
 # about as much as computing this many prompt tokens would, and one under way by its part of that.
@@ -53,7 +53,7 @@ def ranked(
     ongoing: Mapping[Name, int],
     dispatched: Mapping[Name, int],
     capacity: Mapping[Name, int],
-    told: Mapping[Name, Fullness] = _NOTHING,
+    told: Mapping[Name, CoordinatorLoad] = _NOTHING,
 ) -> list[Name]:
     """Best first.
 

@@ -11,7 +11,7 @@ Name = TypeVar("Name", int, str)
 _STALE = 4  # times as many entries as names, and the heap is made anew
 
 
-class Standing(Generic[Name]):
+class LazyHeap(Generic[Name]):
     """Names and their ranks, which are tuples or numbers; the least is the first, of equals the least name."""
 
     def __init__(self) -> None:

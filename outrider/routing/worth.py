@@ -14,7 +14,7 @@ _MOST = 2.0  # fuller than that nobody counts for: what is allowed is an estimat
 
 
 @dataclass(frozen=True, slots=True)
-class Fullness:
+class CoordinatorLoad:
     """What a coordinator tells of itself.
 
     Attributes:
@@ -32,7 +32,7 @@ class Fullness:
         return min(self.share, _MOST)
 
 
-NOTHING_TOLD = Fullness()
+NOTHING_TOLD = CoordinatorLoad()
 
 
 def filling(shares: float, responses: float) -> float:
@@ -40,7 +40,7 @@ def filling(shares: float, responses: float) -> float:
     return responses / shares if shares > _NONE else 0.0
 
 
-def filling_of(told: Iterable[Fullness]) -> float:
+def filling_of(told: Iterable[CoordinatorLoad]) -> float:
     """The same of what each told."""
     shares = responses = 0.0
     for one in told:
@@ -49,6 +49,6 @@ def filling_of(told: Iterable[Fullness]) -> float:
     return filling(shares, responses)
 
 
-def beyond(told: Fullness, filling: float) -> float:
+def beyond(told: CoordinatorLoad, filling: float) -> float:
     """By how many responses more than it has a coordinator is loaded; fewer where they need less than others do."""
     return filling * told.bounded - told.responses if filling else 0.0

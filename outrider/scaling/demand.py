@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 
 from outrider.admission.decisions import AdmissionReport
-from outrider.routing.worth import Fullness
+from outrider.routing.worth import CoordinatorLoad
 
 
 @dataclass(frozen=True, slots=True)
-class VerifierLoad:
+class AdmissionLoad:
     """What one verifier's admission has promised, has waiting, and allows. A limit of 0 is not known, or none.
 
     Attributes:
@@ -35,20 +35,20 @@ class VerifierLoad:
         return {name: float(value) for name, value in asdict(self).items()}
 
 
-_NAMES = frozenset(one.name for one in fields(VerifierLoad))
+_NAMES = frozenset(one.name for one in fields(AdmissionLoad))
 
 
-def verifier_load(figures: Mapping[str, float]) -> VerifierLoad | None:
-    """Of what ``VerifierLoad.figures`` made; None if that is not all there (yet)."""
+def verifier_load(figures: Mapping[str, float]) -> AdmissionLoad | None:
+    """Of what ``AdmissionLoad.figures`` made; None if that is not all there (yet)."""
     found = {name: figures[name] for name in _NAMES if name in figures}
-    return VerifierLoad(**found) if len(found) == len(_NAMES) else None
+    return AdmissionLoad(**found) if len(found) == len(_NAMES) else None
 
 
-def load_of_report(report: AdmissionReport, started_in_s: float = 0.0) -> VerifierLoad:
+def load_of_report(report: AdmissionReport, started_in_s: float = 0.0) -> AdmissionLoad:
     """As admission reports it."""
     waiting = sum(one.waiting for one in report.classes.values())
     active = sum(one.active for one in report.classes.values())
-    return VerifierLoad(
+    return AdmissionLoad(
         load=report.load,
         queued_load=report.queued_load,
         load_limit=report.limit,
@@ -76,7 +76,7 @@ class Demand:
     of: str = "load"
 
 
-def demand_of(verifiers: Sequence[VerifierLoad], unrouted: float = 0.0) -> Demand | None:
+def demand_of(verifiers: Sequence[AdmissionLoad], unrouted: float = 0.0) -> Demand | None:
     """What all ask for together, by the resource that is shortest; None if nobody says what it allows.
 
     ``unrouted``: requests that wait for a verifier to be sent to. Best effort needs no load: it counts by its KV and
@@ -96,7 +96,7 @@ def demand_of(verifiers: Sequence[VerifierLoad], unrouted: float = 0.0) -> Deman
     return Demand(worst.all, max(one.active for one in found), worst.of)
 
 
-_Figure = Callable[[VerifierLoad], float]
+_Figure = Callable[[AdmissionLoad], float]
 _RESOURCES: Mapping[str, tuple[_Figure, _Figure, _Figure, float]] = {
     "load": (lambda one: one.load, lambda one: one.queued_load, lambda one: one.load_limit, 0.0),
     "memory": (lambda one: one.kv_tokens, lambda one: one.queued_kv_tokens, lambda one: one.kv_limit, 0.0),
@@ -109,8 +109,8 @@ _RESOURCES: Mapping[str, tuple[_Figure, _Figure, _Figure, float]] = {
 }
 
 
-def fullness_of_report(report: AdmissionReport) -> Fullness:
+def fullness_of_report(report: AdmissionReport) -> CoordinatorLoad:
     """Of one verifier, for whoever chooses among several."""
     load = load_of_report(report)
     demand = demand_of([load])
-    return Fullness(0.0 if demand is None else demand.all, load.responses)
+    return CoordinatorLoad(0.0 if demand is None else demand.all, load.responses)

@@ -45,7 +45,7 @@ class ScalingRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ScalingInput:
     """How it stands.
 
     Attributes:
@@ -64,7 +64,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ScalingState:
     """Between two decisions.
 
     Attributes:
@@ -83,7 +83,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ScalingDecision:
     """How many there are to be, and why: ``expected`` demand, in replicas, after ``ahead_s``."""
 
     count: int
@@ -92,14 +92,14 @@ class Decision:
     ahead_s: float
 
 
-def decide(rules: ScalingRules, memory: Memory, seen: Seen) -> tuple[Decision, Memory]:
+def decide(rules: ScalingRules, memory: ScalingState, seen: ScalingInput) -> tuple[ScalingDecision, ScalingState]:
     """What is to be now. While no demand is known nothing changes but what floor and ceiling ask for."""
     memory = _started(memory, seen)
     start_s = max(memory.start_s or 0.0, seen.started_in_s) or rules.cold_start_s
     window_s = max(rules.trend_s, start_s)
     if seen.demand is None:
         count = _within(rules, seen.wanted)
-        return Decision(count, count, 0.0, start_s), _asked(memory, seen, count)
+        return ScalingDecision(count, count, 0.0, start_s), _asked(memory, seen, count)
     samples = _sampled(memory.samples, (seen.now_s, seen.demand), window_s)
     expected = max(ahead(samples, seen.now_s, window_s, start_s), seen.active)
     needed = _whole(expected / rules.target_load)
@@ -110,7 +110,7 @@ def decide(rules: ScalingRules, memory: Memory, seen: Seen) -> tuple[Decision, M
     count = held if held <= seen.wanted else max(needed, _whole(seen.active), seen.wanted)
     count = _within(rules, count)
     memory = replace(memory, samples=samples, needs=needs)
-    return Decision(count, needed, expected, start_s), _asked(memory, seen, count)
+    return ScalingDecision(count, needed, expected, start_s), _asked(memory, seen, count)
 
 
 def _within(rules: ScalingRules, count: int) -> int:
@@ -129,7 +129,7 @@ def _sampled(samples: tuple[Sample, ...], newest: Sample, window_s: float) -> tu
     return (*kept, newest)
 
 
-def _started(memory: Memory, seen: Seen) -> Memory:
+def _started(memory: ScalingState, seen: ScalingInput) -> ScalingState:
     """Take the time of those that run now and did not before; the longest waiting are the first to run."""
     if memory.running is None:
         return replace(memory, running=seen.running)
@@ -142,7 +142,7 @@ def _started(memory: Memory, seen: Seen) -> Memory:
     return replace(memory, running=seen.running, asked_at_s=asked, start_s=start_s)
 
 
-def _asked(memory: Memory, seen: Seen, count: int) -> Memory:
+def _asked(memory: ScalingState, seen: ScalingInput, count: int) -> ScalingState:
     """Remember since when there are too few; those that are not asked for any more are forgotten, the newest first."""
     missing = max(0, count - seen.running)
     asked = memory.asked_at_s[:missing]

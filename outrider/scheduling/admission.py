@@ -17,7 +17,7 @@ _RUN = 256  # candidates tried at once
 _REASONS = (StopReason.MAX_NEW_TOKENS, StopReason.MEMORY, StopReason.DEADLINE, StopReason.LENGTH)
 
 
-class GrowingBatch:
+class BatchBuilder:
     """One batch while it is put together; lives for one plan.
 
     Attributes:

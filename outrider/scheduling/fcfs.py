@@ -6,7 +6,7 @@ from operator import attrgetter
 import numpy as np
 
 from outrider.contracts.cost import CostModel
-from outrider.scheduling.admission import GrowingBatch
+from outrider.scheduling.admission import BatchBuilder
 from outrider.scheduling.policy import (
     NOTHING_PROMISED,
     BatchLimits,
@@ -36,7 +36,7 @@ class Fcfs:
             return BatchPlan((), (), StopReason.QUEUE_EMPTY)
         if _all_fit(pending, limits):
             return BatchPlan(tuple(sorted(pending, key=_by_arrival)), (), StopReason.QUEUE_EMPTY)
-        batch = GrowingBatch(waiting_arrays(pending, limits), np.full(len(pending), np.inf), limits, cost_model)
+        batch = BatchBuilder(waiting_arrays(pending, limits), np.full(len(pending), np.inf), limits, cost_model)
         batch.force(0)
         batch.admit(np.arange(1, len(pending)), stop_at_first=True)
         return batch.plan()

@@ -22,7 +22,7 @@ from math import inf
 import numpy as np
 
 from outrider.contracts.cost import BatchWork, CostModel
-from outrider.scheduling.admission import GrowingBatch
+from outrider.scheduling.admission import BatchBuilder
 from outrider.scheduling.batch_length import batch_length_s, filled_length_s
 from outrider.scheduling.due import best_effort_due_array, best_effort_due_s, best_effort_wait_s, first_tokens_due
 from outrider.scheduling.few import FEW, alone, by_arrival, fill
@@ -85,7 +85,7 @@ class SloAware:
         order = np.argsort(due_at_s, kind="stable")  # of equals the first to arrive
         first_s = float(cost_model.predict_works_s(waiting.works[order[:1]])[0])
         length_s = self._length_s(promised, constant_s, filled=filled)
-        batch = GrowingBatch(waiting, np.full(len(order), np.inf), limits, cost_model, keep_guard=False)
+        batch = BatchBuilder(waiting, np.full(len(order), np.inf), limits, cost_model, keep_guard=False)
         batch.force(int(order[0]))
         batch.admit(order[1:], max(length_s, first_s))
         return batch.plan()

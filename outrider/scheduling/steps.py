@@ -28,7 +28,7 @@ from outrider.scheduling.policy import BatchLimits, PendingVerification, Schedul
 from outrider.scheduling.trimming import Chain, idle_s, trim, worth
 
 
-class Contender(Protocol):
+class StepCandidate(Protocol):
     """A block or the stretch behind it."""
 
     def pending(self) -> PendingVerification:
@@ -80,15 +80,15 @@ class StepPlanner:
     def __init__(self, policy: SchedulingPolicy, limits: BatchLimits, rules: StepRules = _ALL_RULES) -> None:
         """Begin with nobody; ``limits`` are those of one step."""
         self._policy, self._limits, self._rules = policy, limits, rules
-        self._waiting: dict[GenerationId, Contender] = {}
-        self._within: dict[GenerationId, Contender] = {}
+        self._waiting: dict[GenerationId, StepCandidate] = {}
+        self._within: dict[GenerationId, StepCandidate] = {}
         self._stepped: set[GenerationId] = set()  # of those within, who is in the step under way
         self._overtaking: set[GenerationId] = set()  # of those waiting, whose stretch is still in the steps
         self._expected_at_s: dict[GenerationId, float] = {}
         self._held_since_s: float | None = None
         self._promises = ActivePromises()
         self._prefill = FairPrefill()
-        self._arrived: dict[GenerationId, Contender] = {}  # since the last plan
+        self._arrived: dict[GenerationId, StepCandidate] = {}  # since the last plan
         self.reason = StopReason.QUEUE_EMPTY  # why the last plan let in no more
         self.worth_above = 0.0  # survival above which a draft's row was worth its time in the last step
 
@@ -115,7 +115,7 @@ class StepPlanner:
     def arrives(
         self,
         generation: GenerationId,
-        contender: Contender,
+        contender: StepCandidate,
         account: Account = NO_ACCOUNT,
         *,
         overtakes: bool = False,
@@ -209,9 +209,9 @@ class StepPlanner:
         self._overtaking.clear()
         return StepPlan(joining, held_back)
 
-    def _done(self) -> dict[GenerationId, Contender]:
+    def _done(self) -> dict[GenerationId, StepCandidate]:
         """Who is decided by the step under way and needs no room in the next, as far as can be known."""
-        done, chunk_left = dict[GenerationId, Contender](), self._limits.prefill_chunk_tokens
+        done, chunk_left = dict[GenerationId, StepCandidate](), self._limits.prefill_chunk_tokens
         for name, contender in self._within.items():
             if name in self._stepped and not contender.goes_on and contender.prefix_tokens <= chunk_left:
                 chunk_left -= contender.prefix_tokens
@@ -238,7 +238,7 @@ class StepPlanner:
         self,
         chosen: Collection[GenerationId],
         waited: Collection[GenerationId],
-        done: dict[GenerationId, Contender],
+        done: dict[GenerationId, StepCandidate],
         now_s: float,
         cost_model: CostModel,
         *,

@@ -17,7 +17,7 @@ _LOSSES_IN_A_ROW = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Suspects:
+class CrashSuspects:
     """What is held against whom.
 
     Attributes:
@@ -37,7 +37,7 @@ class Suspects:
 
     def lost(
         self, within: Collection[GenerationId], named: Collection[GenerationId] = ()
-    ) -> tuple["Suspects", GenerationId | None]:
+    ) -> tuple["CrashSuspects", GenerationId | None]:
         """The verifier is lost with these in its steps, and has ``named`` some of them, if it could.
 
         Returns:
@@ -54,19 +54,19 @@ class Suspects:
                 alone.setdefault(name, 0)
         enough = only in named or losses.get(only or "", 0) >= _LOSSES_IN_A_ROW
         if only is not None and alone.get(only, 0) >= _LOSSES_ALONE and enough and not self.convicted:
-            return replace(Suspects(losses, alone, convicted=True).over(only), convicted=True), only
-        return Suspects(losses, alone, self.convicted), None
+            return replace(CrashSuspects(losses, alone, convicted=True).over(only), convicted=True), only
+        return CrashSuspects(losses, alone, self.convicted), None
 
-    def decided(self, generation: GenerationId) -> "Suspects":
+    def decided(self, generation: GenerationId) -> "CrashSuspects":
         """A block of it was: the verifier lives with it."""
         if not self.losses and not self.convicted:  # as most often
             return self
         return replace(self.over(generation), convicted=False)
 
-    def over(self, generation: GenerationId) -> "Suspects":
+    def over(self, generation: GenerationId) -> "CrashSuspects":
         """Its response is."""
         if generation not in self.losses and generation not in self.alone:
             return self
         losses = {name: count for name, count in self.losses.items() if name != generation}
         alone = {name: count for name, count in self.alone.items() if name != generation}
-        return Suspects(losses, alone, self.convicted)
+        return CrashSuspects(losses, alone, self.convicted)

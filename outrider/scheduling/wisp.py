@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from outrider.contracts.cost import CostModel
-from outrider.scheduling.admission import GrowingBatch, guarded_s
+from outrider.scheduling.admission import BatchBuilder, guarded_s
 from outrider.scheduling.policy import (
     NOTHING_PROMISED,
     BatchLimits,
@@ -66,7 +66,7 @@ class Wisp:
             slack_s = np.where(slack_s < alone_s, np.inf, slack_s)
         critical = slack_s <= needed_s
         order = np.lexsort((np.where(critical, slack_s, -waiting.expected_tokens / paid_s), ~critical))
-        batch = GrowingBatch(waiting, slack_s, limits, cost_model, keep_guard=False)
+        batch = BatchBuilder(waiting, slack_s, limits, cost_model, keep_guard=False)
         batch.admit(order, stop_at_first=True)
         if not len(batch):
             batch.force(int(order[0]))

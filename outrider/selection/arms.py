@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
+class SpeculationMode:
     """One way to serve.
 
     Attributes:
@@ -26,20 +26,24 @@ class Arm:
         return self.drafts
 
 
-NONE = Arm("none", drafts=False)
-LOOKUP = Arm("lookup", drafts=False, looks_up=True, unknown_loss=0.1)  # no device to wait for, and each draft is priced
-DRAFT = Arm("draft", drafts=True)
-LOOKUP_DRAFT = Arm("lookup_draft", drafts=True, looks_up=True)
+NONE = SpeculationMode("none", drafts=False)
+LOOKUP = SpeculationMode(
+    "lookup", drafts=False, looks_up=True, unknown_loss=0.1
+)  # no device to wait for, and each draft is priced
+DRAFT = SpeculationMode("draft", drafts=True)
+LOOKUP_DRAFT = SpeculationMode("lookup_draft", drafts=True, looks_up=True)
 
-ARMS: Mapping[str, Arm] = {  # the first that there is something for is begun with: neither it nor ``none`` costs much
+MODES: Mapping[
+    str, SpeculationMode
+] = {  # the first that there is something for is begun with: neither it nor ``none`` costs much
     arm.name: arm for arm in (LOOKUP, NONE, DRAFT, LOOKUP_DRAFT)
 }
 
 # What is looked up is priced draft by draft, and so is no worse than without: fewer arms, fewer wrong turns.
-USUAL_ARMS = (LOOKUP.name, LOOKUP_DRAFT.name)
+DEFAULT_MODES = (LOOKUP.name, LOOKUP_DRAFT.name)
 
 
-def within(arm: Arm, *, drafts: bool, looks_up: bool) -> Arm:
+def within(arm: SpeculationMode, *, drafts: bool, looks_up: bool) -> SpeculationMode:
     """What is left of an arm where there are no devices to draft, or nothing is looked up."""
     left = arm.drafts and drafts, arm.looks_up and looks_up
-    return next(one for one in ARMS.values() if (one.drafts, one.looks_up) == left)
+    return next(one for one in MODES.values() if (one.drafts, one.looks_up) == left)

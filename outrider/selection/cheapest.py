@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from outrider.selection.estimates import Estimates, Floats
-from outrider.selection.ranking import DEFAULT_HABITS, Habits, choose_by
+from outrider.selection.ranking import DEFAULT_HABITS, SwitchingHysteresis, choose_by
 from outrider.selection.situation import RoundChoice, RoundSituation
 
 
@@ -11,7 +11,7 @@ from outrider.selection.situation import RoundChoice, RoundSituation
 class Cheapest:
     """Policy ``cheapest``: among all allowed protocols, windows and tree shapes."""
 
-    habits: Habits = DEFAULT_HABITS
+    habits: SwitchingHysteresis = DEFAULT_HABITS
 
     def choose(self, situation: RoundSituation, previous: RoundChoice | None) -> RoundChoice:
         """The plan of the fewest seconds per token."""

@@ -26,15 +26,15 @@ import numpy as np
 
 from outrider.selection.cheapest import seconds_per_token
 from outrider.selection.estimates import Bools, Estimates, Floats
-from outrider.selection.ranking import DEFAULT_HABITS, Habits, choose_by
-from outrider.selection.situation import Promise, RoundChoice, RoundSituation
+from outrider.selection.ranking import DEFAULT_HABITS, SwitchingHysteresis, choose_by
+from outrider.selection.situation import RoundChoice, RoundSituation, SpeedPromise
 
 
 @dataclass(frozen=True, slots=True)
 class CostAware:
     """Policy ``cost_aware``: among all allowed protocols, windows and tree shapes."""
 
-    habits: Habits = DEFAULT_HABITS
+    habits: SwitchingHysteresis = DEFAULT_HABITS
 
     def choose(self, situation: RoundSituation, previous: RoundChoice | None) -> RoundChoice:
         """The plan of the lowest cost to generation and verifier together."""
@@ -50,7 +50,7 @@ def cost_per_token(situation: RoundSituation, estimates: Estimates) -> Floats:
     return np.where(keeps, cost, np.inf) if keeps.any() else cost
 
 
-def keeps_promise(promise: Promise | None, estimates: Estimates) -> Bools:
+def keeps_promise(promise: SpeedPromise | None, estimates: Estimates) -> Bools:
     """``[plans]``: whose round is expected to be committed before the response is behind."""
     if promise is None or promise.tokens_per_s == 0.0:
         return np.ones(len(estimates.round_s), dtype=np.bool_)

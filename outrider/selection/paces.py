@@ -14,7 +14,7 @@ _LEAST_JUDGED_ROUNDS = 4  # that had to keep a promise, of a generation, before 
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class EpochThroughput:
     """What an epoch showed."""
 
     load: float  # mean number of active generations
@@ -25,7 +25,7 @@ class Found:
 
 
 @dataclass(slots=True, eq=False)
-class Pace:
+class ThroughputSample:
     """One generation's committed rounds in the present epoch."""
 
     tokens: int = 0
@@ -35,9 +35,9 @@ class Pace:
     judged: int = 0  # rounds that had to keep a promise
     late: int = 0  # of these
 
-    def plus(self, other: "Pace") -> "Pace":
+    def plus(self, other: "ThroughputSample") -> "ThroughputSample":
         """Both together."""
-        return Pace(
+        return ThroughputSample(
             self.tokens + other.tokens,
             self.squares + other.squares,
             self.seconds + other.seconds,
@@ -47,7 +47,7 @@ class Pace:
         )
 
 
-class Activity:
+class ActiveGenerations:
     """How many generations are active, over time. Mutable."""
 
     def __init__(self, now_s: float) -> None:
@@ -69,10 +69,10 @@ class Activity:
         return self._busy_s, self._generation_s
 
 
-class Span:
+class ActiveInterval:
     """Time since a moment, as far as any generation was active."""
 
-    def __init__(self, activity: Activity, now_s: float) -> None:
+    def __init__(self, activity: ActiveGenerations, now_s: float) -> None:
         """It begins now."""
         self._activity = activity
         self._began = activity.at(now_s)
@@ -87,7 +87,7 @@ class Span:
         return (generation_s - self._began[1]) / (busy_s - self._began[0]) if busy_s > self._began[0] else 0.0
 
 
-class Paces:
+class EpochSamples:
     """The paces of all generations that count, over one epoch after another. Mutable.
 
     Rounds beside which a prompt was computed are kept apart: how many there are is chance, and they are far slower.
@@ -95,13 +95,13 @@ class Paces:
 
     def __init__(self) -> None:
         """Begin with none."""
-        self.undisturbed: dict[str, Pace] = {}
-        self.disturbed: dict[str, Pace] = {}
-        self._over: list[tuple[Pace, Pace]] = []  # of responses that ended in this epoch
+        self.undisturbed: dict[str, ThroughputSample] = {}
+        self.disturbed: dict[str, ThroughputSample] = {}
+        self._over: list[tuple[ThroughputSample, ThroughputSample]] = []  # of responses that ended in this epoch
 
     def began(self, generation: str) -> None:
         """A response is active."""
-        self.undisturbed[generation], self.disturbed[generation] = Pace(), Pace()
+        self.undisturbed[generation], self.disturbed[generation] = ThroughputSample(), ThroughputSample()
 
     def ended(self, generation: str) -> bool:
         """A response is over; whether it counted."""
@@ -121,7 +121,7 @@ class Paces:
         counts = [pace.rounds for pace in self._all() if pace.rounds]
         return sum(counts) / len(counts) if counts else 0.0
 
-    def found(self, load: float, seconds: float, *, disturbed: bool) -> Found | None:
+    def found(self, load: float, seconds: float, *, disturbed: bool) -> EpochThroughput | None:
         """What the epoch, at this load and so long, showed so far; None if nothing. Of all rounds, if ``disturbed``."""
         shown = [pace for pace in (self._whole() if disturbed else self._all()) if pace.rounds]
         if not shown or load <= 0.0:
@@ -130,12 +130,12 @@ class Paces:
         steady = [pace for pace in shown if 2.0 * pace.seconds >= longest_s]
         judged = [pace.late / pace.judged for pace in shown if pace.judged >= _LEAST_JUDGED_ROUNDS]
         speed = trimmed_mean([pace.tokens / pace.seconds for pace in steady])
-        return Found(load, speed, trimmed_mean(judged) if judged else None, seconds, _variance(steady))
+        return EpochThroughput(load, speed, trimmed_mean(judged) if judged else None, seconds, _variance(steady))
 
-    def _all(self) -> list[Pace]:
+    def _all(self) -> list[ThroughputSample]:
         return [*(pace for pace, _ in self._over), *self.undisturbed.values()]
 
-    def _whole(self) -> list[Pace]:
+    def _whole(self) -> list[ThroughputSample]:
         both = [*self._over, *zip(self.undisturbed.values(), self.disturbed.values(), strict=True)]
         return [one.plus(other) for one, other in both]
 
@@ -153,7 +153,7 @@ def shortfall(tokens_per_s: float, known: float | None) -> float:
     return max(0.0, 1.0 - tokens_per_s / known - _NOISE) if known else 0.0
 
 
-def _variance(paces: Sequence[Pace]) -> float:
+def _variance(paces: Sequence[ThroughputSample]) -> float:
     """Of a mean over all rounds, relative to its square."""
     rounds, tokens = sum(pace.rounds for pace in paces), sum(pace.tokens for pace in paces)
     if not tokens:

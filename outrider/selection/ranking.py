@@ -41,7 +41,7 @@ Cost = Callable[[RoundSituation, Estimates], Floats]
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class SwitchingHysteresis:
     """How readily plans change."""
 
     stay_margin: float = 0.02
@@ -49,10 +49,12 @@ class Habits:
     optimism_deviations: float = 1.0
 
 
-DEFAULT_HABITS = Habits()
+DEFAULT_HABITS = SwitchingHysteresis()
 
 
-def choose_by(cost: Cost, situation: RoundSituation, previous: RoundChoice | None, habits: Habits) -> RoundChoice:
+def choose_by(
+    cost: Cost, situation: RoundSituation, previous: RoundChoice | None, habits: SwitchingHysteresis
+) -> RoundChoice:
     """The next round's plan; a request's own window leaves it the protocol and the shape."""
     last_plan = None if previous is None else previous.chosen.plan
     reason = no_draft_reason(situation)
@@ -85,7 +87,9 @@ def choose_by(cost: Cost, situation: RoundSituation, previous: RoundChoice | Non
     return RoundChoice(estimates.at(index), _runner_up(estimates, costs, index), reason)
 
 
-def _kept(estimates: Estimates, costs: Floats, best: int, previous: RoundChoice | None, habits: Habits) -> int | None:
+def _kept(
+    estimates: Estimates, costs: Floats, best: int, previous: RoundChoice | None, habits: SwitchingHysteresis
+) -> int | None:
     """The last round's plan, if it was chosen for its cost and is still about as good as the best."""
     if previous is None or previous.reason not in {ChoiceReason.CHEAPEST, ChoiceReason.KEPT}:
         return None
@@ -95,7 +99,9 @@ def _kept(estimates: Estimates, costs: Floats, best: int, previous: RoundChoice 
     return index if costs[index] <= (1.0 + habits.stay_margin) * costs[best] else None
 
 
-def _worth_a_try(estimates: Estimates, costs: Floats, best: int, situation: RoundSituation, habits: Habits) -> Bools:
+def _worth_a_try(
+    estimates: Estimates, costs: Floats, best: int, situation: RoundSituation, habits: SwitchingHysteresis
+) -> Bools:
     """Which drafts may be tried although another plan is cheaper."""
     acceptance, windows = situation.acceptance, estimates.windows
     round_costs = costs * estimates.expected_tokens

@@ -21,11 +21,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf, log
 
-from outrider.selection.arms import Arm
-from outrider.selection.paces import Activity, Found, Pace, Paces, Span, shortfall
+from outrider.selection.arms import SpeculationMode
+from outrider.selection.paces import (
+    ActiveGenerations,
+    ActiveInterval,
+    EpochSamples,
+    EpochThroughput,
+    ThroughputSample,
+    shortfall,
+)
 from outrider.selection.probing import ProbeRules, Probes
 from outrider.selection.rewards import Comparison, Reward, Rewards
-from outrider.selection.scouting import Scouts, Verdict, scouts_of
+from outrider.selection.scouting import Canaries, CanaryResult, canary_count
 
 _STEADY = log(1.5)  # two epochs' loads are alike within this
 _LEFT = 1.3  # an epoch is discarded where the load has left it by more than this, and by more than one
@@ -40,7 +47,7 @@ _VERDICT_S = 60.0  # what scouts found holds for so long
 
 
 @dataclass(frozen=True, slots=True)
-class RegimeSettings:
+class TunerSettings:
     """How arms are measured and changed.
 
     Attributes:
@@ -62,7 +69,7 @@ class RegimeSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class RegimeReport:
+class TunerReport:
     """How a regime stands.
 
     Attributes:
@@ -86,40 +93,42 @@ class RegimeReport:
     at_load: tuple[tuple[str, float, float], ...] = ()
 
 
-class Regime:
+class SpeculationTuner:
     """The arm of one verifier. Mutable."""
 
-    def __init__(self, arms: Sequence[Arm], settings: RegimeSettings, now_s: float) -> None:
+    def __init__(self, arms: Sequence[SpeculationMode], settings: TunerSettings, now_s: float) -> None:
         """Begin with the first arm."""
         self._arms, self._settings = tuple(arms), settings
         self._arm = self._kept = self._arms[0]
         self._rewards, self._probes = Rewards(), Probes(settings.probes)
-        self._activity, self._paces = Activity(now_s), Paces()
-        self._choosing = Activity(now_s)  # those that go by the arm
+        self._activity, self._paces = ActiveGenerations(now_s), EpochSamples()
+        self._choosing = ActiveGenerations(now_s)  # those that go by the arm
         self._prefilling: set[str] = set()
         self._prefilled_at_s = now_s
         self._ready: set[str] = set()
         self._due_at_s = self._idle_since_s = self._changed_at_s = now_s
-        self._changed = self._tick_span = Span(self._activity, now_s)  # since the last change of arms; since a tick
-        self._made = Pace()  # by all together since the last change of arms, undisturbed
-        self._unpaid = Span(self._choosing, now_s)
-        self._epoch: Span | None = None  # None: nothing is measured
+        self._changed = self._tick_span = ActiveInterval(
+            self._activity, now_s
+        )  # since the last change of arms; since a tick
+        self._made = ThroughputSample()  # by all together since the last change of arms, undisturbed
+        self._unpaid = ActiveInterval(self._choosing, now_s)
+        self._epoch: ActiveInterval | None = None  # None: nothing is measured
         self._from_s = inf  # rounds count that begin then or later
         self._last_load: float | None = None  # of the last epoch under the kept arm
         self._regret_s = 0.0  # what staying with the kept arm has cost
         self._probe_epochs = 0
         self._is_young = False  # the try, whose first epoch tells only whether it is hopeless
         self._changes = 0
-        self._scouts = Scouts()
-        self._verdicts: dict[Arm, Verdict] = {}  # of those that are worth a try
-        self._scouted: dict[Arm, Verdict] = {}  # of all, the last
+        self._scouts = Canaries()
+        self._verdicts: dict[SpeculationMode, CanaryResult] = {}  # of those that are worth a try
+        self._scouted: dict[SpeculationMode, CanaryResult] = {}  # of all, the last
 
     @property
-    def arm(self) -> Arm:
+    def arm(self) -> SpeculationMode:
         """In use, but for scouts."""
         return self._arm
 
-    def arm_of(self, generation: str) -> Arm:
+    def arm_of(self, generation: str) -> SpeculationMode:
         """In use for one of them."""
         scouts = self._scouts
         return scouts.arm if scouts.arm is not None and generation in scouts.out else self.arm
@@ -186,9 +195,9 @@ class Regime:
         if now_s >= self._due_at_s:
             self._tick(now_s)
 
-    def report(self, now_s: float) -> RegimeReport:
+    def report(self, now_s: float) -> TunerReport:
         """How it stands."""
-        return RegimeReport(
+        return TunerReport(
             arm=self._arm.name,
             kept=self._kept.name,
             rewards=tuple((arm.name, self._rewards.of(arm.name)) for arm in self._arms),
@@ -219,10 +228,10 @@ class Regime:
 
     def _tick(self, now_s: float) -> None:
         settings, passed = self._settings, self._tick_span
-        self._due_at_s, self._tick_span = now_s + settings.tick_s, Span(self._activity, now_s)
+        self._due_at_s, self._tick_span = now_s + settings.tick_s, ActiveInterval(self._activity, now_s)
         passed_s, load = passed.seconds(now_s), passed.load(now_s)
         self._probes.passes(self._unpaid.seconds(now_s))
-        self._unpaid = Span(self._choosing, now_s)
+        self._unpaid = ActiveInterval(self._choosing, now_s)
         if self._epoch is None:
             if self._settled(now_s):
                 self._begin_epoch(now_s)
@@ -244,10 +253,10 @@ class Regime:
         return len(self._ready & counting) >= _WITH_DRAFTERS * len(counting)
 
     def _begin_epoch(self, now_s: float) -> None:
-        self._epoch = Span(self._activity, now_s)
+        self._epoch = ActiveInterval(self._activity, now_s)
         self._paces.restart()
 
-    def _measure(self, epoch: Span, now_s: float) -> None:
+    def _measure(self, epoch: ActiveInterval, now_s: float) -> None:
         """Learn from the epoch if it is over, and decide."""
         settings, seconds = self._settings, epoch.seconds(now_s)
         if seconds < settings.epoch_s:
@@ -281,7 +290,7 @@ class Regime:
         if steady:
             self._try_another(found.load, now_s)
 
-    def _hopeless(self, found: Found | None) -> bool:
+    def _hopeless(self, found: EpochThroughput | None) -> bool:
         """Whether a try loses so much that nothing but its end matters."""
         if found is None or self._arm is self._kept:
             return False
@@ -302,14 +311,14 @@ class Regime:
             self._verdicts.pop(arm, None)
             self._use(arm, now_s)
 
-    def _to_scout(self, arm: Arm, load: float, now_s: float) -> int:
+    def _to_scout(self, arm: SpeculationMode, load: float, now_s: float) -> int:
         """Scouts to send ahead of a try; 0 if there is no need."""
         known = self._verdicts.get(arm)
         if known is not None and now_s - known.at_s < _VERDICT_S and not _apart(known.load, load):
             return 0
-        return scouts_of(len(self._paces.undisturbed)) if arm.needs_drafters else 0
+        return canary_count(len(self._paces.undisturbed)) if arm.needs_drafters else 0
 
-    def _due(self, arm: Arm, comparison: Comparison, load: float, now_s: float) -> bool:
+    def _due(self, arm: SpeculationMode, comparison: Comparison, load: float, now_s: float) -> bool:
         settings, scouts = self._settings, self._to_scout(arm, load, now_s)
         takes_s = 2.0 * settings.settle_s + settings.epoch_s
         if scouts:
@@ -319,7 +328,7 @@ class Regime:
         unknown_loss = arm.unknown_loss if len(self._paces.undisturbed) > 1 else min(arm.unknown_loss, _ALONE_LOSS)
         return self._probes.due(arm.name, comparison, takes_s, now_s, scouted_loss, unknown_loss)
 
-    def _weigh(self, arm: Arm, epoch: Span, now_s: float) -> None:
+    def _weigh(self, arm: SpeculationMode, epoch: ActiveInterval, now_s: float) -> None:
         """Scouts have been out for an epoch: what they found, if it is enough."""
         scouts, settings, paces = self._scouts, self._settings, self._paces.undisturbed
         known = self._rewards.tokens_per_s(self._kept.name, epoch.load(now_s))
@@ -328,7 +337,7 @@ class Regime:
         timely = epoch.seconds(now_s) < _LONGEST_EPOCH * settings.epoch_s
         if timely and not hopeless and rounds_each < settings.rounds_each:
             return
-        found = Verdict(arm, 1.0 if ratio is None else ratio, epoch.load(now_s), now_s)
+        found = CanaryResult(arm, 1.0 if ratio is None else ratio, epoch.load(now_s), now_s)
         lost_s = self._cost_s((1.0 - found.ratio) * len(scouts.out) / len(paces), found.load, now_s)
         self._probes.scouted(arm.name, lost_s, now_s, lost=found.lost)
         self._scouted[arm] = found
@@ -380,26 +389,26 @@ class Regime:
         self._keep(arm)
         return True
 
-    def _others(self, load: float) -> list[tuple[Arm, Comparison]]:
+    def _others(self, load: float) -> list[tuple[SpeculationMode, Comparison]]:
         """Every arm but the kept one, compared with that."""
         kept = self._kept
         return [(arm, self._rewards.compare(arm.name, kept.name, load)) for arm in self._arms if arm is not kept]
 
-    def _keep(self, arm: Arm) -> None:
+    def _keep(self, arm: SpeculationMode) -> None:
         self._kept, self._regret_s, self._last_load = arm, 0.0, None
         self._changes += 1
 
-    def _use(self, arm: Arm, now_s: float) -> None:
+    def _use(self, arm: SpeculationMode, now_s: float) -> None:
         """Change arms, or go on without scouts: nothing is measured until things have settled."""
         self._scouts.recall()
         self._arm, self._changed_at_s = arm, now_s
-        self._changed, self._made = Span(self._activity, now_s), Pace()
+        self._changed, self._made = ActiveInterval(self._activity, now_s), ThroughputSample()
         self._epoch, self._from_s = None, inf
         self._regret_s, self._probe_epochs = 0.0, 0
         self._is_young = arm is not self._kept
 
 
-def _loss(one: tuple[Arm, Comparison]) -> float:
+def _loss(one: tuple[SpeculationMode, Comparison]) -> float:
     return one[1].loss
 
 

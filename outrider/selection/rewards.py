@@ -11,7 +11,7 @@ changes slowly from load to load where rewards themselves do not. What is borrow
 from dataclasses import dataclass, replace
 from math import exp, inf, log, sqrt
 
-from outrider.selection.paces import Found
+from outrider.selection.paces import EpochThroughput
 
 _MEMORY_S = 30.0  # an epoch's weight falls to 1/e after so much of its arm's time in the cell
 _EXACT_LOADS = 8
@@ -102,7 +102,7 @@ class Rewards:
         """What is known of an arm, by load."""
         return tuple(reward for _, reward in sorted(self._cells.get(arm, {}).items()))
 
-    def observe(self, arm: str, found: Found) -> bool:
+    def observe(self, arm: str, found: EpochThroughput) -> bool:
         """Learn from an epoch; whether the arm has changed at this load, for better or worse."""
         cells, cell = self._cells.setdefault(arm, {}), load_cell(found.load)
         known, fresh = cells.get(cell), _first(found)
@@ -160,7 +160,7 @@ class Rewards:
         return Comparison(total / weights, 1.0 / sqrt(weights), distance, later / weights)
 
 
-def _first(found: Found) -> Reward:
+def _first(found: EpochThroughput) -> Reward:
     """What one epoch tells."""
     return Reward(found.load, found.tokens_per_s, 1.0, max(_FIRST_NOISE**2, found.variance), found.late)
 

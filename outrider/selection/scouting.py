@@ -12,8 +12,8 @@ prevent it: the next scouts are others.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from outrider.selection.arms import Arm
-from outrider.selection.paces import Pace, shortfall, trimmed_mean
+from outrider.selection.arms import SpeculationMode
+from outrider.selection.paces import ThroughputSample, shortfall, trimmed_mean
 
 _MANY = 12  # generations, of which three are scouts, so that one odd one among them is left out
 _LOST = 0.6  # times as fast as the others: a scout waits for their steps, which are longer than those of drafters
@@ -22,7 +22,7 @@ _MOST_BEHIND = 3.0  # times what a few cost the others that all are taken to cos
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CanaryResult:
     """What scouts found.
 
     Attributes:
@@ -30,7 +30,7 @@ class Verdict:
         load: the mean number of active generations then.
     """
 
-    arm: Arm
+    arm: SpeculationMode
     ratio: float
     load: float
     at_s: float
@@ -46,7 +46,7 @@ class Verdict:
         return self.ratio < _LOST
 
 
-def scouts_of(generations: int) -> int:
+def canary_count(generations: int) -> int:
     """How many are sent; 0 where a try by all costs no more."""
     if generations < 2:
         return 0
@@ -54,19 +54,19 @@ def scouts_of(generations: int) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class Scouts:
+class Canaries:
     """Those that are out, for an arm. Mutable."""
 
-    arm: Arm | None = None
+    arm: SpeculationMode | None = None
     out: frozenset[str] = frozenset()
     _sent: set[str] = field(default_factory=set)  # of those that are active, who was one
 
-    def send(self, arm: Arm, generations: Collection[str]) -> None:
+    def send(self, arm: SpeculationMode, generations: Collection[str]) -> None:
         """Send those that began last and were none before: they have most to come."""
         if self._sent.issuperset(generations):
             self._sent.clear()
         fresh = [name for name in reversed(list(generations)) if name not in self._sent]
-        self.arm, self.out = arm, frozenset(fresh[: scouts_of(len(generations))])
+        self.arm, self.out = arm, frozenset(fresh[: canary_count(len(generations))])
         self._sent |= self.out
 
     def recall(self) -> None:
@@ -80,11 +80,11 @@ class Scouts:
         if not self.out:
             self.arm = None
 
-    def rounds_each(self, paces: Mapping[str, Pace]) -> float:
+    def rounds_each(self, paces: Mapping[str, ThroughputSample]) -> float:
         """Of the scout that has the fewest."""
         return min((float(paces[name].rounds) for name in self.out), default=0.0)
 
-    def ratio(self, paces: Mapping[str, Pace], known: float | None) -> float | None:
+    def ratio(self, paces: Mapping[str, ThroughputSample], known: float | None) -> float | None:
         """Speed to that of the arm in use that all should have; None if scouts or others did nothing.
 
         Args:
@@ -99,6 +99,6 @@ class Scouts:
         return (1.0 - slowed) * mine / theirs
 
 
-def _speed(paces: Iterable[Pace]) -> float | None:
+def _speed(paces: Iterable[ThroughputSample]) -> float | None:
     speeds = [pace.tokens / pace.seconds for pace in paces if pace.seconds]
     return trimmed_mean(speeds) if speeds else None

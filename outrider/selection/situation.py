@@ -16,7 +16,7 @@ from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.protocols.protocol import RoundTerms
 from outrider.protocols.registry import PROTOCOLS
 from outrider.selection.acceptance_view import AcceptanceView
-from outrider.selection.arms import DRAFT, Arm
+from outrider.selection.arms import DRAFT, SpeculationMode
 from outrider.selection.load import VerifierLoad
 
 
@@ -47,7 +47,7 @@ class VerifierView:
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class SpeedPromise:
     """The token speed a response has to keep, and how it stands (``outrider.scheduling.ledger.Ledger``)."""
 
     tokens_per_s: float  # promised; 0 promises nothing
@@ -77,8 +77,8 @@ class RoundSituation:
     rows: int = 0  # if any: nodes, fixed, of trees that grow where the drafter is sure
     may_grow: bool = False  # whether the policy may choose such trees
     later_protocols: tuple[ProtocolName, ...] = ()  # that other rounds of the response may have
-    promise: Promise | None = None  # what the response is owed; None is best effort
-    arm: Arm = DRAFT
+    promise: SpeedPromise | None = None  # what the response is owed; None is best effort
+    arm: SpeculationMode = DRAFT
 
     @property
     def grown_rows(self) -> int:

@@ -56,7 +56,7 @@ class RoundsLately:
 
 
 @dataclass(frozen=True, slots=True)
-class Further:
+class MarginalDraftCost:
     """What one more token of a draft takes beside the verifier."""
 
     step_s: float  # on the device, as often as its drafting counts
@@ -64,7 +64,7 @@ class Further:
 
 
 def draft_price(
-    cost_model: CostModel, load: VerifierLoad, lately: RoundsLately, cached_tokens: int, further: Further
+    cost_model: CostModel, load: VerifierLoad, lately: RoundsLately, cached_tokens: int, further: MarginalDraftCost
 ) -> DraftPrice:
     """The price at the present load.
 
@@ -115,6 +115,10 @@ def order_price(situation: RoundSituation, chosen: Estimate) -> DraftPrice | Non
     load = verifier.steady or VerifierLoad(verifier.queue_s, verifier.batch_blocks, 0.0, verifier.fixed_s)
     cached_tokens = max(situation.position - 1, 0)
     exact = draft_price(
-        verifier.cost_model, load, lately, cached_tokens, Further(drafter.drafting_weight * drafter.step_s, link_s)
+        verifier.cost_model,
+        load,
+        lately,
+        cached_tokens,
+        MarginalDraftCost(drafter.drafting_weight * drafter.step_s, link_s),
     )
     return DraftPrice.at_levels(*exact.levels)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from outrider.protocols.registry import PROTOCOLS
 from outrider.selection.cheapest import seconds_per_token
-from outrider.selection.ranking import DEFAULT_HABITS, Habits, choose_by
+from outrider.selection.ranking import DEFAULT_HABITS, SwitchingHysteresis, choose_by
 from outrider.selection.situation import RoundChoice, RoundSituation
 
 LONG_RTT_S = 0.01
@@ -14,7 +14,7 @@ LONG_RTT_S = 0.01
 class WisvRule:
     """Policy ``wisv_rule``: where both are allowed, the upload by the round trip, and of its plans the cheapest."""
 
-    habits: Habits = DEFAULT_HABITS
+    habits: SwitchingHysteresis = DEFAULT_HABITS
 
     def choose(self, situation: RoundSituation, previous: RoundChoice | None) -> RoundChoice:
         """Without both uploads to choose from it is ``cheapest``."""

@@ -20,7 +20,7 @@ _DEARER = 1.25  # than a straight line through steps of all sizes says: each row
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class LookupValue:
     """What is worth verifying.
 
     Attributes:
@@ -36,7 +36,7 @@ class Worth:
     step_s: float = 0.0
 
 
-def worth_verifying(survivals: Sequence[float], verifier: VerifierView, position: int) -> Worth:
+def value_of(survivals: Sequence[float], verifier: VerifierView, position: int) -> LookupValue:
     """How much of a chain pays, of one block in a step as they are now.
 
     Args:
@@ -52,7 +52,7 @@ def worth_verifying(survivals: Sequence[float], verifier: VerifierView, position
 
     best = most_per_second(survivals, others + 1.0, lambda tokens: step_s(tokens) + verifier.fixed_s)
     alone_s = step_s(0)
-    return Worth(best, sum(survivals[:best]), step_s(best) - alone_s, alone_s)
+    return LookupValue(best, sum(survivals[:best]), step_s(best) - alone_s, alone_s)
 
 
 def row_price(tokens: int, verifier: VerifierView, position: int) -> float:
@@ -74,7 +74,7 @@ def _work(others: int, cached: int) -> BatchWork:
     return BatchWork(others, others * (cached + 1), others * cached)
 
 
-def beats(worth: Worth, verifier: VerifierView, chosen: Estimate) -> bool:
+def beats(worth: LookupValue, verifier: VerifierView, chosen: Estimate) -> bool:
     """Whether that is cheaper, per token, than what was chosen to be drafted, to its generation and all others."""
     if worth.tokens == 0:
         return False

@@ -16,7 +16,7 @@ _FURTHER_PROTOCOLS = 2**_PROTOCOL_BITS - 1  # codes from here on take this numbe
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class RelativeVerdict:
     """A verdict relative to the drafter's last block."""
 
     element: int  # see SentBlock
@@ -24,7 +24,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class AbsoluteVerdict:
     """A verdict by itself: the committed tokens from a position on."""
 
     position: int
@@ -35,7 +35,7 @@ class Committed:
 class Order(ArrayData):
     """One order. ``plan`` is None if it is the last order's."""
 
-    verdict: Accepted | Committed
+    verdict: RelativeVerdict | AbsoluteVerdict
     plan: DraftPlan | None
     correction: CorrectionSource | None = None
     price: DraftPrice | None = None
@@ -51,7 +51,7 @@ def write_order(writer: BitWriter, order: Order, wire: WireFormat, elements: int
         elements: of the drafter's last block; unused by an absolute verdict.
     """
     verdict = order.verdict
-    if isinstance(verdict, Accepted):
+    if isinstance(verdict, RelativeVerdict):
         writer.uint(verdict.element, elements.bit_length())
         writer.flag(value=len(verdict.appended) == 1)
         if len(verdict.appended) != 1:
@@ -85,7 +85,7 @@ def read_order(reader: BitReader, wire: WireFormat, elements: int | None) -> Ord
         ChecksumError: it accepts more than the last block had.
         MessageError: the bits are no order.
     """
-    verdict: Accepted | Committed
+    verdict: RelativeVerdict | AbsoluteVerdict
     if elements is not None:
         element = reader.uint(elements.bit_length())
         if element > elements:
@@ -93,10 +93,10 @@ def read_order(reader: BitReader, wire: WireFormat, elements: int | None) -> Ord
                 f"the verdict accepts element {element} of a last block of {elements}: the two sides disagree about it"
             )
         appended = 1 if reader.flag() else reader.count()
-        verdict = Accepted(element, tuple(reader.ids(appended, wire.vocab_size).tolist()))
+        verdict = RelativeVerdict(element, tuple(reader.ids(appended, wire.vocab_size).tolist()))
     else:
         position, tokens = reader.count(), reader.count()
-        verdict = Committed(position, tuple(reader.ids(tokens, wire.vocab_size).tolist()))
+        verdict = AbsoluteVerdict(position, tuple(reader.ids(tokens, wire.vocab_size).tolist()))
     plan = None if reader.flag() else _read_plan(reader)
     correction = read_source(reader, wire) if reader.flag() else None
     price = None

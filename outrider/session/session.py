@@ -22,10 +22,10 @@ from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import Resolution, Undecided
 from outrider.protocols.protocol import SecondStep
 from outrider.protocols.registry import PROTOCOLS
-from outrider.session.orders import Accepted, Committed, Order, read_order, write_order
+from outrider.session.orders import AbsoluteVerdict, Order, RelativeVerdict, read_order, write_order
 from outrider.session.verdicts import SentBlock
 from outrider.wire.bits import BitReader, BitWriter
-from outrider.wire.envelope import Kind, check, round_low, seal, unseal
+from outrider.wire.envelope import MessageKind, check, round_low, seal, unseal
 
 
 def payload_bits(data: bytes) -> int:
@@ -61,7 +61,7 @@ class CoordinatorSession:
         order = self._order(request, block)
         writer = BitWriter()
         write_order(writer, order, self.wire, block.elements if block else 0)
-        kind = Kind.ORDER if block else Kind.ABSOLUTE_ORDER
+        kind = MessageKind.ORDER if block else MessageKind.ABSOLUTE_ORDER
         data = seal(kind, request.round, writer.to_bytes(), request.prefix_hash)
         self._sent, self._block = _SentOrder(request, data), None
         return data
@@ -78,12 +78,12 @@ class CoordinatorSession:
             )
         check(message, request.prefix_hash)
         reader = BitReader(message.body)
-        if message.kind is Kind.BLOCK:
+        if message.kind is MessageKind.BLOCK:
             draft = _read_block(reader, request, self.wire)
             self._block = SentBlock.of(draft)
             return draft
         reader.finish()
-        if message.kind is Kind.NEEDS_ROW:
+        if message.kind is MessageKind.NEEDS_ROW:
             if not isinstance(request.correction, Candidates):
                 raise MessageError("found an answer that asks for the row, but no candidates were sent")
             self._block = None
@@ -96,12 +96,12 @@ class CoordinatorSession:
         request = self._asked_about(asked)
         writer = BitWriter()
         _second_step(request).encode_question(writer, asked.mismatches, request.plan)
-        return seal(Kind.QUESTION, asked.round, writer.to_bytes(), request.prefix_hash)
+        return seal(MessageKind.QUESTION, asked.round, writer.to_bytes(), request.prefix_hash)
 
     def decode_details(self, data: bytes, asked: Undecided) -> Resolution:
         """The drafter's answer to that."""
         request, message = self._asked_about(asked), unseal(data)
-        if message.kind is not Kind.DETAILS or message.round_low != round_low(asked.round):
+        if message.kind is not MessageKind.DETAILS or message.round_low != round_low(asked.round):
             raise MessageError(
                 f"needs details of round {asked.round}, found {message.kind.name} of {message.round_low}"
             )
@@ -127,10 +127,10 @@ class CoordinatorSession:
 
     def _order(self, request: DraftRequest, block: SentBlock | None) -> Order:
         plan: DraftPlan | None = request.plan
-        verdict: Accepted | Committed = Committed(request.feedback_position, request.feedback)
+        verdict: RelativeVerdict | AbsoluteVerdict = AbsoluteVerdict(request.feedback_position, request.feedback)
         if block is not None:
             element = block.accepted(request.feedback)
-            verdict = Accepted(element, request.feedback[len(block.tokens_to(element)) :])
+            verdict = RelativeVerdict(element, request.feedback[len(block.tokens_to(element)) :])
             if self._sent is not None and self._sent.request.plan == plan:
                 plan = None
         return Order(verdict, plan, request.correction, request.price)
@@ -157,7 +157,7 @@ class DrafterSession:
         if data == self._order_data:
             return self._answer_data
         message = unseal(data)
-        if message.kind is not Kind.QUESTION:
+        if message.kind is not MessageKind.QUESTION:
             return None
         request, hidden = self._request, self._hidden
         if request is None or hidden is None or message.round_low != request.round:
@@ -170,7 +170,7 @@ class DrafterSession:
         if not all(0 <= node < len(hidden) for node in mismatches):
             raise MessageError(f"needs tokens of a block of {len(hidden)}, found {mismatches}")
         second_step.encode_states(writer, hidden[list(mismatches)], self._wire)
-        return seal(Kind.DETAILS, request.round, writer.to_bytes(), request.prefix_hash)
+        return seal(MessageKind.DETAILS, request.round, writer.to_bytes(), request.prefix_hash)
 
     def decode_order(self, data: bytes) -> DraftRequest:
         """The request; its round is the low 8 bits of the coordinator's. The same bytes again are the same request."""
@@ -179,7 +179,7 @@ class DrafterSession:
         message = unseal(data)
         if message.kind not in _ORDERS:
             raise MessageError(f"needs an order, found {message.kind.name}")
-        relative = message.kind is Kind.ORDER
+        relative = message.kind is MessageKind.ORDER
         if relative and self._block is None:
             raise ChecksumError("the order is told relative to a block that was never sent; open the generation again")
         elements = self._block.elements if relative and self._block else None
@@ -216,19 +216,19 @@ class DrafterSession:
         writer = BitWriter()
         block, hidden = None, None
         if isinstance(answer, Draft):
-            kind = Kind.BLOCK
+            kind = MessageKind.BLOCK
             _write_block(writer, answer, request, self._wire)
             block, hidden = SentBlock.of(answer), answer.hidden
         else:
-            kind = Kind.NEEDS_ROW if isinstance(answer, NeedsRow) else Kind.NEEDS_PREFIX
+            kind = MessageKind.NEEDS_ROW if isinstance(answer, NeedsRow) else MessageKind.NEEDS_PREFIX
         data = seal(kind, request.round, writer.to_bytes(), request.prefix_hash)
         self._answer_data, self._block, self._hidden = data, block, hidden
         return data
 
-    def _committed(self, verdict: Accepted | Committed) -> tuple[int, tuple[int, ...]]:
+    def _committed(self, verdict: RelativeVerdict | AbsoluteVerdict) -> tuple[int, tuple[int, ...]]:
         """Position and tokens of a verdict."""
         held = len(self._token_ids)
-        if isinstance(verdict, Accepted):
+        if isinstance(verdict, RelativeVerdict):
             assert self._block is not None
             return held, (*self._block.tokens_to(verdict.element), *verdict.appended)
         if verdict.position > held:
@@ -239,8 +239,8 @@ class DrafterSession:
         return verdict.position, verdict.token_ids
 
 
-_ORDERS = frozenset({Kind.ORDER, Kind.ABSOLUTE_ORDER})
-_ANSWERS = frozenset({Kind.BLOCK, Kind.NEEDS_PREFIX, Kind.NEEDS_ROW})
+_ORDERS = frozenset({MessageKind.ORDER, MessageKind.ABSOLUTE_ORDER})
+_ANSWERS = frozenset({MessageKind.BLOCK, MessageKind.NEEDS_PREFIX, MessageKind.NEEDS_ROW})
 
 
 def _second_step(request: DraftRequest) -> SecondStep:

@@ -23,7 +23,7 @@ NODE_SHARE = 0.1  # what a further node of a tree's layer adds to the step that 
 
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
-class Predictor:
+class SimPredictor:
     """The drafter's rejection predictor: drafting stops at the first token it flags (WISP section 4.2, Table 4).
 
     The defaults are WISP's operating point. Tokens behind the first that would be rejected are flagged as their own
@@ -36,7 +36,7 @@ class Predictor:
 
 
 @plain_dataclass(frozen=True, slots=True)
-class DraftShape:
+class DepthAcceptance:
     """What a device drafts at most, and how each depth of it fares.
 
     Attributes:
@@ -60,7 +60,7 @@ def acceptance_at(acceptance: Sequence[float], depth: int) -> float:
 
 def draft_shape(
     acceptance: Sequence[float], window: int, expansion: Sequence[int] = (), sibling_factor: float = 0.5
-) -> DraftShape:
+) -> DepthAcceptance:
     """A chain, or a tree whose nodes have ``expansion[depth]`` children each.
 
     Sibling k (from 0) of a node is accepted with b * sibling_factor^k, given that those before it were rejected, so
@@ -74,7 +74,7 @@ def draft_shape(
         _one_of(acceptance_at(acceptance, depth), siblings, sibling_factor) for depth, siblings in enumerate(children)
     )
     steps = tuple(accumulate(1.0 + NODE_SHARE * (nodes - 1) for nodes in parents))
-    return DraftShape(passes, tuple(accumulate(layers)), steps)
+    return DepthAcceptance(passes, tuple(accumulate(layers)), steps)
 
 
 def _one_of(first: float, siblings: int, factor: float) -> float:

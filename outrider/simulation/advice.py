@@ -11,9 +11,20 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
-from outrider.simulation.mix import MOST_ROUNDS, Break, Found, Mix, Rule, Served, breaks, confirm, search, served
+from outrider.simulation.mix import (
+    MOST_ROUNDS,
+    BrokenPromise,
+    Mix,
+    MixCapacity,
+    MixSearch,
+    PromiseRule,
+    breaks,
+    confirm,
+    search,
+    served,
+)
 from outrider.simulation.planning import (
-    Draft,
+    DraftSetting,
     Outlook,
     best_draft,
     fastest_draft,
@@ -51,16 +62,16 @@ class SideAnswer:
     by_group: tuple[ClassResults, ...]
     first_token_times: Percentiles  # of that run
     busy_share: float
-    served: Served | None
+    served: MixCapacity | None
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PlanQuestion:
     """One side of a plan: what a process works on."""
 
     mix: Mix  # as its devices should draft
     side: Side
-    rule: Rule
+    rule: PromiseRule
     seed: int
     most_rounds: int  # of a run, about: so far it is searched
 
@@ -70,7 +81,7 @@ class FirstLook:
     """One side with one seed: what the devices there are get, and what a search found; None of no promises."""
 
     together: SimulationResults
-    searched: Found | None
+    searched: MixSearch | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +127,17 @@ def drafting_mix(groups: Sequence[DeviceGroup], verifier: VerifierModel) -> Mix:
     return Mix(tuple(replace(g, window=d.window, expansion=d.expansion, predictor=None) for g, d in pairs), verifier)
 
 
-def questions(mix: Mix, rule: Rule, seed: int, most_rounds: int = MOST_ROUNDS) -> tuple[Question, Question]:
+def questions(
+    mix: Mix, rule: PromiseRule, seed: int, most_rounds: int = MOST_ROUNDS
+) -> tuple[PlanQuestion, PlanQuestion]:
     """Both sides'."""
     return (
-        Question(mix, Side.DRAFTING, rule, seed, most_rounds),
-        Question(mix.without_drafts(), Side.ALONE, rule, seed, most_rounds),
+        PlanQuestion(mix, Side.DRAFTING, rule, seed, most_rounds),
+        PlanQuestion(mix.without_drafts(), Side.ALONE, rule, seed, most_rounds),
     )
 
 
-def first_look(question: Question) -> FirstLook:
+def first_look(question: PlanQuestion) -> FirstLook:
     """One side with one seed; a pure function of the question."""
     mix = question.mix
     together = mix.run(mix.devices, question.seed)
@@ -136,12 +149,12 @@ def first_look(question: Question) -> FirstLook:
     return FirstLook(together, search(partial(_broken, question, quick=True), _guess(mix, question.side), most))
 
 
-def confirmation(question: Question, devices: int) -> Found:
+def confirmation(question: PlanQuestion, devices: int) -> MixSearch:
     """Whether what was found holds in whole runs with the question's seed, or what does; likewise pure."""
     return confirm(partial(_broken, question, quick=False), devices)
 
 
-def answer(question: Question, look: FirstLook, confirmed: Sequence[Found]) -> SideAnswer:
+def answer(question: PlanQuestion, look: FirstLook, confirmed: Sequence[MixSearch]) -> SideAnswer:
     """One side; ``confirmed`` is empty where nothing was searched."""
     together = look.together
     by_group = (summary([one for one in together.devices if one.group == group.name]) for group in question.mix.groups)
@@ -156,7 +169,7 @@ def advice_of(mix: Mix, drafting: SideAnswer, alone: SideAnswer) -> Advice:
     return Advice(mix, drafts, speeds, drafting, alone)
 
 
-def lines(advice: Advice, rule: Rule) -> list[str]:
+def lines(advice: Advice, rule: PromiseRule) -> list[str]:
     """What an operator should do and why, a sentence a line."""
     said = [_verdict(advice)]
     found = advice.better.served
@@ -199,14 +212,14 @@ def _verdict(advice: Advice) -> str:
     return f"{'Draft' if drafts else 'Serve the target alone'}: {counts}; {speeds}"
 
 
-def _count(found: Served) -> str:
+def _count(found: MixCapacity) -> str:
     """A capacity with what chance makes of it; what was not searched is no number."""
     if not found.searched_all:
         return f"more than {found.devices} (not searched further)"
     return f"{found.devices}" if found.most == found.devices else f"{found.devices} to {found.most}"
 
 
-def _wanting(advice: Advice, rule: Rule) -> str:
+def _wanting(advice: Advice, rule: PromiseRule) -> str:
     """What to promise where nobody is served."""
     pairs = zip(advice.mix.groups, advice.drafts, advice.alone_tokens_per_s, strict=True)
     speeds = [(group, max(draft.tokens_per_s_alone, speed)) for group, draft, speed in pairs if group.slo.tokens_per_s]
@@ -224,7 +237,7 @@ def _wanting(advice: Advice, rule: Rule) -> str:
     )
 
 
-def _cure(advice: Advice, found: Served) -> str:
+def _cure(advice: Advice, found: MixCapacity) -> str:
     """What would help, as far as that is plain."""
     resident = min(resident_devices(group, advice.mix.verifier) for group in advice.mix.groups)
     if found.devices >= _FULL * resident:
@@ -232,7 +245,7 @@ def _cure(advice: Advice, found: Served) -> str:
     return ". Promise less, or add a server, to serve more"
 
 
-def _broken(question: Question, devices: int, *, quick: bool) -> Break | None:
+def _broken(question: PlanQuestion, devices: int, *, quick: bool) -> BrokenPromise | None:
     return breaks(question.mix.run(devices, question.seed, quick=quick), question.rule, devices)
 
 
@@ -244,7 +257,7 @@ def _best(group: DeviceGroup, verifier: VerifierModel) -> Outlook:
 
 def _outlook(group: DeviceGroup, verifier: VerifierModel) -> Outlook:
     """Of the draft that a group makes."""
-    return outlook(group, verifier, Draft(group.window, group.expansion), group.slo.tokens_per_s or _NO_SPEED)
+    return outlook(group, verifier, DraftSetting(group.window, group.expansion), group.slo.tokens_per_s or _NO_SPEED)
 
 
 def _guess(mix: Mix, side: Side) -> int:

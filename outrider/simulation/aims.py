@@ -58,7 +58,7 @@ class AimRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class PolicyCapacity:
     """What one policy serves; first-token times are of a run with so many devices."""
 
     devices: int
@@ -73,8 +73,8 @@ class AimResult:
     name: str
     aim: float  # multiple
     seed: int
-    fcfs: Served
-    ours: Served
+    fcfs: PolicyCapacity
+    ours: PolicyCapacity
     same_load_first_token_p99_s: float  # ours, with the devices that first come first served serves
     bound_devices: float
 
@@ -133,13 +133,13 @@ class _Runs:
             )
         return self.made[devices]
 
-    def served(self, guess: int) -> Served:
+    def served(self, guess: int) -> PolicyCapacity:
         """The most devices that keep the promise."""
         settings, resolution = self._work.aim.settings, self._work.resolution
         found = capacity(
             self._rate, settings.epsilon, _MOST_DEVICES, guess, resolution, first_step=_STEP, look_beyond=False
         )
-        return Served(found.devices, self.run(max(found.devices, 1)).first_token_times.p99_s, found.tried)
+        return PolicyCapacity(found.devices, self.run(max(found.devices, 1)).first_token_times.p99_s, found.tried)
 
     def _rate(self, devices: int) -> float:
         return unkept_rate(self.run(devices), self._work.aim.settings.first_token_s)

@@ -15,7 +15,7 @@ _NEAR = (1, -1, 2, -2)  # windows away, the likeliest first
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class PromiseSearch:
     """When it is kept, and how closely a capacity is searched; as ``capacity`` takes it."""
 
     violation_rate: Callable[[SimulationResults], float]
@@ -27,7 +27,7 @@ class Promise:
 class Runs:
     """Of one way of drafting with different numbers of devices, each made once."""
 
-    def __init__(self, window: int, promise: Promise, simulated: Callable[[int], SimulationResults]) -> None:
+    def __init__(self, window: int, promise: PromiseSearch, simulated: Callable[[int], SimulationResults]) -> None:
         """``window`` is drafted at most; ``simulated`` runs with a number of devices."""
         self.window = window
         self._promise, self._simulated = promise, simulated

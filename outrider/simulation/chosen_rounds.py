@@ -14,26 +14,26 @@ from outrider.link.state import profile_csi
 from outrider.link.trace import profile_at
 from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.load import PresentLoad
-from outrider.rounds.rules import Leave
+from outrider.rounds.rules import RunGrant
 from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
-from outrider.selection.arms import DRAFT, Arm
-from outrider.selection.regime import Regime
+from outrider.selection.arms import DRAFT, SpeculationMode
+from outrider.selection.regime import SpeculationTuner
 from outrider.selection.situation import (
     DrafterView,
-    Promise,
     RoundChoice,
     RoundSituation,
     SelectionPolicy,
+    SpeedPromise,
     VerifierView,
 )
-from outrider.simulation.acceptance_models import NODE_SHARE, DraftShape, acceptance_at, draft_shape
+from outrider.simulation.acceptance_models import NODE_SHARE, DepthAcceptance, acceptance_at, draft_shape
 from outrider.simulation.device import device_name
 from outrider.simulation.drafted_rounds import (
     NO_DRAFT,
-    Draft,
     GroupDrafts,
     ModelledDevice,
-    Response,
+    SimDraft,
+    SimResponse,
     accepted_of,
     message_sizes,
 )
@@ -51,7 +51,7 @@ class GroupChoices:
         policy: SelectionPolicy,
         cost_model: CostModel,
         load: PresentLoad,
-        regime: Regime | None = None,
+        regime: SpeculationTuner | None = None,
     ) -> None:
         """Begin with nothing learned; without a ``regime`` drafts are always chosen.
 
@@ -66,9 +66,9 @@ class GroupChoices:
         link = self.group.link
         self.csi: Csi | None = None if link is None else profile_csi(profile_at(link, 0.0))
         self._cost_model, self._load, self._regime = cost_model, load, regime
-        self._shapes: dict[DraftPlan, tuple[DraftShape, tuple[int, int]]] = {}
+        self._shapes: dict[DraftPlan, tuple[DepthAcceptance, tuple[int, int]]] = {}
 
-    def arm_of(self, device: str) -> Arm:
+    def arm_of(self, device: str) -> SpeculationMode:
         """In use for one of them now."""
         return DRAFT if self._regime is None else self._regime.arm_of(device)
 
@@ -77,7 +77,7 @@ class GroupChoices:
         """As it was lately, under the arm in use."""
         return self._load.view(self._cost_model, DRAFT if self._regime is None else self._regime.arm)
 
-    def shape(self, plan: DraftPlan) -> tuple[DraftShape, tuple[int, int]]:
+    def shape(self, plan: DraftPlan) -> tuple[DepthAcceptance, tuple[int, int]]:
         """A plan's shape and message sizes."""
         if plan not in self._shapes:
             group = self.group
@@ -109,9 +109,9 @@ class ChoosingDevice(ModelledDevice):
     @property
     def alone_rounds(self) -> int:
         """None before the first choice: a drafter is ready by the first token."""
-        return 0 if self._previous is None else Leave().rounds(self._previous, may_draft=True)
+        return 0 if self._previous is None else RunGrant().rounds(self._previous, may_draft=True)
 
-    def begin(self) -> Response | None:
+    def begin(self) -> SimResponse | None:
         """Learn from the last round of the response before, and know nothing of the next one's acceptance."""
         self._learn()
         response = super().begin()
@@ -120,7 +120,7 @@ class ChoosingDevice(ModelledDevice):
             self._prompt_tokens = response.prompt_tokens
         return response
 
-    def draft(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> Draft:
+    def draft(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> SimDraft:
         """Choose the round's plan from what was learned so far, then draft by it."""
         choices, chosen = self._choices, self._choose(committed_tokens, remaining_tokens, promise)
         assert self._acceptance is not None
@@ -132,7 +132,7 @@ class ChoosingDevice(ModelledDevice):
         self._unlearned = plan, committed_tokens, accepted
         draft_s = shape.steps[-1] * self.step_s
         chain, _ = self._acceptance.view().chain(choices.rule, 0 if plan.expansion else plan.window)
-        return Draft(
+        return SimDraft(
             nodes=shape.nodes[-1],
             depth=plan.window,
             accepted=accepted,
@@ -144,7 +144,7 @@ class ChoosingDevice(ModelledDevice):
             cut_as_ordered=self._drafts.cut_as_ordered,
         )
 
-    def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> bool:
+    def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:
         """Choose as for a round."""
         return self._choose(committed_tokens, remaining_tokens, promise).chosen.plan is None
 
@@ -152,7 +152,7 @@ class ChoosingDevice(ModelledDevice):
         """Learn from these alone."""
         self._verified_tokens = tokens
 
-    def _choose(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> RoundChoice:
+    def _choose(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> RoundChoice:
         self._learn()
         choices, group = self._choices, self._choices.group
         assert self._acceptance is not None

@@ -1,6 +1,6 @@
 """What a coordinator computes itself, one thing after another: time that rounds wait for it, and how busy it is."""
 
-from outrider.simulation.server import Step
+from outrider.simulation.server import SimStep
 
 
 class CoordinatorCpu:
@@ -14,7 +14,7 @@ class CoordinatorCpu:
         self._free_at_s = 0.0
         self.busy_s = 0.0  # in all
 
-    def done_at_s(self, at_s: float, step: Step) -> float:
+    def done_at_s(self, at_s: float, step: SimStep) -> float:
         """When what a step brought, which is heard of at ``at_s``, is dealt with: behind all that came before."""
         took_s = self._round_s * len(step.members)
         if self._token_s:

@@ -7,9 +7,9 @@ from outrider.contracts.link import Direction
 from outrider.link.emulator import LinkEmulator
 from outrider.rounds.account import RoundAccount
 from outrider.scheduling.policy import PendingVerification
-from outrider.selection.arms import DRAFT, Arm
+from outrider.selection.arms import DRAFT, SpeculationMode
 from outrider.simulation.device_account import DeviceAccount
-from outrider.simulation.drafted_rounds import NO_DRAFT, Draft, Workload
+from outrider.simulation.drafted_rounds import NO_DRAFT, SimDraft, Workload
 
 
 def device_name(number: int) -> str:
@@ -23,7 +23,7 @@ def device_number(name: str) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class SimulatedDevice:
+class SimDevice:
     """Mutable state of one device; times on the virtual clock."""
 
     account: DeviceAccount
@@ -34,7 +34,7 @@ class SimulatedDevice:
     verification: PendingVerification | None = None  # of its block, while that waits or is verified
     round: int = 0  # counts over all its responses
     done: bool = True  # no response is under way
-    draft: Draft = NO_DRAFT  # of the present round
+    draft: SimDraft = NO_DRAFT  # of the present round
     number: int = -1  # over all groups; by default its account's
     name: str = field(init=False)  # by which policies and records know it
     promised: RoundAccount = field(init=False)
@@ -52,7 +52,7 @@ class SimulatedDevice:
     alone_rounds: int = 0  # that the verifier may yet make by itself
     ahead: int = 0  # tokens of such rounds that are not known yet
     follows: bool = False  # the round is one of them
-    arm: Arm = DRAFT  # in use when the round was begun
+    arm: SpeculationMode = DRAFT  # in use when the round was begun
     worth_above: float | None = None  # of its draft, where its cut was fixed when it was ordered
 
     def __post_init__(self) -> None:
@@ -75,7 +75,7 @@ class SimulatedDevice:
         self.promised = promised
         self.begin_round(NO_DRAFT, now_s)
 
-    def back_at_s(self, draft: Draft, bits: tuple[int, int], now_s: float) -> float:
+    def back_at_s(self, draft: SimDraft, bits: tuple[int, int], now_s: float) -> float:
         """When the block is here that is ordered now, with messages of so many ``bits`` down and up."""
         arrives_at_s, link = now_s, self.link
         if link is not None:
@@ -83,7 +83,7 @@ class SimulatedDevice:
         arrives_at_s += draft.draft_s + self.exchange_s
         return arrives_at_s if link is None else link.deliver(Direction.UP, bits[1], arrives_at_s)
 
-    def begin_round(self, draft: Draft, now_s: float) -> None:
+    def begin_round(self, draft: SimDraft, now_s: float) -> None:
         """Begin a round of the present response."""
         self.round += 1
         self.draft = draft

@@ -15,8 +15,8 @@ from outrider.link.state import profile_csi
 from outrider.link.trace import profile_at
 from outrider.protocols.payload import order_bits
 from outrider.protocols.registry import PROTOCOLS, answer_bits
-from outrider.rounds.rules import Leave
-from outrider.selection.situation import Promise
+from outrider.rounds.rules import RunGrant
+from outrider.selection.situation import SpeedPromise
 from outrider.selection.yields import expected_tokens
 from outrider.simulation.acceptance_models import draft_shape
 from outrider.simulation.chance import uniforms
@@ -26,7 +26,7 @@ LENGTHS, TOKENS = 0, 1  # purposes of chance
 _NORMAL = NormalDist()
 
 
-class Response(NamedTuple):
+class SimResponse(NamedTuple):
     """One response to be made: after a pause, this long."""
 
     pause_s: float
@@ -34,7 +34,7 @@ class Response(NamedTuple):
     output_tokens: int
 
 
-class Draft(NamedTuple):
+class SimDraft(NamedTuple):
     """One round's draft."""
 
     nodes: int  # drafted tokens that are verified; 0 is a round of the verifier alone
@@ -47,7 +47,7 @@ class Draft(NamedTuple):
     away_s: float = 0.0  # that drafting and exchange should take
     cut_as_ordered: bool = False  # its cut is fixed when it is ordered
 
-    def cut(self, tokens: int) -> "Draft":
+    def cut(self, tokens: int) -> "SimDraft":
         """What is verified of it."""
         survivals = self.survivals[:tokens]
         accepted, expected_tokens = min(self.accepted, tokens), 1.0 + sum(survivals)
@@ -56,7 +56,7 @@ class Draft(NamedTuple):
         )
 
 
-NO_DRAFT = Draft(0, 0, 0, 0.0, 1.0, None)
+NO_DRAFT = SimDraft(0, 0, 0, 0.0, 1.0, None)
 
 
 class Workload(Protocol):
@@ -72,11 +72,11 @@ class Workload(Protocol):
         """Where nothing is drafted, the verifier makes so many more by itself before it is asked anew."""
         ...
 
-    def begin(self) -> Response | None:
+    def begin(self) -> SimResponse | None:
         """Its next response; None if it is done."""
         ...
 
-    def draft(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> Draft:
+    def draft(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> SimDraft:
         """Its next round; the one before it is committed.
 
         Args:
@@ -86,7 +86,7 @@ class Workload(Protocol):
         """
         ...
 
-    def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> bool:
+    def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:
         """Whether nothing would be drafted in a round, of one that the verifier makes by itself."""
         ...
 
@@ -147,9 +147,9 @@ class ModelledDevice:
     @property
     def alone_rounds(self) -> int:
         """None if it drafts: a drafter is ready by the first token."""
-        return 0 if self._longest else Leave().without_drafter
+        return 0 if self._longest else RunGrant().without_drafter
 
-    def begin(self) -> Response | None:
+    def begin(self) -> SimResponse | None:
         """Draw lengths, pause and every position's chance, from the device's seed and the response's number."""
         if self._number == self._responses:
             return None
@@ -157,11 +157,11 @@ class ModelledDevice:
         group = self._group
         prompt, output, pause = uniforms(self._seed, self._device, self._number, LENGTHS, 3)
         pause_s = self._stagger_s if self._number == 1 else -group.pause_s * log(1.0 - pause)
-        response = Response(pause_s, group.prompt.at(prompt), group.output.at(output))
+        response = SimResponse(pause_s, group.prompt.at(prompt), group.output.at(output))
         self.acceptance_draws = uniforms(self._seed, self._device, self._number, TOKENS, response.output_tokens)
         return response
 
-    def draft(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> Draft:  # noqa: ARG002 (a choice's)
+    def draft(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> SimDraft:  # noqa: ARG002 (a choice's)
         """The group's window, cut to what may still be committed."""
         drafts, depth = self._drafts, min(self._longest, remaining_tokens - 1)
         if depth == 0:
@@ -169,7 +169,7 @@ class ModelledDevice:
         shape = drafts.shape
         accepted = accepted_of(self.acceptance_draws, committed_tokens, shape.passes, depth)
         draft_s = shape.steps[depth - 1] * self.step_s
-        return Draft(
+        return SimDraft(
             nodes=shape.nodes[depth - 1],
             depth=depth,
             accepted=accepted,
@@ -181,7 +181,7 @@ class ModelledDevice:
             cut_as_ordered=drafts.cut_as_ordered,
         )
 
-    def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> bool:  # noqa: ARG002 (a choice's)
+    def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:  # noqa: ARG002 (a choice's)
         """One that drafts at all drafts whenever it can."""
         return not self._longest
 

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from outrider.contracts.slo import SloClass
 from outrider.simulation.capacity import capacity
-from outrider.simulation.planning import Draft, outlook, resident_devices, target_alone
+from outrider.simulation.planning import DraftSetting, outlook, resident_devices, target_alone
 from outrider.simulation.results import ClassResults, PlanePoint, SimulationResults
 from outrider.simulation.run import simulate
 from outrider.simulation.settings import Costs, Settings, Variant, drafted_by, group_of, scenario_of, verifier_of
@@ -132,7 +132,7 @@ def first_guess(cell: Cell) -> int:
     if cell.variant is Variant.CENTRALIZED:
         devices = target_alone(group, verifier, speed).devices
     else:
-        devices = outlook(group, verifier, Draft(group.window, group.expansion), speed).devices
+        devices = outlook(group, verifier, DraftSetting(group.window, group.expansion), speed).devices
     most = resident_devices(group, verifier)
     return max(1, int(min(devices if cell.variant is not Variant.SLED else devices / 5, most)))
 
@@ -146,7 +146,7 @@ def drafts_of(cell: Cell) -> str:
     for speed in cell.speeds_tokens_per_s:
         group = drafted_by(cell.variant, group_of(cell.case.settings, SloClass("class", speed), 1), verifier)
         stops = ", predictor" if group.predictor else ""
-        drafts.append(str(Draft(group.window, group.expansion)) + stops)
+        drafts.append(str(DraftSetting(group.window, group.expansion)) + stops)
     return "; ".join(dict.fromkeys(drafts))
 
 

@@ -8,68 +8,68 @@ from math import inf
 from typing import Protocol
 
 from outrider.admission.admission import Admission
-from outrider.admission.decisions import AdmissionReport, Asked, Refused
+from outrider.admission.decisions import AdmissionRefused, AdmissionReport, AdmissionRequest
 from outrider.admission.rounds import MeasuredRounds
 from outrider.admission.rules import AdmissionRules
 from outrider.rounds.account import RoundAccount
 from outrider.rounds.load import PresentLoad
 from outrider.scheduling.attribution import SpikeDetector, round_is_late
 from outrider.scheduling.ledger import FIRST_TOKEN_S, Ledger
-from outrider.selection.arms import DRAFT, Arm
-from outrider.selection.regime import Regime
+from outrider.selection.arms import DRAFT, SpeculationMode
+from outrider.selection.regime import SpeculationTuner
 from outrider.simulation.agenda import Agenda
 from outrider.simulation.coordinator_cpu import CoordinatorCpu
-from outrider.simulation.device import SimulatedDevice
+from outrider.simulation.device import SimDevice
 from outrider.simulation.drafted_rounds import NO_DRAFT
-from outrider.simulation.server import Given, SimulatedServer, Step
+from outrider.simulation.server import SimStep, SimulatedServer, StepChanges
 
 _JUST_BEFORE_S = 1e-6  # what reaches the verifier with a step's end is too late for the next
 _DECIDED_EVERY_S = 1.0  # while anybody waits, as a coordinator's beat
 
 
-class Surroundings(Protocol):
+class VerifierListener(Protocol):
     """Who is told of what happens in a lane."""
 
-    def begins(self, device: SimulatedDevice, now_s: float) -> None:
+    def begins(self, device: SimDevice, now_s: float) -> None:
         """A response is begun, or goes on here."""
         ...
 
-    def stepped(self, step: Step) -> None:
+    def stepped(self, step: SimStep) -> None:
         """The verifier began a step."""
         ...
 
-    def began(self, device: SimulatedDevice, now_s: float) -> None:
+    def began(self, device: SimDevice, now_s: float) -> None:
         """A response's first token was committed."""
         ...
 
-    def round(self, device: SimulatedDevice, tokens: int, now_s: float) -> None:
+    def round(self, device: SimDevice, tokens: int, now_s: float) -> None:
         """A round behind the first was committed."""
         ...
 
-    def over(self, device: SimulatedDevice, now_s: float) -> None:
+    def over(self, device: SimDevice, now_s: float) -> None:
         """A response's last token was committed; the lane does not know of it any more once it is ``next``."""
         ...
 
-    def next(self, device: SimulatedDevice, now_s: float) -> None:
+    def next(self, device: SimDevice, now_s: float) -> None:
         """Its place is free."""
         ...
 
-    def refused(self, device: SimulatedDevice, refused: Refused, now_s: float) -> None:
+    def refused(self, device: SimDevice, refused: AdmissionRefused, now_s: float) -> None:
         """A response was not let in."""
         ...
 
 
-class Lane:
+class SimVerifier:
     """What one coordinator decides. ``down`` once it is lost: nothing that was under way there happens any more."""
 
     def __init__(
         self,
         agenda: Agenda,
         server: SimulatedServer,
-        surroundings: Surroundings,
+        surroundings: VerifierListener,
         *,
         load: PresentLoad | None = None,
-        regime: Regime | None = None,
+        regime: SpeculationTuner | None = None,
         admission: AdmissionRules | None = None,
         first_token_s: float = FIRST_TOKEN_S,
         plans_late: bool = False,
@@ -89,14 +89,14 @@ class Lane:
         self._rounds = MeasuredRounds()
         self._spikes = SpikeDetector()
         self._admission = None if admission is None else Admission(admission)
-        self._asking: dict[str, SimulatedDevice] = {}  # not begun yet; told nothing of them until then
-        self._begun: dict[str, SimulatedDevice] = {}  # kept where there is an admission, which may suspend them
-        self._suspended: dict[str, SimulatedDevice] = {}
+        self._asking: dict[str, SimDevice] = {}  # not begun yet; told nothing of them until then
+        self._begun: dict[str, SimDevice] = {}  # kept where there is an admission, which may suspend them
+        self._suspended: dict[str, SimDevice] = {}
         self._halted: set[str] = set()  # of these, who would have begun a round
         self._decides_at_s = inf
         self.down = False
 
-    def ask(self, device: SimulatedDevice, now_s: float) -> None:
+    def ask(self, device: SimDevice, now_s: float) -> None:
         """A response is asked for. How long it will be, admission is not told."""
         device.ask(now_s, self._account_of(device, now_s))
         if self._admission is None:
@@ -106,7 +106,7 @@ class Lane:
             self._wait(device, now_s, resumed=False)
         self._serve(now_s)
 
-    def resume(self, device: SimulatedDevice, now_s: float) -> None:
+    def resume(self, device: SimDevice, now_s: float) -> None:
         """A response that another lane lost goes on here, with what it was promised and given."""
         if self._admission is None:
             self._go_on(device, now_s)
@@ -114,17 +114,17 @@ class Lane:
             self._wait(device, now_s, resumed=True)
         self._serve(now_s)
 
-    def arrive(self, device: SimulatedDevice, now_s: float) -> None:
+    def arrive(self, device: SimDevice, now_s: float) -> None:
         """A block came from its device."""
         self._server.enqueue(device, now_s)
         self._serve(now_s)
 
-    def lose(self) -> list[SimulatedDevice]:
+    def lose(self) -> list[SimDevice]:
         """Coordinator and verifier are gone: those whose responses were here, begun or not, by name."""
         self.down = True
         return [one for _, one in sorted((self._asking | self._begun).items())]
 
-    def again(self, device: SimulatedDevice, now_s: float) -> None:
+    def again(self, device: SimDevice, now_s: float) -> None:
         """The round under way is lost with what was drafted; another begins."""
         self._draft(device, now_s)
         self._serve(now_s)
@@ -133,14 +133,14 @@ class Lane:
         """How admission stands; None without one."""
         return None if self._admission is None else self._admission.report()
 
-    def _wait(self, device: SimulatedDevice, now_s: float, *, resumed: bool) -> None:
+    def _wait(self, device: SimDevice, now_s: float, *, resumed: bool) -> None:
         assert self._admission is not None
         self._asking[device.name] = device
-        asked = Asked(device.name, (device.account.slo,), device.prompt_tokens, now_s, resumed=resumed)
+        asked = AdmissionRequest(device.name, (device.account.slo,), device.prompt_tokens, now_s, resumed=resumed)
         self._admission.ask(asked)
         self._decide(now_s)
 
-    def _begin(self, device: SimulatedDevice, now_s: float) -> None:
+    def _begin(self, device: SimDevice, now_s: float) -> None:
         device.done = False
         device.arrived_at_s = now_s
         device.promised = self._account_of(device, now_s)  # a first token is due behind the wait to be begun
@@ -150,14 +150,14 @@ class Lane:
         self._surroundings.begins(device, now_s)
         self._server.enqueue(device, now_s)
 
-    def _go_on(self, device: SimulatedDevice, now_s: float) -> None:
+    def _go_on(self, device: SimDevice, now_s: float) -> None:
         """The prefix is computed anew, with the token behind it."""
         device.begin_round(NO_DRAFT, now_s)
         self._begun[device.name] = device
         self._surroundings.begins(device, now_s)
         self._server.enqueue(device, now_s)
 
-    def _account_of(self, device: SimulatedDevice, now_s: float) -> RoundAccount:
+    def _account_of(self, device: SimDevice, now_s: float) -> RoundAccount:
         promised = device.account.tokens_per_s
         ledger = Ledger(promised, now_s + self._first_token_s if promised else inf)
         return RoundAccount(ledger, self._server.deadlines, self._spikes)
@@ -181,7 +181,7 @@ class Lane:
         if server.dispatch_s == 0.0:
             self._step(now_s)
 
-    def _given(self, given: Given, now_s: float) -> None:
+    def _given(self, given: StepChanges, now_s: float) -> None:
         if not self.down:
             self._server.give(given)
             self._serve(now_s)
@@ -200,7 +200,7 @@ class Lane:
                 self._plan_at_s = max(now_s, ends_at_s - self._server.dispatch_s - _JUST_BEFORE_S)
                 self._agenda.at(self._plan_at_s, self._planned, step)
 
-    def _ended(self, step: Step, now_s: float) -> None:
+    def _ended(self, step: SimStep, now_s: float) -> None:
         if self.down:
             return
         self._server.ended(step)
@@ -215,7 +215,7 @@ class Lane:
         else:
             self._told(step, now_s)
 
-    def _told(self, step: Step, now_s: float) -> None:
+    def _told(self, step: SimStep, now_s: float) -> None:
         if self.down:
             return
         if self._load is not None:
@@ -224,7 +224,7 @@ class Lane:
             self._commit(device, now_s, follows=device.number in step.going_on)
         self._serve(now_s)
 
-    def _commit(self, device: SimulatedDevice, now_s: float, *, follows: bool) -> None:
+    def _commit(self, device: SimDevice, now_s: float, *, follows: bool) -> None:
         """A block was verified: its tokens are committed, and the device goes on; ``follows``: it does so by itself."""
         tokens = device.draft.accepted + 1
         device.committed += tokens
@@ -249,7 +249,7 @@ class Lane:
         else:
             self._end(device, now_s)
 
-    def _end(self, device: SimulatedDevice, now_s: float) -> None:
+    def _end(self, device: SimDevice, now_s: float) -> None:
         device.done = True
         if self._regime is not None:
             self._regime.ended(device.name, now_s)
@@ -263,10 +263,10 @@ class Lane:
         self._surroundings.next(device, now_s)
 
     @property
-    def _arm(self) -> Arm:
+    def _arm(self) -> SpeculationMode:
         return DRAFT if self._regime is None else self._regime.arm
 
-    def _measure(self, regime: Regime, device: SimulatedDevice, tokens: int, now_s: float) -> None:
+    def _measure(self, regime: SpeculationTuner, device: SimDevice, tokens: int, now_s: float) -> None:
         """Tell the regime of a committed round; a drafter is ready by a response's first token."""
         if device.first_at_s is None:
             regime.began(device.name, now_s, counts=device.workload.follows_regime)
@@ -305,7 +305,7 @@ class Lane:
             self._decide(now_s)
             self._serve(now_s)
 
-    def _follow(self, device: SimulatedDevice, now_s: float) -> None:
+    def _follow(self, device: SimDevice, now_s: float) -> None:
         """The verifier makes the next round by itself; its leave is renewed as long as nothing is to be drafted."""
         left = device.alone_rounds
         device.begin_round(NO_DRAFT, now_s)
@@ -316,7 +316,7 @@ class Lane:
             device.alone_rounds = left
         self._server.follows(device, now_s, left)
 
-    def _draft(self, device: SimulatedDevice, now_s: float) -> None:
+    def _draft(self, device: SimDevice, now_s: float) -> None:
         """Begin a round; what happens to it until it arrives depends on nothing else and is known at once."""
         if device.name in self._suspended:
             self._halted.add(device.name)
@@ -332,6 +332,6 @@ class Lane:
         device.arrived_at_s = arrives_at_s = device.back_at_s(draft, draft.bits, now_s)
         self._agenda.at(arrives_at_s, self._arrives, device)
 
-    def _arrives(self, device: SimulatedDevice, now_s: float) -> None:
+    def _arrives(self, device: SimDevice, now_s: float) -> None:
         if not self.down and device.arrived_at_s == now_s:
             self.arrive(device, now_s)

@@ -2,7 +2,7 @@
 
 A mix is kept in proportion: of 200 devices of a mix of 30 and 10 there are 150 and 50. A promise is kept if in every
 promised class at most a share epsilon of the responses is slower than promised or refused by admission, and at most
-one first token in a hundred comes later than ``Rule.first_token_s``; the same rule holds with drafts and without.
+one first token in a hundred comes later than ``PromiseRule.first_token_s``; likewise with and without drafts.
 
 A run is long enough to be late in: whoever is behind by its end counts, responses last as long as they may at the
 promised speed, and after a warm-up as long as one of them it goes on for one and a half, with few devices for six. A
@@ -32,7 +32,7 @@ MOST_ROUNDS = 120_000  # of a run, at the promised speeds: what a plan has time 
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PromiseRule:
     """When promises are kept."""
 
     epsilon: float  # share of a class's responses that may be late or refused
@@ -40,7 +40,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Break:
+class BrokenPromise:
     """What broke a promise: the class that is kept least, or the wait for first tokens."""
 
     devices: int
@@ -51,7 +51,7 @@ class Break:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class MixSearch:
     """What was searched with one seed, or confirmed with it.
 
     Attributes:
@@ -60,11 +60,11 @@ class Found:
     """
 
     devices: int
-    broken_by: Break | None
+    broken_by: BrokenPromise | None
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class MixCapacity:
     """Devices of a mix whose promises one server keeps.
 
     Attributes:
@@ -78,7 +78,7 @@ class Served:
     devices: int
     most: int
     searched_all: bool
-    broken_by: Break | None
+    broken_by: BrokenPromise | None
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Mix:
         return max(1, int(most_rounds * tokens_per_round * self.devices / (speed * share_s)))
 
 
-def breaks(found: SimulationResults, rule: Rule, devices: int) -> Break | None:
+def breaks(found: SimulationResults, rule: PromiseRule, devices: int) -> BrokenPromise | None:
     """Whether a run broke a promise, of which there is at least one; None if all were kept."""
     promised = (one for one in found.by_class() if one.slo.tokens_per_s)
     worst = max(promised, key=lambda one: one.response_violation_rate)
@@ -156,10 +156,10 @@ def breaks(found: SimulationResults, rule: Rule, devices: int) -> Break | None:
     if share <= rule.epsilon and waited_s <= rule.first_token_s:
         return None
     refused = worst.refused / max(worst.responses + worst.refused, 1)
-    return Break(devices, worst.slo.name if share > rule.epsilon else "", share, refused, waited_s)
+    return BrokenPromise(devices, worst.slo.name if share > rule.epsilon else "", share, refused, waited_s)
 
 
-def search(broken: Callable[[int], Break | None], guess: int, most: int) -> Found:
+def search(broken: Callable[[int], BrokenPromise | None], guess: int, most: int) -> MixSearch:
     """The largest number of devices that holds, from a guess on.
 
     Args:
@@ -167,7 +167,7 @@ def search(broken: Callable[[int], Break | None], guess: int, most: int) -> Foun
         guess: where to begin.
         most: devices that there is time to try.
     """
-    tried: dict[int, Break | None] = {}
+    tried: dict[int, BrokenPromise | None] = {}
 
     def broke(devices: int) -> bool:
         if devices not in tried:
@@ -177,18 +177,18 @@ def search(broken: Callable[[int], Break | None], guess: int, most: int) -> Foun
     limit = 1 if broke(1) else most  # promises that nobody is kept are found out with one device
     found = capacity(broke, 0.0, limit, max(1, min(guess, limit)), _RESOLUTION, look_beyond=False).devices
     beyond = (tried[devices] for devices in sorted(tried) if devices > found)
-    return Found(found, next((one for one in beyond if one is not None), None))
+    return MixSearch(found, next((one for one in beyond if one is not None), None))
 
 
-def confirm(broken: Callable[[int], Break | None], devices: int) -> Found:
+def confirm(broken: Callable[[int], BrokenPromise | None], devices: int) -> MixSearch:
     """The largest number that holds, in small steps down from one that was found."""
-    last: Break | None = None
+    last: BrokenPromise | None = None
     while devices > 0 and (found := broken(devices)) is not None:
         last, devices = found, devices - max(1, int(_RESOLUTION * devices))
-    return Found(devices, last)
+    return MixSearch(devices, last)
 
 
-def served(searched: Found, confirmed: Sequence[Found]) -> Served:
+def served(searched: MixSearch, confirmed: Sequence[MixSearch]) -> MixCapacity:
     """What every seed keeps, of one at least.
 
     Args:
@@ -198,4 +198,4 @@ def served(searched: Found, confirmed: Sequence[Found]) -> Served:
     kept = [one.devices for one in confirmed]
     ends = [one.broken_by for one in (*confirmed, searched) if one.broken_by is not None]
     beyond = min((end for end in ends if end.devices > min(kept)), key=lambda end: end.devices, default=None)
-    return Served(min(kept), max(kept), beyond is not None, beyond)
+    return MixCapacity(min(kept), max(kept), beyond is not None, beyond)

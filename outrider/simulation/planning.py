@@ -40,7 +40,7 @@ _MOST_BLOCKS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class DraftSetting:
     """What a device drafts in a round: a chain of ``window`` tokens, or a tree (its depth is ``window``)."""
 
     window: int
@@ -55,7 +55,7 @@ class Draft:
 class Outlook:
     """What one draft promises for a group of devices."""
 
-    draft: Draft
+    draft: DraftSetting
     nodes: int  # drafted tokens of a round
     expected_tokens: float  # committed by a round, correction or bonus token included
     round_s: float  # of a device that has the verifier for itself
@@ -93,7 +93,7 @@ def resident_devices(group: DeviceGroup, verifier: VerifierModel) -> float:
     return float("inf") if blocks is None else blocks * verifier.kv_block_tokens / context_tokens(group)
 
 
-def link_s(group: DeviceGroup, draft: Draft) -> float:
+def link_s(group: DeviceGroup, draft: DraftSetting) -> float:
     """Seconds a round spends on the link: WISV eq. 6 with the bits its messages have; a trace counts as it begins."""
     if group.link is None:
         return group.exchange_s
@@ -101,7 +101,7 @@ def link_s(group: DeviceGroup, draft: Draft) -> float:
     return group.exchange_s + exchange_s(profile_csi(profile_at(group.link, 0.0)), down_bits, up_bits)
 
 
-def outlook(group: DeviceGroup, verifier: VerifierModel, draft: Draft, tokens_per_s: float) -> Outlook:
+def outlook(group: DeviceGroup, verifier: VerifierModel, draft: DraftSetting, tokens_per_s: float) -> Outlook:
     """What a draft promises where ``tokens_per_s``, above 0, is to be kept."""
     shape = draft_shape(group.acceptance, draft.window, draft.expansion, group.sibling_factor)
     nodes = shape.nodes[-1] if shape.nodes else 0
@@ -146,19 +146,19 @@ def target_alone(group: DeviceGroup, verifier: VerifierModel, tokens_per_s: floa
     )
 
 
-def chains(longest: int = LONGEST_WINDOW) -> tuple[Draft, ...]:
+def chains(longest: int = LONGEST_WINDOW) -> tuple[DraftSetting, ...]:
     """Every chain up to a length."""
-    return tuple(Draft(window) for window in range(1, longest + 1))
+    return tuple(DraftSetting(window) for window in range(1, longest + 1))
 
 
-def trees(longest: int = LONGEST_WINDOW) -> tuple[Draft, ...]:
+def trees(longest: int = LONGEST_WINDOW) -> tuple[DraftSetting, ...]:
     """Tree shapes worth trying: the product's own, and a few siblings at the root's side with a long single path."""
     shapes = dict.fromkeys((*TREE_SHAPES, *_combs(longest)))
-    return tuple(Draft(len(shape), shape) for shape in shapes if len(shape) <= longest)
+    return tuple(DraftSetting(len(shape), shape) for shape in shapes if len(shape) <= longest)
 
 
 def best_draft(
-    group: DeviceGroup, verifier: VerifierModel, tokens_per_s: float, candidates: Iterable[Draft]
+    group: DeviceGroup, verifier: VerifierModel, tokens_per_s: float, candidates: Iterable[DraftSetting]
 ) -> Outlook:
     """Of the drafts with which nearly most devices keep a speed the one that is fastest alone.
 
@@ -171,14 +171,14 @@ def best_draft(
     return max(near, key=lambda found: found.tokens_per_s_alone)
 
 
-def fastest_draft(group: DeviceGroup, verifier: VerifierModel, candidates: Iterable[Draft]) -> Outlook:
+def fastest_draft(group: DeviceGroup, verifier: VerifierModel, candidates: Iterable[DraftSetting]) -> Outlook:
     """The draft with which one device alone is fastest, of at least one candidate."""
     return max(
         (outlook(group, verifier, draft, 1.0) for draft in candidates), key=lambda found: found.tokens_per_s_alone
     )
 
 
-def offered_drafts(group: DeviceGroup) -> tuple[Draft, ...]:
+def offered_drafts(group: DeviceGroup) -> tuple[DraftSetting, ...]:
     """What may be drafted under a group's protocol: chains, and trees where its messages carry them."""
     return (*chains(), *trees()) if group.protocol in tree_protocols() else chains()
 

@@ -17,10 +17,10 @@ from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.link.emulator import LinkEmulator
 from outrider.link.profiles import LinkProfile
 from outrider.scheduling.registry import Scheduling
-from outrider.selection.situation import Promise
-from outrider.simulation.device import SimulatedDevice
+from outrider.selection.situation import SpeedPromise
+from outrider.simulation.device import SimDevice
 from outrider.simulation.device_account import DeviceAccount
-from outrider.simulation.drafted_rounds import Draft, Response
+from outrider.simulation.drafted_rounds import SimDraft, SimResponse
 from outrider.simulation.results import DeviceResults, SimulationResults
 from outrider.simulation.run import EventLoop
 from outrider.simulation.scenario import VerifierModel
@@ -33,7 +33,7 @@ from outrider.simulation.tally import RunTally
 class RecordedDevice:
     """One emulated device."""
 
-    responses: tuple[tuple[Response, tuple[Draft, ...]], ...]  # in order, each with its rounds behind the first
+    responses: tuple[tuple[SimResponse, tuple[SimDraft, ...]], ...]  # in order, each with its rounds behind the first
     slo: SloClass = BEST_EFFORT
     link: LinkProfile | None = None  # it was emulated with; None delivered at once
     link_seed: int = 0  # of its emulator
@@ -61,19 +61,19 @@ class RecordedWorkload:
         """Begin at its first response."""
         self.alone_rounds, self.follows_regime = 0, False
         self._responses = iter(device.responses)
-        self._rounds: Iterator[Draft] = iter(())
+        self._rounds: Iterator[SimDraft] = iter(())
 
-    def begin(self) -> Response | None:
+    def begin(self) -> SimResponse | None:
         """The next response of the record."""
         response, rounds = next(self._responses, (None, ()))
         self._rounds = iter(rounds)
         return response
 
-    def draft(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> Draft:  # noqa: ARG002
+    def draft(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> SimDraft:  # noqa: ARG002
         """As recorded, whatever the state."""
         return next(self._rounds)
 
-    def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> bool:  # noqa: ARG002
+    def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:  # noqa: ARG002
         """Never: each round is asked for."""
         return False
 
@@ -133,7 +133,7 @@ def replay(
     for number, device in enumerate(record.devices):
         link = None if device.link is None else LinkEmulator(device.link, device.link_seed)
         account = DeviceAccount(DeviceResults(device=number, group=device.slo.name, slo=device.slo))
-        devices.append(SimulatedDevice(account, RecordedWorkload(device), link, device.exchange_s))
+        devices.append(SimDevice(account, RecordedWorkload(device), link, device.exchange_s))
     loop = EventLoop(devices, SimulatedServer(verifier, rules, seed), RunTally(0.0, keep_batch_log=True))
     loop.run()
     return loop.results(record.name, "replay", seed)

@@ -20,11 +20,11 @@ from outrider.admission.decisions import AdmissionReport
 from outrider.contracts.slo import SloClass
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
-from outrider.selection.regime import RegimeReport
+from outrider.selection.regime import TunerReport
 
 
 @dataclass(slots=True, kw_only=True)
-class Counts:
+class DeviceCounts:
     """What a device was given, or several taken together."""
 
     responses: int = 0  # that ended, or were going on at the end
@@ -46,7 +46,7 @@ class Counts:
 
 
 @dataclass(slots=True, kw_only=True)
-class DeviceResults(Counts):
+class DeviceResults(DeviceCounts):
     """One device; complete once the run is over."""
 
     device: int  # its number
@@ -73,7 +73,7 @@ class DeviceResults(Counts):
 
 
 @dataclass(slots=True, kw_only=True)
-class ClassResults(Counts):
+class ClassResults(DeviceCounts):
     """Devices taken together, those of one SLO class for instance."""
 
     slo: SloClass
@@ -182,7 +182,7 @@ class SimulationResults(RunResults):
     plane: tuple[PlanePoint, ...]  # a sample, evenly spread over the run
     batch_log: tuple[BatchEntry, ...]  # every batch of the whole run, if the scenario asks for it
     simulated_rounds: int
-    regime: RegimeReport | None = None  # at the end
+    regime: TunerReport | None = None  # at the end
     swapped_out_blocks: int = 0  # of KV copied to host memory for want of memory; ``swapped_in_blocks`` back
     swapped_in_blocks: int = 0
     admission: AdmissionReport | None = None  # likewise
@@ -194,7 +194,7 @@ class SimulationResults(RunResults):
 
     @property
     def rounds(self) -> int:
-        """As ``Counts.rounds``, of all devices."""
+        """As ``DeviceCounts.rounds``, of all devices."""
         return sum(device.rounds for device in self.devices)
 
     @property
@@ -225,7 +225,7 @@ def by_class(devices: Sequence[DeviceResults]) -> tuple[ClassResults, ...]:
 
 def summary(devices: Sequence[DeviceResults]) -> ClassResults:
     """At least one device's figures, added up."""
-    total = {one.name: sum(getattr(device, one.name) for device in devices) for one in fields(Counts)}
+    total = {one.name: sum(getattr(device, one.name) for device in devices) for one in fields(DeviceCounts)}
     return ClassResults(
         slo=devices[0].slo,
         devices=len(devices),

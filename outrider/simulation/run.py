@@ -2,24 +2,24 @@
 
 from math import inf
 
-from outrider.admission.decisions import Refused
+from outrider.admission.decisions import AdmissionRefused
 from outrider.admission.rules import AdmissionRules
 from outrider.contracts.errors import ParameterError
 from outrider.link.emulator import LinkEmulator
 from outrider.rounds.load import PresentLoad
 from outrider.scheduling.ledger import FIRST_TOKEN_S
-from outrider.selection.arms import ARMS
-from outrider.selection.regime import Regime
+from outrider.selection.arms import MODES
+from outrider.selection.regime import SpeculationTuner
 from outrider.simulation.agenda import Agenda
 from outrider.simulation.chance import link_seed, uniforms
 from outrider.simulation.chosen_rounds import ChoosingDevice, GroupChoices
-from outrider.simulation.device import SimulatedDevice
+from outrider.simulation.device import SimDevice
 from outrider.simulation.device_account import DeviceAccount
 from outrider.simulation.drafted_rounds import GroupDrafts, ModelledDevice, Workload
-from outrider.simulation.lane import Lane
+from outrider.simulation.lane import SimVerifier
 from outrider.simulation.results import DeviceResults, SimulationResults
 from outrider.simulation.scenario import Scenario
-from outrider.simulation.server import SimulatedServer, Step
+from outrider.simulation.server import SimStep, SimulatedServer
 from outrider.simulation.stopped_rounds import GroupPrices, StoppingDevice
 from outrider.simulation.stopping import flagging
 from outrider.simulation.systems import SystemRules, rules_of
@@ -40,7 +40,11 @@ def simulate(scenario: Scenario) -> SimulationResults:
     _check_memory(scenario)
     rules = rules_of(scenario)
     load = PresentLoad()
-    regime = None if scenario.regime is None else Regime([ARMS[name] for name in scenario.arms], scenario.regime, 0.0)
+    regime = (
+        None
+        if scenario.regime is None
+        else SpeculationTuner([MODES[name] for name in scenario.arms], scenario.regime, 0.0)
+    )
     loop = EventLoop(
         modelled_devices(scenario, rules, load, regime),
         SimulatedServer(scenario.verifier, rules, scenario.seed),
@@ -59,10 +63,10 @@ def simulate(scenario: Scenario) -> SimulationResults:
 
 
 def modelled_devices(
-    scenario: Scenario, rules: SystemRules, load: PresentLoad, regime: Regime | None = None
-) -> list[SimulatedDevice]:
+    scenario: Scenario, rules: SystemRules, load: PresentLoad, regime: SpeculationTuner | None = None
+) -> list[SimDevice]:
     """The devices of all groups, numbered through."""
-    devices: list[SimulatedDevice] = []
+    devices: list[SimDevice] = []
     remote = rules.speculates and not rules.drafts_on_server
     seed, responses = scenario.seed, scenario.responses_per_device
     for group in scenario.groups:
@@ -84,7 +88,7 @@ def modelled_devices(
             link = LinkEmulator(group.link, link_seed(seed, number)) if group.link and remote else None
             account = DeviceAccount(DeviceResults(device=number, group=group.name, slo=group.slo))
             span_s = group.from_s, group.until_s
-            devices.append(SimulatedDevice(account, workload, link, group.exchange_s, span_s))
+            devices.append(SimDevice(account, workload, link, group.exchange_s, span_s))
     return devices
 
 
@@ -93,11 +97,11 @@ class EventLoop:
 
     def __init__(
         self,
-        devices: list[SimulatedDevice],
+        devices: list[SimDevice],
         server: SimulatedServer,
         tally: RunTally,
         load: PresentLoad | None = None,
-        regime: Regime | None = None,
+        regime: SpeculationTuner | None = None,
         *,
         duration_s: float = inf,
         first_token_s: float = FIRST_TOKEN_S,
@@ -113,7 +117,7 @@ class EventLoop:
         self._devices, self._tally, self._regime, self._seed = devices, tally, regime, seed
         self._duration_s, self._warmup_s = duration_s, tally.warmup_s
         self._agenda = Agenda()
-        self._lane = Lane(
+        self._lane = SimVerifier(
             self._agenda,
             server,
             self,
@@ -162,32 +166,32 @@ class EventLoop:
             admission=self._lane.report(),
         )
 
-    def begins(self, device: SimulatedDevice, now_s: float) -> None:
+    def begins(self, device: SimDevice, now_s: float) -> None:
         """As ``Surroundings``; likewise below. Devices are their own."""
 
-    def stepped(self, step: Step) -> None:
+    def stepped(self, step: SimStep) -> None:
         """Count it."""
         self._tally.step(step)
 
-    def began(self, device: SimulatedDevice, now_s: float) -> None:
+    def began(self, device: SimDevice, now_s: float) -> None:
         """Its pace counts from here."""
         measured = self._count(now_s)
         device.account.first_tokens(now_s, measured=measured)
         if measured:
             self._tally.first_token_s.append(now_s - device.asked_at_s)
 
-    def round(self, device: SimulatedDevice, tokens: int, now_s: float) -> None:
+    def round(self, device: SimDevice, tokens: int, now_s: float) -> None:
         """Judge it."""
         measured = self._count(now_s)
         device.account.round_committed(tokens, now_s, measured=measured)
         if measured:
             self._tally.round(device, now_s)
 
-    def over(self, device: SimulatedDevice, now_s: float) -> None:
+    def over(self, device: SimDevice, now_s: float) -> None:
         """Judge the response."""
         device.account.end_response(measured=now_s >= self._warmup_s)
 
-    def next(self, device: SimulatedDevice, now_s: float) -> None:
+    def next(self, device: SimDevice, now_s: float) -> None:
         """Have its device ask for the next one."""
         response, (from_s, until_s) = device.workload.begin(), device.span_s
         if response is None:
@@ -197,7 +201,7 @@ class EventLoop:
             device.prompt_tokens, device.output_tokens = response.prompt_tokens, response.output_tokens
             self._agenda.at(asks_at_s, self._lane.ask, device)
 
-    def refused(self, device: SimulatedDevice, refused: Refused, now_s: float) -> None:
+    def refused(self, device: SimDevice, refused: AdmissionRefused, now_s: float) -> None:
         """Its device tries again when it is told to, more or less."""
         device.account.results.refused += now_s >= self._warmup_s
         (share,) = uniforms(self._seed, device.number, device.round, _RETRIES, 1)
@@ -209,7 +213,7 @@ class EventLoop:
         self._tally.rounds += 1
         return now_s >= self._warmup_s
 
-    def _closed(self, device: SimulatedDevice) -> DeviceResults:
+    def _closed(self, device: SimDevice) -> DeviceResults:
         if not device.done:
             first = device.first_at_s is not None
             owed_from_s = None if first else max(device.asked_at_s, self._warmup_s) + _FIRST_TOKEN_GRACE_S

@@ -31,15 +31,17 @@ from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import Scheduling
 from outrider.scheduling.residency import SwapPrices
 from outrider.scheduling.steps import StepRules
-from outrider.selection.arms import ARMS
-from outrider.selection.regime import RegimeSettings
+from outrider.selection.arms import MODES
+from outrider.selection.regime import TunerSettings
 from outrider.selection.situation import SelectionPolicy
-from outrider.simulation.acceptance_models import Predictor, Probability
+from outrider.simulation.acceptance_models import Probability, SimPredictor
 from outrider.simulation.lengths import Lengths, Spread
-from outrider.simulation.stopping import Stopping
+from outrider.simulation.stopping import SimStopSetting
 
 WIRE = WireFormat(151_936)  # Qwen3's vocabulary
-MODELLED_ARMS = tuple(name for name, arm in ARMS.items() if not arm.looks_up)  # there is no text to look anything up in
+MODELLED_ARMS = tuple(
+    name for name, arm in MODES.items() if not arm.looks_up
+)  # there is no text to look anything up in
 
 SecondsOrNone = Annotated[float, Field(ge=0, le=1_000_000)]
 
@@ -73,7 +75,7 @@ class Devices:
     window: Window = 4  # drafted tokens of a round, at most; 0 drafts nothing
     expansion: tuple[Siblings, ...] = ()  # children by depth of a drafted tree, in place of ``window``; () is a chain
     sibling_factor: Probability = 0.5  # how acceptance falls from a tree node's sibling to the next
-    predictor: Predictor | None = None  # stops a chain early; None drafts the whole window
+    predictor: SimPredictor | None = None  # stops a chain early; None drafts the whole window
     protocol: Annotated[ProtocolName, NameIn(PROTOCOLS)] = NO_TOKENS.protocol  # decides the bits that cross the link
     exchange_s: SecondsOrNone = 0.0  # seconds of every exchange beyond link and steps
     step_spread: Spread = 0.0  # standard deviation of the logarithm of a drafting step's time from device to device
@@ -99,7 +101,7 @@ class DeviceGroup(Devices):
     from_s: float = 0.0  # no response begins before; likewise none from ``until_s`` on
     until_s: float = inf
     selection: SelectionPolicy | None = None
-    stopping: Stopping | None = None
+    stopping: SimStopSetting | None = None
 
     def __post_init__(self) -> None:
         """Refuse two who decide on the same draft."""
@@ -184,7 +186,7 @@ class Scenario:
     plans_once: bool = False
     admission: AdmissionRules | None = None
     keep_batch_log: bool = False  # whether results hold every batch
-    regime: RegimeSettings | None = None  # of groups with a selection; None lets each of their rounds be chosen
+    regime: TunerSettings | None = None  # of groups with a selection; None lets each of their rounds be chosen
     arms: tuple[str, ...] = MODELLED_ARMS  # of the regime
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import PendingVerification
 from outrider.scheduling.steps import StepPlanner
 from outrider.simulation.chance import normals
-from outrider.simulation.device import SimulatedDevice, device_name
+from outrider.simulation.device import SimDevice, device_name
 from outrider.simulation.memory import KvMemory, Swapped
 from outrider.simulation.results import BatchEntry
 from outrider.simulation.scenario import VerifierModel
@@ -29,24 +29,24 @@ _UNCHUNKED = 2**31
 
 
 @dataclass(slots=True, eq=False)
-class Given:
+class StepChanges:
     """On its way to the verifier: who is in its steps from now on, and who no longer is.
 
     Attributes:
         hold_s: nobody; after so long there is to be another plan.
     """
 
-    joining: list[SimulatedDevice]
-    held_back: list[SimulatedDevice]
+    joining: list[SimDevice]
+    held_back: list[SimDevice]
     hold_s: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
-class Step:
+class SimStep:
     """One pass over these blocks."""
 
     entry: BatchEntry  # as the log of batches has it
-    members: list[SimulatedDevice]
+    members: list[SimDevice]
     costs: list[VerifyCost]  # what is computed and read of each block
     remaining_tokens: list[int]  # of each block, still to compute after it
     going_on: set[int]  # devices whose next round follows by itself; known at its end
@@ -86,8 +86,8 @@ class SimulatedServer:
         self._logged = logged
         self._told_late = told_late or self.reply_s > 0.0
         self._planned_at_s = 0.0
-        self._asking: dict[str, SimulatedDevice] = {}  # whose block is not decided, as far as is known
-        self._within: dict[str, SimulatedDevice] = {}  # with the verifier
+        self._asking: dict[str, SimDevice] = {}  # whose block is not decided, as far as is known
+        self._within: dict[str, SimDevice] = {}  # with the verifier
         self._untold: set[str] = set()  # whose block is decided, which is not known yet
         self.steps = False  # whether one is under way
         self._noise: list[float] = []
@@ -108,32 +108,32 @@ class SimulatedServer:
         blocks, size = self._model.limits.max_memory_blocks, self._model.kv_block_tokens
         return VerifierNow(self._planner_model, shape, None if blocks is None else blocks * size, size)
 
-    def expects(self, device: SimulatedDevice, now_s: float) -> None:
+    def expects(self, device: SimDevice, now_s: float) -> None:
         """A draft is ordered."""
         self._planner.expects(device.name, now_s + device.draft.away_s)
         deadline_at_s = device.promised.deadline_at_s(device.began_at_s, device.draft.expected_tokens)
         self.memory.due(device.number, deadline_at_s)
         device.worth_above = self._planner.worth_above if device.draft.cut_as_ordered else None
 
-    def enqueue(self, device: SimulatedDevice, now_s: float) -> None:
+    def enqueue(self, device: SimDevice, now_s: float) -> None:
         """A block arrived."""
         self._asks(device, now_s)
         device.queued_at_s = now_s
         self._asking[device.name] = device
         self._planner.arrives(device.name, device)
 
-    def follows(self, device: SimulatedDevice, now_s: float, rounds_left: int) -> None:
+    def follows(self, device: SimDevice, now_s: float, rounds_left: int) -> None:
         """The verifier makes the next round by itself, with so much leave at least; more of it may come too late."""
         self._asks(device, now_s)
         if device.name not in self._within:
             device.alone_rounds = rounds_left
 
-    def over(self, device: SimulatedDevice) -> None:
+    def over(self, device: SimDevice) -> None:
         """Its response is."""
         self.memory.leave(device.number)
         self._planner.over(device.name)
 
-    def _asks(self, device: SimulatedDevice, now_s: float) -> None:
+    def _asks(self, device: SimDevice, now_s: float) -> None:
         draft, memory = device.draft, self.memory
         deadline_at_s = device.promised.deadline_at_s(device.began_at_s, draft.expected_tokens)
         memory.due(device.number, deadline_at_s)
@@ -155,20 +155,20 @@ class SimulatedServer:
             device.first_at_s is None,
         )
 
-    def let_in(self, now_s: float) -> Given | None:
+    def let_in(self, now_s: float) -> StepChanges | None:
         """Plan, if anybody waits; None if all stays as it is."""
         plan = self._planner.plan(now_s, self._planner_model)
         if plan.hold_s:
-            return Given([], [], plan.hold_s)
+            return StepChanges([], [], plan.hold_s)
         if not plan.joining and not plan.held_back:
             return None
         for name, tokens in plan.cuts:
             self._asking[name].cut(tokens)
         self._planned_at_s = now_s
         joining, held_back = ([self._asking[name] for name in names] for names in (plan.joining, plan.held_back))
-        return Given(joining, held_back)
+        return StepChanges(joining, held_back)
 
-    def give(self, given: Given) -> None:
+    def give(self, given: StepChanges) -> None:
         """It reached the verifier: it counts from the next step on."""
         for device in given.held_back:
             self._within.pop(device.name, None)
@@ -176,7 +176,7 @@ class SimulatedServer:
             if device.name in self._asking and device.name not in self._untold:
                 self._within[device.name] = device
 
-    def step(self, now_s: float) -> Step | None:
+    def step(self, now_s: float) -> SimStep | None:
         """Begin a step; None if one is under way or nobody is with the verifier."""
         if self.steps or not self._within:
             return None
@@ -196,9 +196,9 @@ class SimulatedServer:
         new, cached = work.new_tokens, work.cached_tokens
         reason = self._planner.reason
         entry = BatchEntry(self._planned_at_s, now_s, took_s, predicted_s, numbers, new, cached, reason)
-        return Step(entry, members, costs, remaining, set(), recomputed, evictions, swapped)
+        return SimStep(entry, members, costs, remaining, set(), recomputed, evictions, swapped)
 
-    def _foreseen(self, members: Sequence[SimulatedDevice]) -> tuple[float, tuple[tuple[int, int], ...]]:
+    def _foreseen(self, members: Sequence[SimDevice]) -> tuple[float, tuple[tuple[int, int], ...]]:
         """What the planner would say that a step of these takes, and who they are."""
         foreseen = [(device.pending().cost, device.own_rows) for device in members]
         predicted = BatchWork()
@@ -207,7 +207,7 @@ class SimulatedServer:
         numbers = tuple((device.number, device.round + device.ahead) for device in members)
         return self._planner_model.predict_work_s(predicted), numbers
 
-    def ended(self, step: Step) -> None:
+    def ended(self, step: SimStep) -> None:
         """The verifier is done with a step; who is not finished or goes on by itself is in the next one."""
         self.steps, ended_at_s = False, step.entry.ends_at_s
         for device, remaining in zip(step.members, step.remaining_tokens, strict=True):
@@ -223,7 +223,7 @@ class SimulatedServer:
                 self._within.pop(device.name, None)
                 self._untold.add(device.name)
 
-    def told(self, step: Step) -> list[SimulatedDevice]:
+    def told(self, step: SimStep) -> list[SimDevice]:
         """What a step brought is known: the devices whose blocks are decided."""
         decided = []
         if self._estimator is not None:
@@ -242,7 +242,7 @@ class SimulatedServer:
                 self._planner.leaves(device.name)
         return decided
 
-    def _compute(self, members: Sequence[SimulatedDevice]) -> tuple[list[VerifyCost], list[int], int]:
+    def _compute(self, members: Sequence[SimDevice]) -> tuple[list[VerifyCost], list[int], int]:
         """What one pass does: block by block, what is left of each, and positions that were computed before."""
         memory, chunk_left = self.memory, self._limits.prefill_chunk_tokens
         numbers = [device.number for device in members]
@@ -278,12 +278,12 @@ class SimulatedServer:
                 self._set_cost(device, VerifyCost(device.total_tokens, 0))
         return len(evicted)
 
-    def _set_cost(self, device: SimulatedDevice, cost: VerifyCost) -> None:
+    def _set_cost(self, device: SimDevice, cost: VerifyCost) -> None:
         assert device.verification is not None
         prefix = max(0, cost.new_tokens - device.own_rows)
         device.verification = replace(device.verification, cost=cost, prefix_tokens=prefix)
 
-    def _drafting_s(self, members: Sequence[SimulatedDevice]) -> float:
+    def _drafting_s(self, members: Sequence[SimDevice]) -> float:
         """Passes of the draft model in the batch's own time: one for each depth, over all that draft so deep."""
         model = self._model.draft_cost_model
         if model is None or not self._rules.drafts_on_server:

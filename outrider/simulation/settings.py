@@ -18,7 +18,7 @@ from outrider.contracts.slo import SloClass
 from outrider.link.profiles import LinkProfile
 from outrider.scheduling.policy import BatchLimits
 from outrider.selection.yields import expected_tokens
-from outrider.simulation.acceptance_models import Predictor
+from outrider.simulation.acceptance_models import SimPredictor
 from outrider.simulation.lengths import Lengths
 from outrider.simulation.planning import best_draft, chains
 from outrider.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel, host_memory
@@ -144,9 +144,9 @@ def group_of(settings: Settings, slo: SloClass, count: int) -> DeviceGroup:
 def drafted_by(variant: Variant, group: DeviceGroup, verifier: VerifierModel) -> DeviceGroup:
     """The group with what a system lets its devices draft: WISP's predictor, or the draft that serves most of them."""
     if variant is Variant.WISP_FAIR:
-        return replace(group, predictor=Predictor(sends_flagged=False))
+        return replace(group, predictor=SimPredictor(sends_flagged=False))
     if variant in {Variant.WISP, Variant.PREDICTOR}:
-        return replace(group, predictor=Predictor())
+        return replace(group, predictor=SimPredictor())
     if variant is not Variant.CHAINS:
         return group
     best = best_draft(group, verifier, group.slo.tokens_per_s, chains()).draft

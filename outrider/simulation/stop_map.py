@@ -21,10 +21,10 @@ from outrider.contracts.cost import DEFAULT_COST_MODEL, LinearCostModel
 from outrider.contracts.slo import SloClass
 from outrider.costs.profiles import read_profile
 from outrider.drafting.stops import SendAndStop, StopBefore
-from outrider.simulation.acceptance_models import Predictor
-from outrider.simulation.best_window import Promise, Runs, Windows
+from outrider.simulation.acceptance_models import SimPredictor
+from outrider.simulation.best_window import PromiseSearch, Runs, Windows
 from outrider.simulation.experiment import unkept_rate
-from outrider.simulation.planning import Draft, Outlook, best_draft, chains, fastest_draft, target_alone
+from outrider.simulation.planning import DraftSetting, Outlook, best_draft, chains, fastest_draft, target_alone
 from outrider.simulation.published import TABLE_12
 from outrider.simulation.results import SimulationResults
 from outrider.simulation.roofline import HARDWARE, MEMORY_SHARE, MODELS, RooflineCostModel
@@ -40,7 +40,7 @@ from outrider.simulation.settings import (
     scenario_of,
     verifier_of,
 )
-from outrider.simulation.stopping import AS_TOLD, Calibrated, Stopping
+from outrider.simulation.stopping import AS_TOLD, Calibrated, SimStopSetting
 
 _MOST_DEVICES = 1024
 _A100, _MODEL = HARDWARE["a100-80gb"], MODELS["qwen3-32b"]
@@ -51,7 +51,7 @@ _EMBEDDED_WINDOW = 8
 FLASH = replace(TABLE_12, seconds_per_cached_token=_MODEL.kv_bytes_per_token / (MEMORY_SHARE * _A100.bytes_per_s))
 
 
-class Ending(StrEnum):
+class DraftEnding(StrEnum):
     """What ends a draft."""
 
     ALONE = "target alone"  # a window of 0
@@ -62,8 +62,8 @@ class Ending(StrEnum):
     PRICED = "while it pays"
 
 
-FIXED = (Ending.ALONE, Ending.BEST)
-STOPPING = (Ending.BEFORE, Ending.SENT, Ending.PRICED)
+FIXED = (DraftEnding.ALONE, DraftEnding.BEST)
+STOPPING = (DraftEnding.BEFORE, DraftEnding.SENT, DraftEnding.PRICED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class CostCase:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MapCell:
     """One cell of the map."""
 
     case: CostCase  # its settings' acceptance and draft speed are the place's
@@ -99,7 +99,7 @@ class Place:
         return verifier_of(self.case.settings, self.case.costs)
 
     @property
-    def _chains(self) -> Sequence[Draft]:
+    def _chains(self) -> Sequence[DraftSetting]:
         return chains(self.case.settings.window)
 
     def _group(self, tokens_per_s: float) -> DeviceGroup:
@@ -134,7 +134,7 @@ class LoadFigures:
 class EndingResult:
     """One rule in one place."""
 
-    ending: Ending
+    ending: DraftEnding
     window: int  # at most drafted, by the devices of that capacity
     devices: int  # capacity
     bounded: bool  # as many as were tried: there may be more
@@ -155,21 +155,21 @@ class PlaceResult:
     closed_form: int  # the window above 0 that should serve most
     endings: tuple[EndingResult, ...]
 
-    def of(self, ending: Ending) -> EndingResult:
+    def of(self, ending: DraftEnding) -> EndingResult:
         """One rule's."""
         return next(one for one in self.endings if one.ending is ending)
 
-    def over(self, ending: Ending, base: Sequence[Ending]) -> float | None:
+    def over(self, ending: DraftEnding, base: Sequence[DraftEnding]) -> float | None:
         """A rule's capacity over the best of others'; None where these serve nobody."""
         most = max(self.of(one).devices for one in base)
         return self.of(ending).devices / most if most else None
 
-    def goodput_over(self, ending: Ending, base: Sequence[Ending], *, full: bool) -> float:
+    def goodput_over(self, ending: DraftEnding, base: Sequence[DraftEnding], *, full: bool) -> float:
         """The same of goodput, with equally many devices."""
         ours, *others = (self.load(one, full=full) for one in (ending, *base))
         return ours.goodput_tokens_per_s / max(one.goodput_tokens_per_s for one in others)
 
-    def load(self, ending: Ending, *, full: bool) -> LoadFigures:
+    def load(self, ending: DraftEnding, *, full: bool) -> LoadFigures:
         """One rule's run with as many devices as the best window serves (``full``), or a quarter of these."""
         return self.of(ending).full if full else self.of(ending).light
 
@@ -206,7 +206,7 @@ class Grid:
 QUICK = Grid(promises=(0.6,), acceptances=(0.6, 0.875), draft_speeds=(15.0, 50.0), resolution=0.06)
 
 
-def places(cases: Sequence[CostCase], grid: Grid, seed: int) -> Iterator[Place]:
+def places(cases: Sequence[CostCase], grid: Grid, seed: int) -> Iterator[MapCell]:
     """The map's cells, case by case; responses are half as long as the settings say, which is a quarter of the work."""
     for case, promise, acceptance, speed in product(cases, grid.promises, grid.acceptances, grid.draft_speeds):
         settings = replace(
@@ -216,10 +216,10 @@ def places(cases: Sequence[CostCase], grid: Grid, seed: int) -> Iterator[Place]:
             prompt_tokens=case.settings.prompt_tokens // 2,
             output_tokens=case.settings.output_tokens // 2,
         )
-        yield Place(replace(case, settings=settings), promise, grid.auc, seed, resolution=grid.resolution)
+        yield MapCell(replace(case, settings=settings), promise, grid.auc, seed, resolution=grid.resolution)
 
 
-def run_place(place: Place) -> PlaceResult:
+def run_place(place: MapCell) -> PlaceResult:
     """All rules; a pure function of the place."""
     speed, settings, chain = place.tokens_per_s, place.case.settings, place.best_chain(place.tokens_per_s)
     closed_form, longest, guess = chain.draft.window, settings.window, int(chain.devices)
@@ -231,7 +231,11 @@ def run_place(place: Place) -> PlaceResult:
         best, full = whole, whole.capacity(full).devices
     loads = max(1, round(_LIGHT * full)), max(1, full)
     most_brought = [windows.bringing_most(best.window, devices) for devices in loads]
-    ways = {Ending.ALONE: (windows[0],) * 3, Ending.WINDOW: (whole,) * 3, Ending.BEST: (best, *most_brought)}
+    ways = {
+        DraftEnding.ALONE: (windows[0],) * 3,
+        DraftEnding.WINDOW: (whole,) * 3,
+        DraftEnding.BEST: (best, *most_brought),
+    }
     ways |= {ending: (_runs(place, speed, longest, ending),) * 3 for ending in STOPPING}
     alone = place.alone(speed)
     return PlaceResult(
@@ -243,17 +247,17 @@ def run_place(place: Place) -> PlaceResult:
         auc=place.auc,
         closed_form=closed_form,
         endings=tuple(
-            _result(ending, way, loads, alone if ending is Ending.ALONE else full) for ending, way in ways.items()
+            _result(ending, way, loads, alone if ending is DraftEnding.ALONE else full) for ending, way in ways.items()
         ),
     )
 
 
-def windows_of(place: Place, tokens_per_s: float) -> Windows:
+def windows_of(place: MapCell, tokens_per_s: float) -> Windows:
     """Runs of every fixed window, where so much is promised."""
     return Windows(place.case.settings.window, lambda window: _runs(place, tokens_per_s, window))
 
 
-def _runs(place: Place, tokens_per_s: float, window: int, ending: Ending = Ending.WINDOW) -> Runs:
+def _runs(place: MapCell, tokens_per_s: float, window: int, ending: DraftEnding = DraftEnding.WINDOW) -> Runs:
     """Of a window at most, with what ends drafts in it."""
     case = place.case
     violation_rate = partial(unkept_rate, first_token_s=case.settings.first_token_s)
@@ -265,21 +269,23 @@ def _runs(place: Place, tokens_per_s: float, window: int, ending: Ending = Endin
         groups = tuple(replace(group, window=window, stopping=stopping) for group in made.groups)
         return simulate(replace(made, groups=groups, plans_late=False))
 
-    return Runs(window, Promise(violation_rate, case.settings.epsilon, _MOST_DEVICES, place.resolution), simulated)
+    return Runs(
+        window, PromiseSearch(violation_rate, case.settings.epsilon, _MOST_DEVICES, place.resolution), simulated
+    )
 
 
-def _stopping(place: Place, ending: Ending) -> Stopping | None:
+def _stopping(place: MapCell, ending: DraftEnding) -> SimStopSetting | None:
     if ending not in STOPPING:
         return None
     predictor = Calibrated(place.auc)
-    if ending is Ending.PRICED:
-        return Stopping(predictor)
-    rule = StopBefore if ending is Ending.BEFORE else SendAndStop
-    threshold = predictor.threshold(place.case.settings.token_acceptance, Predictor().recall)
-    return Stopping(predictor, rule(AS_TOLD, threshold))
+    if ending is DraftEnding.PRICED:
+        return SimStopSetting(predictor)
+    rule = StopBefore if ending is DraftEnding.BEFORE else SendAndStop
+    threshold = predictor.threshold(place.case.settings.token_acceptance, SimPredictor().recall)
+    return SimStopSetting(predictor, rule(AS_TOLD, threshold))
 
 
-def _result(ending: Ending, ways: tuple[Runs, ...], loads: tuple[int, int], guess: int) -> EndingResult:
+def _result(ending: DraftEnding, ways: tuple[Runs, ...], loads: tuple[int, int], guess: int) -> EndingResult:
     """``ways`` of drafting: for capacity and for each load."""
     served = ways[0].capacity(guess)
     light, full = (_figures(way, devices) for way, devices in zip(ways[1:], loads, strict=True))

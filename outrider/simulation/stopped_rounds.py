@@ -2,15 +2,15 @@
 
 from outrider.contracts.cost import CostModel
 from outrider.contracts.price import PRICE_BITS, DraftPrice
-from outrider.drafting.cost_aware import WhileItPays
-from outrider.drafting.stops import Step, StopRule
+from outrider.drafting.cost_aware import CostAwareStop
+from outrider.drafting.stops import StopDecision, StopRule
 from outrider.rounds.load import PresentLoad
-from outrider.selection.situation import Promise
-from outrider.selection.stop_prices import Further, RoundsLately, draft_price
+from outrider.selection.situation import SpeedPromise
+from outrider.selection.stop_prices import MarginalDraftCost, RoundsLately, draft_price
 from outrider.selection.yields import expected_tokens
 from outrider.simulation.chance import uniforms
-from outrider.simulation.drafted_rounds import NO_DRAFT, Draft, GroupDrafts, ModelledDevice, Response, accepted_of
-from outrider.simulation.stopping import AS_TOLD, Stopping, ToldFeatures
+from outrider.simulation.drafted_rounds import NO_DRAFT, GroupDrafts, ModelledDevice, SimDraft, SimResponse, accepted_of
+from outrider.simulation.stopping import AS_TOLD, SimFeatures, SimStopSetting
 
 _FLAGS = 2  # purpose of chance
 _WEIGHT = 0.02  # of the newest rounds of a group, as many as a batch has
@@ -36,7 +36,7 @@ class GroupPrices:
         """Of an order now, as its message tells it."""
         acceptance = self._accepted / self._seen if self._seen > 0.0 else 0.0
         lately = RoundsLately(self._exchange_s, self._sent, self._committed, acceptance)
-        further = Further(step_s, self._row_link_s)
+        further = MarginalDraftCost(step_s, self._row_link_s)
         exact = draft_price(self._cost_model, self._load.lately(), lately, cached_tokens, further)
         return DraftPrice.at_levels(*exact.levels)
 
@@ -57,7 +57,7 @@ class StoppingDevice(ModelledDevice):
     def __init__(
         self,
         drafts: GroupDrafts,
-        stopping: Stopping,
+        stopping: SimStopSetting,
         prices: GroupPrices,
         device: int,
         seed: int,
@@ -73,7 +73,7 @@ class StoppingDevice(ModelledDevice):
         self._prompt_tokens = 0
         self._unlearned: tuple[float, int, int] | None = None  # exchange, sent and accepted of the last round
 
-    def begin(self) -> Response | None:
+    def begin(self) -> SimResponse | None:
         """Draw what a predictor makes of each position, too."""
         response = super().begin()
         if response is not None:
@@ -81,20 +81,20 @@ class StoppingDevice(ModelledDevice):
             self._prompt_tokens = response.prompt_tokens
         return response
 
-    def draft(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> Draft:  # noqa: ARG002 (a choice's)
+    def draft(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> SimDraft:  # noqa: ARG002 (a choice's)
         """The group's window, cut to what may still be committed, as far as the rule goes on."""
         self._learn()
         drafts, depth = self._drafts, min(self._longest, remaining_tokens - 1)
         if depth == 0:
             return NO_DRAFT
-        rule = self._stopping.rule or WhileItPays(AS_TOLD, self._price(committed_tokens))
+        rule = self._stopping.rule or CostAwareStop(AS_TOLD, self._price(committed_tokens))
         computed, sent, believed = self._until_stopped(rule, committed_tokens, depth)
         accepted = accepted_of(self.acceptance_draws, committed_tokens, drafts.shape.passes, sent)
         draft_s, bits = drafts.shape.steps[computed - 1] * self.step_s, self._bits[sent]
         if bits is not None and self._stopping.rule is None:
             bits = bits[0] + PRICE_BITS, bits[1]
         self._unlearned = draft_s + drafts.link_s[sent], sent, accepted
-        return Draft(sent, sent, accepted, draft_s, expected_tokens(believed), bits)
+        return SimDraft(sent, sent, accepted, draft_s, expected_tokens(believed), bits)
 
     def _price(self, committed_tokens: int) -> DraftPrice:
         return self._prices.price(self._prompt_tokens + committed_tokens - 1, self.step_s)
@@ -106,12 +106,12 @@ class StoppingDevice(ModelledDevice):
         for index in range(depth):
             chance = passes[index]
             told = foreteller.tells(chance, luck[start + index], accepted=draws[start + index] < chance)
-            features = ToldFeatures(told)
+            features = SimFeatures(told)
             step = rule.step(features)
-            if step is Step.STOP:
+            if step is StopDecision.STOP:
                 return index + 1, index, believed
             believed.append(foreteller.believed(chance, told))
-            if step is Step.DRAW_LAST:
+            if step is StopDecision.DRAW_LAST:
                 return index + 1, index + 1, believed
             rule = rule.behind(features)
         return depth, depth, believed

@@ -16,7 +16,7 @@ from outrider.contracts.errors import ParameterError
 from outrider.drafting.acceptance import ConfidenceLogistic
 from outrider.drafting.features import DraftFeatures
 from outrider.drafting.stops import SendAndStop, StopBefore, StopRule
-from outrider.simulation.acceptance_models import Predictor
+from outrider.simulation.acceptance_models import SimPredictor
 
 _NORMAL = NormalDist()
 _LEAST_LUCK = 1e-12
@@ -26,7 +26,7 @@ _NO_ROW = np.ones(1)
 AS_TOLD = ConfidenceLogistic()  # the product's predictor that takes confidence for acceptance
 
 
-class ToldFeatures(DraftFeatures):
+class SimFeatures(DraftFeatures):
     """Of a simulated row: its confidence is what the device is told; nothing else is modelled."""
 
     def __init__(self, acceptance: float) -> None:
@@ -35,7 +35,7 @@ class ToldFeatures(DraftFeatures):
         self.confidence = acceptance
 
 
-class Foreteller(Protocol):
+class SimulatedPredictor(Protocol):
     """A modelled predictor."""
 
     def tells(self, chance: float, luck: float, *, accepted: bool) -> float:
@@ -57,14 +57,14 @@ class Foreteller(Protocol):
 class Flags:
     """One that says yes or no, at WISP's or another operating point; what it tells is 1 or 0."""
 
-    rates: Predictor
+    rates: SimPredictor
 
     def tells(self, chance: float, luck: float, *, accepted: bool) -> float:  # noqa: ARG002 (as others)
-        """See ``Foreteller``."""
+        """See ``SimulatedPredictor``."""
         return float(luck < (self.rates.recall if accepted else self.rates.false_positive_rate))
 
     def believed(self, chance: float, told: float) -> float:
-        """See ``Foreteller``."""
+        """See ``SimulatedPredictor``."""
         recall, false_rate = self.rates.recall, self.rates.false_positive_rate
         if told == 0.0:
             recall, false_rate = 1.0 - recall, 1.0 - false_rate
@@ -93,7 +93,7 @@ class Calibrated:
             raise ParameterError("auc", "a number in [0.5, 1)", self.auc)
 
     def tells(self, chance: float, luck: float, *, accepted: bool) -> float:
-        """See ``Foreteller``."""
+        """See ``SimulatedPredictor``."""
         if not 0.0 < chance < 1.0:
             return chance
         apart = _apart(self.auc)
@@ -101,7 +101,7 @@ class Calibrated:
         return _probability(_logit(chance) + apart * signal)
 
     def believed(self, chance: float, told: float) -> float:  # noqa: ARG002 (as others)
-        """See ``Foreteller``."""
+        """See ``SimulatedPredictor``."""
         return told
 
     def threshold(self, chance: float, recall: float) -> float:
@@ -111,17 +111,17 @@ class Calibrated:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopping:
+class SimStopSetting:
     """Attributes: ``rule`` of None drafts while it pays, at the price of each order."""
 
-    foreteller: Foreteller
+    foreteller: SimulatedPredictor
     rule: StopRule | None = field(default=None)
 
 
-def flagging(rates: Predictor) -> Stopping:
+def flagging(rates: SimPredictor) -> SimStopSetting:
     """As WISP's devices stop."""
     rule = SendAndStop if rates.sends_flagged else StopBefore
-    return Stopping(Flags(rates), rule(AS_TOLD, _EVEN))
+    return SimStopSetting(Flags(rates), rule(AS_TOLD, _EVEN))
 
 
 @cache

@@ -8,9 +8,9 @@ import numpy as np
 
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.policy import StopReason
-from outrider.simulation.device import SimulatedDevice
+from outrider.simulation.device import SimDevice
 from outrider.simulation.results import BatchEntry, Percentiles, PlanePoint
-from outrider.simulation.server import Step
+from outrider.simulation.server import SimStep
 
 _SAMPLE = 4096  # points of the queue-compute plane, at most
 
@@ -34,7 +34,7 @@ class RunTally:
         self.plane: list[PlanePoint] = []  # a sample
         self._plane_stride, self._plane_seen = 1, 0
 
-    def step(self, step: Step) -> None:
+    def step(self, step: SimStep) -> None:
         """The verifier began a step."""
         entry = step.entry
         if self._keep_batch_log:
@@ -50,7 +50,7 @@ class RunTally:
             self.swapped_out_blocks += step.swapped.out_blocks
             self.swapped_in_blocks += step.swapped.in_blocks
 
-    def round(self, device: SimulatedDevice, now_s: float) -> None:
+    def round(self, device: SimDevice, now_s: float) -> None:
         """A round that is not a response's first was committed, after the warm-up."""
         cause = self.spikes.cause(device.verify_s)
         round_s, draft_s = now_s - device.began_at_s, device.draft.draft_s

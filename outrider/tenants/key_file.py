@@ -10,7 +10,7 @@ from enum import StrEnum
 from hashlib import sha256
 
 
-class Look(StrEnum):
+class KeyFileRead(StrEnum):
     """What one read of the file means."""
 
     SAME = "same"  # as it was when last judged
@@ -32,7 +32,9 @@ class KeyFileWatch:
     pending_at_s: float = 0.0
 
 
-def after_read(watch: KeyFileWatch, content: bytes | str, now_s: float, settle_s: float) -> tuple[KeyFileWatch, Look]:
+def after_read(
+    watch: KeyFileWatch, content: bytes | str, now_s: float, settle_s: float
+) -> tuple[KeyFileWatch, KeyFileRead]:
     """What a read means, and what is known after it.
 
     Args:
@@ -43,9 +45,9 @@ def after_read(watch: KeyFileWatch, content: bytes | str, now_s: float, settle_s
     """
     digest = sha256(b"file\0" + content if isinstance(content, bytes) else b"error\0" + content.encode()).digest()
     if digest == watch.judged:
-        return replace(watch, pending=None), Look.SAME
+        return replace(watch, pending=None), KeyFileRead.SAME
     if digest != watch.pending:
-        return replace(watch, pending=digest, pending_at_s=now_s), Look.CHANGING
+        return replace(watch, pending=digest, pending_at_s=now_s), KeyFileRead.CHANGING
     if now_s - watch.pending_at_s < settle_s:
-        return watch, Look.CHANGING
-    return KeyFileWatch(judged=digest), Look.SETTLED
+        return watch, KeyFileRead.CHANGING
+    return KeyFileWatch(judged=digest), KeyFileRead.SETTLED

@@ -20,7 +20,7 @@ _CONCURRENT_RETRY_S = 1  # nobody knows when a response will end
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QuotaRequest:
     """What one request asks for."""
 
     tenant: str  # its name
@@ -92,7 +92,7 @@ class Bucket:
 @dataclass(slots=True)
 class _Owner:
     heard_at_s: float
-    held: dict[str, Asked] = field(default_factory=dict)  # by grant
+    held: dict[str, QuotaRequest] = field(default_factory=dict)  # by grant
 
 
 class Quotas:
@@ -103,7 +103,7 @@ class Quotas:
         self._buckets: dict[tuple[str, str], Bucket] = {}
         self._owners: dict[str, _Owner] = {}
 
-    def ask(self, owner: str, grant: str, asked: Asked, limits: QuotaLimits, now_s: float) -> OverQuota | None:
+    def ask(self, owner: str, grant: str, asked: QuotaRequest, limits: QuotaLimits, now_s: float) -> OverQuota | None:
         """Let a request in under the name ``grant``, or say why not; nothing is taken then."""
         if (over := limits.over_concurrency(self.under_way(asked.tenant, but=grant) + asked.responses)) is not None:
             return over
@@ -130,7 +130,7 @@ class Quotas:
         if asked is not None and bucket is not None:
             bucket.give_back(asked.tokens - tokens)
 
-    def renew(self, owner: str, held: Mapping[str, Asked], now_s: float) -> None:
+    def renew(self, owner: str, held: Mapping[str, QuotaRequest], now_s: float) -> None:
         """Take an owner's word for what is under way."""
         known = self._of(owner, now_s)
         known.heard_at_s, known.held = now_s, dict(held)

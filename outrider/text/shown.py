@@ -13,7 +13,7 @@ from itertools import groupby
 
 from transformers import PreTrainedTokenizerBase
 
-from outrider.contracts.committed import Committed
+from outrider.contracts.committed import CommittedRound
 from outrider.contracts.requests import FinishReason, TextSpan
 from outrider.text.decoding import text_decoder
 from outrider.text.stops import StopMatcher
@@ -104,7 +104,7 @@ class Shown:
         return (*own[:-1], TextSpan(text, own[-1].origin))
 
 
-def shown(text: IncrementalText, committed: Committed) -> Shown:
+def shown(text: IncrementalText, committed: CommittedRound) -> Shown:
     """Push a round's tokens into a response's text, up to a stop string; the last round's also what was held back."""
     spans = list[TextSpan]()
     for token_id, origin in zip(committed.token_ids, committed.origins, strict=True):

@@ -19,7 +19,7 @@ _MOST_PASSES = 1024  # of rounds that were not committed yet, or never will be
 
 
 @dataclass(slots=True)
-class _Stretch:
+class _AutonomousRounds:
     """Rounds that followed by themselves, one behind the other."""
 
     began_at_s: float
@@ -55,7 +55,7 @@ class ResponseTrace:
         self._ids, self._emit = ids, emit
         self._events: list[SpanEvent] = []
         self._passes: dict[int, list[SpanContext]] = {}  # by round, of rounds that are not committed
-        self._stretch: _Stretch | None = None
+        self._stretch: _AutonomousRounds | None = None
         self._rounds = self._drafted = self._accepted = self._committed = 0
         self.context = ids.child(parent)
 
@@ -123,7 +123,7 @@ class ResponseTrace:
         self._emit(span)
 
     def _followed(self, timing: RoundTiming, at_s: float, passes: list[SpanContext]) -> None:
-        stretch = self._stretch or _Stretch(at_s - timing.total_s)
+        stretch = self._stretch or _AutonomousRounds(at_s - timing.total_s)
         stretch.ended_at_s = at_s
         stretch.rounds += 1
         stretch.tokens += timing.committed_tokens

@@ -8,7 +8,7 @@ _BITS = 56  # W3C Trace Context, level 2: of a trace id's end, that are random
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class SamplingDecision:
     """What becomes of a request.
 
     Attributes:
@@ -21,7 +21,7 @@ class Decision:
     sampled: bool
 
 
-def decide(header: str, ratio: float, drawn: SpanContext) -> Decision:
+def decide(header: str, ratio: float, drawn: SpanContext) -> SamplingDecision:
     """Whether a request is sampled: as its caller says, if that says anything.
 
     Args:
@@ -31,6 +31,6 @@ def decide(header: str, ratio: float, drawn: SpanContext) -> Decision:
     """
     caller = read_traceparent(header) if header else None
     if caller is not None:
-        return Decision(caller.context.trace_id, caller.context.span_id, caller.sampled)
+        return SamplingDecision(caller.context.trace_id, caller.context.span_id, caller.sampled)
     chance = int(drawn.trace_id, 16) & (2**_BITS - 1)
-    return Decision(drawn.trace_id, None, chance < round(ratio * 2**_BITS))
+    return SamplingDecision(drawn.trace_id, None, chance < round(ratio * 2**_BITS))

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from outrider.contracts.errors import ParameterError, ShapeError
 from outrider.contracts.link import Csi
-from outrider.verification.semantic import Question
+from outrider.verification.semantic import MismatchQuestion
 
 Floats = npt.NDArray[np.float64]
 
@@ -119,7 +119,7 @@ class DecisionHead:
         probs: Floats = 1.0 / (1.0 + np.exp(-np.clip(logits, -700.0, 700.0)))
         return probs
 
-    def accepts(self, questions: Sequence[Question]) -> list[list[bool]]:
+    def accepts(self, questions: Sequence[MismatchQuestion]) -> list[list[bool]]:
         """All in one product; see ``MismatchJudge``. A mismatch with a state that is not finite never passes."""
         if not questions:
             return []

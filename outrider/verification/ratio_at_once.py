@@ -41,7 +41,7 @@ class Drawing:
 
 
 @dataclass(slots=True)
-class _Asked:
+class _RatioRequest:
     """One block: what is known of it, and where it stands."""
 
     block: RatioBlock
@@ -69,7 +69,9 @@ def ask_ratio(
     """
     vocab, device = target_probs.shape[1], target_probs.device
     starts = [0, *accumulate(map(rows_of, blocks))]
-    asked = [_Asked(block, start, _draft_rows(block, vocab)) for block, start in zip(blocks, starts, strict=False)]
+    asked = [
+        _RatioRequest(block, start, _draft_rows(block, vocab)) for block, start in zip(blocks, starts, strict=False)
+    ]
     drafted = [_drafted(one) for one in asked]
     named = [_named(one) for one in asked]
     nothing = np.zeros((2, 0), dtype=np.int64)
@@ -114,14 +116,14 @@ def _draft_rows(block: RatioBlock, vocab: int) -> DraftRows:
     return (CompactRows if compact else DraftRows)(block.distribution, block.shape.children, vocab)
 
 
-def _drafted(one: _Asked) -> IntRow:
+def _drafted(one: _RatioRequest) -> IntRow:
     """``[2, K]``: the row that predicts each node, and the node's token."""
     block = one.block
     behind = range(len(block.draft)) if block.parents is None else (1 + parent for parent in block.parents)
     return np.array([[one.start + row for row in behind], block.draft], dtype=np.int64).reshape(2, -1)
 
 
-def _named(one: _Asked) -> list[IntRow]:
+def _named(one: _RatioRequest) -> list[IntRow]:
     """``[2, k]`` for each row that a sparse draft was drawn at: the row, and the tokens named there."""
     if not isinstance(one.rows, CompactRows):
         return []
@@ -141,7 +143,7 @@ def _other_masses(target_probs: Tensor, named: Sequence[IntRow]) -> Tensor:
     return others.sum(dim=-1, dtype=torch.float64)
 
 
-def _halt(one: _Asked, first_probs: FloatRow, known: dict[int, Probs]) -> Halt:
+def _halt(one: _RatioRequest, first_probs: FloatRow, known: dict[int, Probs]) -> Halt:
     """Where a block ends; nothing has to be fetched for that."""
     block = one.block
     if not block.draft and block.deferral is not None and not block.bonus:
@@ -157,7 +159,7 @@ def _halt(one: _Asked, first_probs: FloatRow, known: dict[int, Probs]) -> Halt:
         return halt
 
 
-def _corrections(target_probs: Tensor, asked: Sequence[_Asked]) -> Tensor:
+def _corrections(target_probs: Tensor, asked: Sequence[_RatioRequest]) -> Tensor:
     """``[n]`` int64: a token for each block that rejected one and whose device draws none; sets their ``drawn``."""
     device = target_probs.device
     drawing = [one for one in asked if one.halt is not None and one.halt.rejected and one.block.deferral is None]
@@ -203,7 +205,7 @@ def _draws(probs: Tensor, numbers: Tensor) -> Tensor:
     return torch.minimum(drawn, torch.searchsorted(sums, total))[:, 0]
 
 
-def _outline(one: _Asked, choices: Sequence[int]) -> BlockDecision:
+def _outline(one: _RatioRequest, choices: Sequence[int]) -> BlockDecision:
     halt = one.halt
     assert halt is not None, "it was read"
     if halt.rejected:
@@ -211,7 +213,7 @@ def _outline(one: _Asked, choices: Sequence[int]) -> BlockDecision:
     return BlockDecision(halt.path, choices[one.start + halt.row] if one.block.bonus else None)
 
 
-def _decision(one: _Asked, outline: BlockDecision, corrections: IntRow) -> BlockDecision:
+def _decision(one: _RatioRequest, outline: BlockDecision, corrections: IntRow) -> BlockDecision:
     if one.drawn < 0:
         return outline
     if one.row is not None and one.block.deferral is not None:

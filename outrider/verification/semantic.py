@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Question(ArrayData):
+class MismatchQuestion(ArrayData):
     """The mismatches of one block, M of them.
 
     Attributes:
@@ -50,12 +50,12 @@ class MismatchJudge(Protocol):
         """Length of a drafter's hidden state; what a device sends is checked against it."""
         ...
 
-    def accepts(self, questions: Sequence[Question]) -> Sequence[Sequence[bool]]:
+    def accepts(self, questions: Sequence[MismatchQuestion]) -> Sequence[Sequence[bool]]:
         """Whether each mismatch of each block may pass, whatever becomes of those before it."""
         ...
 
 
-def judged(judge: MismatchJudge, questions: Sequence[Question]) -> list[Sequence[bool]]:
+def judged(judge: MismatchJudge, questions: Sequence[MismatchQuestion]) -> list[Sequence[bool]]:
     """A judge's answers; of a question that it fails at all mismatches are rejected, and of no other."""
     try:
         answers = _checked(judge.accepts(questions), questions) if questions else []
@@ -67,7 +67,7 @@ def judged(judge: MismatchJudge, questions: Sequence[Question]) -> list[Sequence
     return answers
 
 
-def _checked(answers: Sequence[Sequence[bool]], questions: Sequence[Question]) -> list[Sequence[bool]]:
+def _checked(answers: Sequence[Sequence[bool]], questions: Sequence[MismatchQuestion]) -> list[Sequence[bool]]:
     needed, found = [len(one.drafter_hidden) for one in questions], [len(one) for one in answers]
     if found != needed:
         raise ShapeError(f"a judge needs to answer for blocks of {needed} mismatches, found {found} answers")

@@ -21,7 +21,7 @@ _SHORT_BODY_BYTES = 4096
 _ROUND_MASK = 0xFF
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """What a message is."""
 
     ORDER = 0  # verdict told relative to the drafter's last block
@@ -34,10 +34,10 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class Envelope:
     """An envelope that was opened, its checksum not yet compared."""
 
-    kind: Kind
+    kind: MessageKind
     round_low: int
     body: bytes
     checksum: int
@@ -54,7 +54,7 @@ def envelope_bits(body_bits: int) -> int:
     return (HEADER_BYTES + body_bytes + _checksum_bytes(body_bytes)) * 8
 
 
-def seal(kind: Kind, number: int, body: bytes, prefix_hash: int) -> bytes:
+def seal(kind: MessageKind, number: int, body: bytes, prefix_hash: int) -> bytes:
     """A whole message.
 
     Args:
@@ -72,7 +72,7 @@ def seal(kind: Kind, number: int, body: bytes, prefix_hash: int) -> bytes:
     return content + _checksum(content, prefix_hash, size).to_bytes(size, "big")
 
 
-def unseal(data: bytes) -> Message:
+def unseal(data: bytes) -> Envelope:
     """Take a message apart. Its checksum is compared by ``check``, once the prefix it assumes is known.
 
     Raises:
@@ -86,13 +86,13 @@ def unseal(data: bytes) -> Message:
     version, kind = divmod(data[0], 16)
     if version != VERSION:
         raise MessageError(f"needs messages of version {VERSION}, found {version}; run the same release on both sides")
-    if kind >= len(Kind):
-        raise MessageError(f"needs a message kind in 0..{len(Kind) - 1}, found {kind}")
+    if kind >= len(MessageKind):
+        raise MessageError(f"needs a message kind in 0..{len(MessageKind) - 1}, found {kind}")
     size = 2 if len(data) - HEADER_BYTES - 2 < _SHORT_BODY_BYTES else 4
-    return Message(Kind(kind), data[1], data[HEADER_BYTES:-size], int.from_bytes(data[-size:], "big"))
+    return Envelope(MessageKind(kind), data[1], data[HEADER_BYTES:-size], int.from_bytes(data[-size:], "big"))
 
 
-def check(message: Message, prefix_hash: int) -> None:
+def check(message: Envelope, prefix_hash: int) -> None:
     """Compare the checksum; one that does not fit is a ``ChecksumError``."""
     content = bytes((VERSION << 4 | message.kind, message.round_low)) + message.body
     if _checksum(content, prefix_hash, _checksum_bytes(len(message.body))) != message.checksum:

@@ -6,7 +6,7 @@ from hashlib import blake2b
 
 from outrider.contracts.requests import GenerationRequest
 from outrider.tenants.keys import MAX_KEY_CHARS, Keys, Tenant
-from outrider.tenants.quotas import Asked, OverQuota
+from outrider.tenants.quotas import OverQuota, QuotaRequest
 from serve_app.api.http_errors import KeyRefusedError, NotAllowedError, OverQuotaError
 from serve_app.api.openai.bodies import OutriderOptions
 from serve_app.api.peer import LOOPBACK, is_trusted
@@ -18,7 +18,7 @@ class OpenGate:
 
     keys: Keys | None = None
 
-    async def ask(self, tenant: Tenant, asked: Asked) -> Pass | OverQuota:  # noqa: ARG002 (interface)
+    async def ask(self, tenant: Tenant, asked: QuotaRequest) -> Pass | OverQuota:  # noqa: ARG002 (interface)
         """Nobody has a key that could be asked about."""
         raise AssertionError
 
@@ -72,7 +72,7 @@ async def let_in(gate: Gate, tenant: Tenant | None, requests: Sequence[Generatio
     if tenant is None:
         return Uncounted()
     tokens = prompt_tokens + sum(request.max_tokens for request in requests)
-    answer = await gate.ask(tenant, Asked(tenant.name, len(requests), tokens))
+    answer = await gate.ask(tenant, QuotaRequest(tenant.name, len(requests), tokens))
     if isinstance(answer, OverQuota):
         raise _over_quota(answer)
     return answer

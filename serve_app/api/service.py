@@ -13,7 +13,7 @@ from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.models.folders import head_path
 from outrider.protocols.registry import PROTOCOLS
 from outrider.tenants.keys import MAX_CHOICES, Keys, Tenant
-from outrider.tenants.quotas import Asked, OverQuota
+from outrider.tenants.quotas import OverQuota, QuotaRequest
 from serve_app.api.grammars.pool import GrammarPool
 
 
@@ -197,7 +197,7 @@ class Gate(Protocol):
         """Count a request of which nothing is known yet but whose it is, or say why it may not go on."""
         ...
 
-    async def ask(self, tenant: Tenant, asked: Asked) -> Pass | OverQuota:
+    async def ask(self, tenant: Tenant, asked: QuotaRequest) -> Pass | OverQuota:
         """Let in the generations of a request that was counted, or say why not."""
         ...
 

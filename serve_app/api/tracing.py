@@ -15,7 +15,7 @@ TRACEPARENT = "traceparent"
 _MAX_PATH_CHARS = 200
 
 
-class Answered(Protocol):
+class RequestOutcome(Protocol):
     """What is known of a request when it is over: ``serve_app.api.http.record``'s."""
 
     request_id: str
@@ -68,7 +68,7 @@ class RequestTraces:
             said: dict[str, Value] = {"outrider.generation": request.generation, "outrider.attempt": attempt}
             trace.happened("response_resumed", self._wall(), said)
 
-    def ended(self, trace: RequestTrace, route: str | None, record: Answered) -> None:
+    def ended(self, trace: RequestTrace, route: str | None, record: RequestOutcome) -> None:
         """The request is over; ``route`` is the template of its path, if there is one."""
         self._open.pop(trace.context.traceparent(), None)
         method, facts, status = trace.facts["http.request.method"], trace.facts, record.status

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from outrider.admission.admission import Admission
-from outrider.admission.decisions import AdmissionReport, Admitted, Asked
+from outrider.admission.decisions import AdmissionReport, AdmissionRequest, Admitted
 from outrider.admission.price import VerifierNow
 from outrider.admission.rules import AdmissionRules
 from outrider.contracts.errors import NotAdmittedError
@@ -23,7 +23,7 @@ _STALLED_AFTER_S = 10.0  # without a sign that anybody reads on
 _DECIDED_EVERY_S = 1.0  # while anybody waits: what responses need changes with every round
 
 
-class Place:
+class AdmittedResponse:
     """Of one response that is made: what it was promised, and what came of it."""
 
     def __init__(self, request: GenerationRequest, slo: SloClass) -> None:
@@ -47,7 +47,7 @@ class Place:
         return replace(chunk, granted=self.slo)
 
 
-class Admitting:
+class AdmissionQueue:
     """Of one coordinator. All methods run on its event loop."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Admitting:
         return self._admission.report()
 
     @asynccontextmanager
-    async def place(self, request: GenerationRequest, credit: Credit) -> AsyncIterator[Place]:
+    async def place(self, request: GenerationRequest, credit: Credit) -> AsyncIterator[AdmittedResponse]:
         """Wait until a response may be begun, and hold its place. While it is suspended it has no ``credit``.
 
         One whose reader has stood still for ten seconds gives the place back, and waits for it when it is read again.
@@ -97,14 +97,14 @@ class Admitting:
         """
         name, reading = request.generation, _Reading(self, request.generation)
         waiting = self._waiting[name] = asyncio.get_running_loop().create_future()
-        place: Place | None = None
+        place: AdmittedResponse | None = None
         self._credits[name] = credit
         credit.watch(reading.is_behind)
         self._admission.ask(_asked(request, self._clock()))
         try:
             self._decide()
             admitted = await waiting
-            place = Place(request, admitted.slo)
+            place = AdmittedResponse(request, admitted.slo)
             self._sink.record(metrics.ADMISSION_WAIT_S, admitted.waited_s, slo_class=admitted.slo.name)
             yield place
         finally:
@@ -159,7 +159,7 @@ class Admitting:
 class _Reading:
     """Whether one response is read. One timer at a time, and none where the reader keeps up."""
 
-    def __init__(self, admitting: Admitting, name: GenerationId) -> None:
+    def __init__(self, admitting: AdmissionQueue, name: GenerationId) -> None:
         self._admitting, self._name = admitting, name
         self._timer: asyncio.TimerHandle | None = None
         self._stalled = False
@@ -184,8 +184,8 @@ class _Reading:
         self._admitting.stalls(self._name)
 
 
-def _asked(request: GenerationRequest, now_s: float) -> Asked:
-    return Asked(
+def _asked(request: GenerationRequest, now_s: float) -> AdmissionRequest:
+    return AdmissionRequest(
         name=request.generation,
         classes=(request.slo, *request.lower),
         prompt_tokens=len(request.prompt_ids) + len(request.output_ids),

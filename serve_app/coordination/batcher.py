@@ -21,10 +21,10 @@ from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import (
     RATIO_RULES,
     Block,
-    LookupLeave,
+    BlockRefused,
     OpenGeneration,
     Outcome,
-    Refused,
+    PromptLookupGrant,
     Resolution,
     Undecided,
     Unfinished,
@@ -35,8 +35,8 @@ from outrider.rounds.events import VerifyResult
 from outrider.rounds.states import RoundEvent
 from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
 from outrider.scheduling.steps import StepPlanner
-from outrider.scheduling.suspects import Suspects
-from serve_app.coordination.members import Follower, Member, Told
+from outrider.scheduling.suspects import CrashSuspects
+from serve_app.coordination.members import Follower, QueuedBlock, RoundOutcomes
 from serve_app.coordination.statistics import BatchRecord
 from serve_app.coordination.step_watch import Doubt, StepWatch
 from serve_app.coordination.tracing import ResponseTraces
@@ -105,12 +105,12 @@ class Batcher:
         self._estimator = estimator
         self._observe = observe
         self._clock = clock
-        self._members: dict[GenerationId, Member] = {}
-        self._told: dict[GenerationId, Told] = {}
+        self._members: dict[GenerationId, QueuedBlock] = {}
+        self._told: dict[GenerationId, RoundOutcomes] = {}
         self._resolutions: dict[GenerationId, Resolution] = {}
-        self._resolving: dict[GenerationId, Member] = {}  # undecided, or resolved but not told yet
+        self._resolving: dict[GenerationId, QueuedBlock] = {}  # undecided, or resolved but not told yet
         self._leaves: dict[GenerationId, int] = {}
-        self._lookups: dict[GenerationId, LookupLeave | None] = {}
+        self._lookups: dict[GenerationId, PromptLookupGrant | None] = {}
         self._worth_above: dict[GenerationId, float] = {}  # of drafts that are ordered, when they were
         self._due_at_s: dict[GenerationId, float] = {}  # not told yet
         self._resident: dict[GenerationId, int] = {}  # positions, of who lost KV since it was in a step
@@ -118,7 +118,7 @@ class Batcher:
         self._accounts: dict[GenerationId, Account] = {}
         self._prefill_order: tuple[GenerationId, ...] = ()  # as planned last, ``_told_order`` as the verifier was told
         self._told_order: tuple[GenerationId, ...] = ()
-        self._suspects = Suspects()  # of having cost the verifier its process
+        self._suspects = CrashSuspects()  # of having cost the verifier its process
         self._named: tuple[GenerationId, ...] = ()  # by the last words of the verifier
         self._session = self._calls = 0
         self._listening: asyncio.Task[None] | None = None
@@ -168,10 +168,10 @@ class Batcher:
             GenerationFailedError: who is in the verifier's steps could not be decided.
         """
         now_s = self._clock()
-        told = self._told[block.generation] = Told()
+        told = self._told[block.generation] = RoundOutcomes()
         until_round = block.round if block.stretch is None else block.stretch.until_round
         size = self._planning.block_tokens
-        member = Member(block, opening, observe, told, block.round, cost, terms, size, now_s, until_round)
+        member = QueuedBlock(block, opening, observe, told, block.round, cost, terms, size, now_s, until_round)
         worth_above = self._worth_above.pop(block.generation, 0.0)
         if block.rule in RATIO_RULES:  # its cut is not to depend on when it came
             member.worth_above = worth_above
@@ -198,7 +198,9 @@ class Batcher:
         until_round = block.round if block.stretch is None else block.stretch.until_round
         size = self._planning.block_tokens
         since_s = now_s if before is None or not self._planner.waits(name) else before.since_s  # it keeps its place
-        member = Member(block, None, observe, self._told[name], block.round, cost, terms, size, since_s, until_round)
+        member = QueuedBlock(
+            block, None, observe, self._told[name], block.round, cost, terms, size, since_s, until_round
+        )
         member.overtakes = before if before is not None and before.given else None
         for told in member.told.waiting:  # whoever made the block has not heard of these yet
             member.behind(told.outcome, now_s)
@@ -220,7 +222,7 @@ class Batcher:
         if (member := self._members.get(generation)) is not None and member.overtakes is None:
             member.terms = terms
 
-    def extend(self, generation: GenerationId, until_round: int, lookup: LookupLeave | None = None) -> None:
+    def extend(self, generation: GenerationId, until_round: int, lookup: PromptLookupGrant | None = None) -> None:
         """Let a stretch go on that far, and draft so by itself; also one that has used up its leave meanwhile."""
         if (member := self._members.get(generation)) is None or not member.given:
             return
@@ -268,7 +270,7 @@ class Batcher:
         finally:
             del self._accounts[generation]
 
-    def _arrives(self, generation: GenerationId, member: Member, *, overtakes: bool = False) -> None:
+    def _arrives(self, generation: GenerationId, member: QueuedBlock, *, overtakes: bool = False) -> None:
         account = self._accounts.get(generation, NO_ACCOUNT)
         self._planner.arrives(generation, member, account, overtakes=overtakes)
 
@@ -329,7 +331,7 @@ class Batcher:
         now_s, (changed, self._due_at_s) = self._clock(), (self._due_at_s, {})
         return tuple((name, at_s - now_s) for name, at_s in changed.items())
 
-    def _let_in(self) -> list[Member]:
+    def _let_in(self) -> list[QueuedBlock]:
         """Who is to be given to the verifier; who is there already gets leave to go on, or is held back."""
         plan, given = self._planner.plan(self._clock(), self.cost_model, self._suspects.names), []
         if plan.hold_s:
@@ -440,7 +442,7 @@ class Batcher:
         if member is None or outcome.round != member.round:
             return
         member.given = False
-        if not isinstance(outcome, Refused):  # what does not fit may be resolved otherwise
+        if not isinstance(outcome, BlockRefused):  # what does not fit may be resolved otherwise
             del self._resolving[outcome.generation]
         member.tell(outcome, now_s)
 
@@ -473,7 +475,7 @@ class Batcher:
         member.verify_s += reply.engine_s
         if name in reply.refused_openings:
             refusal = reply.refused_openings[name]
-            outcome = Refused(name, outcome.round, refusal.reason, refusal.too_long)
+            outcome = BlockRefused(name, outcome.round, refusal.reason, refusal.too_long)
         if isinstance(outcome, Unfinished):
             member.remains(outcome.remaining_tokens)
             return True
@@ -491,7 +493,7 @@ class Batcher:
         return True
 
     def _settle_overtaken(
-        self, member: Member, before: Member, outcome: Outcome, reply: StepReply, now_s: float
+        self, member: QueuedBlock, before: QueuedBlock, outcome: Outcome, reply: StepReply, now_s: float
     ) -> bool:
         """Of a stretch whose generation has a newer block, which the verifier has not got to yet."""
         if outcome.round != before.round:

@@ -12,7 +12,7 @@ from ray import serve
 
 from actors.messages import FleetSettings, ModelCard
 from actors.start import started
-from outrider.config.light import Light
+from outrider.config.light import ReloadableFields
 from outrider.config.schema import Config
 from outrider.contracts.errors import GenerationFailedError
 from outrider.contracts.requests import GenerationId, GenerationRequest
@@ -32,7 +32,7 @@ from serve_app.coordination.settings import CoordinatorSettings
 from serve_app.coordination.statistics import CoordinatorStats
 from serve_app.coordination.step_watch import Doubt
 from serve_app.coordination.tracing import ResponseTraces
-from serve_app.light import LightSettings
+from serve_app.light import ReloadableSettings
 from serve_app.metrics import Sink, in_ray
 from serve_app.replica_port import listen_where_the_node_does
 from serve_app.spans import close, span_sink
@@ -70,7 +70,7 @@ class Coordinator:
         self._peers = Peers(self._id, clock)
         self._faults = FaultCounter()
         self._stats = CoordinatorStats(self._id, Sink(in_ray, self._faults.exporter), clock)
-        self._light = LightSettings(built, self._stats.settings_refused)
+        self._light = ReloadableSettings(built, self._stats.settings_refused)
         self._beating = asyncio.create_task(self._beat_for_ever())
         self._measuring = asyncio.create_task(self._measure_for_ever())
         self._card = card = await self._verifier.card()
@@ -89,7 +89,7 @@ class Coordinator:
         started()
         event(log, "coordinator_ready", coordinator=self._id, model=card.name, positions=card.max_context_tokens)
 
-    async def reconfigure(self, user_config: Light) -> None:
+    async def reconfigure(self, user_config: ReloadableFields) -> None:
         """Called by Serve when the constructor is done, and when light settings have changed.
 
         Raises:

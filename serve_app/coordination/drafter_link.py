@@ -34,7 +34,7 @@ from outrider.events import event
 from outrider.link.latency import down_s
 from outrider.link.state import LinkSample, ProbeRequest
 from outrider.protocols.registry import NO_TOKENS, harmless_protocols
-from outrider.rounds.events import Answered, AskAgain, AskDrafter, Drafter, Exchange
+from outrider.rounds.events import AskAgain, AskDrafter, DrafterAnswered, Exchange, LeasedDrafter
 from outrider.rounds.generation import Generation
 from outrider.rounds.rules import LINK_PATIENCE
 from outrider.session.answers import draft_fault, drafted_layers
@@ -156,13 +156,13 @@ class DrafterLink:
             await within(max(0.0, deadline_s), self._is_ready.wait())
 
     @property
-    def drafter(self) -> Drafter | None:
+    def drafter(self) -> LeasedDrafter | None:
         """The leased drafter."""
         if self._port is None:
             return None
         book, drafter = self._book, self._port.drafter
         view = book.view(drafter, self._clock()) if self.ready else None
-        return Drafter(book.model(drafter), book.acceptance(drafter), view, book.is_trusted(drafter))
+        return LeasedDrafter(book.model(drafter), book.acceptance(drafter), view, book.is_trusted(drafter))
 
     def start(self) -> None:
         """Begin to get a drafter ready, in the background, unless drafting has ended."""
@@ -183,7 +183,7 @@ class DrafterLink:
             self._port.transport.close(self._generation.name)
         self._fleet.release(self._generation.name)
 
-    async def draft(self, asked: AskDrafter) -> Answered:
+    async def draft(self, asked: AskDrafter) -> DrafterAnswered:
         """Have one block drafted; without an answer a replacement is on its way."""
         assert self._port is not None, "draft() needs ready"
         port, request = self._port, self._request(asked.round, asked.plan, asked.correction, asked.price)
@@ -191,7 +191,7 @@ class DrafterLink:
         exchanged = self._exchange(port, request, deadline_s, binding=asked.binding)
         return await self._unless_lost(asked.round, port, exchanged)
 
-    async def ask_again(self, again: AskAgain) -> Answered:
+    async def ask_again(self, again: AskAgain) -> DrafterAnswered:
         """Have the drafter of the last block send what the verifier needs of it before it decides; as ``draft``."""
         assert self._port is not None, "ask_again() needs a block that was drafted"
         port, question = self._port, self._session.encode_question(again.asked)
@@ -203,21 +203,21 @@ class DrafterLink:
 
     async def _unless_lost(
         self, number: int, port: DrafterPort, carried: Coroutine[Any, Any, Exchange | None]
-    ) -> Answered:
+    ) -> DrafterAnswered:
         """What came of an exchange; if the drafter was lost or lacks the prefix, another is made ready."""
         try:
             exchange = await carried
         except OutriderError as error:
             self._give_up(port, error)
             self.start()
-            return Answered(number, None, censored=isinstance(error, _MAY_HAVE_DRAWN))
+            return DrafterAnswered(number, None, censored=isinstance(error, _MAY_HAVE_DRAWN))
         if exchange is None:
             self._forget(port)
             self.start()
-            return Answered(number, None)
+            return DrafterAnswered(number, None)
         self._forgotten = 0
         self._probe_if_due(port)
-        return Answered(number, exchange)
+        return DrafterAnswered(number, exchange)
 
     def _forget(self, port: DrafterPort) -> None:
         """Part with a drafter that lacks the prefix; it says so before it draws."""

@@ -6,12 +6,12 @@ A module's, for Serve makes the router, of a class that it sent by value, and sh
 import time
 from collections.abc import Mapping
 
-from outrider.routing.drains import Drains, Place
+from outrider.routing.drains import Drains, RoutedCoordinator
 
 _DRAINS = Drains()
 
 
-def told(there: Mapping[str, Place]) -> None:
+def told(there: Mapping[str, RoutedCoordinator]) -> None:
     """By the router: these are all that are given anything."""
     _DRAINS.told(there, time.monotonic())
 

@@ -21,7 +21,7 @@ from outrider.contracts.link import Csi
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.contracts.verifying import KvUsage
 from outrider.lookup.store import EarlierTexts
-from outrider.lookup.text import Experience
+from outrider.lookup.text import LookupHistory
 from outrider.rounds.generation import Generation
 from outrider.rounds.load import PresentLoad
 from outrider.rounds.machine import RoundMachine
@@ -29,17 +29,17 @@ from outrider.rounds.rules import RoundRules
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.selection.drift import RejectionDrift
-from outrider.selection.regime import Regime, RegimeSettings
+from outrider.selection.regime import SpeculationTuner, TunerSettings
 from outrider.text.shown import IncrementalText
 from outrider.text.stops import stop_automaton, tokens_that_stop
 from outrider.tracing.responses import ResponseTrace
-from serve_app.coordination.admitting import Admitting
+from serve_app.coordination.admitting import AdmissionQueue
 from serve_app.coordination.batcher import Batcher, SteppedVerifier
 from serve_app.coordination.cost_estimator import cost_estimator
 from serve_app.coordination.credit import Credit, endless
 from serve_app.coordination.drafter_book import DrafterBook, ExchangeOutcome
 from serve_app.coordination.drafter_link import DrafterLink, FleetPort, LinkServices, LinkSettings
-from serve_app.coordination.peers import Homes, Peers, Waited
+from serve_app.coordination.peers import FailoverTargets, Peers, Waited
 from serve_app.coordination.round_loop import RoundLoop, RoundServices
 from serve_app.coordination.settings import GenerationsSettings
 from serve_app.coordination.statistics import BatchRecord, CoordinatorStats
@@ -86,7 +86,7 @@ class Generations:
         it is asked whether it gets on. Without ``traces`` none is traced.
         """
         self._traces = traces
-        self._homes = Homes(verifier, peers, clock)
+        self._homes = FailoverTargets(verifier, peers, clock)
         self._fleet = fleet
         self._target, self.machine = target, target.card.machine
         # A look at the whole vocabulary, in a thread: once for each set of stop strings.
@@ -101,7 +101,7 @@ class Generations:
         self._measured = MeasuredRounds()
         estimator = cost_estimator(settings.profiles, target.card.machine)
         self.batcher = Batcher(verifier, settings.planning, estimator, self._note_batch, clock, doubt, traces)
-        self._arms, self.regime = drafting.arms, Regime(drafting.arms, RegimeSettings(), clock())
+        self._arms, self.regime = drafting.arms, SpeculationTuner(drafting.arms, TunerSettings(), clock())
         self._services = RoundServices(
             self.batcher,
             verifier.answers,
@@ -112,9 +112,9 @@ class Generations:
             clock,
             self._measured,
         )
-        self._admitting = Admitting(settings.admission, self._verifier_now, stats.sink, clock)
+        self._admitting = AdmissionQueue(settings.admission, self._verifier_now, stats.sink, clock)
         self._spikes = SpikeDetector()
-        self._experience = Experience(earlier=EarlierTexts(drafting.speculation.lookup_store_tokens))
+        self._experience = LookupHistory(earlier=EarlierTexts(drafting.speculation.lookup_store_tokens))
         self._rules, self._links = self._made_with(settings)
 
     def take(self, settings: GenerationsSettings) -> None:
@@ -124,7 +124,7 @@ class Generations:
         """
         self._rules, self._links = self._made_with(settings)
         if (arms := settings.drafting.arms) != self._arms:
-            self._arms, self.regime = arms, Regime(arms, RegimeSettings(), self._clock())
+            self._arms, self.regime = arms, SpeculationTuner(arms, TunerSettings(), self._clock())
             self._services = replace(self._services, regime=self.regime)
         self._admitting.take(settings.admission)
 

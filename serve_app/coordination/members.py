@@ -9,7 +9,7 @@ from math import ceil
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.stretches import accepted_by, alone, goes_on, overtaken, survivals_behind
 from outrider.contracts.trimming import trimmed
-from outrider.contracts.verifying import Block, LookupLeave, OpenGeneration, Outcome, Verified
+from outrider.contracts.verifying import Block, OpenGeneration, Outcome, PromptLookupGrant, Verified
 from outrider.rounds.account import VerifyTerms
 from outrider.rounds.blocks import block_tokens
 from outrider.rounds.events import VerifyResult
@@ -19,7 +19,7 @@ from outrider.scheduling.policy import PendingVerification
 Follower = Callable[[VerifyResult | Exception], bool]  # whether it is to be told of the next round as well
 
 
-class Told:
+class RoundOutcomes:
     """Outcomes of one generation's rounds, and who waits for the next of them, or follows."""
 
     __slots__ = ("_error", "_follower", "_results", "_waiter")
@@ -78,7 +78,7 @@ class Told:
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class QueuedBlock:
     """A block that waits or is with the verifier, or the stretch behind it.
 
     Attributes:
@@ -96,7 +96,7 @@ class Member:
     block: Block
     opening: OpenGeneration | None
     observe: Callable[[RoundEvent], object]
-    told: Told
+    told: RoundOutcomes
     round: int
     cost: VerifyCost
     terms: VerifyTerms
@@ -107,7 +107,7 @@ class Member:
     verify_s: float = 0.0
     worth_above: float | None = None
     draft_tokens: int | None = None
-    overtakes: "Member | None" = None
+    overtakes: "QueuedBlock | None" = None
 
     def pending(self) -> PendingVerification:
         """As the scheduling policy sees it."""
@@ -178,7 +178,7 @@ class Member:
         """Its own round was told, and its stretch has begun."""
         self.block, self.draft_tokens = alone(self.block), None
 
-    def looks_up(self, lookup: LookupLeave | None) -> bool:
+    def looks_up(self, lookup: PromptLookupGrant | None) -> bool:
         """From now on its stretch may draft so by itself; whether that is news."""
         stretch = self.block.stretch
         if stretch is None or stretch.lookup == lookup:

@@ -76,7 +76,7 @@ class Waited(Protocol):
         ...
 
 
-class Homes:
+class FailoverTargets:
     """Of one coordinator's responses."""
 
     def __init__(self, verifier: Waited, peers: Peers | None, clock: Callable[[], float]) -> None:

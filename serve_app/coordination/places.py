@@ -25,7 +25,7 @@ _EVERYTHING_EVERY = 60  # heartbeats
 Place = tuple[DrafterId, Any]  # with the drafter's handle
 
 
-class Places:
+class DrafterSlots:
     """Of one coordinator."""
 
     def __init__(self, owner: str) -> None:

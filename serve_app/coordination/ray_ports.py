@@ -36,7 +36,7 @@ from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage
 from outrider.events import event
 from serve_app.coordination.drafter_link import DrafterPort
-from serve_app.coordination.places import Places
+from serve_app.coordination.places import DrafterSlots
 from serve_app.coordination.settings import VerifierSettings
 from serve_app.coordination.wire import WireMeter
 from serve_app.fleet_gauges import application_fleet
@@ -249,7 +249,7 @@ class RayFleet:
         self._owner = owner
         self._settings = settings
         self._fleet = Named(partial(application_fleet, namespace), _FLEET_DEADLINE_S)
-        self._places = Places(owner)
+        self._places = DrafterSlots(owner)
         self.wire = WireMeter(address_of, connections)
 
     @property

@@ -19,10 +19,10 @@ from ray.serve.request_router import FIFOMixin, PendingRequest, RequestRouter, R
 
 from outrider.contracts.requests import GenerationRequest
 from outrider.routing.affinity import Affinity
-from outrider.routing.drains import Place
+from outrider.routing.drains import RoutedCoordinator
 from outrider.routing.prefix_index import BLOCK_TOKENS, leading_digests
 from outrider.routing.scores import ranked, takers
-from outrider.routing.worth import NOTHING_TOLD, Fullness
+from outrider.routing.worth import NOTHING_TOLD, CoordinatorLoad
 from serve_app.coordination import drained
 from serve_app.coordination.listener import BY_RESPONSES, PLACES, TAKEN, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
 
@@ -38,7 +38,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         self._dispatched: Counter[ReplicaID] = Counter()
         self._ongoing: Counter[ReplicaID] = Counter()
         # What each told, and how much this ingress had there when that was news.
-        self._told: dict[ReplicaID, tuple[Fullness, int]] = {}
+        self._told: dict[ReplicaID, tuple[CoordinatorLoad, int]] = {}
         self._loading: set[ReplicaID] = set()
         self._absent: set[ReplicaID] = set()
         self._streams: dict[str, ReplicaID] = {}  # of chunks, by the id of their call: open, but no load
@@ -99,9 +99,11 @@ class PrefixRouter(FIFOMixin, RequestRouter):
             news = name not in before or before[name][0] != said
             self._told[name] = (said, self._ongoing[name] - streams[name]) if news else before[name]
 
-    def _place(self, replica: RunningReplica) -> Place:
+    def _place(self, replica: RunningReplica) -> RoutedCoordinator:
         stats = replica.routing_stats
-        return Place(str(stats.get(TARGET, "")), bool(stats.get(VERIFIER_UP, False)), self._told[replica.replica_id][0])
+        return RoutedCoordinator(
+            str(stats.get(TARGET, "")), bool(stats.get(VERIFIER_UP, False)), self._told[replica.replica_id][0]
+        )
 
     def _with_verifiers(self, offered: list[RunningReplica], request: PendingRequest | None) -> list[RunningReplica]:
         """Those that can begin something; what the others held went with their verifiers."""
@@ -188,10 +190,10 @@ def _of_target(replicas: list[RunningReplica], request: PendingRequest | None) -
     return fit or replicas
 
 
-def _fullness(replica: RunningReplica) -> Fullness:
+def _fullness(replica: RunningReplica) -> CoordinatorLoad:
     """As it told, if it has."""
     stats = replica.routing_stats
-    return Fullness(stats.get(TAKEN, 0.0), stats.get(BY_RESPONSES, 0.0))
+    return CoordinatorLoad(stats.get(TAKEN, 0.0), stats.get(BY_RESPONSES, 0.0))
 
 
 def _may_be(told: object, wanted: str) -> bool:

@@ -17,14 +17,13 @@ from outrider.contracts.requests import GenerationChunk
 from outrider.contracts.tracing import trace_id_of
 from outrider.events import event
 from outrider.rounds.events import (
-    Answered,
     AskAgain,
     AskDrafter,
     AwaitDraft,
     AwaitDrafter,
     Awaited,
     AwaitVerifier,
-    Decided,
+    DrafterAnswered,
     Event,
     Extend,
     Fail,
@@ -37,6 +36,7 @@ from outrider.rounds.events import (
     Resolve,
     Send,
     Turn,
+    VerifierAnswered,
     Verify,
     VerifyResult,
 )
@@ -44,8 +44,8 @@ from outrider.rounds.load import PresentLoad
 from outrider.rounds.machine import RoundMachine
 from outrider.rounds.states import GenerationEvent, GenerationState
 from outrider.rounds.timing import RoundTiming
-from outrider.selection.arms import Arm
-from outrider.selection.regime import Regime
+from outrider.selection.arms import SpeculationMode
+from outrider.selection.regime import SpeculationTuner
 from outrider.tracing.responses import ResponseTrace
 from serve_app import metrics
 from serve_app.coordination.batcher import Batcher
@@ -70,7 +70,7 @@ class RoundServices:
     batcher: Batcher
     await_verifier: Callable[[], Coroutine[Any, Any, None]]  # returns once the verifier answers; raises if it is gone
     load: PresentLoad
-    regime: Regime
+    regime: SpeculationTuner
     observe: Callable[[RoundTiming], None]  # told of every committed round
     sink: Sink
     clock: Callable[[], float]
@@ -99,7 +99,7 @@ class RoundLoop:
         self._services = services
         self._put, self._credit = put, credit
         self._drafter_wanted = self._has_asked = self._has_begun = False
-        self._ahead: asyncio.Task[Answered] | None = None  # what is ordered ahead, until the rounds are told
+        self._ahead: asyncio.Task[DrafterAnswered] | None = None  # what is ordered ahead, until the rounds are told
         self._verifying = False  # a round is with the verifier
         self._failed: BaseException | None = None  # while nobody was there to be told
         self._trace_id = trace_id_of(rounds.generation.request.trace)
@@ -169,7 +169,7 @@ class RoundLoop:
                 return effect
         return None
 
-    def _came(self, ahead: asyncio.Task[Answered]) -> None:
+    def _came(self, ahead: asyncio.Task[DrafterAnswered]) -> None:
         """What was ordered ahead is here, or never will be: the rounds are told while a round is with the verifier."""
         if ahead is not self._ahead or ahead.cancelled():
             return
@@ -201,7 +201,7 @@ class RoundLoop:
             services.regime.ready(self._generation.name)
         return Turn(drafter, services.load.view(services.batcher.cost_model, services.regime.arm), arm)
 
-    def _wants_drafter(self, arm: Arm) -> bool:
+    def _wants_drafter(self, arm: SpeculationMode) -> bool:
         rounds = self._rounds
         owed = self._generation.correction_by is not None
         return rounds.needs_drafter and (owed or arm.needs_drafters or not rounds.drafting_follows_regime)
@@ -246,7 +246,7 @@ class RoundLoop:
                 awaited = await self._follow(effect)
                 return None if awaited is None else await self._carry_out(awaited)
             case Resolve(resolution):
-                return Decided(resolution.round, await _unless_lost(services.batcher.resolve(resolution)))
+                return VerifierAnswered(resolution.round, await _unless_lost(services.batcher.resolve(resolution)))
             case AwaitDrafter(until_s):
                 await self._link.wait_ready(until_s - services.clock())
             case AwaitVerifier():
@@ -255,7 +255,7 @@ class RoundLoop:
                 raise error
         return None
 
-    async def _answered(self, effect: AskDrafter | AskAgain | AwaitDraft) -> Answered:
+    async def _answered(self, effect: AskDrafter | AskAgain | AwaitDraft) -> DrafterAnswered:
         match effect:
             case AskDrafter():
                 self._services.batcher.expects(self._generation.name, effect.expected_s, effect.due_at_s)
@@ -267,7 +267,7 @@ class RoundLoop:
                 ahead, self._ahead = self._ahead, None
                 return await ahead
 
-    async def _verified(self, effect: Verify) -> Decided:
+    async def _verified(self, effect: Verify) -> VerifierAnswered:
         services, block = self._services, effect.block
         if not self._has_asked:
             self._has_asked = True
@@ -281,11 +281,11 @@ class RoundLoop:
         self._verifying = False
         return self._decided(block.round, result, asks=block.stretch is not None and bool(block.draft))
 
-    def _decided(self, number: int, result: VerifyResult | None, *, asks: bool) -> Decided:
+    def _decided(self, number: int, result: VerifyResult | None, *, asks: bool) -> VerifierAnswered:
         """What became of a round, or of one that was ordered ahead and took its place."""
         if result is not None and result.outcome.round != number:
             number, asks = result.outcome.round, True
-        return Decided(number, result, self._turn() if asks else None, self._credit.left)
+        return VerifierAnswered(number, result, self._turn() if asks else None, self._credit.left)
 
     async def _follow(self, follow: Follow) -> Awaited | None:
         """Follow a stretch round by round, as each is told and without a turn of the event loop for it.

@@ -18,11 +18,11 @@ from outrider.drafting.stopping import GroupStopping
 from outrider.engines.kinds import VerifierSpec
 from outrider.models.head_file import Head
 from outrider.rounds.choice import Speculation
-from outrider.rounds.rules import Leave
+from outrider.rounds.rules import RunGrant
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import SCHEDULING
-from outrider.selection.arms import ARMS, Arm, within
+from outrider.selection.arms import MODES, SpeculationMode, within
 from outrider.selection.registry import SELECTION
 from outrider.selection.situation import SelectionPolicy
 from serve_app.coordination.batcher import Planning
@@ -82,14 +82,14 @@ class DraftingSettings:
         )
 
     @property
-    def arms(self) -> tuple[Arm, ...]:
+    def arms(self) -> tuple[SpeculationMode, ...]:
         """Between which a verifier's regime chooses: what is left of those named by what there is.
 
         Where the window is fixed, devices draft under every arm alike.
         """
         speculation = self.speculation
         drafts, looks_up = self.has_drafters and speculation.window is None, speculation.lookup_window > 0
-        return tuple(dict.fromkeys(within(ARMS[name], drafts=drafts, looks_up=looks_up) for name in speculation.arms))
+        return tuple(dict.fromkeys(within(MODES[name], drafts=drafts, looks_up=looks_up) for name in speculation.arms))
 
     @property
     def policy(self) -> SelectionPolicy:
@@ -112,7 +112,7 @@ class GenerationsSettings:
     drafting: DraftingSettings
     profiles: tuple[CostProfile, ...] = ()
     admission: AdmissionRules = field(default_factory=AdmissionRules)
-    leave: Leave = field(default_factory=Leave)
+    leave: RunGrant = field(default_factory=RunGrant)
 
     def with_light(self, config: Config) -> "GenerationsSettings":
         """The same with the light settings of a configuration that differs in nothing else."""

@@ -15,7 +15,7 @@ from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
 from outrider.selection.drift import RejectionDrift
-from outrider.selection.regime import RegimeReport
+from outrider.selection.regime import TunerReport
 from serve_app import metrics
 from serve_app.coordination.drafter_book import ExchangeOutcome
 from serve_app.metrics import Sink
@@ -58,7 +58,7 @@ class CoordinatorStats:
         self._accepted_at = [0] * POSITIONS  # not exported yet, nor are
         self._followed = 0  # rounds that followed by themselves and were not exported yet
         self._slo: dict[str, SloRounds] = {}
-        self._regime: RegimeReport | None = None  # as last told
+        self._regime: TunerReport | None = None  # as last told
         self._admission = AdmissionReport()  # likewise
         self._last_reply_at_s = self._started_at_s
         self.idle_s = 0.0
@@ -188,7 +188,7 @@ class CoordinatorStats:
         running: int,
         queued_blocks: int,
         idle: bool = False,
-        regime: RegimeReport | None = None,
+        regime: TunerReport | None = None,
         admission: AdmissionReport | None = None,
         machine: ProfiledOn | None = None,
         target: str = "",
@@ -257,7 +257,7 @@ class CoordinatorStats:
             sink.record(metrics.ENDED_KEPT, now.late - then.late, slo_class=name, kept="no")
         self._admission = admission
 
-    def _regime_stands(self, regime: RegimeReport) -> None:
+    def _regime_stands(self, regime: TunerReport) -> None:
         sink, before = self.sink, self._regime
         earlier = dict(before.probes) if before else {}
         for arm, probes in regime.probes:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from actors.messages import DrafterId
-from actors.tcp_counts import Address, Carried, Connection, grown
+from actors.tcp_counts import Address, Carried, TcpConnection, grown
 
 _MOST_ASKED = 8  # of the head in a look
 
@@ -19,13 +19,13 @@ class WireMeter:
     """Of one process."""
 
     def __init__(
-        self, where: Callable[[Any], Address | None], read: Callable[[], Mapping[Connection, Carried]]
+        self, where: Callable[[Any], Address | None], read: Callable[[], Mapping[TcpConnection, Carried]]
     ) -> None:
         """``where`` tells where a drafter's actor listens, and may wait; ``read`` this process's connections."""
         self._where, self._read = where, read
         self._used: dict[DrafterId, Any] = {}  # leased since it was last looked
         self._addresses: dict[DrafterId, Address] = {}
-        self._before: dict[Connection, Carried] = {}
+        self._before: dict[TcpConnection, Carried] = {}
         self._peers: frozenset[Address] = frozenset()  # of the last look
 
     def uses(self, drafter: DrafterId, handle: Any) -> None:

@@ -7,7 +7,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from actors.messages import Answer, Holding, ModelCard
+from actors.messages import Answer, DrafterHoldings, ModelCard
 from actors.plain_replies import Reply, plain
 
 LARGE_BYTES = 2**26
@@ -25,7 +25,7 @@ class Case:
         """The reply."""
         if self.items is None:
             return plain(Answer(bytes(LARGE_BYTES), 0.25))
-        return plain(Holding(()))[:-2] + b"[" + b",".join([b'"generation"'] * self.items) + b"]"
+        return plain(DrafterHoldings(()))[:-2] + b"[" + b",".join([b'"generation"'] * self.items) + b"]"
 
     def __str__(self) -> str:
         """As a report names it."""
@@ -52,5 +52,5 @@ class Giant:
             return plain(Answer(bytes(arguments[1]), 0.0))
         if method == "exchange":  # it has never heard of the generation
             return plain(Answer(b"", 0.0))
-        replies: dict[str, Reply] = {"card": self._card, "held": Holding(())}
+        replies: dict[str, Reply] = {"card": self._card, "held": DrafterHoldings(())}
         return plain(replies.get(method))

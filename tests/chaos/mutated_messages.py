@@ -11,13 +11,13 @@ from functools import partial
 from random import Random
 from typing import TypeVar
 
-from actors.messages import Answer, Closing, Holding, ModelCard, VerifyCall
+from actors.messages import Answer, Closing, DrafterHoldings, ModelCard, VerifyCall
 from actors.plain_replies import Reply, plain, read_reply
 from actors.verifier import SteppedEngine
 from outrider.contracts.drafting import DraftRequest, NeedsPrefix, NeedsRow
 from outrider.contracts.errors import OutriderError
 from outrider.contracts.requests import SamplingParams
-from outrider.contracts.verifying import Block, OpenGeneration, Resolution, Stretch, Unfinished, Unknown, Verified
+from outrider.contracts.verifying import AutonomousRun, Block, OpenGeneration, Resolution, Unfinished, Unknown, Verified
 from tests.chaos.mutating import mutated_bytes, mutated_fields
 from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_verifier
 from tests.unit.engines.reference import Client, tiny_alone
@@ -90,13 +90,19 @@ def replies(seed: int, number: int) -> Counts:
     """What devices that are not trusted answer: bytes, or whatever else they hand over."""
     rng, counts = Random(f"replies {seed}"), Counts()
     card = ModelCard("tiny", "model", "tokens", 64, (2, 3), 256)
-    sound: list[Reply] = [None, Answer(b"block" * 9, 0.25), card, Holding(("a", "b"), 900, 7), Holding(())]
+    sound: list[Reply] = [
+        None,
+        Answer(b"block" * 9, 0.25),
+        card,
+        DrafterHoldings(("a", "b"), 900, 7),
+        DrafterHoldings(()),
+    ]
     while counts.tried < number:
         one, other = plain(rng.choice(sound)), plain(rng.choice(sound))
         bad: object = mutated_bytes(rng, one, other) if rng.random() < 0.95 else mutated_fields(rng, card, types=True)
         if _understood(counts, partial(read_reply, bad)):
             reply = read_reply(bad)
-            assert reply is None or isinstance(reply, Answer | ModelCard | Holding)
+            assert reply is None or isinstance(reply, Answer | ModelCard | DrafterHoldings)
     return counts
 
 
@@ -150,7 +156,7 @@ def _mutated_call(rng: Random, counts: Counts) -> VerifyCall:
     openings, blocks, resolutions = list[OpenGeneration](), list[Block](), list[Resolution]()
     for i in range(rng.randint(1, 3)):
         client = Client(f"bad{i}", [rng.randrange(VOCAB) for _ in range(rng.randint(1, 9))], _BESIDE)
-        sound = replace(client.block([1, 2, 3][: rng.randint(0, 3)]), stretch=rng.choice([None, Stretch(2)]))
+        sound = replace(client.block([1, 2, 3][: rng.randint(0, 3)]), stretch=rng.choice([None, AutonomousRun(2)]))
         opening = client.opening()
         which = rng.randrange(3)
         counts.tried += 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.messages import Answer, Holding, ModelCard
+from actors.messages import Answer, DrafterHoldings, ModelCard
 from actors.plain_replies import Reply, plain
 from tests.hostile import bodies, connections, devices, files, floods, grammars, heads
 from tests.hostile.measures import Noted, beside, read_notes
@@ -109,7 +109,11 @@ def test_grammars_are_as_large_as_may_be_asked_for() -> None:
 )
 def test_a_planted_device_says_something_else(lie: devices.Lie) -> None:
     card = ModelCard("drafter", "f" * 64, "f" * 64, 300, (2,), 512)
-    replies: dict[str, Reply] = {"held": Holding(("cmpl-1-0",), 0, 0), "card": card, "exchange": Answer(b"data", 0.0)}
+    replies: dict[str, Reply] = {
+        "held": DrafterHoldings(("cmpl-1-0",), 0, 0),
+        "card": card,
+        "exchange": Answer(b"data", 0.0),
+    }
     honest = plain(replies.get(lie.method))
     spoilt = sitecustomize._spoilt(lie.kind, 20_000 if lie.size else 0, honest)  # noqa: SLF001 (what a device runs)
     assert spoilt != honest

@@ -9,7 +9,7 @@ from openai import OpenAI
 
 from outrider.contracts.requests import SamplingParams
 from outrider.models.loading import LoadedModel
-from outrider.selection.arms import USUAL_ARMS
+from outrider.selection.arms import DEFAULT_MODES
 from outrider.training.traces import prompt_ids
 from tests.cluster.prompts import CHATS, COMPLETIONS
 from tests.cluster.reference import greedy, raw_logprobs, sampled, scores, shown
@@ -164,8 +164,8 @@ def test_explained_choices_tell_where_the_verifier_decides(service: Service) -> 
     assert set(drafted) <= {"cheapest", "kept", "exploring", "looked_up"}
     assert set(alone) <= {"regime", "cheapest", "kept", "no_drafter", "last_token"}
     for regime in (coordinator["regime"] for coordinator in service.get("/status")["coordinators"]):
-        assert regime["kept"] in USUAL_ARMS
-        assert [arm for arm, _ in regime["rewards"]] == list(USUAL_ARMS)
+        assert regime["kept"] in DEFAULT_MODES
+        assert [arm for arm, _ in regime["rewards"]] == list(DEFAULT_MODES)
 
 
 BAD: list[tuple[str, str, dict[str, object] | bytes, int, str | None]] = [

@@ -17,7 +17,7 @@ from cluster.commands.top import poll
 from cluster.local import announce_metrics
 from cluster.monitoring.drawing.alerts import ALERTS
 from cluster.monitoring.drawing.rules import as_dict
-from cluster.monitoring.files import CLUSTER_NAME, FOLDER, Places, write
+from cluster.monitoring.files import CLUSTER_NAME, FOLDER, MonitoringTargets, write
 from cluster.monitoring.running import prometheus_over
 from cluster.top_view import view
 from serve_app import metrics as m
@@ -102,7 +102,7 @@ def prometheus(service: Service, tmp_path_factory: pytest.TempPathFactory) -> It
     folder, url = tmp_path_factory.mktemp("monitoring"), f"http://127.0.0.1:{free_port()}"
     nodes: Any = ray.nodes
     discovery = announce_metrics(f"http://127.0.0.1:{nodes()[0]['MetricsExportPort']}/metrics", folder)
-    write(folder, Places(str(discovery), url))
+    write(folder, MonitoringTargets(str(discovery), url))
     configuration = folder / "prometheus.yaml"
     text = configuration.read_text(encoding="utf-8")
     configuration.write_text(text.replace("_interval: 5s", "_interval: 1s").replace("_interval: 10s", "_interval: 1s"))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import ray
 
-from actors.messages import PROTOCOL_VERSION, Answer, Holding, ModelCard
+from actors.messages import PROTOCOL_VERSION, Answer, DrafterHoldings, ModelCard
 from actors.plain_replies import plain, plain_failure
 from outrider.contracts.drafting import Draft, DraftRequest, DraftTerms
 from outrider.contracts.errors import MessageError
@@ -21,7 +21,7 @@ from outrider.contracts.verifying import OpenGeneration
 from outrider.sampling.noise import NOISE_VERSION
 from outrider.session.session import DrafterSession
 from outrider.wire.bits import BitWriter
-from outrider.wire.envelope import Kind, seal
+from outrider.wire.envelope import MessageKind, seal
 from tests.cluster.served import Service, eventually
 
 IMPOSTORS = ("drafter-embedded-0", "drafter-embedded-1", "drafter-embedded-2")
@@ -96,9 +96,9 @@ class Impostor:
         except Exception as error:  # noqa: BLE001 (told to whoever asked)
             return plain_failure(error)
 
-    async def held(self) -> Holding:
+    async def held(self) -> DrafterHoldings:
         """Nothing, and figures that no link has."""
-        return Holding((), 2**64 - 1, 7)
+        return DrafterHoldings((), 2**64 - 1, 7)
 
     async def open(self, request: OpenGeneration, terms: DraftTerms) -> None:
         """Agree to everything."""
@@ -164,7 +164,7 @@ def more_than_asked(request: DraftRequest, wire: WireFormat) -> bytes:
     writer.uint(count, request.plan.window.bit_length())
     writer.ids([1] * count, wire.vocab_size)
     writer.uints([0] * count, wire.scalar_bits)
-    return seal(Kind.BLOCK, request.round, writer.to_bytes(), request.prefix_hash)
+    return seal(MessageKind.BLOCK, request.round, writer.to_bytes(), request.prefix_hash)
 
 
 @pytest.fixture(scope="module")

@@ -401,8 +401,9 @@ FAULTS = (
     ),
     Fault(
         "a draft stops before a token for what it is",
-        "step = _decide(job, known[0]) if job.rule.asks and job.draws_chain else Step.DRAW",
-        "step = Step.STOP if job.rule.asks and job.protocol.draw(known, layer)[0].token_ids == (0,) else Step.DRAW",
+        "step = _decide(job, known[0]) if job.rule.asks and job.draws_chain else StopDecision.DRAW",
+        "step = StopDecision.STOP if job.rule.asks and job.protocol.draw(known, layer)[0].token_ids == (0,)"
+        " else StopDecision.DRAW",
         STOPS,
     ),
     Fault(
@@ -539,8 +540,8 @@ FAULTS = (
     ),
     Fault(
         "a judge sees the target's states one row late",
-        "OpenRound(block, tuple(choices), tuple(found), hidden[found], judged)",
-        "OpenRound(block, tuple(choices), tuple(found), hidden[[row - 1 for row in found]], judged)",
+        "PendingSemanticRound(block, tuple(choices), tuple(found), hidden[found], judged)",
+        "PendingSemanticRound(block, tuple(choices), tuple(found), hidden[[row - 1 for row in found]], judged)",
         TWO_STEPS,
     ),
     Fault(

@@ -10,7 +10,7 @@ from outrider.protocols.hidden_states import STATE_FIELDS, state_bits
 from outrider.training.head.importance import Floats
 from outrider.training.head.links import EVALUATED
 from outrider.training.head.mismatches import HiddenPair, along, as_sent, find_mismatches, hidden_at
-from outrider.training.head.pair import Asked, Pair
+from outrider.training.head.pair import EncodedTask, Pair
 from outrider.training.head.rules import StrictRule
 from outrider.training.head.semantic_decoding import decode
 from outrider.training.head.sweep import STRICT
@@ -38,7 +38,13 @@ class FieldAgreement:
 
 
 def agreements(
-    pair: Pair, asked: Sequence[Asked], head: DecisionHead, thresholds: Sequence[float], *, window: int, batch: int
+    pair: Pair,
+    asked: Sequence[EncodedTask],
+    head: DecisionHead,
+    thresholds: Sequence[float],
+    *,
+    window: int,
+    batch: int,
 ) -> list[FieldAgreement]:
     """Of every field at each threshold; see ``frontier.frontier``."""
     probs = _rejection_probs(_mismatches(pair, asked, window, batch), head)
@@ -54,7 +60,7 @@ def agreements(
     return found
 
 
-def _mismatches(pair: Pair, asked: Sequence[Asked], window: int, batch: int) -> HiddenPair:
+def _mismatches(pair: Pair, asked: Sequence[EncodedTask], window: int, batch: int) -> HiddenPair:
     """States at all mismatches of the target's own answers."""
     strict = decode(pair, asked, {STRICT: StrictRule()}, window_tokens=window, batch=batch)[STRICT]
     states = []

@@ -10,7 +10,7 @@ from outrider.contracts.exchanged import FloatField
 from outrider.models.head_file import Head
 from outrider.training.head.links import EVALUATED
 from outrider.training.head.mismatches import as_sent
-from outrider.training.head.pair import Asked, Pair
+from outrider.training.head.pair import EncodedTask, Pair
 from outrider.training.head.rules import HEAD_FREE
 from outrider.training.head.sweep import STRICT, SweptRow, sweep
 
@@ -86,7 +86,7 @@ class Gain:
 
 def frontier(
     pair: Pair,
-    asked: Sequence[Asked],
+    asked: Sequence[EncodedTask],
     heads: Mapping[str, Head],
     window: int,
     thresholds: Sequence[float],

@@ -9,9 +9,9 @@ import numpy as np
 from bench.harness.timing import Call, seconds_of
 from outrider.training.head.links import EVALUATED
 from outrider.training.head.paged_texts import PagedText
-from outrider.training.head.pair import Asked, Pair
+from outrider.training.head.pair import EncodedTask, Pair
 from outrider.verification.decision_head import DecisionHead
-from outrider.verification.semantic import Question
+from outrider.verification.semantic import MismatchQuestion
 
 BLOCKS, WINDOW = (1, 8, 32), 8
 _REPEATS = 15
@@ -32,12 +32,12 @@ class JudgingTime:
         return self.judge_s / self.pass_s
 
 
-def judging_times(pair: Pair, asked: Sequence[Asked], head: DecisionHead) -> list[JudgingTime]:
+def judging_times(pair: Pair, asked: Sequence[EncodedTask], head: DecisionHead) -> list[JudgingTime]:
     """At each of ``BLOCKS``, with room for as many texts."""
     return [_judging_time(pair, asked, head, blocks) for blocks in BLOCKS]
 
 
-def _judging_time(pair: Pair, asked: Sequence[Asked], head: DecisionHead, blocks: int) -> JudgingTime:
+def _judging_time(pair: Pair, asked: Sequence[EncodedTask], head: DecisionHead, blocks: int) -> JudgingTime:
     prompts = [asked[at % len(asked)].prompt_ids for at in range(blocks)]
     texts = [PagedText([*prompt, *prompt[-1:] * WINDOW]) for prompt in prompts]
     rows, own = [WINDOW + 1] * blocks, range(0, WINDOW, 2)
@@ -45,7 +45,7 @@ def _judging_time(pair: Pair, asked: Sequence[Asked], head: DecisionHead, blocks
     pass_s = _median_s(lambda: pair.target.run(texts, rows, want_hidden=True))
     links = list(EVALUATED.values())
     drafted = np.random.default_rng(0).standard_normal((len(own), head.drafter_width)).astype(np.float32)
-    questions = [Question(drafted, first.hidden_of(at, own), links[at % len(links)]) for at in range(blocks)]
+    questions = [MismatchQuestion(drafted, first.hidden_of(at, own), links[at % len(links)]) for at in range(blocks)]
     judge_s = _median_s(lambda: head.accepts(questions))
     for text in texts:
         pair.target.release(text)

@@ -1,6 +1,6 @@
 """Expressions over our metrics as Ray exports them, narrowed to what a board's reader has chosen."""
 
-from serve_app.metrics import Kind, Metric
+from serve_app.metrics import Metric, MetricKind
 
 CLUSTER_LABEL = "ray_io_cluster"  # KubeRay's name for it; the scrape configuration sets it elsewhere
 COORDINATOR_LABEL = "WorkerId"  # of the process that exports
@@ -29,7 +29,7 @@ def _over(how: str, labels: str) -> str:
 
 def rate(counter: Metric, *where: str, by: str = "", over: str = RATE) -> str:
     """Of a counter, per second."""
-    assert counter.kind is Kind.COUNTER, counter.name
+    assert counter.kind is MetricKind.COUNTER, counter.name
     return _rate(counter, *where, by=by, over=over)
 
 
@@ -49,7 +49,7 @@ def worst(gauge: Metric, *where: str, by: str = "") -> str:
 
 def quantile(q: float, histogram: Metric, *where: str, by: str = "", over: str = RATE) -> str:
     """Of a histogram."""
-    assert histogram.kind is Kind.HISTOGRAM, histogram.name
+    assert histogram.kind is MetricKind.HISTOGRAM, histogram.name
     return f"histogram_quantile({q}, {buckets(histogram, *where, by=by, over=over)})"
 
 

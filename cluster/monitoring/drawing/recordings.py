@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from cluster.monitoring.drawing.promql import named, quantile, series
 from cluster.monitoring.drawing.summing import BY_CLASS, BY_CLUSTER, BY_PROCESS, broken, summed
 from serve_app import metrics as m
-from serve_app.metrics import Kind
+from serve_app.metrics import MetricKind
 
 _WINDOWS = ("5m", "30m", "1h", "6h", "3d")
 _MODEL = {"model_name": "outrider"}
@@ -41,7 +41,7 @@ def as_vllm() -> list[Recording]:
     """Series by series, so that rates and quantiles of them are right."""
     renamed = {f"vllm:{name}": named(metric) for name, metric in _COUNTERS_OF_VLLM.items()}
     for name, metric in _HISTOGRAMS_OF_VLLM.items():
-        assert metric.kind is Kind.HISTOGRAM
+        assert metric.kind is MetricKind.HISTOGRAM
         renamed |= {f"vllm:{name}{end}": named(metric, end) for end in ("_bucket", "_sum", "_count")}
     used, kv = series(m.KV_BLOCKS, 'state="used"'), named(m.KV_BLOCKS)
     ended = series(m.RESPONSES, 'end=~"stop|length"')

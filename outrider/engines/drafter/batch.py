@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from outrider.contracts.drafting import Child
-from outrider.drafting.features import DraftFeatures, LateFeatures
-from outrider.drafting.stops import Step
+from outrider.drafting.features import DraftFeatures, LazyFeatures
+from outrider.drafting.stops import StopDecision
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
 from outrider.protocols.fixed_point import fixed_point_row
 from outrider.protocols.protocol import DraftRow, DrawnRow
@@ -67,11 +67,11 @@ class Drawn:
     """
 
     rows: list[DrawnRow]
-    step: Step = Step.DRAW
+    step: StopDecision = StopDecision.DRAW
     children: Sequence[Sequence[Child]] = ()
 
 
-_STOPPED = Drawn([], Step.STOP)
+_STOPPED = Drawn([], StopDecision.STOP)
 
 
 def ask_batch(drawing: Sequence[Drawing], rows: HeadRows, readback: Readback) -> Callable[[], list[Drawn]]:
@@ -121,12 +121,12 @@ def _ask_as_target(
     chosen = readback.ask(_chosen(rows, every)) if at_once(rows.logits.device) else None
 
     def drawn() -> list[Drawn]:
-        steps = [Step.DRAW] * len(drawing)
+        steps = [StopDecision.DRAW] * len(drawing)
         for i, row in zip(asking, judged(), strict=True):
             steps[i] = _decide(drawing[i][1], DraftRow(row))
         for i, row in zip(noted, () if late is None else late(), strict=True):
             drawing[i][1].keep(_described_late(row, rows.columns, groups[i][0]))
-        going = [i for i, step in enumerate(steps) if step is not Step.STOP]
+        going = [i for i, step in enumerate(steps) if step is not StopDecision.STOP]
         if not going:
             return [_STOPPED] * len(drawing)
         at = [row for i in going for row in range(starts[i], starts[i + 1])]
@@ -163,12 +163,12 @@ def _by_protocol(generation: DraftedGeneration, job: DraftingJob, own: npt.NDArr
     if job.growing is not None:
         return Drawn([], children=job.protocol.children(known, layer))
     if job.keeps_features and job.draws_chain and not job.rule.asks:
-        job.keep(LateFeatures(partial(_probs_of, known[0])))
-    step = _decide(job, known[0]) if job.rule.asks and job.draws_chain else Step.DRAW
-    return _STOPPED if step is Step.STOP else Drawn(job.protocol.draw(known, layer), step)
+        job.keep(LazyFeatures(partial(_probs_of, known[0])))
+    step = _decide(job, known[0]) if job.rule.asks and job.draws_chain else StopDecision.DRAW
+    return _STOPPED if step is StopDecision.STOP else Drawn(job.protocol.draw(known, layer), step)
 
 
-def _decide(job: DraftingJob, row: DraftRow) -> Step:
+def _decide(job: DraftingJob, row: DraftRow) -> StopDecision:
     """Before anything is drawn from it."""
     features, rule = DraftFeatures(row.probs), job.rule
     job.keep(features)
@@ -186,7 +186,7 @@ def _described_late(logits: npt.NDArray[np.float32], columns: TokenColumns | Non
         readback.read()
         return DraftRow(adjusted()[0]).probs
 
-    return LateFeatures(probs)
+    return LazyFeatures(probs)
 
 
 def _probs_of(row: DraftRow) -> Probs:

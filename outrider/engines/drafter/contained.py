@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from outrider.contracts.drafting import DraftAnswer, DrafterEngine
 from outrider.contracts.errors import DrafterBrokenError
 from outrider.contracts.requests import GenerationId
-from outrider.engines.attempts import Attempts, FaultKind, PassBound, Witnesses, fault_kind
+from outrider.engines.attempts import ConsecutiveFailures, FaultBisection, FaultKind, PassBound, fault_kind
 from outrider.events import event
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class ContainedDrafts:
     def __init__(self, engine: DrafterEngine) -> None:
         """Nobody else steps it."""
         self._engine = engine
-        self._bound, self._witnesses = PassBound(), Witnesses()
+        self._bound, self._witnesses = PassBound(), ConsecutiveFailures()
 
     def step(self) -> DraftStep:
         """As the engine's, in as many passes as it takes.
@@ -41,7 +41,7 @@ class ContainedDrafts:
             DrafterBrokenError: it is no generation that is to blame.
         """
         names, made = self._engine.started(), DraftStep()
-        attempts, reasons = Attempts.of(len(names), self._bound), dict[GenerationId, str]()
+        attempts, reasons = FaultBisection.of(len(names), self._bound), dict[GenerationId, str]()
         if not names:
             made.answers.extend(self._engine.step())
         while (group := attempts.next) is not None:

@@ -24,8 +24,8 @@ from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage, OpenGeneration
 from outrider.drafting.growing import GrowingTree
-from outrider.drafting.stopping import Stopping, Stops
-from outrider.drafting.stops import Step
+from outrider.drafting.stopping import Stops, StopSetting
+from outrider.drafting.stops import StopDecision
 from outrider.engines.drafter.batch import HeadRows, ask_batch
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
 from outrider.engines.drafter.tree import DraftTree, shape_that_fits
@@ -78,7 +78,7 @@ class TorchDrafter:
         """
         total_blocks = limits.total_blocks(kv_bytes_per_token(drafter.model))
         self._limits = limits
-        self._stops = Stopping() if stops is None else stops
+        self._stops = StopSetting() if stops is None else stops
         self._recalibration = self._stops.recalibration()
         self._on_verdict = on_verdict
         self._vocab_size = drafter.vocab_size
@@ -306,9 +306,9 @@ class TorchDrafter:
                 continue
             if work.job.growing is not None:
                 work.generation.grow_best(work.job, layer.children)
-            elif layer.step is not Step.STOP:
+            elif layer.step is not StopDecision.STOP:
                 work.generation.grow(work.job, layer.rows)
-            if layer.step is not Step.DRAW:
+            if layer.step is not StopDecision.DRAW:
                 work.job.stop()
 
     def _publish(self, generation: DraftedGeneration) -> None:

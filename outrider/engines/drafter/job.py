@@ -16,7 +16,7 @@ from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import OpenGeneration
 from outrider.drafting.features import DraftFeatures
 from outrider.drafting.growing import GrowingTree
-from outrider.drafting.recalibration import ChainPredictor, Recalibration, ToldChain, Verdict, verdict_on
+from outrider.drafting.recalibration import ChainPredictor, ChainVerdict, Recalibration, ToldChain, verdict_on
 from outrider.drafting.stops import NeverStop, StopRule
 from outrider.engines.drafter.tree import DraftTree
 from outrider.engines.forward_model import Move
@@ -134,7 +134,7 @@ class DraftedGeneration:
         self.kv.rollback(at + common + kept)
         return moves
 
-    def verdict(self, request: DraftRequest) -> Verdict | None:
+    def verdict(self, request: DraftRequest) -> ChainVerdict | None:
         """What a request says of the last block, if it fits; to be asked before its feedback is taken over."""
         if self.told is None or self.answered is None:
             return None

@@ -9,7 +9,7 @@ reclaimed block's content is copied there before (``shelf``).
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from outrider.engines.kv.shelf import HostCopy, Shelf
+from outrider.engines.kv.shelf import HostCopy, HostKvCache
 
 
 class BlockPool:
@@ -30,7 +30,7 @@ class BlockPool:
         self._digest_of: dict[int, bytes] = {}
         self._block_of: dict[bytes, int] = {}
         self._cached: OrderedDict[int, None] = OrderedDict()
-        self.shelf = Shelf(host_slots)
+        self.shelf = HostKvCache(host_slots)
         self._copies: list[HostCopy] = []
         self._fresh: dict[int, None] = {}  # handed out to be written, since that was asked last
         self.swapped_out_blocks = self.swapped_in_blocks = 0

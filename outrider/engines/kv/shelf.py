@@ -19,7 +19,7 @@ class HostCopy:
     out: bool
 
 
-class Shelf:
+class HostKvCache:
     """So many slots; the content that was used least recently goes first."""
 
     def __init__(self, slots: int) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from outrider.contracts.errors import ParameterError
-from outrider.drafting.stopping import Stopping
+from outrider.drafting.stopping import StopSetting
 from outrider.engines.kinds import (
     BuiltDrafter,
     BuiltVerifier,
@@ -64,7 +64,7 @@ def torch_drafter(spec: DrafterSpec, on_verdict: OnVerdict | None = None) -> Bui
     return BuiltDrafter(TorchDrafter(loaded, spec.limits, stopping, on_verdict), loaded)
 
 
-def stopping_of(spec: DrafterSpec, drafter_hash: str) -> Stopping:
+def stopping_of(spec: DrafterSpec, drafter_hash: str) -> StopSetting:
     """How it drafts, with the pair's predictors if its rule asks any; raises as ``load_predictors`` does."""
     from outrider.models.folders import resolve_folder  # noqa: PLC0415
     from outrider.models.predictors import load_predictors  # noqa: PLC0415

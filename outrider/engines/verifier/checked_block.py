@@ -1,7 +1,7 @@
 """The one door for blocks: what is let in here can be decided, and nobody behind it looks again.
 
 A block that asks for what no engine of this kind does is an error of who sent it. One that is malformed comes back
-``Refused``: its draft is a device's and may be anything.
+``BlockRefused``: its draft is a device's and may be anything.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ import numpy as np
 from outrider.contracts.errors import ShapeError, UnsupportedBlockError
 from outrider.contracts.exchanged import DenseDraft, SparseDraft
 from outrider.contracts.requests import SamplingParams
-from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block, Refused, target_rule
+from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block, BlockRefused, target_rule
 from outrider.engines.verifier.tree_branches import Branches
 from outrider.verification.decision import DraftShape, shape_of
 from outrider.verification.ratio_block import RatioBlock
@@ -21,7 +21,7 @@ from outrider.verification.semantic import MismatchJudge, hidden_fault
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckedBlock:
-    """A block that can be decided, whatever the rows of the target will be. ``Door.check`` makes them."""
+    """A block that can be decided, whatever the rows of the target will be. ``BlockValidator.check`` makes them."""
 
     block: Block  # as it was asked
     shape: DraftShape  # of its draft
@@ -35,7 +35,7 @@ class CheckedBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class BlockValidator:
     """What an engine can take."""
 
     vocab_size: int  # token ids are below it
@@ -45,7 +45,7 @@ class Door:
     branching: bool  # the model takes trees path by path
     judges: Mapping[str, MismatchJudge]  # of mismatches, by name; without one there is no semantic rule
 
-    def check(self, block: Block, params: SamplingParams) -> CheckedBlock | Refused:
+    def check(self, block: Block, params: SamplingParams) -> CheckedBlock | BlockRefused:
         """Let a block in, or say why it can never be verified.
 
         Raises:
@@ -63,17 +63,17 @@ class Door:
         except UnsupportedBlockError as error:
             raise UnsupportedBlockError(f"block {block.generation}/{block.round}: {error}") from error
         except ShapeError as error:
-            return Refused(block.generation, block.round, str(error))
+            return BlockRefused(block.generation, block.round, str(error))
         if (reason := self._overlong(position, nodes, shape.depth)) is not None:
-            return Refused(block.generation, block.round, reason, too_long=True)
+            return BlockRefused(block.generation, block.round, reason, too_long=True)
         if (reason := self._malformed(block, params)) is not None:
-            return Refused(block.generation, block.round, reason)
+            return BlockRefused(block.generation, block.round, reason)
         by_path = self.branching and block.parents and nodes
         branches = Branches(tuple(shape.leaf_paths()), position) if by_path else None
         needed = 0 if branches is None else branches.blocks_needed(self.block_tokens)
         if needed > self.total_blocks:
             reason = f"needs {needed} KV blocks for a tree's paths, found {self.total_blocks}; send a smaller tree"
-            return Refused(block.generation, block.round, reason, too_long=True)
+            return BlockRefused(block.generation, block.round, reason, too_long=True)
         return CheckedBlock(block, shape, ratio, branches)
 
     def _overlong(self, position: int, nodes: int, longest: int) -> str | None:

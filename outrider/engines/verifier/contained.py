@@ -14,7 +14,7 @@ from outrider.contracts.cost import VerifyCost
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import Block, Failed, Outcome, Resolution, VerifierEngine
-from outrider.engines.attempts import Attempts, FaultKind, PassBound, Witnesses, fault_kind
+from outrider.engines.attempts import ConsecutiveFailures, FaultBisection, FaultKind, PassBound, fault_kind
 from outrider.events import event
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class ContainedPasses:
     def __init__(self, engine: VerifierEngine, trace_ids: Mapping[GenerationId, str] = MappingProxyType({})) -> None:
         """Nobody else has the engine verify. ``trace_ids``: of generations that are sampled, for the log."""
         self._engine, self._trace_ids = engine, trace_ids
-        self._bound, self._witnesses = PassBound(), Witnesses()
+        self._bound, self._witnesses = PassBound(), ConsecutiveFailures()
         self._faults: list[FaultKind] = []
         self._computed: tuple[VerifyCost, ...] = ()
         self._evicted: dict[GenerationId, int] = {}
@@ -55,7 +55,7 @@ class ContainedPasses:
         self._computed, self._evicted = (), {}
         if not members:  # a step of what is settled
             return self._engine.verify((), ())
-        attempts, outcomes = Attempts.of(len(members), self._bound), dict[int, Outcome]()
+        attempts, outcomes = FaultBisection.of(len(members), self._bound), dict[int, Outcome]()
         reasons: dict[int, str] = {}
         while (group := attempts.next) is not None:
             fault = self._pass(members, group, outcomes)
@@ -120,7 +120,7 @@ class ContainedPasses:
     def _judge(
         self,
         members: Sequence[Block | Resolution],
-        attempts: Attempts,
+        attempts: FaultBisection,
         outcomes: dict[int, Outcome],
         reasons: dict[int, str],
     ) -> None:

@@ -13,7 +13,7 @@ from outrider.contracts.requests import TokenLogprobs
 from outrider.contracts.tree import node_paths
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.engines.verifier.pass_rows import PassRows
-from outrider.engines.verifier.two_steps import OpenRound, decide_open, wants_hidden
+from outrider.engines.verifier.two_steps import PendingSemanticRound, decide_open, wants_hidden
 from outrider.engines.verifier.work import Work, score_rows
 from outrider.sampling.choosing import ask_choices_along, choose_tokens, target_probs
 from outrider.sampling.device_tensors import Readback, at_once, index_tensor
@@ -30,7 +30,7 @@ _States = list[FloatRow | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Decision:
+class RowDecision:
     """What the rows of one block say."""
 
     block: BlockDecision
@@ -38,7 +38,9 @@ class Decision:
     kept_row: Tensor | None = None  # [vocab], raw logits at the position of a deferred correction
 
 
-def decide(computed: PassRows, judges: Mapping[str, MismatchJudge]) -> tuple[PassRows, list[Decision | OpenRound]]:
+def decide(
+    computed: PassRows, judges: Mapping[str, MismatchJudge]
+) -> tuple[PassRows, list[RowDecision | PendingSemanticRound]]:
     """Decide what a pass has computed, and score what of it is to be scored.
 
     Returns:
@@ -63,7 +65,7 @@ def decide(computed: PassRows, judges: Mapping[str, MismatchJudge]) -> tuple[Pas
 
 def ask_decisions(
     computed: PassRows, judges: Mapping[str, MismatchJudge], readback: Readback
-) -> Callable[[], list[Decision | OpenRound]]:
+) -> Callable[[], list[RowDecision | PendingSemanticRound]]:
     """Decide the blocks that are complete, as far as what they brought allows, once ``readback`` is read.
 
     A device of its own is waited for twice at most, whatever the blocks are: for what they come to, and for what can
@@ -83,9 +85,9 @@ def ask_decisions(
     by_choice = _by_choice(_rows_of_some(rows, chosen, starts), [decided[index] for index in chosen], readback)
     by_ratio = _by_ratio(_rows_of_some(rows, ratio, starts), [decided[index] for index in ratio], readback)
 
-    def decisions() -> list[Decision | OpenRound]:
+    def decisions() -> list[RowDecision | PendingSemanticRound]:
         after, own_states = Readback(), states()
-        answers: dict[int, BlockDecision | OpenRound] = {}
+        answers: dict[int, BlockDecision | PendingSemanticRound] = {}
         answers |= zip(chosen, by_choice([own_states[index] for index in chosen], judges), strict=True)
         drawing = by_ratio(after)
         outlines = {**answers, **dict(zip(ratio, drawing.outlines, strict=True))}
@@ -99,14 +101,14 @@ def ask_decisions(
 
 
 def _with_rows(
-    answer: BlockDecision | OpenRound, logprobs: tuple[TokenLogprobs, ...], rows: Tensor, start: int
-) -> Decision | OpenRound:
+    answer: BlockDecision | PendingSemanticRound, logprobs: tuple[TokenLogprobs, ...], rows: Tensor, start: int
+) -> RowDecision | PendingSemanticRound:
     """With log-probabilities, and the row that a device is to draw from; the block's rows begin at ``start``."""
-    if isinstance(answer, OpenRound):
+    if isinstance(answer, PendingSemanticRound):
         return replace(answer, logprobs=logprobs)
     kept = rows[start + _row_behind(answer.path)].clone() if answer.deferred is not None else None
     known = answer.accepted_len + (answer.token_after is not None)  # none stands for a token not the only one
-    return Decision(answer, logprobs[:known], kept)
+    return RowDecision(answer, logprobs[:known], kept)
 
 
 def _rows_of_some(rows: Tensor, indices: Sequence[int], starts: Sequence[int]) -> Tensor:
@@ -155,21 +157,21 @@ def _own_hidden(hidden: Tensor | None, works: Sequence[Work], readback: Readback
 
 def _by_choice(
     rows: Tensor, works: Sequence[Work], readback: Readback
-) -> Callable[[_States, Mapping[str, MismatchJudge]], list[BlockDecision | OpenRound]]:
+) -> Callable[[_States, Mapping[str, MismatchJudge]], list[BlockDecision | PendingSemanticRound]]:
     """Greedy, shared noise and semantic: accept what the target chooses, and what judges let pass."""
     groups = [_row_groups(work) for work in works]
     every = list(chain.from_iterable(groups))
     choices = ask_choices_along(rows, every, readback)
 
-    def decisions(states: _States, judges: Mapping[str, MismatchJudge]) -> list[BlockDecision | OpenRound]:
-        chosen, decided = iter(choices()), list[BlockDecision | OpenRound]()
-        told: list[tuple[int, OpenRound, FloatRow]] = []  # those that nothing more is asked for
+    def decisions(states: _States, judges: Mapping[str, MismatchJudge]) -> list[BlockDecision | PendingSemanticRound]:
+        chosen, decided = iter(choices()), list[BlockDecision | PendingSemanticRound]()
+        told: list[tuple[int, PendingSemanticRound, FloatRow]] = []  # those that nothing more is asked for
         for work, hidden, its_groups in zip(works, states, groups, strict=True):
             block, own = work.block, [token_id for _ in its_groups for token_id in next(chosen)]
             if block.rule is AcceptanceRule.SEMANTIC:
                 decided.append(_semantic(own, work, hidden))
                 found = decided[-1]
-                if isinstance(found, OpenRound) and block.hidden is not None:
+                if isinstance(found, PendingSemanticRound) and block.hidden is not None:
                     told.append((len(decided) - 1, found, block.hidden[list(found.mismatches)]))
                 continue
             # A greedy target leaves a device nothing to draw: its row has one token, which is then the answer.
@@ -183,7 +185,7 @@ def _by_choice(
     return decisions
 
 
-def _semantic(choices: list[int], work: Work, hidden: FloatRow | None) -> BlockDecision | OpenRound:
+def _semantic(choices: list[int], work: Work, hidden: FloatRow | None) -> BlockDecision | PendingSemanticRound:
     """Decided if nothing is to be judged, else open. What the grammar forbids is rejected without being judged."""
     block = work.block
     judged = work.generation.lawful(block.forced, block.draft)
@@ -192,7 +194,7 @@ def _semantic(choices: list[int], work: Work, hidden: FloatRow | None) -> BlockD
         bonus = block.bonus or judged < len(block.draft)
         return semantic_decision(choices[: judged + bonus], block.draft[:judged], (), bonus=bonus)
     assert hidden is not None, "a mismatch has a row"
-    return OpenRound(block, tuple(choices), tuple(found), hidden[found], judged)
+    return PendingSemanticRound(block, tuple(choices), tuple(found), hidden[found], judged)
 
 
 def _by_ratio(rows: Tensor, works: Sequence[Work], readback: Readback) -> Callable[[Readback], Drawing]:
@@ -245,7 +247,7 @@ def _row_behind(path: Sequence[int]) -> int:
 def _logprobs(
     rows: Tensor,
     works: Sequence[Work],
-    outlines: Sequence[BlockDecision | OpenRound],
+    outlines: Sequence[BlockDecision | PendingSemanticRound],
     starts: Sequence[int],
     drawing: Drawing,
     readback: Readback,
@@ -257,7 +259,7 @@ def _logprobs(
     for work, outline, start in zip(works, outlines, starts, strict=False):
         top, asked = work.generation.logprobs, list[tuple[int, int]]()
         if top is not None:
-            asked = outline.asked_tokens() if isinstance(outline, OpenRound) else _committed(work, outline)
+            asked = outline.asked_tokens() if isinstance(outline, PendingSemanticRound) else _committed(work, outline)
         queries.append([LogprobsQuery(start + row, token_id, top or 0) for row, token_id in asked])
     answers = ask_logprobs(rows, [query for asked in queries for query in asked], readback, drawing.drawn)
 

@@ -17,11 +17,11 @@ from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import (
     RATIO_RULES,
     Block,
+    BlockRefused,
     Failed,
     KvUsage,
     OpenGeneration,
     Outcome,
-    Refused,
     Resolution,
     Stale,
     Unfinished,
@@ -31,15 +31,15 @@ from outrider.contracts.verifying import (
 from outrider.engines.forward_model import BranchModel, ClearingModel, MaskedModel, Move, SwappingModel
 from outrider.engines.kv.shelf import HostCopy
 from outrider.engines.kv.store import KvStore
-from outrider.engines.verifier.checked_block import CheckedBlock, Door, outside
-from outrider.engines.verifier.decision import Decision, decide
+from outrider.engines.verifier.checked_block import BlockValidator, CheckedBlock, outside
+from outrider.engines.verifier.decision import RowDecision, decide
 from outrider.engines.verifier.generation import HeldGeneration
 from outrider.engines.verifier.kept_rows import KeptRows
 from outrider.engines.verifier.mask_turn import MaskTurn
 from outrider.engines.verifier.pass_plan import PassPlan
 from outrider.engines.verifier.pass_rows import PassRows
 from outrider.engines.verifier.token_scores import TokenScores
-from outrider.engines.verifier.two_steps import OpenRound, decide_open, wants_hidden
+from outrider.engines.verifier.two_steps import PendingSemanticRound, decide_open, wants_hidden
 from outrider.engines.verifier.work import Work, rows_in_order
 from outrider.grammar.compiling import Grammars
 from outrider.grammar.state import GrammarState
@@ -97,7 +97,7 @@ class PagedVerifier:
         self._last_pass: tuple[VerifyCost, ...] = ()
         self.max_context_tokens = min(max_context_tokens, self._store.capacity_tokens)
         branching, pool = self._branching is not None, (model.total_blocks, model.block_tokens)
-        self._door = Door(vocab_size, self.max_context_tokens, *pool, branching, self._judges)
+        self._door = BlockValidator(vocab_size, self.max_context_tokens, *pool, branching, self._judges)
 
     def open(self, request: OpenGeneration) -> Future[GrammarState] | None:
         """Hold a generation; see ``VerifierEngine.open``."""
@@ -172,7 +172,7 @@ class PagedVerifier:
         return [outcomes[index] for index in range(len(blocks))] + resolved
 
     def _passed(
-        self, blocks: Sequence[Block], verdicts: Sequence[CheckedBlock | Refused | Unknown | Failed]
+        self, blocks: Sequence[Block], verdicts: Sequence[CheckedBlock | BlockRefused | Unknown | Failed]
     ) -> dict[int, Outcome]:
         outcomes: dict[int, Outcome] = {}
         plan = PassPlan(self._store, self._prefill_chunk_tokens)
@@ -227,7 +227,7 @@ class PagedVerifier:
         held = self._generations.values()
         return self._rows.kept_bytes + sum(one.open_round.nbytes for one in held if one.open_round is not None)
 
-    def _verdict(self, block: Block) -> CheckedBlock | Refused | Unknown | Failed:
+    def _verdict(self, block: Block) -> CheckedBlock | BlockRefused | Unknown | Failed:
         """What the door says of a block; one that was begun was let in before."""
         generation = self._generations.get(block.generation)
         if generation is None:
@@ -266,18 +266,21 @@ class PagedVerifier:
                     generation.undo(generation.open_round.block)
             raise
 
-    def _all_resolved(self, found: Sequence[OpenRound | Outcome], resolutions: Sequence[Resolution]) -> list[Outcome]:
+    def _all_resolved(
+        self, found: Sequence[PendingSemanticRound | Outcome], resolutions: Sequence[Resolution]
+    ) -> list[Outcome]:
         waiting = [
             (open_round, resolution.hidden)
             for open_round, resolution in zip(found, resolutions, strict=True)
-            if isinstance(open_round, OpenRound)
+            if isinstance(open_round, PendingSemanticRound)
         ]
         decisions = iter(decide_open(waiting, self._judges))
         return [
-            self._resolved(outcome, next(decisions)) if isinstance(outcome, OpenRound) else outcome for outcome in found
+            self._resolved(outcome, next(decisions)) if isinstance(outcome, PendingSemanticRound) else outcome
+            for outcome in found
         ]
 
-    def _waiting_for(self, resolution: Resolution) -> OpenRound | Outcome:
+    def _waiting_for(self, resolution: Resolution) -> PendingSemanticRound | Outcome:
         """The round that one is for; if there is none, or it does not fit, what is answered."""
         name, number = resolution.generation, resolution.round
         generation = self._generations.get(name)
@@ -289,12 +292,12 @@ class PagedVerifier:
         hidden, asked = resolution.hidden, len(open_round.mismatches)
         width = self._judges[open_round.block.judge].drafter_width
         reason = None if hidden is None else hidden_fault(hidden, asked, width)
-        return open_round if reason is None else Refused(name, number, reason)
+        return open_round if reason is None else BlockRefused(name, number, reason)
 
-    def _resolved(self, open_round: OpenRound, decision: BlockDecision) -> Outcome:
+    def _resolved(self, open_round: PendingSemanticRound, decision: BlockDecision) -> Outcome:
         generation = self._generations[open_round.block.generation]
         self._store.touch(generation.kv)
-        return self._commit(open_round.block, generation, Decision(decision, open_round.logprobs_of(decision)))
+        return self._commit(open_round.block, generation, RowDecision(decision, open_round.logprobs_of(decision)))
 
     def _run(self, works: Sequence[Work]) -> dict[int, Outcome]:
         computed, decisions = decide(PassRows(works, *self._forward(works)), self._judges)
@@ -307,7 +310,7 @@ class PagedVerifier:
         decided = [work for work in works if not work.remaining_tokens]
         answers = list(zip(decided, decisions, strict=True))
         if self._masked is not None:
-            decided_paths = [(work, answer.block.path) for work, answer in answers if isinstance(answer, Decision)]
+            decided_paths = [(work, answer.block.path) for work, answer in answers if isinstance(answer, RowDecision)]
             moves = [move for work, path in decided_paths if (move := work.move(path)) is not None]
             if moves:
                 self._masked.move(moves)
@@ -342,19 +345,19 @@ class PagedVerifier:
         reason = f"the target's numbers at positions up to {work.computed_tokens - 1} are not finite"
         return Failed(block.generation, block.round, reason, non_finite=True)
 
-    def _conclude(self, work: Work, answer: Decision | OpenRound) -> Outcome:
+    def _conclude(self, work: Work, answer: RowDecision | PendingSemanticRound) -> Outcome:
         """A block whose rows are there."""
         generation, block = work.generation, work.block
         if generation.forced_scores.impossible:
             return generation.refuse_correction(block)
-        if isinstance(answer, OpenRound):
+        if isinstance(answer, PendingSemanticRound):
             refused = generation.unlawful(block, answer.may_pass)
         else:
             path = [block.draft[node] for node in answer.block.path] if generation.grammar is not None else ()
             refused = generation.unlawful(block, path, answer.block.token_after)
         if refused is not None:
             return refused
-        if isinstance(answer, OpenRound):
+        if isinstance(answer, PendingSemanticRound):
             generation.open_round = answer
             generation.kv.busy = False  # its device is waited for, and its KV is not needed to decide it
             return answer.undecided
@@ -392,7 +395,7 @@ class PagedVerifier:
         except Exception as error:
             raise VerifierLostError(f"KV could not be copied from host memory or back: {error!r:.200}") from error
 
-    def _commit(self, block: Block, generation: HeldGeneration, decision: Decision) -> Verified:
+    def _commit(self, block: Block, generation: HeldGeneration, decision: RowDecision) -> Verified:
         """Append what was decided and roll the KV back to it."""
         kv = generation.kv
         path, after = decision.block.path, decision.block.token_after

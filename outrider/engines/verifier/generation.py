@@ -11,11 +11,11 @@ from outrider.contracts.prefix import extend_prefix_hash
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.tree import node_paths
 from outrider.contracts.trimming import trimmed
-from outrider.contracts.verifying import Block, Failed, Refused, Verified
+from outrider.contracts.verifying import Block, BlockRefused, Failed, Verified
 from outrider.engines.kv.store import SequenceKv
 from outrider.engines.verifier.checked_block import CheckedBlock
 from outrider.engines.verifier.token_scores import ScoredRows, TokenScores, score
-from outrider.engines.verifier.two_steps import OpenRound
+from outrider.engines.verifier.two_steps import PendingSemanticRound
 from outrider.grammar.state import GrammarState
 from outrider.sampling.device_tensors import Readback
 from outrider.sampling.logits import RowGroup, TokenCounts
@@ -41,7 +41,7 @@ class HeldGeneration:
     deferred_before: bool = False  # the block that is not decided yet; likewise what follows
     computed_before: int = 0
     begun: CheckedBlock | None = None  # the block that is not decided yet
-    open_round: OpenRound | None = None  # that block's, once only its resolution is missing
+    open_round: PendingSemanticRound | None = None  # that block's, once only its resolution is missing
     undrafted_round: int | None = None  # of the block that is verified without its draft
     opening: Future[GrammarState] | None = None  # of its grammar, if it has one
     preparing: Future[bool] | None = None  # masks of a block, in another thread
@@ -53,7 +53,7 @@ class HeldGeneration:
         """Where its output stands in its grammar, if it has one; waits until that is known."""
         return None if self.opening is None else self.opening.result()
 
-    def ungrammatical(self, block: Block) -> Failed | Refused | None:
+    def ungrammatical(self, block: Block) -> Failed | BlockRefused | None:
         """What is told of any block if the grammar cannot be followed from where the output stands."""
         if self.opening is None:
             return None
@@ -104,19 +104,19 @@ class HeldGeneration:
             prompt, output = self.token_ids[: self.prompt_tokens], self.token_ids[self.prompt_tokens :]
             self.counts = TokenCounts(len(self.counts.seen), prompt, output)
 
-    def refuse_correction(self, block: Block, at: int = 0) -> Refused:
+    def refuse_correction(self, block: Block, at: int = 0) -> BlockRefused:
         """Drop a block that forces a token the target could not have said: the one ``at`` this place of them."""
         self.begun = None
         self.kv.rollback(len(self.token_ids))
         self.kv.busy = False
-        return Refused(
+        return BlockRefused(
             block.generation,
             block.round,
             f"needs a correction the target could have said at position {block.position + at}, found token "
             f"{block.forced[at]}, whose probability there is 0; draw it from the row that was sent",
         )
 
-    def unlawful(self, block: Block, path: Sequence[int], after: int | None = None) -> Refused | None:
+    def unlawful(self, block: Block, path: Sequence[int], after: int | None = None) -> BlockRefused | None:
         """What is told of a block that forces what the grammar forbids, or behind which nobody can say what may follow.
 
         ``path`` are its draft tokens that are to be committed, ``after`` the one behind them.
@@ -134,10 +134,12 @@ class HeldGeneration:
         self.kv.busy = False
         return self._unfollowed(block, fault or "a token it allowed cannot be taken")
 
-    def _unfollowed(self, block: Block, fault: str) -> Refused:
+    def _unfollowed(self, block: Block, fault: str) -> BlockRefused:
         tokens = len(self.token_ids) - self.prompt_tokens
         found = f"found one that cannot be behind {tokens} tokens of the response: {fault}"
-        return Refused(block.generation, block.round, f"needs a grammar that can be followed, {found}", by_grammar=True)
+        return BlockRefused(
+            block.generation, block.round, f"needs a grammar that can be followed, {found}", by_grammar=True
+        )
 
     def allowed(self, path: Sequence[int], rows: int, first: int = 0) -> TokenMask | None:
         """What the grammar allows in rows behind the committed tokens and ``path[: first + row]``; None: all."""

@@ -6,17 +6,17 @@ Nobody is asked for it: it is looked up between two steps.
 from collections.abc import Sequence
 
 from outrider.contracts.requests import GenerationId
-from outrider.contracts.verifying import LookupLeave, OpenGeneration, OwnDraft
-from outrider.lookup.text import Experience, Text, worth_drafting
+from outrider.contracts.verifying import OpenGeneration, OwnDraft, PromptLookupGrant
+from outrider.lookup.text import LookupHistory, LookupText, worth_drafting
 
 
 class OwnDrafts:
     """Of all generations of an engine. Mutable."""
 
-    def __init__(self, experience: Experience) -> None:
+    def __init__(self, experience: LookupHistory) -> None:
         """Begin with what others have shown and said."""
         self._experience = experience
-        self._texts: dict[GenerationId, Text] = {}  # of those that ever had leave
+        self._texts: dict[GenerationId, LookupText] = {}  # of those that ever had leave
         self._opened: dict[GenerationId, tuple[str, int]] = {}  # whose they are, and where their output begins
 
     def opened(self, request: OpenGeneration) -> None:
@@ -31,13 +31,13 @@ class OwnDrafts:
         if committed is not None:
             self._experience.earlier.add(tenant, committed[begins:])
 
-    def draft(self, generation: GenerationId, committed: Sequence[int], leave: LookupLeave) -> OwnDraft | None:
+    def draft(self, generation: GenerationId, committed: Sequence[int], leave: PromptLookupGrant) -> OwnDraft | None:
         """What is worth drafting behind all that is committed; None if nothing is."""
         if not worth_drafting((1.0,) * leave.tokens, leave.blocks, leave.row_price):  # nothing would be
             return None
         text = self._texts.get(generation)
         if text is None:
-            text = self._texts[generation] = Text(self._experience, self._opened[generation][0])
+            text = self._texts[generation] = LookupText(self._experience, self._opened[generation][0])
         text.extend(committed[text.length :])
         room = leave.until_position - len(committed) - 1  # the step's own token is one
         found = text.find(min(leave.tokens, room))

@@ -13,17 +13,17 @@ from typing import Any
 
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.requests import GenerationId, SamplingParams
-from outrider.contracts.stretches import Trail, following
+from outrider.contracts.stretches import RunLog, following
 from outrider.contracts.verifying import (
+    AutonomousRun,
     Block,
     Failed,
-    LookupLeave,
     OpenGeneration,
     Outcome,
     OwnDraft,
+    PromptLookupGrant,
     Resolution,
     Stale,
-    Stretch,
     Unfinished,
     Verified,
     VerifierEngine,
@@ -32,7 +32,7 @@ from outrider.engines.attempts import FaultKind
 from outrider.engines.verifier.contained import ContainedPasses
 from outrider.engines.verifier.own_drafts import OwnDrafts
 from outrider.events import event
-from outrider.lookup.text import Experience
+from outrider.lookup.text import LookupHistory
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +46,8 @@ class _UnderWay:
 
     next: Block
     until_round: int
-    lookup: LookupLeave | None
-    trail: Trail | None = None  # of a stretch
+    lookup: PromptLookupGrant | None
+    trail: RunLog | None = None  # of a stretch
     looked: bool = True  # for what ``next`` may have of the verifier itself
     own_draft: OwnDraft | None = None
 
@@ -62,7 +62,7 @@ class Stepper:
     def __init__(
         self,
         engine: VerifierEngine,
-        experience: Experience | None = None,
+        experience: LookupHistory | None = None,
         on_opened: Callable[[], None] = lambda: None,
     ) -> None:
         """Take over an engine; nobody else verifies with it.
@@ -77,7 +77,7 @@ class Stepper:
         self._openings: dict[GenerationId, Future[Any]] = {}  # that were not done when they were looked at last
         self._trace_ids: dict[GenerationId, str] = {}  # of those that are sampled
         self._engine, self._passes = engine, ContainedPasses(engine, self._trace_ids)
-        self._own_drafts = OwnDrafts(experience or Experience())
+        self._own_drafts = OwnDrafts(experience or LookupHistory())
         self._params: dict[GenerationId, SamplingParams] = {}
         self._under_way: dict[GenerationId, _UnderWay] = {}
         self._resolutions: list[Resolution] = []
@@ -129,7 +129,7 @@ class Stepper:
             if rebased is None:
                 self._settled.append(Stale(block.generation, block.round))
             else:
-                stretch = block.stretch or Stretch(block.round)
+                stretch = block.stretch or AutonomousRun(block.round)
                 self._under_way[block.generation] = _UnderWay(rebased, stretch.until_round, stretch.lookup)
         self._resolutions += resolutions
 
@@ -148,7 +148,7 @@ class Stepper:
         """When its response falls behind; see ``VerifierEngine.due``."""
         self._engine.due(generation, at_s)
 
-    def look_up(self, generation: GenerationId, leave: LookupLeave | None) -> None:
+    def look_up(self, generation: GenerationId, leave: PromptLookupGrant | None) -> None:
         """What a generation that is under way may draft by itself from its next round on."""
         under_way = self._under_way.get(generation)
         if under_way is not None:
@@ -242,7 +242,7 @@ class Stepper:
         if behind is None or (lookup is not None and behind.position >= lookup.until_position):
             del self._under_way[done.generation]
             return outcome
-        under_way.trail = under_way.trail or Trail.begin(done)
+        under_way.trail = under_way.trail or RunLog.begin(done)
         under_way.trail.went_on(done, outcome)
         under_way.next, under_way.looked, under_way.own_draft = behind, False, None
         return outcome

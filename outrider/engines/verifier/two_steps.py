@@ -1,7 +1,7 @@
 """Semantic rounds that wait for the drafter's hidden states.
 
-An ``OpenRound`` is all that the rest of a decision needs, in host memory: its resolution runs nothing, and what becomes
-of the KV meanwhile is of no consequence to it. A generation has one at most.
+A ``PendingSemanticRound`` is all that the rest of a decision needs, in host memory: its resolution runs nothing, and
+what becomes of the KV meanwhile is of no consequence to it. A generation has one at most.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from outrider.contracts.exchanged import FloatRow
 from outrider.contracts.requests import TokenLogprobs
 from outrider.contracts.verifying import AcceptanceRule, Block, Undecided
 from outrider.verification.decision import BlockDecision
-from outrider.verification.semantic import MismatchJudge, Question, judged, semantic_decision
+from outrider.verification.semantic import MismatchJudge, MismatchQuestion, judged, semantic_decision
 
 
 def wants_hidden(block: Block) -> bool:
@@ -20,7 +20,7 @@ def wants_hidden(block: Block) -> bool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OpenRound:
+class PendingSemanticRound:
     """A semantic round with mismatches, computed but for the judge's answer."""
 
     block: Block  # of the round; a chain
@@ -46,9 +46,9 @@ class OpenRound:
         after = [*self.mismatches, *range(len(draft), len(self._choices))]
         return [*enumerate(draft), *((row, self.choices[row]) for row in after)]
 
-    def question(self, hidden: FloatRow) -> Question:
+    def question(self, hidden: FloatRow) -> MismatchQuestion:
         """What the judge is asked, given ``[M, d]`` drafter hidden states at the mismatches."""
-        return Question(hidden, self.target_hidden, self.block.channel)
+        return MismatchQuestion(hidden, self.target_hidden, self.block.channel)
 
     def decide(self, accepted: Sequence[bool] | None) -> BlockDecision:
         """The decision, given the judge's answers; without them all mismatches are rejected."""
@@ -80,11 +80,11 @@ class OpenRound:
 
 
 def decide_open(
-    rounds: Sequence[tuple[OpenRound, FloatRow | None]], judges: Mapping[str, MismatchJudge]
+    rounds: Sequence[tuple[PendingSemanticRound, FloatRow | None]], judges: Mapping[str, MismatchJudge]
 ) -> list[BlockDecision]:
     """The decision of each, given what its device sent: every judge is asked once for all of its rounds."""
     answers: list[Sequence[bool] | None] = [None] * len(rounds)
-    by_judge: dict[str, list[tuple[int, Question]]] = {}
+    by_judge: dict[str, list[tuple[int, MismatchQuestion]]] = {}
     for index, (open_round, hidden) in enumerate(rounds):
         if hidden is not None:
             by_judge.setdefault(open_round.block.judge, []).append((index, open_round.question(hidden)))

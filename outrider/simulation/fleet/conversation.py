@@ -4,22 +4,22 @@ from array import array
 from math import log
 from typing import TYPE_CHECKING
 
-from outrider.rounds.rules import Leave
+from outrider.rounds.rules import RunGrant
 from outrider.routing.prefix_index import BLOCK_TOKENS
-from outrider.selection.situation import Promise
+from outrider.selection.situation import SpeedPromise
 from outrider.simulation.agenda import Agenda
 from outrider.simulation.chance import hashed, uniforms
-from outrider.simulation.device import SimulatedDevice
+from outrider.simulation.device import SimDevice
 from outrider.simulation.device_account import DeviceAccount
-from outrider.simulation.drafted_rounds import LENGTHS, NO_DRAFT, TOKENS, Draft, Response, accepted_of
-from outrider.simulation.fleet.drafters import Drafter, DrafterPool, exponential
+from outrider.simulation.drafted_rounds import LENGTHS, NO_DRAFT, TOKENS, SimDraft, SimResponse, accepted_of
+from outrider.simulation.fleet.drafters import DrafterPool, SimDrafter, exponential
 from outrider.simulation.fleet.scenario import Traffic
 
 if TYPE_CHECKING:
-    from outrider.simulation.fleet.site import Site
+    from outrider.simulation.fleet.site import SimReplica
 
 _SYSTEM, _THINK, _TURNS, _MESSAGE = 18, 19, 20, 21  # purposes of chance
-_WITH_DRAFTER = Leave().with_drafter
+_WITH_DRAFTER = RunGrant().with_drafter
 _DIGEST_BITS = 24  # blocks of a conversation, at most 2**24
 
 
@@ -41,11 +41,11 @@ class DraftedTurns:
         """That the verifier may make by itself: some, as long as nobody is ready to draft."""
         return 0 if self.conversation.drafted_at(self._agenda.now_s) else _WITH_DRAFTER
 
-    def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> bool:  # noqa: ARG002 (a choice's)
+    def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:  # noqa: ARG002 (a choice's)
         """Until a device is ready."""
         return not self.conversation.drafted_at(self._agenda.now_s)
 
-    def draft(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> Draft:  # noqa: ARG002 (a choice's)
+    def draft(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> SimDraft:  # noqa: ARG002 (a choice's)
         """The whole window of the device, cut to what may still be committed."""
         talk = self.conversation
         if talk.drafter is None:
@@ -59,7 +59,7 @@ class DraftedTurns:
             return NO_DRAFT
         drafts = tables.drafts
         draft_s = drafts.shape.steps[depth - 1] * drafter.step_s
-        return Draft(
+        return SimDraft(
             depth,
             depth,
             accepted_of(self.draws, committed_tokens, drafter.passes, depth),
@@ -74,12 +74,12 @@ class DraftedTurns:
     def cut(self, tokens: int) -> None:
         """Nothing is learned from drafts."""
 
-    def begin(self) -> Response | None:
+    def begin(self) -> SimResponse | None:
         """Turns are begun by the conversation."""
         raise NotImplementedError
 
 
-class Conversation(SimulatedDevice):
+class Conversation(SimDevice):
     """One user's, or one that came by itself; it is the *device* of its lane. A user's next one is the same object."""
 
     __slots__ = (
@@ -114,10 +114,10 @@ class Conversation(SimulatedDevice):
         super().__init__(account, self.drafts, None, 0.0, number=number)
         self.drafts.conversation = self
         self._pool, self.traffic, self.kind = pool, traffic, kind
-        self.drafter: Drafter | None = None
+        self.drafter: SimDrafter | None = None
         self.ready_at_s = 0.0
-        self.site: Site | None = None  # where its response is asked for
-        self.sites: set[Site] = set()  # where something of it may be kept
+        self.site: SimReplica | None = None  # where its response is asked for
+        self.sites: set[SimReplica] = set()  # where something of it may be kept
         self.identity = self.turn = self.turns = 0
         self.begun = 0  # conversations of the same user, this one included
         self.attempts = 0  # of the present request
@@ -192,7 +192,7 @@ class Conversation(SimulatedDevice):
             self._pool.release(self.drafter, self)
             self.drafter = None
 
-    def back_at_s(self, draft: Draft, bits: tuple[int, int], now_s: float) -> float:
+    def back_at_s(self, draft: SimDraft, bits: tuple[int, int], now_s: float) -> float:
         """As above, by its device."""
         assert self.drafter is not None
         return self.drafter.back_at_s(bits, draft.draft_s, now_s)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from outrider.contracts.link import Direction
 from outrider.link.emulator import LinkEmulator
-from outrider.routing.standing import Standing
+from outrider.routing.standing import LazyHeap
 from outrider.simulation.chance import hashed, link_seed
 from outrider.simulation.drafted_rounds import GroupDrafts
 from outrider.simulation.fleet.scenario import DrafterGroup
@@ -21,7 +21,7 @@ _LEVELS = 15  # of acceptance, as likely each
 _NORMAL = NormalDist()
 
 
-class GroupTables:
+class DrafterGroupTables:
     """What is the same for all drafters of a group."""
 
     def __init__(self, group: DrafterGroup) -> None:
@@ -35,12 +35,12 @@ class GroupTables:
         self.prefill_s = 0.0 if group.prefill_tokens_per_s is None else 1.0 / group.prefill_tokens_per_s
 
 
-class Drafter:
+class SimDrafter:
     """One device. Its computing is done in the order in which it is asked for."""
 
     __slots__ = ("free_at_s", "leases", "link", "number", "passes", "present", "step_s", "tables")
 
-    def __init__(self, number: int, tables: GroupTables, seed: int) -> None:
+    def __init__(self, number: int, tables: DrafterGroupTables, seed: int) -> None:
         """Draw what it is like."""
         group = tables.group
         self.number, self.tables = number, tables
@@ -76,10 +76,10 @@ class DrafterPool:
     def __init__(self, groups: tuple[DrafterGroup, ...], seed: int) -> None:
         """Everybody is ready."""
         self._seed = seed
-        self.tables = [GroupTables(group) for group in groups]
+        self.tables = [DrafterGroupTables(group) for group in groups]
         self._table_of = [table for table in self.tables for _ in range(table.group.count)]
-        self._drafters: dict[int, Drafter] = {}
-        self._ready = Standing[int]()
+        self._drafters: dict[int, SimDrafter] = {}
+        self._ready = LazyHeap[int]()
         self.losses = 0
         for number in range(len(self._table_of)):
             self._ready.set(number, 0.0)
@@ -98,7 +98,7 @@ class DrafterPool:
         before = sum(table.group.count for table in self.tables[:group])
         return before + int(share * self.tables[group].group.count)
 
-    def lease(self, conversation: "Conversation") -> Drafter | None:
+    def lease(self, conversation: "Conversation") -> SimDrafter | None:
         """One with room; None if there is none."""
         number = self._ready.first()
         if number is None:
@@ -108,7 +108,7 @@ class DrafterPool:
         self._rank(drafter)
         return drafter
 
-    def release(self, drafter: Drafter, conversation: "Conversation") -> None:
+    def release(self, drafter: SimDrafter, conversation: "Conversation") -> None:
         """End a lease."""
         drafter.leases.discard(conversation)
         if drafter.present:
@@ -129,14 +129,14 @@ class DrafterPool:
         drafter.present, drafter.free_at_s = True, now_s
         self._rank(drafter)
 
-    def drafter(self, number: int) -> Drafter:
+    def drafter(self, number: int) -> SimDrafter:
         """By number, over all groups."""
         drafter = self._drafters.get(number)
         if drafter is None:
-            drafter = self._drafters[number] = Drafter(number, self._table_of[number], self._seed)
+            drafter = self._drafters[number] = SimDrafter(number, self._table_of[number], self._seed)
         return drafter
 
-    def _rank(self, drafter: Drafter) -> None:
+    def _rank(self, drafter: SimDrafter) -> None:
         leases, most = len(drafter.leases), drafter.tables.group.max_generations
         if leases < most:
             self._ready.set(drafter.number, leases / most)

@@ -6,10 +6,10 @@ from outrider.routing.resuming import PAUSE_SPREAD, pause_s
 from outrider.simulation.chance import hashed
 from outrider.simulation.fleet.conversation import Conversation
 from outrider.simulation.fleet.drafters import exponential
-from outrider.simulation.fleet.site import Site
+from outrider.simulation.fleet.site import SimReplica
 
 if TYPE_CHECKING:
-    from outrider.simulation.fleet.run import Fleet
+    from outrider.simulation.fleet.run import FleetSimulation
 
 _LOSS, _LEAVING, _RESUMED = range(26, 29)  # purposes of chance
 _NOTICED_S = 1.0  # until a coordinator knows that a device which drafts for it is gone
@@ -23,7 +23,7 @@ def around(share: float) -> float:
 class Losses:
     """Of one fleet. Each of many leaves after a time exponentially distributed: so one of them does, as much sooner."""
 
-    def __init__(self, fleet: "Fleet") -> None:
+    def __init__(self, fleet: "FleetSimulation") -> None:
         """None yet."""
         self._fleet, self._scenario, self._agenda, self._pool = fleet, fleet.scenario, fleet.agenda, fleet.pool
         self._nth_loss = self._nth_leaving = self._nth_left = 0
@@ -55,7 +55,7 @@ class Losses:
             self._agenda.at(now_s + self._scenario.reload_s, self._returns, site)
         self._await_loss(now_s)
 
-    def left(self, site: Site, now_s: float) -> None:
+    def left(self, site: SimReplica, now_s: float) -> None:
         """What is made at a verifier, or waits there, goes on elsewhere from now on."""
         self._nth_left += 1
         for talk in site.lose():
@@ -66,7 +66,7 @@ class Losses:
             share = hashed(self._scenario.seed, _RESUMED, talk.number, self._nth_left)
             self._agenda.at(now_s + pause_s(1) * around(share), self._fleet.request, talk)
 
-    def _returns(self, site: Site, _: float) -> None:
+    def _returns(self, site: SimReplica, _: float) -> None:
         site.up()
         self._fleet.routes.add(site.number)
 
@@ -97,7 +97,7 @@ class Losses:
     def _back(self, number: int, now_s: float) -> None:
         self._pool.returns(number, now_s)
 
-    def _redrafts(self, whose: tuple[Conversation, Site | None], now_s: float) -> None:
+    def _redrafts(self, whose: tuple[Conversation, SimReplica | None], now_s: float) -> None:
         talk, site = whose
         if site is not None and talk.site is site and talk.arrived_at_s == now_s:
             site.lane.again(talk, now_s)

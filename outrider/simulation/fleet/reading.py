@@ -13,8 +13,8 @@ from outrider.contracts.slo import SloClass
 from outrider.documents.text_file import read_text
 from outrider.documents.yaml_text import parse_yaml
 from outrider.scheduling.registry import SCHEDULING
-from outrider.simulation.fleet.scenario import DrafterGroup, DrafterTraits, FleetScenario, Talks, Traffic
-from outrider.simulation.fleet.schema import DrafterGroupConfig, FleetFile, TrafficConfig
+from outrider.simulation.fleet.scenario import ConversationTraits, DrafterGroup, DrafterTraits, FleetScenario, Traffic
+from outrider.simulation.fleet.schema import FleetFile, SimDrafterGroupConfig, TrafficConfig
 from outrider.simulation.reading import classes_of, cost_source_of, parse_file, verifier_of
 
 _ADAPTER = TypeAdapter(FleetFile)
@@ -76,7 +76,7 @@ def parse_fleet(text: str, source: str, seed: int | None = None) -> ReadFleet:
     return ReadFleet(scenario, cost_source_of(verifiers.server.cost), verifiers.server.cost.roofline is None)
 
 
-def _drafters(config: DrafterGroupConfig) -> DrafterGroup:
+def _drafters(config: SimDrafterGroupConfig) -> DrafterGroup:
     shared = {one.name: getattr(config, one.name) for one in fields(DrafterTraits)}
     return DrafterGroup(**shared, step_s=1.0 / config.draft_tokens_per_s, link=link_source(config.link))
 
@@ -84,5 +84,5 @@ def _drafters(config: DrafterGroupConfig) -> DrafterGroup:
 def _traffic(config: TrafficConfig, index: int, classes: Mapping[str, SloClass]) -> Traffic:
     if config.slo not in classes:
         raise ConfigError(f"traffic[{index}].slo", f"one of {', '.join(sorted(classes))}", config.slo)
-    shared = {one.name: getattr(config, one.name) for one in fields(Talks)}
+    shared = {one.name: getattr(config, one.name) for one in fields(ConversationTraits)}
     return Traffic(**shared, slo=classes[config.slo])

@@ -2,7 +2,7 @@
 
 from outrider.routing.affinity import Affinity
 from outrider.routing.board import LoadBoard
-from outrider.routing.worth import Fullness
+from outrider.routing.worth import CoordinatorLoad
 from outrider.simulation.fleet.rivals import ServePrefixTree, shortest
 from outrider.simulation.fleet.scenario import RouterRules, Routing
 
@@ -62,7 +62,7 @@ class Routes:
             return self._board.best({}) if found is None else found
         return self._board.best(known.tokens(digests, self.up))
 
-    def told(self, coordinator: int, fullness: Fullness) -> None:
+    def told(self, coordinator: int, fullness: CoordinatorLoad) -> None:
         """How full one that is up is."""
         self._board.told(coordinator, fullness)
 

@@ -14,7 +14,7 @@ from outrider.simulation.fleet.results import FleetResults, SiteResults, TimeHis
 from outrider.simulation.fleet.routes import Routes
 from outrider.simulation.fleet.scaled import Scaled
 from outrider.simulation.fleet.scenario import FleetScenario
-from outrider.simulation.fleet.site import Site
+from outrider.simulation.fleet.site import SimReplica
 from outrider.simulation.fleet.tally import TrafficTally
 from outrider.simulation.results import DeviceResults
 
@@ -33,12 +33,12 @@ def simulate_fleet(scenario: FleetScenario, progress: Callable[[float], None] | 
         ParameterError: a response would not fit a verifier's memory.
     """
     _check_memory(scenario)
-    fleet = Fleet(scenario)
+    fleet = FleetSimulation(scenario)
     fleet.run(progress)
     return fleet.results()
 
 
-class Fleet:
+class FleetSimulation:
     """One run."""
 
     def __init__(self, scenario: FleetScenario) -> None:
@@ -48,7 +48,7 @@ class Fleet:
         capacity = _WITHOUT_LIMIT if admission is None else admission.max_active + admission.max_waiting
         self.routes = Routes(scenario.router, capacity)
         self.pool = DrafterPool(scenario.drafters, scenario.seed)
-        self.sites = [Site(number, self) for number in range(scenario.verifiers)]
+        self.sites = [SimReplica(number, self) for number in range(scenario.verifiers)]
         for site in self.sites:
             self.routes.add(site.number)
         self._tallies = [TrafficTally(traffic) for traffic in scenario.traffic]

@@ -3,32 +3,32 @@
 from typing import TYPE_CHECKING
 
 from outrider.scaling.demand import demand_of, load_of_report
-from outrider.scaling.policy import Memory, ScalingRules, Seen, decide
+from outrider.scaling.policy import ScalingInput, ScalingRules, ScalingState, decide
 from outrider.simulation.fleet.losses import Losses
 from outrider.simulation.fleet.request_count import RequestCounting
-from outrider.simulation.fleet.site import Site
+from outrider.simulation.fleet.site import SimReplica
 
 if TYPE_CHECKING:
-    from outrider.simulation.fleet.run import Fleet
+    from outrider.simulation.fleet.run import FleetSimulation
 
 
 class Scaled:
     """Of one fleet. Who is added last is drained first: Serve's choice knows no loads."""
 
-    def __init__(self, fleet: "Fleet", losses: Losses) -> None:
+    def __init__(self, fleet: "FleetSimulation", losses: Losses) -> None:
         """Those that are there at first."""
         self._losses = losses
         self._fleet, self._scaling, self._agenda = fleet, fleet.scenario.scaling, fleet.agenda
-        self._running: list[Site] = list(fleet.sites)  # that take requests, by when they began to
-        self._draining: set[Site] = set()
-        self._off: list[Site] = []
+        self._running: list[SimReplica] = list(fleet.sites)  # that take requests, by when they began to
+        self._draining: set[SimReplica] = set()
+        self._off: list[SimReplica] = []
         self._starting: dict[int, float] = {}  # starts under way, and since when
         self._nth_start = 0
         self._wanted = len(self._running)
         self._since_s = dict.fromkeys(self._running, 0.0)
         self._paid_s = 0.0
         self.started, self.most = 0, len(self._running)
-        self._memory = Memory()
+        self._memory = ScalingState()
         by = None if self._scaling is None else self._scaling.by
         self._rules = by if isinstance(by, ScalingRules) else None
         self._counting = None if by is None or isinstance(by, ScalingRules) else RequestCounting(by)
@@ -43,7 +43,7 @@ class Scaled:
         since = (*self._since_s.values(), *self._starting.values())
         return self._paid_s + sum(self._paid(since_s, now_s) for since_s in since)
 
-    def left(self, site: Site) -> None:
+    def left(self, site: SimReplica) -> None:
         """A response is not there any more: one that is drained goes when it was the last."""
         if site in self._draining and not site.under_way:
             self._draining.remove(site)
@@ -52,7 +52,7 @@ class Scaled:
     def _paid(self, since_s: float, until_s: float) -> float:
         return max(0.0, until_s - max(since_s, self._fleet.scenario.warmup_s))
 
-    def _gone(self, site: Site) -> None:
+    def _gone(self, site: SimReplica) -> None:
         self._paid_s += self._paid(self._since_s.pop(site), self._agenda.now_s)
         site.lane.lose()
         self._off.append(site)
@@ -78,7 +78,7 @@ class Scaled:
         reports = [site.lane.report() for site in self._running]
         demand = demand_of([load_of_report(one) for one in reports if one is not None])
         found, active = (None, 0.0) if demand is None else (demand.all, demand.active)
-        seen = Seen(now_s, len(self._running), self._wanted, found, active)
+        seen = ScalingInput(now_s, len(self._running), self._wanted, found, active)
         decision, self._memory = decide(self._rules, self._memory, seen)
         return decision.count
 
@@ -91,7 +91,7 @@ class Scaled:
             site = self._off.pop()
             site.up()
         else:
-            site = Site(len(self._fleet.sites), self._fleet)
+            site = SimReplica(len(self._fleet.sites), self._fleet)
             self._fleet.sites.append(site)
         self._since_s[site] = since_s
         self._running.append(site)
@@ -112,7 +112,7 @@ class Scaled:
         if self._scaling is not None and self._scaling.drain_s is not None:
             self._agenda.at(now_s + self._scaling.drain_s, self._drained, (site, site.lives))
 
-    def _drained(self, of: tuple[Site, int], now_s: float) -> None:
+    def _drained(self, of: tuple[SimReplica, int], now_s: float) -> None:
         """It has had its time: what is left there goes on elsewhere."""
         site, lives = of
         if site in self._draining and site.lives == lives:

@@ -85,7 +85,7 @@ class SystemPrompts:
 
 
 @checked(frozen=True, slots=True, config=_FORBID)
-class Day:
+class DailyCycle:
     """How often conversations begin, over a day: ``1 + swing * sin`` of its mean, with its peak after a quarter.
 
     ``later``: by what share of a day all of it comes later.
@@ -111,7 +111,7 @@ class Bursts:
 
 
 @checked(frozen=True, slots=True, kw_only=True, config=_FORBID)
-class Talks:
+class ConversationTraits:
     """Conversations that are alike but for chance, as far as a file says it in the words of the simulation.
 
     Attributes:
@@ -134,7 +134,7 @@ class Talks:
     stagger_s: SecondsOrNone = 0.0  # users begin within so many seconds, each instant as likely
     max_context_tokens: PositiveNumber = 32_768  # a conversation that would exceed it is over
     system_prompts: SystemPrompts | None = None
-    day: Day | None = None
+    day: DailyCycle | None = None
     bursts: Bursts | None = None
     retries: Number = 3
 
@@ -147,7 +147,7 @@ class Talks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic(Talks):
+class Traffic(ConversationTraits):
     """Conversations that are alike but for chance."""
 
     slo: SloClass = BEST_EFFORT

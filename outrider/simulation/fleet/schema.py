@@ -14,7 +14,7 @@ from outrider.config.schema import LinkConfig, Name, Number, PositiveNumber, Sch
 from outrider.contracts.errors import ConfigError
 from outrider.scaling.policy import ScalingRules
 from outrider.simulation.acceptance_models import Probability
-from outrider.simulation.fleet.scenario import DrafterTraits, RequestCount, RouterRules, Scaling, Talks
+from outrider.simulation.fleet.scenario import ConversationTraits, DrafterTraits, RequestCount, RouterRules, Scaling
 from outrider.simulation.scenario import SecondsOrNone
 from outrider.simulation.scenario_schema import Rate, Seconds, ServerConfig
 
@@ -24,7 +24,7 @@ _ADMISSION = AdmissionRules()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_FORBID)
-class DrafterGroupConfig(DrafterTraits):
+class SimDrafterGroupConfig(DrafterTraits):
     """Drafters that are alike but for chance, with their link by name."""
 
     draft_tokens_per_s: Rate  # at the median
@@ -32,7 +32,7 @@ class DrafterGroupConfig(DrafterTraits):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_FORBID)
-class TrafficConfig(Talks):
+class TrafficConfig(ConversationTraits):
     """Conversations that are alike but for chance, with their promise by name."""
 
     slo: Name = "best_effort"
@@ -47,7 +47,7 @@ class CoordinatorConfig:
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
-class AdmissionConfig:
+class SimAdmissionConfig:
     """Of each coordinator (``outrider.admission.rules``); the service's own defaults."""
 
     enabled: bool = True
@@ -96,7 +96,7 @@ class VerifiersConfig:
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
-class ScalingConfig:
+class SimScalingConfig:
     """Verifiers that come and go: ``verifiers.count`` are there at first.
 
     Attributes:
@@ -148,13 +148,13 @@ class FleetFile:
     """A fleet: verifiers, drafters, and who asks."""
 
     verifiers: VerifiersConfig
-    drafters: Annotated[tuple[DrafterGroupConfig, ...], Field(min_length=1)]
+    drafters: Annotated[tuple[SimDrafterGroupConfig, ...], Field(min_length=1)]
     traffic: Annotated[tuple[TrafficConfig, ...], Field(min_length=1)]
     name: Text = "fleet"
     router: RouterRules = field(default_factory=RouterRules)
     coordinator: CoordinatorConfig = field(default_factory=CoordinatorConfig)
-    admission: AdmissionConfig = field(default_factory=AdmissionConfig)
-    scaling: ScalingConfig | None = None
+    admission: SimAdmissionConfig = field(default_factory=SimAdmissionConfig)
+    scaling: SimScalingConfig | None = None
     policy: SchedulingName = "slo_aware"
     slo_classes: tuple[SloClassConfig, ...] = ()
     duration_s: Seconds = 120.0
@@ -173,7 +173,7 @@ class FleetFile:
         if self.scaling is not None:
             self._check_scaling(self.scaling)
 
-    def _check_scaling(self, scaling: ScalingConfig) -> None:
+    def _check_scaling(self, scaling: SimScalingConfig) -> None:
         """Refuse what cannot be told from what scaling does, and what it knows nothing of."""
         if not scaling.min <= self.verifiers.count <= scaling.max:
             needed = f"scaling.min ({scaling.min}) to scaling.max ({scaling.max})"

@@ -2,24 +2,24 @@
 
 from typing import TYPE_CHECKING, cast
 
-from outrider.admission.decisions import Refused
+from outrider.admission.decisions import AdmissionRefused
 from outrider.simulation.coordinator_cpu import CoordinatorCpu
-from outrider.simulation.device import SimulatedDevice
+from outrider.simulation.device import SimDevice
 from outrider.simulation.fleet.conversation import Conversation
 from outrider.simulation.fleet.memory import PrefixMemory
 from outrider.simulation.fleet.scenario import FleetScenario
-from outrider.simulation.lane import Lane
-from outrider.simulation.server import SimulatedServer, Step
+from outrider.simulation.lane import SimVerifier
+from outrider.simulation.server import SimStep, SimulatedServer
 from outrider.simulation.systems import fleet_rules
 
 if TYPE_CHECKING:
-    from outrider.simulation.fleet.run import Fleet
+    from outrider.simulation.fleet.run import FleetSimulation
 
 
-class Site:
+class SimReplica:
     """As its lane's ``Surroundings``. After a loss it has a new lane, with nothing in it."""
 
-    def __init__(self, number: int, fleet: "Fleet") -> None:
+    def __init__(self, number: int, fleet: "FleetSimulation") -> None:
         """Up, and idle."""
         self.number, self._fleet = number, fleet
         self.busy_s = self.cpu_s = 0.0  # from the warm-up on; that of lanes that were lost included
@@ -27,7 +27,7 @@ class Site:
         self.lives = 0
         self.under_way = 0  # responses that were sent here and have not ended
         self.memory: PrefixMemory
-        self.lane: Lane
+        self.lane: SimVerifier
         self._cpu: CoordinatorCpu
         self.up()
 
@@ -40,7 +40,7 @@ class Site:
         server = SimulatedServer(scenario.verifier, rules, seed % 2**63, PrefixMemory, told_late=computes, logged=False)
         self.memory = cast("PrefixMemory", server.memory)
         self._cpu = CoordinatorCpu(scenario.coordinator_round_s, scenario.coordinator_token_s)
-        self.lane = Lane(
+        self.lane = SimVerifier(
             self._fleet.agenda,
             server,
             self,
@@ -67,13 +67,13 @@ class Site:
         """The coordinator computed."""
         return self.cpu_s + self._cpu.busy_s
 
-    def begins(self, device: SimulatedDevice, now_s: float) -> None:
+    def begins(self, device: SimDevice, now_s: float) -> None:
         """A device is leased as soon as a response is begun."""
         talk = cast("Conversation", device)
         talk.lease(now_s)
         talk.alone_rounds = talk.drafts.alone_rounds
 
-    def stepped(self, step: Step) -> None:
+    def stepped(self, step: SimStep) -> None:
         """Count it."""
         entry, tally = step.entry, self._fleet
         if entry.starts_at_s >= tally.scenario.warmup_s:
@@ -83,23 +83,23 @@ class Site:
             self.evictions += step.evictions
             self.recomputed_tokens += step.recomputed_tokens
 
-    def began(self, device: SimulatedDevice, now_s: float) -> None:
+    def began(self, device: SimDevice, now_s: float) -> None:
         """Count its first token."""
         self._fleet.began(cast("Conversation", device), now_s)
 
-    def round(self, device: SimulatedDevice, tokens: int, now_s: float) -> None:
+    def round(self, device: SimDevice, tokens: int, now_s: float) -> None:
         """Count its tokens."""
         self._fleet.round(cast("Conversation", device), tokens, now_s)
 
-    def over(self, device: SimulatedDevice, now_s: float) -> None:
+    def over(self, device: SimDevice, now_s: float) -> None:
         """Count the response."""
         self.responses += now_s >= self._fleet.scenario.warmup_s
         self._fleet.over(cast("Conversation", device))
 
-    def next(self, device: SimulatedDevice, now_s: float) -> None:
+    def next(self, device: SimDevice, now_s: float) -> None:
         """Go on with the conversation."""
         self._fleet.next(cast("Conversation", device), now_s)
 
-    def refused(self, device: SimulatedDevice, refused: Refused, now_s: float) -> None:
+    def refused(self, device: SimDevice, refused: AdmissionRefused, now_s: float) -> None:
         """Try again."""
         self._fleet.refused(cast("Conversation", device), refused.retry_after_s, now_s)

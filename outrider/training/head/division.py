@@ -10,7 +10,7 @@ _VALIDATION_SHARE = 5  # one training task in so many
 
 
 @dataclass(frozen=True, slots=True)
-class Division:
+class TaskDivision:
     """Disjoint sets of tasks, none empty; ``training`` includes what it is validated on."""
 
     training: tuple[Task, ...]

@@ -37,7 +37,7 @@ class Examples(ArrayData):
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class ExampleSettings:
     """How examples are made of labels.
 
     Attributes:
@@ -58,7 +58,7 @@ class Lesson:
 def examples(
     answers: Sequence[LabelledAnswer],
     hidden: Sequence[HiddenPair],
-    lesson: Lesson,
+    lesson: ExampleSettings,
     priced: Sequence[LabelledAnswer] | None = None,
 ) -> Examples:
     """Examples of some answers, seeded.
@@ -95,7 +95,7 @@ def examples(
     return Examples(HiddenPair(*states), np.stack(links), *map(np.concatenate, (mismatch, link, found)))
 
 
-def _importances(answers: Sequence[LabelledAnswer], lesson: Lesson) -> npt.NDArray[np.float64]:
+def _importances(answers: Sequence[LabelledAnswer], lesson: ExampleSettings) -> npt.NDArray[np.float64]:
     smoothing = lesson.smoothing or Smoothing.SUM
     parts = [
         smoothed_importance([one.mismatch.index for one in answer.replaced], answer.labels, lesson.kappa, smoothing)

@@ -69,7 +69,7 @@ def standard_of(numbers: npt.NDArray[np.floating]) -> Standard:
 def fit(train: Examples, validation: Examples, config: FitConfig) -> Fit:
     """Train on one set; keep what is best on the other."""
     standards = standard_of(train.hidden.drafter), standard_of(train.hidden.target), standard_of(train.links)
-    own, held_out = (_Inputs(part, standards) for part in (train, validation))
+    own, held_out = (_HeadInputs(part, standards) for part in (train, validation))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         module = HeadModule(own.width, config.hidden, config.dropout)
@@ -87,7 +87,7 @@ def fit(train: Examples, validation: Examples, config: FitConfig) -> Fit:
     return Fit(weights, *best)
 
 
-class _Inputs:
+class _HeadInputs:
     """Standardised inputs and balanced weights of some examples; a mismatch's are kept once for all its links."""
 
     def __init__(self, part: Examples, standards: tuple[Standard, Standard, Standard]) -> None:
@@ -114,7 +114,9 @@ class _Inputs:
         return binary_cross_entropy_with_logits(module(x), self._labels[rows], weight=self._weights[rows])
 
 
-def _trained(module: HeadModule, own: _Inputs, held_out: _Inputs, config: FitConfig) -> tuple[int, int, float, float]:
+def _trained(
+    module: HeadModule, own: _HeadInputs, held_out: _HeadInputs, config: FitConfig
+) -> tuple[int, int, float, float]:
     """Leaves the best parameters in the module; returns what ``Fit`` says of them."""
     optimizer = torch.optim.AdamW(
         [

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from outrider.contracts.errors import ParameterError
 from outrider.training.head.mismatches import Mismatch
-from outrider.training.head.pair import Asked, Models, Pair
+from outrider.training.head.pair import EncodedTask, LoadedPair, Pair
 from outrider.training.head.replacing import LabelledAnswer, Replaced, Sampling, label_answers
 
 _FORMAT = 1
@@ -24,7 +24,7 @@ _PASSES_SHOWN = 20
 
 
 def make_labels(
-    pair: Pair, tasks: Sequence[Asked], file: Path, sampling: Sampling, *, batch: int, progress: bool = True
+    pair: Pair, tasks: Sequence[EncodedTask], file: Path, sampling: Sampling, *, batch: int, progress: bool = True
 ) -> list[LabelledAnswer]:
     """Label the answers to all tasks, going on where an earlier run stopped.
 
@@ -54,7 +54,7 @@ def make_labels(
     return labelled
 
 
-def header_of(models: Models, sampling: Sampling, tasks: Sequence[Asked]) -> dict[str, Any]:
+def header_of(models: LoadedPair, sampling: Sampling, tasks: Sequence[EncodedTask]) -> dict[str, Any]:
     """All that decides labels besides the tasks."""
     return {
         "format": _FORMAT,
@@ -67,7 +67,7 @@ def header_of(models: Models, sampling: Sampling, tasks: Sequence[Asked]) -> dic
     }
 
 
-def read_labels(file: Path, tasks: Sequence[Asked], header: dict[str, Any]) -> list[LabelledAnswer]:
+def read_labels(file: Path, tasks: Sequence[EncodedTask], header: dict[str, Any]) -> list[LabelledAnswer]:
     """The labels of the first tasks, as far as a file goes; none if there is no file.
 
     Raises:
@@ -147,6 +147,6 @@ def _line(answer: LabelledAnswer) -> str:
     )
 
 
-def _digest(asked: Asked) -> str:
+def _digest(asked: EncodedTask) -> str:
     """Of all that decides an answer and its score."""
     return hashlib.sha256(json.dumps([asked.prompt_ids, asdict(asked.task)]).encode()).hexdigest()[:16]

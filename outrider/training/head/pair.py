@@ -29,7 +29,7 @@ class PairSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Models:
+class LoadedPair:
     """A pair, loaded; ``paged`` takes it over."""
 
     spec: PairSpec  # no type is ``auto``
@@ -38,7 +38,7 @@ class Models:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class EncodedTask:
     """A task, as the target reads it."""
 
     task: Task
@@ -50,7 +50,7 @@ class Asked:
 class Pair:
     """A pair with room for a number of texts each."""
 
-    models: Models
+    models: LoadedPair
     target: PagedTexts
     drafter: PagedTexts
 
@@ -68,7 +68,7 @@ class Pair:
         return task.score(str(self.models.target.tokenizer.decode(answer_ids, skip_special_tokens=True)))
 
 
-def load_pair(spec: PairSpec) -> Models:
+def load_pair(spec: PairSpec) -> LoadedPair:
     """Load both.
 
     Raises:
@@ -80,10 +80,10 @@ def load_pair(spec: PairSpec) -> Models:
     asked = DrafterSpec("torch", spec.drafter, spec.target, spec.drafter_dtype, spec.device, 1, EngineLimits(None))
     settled = replace(spec, dtype=dtype, drafter_dtype=drafter_dtype(asked))
     target = load_target(spec.target, dtype=dtype, device=spec.device)
-    return Models(settled, target, loaded_drafter(asked))
+    return LoadedPair(settled, target, loaded_drafter(asked))
 
 
-def paged(models: Models, texts: int, tokens: int) -> Pair:
+def paged(models: LoadedPair, texts: int, tokens: int) -> Pair:
     """A pair with keys and values of so many texts of so many tokens each; to be called once."""
     blocks = texts * -(-tokens // _BLOCK_TOKENS)
     parts = torch.get_num_threads()
@@ -92,14 +92,16 @@ def paged(models: Models, texts: int, tokens: int) -> Pair:
     return Pair(models, PagedTexts(target, models.target.vocab_size), PagedTexts(drafter, models.drafter.vocab_size))
 
 
-def ask(models: Models, tasks: list[Task], max_new_tokens: int) -> list[Asked]:
+def ask(models: LoadedPair, tasks: list[Task], max_new_tokens: int) -> list[EncodedTask]:
     """Tasks as the target reads them.
 
     Raises:
         ParameterError: a prompt leaves no room for an answer of ``max_new_tokens``.
     """
     most = min(models.target.max_context_tokens, models.drafter.max_context_tokens)
-    asked = [Asked(task, tuple(prompt_ids(models.target.tokenizer, task.prompt)), max_new_tokens) for task in tasks]
+    asked = [
+        EncodedTask(task, tuple(prompt_ids(models.target.tokenizer, task.prompt)), max_new_tokens) for task in tasks
+    ]
     for one in asked:
         if len(one.prompt_ids) + max_new_tokens > most:
             raise ParameterError(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from outrider.training.head.mismatches import Mismatch, along, find_mismatches
 from outrider.training.head.paged_texts import PagedText
-from outrider.training.head.pair import Asked, Pair
+from outrider.training.head.pair import EncodedTask, Pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class LabelledAnswer:
         replaced: those that were tried, in order.
     """
 
-    asked: Asked
+    asked: EncodedTask
     answer_ids: tuple[int, ...]
     score: float
     found: int
@@ -54,7 +54,7 @@ class Sampling:
     most_per_task: int | None = None  # None: all
     seed: int = 0
 
-    def of(self, asked: Asked, found: Sequence[Mismatch]) -> list[Mismatch]:
+    def of(self, asked: EncodedTask, found: Sequence[Mismatch]) -> list[Mismatch]:
         """Those of one answer, in order."""
         if self.most_per_task is None or len(found) <= self.most_per_task:
             return list(found)
@@ -67,7 +67,7 @@ class _Open:
     """An answer being written, or kept until all its replacements are."""
 
     number: int
-    asked: Asked
+    asked: EncodedTask
     text: PagedText
     score: float = 0.0
     found: int = 0
@@ -77,7 +77,7 @@ class _Open:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Writing:
+class _AnswerInProgress:
     """A text that grows by a token a pass."""
 
     opened: _Open
@@ -92,7 +92,7 @@ def texts_needed(batch: int) -> int:
 
 def label_answers(
     pair: Pair,
-    tasks: Sequence[Asked],
+    tasks: Sequence[EncodedTask],
     sampling: Sampling,
     *,
     batch: int,
@@ -109,7 +109,7 @@ def label_answers(
     """
     coming = deque(enumerate(tasks))
     opened: list[_Open] = []
-    writing: list[_Writing] = []
+    writing: list[_AnswerInProgress] = []
     done: dict[int, LabelledAnswer] = {}
     given = 0
     while given < len(tasks):
@@ -133,20 +133,20 @@ def _most_open(batch: int) -> int:
 
 
 def _begun(
-    pair: Pair, coming: deque[tuple[int, Asked]], opened: list[_Open], room: int, most_open: int
-) -> list[_Writing]:
+    pair: Pair, coming: deque[tuple[int, EncodedTask]], opened: list[_Open], room: int, most_open: int
+) -> list[_AnswerInProgress]:
     """What is written next: answers first, as replacements come from them; a replacement that ends at once too."""
-    begun: list[_Writing] = []
+    begun: list[_AnswerInProgress] = []
     while coming and len(opened) < most_open and len(begun) < room:
         number, asked = coming.popleft()
         opened.append(_Open(number, asked, PagedText(list(asked.prompt_ids)), writing=1))
-        begun.append(_Writing(opened[-1], opened[-1].text, None))
+        begun.append(_AnswerInProgress(opened[-1], opened[-1].text, None))
     for one in opened:
         while one.waiting and len(begun) < room:
             mismatch = one.waiting.popleft()
             text = pair.target.fork(one.text, len(one.asked.prompt_ids) + mismatch.offset)
             text.extend([mismatch.draft_id])
-            writing = _Writing(one, text, mismatch)
+            writing = _AnswerInProgress(one, text, mismatch)
             if _complete(pair, writing):
                 _note(pair, writing, mismatch)
             else:
@@ -155,9 +155,11 @@ def _begun(
     return begun
 
 
-def _after(pair: Pair, writing: Sequence[_Writing], token_ids: Sequence[int], sampling: Sampling) -> list[_Writing]:
+def _after(
+    pair: Pair, writing: Sequence[_AnswerInProgress], token_ids: Sequence[int], sampling: Sampling
+) -> list[_AnswerInProgress]:
     """Those that are not complete, each a token longer."""
-    going: list[_Writing] = []
+    going: list[_AnswerInProgress] = []
     for one, token_id in zip(writing, token_ids, strict=True):
         one.text.extend([token_id])
         if _complete(pair, one):
@@ -167,7 +169,7 @@ def _after(pair: Pair, writing: Sequence[_Writing], token_ids: Sequence[int], sa
     return going
 
 
-def _complete(pair: Pair, one: _Writing) -> bool:
+def _complete(pair: Pair, one: _AnswerInProgress) -> bool:
     asked, ids = one.opened.asked, one.text.token_ids
     return pair.ends(ids[-1]) or len(ids) - len(asked.prompt_ids) >= asked.most_tokens
 
@@ -176,7 +178,7 @@ def _answer(one: _Open, text: PagedText) -> list[int]:
     return text.token_ids[len(one.asked.prompt_ids) :]
 
 
-def _close(pair: Pair, one: _Writing, sampling: Sampling) -> None:
+def _close(pair: Pair, one: _AnswerInProgress, sampling: Sampling) -> None:
     """A text is complete."""
     opened = one.opened
     opened.writing -= 1
@@ -192,7 +194,7 @@ def _close(pair: Pair, one: _Writing, sampling: Sampling) -> None:
         opened.waiting.extend(sampling.of(opened.asked, found))
 
 
-def _note(pair: Pair, one: _Writing, mismatch: Mismatch) -> None:
+def _note(pair: Pair, one: _AnswerInProgress, mismatch: Mismatch) -> None:
     score = pair.score(one.opened.asked.task, _answer(one.opened, one.text))
     one.opened.replaced.append(Replaced(mismatch, score))
     pair.target.release(one.text)

@@ -35,7 +35,7 @@ class RoundFacts:
     draft_ranks: npt.NDArray[np.int64]
 
 
-class Rule(Protocol):
+class MismatchRule(Protocol):
     """Decides which mismatches of a block pass."""
 
     def accepts(self, facts: RoundFacts) -> Sequence[bool]:
@@ -104,7 +104,7 @@ class RankRule:
         return [bool(rank < self.most) for rank in facts.draft_ranks]
 
 
-HEAD_FREE: Mapping[str, Rule] = {
+HEAD_FREE: Mapping[str, MismatchRule] = {
     **{f"probability >= {least}": ProbabilityRule(least) for least in (0.5, 0.4, 0.3, 0.2, 0.1, 0.05)},
     **{f"rank <= {most}": RankRule(most) for most in (2, 3)},
 }

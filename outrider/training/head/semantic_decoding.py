@@ -16,8 +16,8 @@ from tqdm import tqdm
 from outrider.contracts.exchanged import FloatRow
 from outrider.training.head.mismatches import Rounding, as_computed
 from outrider.training.head.paged_texts import PagedText, Rows
-from outrider.training.head.pair import Asked, Pair
-from outrider.training.head.rules import RoundFacts, Rule
+from outrider.training.head.pair import EncodedTask, Pair
+from outrider.training.head.rules import MismatchRule, RoundFacts
 from outrider.verification.decision import BlockDecision
 from outrider.verification.semantic import mismatches, semantic_decision
 
@@ -26,7 +26,7 @@ _BEGUN = 2  # tasks begun beside the others in a pass: each grows into many text
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class AnswerCounts:
     """Of one answer so far.
 
     Attributes:
@@ -46,7 +46,7 @@ class Decoded:
 
     answer_ids: tuple[int, ...]
     score: float
-    counts: Counts
+    counts: AnswerCounts
 
 
 @dataclass(slots=True, eq=False)
@@ -54,8 +54,8 @@ class _State:
     """What some rules have committed of one task's answer."""
 
     number: int
-    asked: Asked
-    rules: dict[str, Counts]
+    asked: EncodedTask
+    rules: dict[str, AnswerCounts]
     target: PagedText
     drafter: PagedText
     left: int  # tokens that may still be drafted in this round
@@ -67,8 +67,8 @@ class _State:
 
 def decode(
     pair: Pair,
-    tasks: Sequence[Asked],
-    rules: Mapping[str, Rule],
+    tasks: Sequence[EncodedTask],
+    rules: Mapping[str, MismatchRule],
     *,
     window_tokens: int,
     batch: int,
@@ -95,7 +95,7 @@ def decode(
                 number, asked = coming.pop()
                 start = list(asked.prompt_ids)
                 texts, left = (PagedText(start), PagedText([*start])), min(window_tokens, asked.most_tokens - 1)
-                live.append(_State(number, asked, dict.fromkeys(rules, Counts()), *texts, left))
+                live.append(_State(number, asked, dict.fromkeys(rules, AnswerCounts()), *texts, left))
             live.sort(key=lambda state: state.number)  # a task is finished before others take its place
             chosen, live = live[:batch], live[batch:]
             _make_room(pair, chosen, live)
@@ -173,12 +173,12 @@ def _standing(
 
 
 def _parted(
-    pair: Pair, state: _State, facts: RoundFacts, rules: Mapping[str, Rule], window_tokens: int
+    pair: Pair, state: _State, facts: RoundFacts, rules: Mapping[str, MismatchRule], window_tokens: int
 ) -> list[_State]:
     """What becomes of a state: one for each set of rules that commit the same; takes over the state's texts."""
     left = state.left - len(facts.draft)
     last = left == 0 or pair.ends(facts.draft[-1])
-    groups: dict[BlockDecision, dict[str, Counts]] = {}
+    groups: dict[BlockDecision, dict[str, AnswerCounts]] = {}
     for name, counts in state.rules.items():
         accepted = rules[name].accepts(facts) if facts.found else ()
         decision = semantic_decision(facts.choices, facts.draft, accepted, bonus=last)
@@ -212,7 +212,7 @@ def _ended(pair: Pair, token_ids: Sequence[int]) -> list[int]:
     return kept
 
 
-def _counted(counts: Counts, facts: RoundFacts, decision: BlockDecision) -> Counts:
+def _counted(counts: AnswerCounts, facts: RoundFacts, decision: BlockDecision) -> AnswerCounts:
     rejected = decision.accepted_len < len(facts.draft)
     return replace(
         counts,

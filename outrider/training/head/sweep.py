@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from outrider.contracts.link import Csi
 from outrider.training.head.links import round_s
 from outrider.training.head.mismatches import Rounding
-from outrider.training.head.pair import Asked, Pair
-from outrider.training.head.rules import HeadRule, LinkedHead, Rule, StrictRule
+from outrider.training.head.pair import EncodedTask, Pair
+from outrider.training.head.rules import HeadRule, LinkedHead, MismatchRule, StrictRule
 from outrider.training.head.semantic_decoding import Decoded, decode
 from outrider.training.head.threshold import drop_upper_bound, mean_interval, ratio_interval
 from outrider.verification.decision_head import HeadWeights
@@ -49,7 +49,7 @@ class SweptRow:
 
 def sweep(
     pair: Pair,
-    tasks: Sequence[Asked],
+    tasks: Sequence[EncodedTask],
     weights: HeadWeights,
     thresholds: Sequence[float],
     links: Mapping[str, Csi],
@@ -57,13 +57,13 @@ def sweep(
     window_tokens: int,
     batch: int,
     rounding: Rounding,
-    others: Mapping[str, Rule] | None = None,
+    others: Mapping[str, MismatchRule] | None = None,
     progress: bool = True,
 ) -> list[SweptRow]:
     """A row of each threshold on each link, then of each other rule; see ``semantic_decoding.decode``."""
     linked = {link: LinkedHead(weights, csi) for link, csi in links.items()}
     named = {(threshold, link): HeadRule(head, threshold) for threshold in thresholds for link, head in linked.items()}
-    rules: dict[str, Rule] = {STRICT: StrictRule(), **(others or {})}
+    rules: dict[str, MismatchRule] = {STRICT: StrictRule(), **(others or {})}
     rules |= {_name(*key): rule for key, rule in named.items()}
     decoded = decode(pair, tasks, rules, window_tokens=window_tokens, batch=batch, rounding=rounding, progress=progress)
     strict = decoded[STRICT]

@@ -16,15 +16,15 @@ from tqdm import tqdm
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.exchanged import FloatField
 from outrider.models.head_file import HeadInfo, read_head, save_head
-from outrider.training.head.division import Division, is_validation
-from outrider.training.head.examples import Examples, Lesson, examples
+from outrider.training.head.division import TaskDivision, is_validation
+from outrider.training.head.examples import Examples, ExampleSettings, examples
 from outrider.training.head.fitting import Fit, fit
 from outrider.training.head.head_config import UNRELABELLED, HeadConfig
 from outrider.training.head.importance import Floats, Smoothing
 from outrider.training.head.label_file import header_of, make_labels, read_labels
 from outrider.training.head.links import CALIBRATED, LinkRanges, LinkScale
 from outrider.training.head.mismatches import HiddenPair, as_sent, hidden_at
-from outrider.training.head.pair import Asked, Models, ask, load_pair, paged
+from outrider.training.head.pair import EncodedTask, LoadedPair, ask, load_pair, paged
 from outrider.training.head.replacing import LabelledAnswer, texts_needed
 from outrider.training.head.sweep import STRICT, SweptRow, sweep, worst_bounds
 from outrider.training.head.threshold import choose_threshold
@@ -35,7 +35,7 @@ _LEAST_OF_A_KIND = 10  # critical, and harmless, mismatches among those validate
 
 
 @dataclass(frozen=True, slots=True)
-class FitReport:
+class RelabellingReport:
     """How one way of relabelling came out.
 
     Attributes:
@@ -76,7 +76,7 @@ class HeadReport:
     scored: int
     mismatches: int
     critical: int
-    fits: tuple[FitReport, ...]
+    fits: tuple[RelabellingReport, ...]
     bounds: tuple[float, ...]
     calibration: tuple[SweptRow, ...]
     threshold: float
@@ -85,7 +85,7 @@ class HeadReport:
 
 def train_head(
     config: HeadConfig,
-    tasks: Division,
+    tasks: TaskDivision,
     *,
     progress: bool = True,
     on_stage: Callable[[str], None] = lambda _stage: None,
@@ -131,7 +131,7 @@ def train_head(
     head = _as_read_back(config, models, weights)
     on_stage("calibration")
 
-    def swept(asked: Sequence[Asked], thresholds: Sequence[float]) -> list[SweptRow]:
+    def swept(asked: Sequence[EncodedTask], thresholds: Sequence[float]) -> list[SweptRow]:
         return sweep(
             pair,
             asked,
@@ -189,9 +189,9 @@ def _fitted(
     hidden: Sequence[HiddenPair],
     width: int,
     kind: str,
-) -> tuple[Fit, FitReport]:
+) -> tuple[Fit, RelabellingReport]:
     """A head learnt with one way of relabelling."""
-    lesson = Lesson(
+    lesson = ExampleSettings(
         smoothing=None if kind == UNRELABELLED else Smoothing(kind),
         kappa=config.kappa,
         policy=config.policy,
@@ -209,12 +209,12 @@ def _fitted(
 
 def _fit_report(
     kind: str, found: Fit, own: Examples, validation: Examples, held_out: Sequence[LabelledAnswer]
-) -> FitReport:
+) -> RelabellingReport:
     probs = {
         name: rejection_probs(found.weights, validation.hidden, csi_features(link)) for name, link in CALIBRATED.items()
     }
     labels = [label for answer in held_out for label in answer.labels]
-    return FitReport(
+    return RelabellingReport(
         relabelling=kind,
         rejected_share=float(own.labels.mean()),
         epochs=found.epochs,
@@ -232,7 +232,7 @@ def rejection_probs(weights: HeadWeights, hidden: HiddenPair, csi: Floats) -> Fl
     return head.rejection_probs(hidden.drafter.astype(np.float64), hidden.target.astype(np.float64), links)
 
 
-def _as_read_back(config: HeadConfig, models: Models, weights: HeadWeights) -> DecisionHead:
+def _as_read_back(config: HeadConfig, models: LoadedPair, weights: HeadWeights) -> DecisionHead:
     """A head as it is once it was written: numbers are rounded."""
     with TemporaryDirectory() as folder:
         file = Path(folder) / config.out.name
@@ -240,7 +240,7 @@ def _as_read_back(config: HeadConfig, models: Models, weights: HeadWeights) -> D
         return read_head(file).decisions
 
 
-def _info(config: HeadConfig, models: Models, report: HeadReport | None = None) -> HeadInfo:
+def _info(config: HeadConfig, models: LoadedPair, report: HeadReport | None = None) -> HeadInfo:
     """What a head says of itself; without a report, of one that rejects everything."""
     threshold = 0.0 if report is None else report.threshold
     compared = () if report is None else report.calibration

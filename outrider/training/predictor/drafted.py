@@ -52,7 +52,7 @@ def together(parts: Sequence[DraftedTokens]) -> DraftedTokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class DataSplit:
     """Disjoint in their prompts, so that no text is on both sides.
 
     Attributes:
@@ -90,7 +90,9 @@ def part_prompts(prompts: Sequence[Sequence[int]], field: str = "prompts") -> di
     return {"train": sorted(waiting), **parts}
 
 
-def split(tokens: DraftedTokens, prompts: Sequence[Sequence[int]], least_tokens: int, field: str = "prompts") -> Parts:
+def split(
+    tokens: DraftedTokens, prompts: Sequence[Sequence[int]], least_tokens: int, field: str = "prompts"
+) -> DataSplit:
     """Into parts; ``field`` is what has to be given more of if they are too small.
 
     Raises:
@@ -104,4 +106,4 @@ def split(tokens: DraftedTokens, prompts: Sequence[Sequence[int]], least_tokens:
         if min(accepted, len(part) - accepted) < _LEAST_OF_A_KIND:
             needed = f"so many that at least {_LEAST_OF_A_KIND} tokens are accepted and as many rejected for {name}"
             raise ParameterError(field, needed, f"{accepted} accepted of {len(part)}")
-    return Parts(**own)
+    return DataSplit(**own)

@@ -19,7 +19,7 @@ from outrider.drafting.features import DraftFeatures
 from outrider.drafting.perceptron import Perceptron
 from outrider.training.predictor.drafted import DraftedTokens, Floats
 from outrider.training.predictor.logistic import fit_logistic, learn_online, logits
-from outrider.training.predictor.mlp import Patience, search_mlp
+from outrider.training.predictor.mlp import EarlyStopping, search_mlp
 from outrider.training.ranking import area_under_curve
 
 MLP, AS_IT_IS = "MLP", "confidence"
@@ -47,13 +47,13 @@ class Fitted:
     def one_call(self, features: Floats) -> Callable[[], object]:
         """What a device would call for a row with these features, ``[4]``."""
         if self.predictor is not None:
-            told, predictor = ToldFeatures(features), self.predictor
+            told, predictor = RecordedFeatures(features), self.predictor
             return lambda: predictor.probability(told)
         row = features[None]
         return lambda: self.scores(row)
 
 
-class ToldFeatures(DraftFeatures):
+class RecordedFeatures(DraftFeatures):
     """Of a row that is not there any more."""
 
     def __init__(self, vector: Floats) -> None:
@@ -69,18 +69,18 @@ class ToldFeatures(DraftFeatures):
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class SearchEffort:
     """How much is tried."""
 
     trials: int = 12  # settings of each kind that has any
-    patience: Patience = field(default_factory=Patience)
+    patience: EarlyStopping = field(default_factory=EarlyStopping)
     seed: int = 0
 
 
-Fit = Callable[[DraftedTokens, DraftedTokens, Effort], Fitted]
+Fit = Callable[[DraftedTokens, DraftedTokens, SearchEffort], Fitted]
 
 
-def fit_perceptron(train: DraftedTokens, validation: DraftedTokens, effort: Effort) -> Fitted:
+def fit_perceptron(train: DraftedTokens, validation: DraftedTokens, effort: SearchEffort) -> Fitted:
     """The paper's."""
     found = search_mlp(train, validation, trials=effort.trials, patience=effort.patience, seed=effort.seed)
     chosen = found.settings
@@ -89,7 +89,7 @@ def fit_perceptron(train: DraftedTokens, validation: DraftedTokens, effort: Effo
     return Fitted(own.scores, settings, effort.trials, predictor=own, perceptron=own)
 
 
-def fit_confidence(train: DraftedTokens, validation: DraftedTokens, effort: Effort) -> Fitted:  # noqa: ARG001 (one signature for all)
+def fit_confidence(train: DraftedTokens, validation: DraftedTokens, effort: SearchEffort) -> Fitted:  # noqa: ARG001 (one signature for all)
     """The confidence's logit alone, learnt token by token while they come."""
     learnt = learn_online(train.features[:, 0], train.accepted)
 
@@ -99,18 +99,18 @@ def fit_confidence(train: DraftedTokens, validation: DraftedTokens, effort: Effo
     return Fitted(scores, {"weight": learnt.weight, "bias": learnt.bias}, predictor=learnt)
 
 
-def fit_confidence_as_it_is(train: DraftedTokens, validation: DraftedTokens, effort: Effort) -> Fitted:  # noqa: ARG001 (one signature for all)
+def fit_confidence_as_it_is(train: DraftedTokens, validation: DraftedTokens, effort: SearchEffort) -> Fitted:  # noqa: ARG001 (one signature for all)
     """Nothing learnt: the confidence is taken for the probability."""
     return Fitted(_confidence_logits, {}, predictor=ConfidenceLogistic())
 
 
-def fit_regression(train: DraftedTokens, validation: DraftedTokens, effort: Effort) -> Fitted:  # noqa: ARG001 (one signature for all)
+def fit_regression(train: DraftedTokens, validation: DraftedTokens, effort: SearchEffort) -> Fitted:  # noqa: ARG001 (one signature for all)
     """Logistic regression on all four."""
     found = fit_logistic(train.features, train.accepted.astype(np.float64))
     return Fitted(found.scores, {"weights": found.weights.tolist(), "bias": found.bias})
 
 
-def fit_forest(train: DraftedTokens, validation: DraftedTokens, effort: Effort) -> Fitted:
+def fit_forest(train: DraftedTokens, validation: DraftedTokens, effort: SearchEffort) -> Fitted:
     """Random forest (scikit-learn)."""
     ensemble = importlib.import_module("sklearn.ensemble")
 
@@ -131,7 +131,7 @@ def fit_forest(train: DraftedTokens, validation: DraftedTokens, effort: Effort) 
     return _searched(drawn, fitted, validation, effort)
 
 
-def fit_xgboost(train: DraftedTokens, validation: DraftedTokens, effort: Effort) -> Fitted:
+def fit_xgboost(train: DraftedTokens, validation: DraftedTokens, effort: SearchEffort) -> Fitted:
     """Gradient-boosted trees (XGBoost)."""
     xgboost = importlib.import_module("xgboost")
 
@@ -167,7 +167,7 @@ def fit_xgboost(train: DraftedTokens, validation: DraftedTokens, effort: Effort)
     return _searched(drawn, fitted, validation, effort)
 
 
-def fit_lightgbm(train: DraftedTokens, validation: DraftedTokens, effort: Effort) -> Fitted:
+def fit_lightgbm(train: DraftedTokens, validation: DraftedTokens, effort: SearchEffort) -> Fitted:
     """Histogram-based gradient boosting (LightGBM)."""
     lightgbm = importlib.import_module("lightgbm")
 
@@ -211,7 +211,7 @@ FAMILIES: Mapping[str, Fit] = {
 def fit_families(
     train: DraftedTokens,
     validation: DraftedTokens,
-    effort: Effort,
+    effort: SearchEffort,
     *,
     families: Mapping[str, Fit] = FAMILIES,
     on_family: Callable[[str], None] = lambda _name: None,
@@ -231,7 +231,7 @@ def _searched(
     drawn: Callable[[np.random.Generator], dict[str, Any]],
     fitted: Callable[[dict[str, Any]], Callable[[Floats], Floats]],
     validation: DraftedTokens,
-    effort: Effort,
+    effort: SearchEffort,
 ) -> Fitted:
     rng = np.random.default_rng(effort.seed)
     best: tuple[float, Fitted] | None = None

@@ -15,7 +15,7 @@ import numpy as np
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.features import FEATURE_NAMES
-from outrider.drafting.round_log import SUFFIX, LoggedRound, RoundLog, read_log
+from outrider.drafting.round_log import SUFFIX, LoggedRound, RoundLogContents, read_log
 from outrider.models.pair_names import PairNames
 from outrider.training.predictor.drafted import LEAST_PROMPTS, DraftedTokens, Ints
 
@@ -97,7 +97,7 @@ def read_logs(folders: Sequence[Path], pair: PairNames, rule: AcceptanceRule) ->
     )
 
 
-def _logs(folder: Path) -> Iterator[tuple[Path, RoundLog | None]]:
+def _logs(folder: Path) -> Iterator[tuple[Path, RoundLogContents | None]]:
     """Those in a folder, None for one of which nothing was written."""
     if not folder.is_dir():
         raise ParameterError("rounds", "folders that devices logged rounds to, or one *.safetensors file", str(folder))
@@ -108,21 +108,21 @@ def _logs(folder: Path) -> Iterator[tuple[Path, RoundLog | None]]:
             raise ParameterError("rounds", error.needed, f"{error.found} in {file}") from error
 
 
-def _is_of(log: RoundLog, pair: PairNames, rule: AcceptanceRule) -> bool:
+def _is_of(log: RoundLogContents, pair: PairNames, rule: AcceptanceRule) -> bool:
     told = log.header
     return (told.drafter_hash, told.target_hash, told.rule) == (pair.drafter_hash, pair.target_hash, rule)
 
 
-def _without_copies(logs: Sequence[RoundLog]) -> list[RoundLog]:
+def _without_copies(logs: Sequence[RoundLogContents]) -> list[RoundLogContents]:
     """Of each file its longest copy, in the order in which they come first."""
-    longest: dict[str, RoundLog] = {}
+    longest: dict[str, RoundLogContents] = {}
     for log in logs:
         if len(log.rounds) >= len(longest.get(log.header.file, log).rounds):
             longest[log.header.file] = log
     return list(longest.values())
 
 
-def _found(folders: Sequence[Path], logs: Sequence[tuple[Path, RoundLog | None]]) -> str:
+def _found(folders: Sequence[Path], logs: Sequence[tuple[Path, RoundLogContents | None]]) -> str:
     """What there is instead."""
     others = Counter[str]()
     for _, log in logs:

@@ -10,8 +10,8 @@ from outrider.contracts.errors import ParameterError
 from outrider.documents.text_file import MAX_DATA_BYTES, read_text
 from outrider.models.pair_names import PairNames, pair_names
 from outrider.training.builtin_prompts import builtin_prompts
-from outrider.training.head.pair import Models, load_pair, paged
-from outrider.training.predictor.drafted import DraftedTokens, Parts, split
+from outrider.training.head.pair import LoadedPair, load_pair, paged
+from outrider.training.predictor.drafted import DataSplit, DraftedTokens, split
 from outrider.training.predictor.logged import read_logs
 from outrider.training.predictor.predictor_config import PredictorConfig
 from outrider.training.predictor.rounds import drafted_tokens, requests_of
@@ -34,7 +34,7 @@ class Material:
 
     pair: PairNames
     tokens: DraftedTokens
-    parts: Parts
+    parts: DataSplit
     temperatures: tuple[float, ...]
 
     @property
@@ -50,7 +50,7 @@ def gather(config: PredictorConfig, *, progress: bool, on_stage: Callable[[str],
     return _logged(config, on_stage) if config.logged else _made(config, progress=progress, on_stage=on_stage)
 
 
-def prompts_of(models: Models, config: PredictorConfig) -> list[tuple[int, ...]]:
+def prompts_of(models: LoadedPair, config: PredictorConfig) -> list[tuple[int, ...]]:
     """Token ids of what is to be answered, no two alike.
 
     Raises:
@@ -102,7 +102,7 @@ def _temperatures(tokens: DraftedTokens) -> tuple[float, ...]:
 
 
 def _kept_or_made(
-    models: Models, config: PredictorConfig, prompts: Sequence[tuple[int, ...]], *, progress: bool
+    models: LoadedPair, config: PredictorConfig, prompts: Sequence[tuple[int, ...]], *, progress: bool
 ) -> DraftedTokens:
     header = header_of(models, config, prompts)
     if (kept := read_rounds(config.rounds_file, header)) is not None:

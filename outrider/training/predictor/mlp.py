@@ -37,7 +37,7 @@ class MlpSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class EarlyStopping:
     """How long a fit may take."""
 
     epochs: int = 60  # at most
@@ -76,7 +76,7 @@ def search_mlp(
     validation: DraftedTokens,
     *,
     trials: int,
-    patience: Patience,
+    patience: EarlyStopping,
     seed: int,
     on_fitted: Callable[[MlpFit], None] = lambda _fit: None,
 ) -> MlpFit:
@@ -92,11 +92,11 @@ def search_mlp(
 
 
 def fit_mlp(
-    train: DraftedTokens, validation: DraftedTokens, settings: MlpSettings, patience: Patience, seed: int
+    train: DraftedTokens, validation: DraftedTokens, settings: MlpSettings, patience: EarlyStopping, seed: int
 ) -> MlpFit:
     """Train on one part; keep what is best on the other."""
     mean, deviation = train.features.mean(0), np.maximum(train.features.std(0), 1e-6)
-    own, held_out = (_Inputs(part, mean, deviation) for part in (train, validation))
+    own, held_out = (_PredictorInputs(part, mean, deviation) for part in (train, validation))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = _Module(settings)
@@ -151,7 +151,7 @@ class _Module(nn.Module):
         return [(weights.astype(np.float32), bias.astype(np.float32)) for weights, bias in found]
 
 
-class _Inputs:
+class _PredictorInputs:
     """Standardised features, labels and balanced weights of a part."""
 
     def __init__(self, part: DraftedTokens, mean: Floats, deviation: Floats) -> None:
@@ -169,7 +169,7 @@ class _Inputs:
 
 
 def _train(
-    module: _Module, own: _Inputs, held_out: _Inputs, settings: MlpSettings, patience: Patience
+    module: _Module, own: _PredictorInputs, held_out: _PredictorInputs, settings: MlpSettings, patience: EarlyStopping
 ) -> tuple[int, int, float]:
     """Leaves the best parameters in the module; returns epochs run, the best one and its validation loss."""
     optimizer = torch.optim.Adam(module.parameters(), lr=settings.learning_rate)

@@ -9,8 +9,8 @@ from outrider.contracts.requests import SAMPLING_RANGES
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.acceptance import PREDICTED_RULES
 from outrider.training.pair_config import PairConfig
-from outrider.training.predictor.families import Effort
-from outrider.training.predictor.mlp import Patience
+from outrider.training.predictor.families import SearchEffort
+from outrider.training.predictor.mlp import EarlyStopping
 
 _GREEDY, _SAMPLED = (0.0,), (0.7, 1.0)
 
@@ -81,9 +81,9 @@ class PredictorConfig(PairConfig):
         return bool(self.rounds) and [file.suffix for file in self.rounds] != [".safetensors"]
 
     @property
-    def effort(self) -> Effort:
+    def effort(self) -> SearchEffort:
         """How much is tried."""
-        return Effort(self.trials, Patience(self.epochs, self.patience), self.seed)
+        return SearchEffort(self.trials, EarlyStopping(self.epochs, self.patience), self.seed)
 
     @property
     def rounds_file(self) -> Path:

@@ -7,7 +7,7 @@ import numpy as np
 
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.acceptance import sigmoid
-from outrider.drafting.recalibration import Recalibration, ToldChain, Verdict
+from outrider.drafting.recalibration import ChainVerdict, Recalibration, ToldChain
 from outrider.training.predictor.drafted import DraftedTokens, Floats
 from outrider.training.predictor.quality import calibration_error, log_loss
 
@@ -49,7 +49,7 @@ def replay(logits: Floats, tokens: DraftedTokens, rule: AcceptanceRule, window_t
         known = recalibration.calibration(rule, temperature)
         told[part] = [known.probability(logit) for logit in own]
         accepted = int(tokens.accepted[part].sum())
-        recalibration.learn(Verdict(ToldChain(rule, temperature, own), accepted, accepted < len(own)))
+        recalibration.learn(ChainVerdict(ToldChain(rule, temperature, own), accepted, accepted < len(own)))
     before = np.array([sigmoid(logit) for logit in logits.tolist()])
     parts = {"all": np.ones(len(tokens), np.bool_)}
     if len(found := np.unique(tokens.temperature)) > 1:

@@ -79,7 +79,7 @@ def protocol_of(rule: AcceptanceRule, params: SamplingParams, wire: WireFormat) 
     raise ParameterError("temperatures", f"{fitting} for the rule {rule}", params.temperature)
 
 
-class _Writing:
+class _ResponseInProgress:
     """A response so far."""
 
     def __init__(self, number: int, request: Request, protocol: DraftProtocol, wire: WireFormat) -> None:
@@ -164,11 +164,11 @@ def drafted_tokens(
     """
     wire = WireFormat(pair.models.target.vocab_size)
     coming = [
-        _Writing(number, request, protocol_of(rule, request.params, wire), wire)
+        _ResponseInProgress(number, request, protocol_of(rule, request.params, wire), wire)
         for number, request in enumerate(requests)
     ]
     coming.reverse()
-    live: list[_Writing] = []
+    live: list[_ResponseInProgress] = []
     done: dict[int, DraftedTokens] = {}
     while live or coming:
         while coming and len(live) < batch:
@@ -185,7 +185,7 @@ def drafted_tokens(
 
 
 @torch.inference_mode()
-def _write_next(pair: Pair, live: Sequence[_Writing], rule: AcceptanceRule, window_tokens: int) -> None:
+def _write_next(pair: Pair, live: Sequence[_ResponseInProgress], rule: AcceptanceRule, window_tokens: int) -> None:
     """One token of each response: drafted and verified, but for the one behind a whole block, and the last."""
     logits = pair.target.run([one.target for one in live], [1] * len(live)).logits
     chosen = choose_tokens(logits, [one.group for one in live])
@@ -204,7 +204,7 @@ def _write_next(pair: Pair, live: Sequence[_Writing], rule: AcceptanceRule, wind
         live[index].bonus(choices[index])
 
 
-def _draw(pair: Pair, drafting: Sequence[_Writing]) -> list[DrawnRow]:
+def _draw(pair: Pair, drafting: Sequence[_ResponseInProgress]) -> list[DrawnRow]:
     """The next token of each draft; notes what it was drawn from was like."""
     if not drafting:
         return []
@@ -214,7 +214,7 @@ def _draw(pair: Pair, drafting: Sequence[_Writing]) -> list[DrawnRow]:
 
 
 def _verify_ratio(
-    logits: torch.Tensor, drafting: Sequence[_Writing], drawn: Sequence[DrawnRow], choices: torch.Tensor
+    logits: torch.Tensor, drafting: Sequence[_ResponseInProgress], drawn: Sequence[DrawnRow], choices: torch.Tensor
 ) -> list[BlockDecision]:
     if not drafting:
         return []

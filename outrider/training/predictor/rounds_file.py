@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from outrider.contracts.errors import ParameterError
 from outrider.drafting.features import FEATURE_NAMES
-from outrider.training.head.pair import Models
+from outrider.training.head.pair import LoadedPair
 from outrider.training.predictor.drafted import DraftedTokens
 from outrider.training.predictor.predictor_config import PredictorConfig
 
@@ -21,7 +21,7 @@ _METADATA_KEY = "outrider_rounds"
 _COLUMNS = ("features", "accepted", "temperature", "prompt")
 
 
-def header_of(models: Models, config: PredictorConfig, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
+def header_of(models: LoadedPair, config: PredictorConfig, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
     """All that decides what becomes of a draft token."""
     told = {
         "format": _FORMAT,

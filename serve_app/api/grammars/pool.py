@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from outrider.contracts.errors import NotAdmittedError
 from outrider.events import event
 from outrider.fair_queueing.queue import FairQueue
-from outrider.grammar.validating import GrammarSource, Verdict
+from outrider.grammar.validating import GrammarSource, GrammarVerdict
 from serve_app.api.grammars.process import Lost, ValidatorProcess
 from serve_app.api.grammars.verdicts import VerdictCache, key_of
 
@@ -37,7 +37,7 @@ class _Job:
     source: GrammarSource
     max_compile_s: float
     key: bytes
-    waiters: list["Future[Verdict]"] = field(default_factory=list)
+    waiters: list["Future[GrammarVerdict]"] = field(default_factory=list)
 
 
 class GrammarPool:
@@ -98,7 +98,7 @@ class GrammarPool:
         with self._changed:
             return sorted(process.pid for process in (*self._warm, *self._busy))
 
-    async def validate(self, source: GrammarSource, max_compile_s: float, account: str) -> Verdict:
+    async def validate(self, source: GrammarSource, max_compile_s: float, account: str) -> GrammarVerdict:
         """What is wrong with a grammar, or its text for verifiers.
 
         Raises:
@@ -108,10 +108,10 @@ class GrammarPool:
         future = self.submit(source, max_compile_s, account)
         return await asyncio.wrap_future(future)
 
-    def submit(self, source: GrammarSource, max_compile_s: float, account: str) -> "Future[Verdict]":
+    def submit(self, source: GrammarSource, max_compile_s: float, account: str) -> "Future[GrammarVerdict]":
         """Likewise, from any thread; whoever cancels it does not wait any more."""
         self.start()
-        future: Future[Verdict] = Future()
+        future: Future[GrammarVerdict] = Future()
         key = key_of(account, source)
         with self._changed:
             if (known := self._verdicts.get(key)) is not None:
@@ -140,7 +140,7 @@ class GrammarPool:
         """Of one thread: take a job, have a process do it, tell those who wait."""
         while (taken := self._take()) is not None:
             account, job = taken
-            outcome: Verdict | Lost | Exception
+            outcome: GrammarVerdict | Lost | Exception
             try:
                 outcome = self._outcome(job)
             except Exception as error:  # noqa: BLE001 (told to those who wait)
@@ -165,34 +165,34 @@ class GrammarPool:
                 self._changed.wait()
         return None
 
-    def _outcome(self, job: _Job) -> Verdict | Lost:
+    def _outcome(self, job: _Job) -> GrammarVerdict | Lost:
         """Of a warm process; another one is asked if that one was lost by no fault of the grammar."""
         tries = self._processes + self._spares + 1
         for _ in range(tries):
             outcome = self._asked(job)
-            if isinstance(outcome, Verdict) or self._is_closed:
+            if isinstance(outcome, GrammarVerdict) or self._is_closed:
                 return outcome
             event(log, "grammar_process_replaced", logging.WARNING, reason=outcome.value)
             if outcome is not Lost.GONE:
                 return outcome
         raise OSError(f"lost {tries} grammar validators by no fault of a grammar")
 
-    def _asked(self, job: _Job) -> Verdict | Lost:
+    def _asked(self, job: _Job) -> GrammarVerdict | Lost:
         with self._changed:
             process = self._warm.popleft() if self._warm else ValidatorProcess()
             self._busy.add(process)
-        outcome: Verdict | Lost = Lost.GONE
+        outcome: GrammarVerdict | Lost = Lost.GONE
         try:
             process.wait_until_warm()
             outcome = process.validate(job.source, job.max_compile_s + _GRACE_S)
         except OSError as error:
             event(log, "grammar_process_failed", logging.WARNING, reason=str(error))
         finally:
-            if not isinstance(outcome, Verdict):
+            if not isinstance(outcome, GrammarVerdict):
                 process.close()
             with self._changed:
                 self._busy.discard(process)
-                if isinstance(outcome, Verdict):
+                if isinstance(outcome, GrammarVerdict):
                     self._warm.appendleft(process)
         return outcome
 
@@ -220,11 +220,11 @@ class GrammarPool:
                     if is_warm:
                         self._warm.append(process)
 
-    def _end(self, job: _Job, outcome: Verdict | Lost | Exception) -> None:
+    def _end(self, job: _Job, outcome: GrammarVerdict | Lost | Exception) -> None:
         with self._changed:
             if self._jobs.get(job.key) is job:
                 del self._jobs[job.key]
-            if isinstance(outcome, Verdict):
+            if isinstance(outcome, GrammarVerdict):
                 self._verdicts.put(job.key, outcome)
         for waiter in job.waiters:
             with suppress(InvalidStateError):  # it was cancelled meanwhile
@@ -238,8 +238,8 @@ def _tell(error: Exception) -> None:
     event(log, "grammar_process_failed", logging.ERROR, reason=str(error) or type(error).__name__)
 
 
-def _of_lost(lost: Lost, max_compile_s: float) -> Verdict:
+def _of_lost(lost: Lost, max_compile_s: float) -> GrammarVerdict:
     if lost is Lost.DEADLINE:
         most = f"{max_compile_s * 1e3:g} ms of a processor"
-        return Verdict(needed=f"to be compiled within {most}", found=f"one that takes more than {most}")
-    return Verdict(needed="to be compiled within its memory", found="one that could not be")
+        return GrammarVerdict(needed=f"to be compiled within {most}", found=f"one that takes more than {most}")
+    return GrammarVerdict(needed="to be compiled within its memory", found="one that could not be")

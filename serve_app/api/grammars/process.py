@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import outrider
-from outrider.grammar.validating import GrammarSource, Verdict
+from outrider.grammar.validating import GrammarSource, GrammarVerdict
 from outrider.grammar.validator import MEMORY_BYTES, receive, send
 
 _START_S = 30.0  # on a machine that does much else; a tenth of a second on one that does not
@@ -78,7 +78,7 @@ class ValidatorProcess:
             except EOFError as error:
                 raise OSError(f"the grammar validator ended with {self._process.wait()} at its start") from error
 
-    def validate(self, source: GrammarSource, cpu_s: float) -> Verdict | Lost:
+    def validate(self, source: GrammarSource, cpu_s: float) -> GrammarVerdict | Lost:
         """Have a source validated within so much processor time; a process that is lost must be closed."""
         deadline_s = _MOST_WALL * cpu_s
         give_up_at_s = time.monotonic() + deadline_s
@@ -89,7 +89,7 @@ class ValidatorProcess:
         except OSError:
             return Lost.GONE
         try:
-            return Verdict(**self._received(give_up_at_s))
+            return GrammarVerdict(**self._received(give_up_at_s))
         except TimeoutError:
             return Lost.DEADLINE
         except (EOFError, OSError):

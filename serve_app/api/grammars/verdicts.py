@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from hashlib import sha256
 
-from outrider.grammar.validating import GrammarSource, Verdict
+from outrider.grammar.validating import GrammarSource, GrammarVerdict
 
 _ENTRY_BYTES = 1_000  # of Python's objects around an entry's texts
 
@@ -23,17 +23,17 @@ class VerdictCache:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._verdicts: OrderedDict[bytes, Verdict] = OrderedDict()
+        self._verdicts: OrderedDict[bytes, GrammarVerdict] = OrderedDict()
         self.used_bytes = 0
 
-    def get(self, key: bytes) -> Verdict | None:
+    def get(self, key: bytes) -> GrammarVerdict | None:
         """The verdict, if it is known."""
         verdict = self._verdicts.get(key)
         if verdict is not None:
             self._verdicts.move_to_end(key)
         return verdict
 
-    def put(self, key: bytes, verdict: Verdict) -> None:
+    def put(self, key: bytes, verdict: GrammarVerdict) -> None:
         """Remember a verdict."""
         if (known := self._verdicts.pop(key, None)) is not None:
             self.used_bytes -= _size_bytes(known)
@@ -44,7 +44,7 @@ class VerdictCache:
             self.used_bytes -= _size_bytes(forgotten)
 
 
-def _size_bytes(verdict: Verdict) -> int:
+def _size_bytes(verdict: GrammarVerdict) -> int:
     texts = (verdict.text, verdict.fault, verdict.needed, str(verdict.found))
     return _ENTRY_BYTES + sum(len(text) * _char_bytes(text) for text in texts)
 

@@ -25,7 +25,7 @@ class ConnectionLimits:
     shared: tuple[str, ...] = LOOPBACK
 
 
-class Connection(Protocol):
+class HttpConnection(Protocol):
     """One client's."""
 
     def give_way(self) -> None:
@@ -36,10 +36,10 @@ class Connection(Protocol):
 @dataclass(slots=True)
 class _Peer:
     connected: int = 0
-    silent: dict[Connection, None] = field(default_factory=dict)  # the oldest first
+    silent: dict[HttpConnection, None] = field(default_factory=dict)  # the oldest first
 
 
-class Connections:
+class HttpConnections:
     """All there are. Every method takes constant time."""
 
     most = 4096
@@ -52,16 +52,16 @@ class Connections:
     ) -> None:
         """``limits`` are asked for each time; ``cut`` is told why a connection was ended: reader, head, body, full."""
         self._limits, self.note_cut = limits, cut
-        self._of: dict[Connection, str] = {}  # whose it is
+        self._of: dict[HttpConnection, str] = {}  # whose it is
         self._peers: dict[str, _Peer] = {}
-        self._silent: dict[Connection, None] = {}  # the oldest first
+        self._silent: dict[HttpConnection, None] = {}  # the oldest first
 
     @property
     def limits(self) -> ConnectionLimits:
         """As they are now."""
         return self._limits()
 
-    def open(self, connection: Connection, address: str) -> bool:
+    def open(self, connection: HttpConnection, address: str) -> bool:
         """A new one, which is silent; whether there is room for it."""
         name = "" if is_trusted(address, self.limits.shared) else site_of(address)
         peer = self._peers.get(name)
@@ -74,18 +74,18 @@ class Connections:
         self.fell_silent(connection)
         return True
 
-    def fell_silent(self, connection: Connection) -> None:
+    def fell_silent(self, connection: HttpConnection) -> None:
         """It has been answered, and has taken the answer."""
         self.spoke(connection)
         if (name := self._of.get(connection)) is not None:
             self._silent[connection] = self._peers[name].silent[connection] = None
 
-    def spoke(self, connection: Connection) -> None:
+    def spoke(self, connection: HttpConnection) -> None:
         """It has sent a request's head."""
         if self._silent.pop(connection, self) is None:
             del self._peers[self._of[connection]].silent[connection]
 
-    def close(self, connection: Connection) -> None:
+    def close(self, connection: HttpConnection) -> None:
         """It has ended; one that was not let in is no matter of this."""
         self.spoke(connection)
         if (name := self._of.pop(connection, None)) is None:
@@ -95,7 +95,7 @@ class Connections:
         if not peer.connected:
             del self._peers[name]
 
-    def _make_room(self, silent: dict[Connection, None]) -> bool:
+    def _make_room(self, silent: dict[HttpConnection, None]) -> bool:
         if not silent:
             return False
         oldest = next(iter(silent))

@@ -10,7 +10,7 @@ from functools import partial
 import uvicorn
 from starlette.types import ASGIApp
 
-from serve_app.api.http.connections import Connections
+from serve_app.api.http.connections import HttpConnections
 from serve_app.api.http.protocol import BoundedProtocol
 
 _ACCEPTED_AT_ONCE = 16  # uvloop accepts one connection of a socket per turn of the loop, which a flood makes slow
@@ -64,7 +64,7 @@ def listen(
     api: ASGIApp,
     address: Address,
     protocol: type[BoundedProtocol] = BoundedProtocol,
-    connections: Connections | None = None,
+    connections: HttpConnections | None = None,
 ) -> Listening:
     """Serve an application on the running event loop; ``connections`` bound those that there are.
 
@@ -75,7 +75,7 @@ def listen(
     bound += [bound[0].dup() for _ in range(_ACCEPTED_AT_ONCE - 1)]
     config = uvicorn.Config(
         api,
-        http=partial(protocol, connections=connections or Connections()),  # type: ignore[arg-type]  # called as a class
+        http=partial(protocol, connections=connections or HttpConnections()),  # type: ignore[arg-type]  # called as a class
         lifespan="off",
         ws="none",
         log_config=None,

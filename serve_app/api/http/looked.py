@@ -14,7 +14,7 @@ _TOLD_WITH_A_KEY = "told to who has a key"
 
 
 @dataclass(frozen=True, slots=True)
-class _Page:
+class _CachedPage:
     """An answer as it is sent."""
 
     status: int
@@ -26,13 +26,13 @@ class _Page:
         return Response(self.content, self.status, self.headers, "application/json")
 
 
-class Looked:
+class CachedPages:
     """Of one ingress."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._ready: Shared[_Page] = Shared(lambda: _or_error("/ready", self._make_ready))
-        self._status: Shared[tuple[_Page, _Page]] = Shared(self._make_status)
+        self._ready: Shared[_CachedPage] = Shared(lambda: _or_error("/ready", self._make_ready))
+        self._status: Shared[tuple[_CachedPage, _CachedPage]] = Shared(self._make_status)
 
     async def ready(self) -> Response:
         """Whether requests can be served, as of the last second."""
@@ -43,14 +43,14 @@ class Looked:
         known, unknown = await self._status.get()
         return (known if has_key else unknown).response()
 
-    async def _make_ready(self) -> _Page:
+    async def _make_ready(self) -> _CachedPage:
         report = await self._service.ready()
         return _page({"ready": report.ready, **report.detail}, 200 if report.ready else 503)
 
-    async def _make_status(self) -> tuple[_Page, _Page]:
+    async def _make_status(self) -> tuple[_CachedPage, _CachedPage]:
         status: dict[str, Any] = {}
 
-        async def whole() -> _Page:
+        async def whole() -> _CachedPage:
             status.update(await self._service.status())
             return _page(status)
 
@@ -58,7 +58,7 @@ class Looked:
         return known, _page(_without_reasons(status)) if status and self._service.gate.keys is not None else known
 
 
-async def _or_error(path: str, make: Callable[[], Coroutine[Any, Any, _Page]]) -> _Page:
+async def _or_error(path: str, make: Callable[[], Coroutine[Any, Any, _CachedPage]]) -> _CachedPage:
     """What is made, or the answer to the error, which is logged once."""
     try:
         return await make()
@@ -67,8 +67,8 @@ async def _or_error(path: str, make: Callable[[], Coroutine[Any, Any, _Page]]) -
         return _page(answer.body, answer.status, answer.headers)
 
 
-def _page(content: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> _Page:
-    return _Page(status, bytes(JSONResponse(content).body), headers or {})
+def _page(content: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> _CachedPage:
+    return _CachedPage(status, bytes(JSONResponse(content).body), headers or {})
 
 
 def _without_reasons(status: dict[str, Any]) -> dict[str, Any]:

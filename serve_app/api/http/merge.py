@@ -56,7 +56,7 @@ async def with_deadlines(
     chunks: AsyncGenerator[GenerationChunk, None], settings: ServiceSettings
 ) -> AsyncGenerator[GenerationChunk, None]:
     """The same chunks; a TimeoutError if one is late."""
-    deadline_s, patience = settings.first_chunk_deadline_s, _Patience()
+    deadline_s, patience = settings.first_chunk_deadline_s, _ReusedTimer()
     try:
         async with aclosing(chunks):
             while True:
@@ -70,7 +70,7 @@ async def with_deadlines(
         patience.over()
 
 
-class _Patience:
+class _ReusedTimer:
     """Many waits of one task, one after another, under one timer: a timer for each would cost as much as a chunk.
 
     The timer is set for the first wait's end, and when it goes off while a later one is not over yet, for that one's.

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from serve_app.api.http.connections import Connections
+from serve_app.api.http.connections import HttpConnections
 
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
@@ -62,9 +62,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     transport: Any
 
-    def __init__(self, *args: Any, connections: Connections | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, connections: HttpConnections | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._all = connections or Connections()
+        self._all = connections or HttpConnections()
         self._deadline: asyncio.TimerHandle | None = None  # while something is to come
         self._waits_for = "head"
         self._framing_bytes = 0  # since a piece of a body, or the end of a request

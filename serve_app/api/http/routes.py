@@ -23,7 +23,7 @@ from serve_app.api.http.cors import allow_cors
 from serve_app.api.http.described import described
 from serve_app.api.http.edge import Edge, error_response
 from serve_app.api.http.hosts import Hosts
-from serve_app.api.http.looked import Looked
+from serve_app.api.http.looked import CachedPages
 from serve_app.api.http.loop_turns import LoopTurns
 from serve_app.api.http.response import GenerationResponse
 from serve_app.api.http.threads import RequestThreads
@@ -40,7 +40,7 @@ from serve_app.api.openai.choices import to_choices
 from serve_app.api.openai.parsing import parse_body
 from serve_app.api.openai.prompts import Prompt, read_prompts
 from serve_app.api.openai.responses import ResponseForm, model_card
-from serve_app.api.openai.structured import AskedGrammar, asks_for_grammar, read_grammar
+from serve_app.api.openai.structured import RequestedGrammar, asks_for_grammar, read_grammar
 from serve_app.api.openai.tools import read_tools
 from serve_app.api.peer import peer_address
 from serve_app.api.service import RequestLimits, Service
@@ -98,7 +98,7 @@ def _reads(service: Service) -> APIRouter:
     async def health() -> Response:
         return JSONResponse({"status": "ok"})
 
-    looked = Looked(service)
+    looked = CachedPages(service)
 
     @api.api_route("/ready", methods=_READ)
     async def ready() -> Response:
@@ -200,7 +200,7 @@ def _read(
     tenant: Tenant | None,
     limits: RequestLimits,
     everybodys: RequestLimits,
-) -> tuple[CompletionBody | ChatBody, list[Prompt], AskedGrammar | None]:
+) -> tuple[CompletionBody | ChatBody, list[Prompt], RequestedGrammar | None]:
     """A body, its prompts in tokens, and the grammar that it asks for; in a thread, as each may take long."""
     body = parse_body(content, kind, limits)
     check_allowed(body.outrider, tenant, limits, everybodys)
@@ -208,6 +208,6 @@ def _read(
     return body, prompts, read_grammar(body, limits) if asks_for_grammar(body) else None
 
 
-async def _validated(service: Service, asked_grammar: AskedGrammar, limits: RequestLimits) -> Grammar:
+async def _validated(service: Service, asked_grammar: RequestedGrammar, limits: RequestLimits) -> Grammar:
     max_compile_s = limits.structured.max_compile_s
     return asked_grammar.validated(await service.grammars.validate(asked_grammar.source, max_compile_s, limits.account))

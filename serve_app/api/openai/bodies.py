@@ -80,7 +80,7 @@ class TextPart(BaseModel):
     text: str
 
 
-class Message(BaseModel):
+class ChatMessage(BaseModel):
     """One message of a chat. Its parts are joined by newlines, as vLLM does; ``name`` is the chat template's to use."""
 
     model_config = _STRICT
@@ -153,7 +153,7 @@ class CompletionBody(GenerationBody):
 class ChatBody(GenerationBody):
     """``POST /v1/chat/completions``. ``max_completion_tokens`` is the newer name of ``max_tokens``."""
 
-    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True, max_length=MAX_MESSAGES)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1, fail_fast=True, max_length=MAX_MESSAGES)]
     tools: Annotated[list[_Described], Field(fail_fast=True, max_length=MAX_TOOLS)] | None = None  # read by ``tools``
     tool_choice: str | _Described | None = None
     parallel_tool_calls: bool | None = None

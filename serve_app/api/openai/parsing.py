@@ -30,9 +30,9 @@ from serve_app.api.openai.bodies import (
     MAX_STOP_STRINGS,
     MAX_TOP_LOGPROBS,
     ChatBody,
+    ChatMessage,
     CompletionBody,
     GenerationBody,
-    Message,
     OutriderOptions,
     StreamOptions,
     TextPart,
@@ -48,7 +48,7 @@ _Path = tuple["_Path | None", str]  # of a value in a body, its last step last; 
 _NESTED: Mapping[str, type[BaseModel]] = {  # by field name: what an object there is, or the objects of a list
     "stream_options": StreamOptions,
     "outrider": OutriderOptions,
-    "messages": Message,
+    "messages": ChatMessage,
     "content": TextPart,
 }
 _NEEDED_BY_FIELD = {
@@ -133,7 +133,7 @@ def read_fields(data: Mapping[str, object], kind: type[_Fields]) -> _Fields:
         raise _explained(error.errors(include_url=False), fields) from None
 
 
-def check_contents(messages: Sequence[Message]) -> None:
+def check_contents(messages: Sequence[ChatMessage]) -> None:
     """Only a message that has called tools may lack its content.
 
     Raises:
@@ -145,7 +145,7 @@ def check_contents(messages: Sequence[Message]) -> None:
             raise MissingFieldError(field, f"{field} is missing; it needs {_NEEDED_BY_FIELD['content']}")
 
 
-def check_arguments(messages: Sequence[Message], limits: RequestLimits) -> None:
+def check_arguments(messages: Sequence[ChatMessage], limits: RequestLimits) -> None:
     """Arguments of calls are JSON within JSON, which is parsed for the chat template.
 
     Raises:

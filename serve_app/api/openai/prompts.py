@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from outrider.contracts.errors import ParameterError
 from outrider.text.tokens import backend_of
 from serve_app.api.http_errors import PromptTooLongError, UnsupportedFieldError
-from serve_app.api.openai.bodies import ChatBody, CompletionBody, Message
+from serve_app.api.openai.bodies import ChatBody, ChatMessage, CompletionBody
 from serve_app.api.openai.encoding import decode, encode_bounded
 from serve_app.api.openai.tools import Tool, read_tools, told
 from serve_app.api.service import RequestLimits
@@ -95,7 +95,7 @@ def _checked(prompt: Prompt, field: str, limits: RequestLimits) -> Prompt:
 
 
 def rendered(
-    messages: Sequence[Message],
+    messages: Sequence[ChatMessage],
     tokenizer: PreTrainedTokenizerBase,
     tools: Sequence[Tool] = (),
     tool_format: str = "",

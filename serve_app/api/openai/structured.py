@@ -11,7 +11,7 @@ from typing import Any
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.requests import Grammar
 from outrider.grammar.texts import ANY_OBJECT, nesting
-from outrider.grammar.validating import GrammarKind, GrammarSource, Verdict
+from outrider.grammar.validating import GrammarKind, GrammarSource, GrammarVerdict
 from serve_app.api.http_errors import MissingFieldError, UnknownFieldError, UnsupportedFieldError
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.tools import forced_rules
@@ -27,7 +27,7 @@ _TOOLS_NEEDED = "tools with parameters that can be followed"
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _GrammarField:
     """One field that asks for a grammar."""
 
     field: str  # its path
@@ -39,7 +39,7 @@ class _Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedGrammar:
+class RequestedGrammar:
     """The grammar that a request asks for, not validated yet."""
 
     field: str  # which asks for it
@@ -47,7 +47,7 @@ class AskedGrammar:
     shown: str  # what was found there, shortened
     source: GrammarSource
 
-    def validated(self, verdict: Verdict) -> Grammar:
+    def validated(self, verdict: GrammarVerdict) -> Grammar:
         """The grammar for verifiers.
 
         Raises:
@@ -66,7 +66,7 @@ def asks_for_grammar(body: CompletionBody | ChatBody) -> bool:
     return any(getattr(body, name, None) is not None for name in named)
 
 
-def read_grammar(body: CompletionBody | ChatBody, limits: RequestLimits) -> AskedGrammar | None:
+def read_grammar(body: CompletionBody | ChatBody, limits: RequestLimits) -> RequestedGrammar | None:
     """The one grammar that a request asks for; may be called from any thread.
 
     Raises:
@@ -97,7 +97,7 @@ def begun_by(grammar: Grammar, prompt_ids: Sequence[int], structured: Structured
     return grammar if last == reasoning.end else Grammar(grammar.text, reasoning.end)
 
 
-def _by_format(body: CompletionBody | ChatBody) -> list[_Asked]:
+def _by_format(body: CompletionBody | ChatBody) -> list[_GrammarField]:
     found = body.response_format
     if found is None:
         return []
@@ -107,7 +107,7 @@ def _by_format(body: CompletionBody | ChatBody) -> list[_Asked]:
     if kind == "text":
         return []
     if kind == "json_object":
-        return [_Asked("response_format", "json_object", value=True)]
+        return [_GrammarField("response_format", "json_object", value=True)]
     if kind != "json_schema":
         raise ParameterError("response_format.type", _FORMATS, _shown(kind))
     described = found.get("json_schema")
@@ -117,10 +117,10 @@ def _by_format(body: CompletionBody | ChatBody) -> list[_Asked]:
     if "schema" not in described:
         field = "response_format.json_schema.schema"
         raise MissingFieldError(field, f"{field} is missing; it needs a JSON schema")
-    return [_Asked("response_format.json_schema.schema", "json", described["schema"])]
+    return [_GrammarField("response_format.json_schema.schema", "json", described["schema"])]
 
 
-def _by_structured_outputs(body: CompletionBody | ChatBody) -> list[_Asked]:
+def _by_structured_outputs(body: CompletionBody | ChatBody) -> list[_GrammarField]:
     found = {name: value for name, value in (body.structured_outputs or {}).items() if value is not None}
     if body.structured_outputs is None:
         return []
@@ -135,20 +135,20 @@ def _by_structured_outputs(body: CompletionBody | ChatBody) -> list[_Asked]:
     kind = kinds[0]
     flexible = not _typed("structured_outputs", found, "disable_any_whitespace", bool, "true or false", default=False)
     pattern = _typed("structured_outputs", found, "whitespace_pattern", str, "a regular expression", default=None)
-    return [_Asked(f"structured_outputs.{kind}", kind, found[kind], flexible, pattern)]
+    return [_GrammarField(f"structured_outputs.{kind}", kind, found[kind], flexible, pattern)]
 
 
-def _by_older_names(body: CompletionBody | ChatBody) -> list[_Asked]:
+def _by_older_names(body: CompletionBody | ChatBody) -> list[_GrammarField]:
     asked = ((name, kind, getattr(body, name)) for name, kind in _OLDER.items())
-    return [_Asked(name, kind, value) for name, kind, value in asked if value is not None]
+    return [_GrammarField(name, kind, value) for name, kind, value in asked if value is not None]
 
 
-def _by_tools(body: CompletionBody | ChatBody, limits: RequestLimits) -> list[_Asked]:
+def _by_tools(body: CompletionBody | ChatBody, limits: RequestLimits) -> list[_GrammarField]:
     rules = forced_rules(body, limits.tool_format) if isinstance(body, ChatBody) else None
-    return [] if rules is None else [_Asked("tool_choice", "grammar", rules, needed=_TOOLS_NEEDED)]
+    return [] if rules is None else [_GrammarField("tool_choice", "grammar", rules, needed=_TOOLS_NEEDED)]
 
 
-def _bounded(asked: _Asked, structured: StructuredLimits) -> AskedGrammar:
+def _bounded(asked: _GrammarField, structured: StructuredLimits) -> RequestedGrammar:
     """Refuse what is no text of a grammar, or too long a one to be looked at."""
     needed, kind, write = _KINDS_OF_GRAMMAR[asked.kind]
     needed = asked.needed or needed
@@ -161,7 +161,7 @@ def _bounded(asked: _Asked, structured: StructuredLimits) -> AskedGrammar:
     if asked.whitespace_pattern is not None:
         _check_bytes("structured_outputs.whitespace_pattern", asked.whitespace_pattern, structured)
     source = GrammarSource(kind, text, asked.flexible, asked.whitespace_pattern)
-    return AskedGrammar(asked.field, needed, _shown(asked.value), source)
+    return RequestedGrammar(asked.field, needed, _shown(asked.value), source)
 
 
 def _check_bytes(field: str, value: object, structured: StructuredLimits) -> None:

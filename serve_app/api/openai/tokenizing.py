@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from outrider.contracts.errors import ParameterError, shown_value
 from outrider.text.tokens import backend_of
 from serve_app.api.http_errors import UnknownModelError
-from serve_app.api.openai.bodies import MAX_MESSAGES, MAX_TOKEN_IDS, Message
+from serve_app.api.openai.bodies import MAX_MESSAGES, MAX_TOKEN_IDS, ChatMessage
 from serve_app.api.openai.encoding import decode, encode_bounded
 from serve_app.api.openai.parsing import check_arguments, read_fields, read_object
 from serve_app.api.openai.prompts import rendered
@@ -44,7 +44,7 @@ class TokenizeTextBody(TokenizeBody):
 class TokenizeChatBody(TokenizeBody):
     """``POST /tokenize`` of a chat."""
 
-    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True, max_length=MAX_MESSAGES)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1, fail_fast=True, max_length=MAX_MESSAGES)]
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     add_special_tokens: bool = False

@@ -16,7 +16,7 @@ from pydantic_core import from_json
 from outrider.contracts.errors import ParameterError
 from outrider.grammar.texts import literal
 from serve_app.api.http_errors import UnsupportedFieldError
-from serve_app.api.openai.bodies import ChatBody, Message
+from serve_app.api.openai.bodies import ChatBody, ChatMessage
 
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}  # OpenAI's, of those left out
@@ -102,7 +102,7 @@ def forced_rules(body: ChatBody, form: str) -> str | None:
     return "\n".join(rules)
 
 
-def told(messages: Sequence[Message], tools: Sequence[Tool], template: str, form: str) -> list[dict[str, Any]]:
+def told(messages: Sequence[ChatMessage], tools: Sequence[Tool], template: str, form: str) -> list[dict[str, Any]]:
     """The messages as a chat template takes them; one that knows nothing of tools is told of them as texts."""
     chat = [_plain(message, template) for message in messages]
     if "tools" in template or not (tools or any(message.tool_calls or message.tool_call_id for message in messages)):
@@ -114,7 +114,7 @@ def told(messages: Sequence[Message], tools: Sequence[Tool], template: str, form
     return chat
 
 
-def _plain(message: Message, template: str) -> dict[str, Any]:
+def _plain(message: ChatMessage, template: str) -> dict[str, Any]:
     plain: dict[str, Any] = {"role": _role(message.role, template), "content": message.text}
     if message.name is not None:
         plain["name"] = message.name

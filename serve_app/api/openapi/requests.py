@@ -16,8 +16,8 @@ from serve_app.api.openai.bodies import (
     MAX_LOGIT_BIAS,
     MAX_TOP_LOGPROBS,
     ChatBody,
+    ChatMessage,
     CompletionBody,
-    Message,
     OutriderOptions,
     StreamOptions,
     TextPart,
@@ -29,7 +29,7 @@ from serve_app.api.service import RequestLimits
 Schema = dict[str, Any]
 BODIES: tuple[type[BaseModel], ...] = (
     *(CompletionBody, ChatBody, TokenizeTextBody, TokenizeChatBody, DetokenizeBody),
-    *(Message, TextPart, StreamOptions, OutriderOptions),
+    *(ChatMessage, TextPart, StreamOptions, OutriderOptions),
 )
 REF = "#/components/schemas/"
 _NULL: Schema = {"type": "null"}

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 import actors.drafter as drafter_module
 from actors.drafter import DrafterActor
-from actors.messages import Answer, Holding
+from actors.messages import Answer, DrafterHoldings
 from actors.plain_replies import plain_failure, read_reply
 from actors.waiting import within
 from outrider.assembly.drafters import drafter_spec
@@ -241,7 +241,7 @@ def test_all_that_it_answers_may_be_asked_for_in_plain_bytes(folder: Path) -> No
         actor = actor_of("torch", folder)
         assert read_reply(await actor.reply("card")) == await actor.card()
         assert read_reply(await actor.reply("open", OpenGeneration("g", PROMPT, PARAMS), TERMS)) is None
-        assert read_reply(await actor.reply("held")) == Holding(("g",))
+        assert read_reply(await actor.reply("held")) == DrafterHoldings(("g",))
         session = CoordinatorSession(TERMS.wire, "g")
         order = session.encode_order(request_of("g", [*PROMPT], 0, "token_ids"))
         answer = read_reply(await actor.reply("exchange", "g", order))

@@ -14,7 +14,7 @@ from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import AcceptanceRule, OpenGeneration
-from outrider.drafting.round_log import RoundLog, read_log, request_number
+from outrider.drafting.round_log import RoundLogContents, read_log, request_number
 from outrider.models.pair_names import pair_names
 from outrider.session.session import CoordinatorSession
 from tests.unit.training.head.tiny_pairs import load, save_pair
@@ -51,7 +51,7 @@ async def accepts_one_of_each(actor: DrafterActor, name: str, rounds: int, vocab
     return drafted
 
 
-def read_eventually(folder: Path, rounds: int) -> RoundLog:
+def read_eventually(folder: Path, rounds: int) -> RoundLogContents:
     give_up_at_s = time.monotonic() + _WITHIN_S
     while True:
         logs = [read_log(file.read_bytes()) for file in folder.glob("*.rounds")]

@@ -7,7 +7,7 @@ import pytest
 
 from actors.drafter_actors import DrafterPhase
 from actors.fleet import Fleet
-from actors.messages import DrafterState, Holding
+from actors.messages import DrafterHoldings, DrafterState
 from actors.plain_replies import plain, plain_failure
 from outrider.contracts.errors import ContextTooLongError
 from tests.unit.actors.test_fleet import (
@@ -37,7 +37,7 @@ async def refused(fleet: Fleet) -> str:
 def names_bytes(count: int, name: bytes = b'"orphan-%d"') -> bytes:
     """A list of so many generations, as a device may make it."""
     content = b",".join(name % number if b"%" in name else name for number in range(count))
-    return plain(Holding(()))[:-2] + b"[" + content + b"]"
+    return plain(DrafterHoldings(()))[:-2] + b"[" + content + b"]"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_all_orphans_of_a_device_are_closed_by_one_call_and_told_in_one_line(cap
 
 @pytest.mark.parametrize(
     "card",
-    [bytes(2**16 + 1), b"\x02{}", plain(Holding(())), plain_failure(ContextTooLongError("no room"))],
+    [bytes(2**16 + 1), b"\x02{}", plain(DrafterHoldings(())), plain_failure(ContextTooLongError("no room"))],
     ids=["large", "empty", "a list", "a failure"],
 )
 def test_one_whose_card_cannot_be_read_is_refused_with_the_reason(card: bytes) -> None:

@@ -16,12 +16,12 @@ from actors.fleet_pace import FleetPace
 from actors.heartbeats import CoordinatorState, FleetNews, Heartbeat, packed, state_of
 from actors.messages import (
     CoordinatorReport,
+    DrafterHoldings,
     DrafterId,
     DrafterState,
     FleetSettings,
     FleetStatus,
     FleetSums,
-    Holding,
     ModelCard,
     SentSegments,
 )
@@ -29,7 +29,7 @@ from actors.plain_replies import read_reply
 from outrider.config.schema import DrafterGroupConfig
 from outrider.contracts.errors import DrafterBrokenError
 from outrider.contracts.requests import GenerationId
-from serve_app.coordination.places import Places
+from serve_app.coordination.places import DrafterSlots
 from tests.unit.virtual_clock import on_loop
 
 CARD = ModelCard("tiny", "model", "tokens", 64, (), 256)
@@ -80,11 +80,11 @@ class MemoryDrafter:
         await self._answering()
         return self.raw.get("card", self.card_shown)
 
-    async def _held(self) -> Holding | bytes:
+    async def _held(self) -> DrafterHoldings | bytes:
         await self._answering()
         if "held" in self.raw:
             return self.raw["held"]
-        return Holding(tuple(self.generations), *self.sent)
+        return DrafterHoldings(tuple(self.generations), *self.sent)
 
     async def _prove(self) -> None:
         await self._answering()
@@ -453,7 +453,7 @@ def test_one_whose_engine_does_not_draft_is_not_leased_whatever_it_answers(troub
     bounded(run())
 
 
-async def beaten(fleet: Fleet, places: Places) -> FleetNews:
+async def beaten(fleet: Fleet, places: DrafterSlots) -> FleetNews:
     """One coordinator beats, with its places."""
     settings = beat().settings
     assert settings is not None
@@ -487,7 +487,7 @@ def test_of_coordinators_only_news_are_told() -> None:
 def test_a_restarted_fleet_has_everything_told_before_it_takes_changes_or_gives_places() -> None:
     async def run() -> None:
         actors, pace = MemoryActors(), replace(PACE, spares_from=1)
-        places, fleet = Places("c"), Fleet(actors, pace)
+        places, fleet = DrafterSlots("c"), Fleet(actors, pace)
         for name in "gh":
             places.take(name, (), None)
         await beaten(fleet, places)
@@ -532,7 +532,7 @@ def test_few_coordinators_ask_for_each_lease_and_many_keep_places_at_hand() -> N
     async def run() -> None:
         actors = MemoryActors()
         fleet = Fleet(actors, replace(PACE, spares_from=3))
-        owners = [Places(f"c{number}") for number in range(3)]
+        owners = [DrafterSlots(f"c{number}") for number in range(3)]
         await ready(fleet, 2, beat("c0"))
         places = owners[0]
         assert places.take("g", (), None) is None
@@ -561,7 +561,7 @@ def test_places_at_hand_of_a_drafter_that_fails_are_withdrawn() -> None:
         actors = MemoryActors()
         fleet = Fleet(actors, replace(PACE, spares_from=1))
         await ready(fleet, 2, beat("c0"))
-        places = Places("c0")
+        places = DrafterSlots("c0")
         for name in "gh":
             places.take(name, (), None)
         await beaten(fleet, places)

@@ -21,7 +21,7 @@ from outrider.contracts.requests import (
     TokenOrigin,
 )
 from outrider.contracts.slo import LedgerRecord
-from outrider.contracts.verifying import AcceptanceRule, Block, KvUsage, Stale, Stretch, Unfinished, Verified
+from outrider.contracts.verifying import AcceptanceRule, AutonomousRun, Block, KvUsage, Stale, Unfinished, Verified
 
 ALONE = [Verified(f"g{number}", 7 + number, (), 2**40 + number) for number in range(4)]
 OTHERS = [
@@ -73,7 +73,9 @@ def test_a_chunk_arrives_as_it_was() -> None:
 
 def test_a_block_arrives_as_it_was() -> None:
     hidden = np.ones((2, 3), dtype=np.float32)
-    block = Block("g", 3, 40, 2**60, (1,), (5, 6), rule=AcceptanceRule.SEMANTIC, hidden=hidden, stretch=Stretch(9))
+    block = Block(
+        "g", 3, 40, 2**60, (1,), (5, 6), rule=AcceptanceRule.SEMANTIC, hidden=hidden, stretch=AutonomousRun(9)
+    )
     assert pickle.loads(pickle.dumps(block)) == block
 
 

@@ -13,7 +13,7 @@ from ray._private import ray_constants
 from ray.core.generated import common_pb2
 from ray.exceptions import ActorDiedError, TaskCancelledError
 
-from actors.messages import Answer, Holding, ModelCard
+from actors.messages import Answer, DrafterHoldings, ModelCard
 from actors.plain_handle import PlainReader, PlainReference
 from actors.plain_replies import (
     Reply,
@@ -32,12 +32,12 @@ from outrider.costs.profiles import ProfiledOn
 CARD = ModelCard("tiny", "model", "tokens", 64, (2, 3), 256)
 
 
-HOLDING = Holding(("a", "b"), 2**64 - 1, 7)
+HOLDING = DrafterHoldings(("a", "b"), 2**64 - 1, 7)
 NO_COUNTS = b"\x03" + bytes(16)
 
 
 @pytest.mark.parametrize(
-    "reply", [None, Answer(b"block", 0.25), Answer(b"", 0.0), CARD, Holding(()), HOLDING], ids=repr
+    "reply", [None, Answer(b"block", 0.25), Answer(b"", 0.0), CARD, DrafterHoldings(()), HOLDING], ids=repr
 )
 def test_what_is_written_is_read(reply: Reply) -> None:
     assert read_reply(plain(reply)) == reply
@@ -56,7 +56,7 @@ def test_any_bytes_are_a_reply_or_refused(data: bytes) -> None:
         reply = read_reply(data)
     except (DrafterBrokenError, ContextTooLongError, DraftingFailedError):
         return
-    assert reply is None or isinstance(reply, (Answer, ModelCard, Holding))
+    assert reply is None or isinstance(reply, (Answer, ModelCard, DrafterHoldings))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ LIMITS = {name: reply_bytes(name) for name in ("card", "prove", "open", "held", 
 
 def names_bytes(count: int) -> bytes:
     """A list of so many names, as a device may make it."""
-    return plain(Holding(()))[:-2] + b"[" + b",".join([b'"g"'] * count) + b"]"
+    return plain(DrafterHoldings(()))[:-2] + b"[" + b",".join([b'"g"'] * count) + b"]"
 
 
 @pytest.mark.parametrize("count", SIZES)
@@ -106,7 +106,7 @@ def test_more_names_than_a_device_may_hold_are_refused_though_they_are_few_bytes
 @pytest.mark.parametrize("max_generations", [1, 32, 1000, 100_000])
 def test_a_device_of_any_size_can_tell_all_that_it_may_hold(max_generations: int) -> None:
     most = 2 * max_generations + 64
-    honest = plain(Holding(tuple(f"{number:0128d}.12/63"[-120:] for number in range(most))))
+    honest = plain(DrafterHoldings(tuple(f"{number:0128d}.12/63"[-120:] for number in range(most))))
     assert len(holding(read_reply(honest, holding_bytes(most)), most)[1]) == most
 
 
@@ -146,7 +146,7 @@ def test_a_card_has_short_names_and_numbers(card: ModelCard) -> None:
 
 def test_a_name_is_short() -> None:
     with pytest.raises(UnreadableReplyError):
-        read_reply(plain(Holding(("g" * 201,))))
+        read_reply(plain(DrafterHoldings(("g" * 201,))))
 
 
 GONE_OFF: list[str] = []

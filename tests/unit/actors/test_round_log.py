@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.round_log import RoundFiles, RoundLog
+from actors.round_log import RoundFiles, RoundLogWriter
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.features import DraftFeatures
-from outrider.drafting.recalibration import ToldChain, Verdict
+from outrider.drafting.recalibration import ChainVerdict, ToldChain
 from outrider.drafting.round_log import LoggedRound, LogHeader, read_log, request_number, write_round
 
 HEADER = LogHeader("small", "d" * 64, "large", "t" * 64, AcceptanceRule.GREEDY, "never")
@@ -42,8 +42,8 @@ def size_of(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.glob("*.rounds"))
 
 
-def verdict(accepted: int = 1, rule: AcceptanceRule = GREEDY) -> Verdict:
-    return Verdict(ToldChain(rule, 0.0, (), (DraftFeatures(np.full(4, 0.25)),) * 2), accepted, rejected=True)
+def verdict(accepted: int = 1, rule: AcceptanceRule = GREEDY) -> ChainVerdict:
+    return ChainVerdict(ToldChain(rule, 0.0, (), (DraftFeatures(np.full(4, 0.25)),) * 2), accepted, rejected=True)
 
 
 @settings(max_examples=25)
@@ -92,7 +92,7 @@ def test_nothing_is_written_before_there_is_something_to_write(tmp_path: Path) -
 
 
 def test_verdicts_become_records_of_their_requests(tmp_path: Path) -> None:
-    files, log = RoundFiles(tmp_path, MOST_BYTES, HEADER), RoundLog()
+    files, log = RoundFiles(tmp_path, MOST_BYTES, HEADER), RoundLogWriter()
     for name in ("a", "b", "a"):
         log.note(name, verdict())
     log.note("c", verdict(rule=AcceptanceRule.SEMANTIC))
@@ -104,7 +104,7 @@ def test_verdicts_become_records_of_their_requests(tmp_path: Path) -> None:
 def test_a_disk_that_refuses_is_told_of_once_and_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "device-0"
     folder.write_text("in the way")
-    files, log = RoundFiles(folder, MOST_BYTES, HEADER), RoundLog()
+    files, log = RoundFiles(folder, MOST_BYTES, HEADER), RoundLogWriter()
 
     def note(count: int) -> None:
         for number in range(count):
@@ -125,7 +125,7 @@ def test_a_disk_that_refuses_is_told_of_once_and_tried_again(tmp_path: Path, cap
 
 
 def test_whoever_notes_never_waits_for_a_disk_that_is_too_slow(tmp_path: Path) -> None:
-    log = RoundLog()
+    log = RoundLogWriter()
     for number in range(5000):
         log.note(f"g{number}", verdict())
     files = RoundFiles(tmp_path, 2**20, HEADER)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.messages import DrafterId, SentSegments
-from actors.sent_up import SentMeter, ToldSegments
-from actors.tcp_counts import Carried, Connection, answered
+from actors.sent_up import FleetSegments, SentMeter
+from actors.tcp_counts import Carried, TcpConnection, answered
 
 EDGE, BESIDE, LAB = DrafterId("edge", 0), DrafterId("edge", 1), DrafterId("lab", 0)
 OWN, ONE, OTHER = (("10.0.0.1", 40_000 + i) for i in range(3))
@@ -17,7 +17,7 @@ OWN, ONE, OTHER = (("10.0.0.1", 40_000 + i) for i in range(3))
 
 def told(*words: tuple[DrafterId, Any, Any]) -> dict[str, SentSegments]:
     """What is counted of these words, each a second behind the last."""
-    heard = ToldSegments()
+    heard = FleetSegments()
     for at_s, (drafter, segments, resent) in enumerate(words):
         heard.hear(drafter, SentSegments(segments, resent), float(at_s))
     return dict(heard.groups)
@@ -42,14 +42,14 @@ def test_a_process_counts_what_it_sends_to_who_has_called_it() -> None:
 
 
 def test_connections_come_and_go_and_the_sums_only_grow() -> None:
-    table: dict[Connection, Carried] = {Connection(OWN, ONE): Carried(sent_segments=5, resent_segments=1)}
+    table: dict[TcpConnection, Carried] = {TcpConnection(OWN, ONE): Carried(sent_segments=5, resent_segments=1)}
     meter = SentMeter(lambda: dict(table))
     assert meter.look() == (5, 1)
-    table[Connection(OWN, OTHER)] = Carried(sent_segments=2)
+    table[TcpConnection(OWN, OTHER)] = Carried(sent_segments=2)
     assert meter.look() == (7, 1)
-    del table[Connection(OWN, ONE)]
+    del table[TcpConnection(OWN, ONE)]
     assert meter.look() == (7, 1)
-    table[Connection(OWN, OTHER)] = Carried(sent_segments=1, resent_segments=1)  # opened anew
+    table[TcpConnection(OWN, OTHER)] = Carried(sent_segments=1, resent_segments=1)  # opened anew
     assert meter.look() == (8, 2)
 
 
@@ -77,7 +77,7 @@ def test_no_more_is_sent_again_than_sent() -> None:
 
 
 def test_one_that_is_forgotten_begins_anew() -> None:
-    heard = ToldSegments()
+    heard = FleetSegments()
     heard.hear(EDGE, SentSegments(1, 0), 0.0)
     heard.forget(EDGE)
     heard.forget(EDGE)
@@ -89,7 +89,7 @@ def test_one_that_is_forgotten_begins_anew() -> None:
 def test_whatever_is_said_sums_grow_and_never_by_more_than_a_link_carries(
     words: list[tuple[DrafterId, int, int]],
 ) -> None:
-    heard, before, last_at_s = ToldSegments(), dict[str, SentSegments](), dict[DrafterId, float]()
+    heard, before, last_at_s = FleetSegments(), dict[str, SentSegments](), dict[DrafterId, float]()
     for at_s, (drafter, segments, resent) in enumerate(words):
         heard.hear(drafter, SentSegments(segments, resent), float(at_s))
         now, then = heard.groups.get(drafter.group, SentSegments()), before.get(drafter.group, SentSegments())

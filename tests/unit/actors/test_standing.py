@@ -4,14 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.engine_beat import EngineBeat
-from actors.standing import ENOUGH_WITNESSES, Standing
+from actors.standing import ENOUGH_WITNESSES, DrafterStrikes
 
 MOST_S = 60.0
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=12))
 def test_it_takes_distinct_generations_to_judge(generations: list[str]) -> None:
-    standing = Standing()
+    standing = DrafterStrikes()
     for generation in generations:
         standing = standing.doubted(generation)
     assert standing.broken == (len(set(generations)) >= ENOUGH_WITNESSES)
@@ -20,7 +20,7 @@ def test_it_takes_distinct_generations_to_judge(generations: list[str]) -> None:
 
 @given(st.lists(st.floats(0.0, 250.0), min_size=1, max_size=40), st.floats(0.01, 30.0), st.floats(0.0, 1.0))
 def test_pauses_double_with_each_strike_up_to_a_bound(gaps_s: list[float], first_s: float, chance: float) -> None:
-    standing, now_s, before_s = Standing(), 0.0, 0.0
+    standing, now_s, before_s = DrafterStrikes(), 0.0, 0.0
     for gap_s in gaps_s:
         now_s += gap_s
         standing = standing.struck(now_s)
@@ -33,7 +33,7 @@ def test_pauses_double_with_each_strike_up_to_a_bound(gaps_s: list[float], first
 
 
 def test_who_was_taken_out_together_does_not_come_back_together() -> None:
-    standing = Standing().struck(0.0)
+    standing = DrafterStrikes().struck(0.0)
     assert standing.pause_s(1.0, MOST_S, 0.0) == 0.75
     assert standing.pause_s(1.0, MOST_S, 1.0) == 1.25
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from actors.tcp_counts import Carried, Connection, answered, carried, connections, grown
+from actors.tcp_counts import Carried, TcpConnection, answered, carried, connections, grown
 
 TCP_AND_IPV4, TIMESTAMPS = 40, 12
 
@@ -38,7 +38,7 @@ def address(end: socket.socket) -> tuple[str, int]:
 
 
 def of(end: socket.socket, host: str) -> Carried:
-    return connections()[Connection((host, end.getsockname()[1]), (host, end.getpeername()[1]))]
+    return connections()[TcpConnection((host, end.getsockname()[1]), (host, end.getpeername()[1]))]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
@@ -66,7 +66,7 @@ def test_what_is_closed_or_listens_or_is_no_connection_is_not_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         own = server.getsockname()
         with connected("127.0.0.1", "127.0.0.1") as (caller, _):
-            connection = Connection(caller.getsockname(), caller.getpeername())
+            connection = TcpConnection(caller.getsockname(), caller.getpeername())
             assert connection in connections()
         assert connection not in connections()
         assert own not in {each.own for each in connections()}
@@ -85,7 +85,7 @@ def test_who_was_called_is_told_from_who_calls(host: str, called_as: str) -> Non
         with accepted:
             say(accepted, caller, 7)
             calls, was_called = (
-                Connection(address(one), address(other)) for one, other in ((caller, accepted), (accepted, caller))
+                TcpConnection(address(one), address(other)) for one, other in ((caller, accepted), (accepted, caller))
             )
             assert {calls, was_called} <= connections().keys()
             assert was_called in answered()
@@ -95,7 +95,7 @@ def test_who_was_called_is_told_from_who_calls(host: str, called_as: str) -> Non
 
 
 def test_one_that_counts_less_than_before_is_another() -> None:
-    one, other, third = (Connection(("10.0.0.1", 1), ("10.0.0.2", port)) for port in (2, 3, 4))
+    one, other, third = (TcpConnection(("10.0.0.1", 1), ("10.0.0.2", port)) for port in (2, 3, 4))
     before = {one: Carried(10, 10, 10, 1), other: Carried(10, 10, 10, 1), third: Carried(1, 1, 1, 1)}
     now = {one: Carried(12, 10, 11, 1), other: Carried(12, 9, 11, 1)}
     assert grown(now, before) == {one: Carried(2, 0, 1, 0), other: Carried(12, 9, 11, 1)}

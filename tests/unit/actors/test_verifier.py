@@ -16,13 +16,13 @@ from actors.waiting import within
 from outrider.contracts.errors import ParameterError, VerifierLostError
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import (
+    AutonomousRun,
     Block,
+    BlockRefused,
     Failed,
     OpenGeneration,
     Outcome,
-    Refused,
     Resolution,
-    Stretch,
     Unknown,
     Verified,
 )
@@ -56,7 +56,7 @@ class Failing:
 
 
 def stretched(client: Client, until_round: int) -> VerifyCall:
-    block = replace(client.block(), stretch=Stretch(until_round))
+    block = replace(client.block(), stretch=AutonomousRun(until_round))
     return VerifyCall(openings=(client.opening(),), blocks=(block,))
 
 
@@ -124,7 +124,7 @@ def test_what_cannot_be_opened_is_refused_beside_the_others() -> None:
     reply = stepped.step([call])
     assert list(reply.refused_openings) == ["b"]
     assert [type(outcome) for outcome in reply.outcomes] == [Unknown, Verified]
-    assert not any(isinstance(outcome, Refused) for outcome in reply.outcomes)
+    assert not any(isinstance(outcome, BlockRefused) for outcome in reply.outcomes)
 
 
 def test_who_is_due_last_loses_kv_and_that_is_told() -> None:

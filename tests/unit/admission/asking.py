@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from outrider.admission.admission import Admission
-from outrider.admission.decisions import Asked, Decisions
+from outrider.admission.decisions import AdmissionRequest, Decisions
 from outrider.admission.price import VerifierNow
 from outrider.admission.rounds import RoundShape
 from outrider.admission.rules import AdmissionRules
@@ -16,9 +16,9 @@ VERIFIER = VerifierNow(TENTH_PER_BLOCK, RoundShape(rounds=1))
 RULES = AdmissionRules(max_load=0.8001, max_active=10, max_waiting=20, max_wait_s=10.0, best_effort_max_wait_s=100.0)
 
 
-def asked(name: str, *classes: SloClass, at_s: float = 0.0, **fields: object) -> Asked:
+def asked(name: str, *classes: SloClass, at_s: float = 0.0, **fields: object) -> AdmissionRequest:
     """One whose prompt costs nothing."""
-    return Asked(name, classes or (BEST_EFFORT,), prompt_tokens=0, asked_at_s=at_s, **fields)  # type: ignore[arg-type]
+    return AdmissionRequest(name, classes or (BEST_EFFORT,), prompt_tokens=0, asked_at_s=at_s, **fields)  # type: ignore[arg-type]
 
 
 def admission(**rules: object) -> Admission:
@@ -26,7 +26,7 @@ def admission(**rules: object) -> Admission:
     return Admission(replace(RULES, **rules))  # type: ignore[arg-type]
 
 
-def ask(to: Admission, *responses: Asked, now_s: float = 0.0, verifier: VerifierNow = VERIFIER) -> Decisions:
+def ask(to: Admission, *responses: AdmissionRequest, now_s: float = 0.0, verifier: VerifierNow = VERIFIER) -> Decisions:
     """Have them ask, and have it decide."""
     for response in responses:
         to.ask(response)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from outrider.config.light import COUNTS, LIGHT, light_of, rest_of, with_light
+from outrider.config.light import COUNTS, RELOADABLE, reloadable_of, rest_of, with_light
 from outrider.config.reading import dumped, load_config, parse_config
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
@@ -66,7 +66,7 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {
     "tracing": {"sample_ratio": 1.0},
 }
 NEEDED = {"expansion": {"window": 2}, "rows": {"window": 2}}  # by another field of its section
-EACH = [(section, name) for section, names in LIGHT.items() for name in names]
+EACH = [(section, name) for section, names in RELOADABLE.items() for name in names]
 
 
 def changed(section: str, name: str) -> dict[str, dict[str, Any]]:
@@ -134,7 +134,7 @@ def test_all_light_settings_come_back_as_json_and_change_nothing() -> None:
         "slo": {"default": "new"},
     }
     config = with_light(keyed(), {name: {**values, **fitting.get(name, {})} for name, values in OTHERS.items()})
-    assert with_light(keyed(), json.loads(json.dumps(light_of(config)))) == config
+    assert with_light(keyed(), json.loads(json.dumps(reloadable_of(config)))) == config
     assert with_light(config, {}) == config
 
 

@@ -3,7 +3,7 @@ import pytest
 
 from outrider.contracts.cost import ROW_BUCKETS, LinearCostModel, VerifyCost, row_bucket
 from outrider.contracts.errors import ParameterError
-from outrider.costs.fit_figures import BatchSample, Regime, assess, figures, medians_of, noise_floor_mape
+from outrider.costs.fit_figures import BatchKind, BatchSample, assess, figures, medians_of, noise_floor_mape
 from outrider.costs.fitting import FitKind, fit, fit_offsets
 from outrider.costs.profiling_plan import Configuration, profiling_plan
 
@@ -70,7 +70,7 @@ def test_row_offsets_are_found_where_equation_19_cannot_bend() -> None:
     assert plain.test is not None
     assert bent.test is not None
     assert bent.test.mape < plain.test.mape
-    assert bent.by_regime[Regime.VERIFICATION].mape < 0.5 * plain.by_regime[Regime.VERIFICATION].mape
+    assert bent.by_regime[BatchKind.VERIFICATION].mape < 0.5 * plain.by_regime[BatchKind.VERIFICATION].mape
     for rows in (1, 2, 9):
         batch = (VerifyCost(rows, 60),)
         assert fitted.model.predict_s(batch) == pytest.approx(truth.predict_s(batch), rel=0.1)
@@ -79,7 +79,9 @@ def test_row_offsets_are_found_where_equation_19_cannot_bend() -> None:
 def test_buckets_without_samples_have_no_offset_and_those_with_one_are_shrunk() -> None:
     truth = with_offsets({3: 0.05})
     samples = [
-        BatchSample(Regime.VERIFICATION, (VerifyCost(new, 10 * new),), (truth.predict_s([VerifyCost(new, 10 * new)]),))
+        BatchSample(
+            BatchKind.VERIFICATION, (VerifyCost(new, 10 * new),), (truth.predict_s([VerifyCost(new, 10 * new)]),)
+        )
         for new in (1, 2, 3, 4, 8, 12, 16, 100)
     ]
     offsets = fit_offsets(samples).row_offsets_s
@@ -89,7 +91,7 @@ def test_buckets_without_samples_have_no_offset_and_those_with_one_are_shrunk() 
 
 def test_coefficients_are_never_negative() -> None:
     falling = [
-        BatchSample(Regime.COMPUTE_BOUND, (VerifyCost(new, 0),), (1.0 / new,)) for new in (1, 2, 4, 8, 16, 32) * 2
+        BatchSample(BatchKind.COMPUTE_BOUND, (VerifyCost(new, 0),), (1.0 / new,)) for new in (1, 2, 4, 8, 16, 32) * 2
     ]
     model = fit(falling, bootstraps=5).reports[FitKind.RELATIVE].model
     assert min(model.seconds_per_token, model.seconds_per_interaction, model.seconds_per_cached_token) == 0.0
@@ -127,11 +129,11 @@ def test_figures_are_the_textbooks() -> None:
 
 def test_the_noise_floor_is_how_well_repeats_predict_each_other() -> None:
     block = (VerifyCost(1, 1),)
-    steady = BatchSample(Regime.MIXED, block, (2.0, 2.0, 2.0))
-    shaky = BatchSample(Regime.MIXED, block, (1.0, 2.0))
+    steady = BatchSample(BatchKind.MIXED, block, (2.0, 2.0, 2.0))
+    shaky = BatchSample(BatchKind.MIXED, block, (1.0, 2.0))
     assert noise_floor_mape([steady]) == 0.0
     assert noise_floor_mape([shaky]) == pytest.approx((1.0 + 0.5) / 2)
-    assert noise_floor_mape([BatchSample(Regime.MIXED, block, (1.0,))]) is None
+    assert noise_floor_mape([BatchSample(BatchKind.MIXED, block, (1.0,))]) is None
     assert shaky.variation == pytest.approx(0.5**0.5 / 1.5)
     assert medians_of([steady, shaky]).tolist() == [2.0, 1.5]
 
@@ -139,6 +141,6 @@ def test_the_noise_floor_is_how_well_repeats_predict_each_other() -> None:
 def test_too_little_is_refused() -> None:
     with pytest.raises(ParameterError, match="train needs at least 10 samples of compute_bound"):
         fit(measured(TRUTH, PLAN.train[:5]))
-    broken = [*measured(TRUTH, PLAN.train), BatchSample(Regime.MIXED, (VerifyCost(1, 1),), (0.0,))]
+    broken = [*measured(TRUTH, PLAN.train), BatchSample(BatchKind.MIXED, (VerifyCost(1, 1),), (0.0,))]
     with pytest.raises(ParameterError, match="times above 0"):
         fit(broken)

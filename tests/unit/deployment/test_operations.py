@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from cluster.scenarios import scenario_file
-from outrider.config.light import COUNTS, LIGHT, with_light
+from outrider.config.light import COUNTS, RELOADABLE, with_light
 from outrider.config.reading import load_config
 from outrider.simulation.reading import load_scenario
 from serve_app.metrics import ALL
@@ -40,7 +40,7 @@ def test_the_table_of_light_settings_is_the_codes() -> None:
     _, _, section = PAGE.partition("\n### Light settings\n")
     rows = [line for line in section.partition("\n## ")[0].splitlines() if line.startswith("| `")]
     told = [name for row in rows for name in re.findall(r"`(\w+\.\w+)`", row.split(" | ")[0])]
-    assert sorted(told) == sorted(f"{section}.{name}" for section, names in LIGHT.items() for name in names)
+    assert sorted(told) == sorted(f"{section}.{name}" for section, names in RELOADABLE.items() for name in names)
     counts = {f"{section}.count" for section in COUNTS}
     assert counts == set(
         re.findall(r"`(\w+\.count)`", next(row for row in PAGE.splitlines() if "`autoscaling` of" in row))

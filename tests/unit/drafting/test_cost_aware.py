@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.price import PRICE_BITS, PRICE_LEVELS, DraftPrice
-from outrider.drafting.cost_aware import WhileItPays
+from outrider.drafting.cost_aware import CostAwareStop
 from outrider.drafting.features import DraftFeatures
-from outrider.drafting.stops import Step, StopRule
+from outrider.drafting.stops import StopDecision, StopRule
 from tests.unit.drafting.test_stops import row
 
 PROBABILITIES = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12)
@@ -30,11 +30,11 @@ class Saying:
 def drafted(probabilities: list[float], price: DraftPrice) -> tuple[int, int]:
     """Tokens sent, and rows computed."""
     rows = [row(0.5) for _ in probabilities]
-    rule: StopRule = WhileItPays(Saying(dict(zip(map(id, rows), probabilities, strict=True))), price)
+    rule: StopRule = CostAwareStop(Saying(dict(zip(map(id, rows), probabilities, strict=True))), price)
     for sent, features in enumerate(rows):
         step = rule.step(features)
-        if step is not Step.DRAW:
-            return sent + (step is Step.DRAW_LAST), sent + 1
+        if step is not StopDecision.DRAW:
+            return sent + (step is StopDecision.DRAW_LAST), sent + 1
         rule = rule.behind(features)
     return len(rows), len(rows)
 

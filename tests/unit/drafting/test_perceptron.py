@@ -8,7 +8,7 @@ from scipy.special import expit, softmax
 from outrider.contracts.errors import ShapeError
 from outrider.drafting.features import DraftFeatures
 from outrider.drafting.perceptron import Perceptron, PerceptronLayer
-from outrider.drafting.stops import Step, StopBefore
+from outrider.drafting.stops import StopBefore, StopDecision
 
 
 def layer(outputs: int, inputs: int, seed: int = 0, scale: float = 1.0) -> PerceptronLayer:
@@ -60,5 +60,5 @@ def test_layers_that_do_not_fit_are_refused() -> None:
 def test_a_rule_can_stop_by_it() -> None:
     margin = np.array([[0.0, 0.0, 4.0, 0.0]], np.float32), np.array([-2.0], np.float32)
     rule = StopBefore(Perceptron([margin]), 0.5)
-    assert rule.step(DraftFeatures(np.array([0.7, 0.3]))) is Step.STOP
-    assert rule.step(DraftFeatures(np.array([0.8, 0.2]))) is Step.DRAW
+    assert rule.step(DraftFeatures(np.array([0.7, 0.3]))) is StopDecision.STOP
+    assert rule.step(DraftFeatures(np.array([0.8, 0.2]))) is StopDecision.DRAW

@@ -9,7 +9,7 @@ from scipy.special import expit
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.acceptance import ConfidenceLogistic, confidence_logit
 from outrider.drafting.features import DraftFeatures
-from outrider.drafting.recalibration import Calibration, Recalibration, ToldChain, Verdict, verdict_on
+from outrider.drafting.recalibration import Calibration, ChainVerdict, Recalibration, ToldChain, verdict_on
 from outrider.training.predictor.logistic import fit_logistic
 
 GREEDY, SHARED, RATIO = AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE, AcceptanceRule.RATIO
@@ -20,7 +20,7 @@ def chain_of(logits: Sequence[float], rule: AcceptanceRule = RATIO, temperature:
     return ToldChain(rule, temperature, tuple(logits))
 
 
-def rounds_of(scale: float, bias: float, rounds: int, seed: int = 0) -> list[Verdict]:
+def rounds_of(scale: float, bias: float, rounds: int, seed: int = 0) -> list[ChainVerdict]:
     """Chains of up to four tokens that are accepted with ``sigmoid(scale * logit + bias)``."""
     rng = np.random.default_rng(seed)
     found = []
@@ -28,11 +28,11 @@ def rounds_of(scale: float, bias: float, rounds: int, seed: int = 0) -> list[Ver
         logits = rng.normal(0.8, 1.5, size=rng.integers(1, 5))
         accepted = rng.uniform(size=len(logits)) < expit(scale * logits + bias)
         front = len(logits) if accepted.all() else int(np.argmin(accepted))
-        found.append(Verdict(chain_of(logits.tolist()), front, front < len(logits)))
+        found.append(ChainVerdict(chain_of(logits.tolist()), front, front < len(logits)))
     return found
 
 
-def learned(verdicts: Sequence[Verdict]) -> Calibration:
+def learned(verdicts: Sequence[ChainVerdict]) -> Calibration:
     recalibration = Recalibration({})
     for verdict in verdicts:
         recalibration.learn(verdict)
@@ -71,7 +71,7 @@ def test_of_the_confidence_alone_it_learns_what_a_regression_finds() -> None:
 
 LOGITS = st.floats(allow_nan=True, allow_infinity=True)
 VERDICTS = st.builds(
-    lambda logits, accepted, rejected: Verdict(chain_of(logits), accepted, rejected),
+    lambda logits, accepted, rejected: ChainVerdict(chain_of(logits), accepted, rejected),
     st.lists(LOGITS, max_size=4),
     st.integers(0, 6),
     st.booleans(),
@@ -79,7 +79,7 @@ VERDICTS = st.builds(
 
 
 @given(st.lists(VERDICTS, max_size=60), st.lists(st.floats(-20.0, 20.0), min_size=2))
-def test_nothing_it_is_told_makes_it_absurd(verdicts: list[Verdict], logits: list[float]) -> None:
+def test_nothing_it_is_told_makes_it_absurd(verdicts: list[ChainVerdict], logits: list[float]) -> None:
     found = learned(verdicts)
     assert 0.2 <= found.scale <= 5.0
     assert -4.0 <= found.bias <= 4.0
@@ -92,32 +92,32 @@ def test_nothing_it_is_told_makes_it_absurd(verdicts: list[Verdict], logits: lis
 
 @pytest.mark.parametrize("label", [False, True])
 def test_who_was_told_one_thing_for_long_can_be_told_another(label: bool) -> None:
-    one, other = (Verdict(chain_of([0.5]), int(right), not right) for right in (label, not label))
+    one, other = (ChainVerdict(chain_of([0.5]), int(right), not right) for right in (label, not label))
     assert abs(learned([one] * 3000).probability(0.5) - label) < 0.05
     assert abs(learned([one] * 3000 + [other] * 1000).probability(0.5) - label) > 0.5
 
 
 def test_a_device_that_was_talked_out_of_drafting_tries_again() -> None:
-    lied_to = [Verdict(chain_of([2.0]), 0, rejected=True)] * 2000
+    lied_to = [ChainVerdict(chain_of([2.0]), 0, rejected=True)] * 2000
     assert learned(lied_to).probability(2.0) < 0.05
-    empty = Verdict(chain_of([]), 0, rejected=False)
+    empty = ChainVerdict(chain_of([]), 0, rejected=False)
     assert learned([*lied_to, *[empty] * 600]).probability(2.0) == pytest.approx(expit(2.0), abs=0.02)
 
 
 def test_rules_and_temperatures_are_learned_apart() -> None:
     recalibration = Recalibration({})
     for _ in range(50):
-        recalibration.learn(Verdict(chain_of([0.0]), 0, rejected=True))
+        recalibration.learn(ChainVerdict(chain_of([0.0]), 0, rejected=True))
     assert recalibration.calibration(RATIO, 0.75).bias < -0.5, "temperatures that are close are one band"
     for rule, temperature in ((SHARED, TEMPERATURE), (RATIO, 1.0), (RATIO, 0.2)):
         assert recalibration.calibration(rule, temperature) == Calibration()
 
 
 def test_only_tokens_that_were_tested_are_learned_from() -> None:
-    front = Verdict(chain_of([1.0, -0.5]), 1, rejected=True)
+    front = ChainVerdict(chain_of([1.0, -0.5]), 1, rejected=True)
     for told in ([1.0, -0.5, 9.0], [1.0, -0.5, -9.0, 3.0]):
-        assert learned([Verdict(chain_of(told), 1, rejected=True)]) == learned([front])
-    assert learned([Verdict(chain_of([1.0, 2.0]), 0, rejected=False)]) == Calibration(), "nothing was"
+        assert learned([ChainVerdict(chain_of(told), 1, rejected=True)]) == learned([front])
+    assert learned([ChainVerdict(chain_of([1.0, 2.0]), 0, rejected=False)]) == Calibration(), "nothing was"
 
 
 def test_a_chain_goes_by_what_was_known_when_it_began_and_asks_once_of_each_row() -> None:
@@ -134,7 +134,7 @@ def test_a_chain_goes_by_what_was_known_when_it_began_and_asks_once_of_each_row(
     rows = [DraftFeatures(np.array([largest, 1.0 - largest])) for largest in (0.8, 0.6, 0.7)]
     before = [chain.probability(row) for row in rows[:2] for _ in range(3)][::3]
     assert before == pytest.approx([0.8, 0.6])
-    recalibration.learn(Verdict(chain_of([3.0]), 0, rejected=True))
+    recalibration.learn(ChainVerdict(chain_of([3.0]), 0, rejected=True))
     assert chain.probability(rows[2]) == pytest.approx(0.7)
     assert asked == rows
     assert recalibration.chain(RATIO, TEMPERATURE).probability(rows[2]) < 0.69
@@ -167,11 +167,11 @@ def test_the_next_order_tells_what_became_of_a_chain(
 ) -> None:
     told = chain_of([0.1, 0.2, 0.3])
     found = verdict_on(told, (4, 5, 6), committed, correction_owed=owed, next_round=True)
-    assert found == Verdict(told, *expected)
+    assert found == ChainVerdict(told, *expected)
 
 
 def test_what_was_not_verified_tells_only_where_equal_tokens_do() -> None:
     for rule, tells in ((GREEDY, True), (SHARED, True), (RATIO, False), (AcceptanceRule.SEMANTIC, False)):
         told = chain_of([0.1], rule)
         found = verdict_on(told, (4,), (4, 5), correction_owed=False, next_round=False)
-        assert (found == Verdict(told, 1, rejected=False)) if tells else (found is None)
+        assert (found == ChainVerdict(told, 1, rejected=False)) if tells else (found is None)

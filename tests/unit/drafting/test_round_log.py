@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.verifying import AcceptanceRule
-from outrider.drafting.features import FEATURE_NAMES, DraftFeatures, LateFeatures
-from outrider.drafting.recalibration import ToldChain, Verdict
+from outrider.drafting.features import FEATURE_NAMES, DraftFeatures, LazyFeatures
+from outrider.drafting.recalibration import ChainVerdict, ToldChain
 from outrider.drafting.round_log import (
     LoggedRound,
     LogHeader,
@@ -128,7 +128,7 @@ TOLD = ToldChain(AcceptanceRule.RATIO, 0.7, (1.0, 0.5, 0.0, -0.5), FEATURES)
 def test_the_accepted_and_the_first_rejection_are_logged_and_nothing_behind(
     accepted: int, rejected: bool, tokens: int
 ) -> None:
-    found = logged_round("g", Verdict(TOLD, accepted, rejected))
+    found = logged_round("g", ChainVerdict(TOLD, accepted, rejected))
     assert found is not None
     assert found.features.shape == (tokens, len(FEATURE_NAMES))
     assert np.array_equal(found.features, np.array([each.vector for each in FEATURES[:tokens]], np.float32))
@@ -138,28 +138,30 @@ def test_the_accepted_and_the_first_rejection_are_logged_and_nothing_behind(
 def test_only_rows_of_tested_tokens_are_worked_out() -> None:
     worked_out = []
 
-    def late(row: int) -> LateFeatures:
-        return LateFeatures(lambda: worked_out.append(row) or ROWS[row])  # type: ignore[func-returns-value]
+    def late(row: int) -> LazyFeatures:
+        return LazyFeatures(lambda: worked_out.append(row) or ROWS[row])  # type: ignore[func-returns-value]
 
-    verdict = Verdict(replace(TOLD, features=tuple(map(late, range(4)))), 1, rejected=True)
+    verdict = ChainVerdict(replace(TOLD, features=tuple(map(late, range(4)))), 1, rejected=True)
     assert worked_out == []
     found = logged_round("g", verdict)
     assert worked_out == [0, 1], "each once"
-    assert found == logged_round("g", Verdict(TOLD, 1, rejected=True))
+    assert found == logged_round("g", ChainVerdict(TOLD, 1, rejected=True))
 
 
 def test_what_tells_nothing_is_not_logged() -> None:
-    assert logged_round("g", Verdict(TOLD, 0, rejected=False)) is None, "no token was tested"
-    assert logged_round("g", Verdict(replace(TOLD, features=()), 2, rejected=True)) is None, "a stop before the first"
+    assert logged_round("g", ChainVerdict(TOLD, 0, rejected=False)) is None, "no token was tested"
+    assert logged_round("g", ChainVerdict(replace(TOLD, features=()), 2, rejected=True)) is None, (
+        "a stop before the first"
+    )
     judged = replace(TOLD, rule=AcceptanceRule.SEMANTIC)
-    assert logged_round("g", Verdict(judged, 2, rejected=True)) is None, "nobody predicts a judge"
+    assert logged_round("g", ChainVerdict(judged, 2, rejected=True)) is None, "nobody predicts a judge"
 
 
 def test_a_request_has_one_number_on_every_device_and_it_is_not_its_id() -> None:
     numbers = [request_number(f"generation-{index}") for index in range(1000)]
     assert numbers == [request_number(f"generation-{index}") for index in range(1000)]
     assert len(set(numbers)) == 1000
-    found = logged_round("generation-7", Verdict(TOLD, 2, rejected=True))
+    found = logged_round("generation-7", ChainVerdict(TOLD, 2, rejected=True))
     assert found is not None
     assert found.generation == numbers[7]
     assert b"generation" not in write_round(found)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from outrider.contracts.errors import ParameterError
 from outrider.drafting.acceptance import ConfidenceLogistic
 from outrider.drafting.features import DraftFeatures
-from outrider.drafting.stops import NeverStop, SendAndStop, Step, StopBefore
+from outrider.drafting.stops import NeverStop, SendAndStop, StopBefore, StopDecision
 
 
 def row(confidence: float) -> DraftFeatures:
@@ -28,13 +28,17 @@ class Fixed:
 
 @pytest.mark.parametrize(
     ("acceptance", "before", "sent"),
-    [(0.39, Step.STOP, Step.DRAW_LAST), (0.4, Step.DRAW, Step.DRAW), (0.41, Step.DRAW, Step.DRAW)],
+    [
+        (0.39, StopDecision.STOP, StopDecision.DRAW_LAST),
+        (0.4, StopDecision.DRAW, StopDecision.DRAW),
+        (0.41, StopDecision.DRAW, StopDecision.DRAW),
+    ],
 )
-def test_a_token_is_flagged_below_the_threshold(acceptance: float, before: Step, sent: Step) -> None:
+def test_a_token_is_flagged_below_the_threshold(acceptance: float, before: StopDecision, sent: StopDecision) -> None:
     features = row(0.7)
     assert StopBefore(Fixed(acceptance), 0.4).step(features) is before
     assert SendAndStop(Fixed(acceptance), 0.4).step(features) is sent
-    assert NeverStop().step(features) is Step.DRAW
+    assert NeverStop().step(features) is StopDecision.DRAW
 
 
 def test_who_asks_nothing_says_so() -> None:

@@ -12,7 +12,7 @@ from outrider.contracts.exchanged import FloatRow
 from outrider.contracts.link import Csi
 from outrider.contracts.verifying import AcceptanceRule, Block, Resolution
 from outrider.verification.decision import BlockDecision
-from outrider.verification.semantic import Question
+from outrider.verification.semantic import MismatchQuestion
 from tests.unit.engines.conftest import VOCAB, tiny_llama
 from tests.unit.engines.reference import Client
 
@@ -26,7 +26,7 @@ class ThresholdJudge:
 
     drafter_width: int = WIDTH
 
-    def accepts(self, questions: Sequence[Question]) -> Sequence[Sequence[bool]]:
+    def accepts(self, questions: Sequence[MismatchQuestion]) -> Sequence[Sequence[bool]]:
         return [self.answer(one.drafter_hidden, one.target_hidden, one.channel) for one in questions]
 
     def answer(self, drafter_hidden: FloatRow, target_hidden: FloatRow, channel: Csi | None) -> Sequence[bool]:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from outrider.contracts.errors import VerifierLostError
 from outrider.engines.attempts import (
     MOST_WITNESSES,
-    Attempts,
+    ConsecutiveFailures,
+    FaultBisection,
     FaultKind,
     PassBound,
-    Witnesses,
     fault_kind,
 )
 
@@ -29,7 +29,7 @@ class AcceleratorError(RuntimeError):
     """Likewise."""
 
 
-def tried(attempts: Attempts, fails: set[int]) -> tuple[Attempts, list[tuple[tuple[int, ...], bool]]]:
+def tried(attempts: FaultBisection, fails: set[int]) -> tuple[FaultBisection, list[tuple[tuple[int, ...], bool]]]:
     """Passes as they were made, until nothing is left: one with any of these in it goes wrong."""
     passes: list[tuple[tuple[int, ...], bool]] = []
     while (group := attempts.next) is not None:
@@ -42,7 +42,7 @@ def tried(attempts: Attempts, fails: set[int]) -> tuple[Attempts, list[tuple[tup
 @given(STEPS)
 def test_the_guilty_fail_alone_twice_and_all_others_are_served_once(step: tuple[int, set[int]]) -> None:
     members, guilty = step
-    attempts, passes = tried(Attempts.of(members, PassBound()), guilty)
+    attempts, passes = tried(FaultBisection.of(members, PassBound()), guilty)
     assert set(attempts.guilty) == guilty
     assert len(attempts.guilty) == len(guilty)
     served = [member for group, went in passes if went for member in group]
@@ -57,7 +57,7 @@ def test_the_guilty_fail_alone_twice_and_all_others_are_served_once(step: tuple[
 @given(STEPS, st.integers(1, 40))
 def test_no_pass_is_larger_than_the_bound(step: tuple[int, set[int]], most: int) -> None:
     members, guilty = step
-    attempts, passes = tried(Attempts.of(members, PassBound(most)), guilty)
+    attempts, passes = tried(FaultBisection.of(members, PassBound(most)), guilty)
     assert max(len(group) for group, _ in passes) <= most
     assert set(attempts.guilty) == guilty
 
@@ -65,7 +65,7 @@ def test_no_pass_is_larger_than_the_bound(step: tuple[int, set[int]], most: int)
 @given(STEPS)
 def test_one_that_failed_once_and_not_again_is_served(step: tuple[int, set[int]]) -> None:
     members, once = step
-    attempts, left = Attempts.of(members, PassBound()), set(once)
+    attempts, left = FaultBisection.of(members, PassBound()), set(once)
     while (group := attempts.next) is not None:
         failing = left & set(group)
         attempts = attempts.failed(FaultKind.PASS) if failing else attempts.went()
@@ -80,7 +80,7 @@ def test_memory_that_is_short_shrinks_passes_and_they_grow_again(members: int, f
     """Passes of so many fit: all are served, the bound stays below twice that, and all are tried again in the end."""
     bound = PassBound()
     for _ in range(200):
-        attempts = Attempts.of(members, bound)
+        attempts = FaultBisection.of(members, bound)
         while (group := attempts.next) is not None:
             attempts = attempts.went() if len(group) <= fits else attempts.failed(FaultKind.MEMORY)
         assert attempts.guilty == ()
@@ -117,12 +117,12 @@ def test_what_an_exception_stands_for() -> None:
 
 @pytest.mark.parametrize("served", [0, 1])
 def test_several_that_fail_alone_in_a_row_speak_against_the_engine(served: int) -> None:
-    witnesses = Witnesses()
+    witnesses = ConsecutiveFailures()
     for name in "abc"[: MOST_WITNESSES + 1]:
         assert not witnesses.against_engine
         witnesses = witnesses.after(frozenset({name}), served)
     assert witnesses.against_engine == (served == 0)
-    again = Witnesses()
+    again = ConsecutiveFailures()
     for _ in range(9):
         again = again.after(frozenset({"a"}), 0)
     assert not again.against_engine, "one is one, however often"

@@ -7,7 +7,7 @@ import torch
 
 from outrider.contracts.errors import PairMismatchError
 from outrider.drafting.perceptron import Perceptron
-from outrider.drafting.stopping import Stopping
+from outrider.drafting.stopping import StopSetting
 from outrider.engines.kinds import DrafterSpec
 from outrider.engines.limits import EngineLimits
 from outrider.engines.registry import VERIFIERS
@@ -40,9 +40,9 @@ def test_a_named_type_is_what_it_is() -> None:
     assert TORCH.settled_dtype("float32", "cpu", "target") == "float32"
 
 
-def stopping(target: str, predictor: str | None, *, kind: str = "stop_before", drafter_hash: str = "") -> Stopping:
+def stopping(target: str, predictor: str | None, *, kind: str = "stop_before", drafter_hash: str = "") -> StopSetting:
     limits = EngineLimits(2**20, 16, 16)
-    spec = DrafterSpec("torch", "drafter", target, "auto", "cpu", 1, limits, Stopping(kind), predictor=predictor)
+    spec = DrafterSpec("torch", "drafter", target, "auto", "cpu", 1, limits, StopSetting(kind), predictor=predictor)
     return stopping_of(spec, drafter_hash)
 
 
@@ -54,4 +54,4 @@ def test_a_rule_that_asks_is_given_the_predictors_of_its_pair(tmp_path: Path) ->
     save_predictor(tmp_path / "own.safetensors", Perceptron(LAYERS), INFO)
     with pytest.raises(PairMismatchError, match="a predictor needs the target it was trained for"):
         stopping("embedded", str(tmp_path / "own.safetensors"))
-    assert stopping("nowhere", str(tmp_path / "none"), kind="never") == Stopping("never"), "nothing is read for it"
+    assert stopping("nowhere", str(tmp_path / "none"), kind="never") == StopSetting("never"), "nothing is read for it"

@@ -7,7 +7,7 @@ from outrider.contracts.cost import VerifyCost
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.verifying import Block
 from outrider.engines.limits import EngineLimits
-from outrider.engines.paced import Pace, PacedDrafter, PacedVerifier, Waiting
+from outrider.engines.paced import EmulatedSpeed, PacedDrafter, PacedVerifier, PassTimer
 from outrider.engines.torch.verifier import TorchVerifier
 from tests.unit.engines.conftest import BLOCK_TOKENS, loaded, tiny_llama, torch_drafter
 from tests.unit.engines.drafter_device import GREEDY, TERMS, Device, draft_of
@@ -30,7 +30,7 @@ class Time:
 
 def test_a_draft_step_takes_its_time_and_drafts_the_same() -> None:
     time, device = Time(), Device("a", GREEDY)
-    paced = PacedDrafter(torch_drafter(tiny_llama()), Waiting(Pace(0.1), time.clock, time.sleep))
+    paced = PacedDrafter(torch_drafter(tiny_llama()), PassTimer(EmulatedSpeed(0.1), time.clock, time.sleep))
     whole = torch_drafter(tiny_llama())
     for engine in (paced, whole):
         engine.open(device.opening(), TERMS)
@@ -41,7 +41,7 @@ def test_a_draft_step_takes_its_time_and_drafts_the_same() -> None:
 
 def test_a_slow_pass_is_not_made_slower() -> None:
     time = Time()
-    waiting = Waiting(Pace(0.1, row_s=0.01), time.clock, time.sleep)
+    waiting = PassTimer(EmulatedSpeed(0.1, row_s=0.01), time.clock, time.sleep)
     began_at_s = waiting.begun()
     time.now_s += 0.08
     waiting.until_over(began_at_s, rows=1)
@@ -53,13 +53,15 @@ def test_a_slow_pass_is_not_made_slower() -> None:
 def test_a_pass_takes_more_for_each_position_it_computes() -> None:
     time, device = Time(), Device("a", GREEDY)
     limits = EngineLimits(2**22, BLOCK_TOKENS)
-    engine = PacedVerifier(TorchVerifier(loaded(tiny_llama()), limits), Waiting(Pace(1.0, 0.5), time.clock, time.sleep))
+    engine = PacedVerifier(
+        TorchVerifier(loaded(tiny_llama()), limits), PassTimer(EmulatedSpeed(1.0, 0.5), time.clock, time.sleep)
+    )
     opening = device.opening()
     engine.open(opening)
     prefix = (*opening.prompt_ids, *opening.output_ids)
     engine.verify([Block("a", 0, len(prefix), extend_prefix_hash(EMPTY_PREFIX_HASH, prefix))])
     assert time.slept_s == pytest.approx([1.0 + 0.5 * rows_of(engine.last_pass())])
-    assert not Pace()
+    assert not EmulatedSpeed()
 
 
 def rows_of(computed: Sequence[VerifyCost]) -> int:

@@ -3,13 +3,13 @@
 import random
 
 from outrider.lookup.store import EarlierTexts
-from outrider.lookup.text import LEAST_GAIN, Experience, Text, worth_drafting
+from outrider.lookup.text import LEAST_GAIN, LookupHistory, LookupText, worth_drafting
 
 SAID = tuple(range(10, 30))
 
 
-def text(*token_ids: int, experience: Experience | None = None, tenant: str = "") -> Text:
-    made = Text(experience or Experience(), tenant)
+def text(*token_ids: int, experience: LookupHistory | None = None, tenant: str = "") -> LookupText:
+    made = LookupText(experience or LookupHistory(), tenant)
     made.extend(token_ids)
     return made
 
@@ -42,7 +42,7 @@ def test_what_is_hardly_likely_is_not_offered() -> None:
 
 
 def test_what_others_have_shown_counts() -> None:
-    experience = Experience()
+    experience = LookupHistory()
     fresh = text(*SAID, *SAID[:3], experience=experience).find(1).survivals
     other = text(*SAID, *SAID[:3], experience=experience)
     for _ in range(200):
@@ -51,7 +51,7 @@ def test_what_others_have_shown_counts() -> None:
 
 
 def test_ones_own_text_goes_before_ones_own_earlier_responses() -> None:
-    experience = Experience(earlier=EarlierTexts(100))
+    experience = LookupHistory(earlier=EarlierTexts(100))
     experience.earlier.add("a", (1, 2, 3, 50, 51))
     for tenant, expected in (("a", (50, 51)), ("b", ()), ("", ())):
         assert text(7, 1, 2, 3, experience=experience, tenant=tenant).find(8).token_ids == expected

@@ -16,7 +16,7 @@ from outrider.models.file_hash import sampled_hash
 from outrider.models.predictor_file import save_predictor
 from outrider.models.predictors import load_predictors, shipped_predictors
 from outrider.models.target_folder import model_hash
-from outrider.training.predictor.families import ToldFeatures
+from outrider.training.predictor.families import RecordedFeatures
 from outrider.training.predictor.quality import calibration_error, log_loss
 from outrider.training.ranking import area_under_curve
 from tests.unit.drafting.test_perceptron import LAYERS
@@ -76,7 +76,7 @@ def test_a_shipped_predictor_is_truer_than_the_confidence(rule: AcceptanceRule) 
     features, accepted = held_out[f"{rule}.features"].astype(np.float64), held_out[f"{rule}.accepted"].astype(np.int64)
     perceptron, confidence = shipped_predictors(*hashes)[rule].perceptron, features[:, 0]
     told = expit(perceptron.scores(features))
-    assert perceptron.probability(ToldFeatures(features[0])) == pytest.approx(told[0], abs=1e-5)
+    assert perceptron.probability(RecordedFeatures(features[0])) == pytest.approx(told[0], abs=1e-5)
     assert log_loss(told, accepted) < log_loss(confidence, accepted)
     assert np.square(told - accepted).mean() < np.square(confidence - accepted).mean(), "Brier"
     assert (calibration_error(told, accepted) or 0.0) < (calibration_error(confidence, accepted) or 1.0)

@@ -8,7 +8,7 @@ from outrider.contracts.slo import BEST_EFFORT, LedgerRecord, SloClass
 from outrider.rounds.account import Judgement, RoundAccount, VerifyTerms
 from outrider.scheduling.attribution import SpikeDetector, ViolationCause
 from outrider.scheduling.ledger import DeadlineRule, resumed_ledger
-from outrider.selection.situation import Promise
+from outrider.selection.situation import SpeedPromise
 
 SPEED_4 = SloClass("speed_4", 4.0)
 QUEUE, COMPUTE = ViolationCause.QUEUE, ViolationCause.COMPUTE
@@ -39,7 +39,7 @@ class Made:
         return self.account.judged(counted, round_s, verify_s, first=self.rounds == 1)
 
     @property
-    def promise(self) -> Promise | None:
+    def promise(self) -> SpeedPromise | None:
         """As it stands now."""
         return self.account.promise(self.now_s)
 
@@ -104,14 +104,14 @@ def test_terms_are_the_ledgers_or_the_rounds_own() -> None:
         made.now_s += 0.125
     assert by_ledger.account.terms(101.5, 2.0) == VerifyTerms(102.25, 2.0, 4.0)
     assert by_round.account.terms(101.5, 2.0) == VerifyTerms(102.0, 2.0, 4.0)
-    assert by_ledger.promise == by_round.promise == Promise(4.0, 0.125)
+    assert by_ledger.promise == by_round.promise == SpeedPromise(4.0, 0.125)
 
 
 def test_a_resumed_response_keeps_its_account() -> None:
     record = LedgerRecord(tokens=10, elapsed_s=2.0, credit_s=-0.5, times_behind=2)
     made = Made(ledger=record)
     assert made.account.record == record
-    assert made.promise == Promise(4.0, -0.5)
+    assert made.promise == SpeedPromise(4.0, -0.5)
     assert made.account.terms(100.0, 1.0).deadline_at_s == 99.75
     made.rounds = 5
     assert made.round(1, 0.125) == Judgement(None, behind=True), "for what the loss cost"

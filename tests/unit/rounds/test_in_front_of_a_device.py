@@ -9,20 +9,20 @@ from outrider.contracts.drafting import Draft
 from outrider.contracts.requests import GenerationRequest, ProtocolName, SamplingParams
 from outrider.contracts.verifying import AcceptanceRule, OwnDraft, Verified
 from outrider.rounds.events import (
-    Answered,
     AskDrafter,
     AwaitDraft,
     AwaitVerifier,
-    Decided,
-    Drafter,
+    DrafterAnswered,
     Effect,
     Exchange,
     Extend,
     Follow,
     Join,
+    LeasedDrafter,
     Measured,
     OrderAhead,
     Turn,
+    VerifierAnswered,
     Verify,
     VerifyResult,
 )
@@ -30,7 +30,7 @@ from outrider.rounds.generation import Generation
 from outrider.rounds.machine import RoundMachine
 from outrider.rounds.states import GenerationEvent, RoundEvent
 from outrider.selection.acceptance import AcceptanceBook
-from outrider.selection.arms import DRAFT, LOOKUP, LOOKUP_DRAFT, NONE, Arm
+from outrider.selection.arms import DRAFT, LOOKUP, LOOKUP_DRAFT, NONE, SpeculationMode
 from outrider.selection.situation import DrafterView, VerifierView
 from outrider.text.shown import IncrementalText
 from tests.unit.rounds.test_machine import rules_of
@@ -53,18 +53,20 @@ def made(
     return generation, RoundMachine(generation, IncrementalText(TOKENIZER, (), (), 0), rules, 0.0)
 
 
-def turn(view: DrafterView | None, arm: Arm = LOOKUP_DRAFT, fixed_s: float = 0.02) -> Turn:
+def turn(view: DrafterView | None, arm: SpeculationMode = LOOKUP_DRAFT, fixed_s: float = 0.02) -> Turn:
     verifier = VerifierView(LinearCostModel(0.0, 0.0, 0.0, STEP_S), 0.0, 1.0, fixed_s)
-    return Turn(None if view is None else Drafter("small", AcceptanceBook(), view, trusted=True), verifier, arm)
+    return Turn(None if view is None else LeasedDrafter("small", AcceptanceBook(), view, trusted=True), verifier, arm)
 
 
-def said(number: int, token_id: int, accepted: int = 0, at: Turn | None = None) -> Decided:
-    return Decided(number, VerifyResult(Verified("g", number, tuple(range(accepted)), token_id), 0.0, STEP_S), at)
+def said(number: int, token_id: int, accepted: int = 0, at: Turn | None = None) -> VerifierAnswered:
+    return VerifierAnswered(
+        number, VerifyResult(Verified("g", number, tuple(range(accepted)), token_id), 0.0, STEP_S), at
+    )
 
 
-def drew(ordered: AskDrafter, generation: Generation, *token_ids: int) -> Answered:
+def drew(ordered: AskDrafter, generation: Generation, *token_ids: int) -> DrafterAnswered:
     draft = Draft("g", ordered.round, generation.position, token_ids)
-    return Answered(ordered.round, Exchange(draft, 0.05, 0.01, 0, 0, "small"))
+    return DrafterAnswered(ordered.round, Exchange(draft, 0.05, 0.01, 0, 0, "small"))
 
 
 def one(effects: list[Effect], kind: type) -> Effect:
@@ -73,7 +75,7 @@ def one(effects: list[Effect], kind: type) -> Effect:
 
 
 @pytest.mark.parametrize(("arm", "looks"), [(LOOKUP_DRAFT, True), (LOOKUP, True), (DRAFT, False)])
-def test_a_match_that_should_bring_more_goes_before_a_device(arm: Arm, looks: bool) -> None:
+def test_a_match_that_should_bring_more_goes_before_a_device(arm: SpeculationMode, looks: bool) -> None:
     _, rounds = made((*SAID, *SAID[:16]))
     (effect,) = rounds.step(turn(NEAR, arm), 0.0)
     assert isinstance(effect, Verify if looks else AskDrafter)
@@ -117,15 +119,15 @@ def drafting_beside() -> tuple[Generation, RoundMachine, AskDrafter]:
     return generation, rounds, ordered.asked
 
 
-def came(ordered: AskDrafter, position: int, *token_ids: int) -> Answered:
+def came(ordered: AskDrafter, position: int, *token_ids: int) -> DrafterAnswered:
     drafted = Draft("g", ordered.round, position, token_ids)
-    return Answered(ordered.round, Exchange(drafted, 0.05, 0.01, 0, 0, "small"))
+    return DrafterAnswered(ordered.round, Exchange(drafted, 0.05, 0.01, 0, 0, "small"))
 
 
-def found_itself(number: int, token_id: int, drafted: tuple[int, ...], accepted: int) -> Decided:
+def found_itself(number: int, token_id: int, drafted: tuple[int, ...], accepted: int) -> VerifierAnswered:
     """A round that the verifier has made by itself, with a draft of its own."""
     outcome = Verified("g", number, tuple(range(accepted)), token_id, own_draft=OwnDraft(drafted, 1.5))
-    return Decided(number, VerifyResult(outcome, 0.0, STEP_S), turn(FAR))
+    return VerifierAnswered(number, VerifyResult(outcome, 0.0, STEP_S), turn(FAR))
 
 
 def test_a_verifier_that_goes_on_by_itself_looks_up_by_itself() -> None:
@@ -187,7 +189,7 @@ def verified_behind_a_loss() -> tuple[Generation, RoundMachine, AskDrafter, Veri
     generation, rounds, ordered = drafting_beside()
     for number, token_id in ((2, 26), (3, 27)):
         rounds.step(said(number, token_id), 0.01 * (number + 1))
-    assert rounds.step(Decided(4, None), 0.05)[-1] == AwaitVerifier()
+    assert rounds.step(VerifierAnswered(4, None), 0.05)[-1] == AwaitVerifier()
     (verify,) = rounds.step(turn(FAR), 0.06)
     assert isinstance(verify, Verify)
     assert verify.opening is not None
@@ -216,7 +218,7 @@ def test_a_draft_that_comes_meanwhile_is_held() -> None:
 def test_a_device_that_is_lost_meanwhile_takes_nothing_with_it() -> None:
     generation, rounds, ordered, verify = verified_behind_a_loss()
     rounds.moved(verify.block.round, RoundEvent.DISPATCHED)
-    assert rounds.step(Answered(ordered.round, None), 0.065) == []
+    assert rounds.step(DrafterAnswered(ordered.round, None), 0.065) == []
     effects = rounds.step(said(verify.block.round, 90, accepted=2, at=turn(None)), 0.07)
     assert generation.output_ids[-3:] == [28, 29, 90]
     assert isinstance(effects[-1], Follow)
@@ -224,5 +226,5 @@ def test_a_device_that_is_lost_meanwhile_takes_nothing_with_it() -> None:
 
 def test_where_nothing_follows_by_itself_and_nothing_is_found_the_draft_is_waited_for() -> None:
     _, rounds, ordered = drafting_beside()
-    assert rounds.step(Decided(2, None), 0.03)[-1] == AwaitVerifier()
+    assert rounds.step(VerifierAnswered(2, None), 0.03)[-1] == AwaitVerifier()
     assert rounds.step(turn(FAR), 0.04) == [AwaitDraft(ordered.round)]

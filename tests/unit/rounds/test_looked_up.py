@@ -7,8 +7,8 @@ import pytest
 from outrider.contracts.cost import LinearCostModel
 from outrider.contracts.requests import GenerationRequest, SamplingParams
 from outrider.lookup.store import EarlierTexts
-from outrider.lookup.text import Experience
-from outrider.rounds.looked_up import Lookup, lookup_of
+from outrider.lookup.text import LookupHistory
+from outrider.rounds.looked_up import ResponseLookup, lookup_of
 from outrider.selection.situation import VerifierView
 
 TEXT = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
@@ -20,7 +20,7 @@ def request(*prompt: int) -> GenerationRequest:
     return GenerationRequest("g", prompt, SamplingParams(), 1000)
 
 
-def said_again(lookup: Lookup, tokens: int, view: VerifierView = FREE) -> list[int]:
+def said_again(lookup: ResponseLookup, tokens: int, view: VerifierView = FREE) -> list[int]:
     """A response that says its prompt's text again and again, each token looked for; what was found behind it."""
     output: list[int] = []
     for i in range(tokens):
@@ -29,7 +29,7 @@ def said_again(lookup: Lookup, tokens: int, view: VerifierView = FREE) -> list[i
     return output
 
 
-def never_again(lookup: Lookup, tokens: int, view: VerifierView = FREE) -> list[int]:
+def never_again(lookup: ResponseLookup, tokens: int, view: VerifierView = FREE) -> list[int]:
     """One that goes on otherwise behind every match."""
     output: list[int] = []
     for i in range(tokens // 4):
@@ -41,30 +41,30 @@ def never_again(lookup: Lookup, tokens: int, view: VerifierView = FREE) -> list[
 
 def test_what_follows_is_drafted_to_the_length_that_is_allowed() -> None:
     for most, room in ((8, 100), (3, 100), (8, 2)):
-        found = Lookup(request(*TEXT, *TEXT[:8]), Experience(), most).draft((), room, FREE)
+        found = ResponseLookup(request(*TEXT, *TEXT[:8]), LookupHistory(), most).draft((), room, FREE)
         assert found is not None
         assert found.token_ids == (9, 10, 11, 12, 1, 2, 3, 4)[: min(most, room)]
         assert len(found.survivals) == len(found.token_ids)
-    assert Lookup(request(*TEXT, *TEXT[:8]), Experience(), 8).draft((), 0, FREE) is None
-    assert Lookup(request(*TEXT), Experience(), 8).draft((), 100, FREE) is None, "it never ended like this"
+    assert ResponseLookup(request(*TEXT, *TEXT[:8]), LookupHistory(), 8).draft((), 0, FREE) is None
+    assert ResponseLookup(request(*TEXT), LookupHistory(), 8).draft((), 100, FREE) is None, "it never ended like this"
 
 
 def test_the_dearer_a_row_the_fewer_and_what_never_comes_true_is_not_drafted() -> None:
-    fresh = Lookup(request(*TEXT, *TEXT[:4]), Experience(), 8)
+    fresh = ResponseLookup(request(*TEXT, *TEXT[:4]), LookupHistory(), 8)
     cheap, dear = fresh.draft((), 100, FREE), fresh.draft((), 100, DEAR)
     assert cheap is not None
     assert dear is None or len(dear.token_ids) < len(cheap.token_ids)
-    bad = Lookup(request(*TEXT), Experience(), 8)
+    bad = ResponseLookup(request(*TEXT), LookupHistory(), 8)
     output = [*never_again(bad, 120), 1, 2, 3]
     assert bad.draft(output, 100, DEAR) is None
-    good = Lookup(request(*TEXT, *TEXT[:8]), Experience(), 8)
+    good = ResponseLookup(request(*TEXT, *TEXT[:8]), LookupHistory(), 8)
     found = good.draft(said_again(good, 60), 100, DEAR)
     assert found is not None
     assert len(found.token_ids) == 8, "each is almost certain"
 
 
 def test_a_verifier_that_goes_on_by_itself_is_told_what_a_row_costs_it() -> None:
-    lookup = Lookup(request(*TEXT), Experience(), 8)
+    lookup = ResponseLookup(request(*TEXT), LookupHistory(), 8)
     alone = lookup.leave(20, 1012, DEAR)
     assert (alone.tokens, alone.until_position, alone.blocks) == (8, 1012, 1.0)
     assert alone.row_price == pytest.approx(1.25 * 0.02 / 0.06), "of a step of one row"
@@ -77,20 +77,20 @@ def test_a_verifier_that_goes_on_by_itself_is_told_what_a_row_costs_it() -> None
 def test_who_fixes_what_is_drafted_has_none_unless_asked_for() -> None:
     for fixed in ({"window": 0}, {"protocol": "token_ids"}):
         wished = replace(request(1, 2, 3), **fixed)
-        assert lookup_of(wished, Experience(), 8) is None
-        assert lookup_of(replace(wished, lookup=4), Experience(), 8) is not None
-    assert lookup_of(request(1), Experience(), 8) is not None
-    assert lookup_of(request(1), Experience(), 0) is None
-    assert lookup_of(replace(request(1), lookup=0), Experience(), 8) is None
-    assert lookup_of(replace(request(1), lookup=4), Experience(), 0) is not None
+        assert lookup_of(wished, LookupHistory(), 8) is None
+        assert lookup_of(replace(wished, lookup=4), LookupHistory(), 8) is not None
+    assert lookup_of(request(1), LookupHistory(), 8) is not None
+    assert lookup_of(request(1), LookupHistory(), 0) is None
+    assert lookup_of(replace(request(1), lookup=0), LookupHistory(), 8) is None
+    assert lookup_of(replace(request(1), lookup=4), LookupHistory(), 0) is not None
 
 
 def test_ones_own_text_goes_before_earlier_responses() -> None:
-    experience = Experience(earlier=EarlierTexts(100))
-    Lookup(replace(request(), tenant="a"), experience, 8).over((1, 2, 3, 50, 51))
+    experience = LookupHistory(earlier=EarlierTexts(100))
+    ResponseLookup(replace(request(), tenant="a"), experience, 8).over((1, 2, 3, 50, 51))
     for tenant, expected in (("a", (50, 51)), ("b", None), ("", None)):
-        found = Lookup(replace(request(7, 1, 2, 3), tenant=tenant), experience, 8).draft((), 100, FREE)
+        found = ResponseLookup(replace(request(7, 1, 2, 3), tenant=tenant), experience, 8).draft((), 100, FREE)
         assert (None if found is None else found.token_ids) == expected
-    own = Lookup(replace(request(1, 2, 3, 4, 1, 2, 3), tenant="a"), experience, 1).draft((), 100, FREE)
+    own = ResponseLookup(replace(request(1, 2, 3, 4, 1, 2, 3), tenant="a"), experience, 1).draft((), 100, FREE)
     assert own is not None
     assert own.token_ids == (4,)

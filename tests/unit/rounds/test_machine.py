@@ -17,17 +17,15 @@ from outrider.contracts.errors import (
 )
 from outrider.contracts.exchanged import TargetRow
 from outrider.contracts.requests import GenerationRequest, ProtocolName, SamplingParams
-from outrider.contracts.verifying import Failed, Refused, Verified
+from outrider.contracts.verifying import BlockRefused, Failed, Verified
 from outrider.protocols.registry import PROTOCOLS, judged_protocols
 from outrider.rounds.choice import Speculation
 from outrider.rounds.events import (
-    Answered,
     AskDrafter,
     AwaitDraft,
     AwaitDrafter,
     AwaitVerifier,
-    Decided,
-    Drafter,
+    DrafterAnswered,
     Effect,
     Exchange,
     Extend,
@@ -35,10 +33,12 @@ from outrider.rounds.events import (
     Follow,
     Incident,
     Join,
+    LeasedDrafter,
     Measured,
     OrderAhead,
     Report,
     Turn,
+    VerifierAnswered,
     Verify,
     VerifyResult,
 )
@@ -50,7 +50,7 @@ from outrider.rounds.states import CorrectionState, GenerationEvent, RoundEvent
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.selection.acceptance import AcceptanceBook
-from outrider.selection.arms import DRAFT, NONE, Arm
+from outrider.selection.arms import DRAFT, NONE, SpeculationMode
 from outrider.selection.cheapest import Cheapest
 from outrider.selection.fixed import Fixed
 from outrider.selection.situation import DrafterView
@@ -76,8 +76,8 @@ def rules_of(protocol: ProtocolName) -> RoundRules:
     return RoundRules(speculation, Fixed(), DeadlineRule.LEDGER, SpikeDetector(), correction_deadline_s=5.0)
 
 
-def drafter(model: str, view: DrafterView | None = READY, book: AcceptanceBook | None = None) -> Drafter:
-    return Drafter(model, book or AcceptanceBook(), view, trusted=True)
+def drafter(model: str, view: DrafterView | None = READY, book: AcceptanceBook | None = None) -> LeasedDrafter:
+    return LeasedDrafter(model, book or AcceptanceBook(), view, trusted=True)
 
 
 def test_a_drafter_is_waited_for_until_the_deadline_of_the_first_wait_and_no_longer() -> None:
@@ -126,7 +126,7 @@ DROPPABLE = [*((name, GREEDY) for name in LOSSLESS), ("token_ids", SAMPLED)]
 def test_a_draft_that_has_to_be_used_and_is_not_here_makes_the_round_inexact(protocol: ProtocolName) -> None:
     generation, rounds, order = ordering(protocol, SAMPLED)
     assert order.binding
-    told, verify = rounds.step(Answered(order.round, None, censored=True), 101.0)
+    told, verify = rounds.step(DrafterAnswered(order.round, None, censored=True), 101.0)
     assert told == Report(Incident.DRAFT_GIVEN_UP, {"round": order.round, "protocol": protocol})
     assert isinstance(verify, Verify)
     assert (verify.block.draft, generation.stats.inexact_rounds) == ((), 1)
@@ -135,7 +135,7 @@ def test_a_draft_that_has_to_be_used_and_is_not_here_makes_the_round_inexact(pro
 @pytest.mark.parametrize("protocol", RATIO)
 def test_a_device_that_is_lost_whatever_it_drew_leaves_the_round_exact(protocol: ProtocolName) -> None:
     generation, rounds, order = ordering(protocol, SAMPLED)
-    (verify,) = rounds.step(Answered(order.round, None), 101.0)
+    (verify,) = rounds.step(DrafterAnswered(order.round, None), 101.0)
     assert isinstance(verify, Verify)
     assert generation.stats.inexact_rounds == 0
 
@@ -144,7 +144,7 @@ def test_a_device_that_is_lost_whatever_it_drew_leaves_the_round_exact(protocol:
 def test_a_draft_that_may_be_dropped_is_none_the_worse_for_it(protocol: ProtocolName, params: SamplingParams) -> None:
     generation, rounds, order = ordering(protocol, params)
     assert not order.binding
-    (verify,) = rounds.step(Answered(order.round, None, censored=True), 101.0)
+    (verify,) = rounds.step(DrafterAnswered(order.round, None, censored=True), 101.0)
     assert isinstance(verify, Verify)
     assert generation.stats.inexact_rounds == 0
 
@@ -159,7 +159,7 @@ def test_a_correction_is_drawn_again_and_the_block_behind_it_is_not(room: int, i
     (order,) = rounds.step(Turn(drafter("small"), VIEW), 100.0)
     assert isinstance(order, AskDrafter)
     assert order.binding
-    rounds.step(Answered(order.round, None, censored=True), 101.0)
+    rounds.step(DrafterAnswered(order.round, None, censored=True), 101.0)
     assert (generation.correction.state, generation.stats.inexact_rounds) == (CorrectionState.OWED, inexact)
 
 
@@ -173,7 +173,7 @@ def fresh(window: int | None = None, lookup: int | None = None) -> RoundMachine:
     return RoundMachine(generation, IncrementalText(TOKENIZER, (), (), 0), rules, 0.0)
 
 
-def leave(arm: Arm, step_s: float, window: int | None = None) -> int:
+def leave(arm: SpeculationMode, step_s: float, window: int | None = None) -> int:
     """Rounds that may follow the first one, where a step takes so long and no drafter is ready."""
     view = PresentLoad().view(LinearCostModel(0.0, 0.0, 0.0, step_s), arm)
     (effect,) = fresh(window).step(Turn(None, view, arm), 0.0)
@@ -226,14 +226,14 @@ def alone(protocol: ProtocolName, params: SamplingParams) -> tuple[Generation, R
     return generation, rounds
 
 
-def said(number: int, token_id: int, accepted: int = 0, at: Turn | None = None) -> Decided:
+def said(number: int, token_id: int, accepted: int = 0, at: Turn | None = None) -> VerifierAnswered:
     outcome = Verified("g", number, tuple(range(accepted)), token_id)
-    return Decided(number, VerifyResult(outcome, 0.0, STEP_S), at)
+    return VerifierAnswered(number, VerifyResult(outcome, 0.0, STEP_S), at)
 
 
-def drew(ordered: AskDrafter, generation: Generation, *token_ids: int) -> Answered:
+def drew(ordered: AskDrafter, generation: Generation, *token_ids: int) -> DrafterAnswered:
     draft = Draft("g", ordered.round, generation.position, token_ids)
-    return Answered(ordered.round, Exchange(draft, 0.05, 0.01, 0, 0, "small"))
+    return DrafterAnswered(ordered.round, Exchange(draft, 0.05, 0.01, 0, 0, "small"))
 
 
 def ordered_ahead(effects: list[Effect]) -> AskDrafter:
@@ -315,7 +315,7 @@ def test_a_verifier_that_is_lost_beside_a_draft_waits_for_it() -> None:
     ordered = ordered_ahead(rounds.step(said(1, 5, at=turn(FAR)), 0.02))
     answered = drew(ordered, generation, 7, 8, 9)
     rounds.step(said(2, 7), 0.03)
-    assert rounds.step(Decided(3, None), 0.04)[-1] == AwaitVerifier()
+    assert rounds.step(VerifierAnswered(3, None), 0.04)[-1] == AwaitVerifier()
     assert rounds.step(turn(FAR), 0.05) == [AwaitDraft(ordered.round)]
     (verify,) = rounds.step(answered, 0.06)
     assert isinstance(verify, Verify)
@@ -326,7 +326,7 @@ def test_a_verifier_that_is_lost_beside_a_draft_waits_for_it() -> None:
 def test_a_device_that_is_lost_beside_a_stretch_leaves_the_stretch() -> None:
     generation, rounds = alone("token_ids", GREEDY)
     ordered = ordered_ahead(rounds.step(said(1, 5, at=turn(FAR)), 0.02))
-    assert rounds.step(Answered(ordered.round, None, censored=True), 0.025) == []
+    assert rounds.step(DrafterAnswered(ordered.round, None, censored=True), 0.025) == []
     follow = rounds.step(said(2, 7), 0.03)[-1]
     assert isinstance(follow, Follow)
     assert (generation.stats.inexact_rounds, generation.output_ids) == (0, [4, 5, 7])
@@ -343,16 +343,16 @@ def test_nothing_is_ordered_ahead_that_nobody_would_read() -> None:
     [
         (Failed("g", 1, "NaN", non_finite=True), NonFiniteError),
         (Failed("g", 1, "it raised"), RequestFailedError),
-        (Refused("g", 1, "it is malformed"), RequestFailedError),
-        (Refused("g", 1, "the context ends", too_long=True), ContextTooLongError),
-        (Refused("g", 1, "it leads nowhere", by_grammar=True), GrammarError),
+        (BlockRefused("g", 1, "it is malformed"), RequestFailedError),
+        (BlockRefused("g", 1, "the context ends", too_long=True), ContextTooLongError),
+        (BlockRefused("g", 1, "it leads nowhere", by_grammar=True), GrammarError),
     ],
 )
 def test_a_block_that_can_never_be_verified_ends_the_response_with_the_error_of_its_kind(
-    outcome: Failed | Refused, error: type[OutriderError]
+    outcome: Failed | BlockRefused, error: type[OutriderError]
 ) -> None:
     _, rounds = alone("token_ids", GREEDY)
-    (effect,) = rounds.step(Decided(1, VerifyResult(outcome, 0.0, STEP_S)), 0.02)
+    (effect,) = rounds.step(VerifierAnswered(1, VerifyResult(outcome, 0.0, STEP_S)), 0.02)
     assert isinstance(effect, Fail)
     assert type(effect.error) is error
     assert outcome.reason in str(effect.error)

@@ -6,7 +6,17 @@ from outrider.contracts.drafting import Draft
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.slo import LedgerRecord, SloClass
 from outrider.contracts.verifying import AcceptanceRule, Verified
-from outrider.rounds.events import Answered, AskDrafter, Decided, Drafter, Exchange, Join, Turn, Verify, VerifyResult
+from outrider.rounds.events import (
+    AskDrafter,
+    DrafterAnswered,
+    Exchange,
+    Join,
+    LeasedDrafter,
+    Turn,
+    VerifierAnswered,
+    Verify,
+    VerifyResult,
+)
 from outrider.rounds.states import RoundEvent
 from outrider.selection.acceptance import AcceptanceBook
 from outrider.selection.acceptance_view import rule_row
@@ -21,12 +31,12 @@ def shares(drafted: int, accepted: int, params: SamplingParams = GREEDY, verifie
     generation, rounds, order = ordering("token_ids", params, book)
     assert order.plan.window == 3
     draft = Draft("g", order.round, generation.position, tuple(range(5, 5 + drafted)))
-    (verify,) = rounds.step(Answered(order.round, Exchange(draft, 0.05, 0.01, 0, 0, "small")), 100.1)
+    (verify,) = rounds.step(DrafterAnswered(order.round, Exchange(draft, 0.05, 0.01, 0, 0, "small")), 100.1)
     assert isinstance(verify, Verify)
     rounds.moved(order.round, RoundEvent.DISPATCHED)
     outcome = Verified("g", order.round, tuple(range(accepted)), 30)
-    rounds.step(Decided(order.round, VerifyResult(outcome, 0.0, 0.01, verified)), 100.2)
-    (following,) = rounds.step(Turn(Drafter("small", book, READY, trusted=True), VIEW), 100.2)
+    rounds.step(VerifierAnswered(order.round, VerifyResult(outcome, 0.0, 0.01, verified)), 100.2)
+    (following,) = rounds.step(Turn(LeasedDrafter("small", book, READY, trusted=True), VIEW), 100.2)
     assert isinstance(following, AskDrafter)
     told = book.view().drafted
     return [1.0] * 3 if told is None else told[ROW, :3].tolist()
@@ -50,7 +60,7 @@ def expected(drafted: int) -> tuple[float, float, tuple[float, ...]]:
     slo, ledger = SloClass("fast", 8.0), LedgerRecord(credit_s=1.0)
     generation, rounds, order = ordering("token_ids", GREEDY, slo=slo, output_ids=(4,), ledger=ledger)
     draft = Draft("g", order.round, generation.position, tuple(range(5, 5 + drafted)))
-    (verify,) = rounds.step(Answered(order.round, Exchange(draft, 0.05, 0.01, 0, 0, "small")), 100.1)
+    (verify,) = rounds.step(DrafterAnswered(order.round, Exchange(draft, 0.05, 0.01, 0, 0, "small")), 100.1)
     assert isinstance(verify, Verify)
     return verify.terms.expected_tokens, verify.terms.deadline_at_s, verify.terms.survivals
 

@@ -9,7 +9,7 @@ from outrider.contracts.drafting import Draft
 from outrider.contracts.exchanged import ScalarDraft
 from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import GenerationRequest, ProtocolName, SamplingParams
-from outrider.rounds.events import Answered, AskDrafter, Exchange, Turn, Verify
+from outrider.rounds.events import AskDrafter, DrafterAnswered, Exchange, Turn, Verify
 from outrider.rounds.generation import Generation
 from outrider.rounds.machine import RoundMachine
 from outrider.rounds.states import GenerationEvent
@@ -61,7 +61,7 @@ def test_a_draft_whose_length_tells_or_whose_rejections_are_logged_stays_whole_w
     rounds, order = asked(view, protocol)
     sent = ScalarDraft(np.array([200, 200]), 8) if protocol == "dssd" else None
     draft = Draft("g", order.round, len(PROMPT), (5, 6), distribution=sent)  # of three
-    (verify,) = rounds.step(Answered(order.round, Exchange(draft, 0.04, 0.01, 64, 64, "small")), 101.0)
+    (verify,) = rounds.step(DrafterAnswered(order.round, Exchange(draft, 0.04, 0.01, 64, 64, "small")), 101.0)
     assert isinstance(verify, Verify)
     assert len(verify.terms.survivals) == (2 if may_be_cut else 0)
     assert 1.0 < verify.terms.expected_tokens < 3.0, "of the tokens that came"

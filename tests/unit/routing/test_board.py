@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from outrider.routing.board import LoadBoard
 from outrider.routing.prefix_index import PrefixIndex
 from outrider.routing.scores import ranked
-from outrider.routing.standing import Standing
-from outrider.routing.worth import NOTHING_TOLD, Fullness
+from outrider.routing.standing import LazyHeap
+from outrider.routing.worth import NOTHING_TOLD, CoordinatorLoad
 
 CAPACITY = 4
 happenings = st.lists(
@@ -23,7 +23,7 @@ happenings = st.lists(
 @given(happenings)
 def test_the_best_is_the_first_of_all_ranked(happened: list[tuple[str, int, dict[int, int]]]) -> None:
     board = LoadBoard[int](CAPACITY)
-    ongoing, dispatched, told = dict[int, int](), dict[int, int](), dict[int, Fullness]()
+    ongoing, dispatched, told = dict[int, int](), dict[int, int](), dict[int, CoordinatorLoad]()
     for what, name, cached in happened:
         if what == "add" and name not in ongoing:
             board.add(name)
@@ -37,7 +37,7 @@ def test_the_best_is_the_first_of_all_ranked(happened: list[tuple[str, int, dict
             ongoing[name] -= 1
         elif what == "tell" and ongoing:
             for one in sorted(ongoing):  # all of them, as each counts by what the others told
-                told[one] = Fullness(0.125 * cached.get(one, 16) / 16, 1.0 + one)
+                told[one] = CoordinatorLoad(0.125 * cached.get(one, 16) / 16, 1.0 + one)
             for one in 2 * sorted(ongoing):
                 board.told(one, told[one])
         elif what == "send":
@@ -54,7 +54,7 @@ def test_the_best_is_the_first_of_all_ranked(happened: list[tuple[str, int, dict
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3) | st.none()), max_size=100), st.sets(st.integers(0, 4)))
 def test_the_first_is_the_least(changes: list[tuple[int, int | None]], skip: set[int]) -> None:
-    standing, ranks = Standing[int](), dict[int, int]()
+    standing, ranks = LazyHeap[int](), dict[int, int]()
     for name, rank in changes:
         if rank is None:
             standing.drop(name)

@@ -1,18 +1,18 @@
 """Who is drained for long enough is left, where another of its target has room."""
 
-from outrider.routing.drains import Drains, Place
-from outrider.routing.worth import Fullness
+from outrider.routing.drains import Drains, RoutedCoordinator
+from outrider.routing.worth import CoordinatorLoad
 
 
-def place(target: str = "big", *, up: bool = True, taken: float = 0.5, responses: float = 5.0) -> Place:
+def place(target: str = "big", *, up: bool = True, taken: float = 0.5, responses: float = 5.0) -> RoutedCoordinator:
     """Of one that is half full with five responses."""
-    return Place(target, up, Fullness(taken, responses))
+    return RoutedCoordinator(target, up, CoordinatorLoad(taken, responses))
 
 
 ALL = {"a": place(), "b": place(), "c": place("small", taken=0.0, responses=0.0)}
 
 
-def left(there: dict[str, Place], after_s: float = 10.0, now_s: float = 10.0) -> list[str]:
+def left(there: dict[str, RoutedCoordinator], after_s: float = 10.0, now_s: float = 10.0) -> list[str]:
     """Who is left once these alone are told of, at 0, as somebody else was before."""
     drains = Drains()
     drains.told(ALL, -5.0)

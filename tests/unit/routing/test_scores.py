@@ -3,7 +3,7 @@
 import pytest
 
 from outrider.routing.scores import LOAD_TOKENS, ranked, takers
-from outrider.routing.worth import Fullness
+from outrider.routing.worth import CoordinatorLoad
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_best_first(
 def test_responses_count_for_what_they_need(
     told: dict[str, tuple[float, float]], ongoing: dict[str, int], cached: dict[str, int], order: list[str]
 ) -> None:
-    fullness = {name: Fullness(*one) for name, one in told.items()}
+    fullness = {name: CoordinatorLoad(*one) for name, one in told.items()}
     assert ranked(["a", "b", "c"], cached, ongoing, {}, dict.fromkeys("abc", 50), fullness) == order
 
 

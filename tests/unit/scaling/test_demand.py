@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contracts.cost import LinearCostModel
-from outrider.scaling.demand import VerifierLoad, demand_of, load_of_report, verifier_load
+from outrider.scaling.demand import AdmissionLoad, demand_of, load_of_report, verifier_load
 from tests.unit.admission.asking import EIGHT, RULES, VERIFIER, admission, ask, asked
 
-ONE = VerifierLoad(load_limit=0.8, kv_limit=1000.0, places=10.0)
+ONE = AdmissionLoad(load_limit=0.8, kv_limit=1000.0, places=10.0)
 
 
 def test_promises_count_by_what_they_need_of_what_is_allowed() -> None:
@@ -34,7 +34,7 @@ def test_what_is_shortest_decides() -> None:
 
 def test_nobody_says_what_it_allows() -> None:
     assert demand_of([]) is None
-    assert demand_of([VerifierLoad(load=3.0)]) is None
+    assert demand_of([AdmissionLoad(load=3.0)]) is None
 
 
 def test_an_idle_one_is_not_asked_what_it_would_allow() -> None:
@@ -51,7 +51,7 @@ def test_figures_travel_by_name() -> None:
 
 def test_as_admission_reports_it() -> None:
     to, cheap = admission(max_active=100), replace(VERIFIER, kv_tokens=100_000)
-    assert load_of_report(to.report()) == VerifierLoad(places=100), "it has decided nothing"
+    assert load_of_report(to.report()) == AdmissionLoad(places=100), "it has decided nothing"
     ask(to, *(asked(f"r{i}", EIGHT) for i in range(13)), *(asked(f"b{i}") for i in range(4)), verifier=cheap)
     found = load_of_report(to.report(), started_in_s=7.0)
     assert found.load == pytest.approx(0.8, rel=1e-3)

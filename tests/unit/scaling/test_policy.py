@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contracts.errors import ParameterError
-from outrider.scaling.policy import Memory, ScalingRules, Seen, decide
+from outrider.scaling.policy import ScalingInput, ScalingRules, ScalingState, decide
 
 RULES = ScalingRules(1, 20, target_load=0.8, down_after_s=300.0, cold_start_s=60.0, trend_s=120.0)
 
@@ -19,7 +19,7 @@ class Driven:
     def __init__(self, rules: ScalingRules, wanted: int = 1, *, start_s: float = 60.0) -> None:
         """Some are there."""
         self.rules, self.start_s = rules, start_s
-        self.memory, self.now_s, self.wanted, self.running = Memory(), 0.0, wanted, wanted
+        self.memory, self.now_s, self.wanted, self.running = ScalingState(), 0.0, wanted, wanted
         self._coming: list[float] = []
 
     def look(self, demand: float | None, active: float = 0.0) -> int:
@@ -27,7 +27,7 @@ class Driven:
         self.now_s += 10.0
         self.running += sum(at_s <= self.now_s for at_s in self._coming)
         self._coming = [at_s for at_s in self._coming if at_s > self.now_s]
-        seen = Seen(self.now_s, self.running, self.wanted, demand, active)
+        seen = ScalingInput(self.now_s, self.running, self.wanted, demand, active)
         decision, self.memory = decide(self.rules, self.memory, seen)
         missing = decision.count - self.running - len(self._coming)
         self._coming = self._coming[: len(self._coming) + min(missing, 0)] + [self.now_s + self.start_s] * missing
@@ -84,9 +84,9 @@ def test_a_start_that_takes_long_is_remembered_and_looked_ahead_for() -> None:
 
 def test_what_replicas_say_of_their_start_is_believed_until_one_was_measured() -> None:
     growing = tuple((10.0 * look, 0.1 * look) for look in range(10))
-    seen = Seen(100.0, 1, 1, 1.0)
-    short, _ = decide(RULES, Memory(samples=growing), seen)
-    long, _ = decide(RULES, Memory(samples=growing), replace(seen, started_in_s=600.0))
+    seen = ScalingInput(100.0, 1, 1, 1.0)
+    short, _ = decide(RULES, ScalingState(samples=growing), seen)
+    long, _ = decide(RULES, ScalingState(samples=growing), replace(seen, started_in_s=600.0))
     assert (short.ahead_s, long.ahead_s) == (60.0, 600.0)
     assert long.expected > short.expected + 4.0
 
@@ -97,7 +97,7 @@ def test_nothing_changes_while_nobody_says_anything() -> None:
 
 
 def test_who_begins_to_look_knows_no_reason_for_fewer() -> None:
-    decision, _ = decide(RULES, Memory(), Seen(0.0, 9, 9, 1.0))
+    decision, _ = decide(RULES, ScalingState(), ScalingInput(0.0, 9, 9, 1.0))
     assert (decision.count, decision.needed) == (9, 2)
 
 
@@ -140,9 +140,9 @@ def test_never_fewer_than_any_look_within_the_hold_needed(asked: list[float | No
 
 @given(st.lists(st.floats(0.0, 1000.0), min_size=1, max_size=400), st.floats(0.5, 50.0))
 def test_memory_is_bounded(values: list[float], every_s: float) -> None:
-    rules, memory = replace(RULES, most=2000), Memory()
+    rules, memory = replace(RULES, most=2000), ScalingState()
     for look, value in enumerate(values):
-        _, memory = decide(rules, memory, Seen(every_s * look, 1, 1, value))
+        _, memory = decide(rules, memory, ScalingInput(every_s * look, 1, 1, value))
         assert len(memory.samples) <= 122
         assert len(memory.asked_at_s) <= 2000
         counts = [needed for _, needed in memory.needs]

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given
 
-from outrider.scheduling.admission import GrowingBatch
+from outrider.scheduling.admission import BatchBuilder
 from outrider.scheduling.fcfs import Fcfs
 from outrider.scheduling.policy import BatchLimits, PendingVerification
 from outrider.scheduling.waiting_arrays import waiting_arrays
@@ -23,7 +23,7 @@ def test_who_fits_without_looking_is_let_in_as_if_looked_at(
 ) -> None:
     """In ample and scarce limits alike: the batch that grows block by block until one does not fit."""
     plan = Fcfs().plan(queue, NOW_S, limits, COSTS)
-    grown = GrowingBatch(waiting_arrays(queue, limits), np.full(len(queue), np.inf), limits, COSTS)
+    grown = BatchBuilder(waiting_arrays(queue, limits), np.full(len(queue), np.inf), limits, COSTS)
     if queue:
         grown.force(0)
         grown.admit(np.arange(1, len(queue)), stop_at_first=True)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.scheduling.suspects import Suspects
+from outrider.scheduling.suspects import CrashSuspects
 
 NAMES = "abcdefgh"
 
@@ -13,7 +13,7 @@ def test_the_one_that_kills_is_found_and_nobody_else(present: set[str], data: st
     """As a batcher does it: suspects alone, one after the other, in any order; all others together."""
     killer = data.draw(st.sampled_from(sorted(present)))
     says = data.draw(st.booleans())
-    suspects, guilty, losses = Suspects(), None, 0
+    suspects, guilty, losses = CrashSuspects(), None, 0
     while guilty is None:
         waiting = set(present)
         while guilty is None and waiting:
@@ -32,7 +32,7 @@ def test_the_one_that_kills_is_found_and_nobody_else(present: set[str], data: st
 
 
 def test_machines_fail_and_nobody_is_suspected_for_one_loss_in_silence() -> None:
-    suspects, guilty = Suspects().lost("abc")
+    suspects, guilty = CrashSuspects().lost("abc")
     assert (list(suspects.names), guilty) == ([], None)
     for name in "abc":
         suspects = suspects.decided(name)
@@ -43,7 +43,7 @@ def test_machines_fail_and_nobody_is_suspected_for_one_loss_in_silence() -> None
 
 
 def test_a_verifier_that_fails_at_everybody_convicts_one_at_most() -> None:
-    suspects, convicted = Suspects(), []
+    suspects, convicted = CrashSuspects(), []
     for _ in range(20):
         for name in "abcd":
             suspects, guilty = suspects.lost(name, name)
@@ -56,7 +56,7 @@ def test_a_verifier_that_fails_at_everybody_convicts_one_at_most() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["lost", "decided", "over"]), st.sets(st.sampled_from(NAMES), min_size=1))))
 def test_nothing_is_kept_of_those_that_are_over(events: list[tuple[str, set[str]]]) -> None:
-    suspects = Suspects()
+    suspects = CrashSuspects()
     for what, names in events:
         if what == "lost":
             suspects, _ = suspects.lost(names)

@@ -13,7 +13,7 @@ import numpy as np
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.drafting import DraftPlan
 from outrider.scheduling.ledger import Ledger
-from outrider.selection.situation import Promise, RoundChoice, SelectionPolicy, VerifierView
+from outrider.selection.situation import RoundChoice, SelectionPolicy, SpeedPromise, VerifierView
 from tests.unit.selection.simulated_rounds import World
 from tests.unit.selection.test_estimates import knowing
 
@@ -66,7 +66,7 @@ class Loop:
         """Choose the device's next round; its block arrives in time."""
         device, world = self._fleet[n], self._world
         view = VerifierView(world.model, self._queue_s, self._blocks, world.round_fixed_s)
-        promise = Promise(device.ledger.tokens_per_s, device.ledger.credit_s(now_s))
+        promise = SpeedPromise(device.ledger.tokens_per_s, device.ledger.credit_s(now_s))
         device.choice = self._policy.choose(replace(self._told, verifier=view, promise=promise), device.choice)
         own_s = world.round_fixed_s
         if device.plan is not None:

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from outrider.selection.arms import DRAFT, NONE, Arm
-from outrider.selection.regime import Regime, RegimeSettings
+from outrider.selection.arms import DRAFT, NONE, SpeculationMode
+from outrider.selection.regime import SpeculationTuner, TunerSettings
 
-Speed = Callable[[Arm, int, float], float]  # arm, active generations, now: tokens per second of one of them
+Speed = Callable[[SpeculationMode, int, float], float]  # arm, active generations, now: tokens per second of one of them
 DRAFT_YIELD = (1, 1, 2, 3, 5)  # tokens of a round with a draft, as often each
 DRAFTER_S = 0.4  # until a new response's drafter has its prefix
 
@@ -22,15 +22,17 @@ class World:
     seed: int = 0
     noise: float = 0.05  # of a round's time
     slow: dict[str, float] = field(default_factory=dict)  # times as long that a generation's rounds with a draft take
-    late: dict[Arm, float] = field(default_factory=dict)  # share of rounds that break their promise; empty: no promises
-    settings: RegimeSettings = field(default_factory=RegimeSettings)
-    arms_to_choose: tuple[Arm, ...] = (NONE, DRAFT)
+    late: dict[SpeculationMode, float] = field(
+        default_factory=dict
+    )  # share of rounds that break their promise; empty: no promises
+    settings: TunerSettings = field(default_factory=TunerSettings)
+    arms_to_choose: tuple[SpeculationMode, ...] = (NONE, DRAFT)
 
     def __post_init__(self) -> None:
         """Begin with nobody."""
-        self.regime = Regime(self.arms_to_choose, self.settings, 0.0)
+        self.regime = SpeculationTuner(self.arms_to_choose, self.settings, 0.0)
         self.now_s = 0.0
-        self.arms: list[tuple[float, Arm]] = [(0.0, NONE)]  # since when which was in use
+        self.arms: list[tuple[float, SpeculationMode]] = [(0.0, NONE)]  # since when which was in use
         self.tokens: dict[float, int] = defaultdict(int)  # in each second
         self._rng = random.Random(self.seed)
         self._events: list[tuple[float, str, int, float]] = []  # at, generation, tokens, round's length
@@ -74,7 +76,7 @@ class World:
         self.now_s = end_s
         return self
 
-    def share(self, arm: Arm, since_s: float) -> float:
+    def share(self, arm: SpeculationMode, since_s: float) -> float:
         """Of the time since then, with this arm in use."""
         spans = zip(self.arms, [*self.arms[1:], (self.now_s, NONE)], strict=True)
         used_s = sum(max(0.0, end - max(since_s, begin)) for (begin, used), (end, _) in spans if used is arm)
@@ -98,7 +100,7 @@ class World:
 def crossing(at: float, steepness: float = 0.5) -> Speed:
     """Drafting brings more below a load and less above it; a full server: speed falls with the load."""
 
-    def speed(arm: Arm, load: int, now_s: float) -> float:  # noqa: ARG001
+    def speed(arm: SpeculationMode, load: int, now_s: float) -> float:  # noqa: ARG001
         alone = 60.0 / (1.0 + 0.2 * load)
         return alone if arm is NONE else alone * (at / load) ** steepness
 
@@ -108,7 +110,7 @@ def crossing(at: float, steepness: float = 0.5) -> Speed:
 def constant(ratio: float) -> Speed:
     """Drafting brings so many times as much at any load."""
 
-    def speed(arm: Arm, load: int, now_s: float) -> float:  # noqa: ARG001
+    def speed(arm: SpeculationMode, load: int, now_s: float) -> float:  # noqa: ARG001
         return 60.0 / (1.0 + 0.2 * load) * (1.0 if arm is NONE else ratio)
 
     return speed

@@ -17,9 +17,9 @@ from outrider.selection.situation import (
     ChoiceReason,
     DrafterView,
     Estimate,
-    Promise,
     RoundChoice,
     RoundSituation,
+    SpeedPromise,
     VerifierView,
     longest_window,
 )
@@ -120,7 +120,9 @@ situations = st.builds(
     st.floats(1.0, 64.0),
     st.integers(10, 4000),
 )
-promises = st.builds(Promise, st.sampled_from([0.0, 2.0, 4.0, 8.0, 40.0]), st.floats(-0.5, 1.0) | st.just(float("inf")))
+promises = st.builds(
+    SpeedPromise, st.sampled_from([0.0, 2.0, 4.0, 8.0, 40.0]), st.floats(-0.5, 1.0) | st.just(float("inf"))
+)
 
 
 @given(situations)
@@ -129,7 +131,7 @@ def test_an_idle_verifier_is_cheapest(told: RoundSituation) -> None:
 
 
 @given(situations, st.floats(0.0, 2.0), promises)
-def test_a_promise_is_kept_if_any_plan_keeps_it(told: RoundSituation, queue_s: float, promise: Promise) -> None:
+def test_a_promise_is_kept_if_any_plan_keeps_it(told: RoundSituation, queue_s: float, promise: SpeedPromise) -> None:
     told = replace(told, promise=promise, verifier=replace(told.verifier, queue_s=queue_s))
     choice, found = CostAware().choose(told, None), estimates_of(told)
     keeps = keeps_promise(promise, found)
@@ -162,13 +164,13 @@ def estimates_of(told: RoundSituation) -> Estimates:
     ],
 )
 def test_credit_is_spent_on_the_verifier(tokens_per_s: float, credit_s: float, expected: int) -> None:
-    told = replace(chains(READ_BOUND, 2.0, 0.8), promise=Promise(tokens_per_s, credit_s))
+    told = replace(chains(READ_BOUND, 2.0, 0.8), promise=SpeedPromise(tokens_per_s, credit_s))
     assert window(CostAware().choose(told, None)) == expected
 
 
 def test_nothing_is_owed_before_the_first_token() -> None:
     told, ledger = chains(READ_BOUND, 2.0, 0.8), Ledger(4.0)
-    promise = Promise(ledger.tokens_per_s, ledger.credit_s(100.0))
+    promise = SpeedPromise(ledger.tokens_per_s, ledger.credit_s(100.0))
     assert CostAware().choose(replace(told, promise=promise), None) == CostAware().choose(told, None)
 
 
@@ -176,7 +178,7 @@ def test_the_last_plan_is_not_kept_if_it_breaks_the_promise() -> None:
     told = chains(READ_BOUND, 2.0, 0.8)
     last = replace(CostAware().choose(told, None), reason=ChoiceReason.CHEAPEST)
     assert CostAware().choose(told, last).chosen.plan == last.chosen.plan
-    assert window(CostAware().choose(replace(told, promise=Promise(3.0, -0.3)), last)) < window(last)
+    assert window(CostAware().choose(replace(told, promise=SpeedPromise(3.0, -0.3)), last)) < window(last)
 
 
 def test_no_try_that_would_break_a_promise() -> None:
@@ -185,7 +187,7 @@ def test_no_try_that_would_break_a_promise() -> None:
     assert tried.reason is ChoiceReason.EXPLORING
     none = estimates_of(told).at(0)
     assert none.plan is None
-    held = CostAware().choose(replace(told, promise=Promise(1.0 / none.round_s, 0.0)), None)
+    held = CostAware().choose(replace(told, promise=SpeedPromise(1.0 / none.round_s, 0.0)), None)
     assert (held.chosen.plan, held.reason) == (None, ChoiceReason.CHEAPEST)
     assert held.runner_up is not None, "the best of those that break it"
 

@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-from outrider.selection.arms import ARMS, DRAFT, LOOKUP, LOOKUP_DRAFT, NONE, Arm, within
+from outrider.selection.arms import DRAFT, LOOKUP, LOOKUP_DRAFT, MODES, NONE, SpeculationMode, within
 from outrider.selection.probing import ProbeRules
-from outrider.selection.regime import Regime, RegimeSettings
+from outrider.selection.regime import SpeculationTuner, TunerSettings
 from tests.unit.selection.regime_world import Speed, World, constant, crossing
 
 MINUTE_S = 60.0
@@ -17,7 +17,7 @@ def best_of(world: World, loads: int) -> float:
     return loads * max(world.speed(NONE, loads, 0.0), world.speed(DRAFT, loads, 0.0))
 
 
-def changed_at_s(world: World, since_s: float, arm: Arm) -> float:
+def changed_at_s(world: World, since_s: float, arm: SpeculationMode) -> float:
     """When an arm was next put in use."""
     return next(at_s for at_s, used in world.arms if at_s >= since_s and used is arm)
 
@@ -168,14 +168,14 @@ def test_promises_are_a_condition() -> None:
         assert world.regime.report(world.now_s).kept == kept
 
 
-def steps(regime: Regime, names: list[str], since_s: float, until_s: float, step_s: float = 0.02) -> None:
+def steps(regime: SpeculationTuner, names: list[str], since_s: float, until_s: float, step_s: float = 0.02) -> None:
     """One token of each in every step."""
     for step in range(1, round((until_s - since_s) / step_s) + 1):
         for name in names:
             regime.round(name, 1, step_s, since_s + step * step_s)
 
 
-def alone_until(regime: Regime, name: str, arm: Arm, now_s: float) -> float:
+def alone_until(regime: SpeculationTuner, name: str, arm: SpeculationMode, now_s: float) -> float:
     """One token of the only one in every step, until an arm is in use; when that is."""
     while regime.arm is not arm:
         now_s += 0.02
@@ -183,14 +183,14 @@ def alone_until(regime: Regime, name: str, arm: Arm, now_s: float) -> float:
     return now_s
 
 
-def rewards(regime: Regime, now_s: float) -> list[float]:
+def rewards(regime: SpeculationTuner, now_s: float) -> list[float]:
     """Load and speed of all that is known of no draft, cell by cell."""
     known = dict(regime.report(now_s).rewards)["none"]
     return [number for reward in known for number in (reward.load, reward.tokens_per_s)]
 
 
 def test_neither_prefills_nor_idle_time_count() -> None:
-    regime = Regime((NONE,), RegimeSettings(), 0.0)
+    regime = SpeculationTuner((NONE,), TunerSettings(), 0.0)
     for number in range(4):  # a second each, and three between them in which nobody is active
         name, begins_s = f"g{number}", 4.0 * number
         regime.began(name, begins_s)
@@ -201,7 +201,7 @@ def test_neither_prefills_nor_idle_time_count() -> None:
 
 
 def test_one_that_fixes_its_drafts_is_load_and_no_evidence() -> None:
-    regime = Regime((NONE,), RegimeSettings(), 0.0)
+    regime = SpeculationTuner((NONE,), TunerSettings(), 0.0)
     regime.began("fixed", 0.0, counts=False)
     steps(regime, ["fixed"], 0.0, 3.0)
     assert not rewards(regime, 3.0)
@@ -213,7 +213,7 @@ def test_one_that_fixes_its_drafts_is_load_and_no_evidence() -> None:
 def test_those_that_fix_their_drafts_pay_for_no_tries() -> None:
     first_try_at_s = []
     for fixed_s in (0.0, 300.0):
-        regime = Regime((NONE, DRAFT), RegimeSettings(probes=ProbeRules(allowance_s=0.0)), 0.0)
+        regime = SpeculationTuner((NONE, DRAFT), TunerSettings(probes=ProbeRules(allowance_s=0.0)), 0.0)
         regime.began("fixed", 0.0, counts=False)
         steps(regime, ["fixed"], 0.0, fixed_s)
         regime.ended("fixed", fixed_s)
@@ -226,7 +226,7 @@ def test_those_that_fix_their_drafts_pay_for_no_tries() -> None:
 
 def test_a_try_is_charged_with_what_drafters_take_before_it_is_measured() -> None:
     """They compute prefixes, on the verifier's processors maybe; then drafting is as fast."""
-    regime = Regime((NONE, DRAFT), RegimeSettings(), 0.0)
+    regime = SpeculationTuner((NONE, DRAFT), TunerSettings(), 0.0)
     regime.began("g", 0.0)
     now_s = alone_until(regime, "g", DRAFT, 0.0)
     for _ in range(5):
@@ -239,7 +239,7 @@ def test_a_try_is_charged_with_what_drafters_take_before_it_is_measured() -> Non
 
 def test_what_comes_right_behind_a_change_counts_for_neither_arm() -> None:
     """Rounds begun before drafters are ready, however many, tell nothing of drafting."""
-    regime = Regime((NONE, DRAFT), RegimeSettings(), 0.0)
+    regime = SpeculationTuner((NONE, DRAFT), TunerSettings(), 0.0)
     regime.began("g", 0.0)
     now_s = alone_until(regime, "g", DRAFT, 0.0)
     settled_s = now_s + 1.5
@@ -270,10 +270,10 @@ def test_a_try_that_idle_time_interrupts_is_over() -> None:
     assert world.regime.arm is NONE
 
 
-def given(speeds: dict[Arm, float]) -> Speed:
+def given(speeds: dict[SpeculationMode, float]) -> Speed:
     """Each arm brings so many times what none does, at any load."""
 
-    def speed(arm: Arm, load: int, now_s: float) -> float:  # noqa: ARG001
+    def speed(arm: SpeculationMode, load: int, now_s: float) -> float:  # noqa: ARG001
         return 60.0 / (1.0 + 0.2 * load) * speeds[arm]
 
     return speed
@@ -307,6 +307,6 @@ def test_looking_up_needs_no_device_and_is_tried_at_once() -> None:
 
 
 def test_what_is_left_of_an_arm_is_an_arm() -> None:
-    assert {within(arm, drafts=True, looks_up=True) for arm in ARMS.values()} == set(ARMS.values())
+    assert {within(arm, drafts=True, looks_up=True) for arm in MODES.values()} == set(MODES.values())
     assert [within(arm, drafts=False, looks_up=True) for arm in FOUR] == [NONE, LOOKUP, NONE, LOOKUP]
     assert [within(arm, drafts=True, looks_up=False) for arm in FOUR] == [NONE, NONE, DRAFT, DRAFT]

@@ -2,12 +2,12 @@ import random
 
 import pytest
 
-from outrider.selection.paces import Found, trimmed_mean
+from outrider.selection.paces import EpochThroughput, trimmed_mean
 from outrider.selection.rewards import Rewards, load_cell
 
 
-def found(load: float, tokens_per_s: float, late: float | None = None) -> Found:
-    return Found(load, tokens_per_s, late, 1.0)
+def found(load: float, tokens_per_s: float, late: float | None = None) -> EpochThroughput:
+    return EpochThroughput(load, tokens_per_s, late, 1.0)
 
 
 def test_each_load_up_to_eight_has_a_cell_and_wider_ones_follow() -> None:
@@ -64,7 +64,7 @@ def test_one_odd_epoch_is_noise_and_two_are_a_change() -> None:
 def test_what_is_hardly_known_is_neither_better_nor_worse() -> None:
     rewards = Rewards()
     rewards.observe("none", found(4.0, 50.0))
-    rewards.observe("draft", Found(4.0, 55.0, None, 1.0, variance=0.05))
+    rewards.observe("draft", EpochThroughput(4.0, 55.0, None, 1.0, variance=0.05))
     unsure = rewards.compare("draft", "none", 4.0)
     assert not unsure.better(0.03)
     assert not unsure.no_better(0.03)

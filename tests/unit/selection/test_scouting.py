@@ -3,8 +3,8 @@
 import pytest
 
 from outrider.selection.arms import DRAFT
-from outrider.selection.paces import Pace
-from outrider.selection.scouting import Scouts, Verdict, scouts_of
+from outrider.selection.paces import ThroughputSample
+from outrider.selection.scouting import Canaries, CanaryResult, canary_count
 
 
 def named(count: int) -> list[str]:
@@ -12,11 +12,11 @@ def named(count: int) -> list[str]:
 
 
 def test_few_are_sent_and_never_all() -> None:
-    assert [scouts_of(count) for count in (0, 1, 2, 11, 12, 100)] == [0, 0, 1, 1, 3, 3]
+    assert [canary_count(count) for count in (0, 1, 2, 11, 12, 100)] == [0, 0, 1, 1, 3, 3]
 
 
 def test_the_newest_go_first_and_everybody_once() -> None:
-    scouts, sent = Scouts(), list[str]()
+    scouts, sent = Canaries(), list[str]()
     for _ in range(4):
         scouts.send(DRAFT, named(3))
         sent += scouts.out
@@ -27,7 +27,7 @@ def test_the_newest_go_first_and_everybody_once() -> None:
 
 
 def test_scouts_are_out_until_the_last_of_them_ends() -> None:
-    scouts = Scouts()
+    scouts = Canaries()
     scouts.send(DRAFT, named(12))
     assert scouts.out == {"g9", "g10", "g11"}
     for name in ("g9", "g11", "other"):
@@ -39,10 +39,14 @@ def test_scouts_are_out_until_the_last_of_them_ends() -> None:
 
 def test_speeds_are_compared_with_those_of_the_others() -> None:
     """The middle one of three, so that one odd device says nothing; nothing can be said without rounds."""
-    scouts = Scouts()
+    scouts = Canaries()
     scouts.send(DRAFT, named(12))
-    paces = {name: Pace(tokens=10, seconds=1.0, rounds=10) for name in named(12)}
-    paces |= {"g9": Pace(1, 1, 1.0, 1), "g10": Pace(12, 20, 1.0, 4), "g11": Pace(90, 900, 1.0, 9)}
+    paces = {name: ThroughputSample(tokens=10, seconds=1.0, rounds=10) for name in named(12)}
+    paces |= {
+        "g9": ThroughputSample(1, 1, 1.0, 1),
+        "g10": ThroughputSample(12, 20, 1.0, 4),
+        "g11": ThroughputSample(90, 900, 1.0, 9),
+    }
     assert scouts.ratio(paces, None) == pytest.approx(1.2)
     assert scouts.ratio(paces, 10.0) == pytest.approx(1.2)
     assert scouts.ratio(paces, 10.5) == pytest.approx(1.2), "noise"
@@ -50,10 +54,10 @@ def test_speeds_are_compared_with_those_of_the_others() -> None:
         "all would cost everybody more than three"
     )
     assert scouts.rounds_each(paces) == 1.0
-    assert scouts.ratio(dict.fromkeys(named(12), Pace()), 10.0) is None
+    assert scouts.ratio(dict.fromkeys(named(12), ThroughputSample()), 10.0) is None
 
 
 def test_the_better_scouts_did_the_less_a_try_should_cost() -> None:
-    verdicts = [Verdict(DRAFT, ratio, 4.0, 0.0) for ratio in (0.5, 0.9, 1.5, 2.0)]
+    verdicts = [CanaryResult(DRAFT, ratio, 4.0, 0.0) for ratio in (0.5, 0.9, 1.5, 2.0)]
     assert [verdict.loss for verdict in verdicts] == pytest.approx([0.6, 0.2, 0.1, 0.1])
     assert [verdict.lost for verdict in verdicts] == [True, False, False, False]

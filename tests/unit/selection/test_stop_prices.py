@@ -16,20 +16,20 @@ from outrider.selection.estimates import estimate
 from outrider.selection.load import VerifierLoad
 from outrider.selection.plans import PlanSet
 from outrider.selection.situation import DrafterView, Estimate, RoundSituation
-from outrider.selection.stop_prices import Further, RoundsLately, draft_price, order_price
+from outrider.selection.stop_prices import MarginalDraftCost, RoundsLately, draft_price, order_price
 from outrider.simulation.published import TABLE_12
 from tests.unit.selection.simulated_rounds import World, link
 
 ROWS = LinearCostModel(0.01, 0.0, 0.0, 0.1)  # 10 ms a row
 IDLE = VerifierLoad(queue_s=0.0, batch_blocks=1.0, batch_s=0.0, fixed_s=0.0)
 LATELY = RoundsLately(exchange_s=0.3, sent_tokens=4.0, committed_tokens=3.0, acceptance=0.8)
-FAST = Further(step_s=0.0)
+FAST = MarginalDraftCost(step_s=0.0)
 
 
 def price(
     load: VerifierLoad = IDLE,
     lately: RoundsLately = LATELY,
-    further: Further = FAST,
+    further: MarginalDraftCost = FAST,
     model: CostModel = ROWS,
     cached: int = 0,
 ) -> DraftPrice:
@@ -38,14 +38,14 @@ def price(
 
 def test_on_an_idle_verifier_a_token_costs_its_own_generations_seconds() -> None:
     """3 tokens in 0.3 + 0.15 s; a row is 10 ms and a step 50 ms of it."""
-    found = price(further=Further(0.05, 0.005))
+    found = price(further=MarginalDraftCost(0.05, 0.005))
     assert found.send_above == pytest.approx(3.0 / 0.45 * 0.015)
     assert found.go_on_above == pytest.approx(3.0 / 0.45 * (0.015 + 0.05) / 0.8)
 
 
 def test_on_a_saturated_verifier_only_rows_cost() -> None:
     load = replace(IDLE, queue_s=1000.0, batch_blocks=20.0)
-    found = price(load, further=Further(0.05, 0.005))
+    found = price(load, further=MarginalDraftCost(0.05, 0.005))
     assert found.send_above == pytest.approx(3.0 * 0.2 / (0.1 + 20 * 5 * 0.01), rel=0.01), (
         "20 rows of 10 ms, of a batch"
     )
@@ -72,7 +72,7 @@ def test_any_load_has_a_price(
     queue_s: float, blocks: float, exchange_s: float, sent: float, share: float, step_s: float
 ) -> None:
     lately = RoundsLately(exchange_s, sent, 1.0 + share * sent, share)
-    found = price(VerifierLoad(queue_s, blocks, 0.0, 0.0), lately, Further(step_s), TABLE_12, 500)
+    found = price(VerifierLoad(queue_s, blocks, 0.0, 0.0), lately, MarginalDraftCost(step_s), TABLE_12, 500)
     assert 0.0 <= found.send_above <= found.go_on_above <= 1.0
 
 
@@ -87,7 +87,7 @@ def test_the_best_draft_is_where_its_own_price_ends_it(step_s: float, blocks: fl
     def ended(tokens: int) -> int:
         """How long a draft is that goes by the price of drafts of that length."""
         lately = RoundsLately(0.1 + tokens * step_s, tokens, 1.0 + sum(survivals[:tokens]), each)
-        above = price(load, lately, Further(step_s)).go_on_above * each
+        above = price(load, lately, MarginalDraftCost(step_s)).go_on_above * each
         return int(np.count_nonzero(np.array(survivals) > above))
 
     def brings(tokens: int) -> float:

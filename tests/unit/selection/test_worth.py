@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from outrider.contracts.cost import LinearCostModel, VerifyCost
 from outrider.selection.situation import Estimate, VerifierView
-from outrider.selection.worth import Worth, beats, worth_verifying
+from outrider.selection.worth import LookupValue, beats, value_of
 
 SURVIVALS = (0.9, 0.7, 0.5, 0.3, 0.2)
 
@@ -19,14 +19,14 @@ def view(row_s: float, blocks: float = 1.0, fixed_s: float = 0.0) -> VerifierVie
 
 
 def test_rows_that_cost_nothing_are_all_worth_it_and_dear_ones_none() -> None:
-    assert worth_verifying(SURVIVALS, view(0.0), 100).tokens == 5
-    assert worth_verifying(SURVIVALS, view(1.0), 100).tokens == 0
-    assert worth_verifying((), view(0.0), 100).tokens == 0
+    assert value_of(SURVIVALS, view(0.0), 100).tokens == 5
+    assert value_of(SURVIVALS, view(1.0), 100).tokens == 0
+    assert value_of((), view(0.0), 100).tokens == 0
 
 
 def test_the_dearer_a_row_and_the_more_share_a_step_the_fewer() -> None:
-    by_price = [worth_verifying(SURVIVALS, view(row_s), 100).tokens for row_s in (0.0, 0.005, 0.01, 0.02, 0.1)]
-    by_others = [worth_verifying(SURVIVALS, view(0.004, blocks), 100).tokens for blocks in (1.0, 4.0, 16.0, 64.0)]
+    by_price = [value_of(SURVIVALS, view(row_s), 100).tokens for row_s in (0.0, 0.005, 0.01, 0.02, 0.1)]
+    by_others = [value_of(SURVIVALS, view(0.004, blocks), 100).tokens for blocks in (1.0, 4.0, 16.0, 64.0)]
     for counts in (by_price, by_others):
         assert all(more >= fewer for more, fewer in pairwise(counts))
         assert counts[0] > counts[-1]
@@ -41,7 +41,7 @@ def test_the_dearer_a_row_and_the_more_share_a_step_the_fewer() -> None:
 def test_no_other_front_commits_more_per_second(each: list[float], blocks: int, row_s: float, position: int) -> None:
     survivals: tuple[float, ...] = tuple(accumulate(each, mul))
     model = LinearCostModel(row_s, 1e-6, 1e-6, 0.03)
-    worth = worth_verifying(survivals, VerifierView(model, 0.0, blocks, 0.0), position)
+    worth = value_of(survivals, VerifierView(model, 0.0, blocks, 0.0), position)
 
     def per_s(tokens: int) -> float:
         cached = max(position - 1, 0)
@@ -59,14 +59,14 @@ def chosen(round_s: float, tokens: float, verifier_s: float, load: float = 0.0) 
 
 
 def test_it_goes_before_a_device_where_it_costs_less_per_token() -> None:
-    worth = Worth(4, 1.5, longer_s=0.01, step_s=0.04)  # 0.024 s a token
+    worth = LookupValue(4, 1.5, longer_s=0.01, step_s=0.04)  # 0.024 s a token
     assert beats(worth, view(0.0), chosen(0.1, 3.0, 0.05))
     assert not beats(worth, view(0.0), chosen(0.06, 3.0, 0.05))
-    assert not beats(Worth(0), view(0.0), chosen(1.0, 1.0, 0.05)), "there is nothing to go before it"
+    assert not beats(LookupValue(0), view(0.0), chosen(1.0, 1.0, 0.05)), "there is nothing to go before it"
 
 
 def test_on_a_busy_verifier_its_seconds_count() -> None:
     """A far device that needs little of the verifier is slow for its own response alone."""
-    worth, far = Worth(4, 1.5, longer_s=0.02, step_s=0.04), chosen(0.3, 4.0, 0.01)
+    worth, far = LookupValue(4, 1.5, longer_s=0.02, step_s=0.04), chosen(0.3, 4.0, 0.01)
     assert beats(worth, view(0.0, blocks=4.0), far)
     assert not beats(worth, view(0.0, blocks=4.0), chosen(0.3, 4.0, 0.01, load=1.0))

@@ -25,7 +25,7 @@ from serve_app.api.http.listener import Address, ListenerEndedError, listen
 from serve_app.api.service import AuthSettings, ReadyReport, ServiceSettings
 from serve_app.api.tracing import RequestTraces
 from serve_app.ingress import CoordinatorService, Ingress
-from serve_app.light import LightSettings
+from serve_app.light import ReloadableSettings
 from serve_app.metrics import Metric
 from tests.unit.serve_app.api.in_memory_service import TOKENIZER, request_for, tokens_of, truth_of
 from tests.unit.serve_app.api.listening import free_port
@@ -202,7 +202,7 @@ class Running:
             _service=self.service,
             _verifier=card,
             _gate=gate,
-            _light=LightSettings(built, self.service.settings_refused),
+            _light=ReloadableSettings(built, self.service.settings_refused),
         )
         self._ingress._take = partial(Ingress._take, cast("Any", self._ingress))  # noqa: SLF001
 

@@ -9,7 +9,7 @@ import pytest
 from outrider.config.reading import load_config, parse_config
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
-from serve_app.light import LightSettings
+from serve_app.light import ReloadableSettings
 
 BUILT = parse_config("limits: {max_output_tokens: 100}", "text")
 
@@ -19,7 +19,7 @@ class Replica:
 
     def __init__(self) -> None:
         self.config, self.refused = BUILT, list[bool]()
-        self._light = LightSettings(BUILT, self.refused.append)
+        self._light = ReloadableSettings(BUILT, self.refused.append)
 
     def take(self, light: Mapping[str, Any]) -> int:
         """As Serve calls it; how long a response may be from now on."""

@@ -9,7 +9,7 @@ from prometheus_client import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
 from serve_app import metrics
-from serve_app.metrics import ALL, Kind, Metric, Sink, in_prometheus, in_ray
+from serve_app.metrics import ALL, Metric, MetricKind, Sink, in_prometheus, in_ray
 
 LABELS = {
     "arm",
@@ -47,10 +47,10 @@ def test_names_are_unique_and_prometheus_own_and_labels_are_closed() -> None:
     assert len({metric.name for metric in ALL}) == len(ALL)
     for metric in ALL:
         assert re.fullmatch(r"outrider_[a-z0-9_]*[a-z0-9]", metric.name)
-        assert metric.name.endswith("_total") is (metric.kind is Kind.COUNTER), metric.name
+        assert metric.name.endswith("_total") is (metric.kind is MetricKind.COUNTER), metric.name
         assert set(metric.labels) <= LABELS, "never a generation, a prompt or a user"
         assert metric.help
-        assert bool(metric.boundaries) is (metric.kind is Kind.HISTOGRAM)
+        assert bool(metric.boundaries) is (metric.kind is MetricKind.HISTOGRAM)
         assert list(metric.boundaries) == sorted(set(metric.boundaries))
 
 
@@ -72,12 +72,12 @@ def test_prometheus_reads_what_was_recorded(metric: Metric) -> None:
         if not sample.name.endswith("_created")
     }
     assert all(sample.labels.items() >= labelled(metric).items() for sample in family.samples)
-    if metric.kind is Kind.HISTOGRAM:
+    if metric.kind is MetricKind.HISTOGRAM:
         upper_bounds = [*map(str, metric.boundaries), "+Inf"]
         counts = {("_bucket", bound): sum(value <= float(bound) for value in (0.25, 3.0)) for bound in upper_bounds}
         assert samples == counts | {("_count", None): 2, ("_sum", None): 3.25}
     else:
-        assert samples == {("", None): 3.25 if metric.kind is Kind.COUNTER else 3.0}
+        assert samples == {("", None): 3.25 if metric.kind is MetricKind.COUNTER else 3.0}
 
 
 def test_each_label_value_counts_by_itself() -> None:

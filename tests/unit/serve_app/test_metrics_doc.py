@@ -15,11 +15,11 @@ from outrider.rounds.looked_up import LOOKUP
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
-from outrider.selection.arms import ARMS
+from outrider.selection.arms import MODES
 from serve_app import metrics
 from serve_app.coordination.drafter_book import ExchangeOutcome
 from serve_app.coordination.statistics import POSITIONS
-from serve_app.metrics import ALL, Kind, Metric
+from serve_app.metrics import ALL, Metric, MetricKind
 
 TEXT = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")
 ROWS = [
@@ -35,7 +35,7 @@ CLOSED = {
     f"reason of {metrics.BATCHES.name}": set(StopReason),
     f"reason of {metrics.NOT_ADMITTED.name}": set(Lack),
     "cause": set(ViolationCause),
-    "arm": set(ARMS),
+    "arm": set(MODES),
     "kind": set(FaultKind),
     f"state of {metrics.DRAFTERS.name}": set(DrafterState),
     f"outcome of {metrics.EXCHANGES.name}": set(ExchangeOutcome),
@@ -78,7 +78,7 @@ def test_series_are_bounded_by_what_is_said() -> None:
     series = 0
     for metric in ALL:
         sizes = [CONFIGURED.get(label) or int(row_of(metric, label)[2]) for label in metric.labels]
-        series += prod(sizes) * (len(metric.boundaries) + 3 if metric.kind is Kind.HISTOGRAM else 1)
+        series += prod(sizes) * (len(metric.boundaries) + 3 if metric.kind is MetricKind.HISTOGRAM else 1)
     assert f"that is {series:,} series" in TEXT
 
 

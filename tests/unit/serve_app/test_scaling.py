@@ -9,12 +9,12 @@ from ray.serve.config import AutoscalingConfig, AutoscalingContext
 
 from outrider.config.reading import load_config
 from outrider.config.schema import Config, IngressScalingConfig, VerifierScalingConfig
-from outrider.scaling.demand import VerifierLoad
+from outrider.scaling.demand import AdmissionLoad
 from serve_app.app import build_app
-from serve_app.scaling import STREAMS, ByPromise, ByStreams, verifier_loads
+from serve_app.scaling import STREAMS, IngressScaling, VerifierScaling, verifier_loads
 
 DEPLOYMENT = DeploymentID("Coordinator", "outrider")
-FULL = VerifierLoad(load=0.8, load_limit=0.8, places=32.0, responses=20.0)
+FULL = AdmissionLoad(load=0.8, load_limit=0.8, places=32.0, responses=20.0)
 VERIFIERS = VerifierScalingConfig(min=1, max=8)
 
 
@@ -54,7 +54,7 @@ def test_the_newest_of_each_replica_counts_once_it_is_all_there() -> None:
 
 
 def test_verifiers_by_what_is_promised() -> None:
-    policy = ByPromise(**asdict(VERIFIERS))
+    policy = VerifierScaling(**asdict(VERIFIERS))
     full = [FULL.figures(), replace(FULL, queued_load=0.4).figures()]
     assert policy(context(full, 2))[0] == 4, "2.5 of them, 0.8 full"
 
@@ -62,7 +62,7 @@ def test_verifiers_by_what_is_promised() -> None:
 def test_between_two_looks_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 100.0
     monkeypatch.setattr("serve_app.scaling.time.monotonic", lambda: now_s)
-    policy = ByPromise(**asdict(VERIFIERS))
+    policy = VerifierScaling(**asdict(VERIFIERS))
     assert policy(context([FULL.figures()], 1))[0] == 2
     now_s += 0.5
     assert policy(context([replace(FULL, queued_load=2.0).figures()], 2))[0] == 2
@@ -71,17 +71,17 @@ def test_between_two_looks_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_requests_that_found_no_verifier_count() -> None:
-    policy = ByPromise(**asdict(VERIFIERS))
+    policy = VerifierScaling(**asdict(VERIFIERS))
     assert policy(context([FULL.figures()], 1, total_queued_requests=64.0))[0] == 4, "(20 + 64) / 32 / 0.8"
 
 
 def test_nobody_reports_yet() -> None:
-    assert ByPromise(**asdict(VERIFIERS))(context([{}], 3))[0] == 3
-    assert ByStreams(**asdict(IngressScalingConfig(max=4)))(context([], 2))[0] == 2
+    assert VerifierScaling(**asdict(VERIFIERS))(context([{}], 3))[0] == 3
+    assert IngressScaling(**asdict(IngressScalingConfig(max=4)))(context([], 2))[0] == 2
 
 
 def test_ingresses_by_streams() -> None:
-    policy = ByStreams(**asdict(IngressScalingConfig(max=4, streams=100)))
+    policy = IngressScaling(**asdict(IngressScalingConfig(max=4, streams=100)))
     assert policy(context([{STREAMS: 120.0}, {STREAMS: 130.0}], 2))[0] == 3
 
 
@@ -100,7 +100,10 @@ def test_serve_is_given_the_policies_with_delays_of_their_own() -> None:
         ingress=replace(config.ingress, autoscaling=IngressScalingConfig(max=3)),
     )
     found = deployments(scaled)
-    for name, kind, least, begins, most in (("Coordinator", ByPromise, 1, 2, 8), ("Ingress", ByStreams, 1, 1, 3)):
+    for name, kind, least, begins, most in (
+        ("Coordinator", VerifierScaling, 1, 2, 8),
+        ("Ingress", IngressScaling, 1, 1, 3),
+    ):
         autoscaling: AutoscalingConfig = found[name].autoscaling_config
         counts = autoscaling.min_replicas, autoscaling.initial_replicas, autoscaling.max_replicas
         assert counts == (least, begins, most)

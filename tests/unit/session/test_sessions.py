@@ -11,7 +11,7 @@ from outrider.contracts.errors import ChecksumError, MessageError
 from outrider.contracts.exchanged import Candidates, TargetRow, WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.session.session import CoordinatorSession, DrafterSession, payload_bits
-from outrider.wire.envelope import Kind, seal, unseal
+from outrider.wire.envelope import MessageKind, seal, unseal
 from tests.unit.session.conversation import Conversation
 from tests.unit.session.random_rounds import random_wire
 
@@ -112,12 +112,12 @@ def test_a_small_round_is_a_few_bytes() -> None:
 def test_only_an_answered_order_makes_the_next_one_relative() -> None:
     coordinator, _, _ = exchanged(2)
     follows = ask(2, 101, (40, 9), (*PREFIX, 7, 40, 9), 2)
-    assert unseal(coordinator.encode_order(follows)).kind is Kind.ORDER
+    assert unseal(coordinator.encode_order(follows)).kind is MessageKind.ORDER
     again = ask(3, 103, (5,), (*PREFIX, 7, 40, 9, 5), 2)
-    assert unseal(coordinator.encode_order(again)).kind is Kind.ABSOLUTE_ORDER
+    assert unseal(coordinator.encode_order(again)).kind is MessageKind.ABSOLUTE_ORDER
     coordinator, _, _ = exchanged(2)
     elsewhere = ask(2, 100, (7, 40, 9), (*PREFIX, 7, 40, 9), 2)
-    assert unseal(coordinator.encode_order(elsewhere)).kind is Kind.ABSOLUTE_ORDER
+    assert unseal(coordinator.encode_order(elsewhere)).kind is MessageKind.ABSOLUTE_ORDER
 
 
 def test_the_same_request_is_the_same_message_until_the_prefix_is_needed() -> None:
@@ -129,7 +129,7 @@ def test_the_same_request_is_the_same_message_until_the_prefix_is_needed() -> No
     answer = drafter.encode_answer(NeedsPrefix("g", 2))
     assert coordinator.decode_answer(answer, request) == NeedsPrefix("g", 2)
     anew = coordinator.encode_order(request)
-    assert unseal(anew).kind is Kind.ABSOLUTE_ORDER
+    assert unseal(anew).kind is MessageKind.ABSOLUTE_ORDER
     assert DrafterSession(WIRE, "g", (*PREFIX, 7)).decode_order(anew) == request
 
 
@@ -144,7 +144,7 @@ def test_candidates_that_all_fail_are_followed_by_the_row() -> None:
     assert coordinator.decode_answer(drafter.encode_answer(draft), request) == draft
     follows = ask(3, 102, (2, 3, 8), (*PREFIX, 7, 40, 2, 3, 8), 2)
     order = coordinator.encode_order(follows)
-    assert unseal(order).kind is Kind.ORDER
+    assert unseal(order).kind is MessageKind.ORDER
     assert drafter.decode_order(order) == follows
 
 
@@ -153,7 +153,7 @@ def test_an_order_for_another_prefix_changes_nothing() -> None:
     request = ask(2, 101, (40, 9), (*PREFIX, 7, 40, 9), 2)
     wrong = replace(request, prefix_hash=request.prefix_hash ^ 1)
     good = coordinator.encode_order(request)
-    bad = seal(Kind.ORDER, 2, unseal(good).body, wrong.prefix_hash)
+    bad = seal(MessageKind.ORDER, 2, unseal(good).body, wrong.prefix_hash)
     with pytest.raises(ChecksumError, match="disagree about the committed tokens"):
         drafter.decode_order(bad)
     assert drafter.decode_order(good) == request
@@ -200,16 +200,16 @@ def test_what_answers_nothing_is_refused() -> None:
             drafter.encode_answer(answer)
     for data, reason in (
         (order, "found ORDER"),
-        (seal(Kind.BLOCK, 3, b"", request.prefix_hash), "found BLOCK of 3"),
-        (seal(Kind.NEEDS_ROW, 2, b"", request.prefix_hash), "no candidates"),
-        (seal(Kind.NEEDS_PREFIX, 2, b"\0", request.prefix_hash), "oversized"),
-        (seal(Kind.BLOCK, 2, b"", request.prefix_hash), "truncated"),
-        (seal(Kind.BLOCK, 2, bytes(9), request.prefix_hash), "oversized"),
+        (seal(MessageKind.BLOCK, 3, b"", request.prefix_hash), "found BLOCK of 3"),
+        (seal(MessageKind.NEEDS_ROW, 2, b"", request.prefix_hash), "no candidates"),
+        (seal(MessageKind.NEEDS_PREFIX, 2, b"\0", request.prefix_hash), "oversized"),
+        (seal(MessageKind.BLOCK, 2, b"", request.prefix_hash), "truncated"),
+        (seal(MessageKind.BLOCK, 2, bytes(9), request.prefix_hash), "oversized"),
     ):
         with pytest.raises(MessageError, match=reason):
             coordinator.decode_answer(data, request)
     with pytest.raises(MessageError, match="needs an order, found BLOCK"):
-        drafter.decode_order(seal(Kind.BLOCK, 2, b"", request.prefix_hash))
+        drafter.decode_order(seal(MessageKind.BLOCK, 2, b"", request.prefix_hash))
     draft = Draft("g", 2, 103, (1, 2))
     assert coordinator.decode_answer(drafter.encode_answer(draft), request) == draft
 
@@ -243,14 +243,14 @@ def test_an_order_that_cannot_be_told_is_refused(changes: dict[str, object], rea
 def test_a_verdict_behind_the_end_of_the_last_block_is_a_disagreement() -> None:
     _, drafter, _ = exchanged(2)
     with pytest.raises(ChecksumError, match="element 3 of a last block of 2"):
-        drafter.decode_order(seal(Kind.ORDER, 2, b"\xff\xff\xff\xff", 0))
+        drafter.decode_order(seal(MessageKind.ORDER, 2, b"\xff\xff\xff\xff", 0))
 
 
 def test_an_absolute_order_without_a_plan_is_refused() -> None:
     _, drafter, _ = exchanged(2)
     prefix_hash = extend_prefix_hash(EMPTY_PREFIX_HASH, ())
     with pytest.raises(MessageError, match="plan of its own"):
-        drafter.decode_order(seal(Kind.ABSOLUTE_ORDER, 2, bytes([0x00, 0x80]), prefix_hash))
+        drafter.decode_order(seal(MessageKind.ABSOLUTE_ORDER, 2, bytes([0x00, 0x80]), prefix_hash))
 
 
 @pytest.mark.parametrize("kept", range(5))

@@ -1,13 +1,13 @@
 """One long response of a simulated device, round by round, without a verifier."""
 
-from outrider.simulation.drafted_rounds import Draft, ModelledDevice
+from outrider.simulation.drafted_rounds import ModelledDevice, SimDraft
 
 
-def rounds_of(device: ModelledDevice) -> list[Draft]:
+def rounds_of(device: ModelledDevice) -> list[SimDraft]:
     """Of its next response."""
     response = device.begin()
     assert response is not None
-    made, committed = list[Draft](), 1
+    made, committed = list[SimDraft](), 1
     while committed < response.output_tokens:
         made.append(device.draft(committed, response.output_tokens - committed, None))
         committed += made[-1].accepted + 1
@@ -15,6 +15,6 @@ def rounds_of(device: ModelledDevice) -> list[Draft]:
     return made
 
 
-def mean_tokens(made: list[Draft]) -> float:
+def mean_tokens(made: list[SimDraft]) -> float:
     """Committed by a round."""
     return sum(draft.accepted + 1 for draft in made) / len(made)

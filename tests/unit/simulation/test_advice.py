@@ -8,7 +8,7 @@ from outrider.link.profiles import LinkProfile
 from outrider.scheduling.policy import BatchLimits
 from outrider.simulation.advice import (
     Advice,
-    Question,
+    PlanQuestion,
     Side,
     SideAnswer,
     advice_of,
@@ -20,12 +20,12 @@ from outrider.simulation.advice import (
     questions,
 )
 from outrider.simulation.lengths import Lengths
-from outrider.simulation.mix import Break, Rule, Served
+from outrider.simulation.mix import BrokenPromise, MixCapacity, PromiseRule
 from outrider.simulation.published import TABLE_12
 from outrider.simulation.scenario import DeviceGroup, VerifierModel
 
 SERVER = VerifierModel(TABLE_12, BatchLimits(512, 8192, 1024, 6_000 // 16))
-RULE = Rule(0.05)
+RULE = PromiseRule(0.05)
 DEVICES = DeviceGroup(
     name="devices",
     count=6,
@@ -43,13 +43,13 @@ def advice(*groups: DeviceGroup) -> Advice:
     return advice_of(mix, *map(answered, questions(mix, RULE, 0)))
 
 
-def answered(question: Question) -> SideAnswer:
+def answered(question: PlanQuestion) -> SideAnswer:
     look = first_look(question)
     confirmed = [] if look.searched is None else [confirmation(question, look.searched.devices)]
     return answer(question, look, confirmed)
 
 
-def told(found: Advice, drafting: Served | None, alone: Served | None) -> Advice:
+def told(found: Advice, drafting: MixCapacity | None, alone: MixCapacity | None) -> Advice:
     """The same with other answers."""
     sides = {Side.DRAFTING: drafting, Side.ALONE: alone}
     ours, theirs = (replace(one, served=sides[one.side]) for one in (found.drafting, found.alone))
@@ -111,20 +111,24 @@ def test_who_promises_too_much_is_told_what_can_be_promised() -> None:
 
 
 def test_the_end_of_a_search_is_never_a_capacity(good: Advice) -> None:
-    open_end = Served(300, 300, searched_all=False, broken_by=None)
+    open_end = MixCapacity(300, 300, searched_all=False, broken_by=None)
     both = told(good, open_end, open_end)
     assert both.multiple is None
     assert "more than 300 (not searched further) devices" in lines(both, RULE)[0]
     assert "both serve more than you have" in lines(both, RULE)[0]
-    one = told(good, open_end, Served(120, 125, searched_all=True, broken_by=Break(126, "fast", 0.2, 0.0, 1.0)))
+    one = told(
+        good, open_end, MixCapacity(120, 125, searched_all=True, broken_by=BrokenPromise(126, "fast", 0.2, 0.0, 1.0))
+    )
     assert one.multiple is None
     assert one.better is one.drafting
     assert told(good, one.alone.served, open_end).better.side is Side.ALONE
 
 
 def test_more_devices_need_more_servers(good: Advice) -> None:
-    end = Break(5, "", 0.0, 0.0, 7.5)
-    few = told(good, Served(4, 5, searched_all=True, broken_by=end), Served(2, 2, searched_all=True, broken_by=end))
+    end = BrokenPromise(5, "", 0.0, 0.0, 7.5)
+    few = told(
+        good, MixCapacity(4, 5, searched_all=True, broken_by=end), MixCapacity(2, 2, searched_all=True, broken_by=end)
+    )
     assert few.servers == 2
     assert "Your 6 need 2 servers like this one" in lines(few, RULE)[1]
     assert "first tokens are waited for 7.5 s" in lines(few, RULE)[2]

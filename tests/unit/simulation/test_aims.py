@@ -6,7 +6,7 @@ import pytest
 
 from cluster.reports.aims import show_aims
 from outrider.contracts.cost import LinearCostModel
-from outrider.simulation.aims import AimResult, AimRun, Served, aims, run_aim, summaries
+from outrider.simulation.aims import AimResult, AimRun, PolicyCapacity, aims, run_aim, summaries
 
 DEAR = LinearCostModel(4.5e-3, 2e-7, 8e-6, 0.2)
 
@@ -41,8 +41,8 @@ def test_the_last_setting_asks_not_to_lose_and_the_others_for_more() -> None:
     assert aims()[0].tokens_per_s == 5.0
 
 
-def served(devices: int, first_token_p99_s: float) -> Served:
-    return Served(devices, first_token_p99_s, ((devices, 0.05),))
+def served(devices: int, first_token_p99_s: float) -> PolicyCapacity:
+    return PolicyCapacity(devices, first_token_p99_s, ((devices, 0.05),))
 
 
 def results() -> list[AimResult]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from outrider.simulation.best_window import Promise, Runs, Windows
+from outrider.simulation.best_window import PromiseSearch, Runs, Windows
 from outrider.simulation.capacity import Capacity
 from outrider.simulation.results import DeviceResults, SimulationResults
 from outrider.simulation.run import simulate
@@ -36,7 +36,7 @@ def windows(served: Mapping[int, int], made: list[tuple[int, int]] | None = None
         def violation_rate(found: SimulationResults) -> float:
             return float(len(found.devices) > served[window])
 
-        return Runs(window, Promise(violation_rate, 0.1, 64, resolution), simulated)
+        return Runs(window, PromiseSearch(violation_rate, 0.1, 64, resolution), simulated)
 
     return Windows(max(served), runs_of)
 

@@ -8,7 +8,7 @@ from outrider.contracts.slo import SloClass
 from outrider.selection.cheapest import Cheapest
 from outrider.selection.cost_aware import CostAware
 from outrider.selection.fixed import Fixed
-from outrider.selection.regime import RegimeSettings
+from outrider.selection.regime import TunerSettings
 from outrider.simulation.lengths import Lengths
 from outrider.simulation.recorded import MeasuredTimes
 from outrider.simulation.run import simulate
@@ -63,7 +63,7 @@ def test_devices_draft_under_a_regime_only_where_it_pays() -> None:
     rows = verifier(cost_model=LinearCostModel(0.01, 0.0, 0.0, 0.02))  # each is paid for
     for step_s, acceptance, kept in ((0.002, 0.95, "draft"), (0.02, 0.5, "none")):
         devices = choosing(count=4, step_s=step_s, acceptance=(acceptance,), output=Lengths(tokens=1000))
-        results = simulate(scenario(devices, verifier=rows, duration_s=40.0, regime=RegimeSettings()))
+        results = simulate(scenario(devices, verifier=rows, duration_s=40.0, regime=TunerSettings()))
         assert results.regime is not None
         assert results.regime.kept == kept
         drafted = sum(device.drafted_tokens for device in results.devices) / results.rounds
@@ -72,7 +72,7 @@ def test_devices_draft_under_a_regime_only_where_it_pays() -> None:
 
 def test_windows_of_their_own_are_load_and_nothing_more_to_a_regime() -> None:
     fixed = choosing(selection=None, count=3, output=Lengths(tokens=60))
-    alone, beside = (simulate(scenario(fixed, regime=regime)) for regime in (None, RegimeSettings()))
+    alone, beside = (simulate(scenario(fixed, regime=regime)) for regime in (None, TunerSettings()))
     assert alone.batch_log == beside.batch_log
     assert beside.regime is not None
     assert dict(beside.regime.rewards) == {"none": (), "draft": ()}

@@ -1,6 +1,6 @@
 import pytest
 
-from outrider.simulation.drafted_rounds import NO_DRAFT, Draft, GroupDrafts, ModelledDevice
+from outrider.simulation.drafted_rounds import NO_DRAFT, GroupDrafts, ModelledDevice, SimDraft
 from outrider.simulation.lengths import Lengths
 from outrider.simulation.scenario import DeviceGroup
 from tests.unit.simulation.long_response import mean_tokens, rounds_of
@@ -9,7 +9,7 @@ from tests.unit.simulation.scenarios import group
 TOKENS = 60_000
 
 
-def rounds(drafting: DeviceGroup, seed: int = 1) -> list[Draft]:
+def rounds(drafting: DeviceGroup, seed: int = 1) -> list[SimDraft]:
     """Every round of one long response."""
     return rounds_of(ModelledDevice(GroupDrafts(drafting), 0, seed, None, speculates=True, remote=True))
 

@@ -6,16 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contracts.slo import BEST_EFFORT, SloClass
-from outrider.simulation.mix import Break, Mix, Rule, breaks, confirm, search, served
+from outrider.simulation.mix import BrokenPromise, Mix, PromiseRule, breaks, confirm, search, served
 from tests.unit.simulation.test_advice import DEVICES, SERVER
 
 SLOW = replace(DEVICES, name="slow", count=2, slo=SloClass("slow", 2.0))
 MIX = Mix((replace(DEVICES, count=6), SLOW, replace(DEVICES, name="free", count=1, slo=BEST_EFFORT)), SERVER)
 
 
-def up_to(limit: int) -> Callable[[int], Break | None]:
+def up_to(limit: int) -> Callable[[int], BrokenPromise | None]:
     """Promises that are kept up to a number of devices."""
-    return lambda devices: None if devices <= limit else Break(devices, "fast", 0.5, 0.0, 1.0)
+    return lambda devices: None if devices <= limit else BrokenPromise(devices, "fast", 0.5, 0.0, 1.0)
 
 
 @given(devices=st.integers(1, 500))
@@ -55,8 +55,8 @@ def test_a_first_look_takes_half_the_time_of_what_confirms_it() -> None:
 
 def test_what_is_promised_to_nobody_in_particular_breaks_nothing() -> None:
     found = MIX.run(MIX.devices, 0)
-    assert breaks(found, Rule(0.05), MIX.devices) is None
-    late = breaks(found, Rule(0.05, first_token_s=1e-6), MIX.devices)
+    assert breaks(found, PromiseRule(0.05), MIX.devices) is None
+    late = breaks(found, PromiseRule(0.05, first_token_s=1e-6), MIX.devices)
     assert late is not None
     assert (late.unkept_class, late.devices) == ("", MIX.devices)
     assert late.first_token_p99_s == found.first_token_times.p99_s
@@ -64,7 +64,7 @@ def test_what_is_promised_to_nobody_in_particular_breaks_nothing() -> None:
 
 def test_a_crowd_is_late_and_the_class_is_told() -> None:
     crowd = Mix((replace(DEVICES, count=500, slo=SloClass("fast", 12.0)),), SERVER)
-    late = breaks(crowd.run(500, 0), Rule(0.05), 500)
+    late = breaks(crowd.run(500, 0), PromiseRule(0.05), 500)
     assert late is not None
     assert late.unkept_class == "fast" or late.first_token_p99_s > 5.0
 

@@ -9,7 +9,7 @@ from outrider.link.profiles import LinkProfile
 from outrider.scheduling.policy import BatchLimits
 from outrider.simulation.lengths import Lengths
 from outrider.simulation.planning import (
-    Draft,
+    DraftSetting,
     best_draft,
     chains,
     context_tokens,
@@ -50,7 +50,7 @@ def test_means_of_lengths() -> None:
 
 
 def test_a_lone_round_is_draft_link_and_verification() -> None:
-    group, draft = devices(acceptance=0.5), Draft(3)
+    group, draft = devices(acceptance=0.5), DraftSetting(3)
     found = outlook(group, SERVER, draft, 8.0)
     verify_s = 4 * 3.314e-5 + 604 * 4 * 3.45e-8 + 600 * 4.62e-6 + 1.486e-2
     assert found.expected_tokens == pytest.approx(1.875)
@@ -104,7 +104,7 @@ def test_windows_shrink_where_computing_dominates() -> None:
 
 
 def test_a_drafter_slower_than_the_promise_serves_nobody() -> None:
-    assert outlook(devices(acceptance=0.1, step_s=1.0), SERVER, Draft(4), 8.0).devices == 0.0
+    assert outlook(devices(acceptance=0.1, step_s=1.0), SERVER, DraftSetting(4), 8.0).devices == 0.0
 
 
 def test_the_fastest_draft_grows_with_the_round_trip() -> None:

@@ -8,7 +8,7 @@ from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.registry import SCHEDULING, Scheduling
 from outrider.scheduling.residency import SwapPrices
 from outrider.scheduling.slo_aware import SloAware
-from outrider.simulation.acceptance_models import Predictor
+from outrider.simulation.acceptance_models import SimPredictor
 from outrider.simulation.lengths import Lengths
 from outrider.simulation.published import TABLE_12
 from outrider.simulation.reading import load_scenario, parse_scenario
@@ -82,7 +82,7 @@ def test_classes_links_and_predictors_are_read() -> None:
     group = parse_scenario(f"slo_classes: [{{name: fast, tokens_per_s: 8}}]\n{text}", "test").groups[0]
     assert group.slo.tokens_per_s == 8.0
     assert group.link is not None
-    assert group.predictor == Predictor(0.9, 0.425, sends_flagged=False)
+    assert group.predictor == SimPredictor(0.9, 0.425, sends_flagged=False)
     assert group.prompt == Lengths(tokens=12)
 
 

@@ -10,16 +10,16 @@ from outrider.costs.estimator import OnlineEstimator
 from outrider.link.emulator import LinkEmulator
 from outrider.link.profiles import LinkProfile
 from outrider.scheduling.registry import SCHEDULING
-from outrider.simulation.drafted_rounds import Draft, Response
+from outrider.simulation.drafted_rounds import SimDraft, SimResponse
 from outrider.simulation.recorded import RecordedDevice, WorkloadRecord, compared, measured_times, replay
 from tests.unit.simulation.scenarios import LINK, TENTH, verifier
 
 ROUNDS = (
-    Draft(3, 3, 2, 0.15, 1.0, (200, 100)),
-    Draft(0, 0, 0, 0.0, 1.0, None),
-    Draft(3, 3, 3, 0.2, 1.0, (200, 100)),
+    SimDraft(3, 3, 2, 0.15, 1.0, (200, 100)),
+    SimDraft(0, 0, 0, 0.0, 1.0, None),
+    SimDraft(3, 3, 3, 0.2, 1.0, (200, 100)),
 )
-DEVICE = RecordedDevice(((Response(0.5, 10, 9), ROUNDS),), SloClass("speed_2", 2.0), LINK, 7, 0.001)
+DEVICE = RecordedDevice(((SimResponse(0.5, 10, 9), ROUNDS),), SloClass("speed_2", 2.0), LINK, 7, 0.001)
 RECORD = WorkloadRecord("try", (DEVICE,), (0.28, 0.1, 0.3), (((VerifyCost(10, 0),), 0.25),))
 
 
@@ -42,7 +42,7 @@ def test_the_link_is_the_one_that_was_emulated() -> None:
 
 
 def test_several_responses_follow_with_their_pauses() -> None:
-    device = replace(DEVICE, responses=(*DEVICE.responses, (Response(2.0, 20, 4), ROUNDS[:1])))
+    device = replace(DEVICE, responses=(*DEVICE.responses, (SimResponse(2.0, 20, 4), ROUNDS[:1])))
     results = replay(replace(RECORD, devices=(device, device)), verifier(), SCHEDULING["fcfs"])
     assert [device.responses for device in results.devices] == [2, 2]
     assert [device.committed_tokens for device in results.devices] == [13, 13]

@@ -11,7 +11,7 @@ from outrider.contracts.errors import ParameterError
 from outrider.contracts.link import Direction
 from outrider.link.emulator import LinkEmulator
 from outrider.link.profiles import LinkProfile
-from outrider.simulation.acceptance_models import Predictor
+from outrider.simulation.acceptance_models import SimPredictor
 from outrider.simulation.chance import link_seed
 from outrider.simulation.drafted_rounds import GroupDrafts
 from outrider.simulation.lengths import Lengths
@@ -107,7 +107,7 @@ def test_jitter_and_loss_are_the_product_links() -> None:
     assert times_s[0] != pytest.approx(times_s[1], abs=1e-6)
 
 
-MIXED = (crowd(6, 8.0), crowd(6, 4.0, predictor=Predictor()), crowd(6, 2.0, expansion=(2, 2, 1)))
+MIXED = (crowd(6, 8.0), crowd(6, 4.0, predictor=SimPredictor()), crowd(6, 2.0, expansion=(2, 2, 1)))
 
 
 def mixed(system: System, **changes: Any) -> Scenario:

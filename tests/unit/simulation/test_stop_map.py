@@ -14,9 +14,9 @@ from outrider.simulation.stop_map import (
     FLASH,
     QUICK,
     STOPPING,
-    Ending,
+    DraftEnding,
     Grid,
-    Place,
+    MapCell,
     PlaceResult,
     cost_cases,
     places,
@@ -25,7 +25,7 @@ from outrider.simulation.stop_map import (
 )
 
 
-def place(**settings: Any) -> Place:
+def place(**settings: Any) -> MapCell:
     case = cost_cases(None)[2]
     assert case.name == "embedded"
     fields: dict[str, Any] = {
@@ -35,7 +35,7 @@ def place(**settings: Any) -> Place:
         "token_acceptance": 0.7,
     } | settings
     made = replace(case.settings, **fields)
-    return Place(replace(case, settings=made), promise=0.5, auc=0.767, least_responses=30, resolution=0.1)
+    return MapCell(replace(case, settings=made), promise=0.5, auc=0.767, least_responses=30, resolution=0.1)
 
 
 @cache
@@ -44,20 +44,20 @@ def found() -> PlaceResult:
 
 
 def test_a_place_has_every_rule_with_the_same_devices() -> None:
-    assert [one.ending for one in found().endings] == list(Ending)
-    most = found().of(Ending.BEST).devices
+    assert [one.ending for one in found().endings] == list(DraftEnding)
+    most = found().of(DraftEnding.BEST).devices
     assert most > 1
     assert {one.full.devices for one in found().endings} == {most}
     assert {one.light.devices for one in found().endings} == {max(1, round(most / 4))}
-    windows = {one.ending: one.window for one in found().endings if one.ending is not Ending.BEST}
-    assert windows == {Ending.ALONE: 0} | dict.fromkeys((Ending.WINDOW, *STOPPING), 8)
+    windows = {one.ending: one.window for one in found().endings if one.ending is not DraftEnding.BEST}
+    assert windows == {DraftEnding.ALONE: 0} | dict.fromkeys((DraftEnding.WINDOW, *STOPPING), 8)
 
 
 def test_nothing_fixed_that_drafts_is_above_the_best_window() -> None:
-    best = found().of(Ending.BEST)
-    assert best.devices >= found().of(Ending.WINDOW).devices
+    best = found().of(DraftEnding.BEST)
+    assert best.devices >= found().of(DraftEnding.WINDOW).devices
     for full in (False, True):
-        ours, whole = (found().load(ending, full=full) for ending in (Ending.BEST, Ending.WINDOW))
+        ours, whole = (found().load(ending, full=full) for ending in (DraftEnding.BEST, DraftEnding.WINDOW))
         assert ours.goodput_tokens_per_s >= whole.goodput_tokens_per_s
 
 
@@ -66,12 +66,12 @@ def test_the_best_window_is_that_of_the_runs_where_the_closed_form_is_off() -> N
     here = place(token_acceptance=0.9)
     there = run_place(here)
     capacities = {window: windows_of(here, there.tokens_per_s)[window].capacity(6).devices for window in (3, 4)}
-    assert (there.closed_form, there.of(Ending.BEST).window) == (3, 4)
-    assert there.of(Ending.BEST).devices == capacities[4] > capacities[3]
+    assert (there.closed_form, there.of(DraftEnding.BEST).window) == (3, 4)
+    assert there.of(DraftEnding.BEST).devices == capacities[4] > capacities[3]
 
 
 def test_the_target_alone_is_simulated() -> None:
-    alone = found().of(Ending.ALONE)
+    alone = found().of(DraftEnding.ALONE)
     assert alone.devices > 1
     assert (alone.light.sent_tokens, alone.light.round_p50_s > 0.0) == (0.0, True)
 
@@ -82,21 +82,21 @@ def test_a_place_is_a_pure_function() -> None:
 
 def test_rules_stop_and_windows_do_not() -> None:
     sent = {one.ending: one.light.sent_tokens for one in found().endings}
-    assert sent[Ending.BEFORE] < sent[Ending.SENT] < sent[Ending.WINDOW] < 8.0
-    assert sent[Ending.PRICED] < sent[Ending.WINDOW]
-    assert sent[Ending.BEST] == pytest.approx(found().load(Ending.BEST, full=False).window, rel=0.2)
+    assert sent[DraftEnding.BEFORE] < sent[DraftEnding.SENT] < sent[DraftEnding.WINDOW] < 8.0
+    assert sent[DraftEnding.PRICED] < sent[DraftEnding.WINDOW]
+    assert sent[DraftEnding.BEST] == pytest.approx(found().load(DraftEnding.BEST, full=False).window, rel=0.2)
 
 
 def test_the_price_holds_its_own_beside_fixed_windows() -> None:
     for full in (False, True):
-        assert found().goodput_over(Ending.PRICED, (Ending.BEST,), full=full) > 0.93
+        assert found().goodput_over(DraftEnding.PRICED, (DraftEnding.BEST,), full=full) > 0.93
 
 
 def test_ratios_are_over_the_better_one() -> None:
-    devices = [found().of(ending).devices for ending in (Ending.PRICED, *FIXED)]
-    assert found().over(Ending.PRICED, FIXED) == devices[0] / max(devices[1:])
+    devices = [found().of(ending).devices for ending in (DraftEnding.PRICED, *FIXED)]
+    assert found().over(DraftEnding.PRICED, FIXED) == devices[0] / max(devices[1:])
     nobody = tuple(replace(one, devices=0) for one in found().endings)
-    assert replace(found(), endings=nobody).over(Ending.PRICED, FIXED) is None
+    assert replace(found(), endings=nobody).over(DraftEnding.PRICED, FIXED) is None
 
 
 def test_a_promise_is_a_share_of_what_one_alone_gets() -> None:

@@ -4,9 +4,9 @@ import pytest
 
 from outrider.contracts.errors import ParameterError
 from outrider.drafting.stops import SendAndStop, StopBefore
-from outrider.simulation.acceptance_models import Predictor
+from outrider.simulation.acceptance_models import SimPredictor
 from outrider.simulation.chance import uniforms
-from outrider.simulation.stopping import AS_TOLD, Calibrated, Flags, ToldFeatures, flagging
+from outrider.simulation.stopping import AS_TOLD, Calibrated, Flags, SimFeatures, flagging
 
 TOKENS = 40_000
 
@@ -40,7 +40,7 @@ def test_what_is_told_is_as_sharp_as_stated_and_right(sharp: float, chance: floa
 
 
 def test_at_wisps_auc_it_can_do_what_wisps_does() -> None:
-    rates, chance, foreteller = Predictor(), 0.8, Calibrated(0.767)
+    rates, chance, foreteller = SimPredictor(), 0.8, Calibrated(0.767)
     threshold = foreteller.threshold(chance, rates.recall)
     pairs = told(foreteller, chance)
     for wanted, share in ((True, rates.recall), (False, rates.false_positive_rate)):
@@ -54,18 +54,18 @@ def test_what_is_certain_is_told(chance: float) -> None:
 
 
 def test_a_yes_or_no_is_believed_as_far_as_it_is_right() -> None:
-    flags, chance = Flags(Predictor(recall=0.8, false_positive_rate=0.425)), 0.8
+    flags, chance = Flags(SimPredictor(recall=0.8, false_positive_rate=0.425)), 0.8
     pairs = told(flags, chance)
     for said in (0.0, 1.0):
         of_these = [accepted for value, accepted in pairs if value == said]
         assert flags.believed(chance, said) == pytest.approx(sum(of_these) / len(of_these), abs=0.02)
-    assert Flags(Predictor(0.0, 0.0)).believed(0.8, 1.0) == 0.0
+    assert Flags(SimPredictor(0.0, 0.0)).believed(0.8, 1.0) == 0.0
 
 
 def test_the_products_rules_go_by_what_is_told() -> None:
-    assert isinstance(flagging(Predictor()).rule, SendAndStop)
-    assert isinstance(flagging(Predictor(sends_flagged=False)).rule, StopBefore)
-    assert AS_TOLD.probability(ToldFeatures(0.37)) == pytest.approx(0.37)
+    assert isinstance(flagging(SimPredictor()).rule, SendAndStop)
+    assert isinstance(flagging(SimPredictor(sends_flagged=False)).rule, StopBefore)
+    assert AS_TOLD.probability(SimFeatures(0.37)) == pytest.approx(0.37)
 
 
 def test_an_auc_that_no_signal_has_is_refused() -> None:

@@ -7,7 +7,7 @@ import pytest
 from outrider.contracts.cost import LinearCostModel
 from outrider.rounds.load import PresentLoad
 from outrider.scheduling.steps import StepRules
-from outrider.simulation.drafted_rounds import Response, Workload
+from outrider.simulation.drafted_rounds import SimResponse, Workload
 from outrider.simulation.lengths import Lengths
 from outrider.simulation.run import EventLoop, modelled_devices, simulate
 from outrider.simulation.scenario import Scenario, System
@@ -55,7 +55,7 @@ class Later:
         """All else is the device's."""
         return getattr(self._workload, name)
 
-    def begin(self) -> Response | None:
+    def begin(self) -> SimResponse | None:
         response, after_s = self._workload.begin(), self._after_s
         self._after_s = 0.0
         return None if response is None else response._replace(pause_s=response.pause_s + after_s)

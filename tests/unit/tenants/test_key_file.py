@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from outrider.contracts.errors import ConfigError
-from outrider.tenants.key_file import KeyFileWatch, Look, after_read
+from outrider.tenants.key_file import KeyFileRead, KeyFileWatch, after_read
 from outrider.tenants.keys import decode_keys
 
 KEY = "sk-alice-0123456789"
@@ -34,7 +34,7 @@ ODD = (
 )
 
 
-def seen(*reads: tuple[bytes | str, float]) -> list[Look]:
+def seen(*reads: tuple[bytes | str, float]) -> list[KeyFileRead]:
     watch, looks = KeyFileWatch(), []
     for content, at_s in reads:
         watch, look = after_read(watch, content, at_s, 1.0)
@@ -44,29 +44,29 @@ def seen(*reads: tuple[bytes | str, float]) -> list[Look]:
 
 def test_two_equal_reads_a_second_apart_settle() -> None:
     assert seen((b"a", 0.0), (b"a", 0.9), (b"a", 1.0), (b"a", 9.0)) == [
-        Look.CHANGING,
-        Look.CHANGING,
-        Look.SETTLED,
-        Look.SAME,
+        KeyFileRead.CHANGING,
+        KeyFileRead.CHANGING,
+        KeyFileRead.SETTLED,
+        KeyFileRead.SAME,
     ]
 
 
 def test_a_file_being_written_is_never_judged() -> None:
-    assert set(seen(*((SOUND[:end], float(end)) for end in range(len(SOUND))))) == {Look.CHANGING}
+    assert set(seen(*((SOUND[:end], float(end)) for end in range(len(SOUND))))) == {KeyFileRead.CHANGING}
 
 
 def test_a_change_that_is_taken_back_is_none() -> None:
     looks = seen((b"a", 0.0), (b"a", 1.0), (b"b", 2.0), (b"a", 2.5), (b"b", 3.0), (b"b", 3.5))
-    assert looks[2:] == [Look.CHANGING, Look.SAME, Look.CHANGING, Look.CHANGING]
+    assert looks[2:] == [KeyFileRead.CHANGING, KeyFileRead.SAME, KeyFileRead.CHANGING, KeyFileRead.CHANGING]
 
 
 def test_what_cannot_be_read_is_content_of_its_own() -> None:
     assert seen((b"gone", 0.0), ("gone", 1.0), ("gone", 2.0), (b"gone", 3.0), (b"gone", 4.0)) == [
-        Look.CHANGING,
-        Look.CHANGING,
-        Look.SETTLED,
-        Look.CHANGING,
-        Look.SETTLED,
+        KeyFileRead.CHANGING,
+        KeyFileRead.CHANGING,
+        KeyFileRead.SETTLED,
+        KeyFileRead.CHANGING,
+        KeyFileRead.SETTLED,
     ]
 
 

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.tenants.quotas import Asked, OverQuota, QuotaLimits, Quotas
+from outrider.tenants.quotas import OverQuota, QuotaLimits, QuotaRequest, Quotas
 
 RATE = QuotaLimits(requests_per_minute=6.0)
 TOKENS = QuotaLimits(tokens_per_minute=600.0)
 TWO = QuotaLimits(concurrent_responses=2)
-ONE = Asked("t", 1, 10)
+ONE = QuotaRequest("t", 1, 10)
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 20.0), st.sampled_from("ab")), max_size=80))
@@ -31,17 +31,19 @@ def test_over_any_stretch_no_more_than_a_minutes_worth_beyond_the_rate(steps: li
 
 def test_estimates_are_settled_by_what_was_used() -> None:
     quotas = Quotas()
-    assert quotas.ask("a", "1", Asked("t", 1, 500), TOKENS, 0.0) is None
-    assert quotas.ask("a", "2", Asked("t", 1, 200), TOKENS, 0.0) == OverQuota("tokens_per_minute", 600.0, 200.0, 10)
+    assert quotas.ask("a", "1", QuotaRequest("t", 1, 500), TOKENS, 0.0) is None
+    assert quotas.ask("a", "2", QuotaRequest("t", 1, 200), TOKENS, 0.0) == OverQuota(
+        "tokens_per_minute", 600.0, 200.0, 10
+    )
     quotas.settle("a", "1", 50)
     quotas.settle("a", "1", 0)  # once
-    assert quotas.ask("b", "2", Asked("t", 1, 550), TOKENS, 0.0) is None, "whoever asks, the bucket is one"
-    assert quotas.ask("b", "3", Asked("other", 1, 600), TOKENS, 0.0) is None, "another's is another one"
+    assert quotas.ask("b", "2", QuotaRequest("t", 1, 550), TOKENS, 0.0) is None, "whoever asks, the bucket is one"
+    assert quotas.ask("b", "3", QuotaRequest("other", 1, 600), TOKENS, 0.0) is None, "another's is another one"
 
 
 def test_what_may_need_more_than_a_minutes_worth_waits_for_a_full_bucket_and_leaves_a_debt() -> None:
     quotas = Quotas()
-    assert quotas.ask("a", "1", Asked("t", 1, 1200), TOKENS, 0.0) is None
+    assert quotas.ask("a", "1", QuotaRequest("t", 1, 1200), TOKENS, 0.0) is None
     quotas.settle("a", "1", 1200)
     refused = quotas.ask("a", "2", ONE, TOKENS, 0.0)
     assert refused is not None
@@ -51,10 +53,12 @@ def test_what_may_need_more_than_a_minutes_worth_waits_for_a_full_bucket_and_lea
 
 def test_nothing_is_taken_of_one_who_is_refused() -> None:
     quotas, both = Quotas(), QuotaLimits(requests_per_minute=6.0, tokens_per_minute=600.0)
-    quotas.ask("a", "1", Asked("t", 1, 600), both, 0.0)
+    quotas.ask("a", "1", QuotaRequest("t", 1, 600), both, 0.0)
     for i in range(20):
-        assert quotas.ask("a", f"x{i}", Asked("t", 1, 600), both, 0.0) is not None
-    assert [quotas.ask("a", f"y{i}", Asked("t", 1, 1), both, 60.0) is None for i in range(7)] == [True] * 6 + [False]
+        assert quotas.ask("a", f"x{i}", QuotaRequest("t", 1, 600), both, 0.0) is not None
+    assert [quotas.ask("a", f"y{i}", QuotaRequest("t", 1, 1), both, 60.0) is None for i in range(7)] == [True] * 6 + [
+        False
+    ]
 
 
 @pytest.mark.parametrize("ended", ["settled", "silent", "left out"])
@@ -63,7 +67,7 @@ def test_so_many_responses_at_a_time_over_all_owners(ended: str) -> None:
     assert quotas.ask("a", "1", ONE, TWO, 0.0) is None
     assert quotas.ask("b", "2", ONE, TWO, 0.0) is None
     assert quotas.ask("b", "3", ONE, TWO, 0.0) == OverQuota("concurrent_responses", 2, 3, 1)
-    assert quotas.ask("b", "4", Asked("t", 3, 10), TWO, 0.0) is not None
+    assert quotas.ask("b", "4", QuotaRequest("t", 3, 10), TWO, 0.0) is not None
     if ended == "settled":
         quotas.settle("a", "1", 3)
     elif ended == "left out":

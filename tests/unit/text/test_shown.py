@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.contracts.committed import Committed
+from outrider.contracts.committed import CommittedRound
 from outrider.contracts.requests import FinishReason, TextSpan, TokenOrigin
 from outrider.text.shown import IncrementalText, Shown, shown
 from tests.unit.engines.conftest import VOCAB
@@ -22,8 +22,8 @@ ROUNDS = st.lists(
 )
 
 
-def committed(tokens: Round, finish: FinishReason | None = None) -> Committed:
-    return Committed(tuple(token for token, _ in tokens), finish, tuple(origin for _, origin in tokens))
+def committed(tokens: Round, finish: FinishReason | None = None) -> CommittedRound:
+    return CommittedRound(tuple(token for token, _ in tokens), finish, tuple(origin for _, origin in tokens))
 
 
 def test_neighbours_of_one_origin_are_one_span() -> None:

@@ -8,7 +8,7 @@ import pytest
 from outrider.contracts.errors import ParameterError, ShapeError
 from outrider.contracts.link import Csi
 from outrider.verification.decision_head import CSI_WIDTH, DecisionHead, HeadWeights, Standard, csi_features
-from outrider.verification.semantic import Question
+from outrider.verification.semantic import MismatchQuestion
 
 DRAFTER, TARGET, HIDDEN = 6, 9, 7
 LINK = Csi(20e6, 50e6, per_up=0.1, per_down=0.02, rtt_s=0.05)
@@ -32,10 +32,10 @@ def weights(seed: int = 0) -> HeadWeights:
     )
 
 
-def question(seed: int, mismatches: int, channel: Csi | None = LINK) -> Question:
+def question(seed: int, mismatches: int, channel: Csi | None = LINK) -> MismatchQuestion:
     rng = np.random.default_rng(seed)
     states = [rng.normal(size=(mismatches, width)).astype(np.float32) for width in (DRAFTER, TARGET)]
-    return Question(states[0], states[1], channel)
+    return MismatchQuestion(states[0], states[1], channel)
 
 
 def by_hand(w: HeadWeights, drafter: list[float], target: list[float], csi: list[float]) -> float:

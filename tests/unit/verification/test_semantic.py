@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from outrider.contracts.errors import ShapeError
 from outrider.verification.decision import BlockDecision
 from outrider.verification.matching import match
-from outrider.verification.semantic import Question, hidden_fault, judged, mismatches, semantic_decision
+from outrider.verification.semantic import MismatchQuestion, hidden_fault, judged, mismatches, semantic_decision
 
 tokens = st.integers(0, 2)
 
@@ -93,9 +93,9 @@ def test_what_a_device_sends_is_checked(
     assert found is None if reason is None else reason in (found or "")
 
 
-def question(first: float, count: int) -> Question:
+def question(first: float, count: int) -> MismatchQuestion:
     """Of so many mismatches; its first number tells it from others."""
-    return Question(np.full((count, 3), first, np.float32), np.zeros((count, 2), np.float32), None)
+    return MismatchQuestion(np.full((count, 3), first, np.float32), np.zeros((count, 2), np.float32), None)
 
 
 @dataclass
@@ -107,7 +107,7 @@ class Moody:
 
     drafter_width = 3
 
-    def accepts(self, questions: Sequence[Question]) -> list[list[bool]]:
+    def accepts(self, questions: Sequence[MismatchQuestion]) -> list[list[bool]]:
         firsts = [float(one.drafter_hidden[0, 0]) for one in questions]
         if self.fails_at in firsts:
             raise RuntimeError("a moody judge")

@@ -15,10 +15,10 @@ from outrider.contracts.exchanged import FloatField, WireFormat
 from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.drafting.acceptance import AcceptancePredictor, ConfidenceLogistic
-from outrider.drafting.cost_aware import WhileItPays
+from outrider.drafting.cost_aware import CostAwareStop
 from outrider.drafting.features import DraftFeatures
-from outrider.drafting.recalibration import Calibration, Recalibration, ToldChain, Verdict, verdict_on
-from outrider.drafting.stops import NeverStop, SendAndStop, Step, StopBefore, StopRule
+from outrider.drafting.recalibration import Calibration, ChainVerdict, Recalibration, ToldChain, verdict_on
+from outrider.drafting.stops import NeverStop, SendAndStop, StopBefore, StopDecision, StopRule
 from outrider.engines.drafter import engine as drafter_engine
 from outrider.engines.drafter import job
 from outrider.engines.drafter.batch import Drawing, Drawn, HeadRows, ask_batch
@@ -40,7 +40,7 @@ WIRES = {
 PLAIN, TWO_LEFT = SamplingParams(), SamplingParams(temperature=0.8, top_k=2, frequency_penalty=0.2)
 PREDICTOR = ConfidenceLogistic(weight=0.8, bias=0.1)
 BEFORE, SENT = (rule(PREDICTOR, 0.815) for rule in (StopBefore, SendAndStop))
-WORTH = WhileItPays(PREDICTOR, DraftPrice(0.6, 0.815))
+WORTH = CostAwareStop(PREDICTOR, DraftPrice(0.6, 0.815))
 RULES = pytest.mark.parametrize("rule", [BEFORE, SENT, WORTH], ids=["stop before", "send and stop", "while it pays"])
 
 
@@ -49,10 +49,10 @@ class Watched:
     """A rule, and what it said so far."""
 
     rule: StopRule
-    said: set[Step] = field(default_factory=set)
+    said: set[StopDecision] = field(default_factory=set)
     asks: ClassVar[bool] = True
 
-    def step(self, features: DraftFeatures) -> Step:
+    def step(self, features: DraftFeatures) -> StopDecision:
         step = self.rule.step(features)
         self.said.add(step)
         return step
@@ -81,17 +81,17 @@ def test_positions_behind_a_stop_are_drawn_in_later_rounds(protocol: ProtocolNam
     assert distance(case(protocol, 1, 2, 1, rule=BEFORE, seed=9)) <= BOUND
 
 
-Sees = Callable[[Drawn], Step]
+Sees = Callable[[Drawn], StopDecision]
 
 
 def stops_for(first: int) -> Sees:
     """Stops before that token, wherever it is drawn."""
-    return lambda layer: Step.STOP if layer.rows[0].token_ids == (first,) else Step.DRAW
+    return lambda layer: StopDecision.STOP if layer.rows[0].token_ids == (first,) else StopDecision.DRAW
 
 
 def sends_and_stops_for(token_id: int) -> Sees:
     """Sends it, and draws nothing behind it."""
-    return lambda layer: Step.DRAW_LAST if layer.rows[0].token_ids == (token_id,) else Step.DRAW
+    return lambda layer: StopDecision.DRAW_LAST if layer.rows[0].token_ids == (token_id,) else StopDecision.DRAW
 
 
 def drawn_first(sees: Sees) -> Callable[[Sequence[Drawing], HeadRows, Readback], Callable[[], list[Drawn]]]:
@@ -101,7 +101,7 @@ def drawn_first(sees: Sees) -> Callable[[Sequence[Drawing], HeadRows, Readback],
         assert all(isinstance(job.rule, NeverStop) for _, job in drawing)
         drawn = ask_batch(drawing, rows, readback)
         return lambda: [
-            layer if job.correcting else Drawn([] if sees(layer) is Step.STOP else layer.rows, sees(layer))
+            layer if job.correcting else Drawn([] if sees(layer) is StopDecision.STOP else layer.rows, sees(layer))
             for (_, job), layer in zip(drawing, drawn(), strict=True)
         ]
 
@@ -133,7 +133,7 @@ def test_behind_a_token_that_is_sent_it_may_be_looked_at(
 class Said:
     """A predictor and what was made of it, row by row."""
 
-    told: dict[float, set[Step]] = field(default_factory=dict)
+    told: dict[float, set[StopDecision]] = field(default_factory=dict)
 
     def rule(self, predictor: AcceptancePredictor) -> StopRule:
         return _Heard(StopBefore(predictor, 0.75), self.told)
@@ -142,10 +142,10 @@ class Said:
 @dataclass(frozen=True)
 class _Heard:
     rule: StopRule
-    told: dict[float, set[Step]]
+    told: dict[float, set[StopDecision]]
     asks: ClassVar[bool] = True
 
-    def step(self, features: DraftFeatures) -> Step:
+    def step(self, features: DraftFeatures) -> StopDecision:
         step = self.rule.step(features)
         self.told.setdefault(features.confidence, set()).add(step)
         return step
@@ -168,12 +168,12 @@ def test_a_rule_may_learn_from_what_was_tested(protocol: ProtocolName) -> None:
     assert any(len(steps) == 2 for steps in said.told.values()), "of the same row it says now this, now that"
 
 
-def peeking(told: ToldChain, token_ids: Sequence[int], *known: Any, **more: Any) -> Verdict | None:
+def peeking(told: ToldChain, token_ids: Sequence[int], *known: Any, **more: Any) -> ChainVerdict | None:
     """Learns what stands behind a rejection, which nobody tested."""
     found = verdict_on(told, token_ids, *known, **more)
     if found is None or not found.rejected or token_ids[found.accepted + 1 :] != (0,):
         return found
-    return Verdict(told, len(token_ids), rejected=False)
+    return ChainVerdict(told, len(token_ids), rejected=False)
 
 
 @pytest.mark.parametrize("protocol", ["dsd", "dssd"])

@@ -28,7 +28,7 @@ from outrider.engines.forward_model import Move, PassResult, Segment
 from outrider.engines.kv.shelf import HostCopy
 from outrider.engines.torch.fused.attending import attend
 from outrider.engines.torch.fused.kernels import add_and_normalise, gate, write
-from outrider.engines.torch.fused.products import Paneled, as_tensor, stored_numbers
+from outrider.engines.torch.fused.products import PanelProduct, as_tensor, stored_numbers
 from outrider.engines.torch.replacing import together
 from outrider.engines.torch.sizes import LARGEST
 from outrider.models.model_classes import PreTrainedModel
@@ -346,7 +346,7 @@ def _slot(blocks: Sequence[int], at: int, block_tokens: int) -> int:
 def _product(*layers: nn.Module) -> _Product:
     """Layers of one input as one; without a detour where it is computed here."""
     linear = together(layers)
-    if isinstance(linear, Paneled):
+    if isinstance(linear, PanelProduct):
         return linear.multiplied
     return lambda rows: stored_numbers(linear(as_tensor(rows)))
 

@@ -62,7 +62,7 @@ def multiply_linears(model: PreTrainedModel) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Paneled:
+class PanelProduct:
     """One product: ``[..., inputs] -> [..., sum(widths)]``, float32."""
 
     weight: _Array  # [panels, steps, _PANEL] float32, or uint32 of two bfloat16
@@ -116,7 +116,7 @@ class _Memory:
         return found
 
 
-def paneled(layers: Sequence[WeightAndBias], memory: _Memory | None = None) -> Paneled:
+def paneled(layers: Sequence[WeightAndBias], memory: _Memory | None = None) -> PanelProduct:
     """Layers of one input as one product."""
     memory = memory or _Memory()
     steps = _steps(stored_numbers(torch.cat([weight for weight, _ in layers]).contiguous()))
@@ -129,7 +129,7 @@ def paneled(layers: Sequence[WeightAndBias], memory: _Memory | None = None) -> P
     bias = np.zeros(panels * _PANEL, np.float32)
     widths = tuple(len(weight) for weight, _ in layers)
     bias[:outputs] = torch.cat([_bias(own, width) for (_, own), width in zip(layers, widths, strict=True)])
-    return Paneled(weight, bias, widths)
+    return PanelProduct(weight, bias, widths)
 
 
 def _bias(bias: Bias, width: int) -> Tensor:

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from actors.inbox import Inbox
+from actors.inbox import CallReorderBuffer
 from actors.messages import Closing, StepReply, VerifyCall
 from bench.capacity.noted_verifier import NotedVerifier
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.contracts.verifying import Block, OpenGeneration, Outcome, Stretch, Unfinished, Verified
+from outrider.contracts.verifying import AutonomousRun, Block, OpenGeneration, Outcome, Unfinished, Verified
 from tests.unit.bench.recorded_tiny import PROMPTS, tiny_responses
 from tests.unit.engines.conftest import BLOCK_TOKENS
 from tests.unit.serve_app.api.in_memory_service import CHUNK, ENGINE_S, LONG_PROMPT, LocalVerifier
@@ -108,7 +108,7 @@ async def test_a_prefix_computed_in_chunks_is_opened_once_and_costs_its_chunks(k
 @on_loop
 async def test_rounds_that_follow_by_themselves_are_noted_with_what_they_cost() -> None:
     verifier = NotedVerifier(LocalVerifier(), keeps_kv=True, clock=now_s)
-    stretch, steps = Stretch(until_round=3), verifier.steps()
+    stretch, steps = AutonomousRun(until_round=3), verifier.steps()
     verifier.give(VerifyCall(openings=(OPENING,), blocks=(replace(block(0, (), ()), stretch=stretch),)))
     for _ in range(4):
         await anext(steps)
@@ -123,7 +123,7 @@ class ThroughInbox(LocalVerifier):
     def __init__(self) -> None:
         """Nothing came yet."""
         super().__init__()
-        self._in_order = Inbox()
+        self._in_order = CallReorderBuffer()
 
     def give(self, call: VerifyCall) -> None:
         """Take in all whose turn it is."""

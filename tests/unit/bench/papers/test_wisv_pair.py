@@ -18,7 +18,7 @@ from bench.papers.wisv_pair.plots import plot_frontier, plot_latencies, plot_thr
 from outrider.contracts.errors import ConfigError
 from outrider.contracts.exchanged import FloatField
 from outrider.models.head_file import Head, HeadInfo
-from outrider.training.head.pair import Models, ask, paged
+from outrider.training.head.pair import LoadedPair, ask, paged
 from outrider.training.head.rules import HEAD_FREE
 from outrider.training.head.sweep import SweptRow
 from outrider.training.tasks.task import Check, Task
@@ -111,11 +111,11 @@ def test_the_best_of_a_kind_costs_less_than_is_allowed() -> None:
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
+def models(tmp_path_factory: pytest.TempPathFactory) -> LoadedPair:
     return load(save_pair(tmp_path_factory.mktemp("pair")))
 
 
-def random_head(models: Models, seed: int) -> Head:
+def random_head(models: LoadedPair, seed: int) -> Head:
     widths = models.drafter.model.config.hidden_size, models.target.model.config.hidden_size, 5
     rng = np.random.default_rng(seed)
     drafter, target, csi = (Standard(np.zeros(size), np.ones(size)) for size in widths)
@@ -126,7 +126,7 @@ def random_head(models: Models, seed: int) -> Head:
 
 
 def test_a_frontier_has_every_rule_once_and_fields_agree_with_themselves(
-    models: Models, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    models: LoadedPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ask(models, tasks(models, 6), LIMIT)
     pair = paged(models, 24, 3 + LIMIT + 4)

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from rich.console import Console
 
-from cluster.chat_stream import ChatError, ChatOptions, Usage, pieces
+from cluster.chat_stream import ChatError, ChatOptions, ResponseCost, pieces
 from cluster.cli import main
 from cluster.commands.chat import Chat, Timing, summary
 from outrider.contracts.requests import TextSpan, TokenOrigin
@@ -187,7 +187,7 @@ def until(process: "Popen[str]", text: str) -> None:
 
 def test_a_service_without_spans_is_read_as_plain_text() -> None:
     stream = events({"choices": [{"delta": {"content": "Hi"}}]}, {"choices": [], "usage": {"completion_tokens": 1}})
-    assert list(pieces(stream.splitlines())) == [TextSpan("Hi", TokenOrigin.VERIFIER), Usage(1, 0, 0, 0, 0)]
+    assert list(pieces(stream.splitlines())) == [TextSpan("Hi", TokenOrigin.VERIFIER), ResponseCost(1, 0, 0, 0, 0)]
 
 
 def test_an_origin_of_a_later_version_is_read() -> None:
@@ -201,11 +201,11 @@ def test_comments_of_a_stream_are_skipped_and_its_end_is_needed() -> None:
 
 
 def test_a_summary_tells_what_was_used() -> None:
-    usage = Usage(3, 0, 0, 0, 3, sampling={"temperature": 0.2, "top_p": 0.9})
+    usage = ResponseCost(3, 0, 0, 0, 3, sampling={"temperature": 0.2, "top_p": 0.9})
     assert summary(usage, Timing(None, 1.5)) == "3 tokens, 2.0 tokens/s, 3 rounds, temperature 0.2, top_p 0.9"
     told = events({"choices": [], "usage": {"completion_tokens": 1, "outrider": {"sampling": {"temperature": 0.0}}}})
-    assert list(pieces(told.splitlines())) == [Usage(1, 0, 0, 0, 0, sampling={"temperature": 0.0})]
+    assert list(pieces(told.splitlines())) == [ResponseCost(1, 0, 0, 0, 0, sampling={"temperature": 0.0})]
 
 
 def test_a_summary_without_drafts() -> None:
-    assert summary(Usage(3, 0, 0, 0, 3), Timing(None, 1.5)) == "3 tokens, 2.0 tokens/s, 3 rounds"
+    assert summary(ResponseCost(3, 0, 0, 0, 3), Timing(None, 1.5)) == "3 tokens, 2.0 tokens/s, 3 rounds"

@@ -12,7 +12,7 @@ from outrider.assembly.verifiers import verifier_spec
 from outrider.config.schema import ModelConfig, VerifierConfig
 from outrider.contracts.cost import VerifyCost
 from outrider.costs.batch_runs import measure
-from outrider.costs.fit_figures import BatchSample, Regime
+from outrider.costs.fit_figures import BatchKind, BatchSample
 from outrider.costs.fitting import FitKind, fit
 from outrider.costs.profiling_plan import profiling_plan
 from outrider.engines.registry import VERIFIERS
@@ -61,7 +61,7 @@ def test_it_measures_the_type_that_a_service_computes_in() -> None:
 
 def test_tables_need_neither_repeats_nor_unseen_samples(capsys: pytest.CaptureFixture[str]) -> None:
     samples = [
-        BatchSample(Regime.COMPUTE_BOUND, (VerifyCost(new, 0),), (TRUTH.predict_s([VerifyCost(new, 0)]),))
+        BatchSample(BatchKind.COMPUTE_BOUND, (VerifyCost(new, 0),), (TRUTH.predict_s([VerifyCost(new, 0)]),))
         for new in range(1, 21)
     ]
     show_profile(samples, [], fit(samples, bootstraps=0))

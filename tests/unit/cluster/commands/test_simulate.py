@@ -19,7 +19,7 @@ from outrider.simulation.results import ClassResults, PlanePoint
 from outrider.simulation.settings import Variant
 from outrider.simulation.stop_map import (
     STOPPING,
-    Ending,
+    DraftEnding,
     EndingResult,
     LoadFigures,
     PlaceResult,
@@ -189,7 +189,7 @@ def test_capacity_draws_three_plots(tmp_path: Path) -> None:
 def of_a_place(devices: int, goodput: float) -> PlaceResult:
     """The target alone serves 7, windows 10, and 1000 tokens/s; rules that stop the given."""
     run = LoadFigures(10, 8, 1000.0, 9.0, 0.05, 0.3, 0.6, 4.0, 0.7, 0.9)
-    kept = {Ending.ALONE: 7, Ending.WINDOW: 10, Ending.BEST: 10}
+    kept = {DraftEnding.ALONE: 7, DraftEnding.WINDOW: 10, DraftEnding.BEST: 10}
     endings = tuple(EndingResult(ending, 8, count, False, run, run) for ending, count in kept.items())
     stopped = replace(run, goodput_tokens_per_s=goodput)
     endings += tuple(EndingResult(ending, 8, devices, False, stopped, stopped) for ending in STOPPING)

@@ -10,7 +10,7 @@ import pytest
 
 from cluster.cli import main
 from cluster.top_view import duration
-from outrider.selection.regime import RegimeReport
+from outrider.selection.regime import TunerReport
 from tests.unit.cluster.recorded_service import Answer, serving
 
 COORDINATOR = {
@@ -28,7 +28,7 @@ COORDINATOR = {
     "phase_seconds": {"verify": 4.0, "draft": 2.0, "link": 0.5, "queue": 0.1, "orchestration": 0.2},
     "verifier_idle_s": 3000.0,
     "regime": asdict(
-        RegimeReport("draft", "none", (("none", ()), ("draft", ())), (("none", 0), ("draft", 1)), 0.5, 90.0, 0)
+        TunerReport("draft", "none", (("none", ()), ("draft", ())), (("none", 0), ("draft", 1)), 0.5, 90.0, 0)
     ),
     "kv": {
         "block_tokens": 16,

@@ -10,7 +10,7 @@ import yaml
 
 from cluster.cli import main
 from cluster.local import announce_metrics
-from cluster.monitoring.files import FOLDER, Places, packaged, write
+from cluster.monitoring.files import FOLDER, MonitoringTargets, packaged, write
 from cluster.monitoring.running import grafana_command, grafana_settings, prometheus_over
 from cluster.private_ray import private_folder
 from outrider.contracts.errors import ParameterError
@@ -84,7 +84,7 @@ def test_pod_monitors_select_pods_and_ports_that_there_are(overlay: str) -> None
 
 def test_a_service_on_this_machine_says_where_its_exporter_is_as_ray_does(tmp_path: Path) -> None:
     file = announce_metrics("http://127.0.0.1:1234/metrics", tmp_path)
-    assert file.name == Path(Places().discovery).name
+    assert file.name == Path(MonitoringTargets().discovery).name
     assert json.loads(file.read_text("utf-8")) == [{"labels": {"job": "ray"}, "targets": ["127.0.0.1:1234"]}]
     announce_metrics("http://127.0.0.1:99/metrics", tmp_path)
     assert json.loads(file.read_text("utf-8"))[0]["targets"] == ["127.0.0.1:99"], "the newest counts"
@@ -93,8 +93,11 @@ def test_a_service_on_this_machine_says_where_its_exporter_is_as_ray_does(tmp_pa
 
 def test_without_prometheus_its_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    write(tmp_path, Places())
-    with pytest.raises(ParameterError, match="Debian's package"), prometheus_over(tmp_path, Places().prometheus_url):
+    write(tmp_path, MonitoringTargets())
+    with (
+        pytest.raises(ParameterError, match="Debian's package"),
+        prometheus_over(tmp_path, MonitoringTargets().prometheus_url),
+    ):
         pass
 
 

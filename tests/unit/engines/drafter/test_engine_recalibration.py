@@ -8,8 +8,8 @@ from outrider.contracts.drafting import DraftRequest
 from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.contracts.verifying import AcceptanceRule
-from outrider.drafting.cost_aware import WhileItPays
-from outrider.drafting.recalibration import Recalibration, Verdict
+from outrider.drafting.cost_aware import CostAwareStop
+from outrider.drafting.recalibration import ChainVerdict, Recalibration
 from outrider.drafting.stops import SendAndStop
 from tests.unit.drafting.always import Learning
 from tests.unit.engines.conftest import tiny_llama, torch_drafter
@@ -23,9 +23,9 @@ class Kept(Recalibration):
 
     def __init__(self) -> None:
         super().__init__({})
-        self.verdicts: list[Verdict] = []
+        self.verdicts: list[ChainVerdict] = []
 
-    def learn(self, verdict: Verdict) -> None:
+    def learn(self, verdict: ChainVerdict) -> None:
         self.verdicts.append(verdict)
         super().learn(verdict)
 
@@ -121,7 +121,7 @@ def test_a_generation_goes_by_its_own_verdicts_and_by_those_before_it_was_opened
 def test_a_rule_that_asks_twice_of_a_row_is_told_once() -> None:
     kept = Kept()
     engine = torch_drafter(
-        tiny_llama(), stops=Learning(lambda predictor: WhileItPays(predictor, DraftPrice()), lambda: kept)
+        tiny_llama(), stops=Learning(lambda predictor: CostAwareStop(predictor, DraftPrice()), lambda: kept)
     )
     device = Device("a", SAMPLED)
     engine.open(device.opening(), TERMS)

@@ -14,9 +14,9 @@ from outrider.contracts.drafting import Draft
 from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.drafting.acceptance import ConfidenceLogistic
-from outrider.drafting.cost_aware import WhileItPays
+from outrider.drafting.cost_aware import CostAwareStop
 from outrider.drafting.features import DraftFeatures
-from outrider.drafting.stops import NeverStop, SendAndStop, Step, StopBefore, StopRule
+from outrider.drafting.stops import NeverStop, SendAndStop, StopBefore, StopDecision, StopRule
 from outrider.engines.drafter import batch
 from outrider.protocols.registry import PROTOCOLS
 from outrider.sampling.device_tensors import everywhere_at_once
@@ -46,9 +46,9 @@ class Listening:
     confidences: list[float] = field(default_factory=list)
     asks: ClassVar[bool] = True
 
-    def step(self, features: DraftFeatures) -> Step:
+    def step(self, features: DraftFeatures) -> StopDecision:
         self.confidences.append(features.confidence)
-        return Step.DRAW
+        return StopDecision.DRAW
 
     def behind(self, features: DraftFeatures) -> "Listening":  # noqa: ARG002 (interface)
         return self
@@ -99,7 +99,7 @@ def test_a_rule_may_count_what_was_drafted_so_far(protocol: ProtocolName) -> Non
     survivals = list(accumulate(listening.confidences, mul))
     for at in range(1, WINDOW):
         price = DraftPrice(between := (survivals[at - 1] + survivals[at]) / 2, between)
-        assert len(drafted(WhileItPays(ConfidenceLogistic(), price), protocol, SAMPLED).token_ids) == at
+        assert len(drafted(CostAwareStop(ConfidenceLogistic(), price), protocol, SAMPLED).token_ids) == at
 
 
 @pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from outrider.engines.kv.blocks import BlockPool
-from outrider.engines.kv.shelf import Shelf
+from outrider.engines.kv.shelf import HostKvCache
 from outrider.engines.kv.store import KvStore, SequenceKv, SharedKvError
 
 BLOCK = 4
@@ -290,7 +290,7 @@ def test_what_was_forced_and_refused_does_not_come_back() -> None:
 
 
 def test_a_full_shelf_gives_up_the_least_recently_used_but_not_what_is_awaited() -> None:
-    shelf = Shelf(2)
+    shelf = HostKvCache(2)
     assert (shelf.put(b"1"), shelf.put(b"2"), shelf.put(b"1")) == (0, 1, None)
     assert shelf.put(b"3") == 1
     with shelf.awaiting([b"1", b"3"]):

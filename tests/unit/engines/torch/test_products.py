@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from outrider.engines.torch.fused import products
-from outrider.engines.torch.fused.products import Paneled, can_multiply, multiply_linears
+from outrider.engines.torch.fused.products import PanelProduct, can_multiply, multiply_linears
 
 # Outputs of a layer or of several, inputs; panels have 64 outputs.
 SHAPES = [((64,), 2), ((1,), 16), ((40, 24, 33), 48), ((128,), 1536), ((960,), 576)]
@@ -94,6 +94,6 @@ def test_no_weight_is_left_behind() -> None:
     expected = model.lm_head.weight.detach().clone()
     multiply_linears(model)
     head = model.lm_head.product
-    assert isinstance(head, Paneled)
+    assert isinstance(head, PanelProduct)
     assert [name for name, weight in model.named_parameters() if weight.ndim > 1] == ["model.embed_tokens.weight"]
     torch.testing.assert_close(head(torch.eye(16)), expected.T)

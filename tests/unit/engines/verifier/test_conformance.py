@@ -11,7 +11,7 @@ from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import (
     AcceptanceRule,
     Block,
-    Refused,
+    BlockRefused,
     Resolution,
     Stale,
     Unfinished,
@@ -226,9 +226,9 @@ def test_blocks_that_can_never_be_verified_are_refused_alone(make_exact_verifier
     for client in clients:
         engine.open(client.opening())
     outcomes = engine.verify([clients[0].block([VOCAB]), clients[1].block([1] * 250), clients[2].block([1])])
-    assert isinstance(outcomes[0], Refused)
+    assert isinstance(outcomes[0], BlockRefused)
     assert f"0..{VOCAB - 1}, found {VOCAB}" in outcomes[0].reason
-    assert isinstance(outcomes[1], Refused)
+    assert isinstance(outcomes[1], BlockRefused)
     assert "limit of 256" in outcomes[1].reason
     assert isinstance(outcomes[2], Verified)
 

@@ -7,7 +7,7 @@ import pytest
 
 from outrider.contracts.exchanged import Candidates, Deferral, FloatField, TargetRow
 from outrider.contracts.requests import SamplingParams
-from outrider.contracts.verifying import AcceptanceRule, Block, Refused, Stale, Unfinished, Verified
+from outrider.contracts.verifying import AcceptanceRule, Block, BlockRefused, Stale, Unfinished, Verified
 from outrider.engines.verifier.engine import PagedVerifier
 from tests.unit.engines.conftest import VOCAB, MakeVerifier, tiny_llama, torch_verifier
 from tests.unit.engines.fake_device import FakeDevice
@@ -216,7 +216,7 @@ def test_impossible_corrections_are_refused_and_possible_ones_taken_afterwards(
             refused = engine.verify([block])[0]
             if not isinstance(refused, Unfinished):
                 break
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, BlockRefused)
         assert f"found token {wrong}, whose probability there is 0" in refused.reason
         good = one.draft(forced)
         expected = plain_decision(tiny_logits, one.client, good)

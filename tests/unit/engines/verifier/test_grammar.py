@@ -10,7 +10,7 @@ import pytest
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.exchanged import Deferral, DraftDistribution
 from outrider.contracts.requests import Grammar, SamplingParams
-from outrider.contracts.verifying import AcceptanceRule, Block, Outcome, Refused, Resolution, Undecided, Verified
+from outrider.contracts.verifying import AcceptanceRule, Block, BlockRefused, Outcome, Resolution, Undecided, Verified
 from outrider.engines.verifier.engine import PagedVerifier
 from outrider.engines.verifier.stepper import Stepper
 from outrider.grammar.state import GrammarState, Mask
@@ -177,7 +177,7 @@ def test_a_correction_that_the_grammar_forbids_is_refused() -> None:
         if outcome.deferred is not None:
             break
     (refused,) = engine.verify([client.block(forced=[TEXT_FORBIDDEN])])
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, BlockRefused)
     assert "could have said" in refused.reason
 
 
@@ -192,7 +192,7 @@ def test_forced_tokens_that_the_grammar_forbids_are_refused(lawful: int) -> None
     client, engine = Client("a", PROMPT, params), torch_verifier(tiny_llama())
     engine.open(client.opening())
     (refused,) = engine.verify([client.block(forced=[*truth[:lawful], TEXT_FORBIDDEN])])
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, BlockRefused)
     assert f"at position {len(PROMPT) + lawful}, found token {TEXT_FORBIDDEN}" in refused.reason
     assert not refused.by_grammar
     while len(client.output) < 9:
@@ -253,7 +253,7 @@ def test_eviction_and_resumption_are_invisible(make_verifier: MakeVerifier, para
 
 @each_params
 def test_stretches_follow_the_grammar(params: SamplingParams) -> None:
-    from outrider.contracts.verifying import Stretch  # noqa: PLC0415
+    from outrider.contracts.verifying import AutonomousRun  # noqa: PLC0415
 
     truth = ended(tiny_alone(PROMPT, params, 40))
     client = Client("a", PROMPT, params)
@@ -261,7 +261,7 @@ def test_stretches_follow_the_grammar(params: SamplingParams) -> None:
     stepper = Stepper(engine)
     stepper.open(client.opening())
     assert engine._generations["a"].grammar is not None, "it is waited for"  # noqa: SLF001
-    stepper.give([replace(client.block(), stretch=Stretch(100, frozenset({END})))])
+    stepper.give([replace(client.block(), stretch=AutonomousRun(100, frozenset({END})))])
     output = list[int]()
     while not stepper.idle:
         for outcome in stepper.step():
@@ -310,7 +310,7 @@ def test_a_grammar_that_cannot_be_followed_is_told_of_its_request_alone() -> Non
         engine.open(client.opening())
     refused, verified = engine.verify([lost.block(), found.block()])
     assert isinstance(verified, Verified)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, BlockRefused)
     assert refused.by_grammar
     assert "nothing" in refused.reason
 

@@ -14,7 +14,16 @@ from transformers import PreTrainedModel
 
 from outrider.contracts.exchanged import Deferral, DraftDistribution, TargetRow
 from outrider.contracts.requests import SamplingParams
-from outrider.contracts.verifying import AcceptanceRule, Block, Outcome, Refused, Stale, Unfinished, Unknown, Verified
+from outrider.contracts.verifying import (
+    AcceptanceRule,
+    Block,
+    BlockRefused,
+    Outcome,
+    Stale,
+    Unfinished,
+    Unknown,
+    Verified,
+)
 from outrider.engines.verifier.engine import PagedVerifier
 from outrider.sampling.choosing import choose_tokens
 from outrider.sampling.logits import RowGroup, TokenCounts
@@ -317,7 +326,7 @@ class VerifierMachine(RuleBasedStateMachine):
             assert outcome.remaining_tokens > 0
             self.unfinished[name] = block
             return
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, BlockRefused):
             self._check_refusal(client, block, outcome)
             return
         assert isinstance(outcome, Verified), outcome
@@ -334,7 +343,7 @@ class VerifierMachine(RuleBasedStateMachine):
             self.engine.close(name, keep_cache=True)
             self._forget(name)
 
-    def _check_refusal(self, client: Client, block: Block, outcome: Refused) -> None:
+    def _check_refusal(self, client: Client, block: Block, outcome: BlockRefused) -> None:
         """Only impossible corrections are refused, and never committed."""
         assert "whose probability there is 0" in outcome.reason
         row = client.block(bonus=False, rule=AcceptanceRule.RATIO, deferral=DEFERRALS[0])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from outrider.contracts.requests import Grammar, SamplingParams
-from outrider.contracts.verifying import Failed, OpenGeneration, Refused, Resolution, Stretch, Verified
+from outrider.contracts.verifying import AutonomousRun, BlockRefused, Failed, OpenGeneration, Resolution, Verified
 from outrider.engines.torch.verifier import TorchVerifier
 from outrider.engines.verifier.stepper import Stepper
 from outrider.grammar.compiling import Grammars
@@ -52,7 +52,7 @@ class Opened:
 
 
 def stretch(client: Client, until_round: int) -> OpenGeneration:
-    return replace(client.block(), stretch=Stretch(until_round))  # type: ignore[return-value]
+    return replace(client.block(), stretch=AutonomousRun(until_round))  # type: ignore[return-value]
 
 
 def test_others_go_on_while_a_grammar_is_compiled() -> None:
@@ -155,7 +155,7 @@ def test_masks_that_cannot_be_made_end_their_response_alone(monkeypatch: pytest.
 def test_a_mask_that_fails_once_changes_no_token(monkeypatch: pytest.MonkeyPatch, mask_s: float) -> None:
     opened, _, bound = with_slow_masks(mask_s)
     draft = tiny_alone(PROMPT, BOUND, 3)
-    opened.stepper.give([replace(bound.block(draft), stretch=Stretch(5))])
+    opened.stepper.give([replace(bound.block(draft), stretch=AutonomousRun(5))])
     mask, failed = GrammarState._mask, list[object]()  # noqa: SLF001
 
     def fails_once(state: GrammarState, path: tuple[int, ...]) -> Mask:
@@ -212,6 +212,6 @@ def test_a_grammar_whose_first_mask_fails_is_refused_before_anything_is_computed
     lost = Client("lost", PROMPT, SamplingParams(temperature=0.0, grammar=Grammar("start: nothing")))
     engine.open(lost.opening())
     (refused,) = engine.verify([lost.block()])
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, BlockRefused)
     assert refused.by_grammar
     assert engine.last_pass() == ()

@@ -9,7 +9,7 @@ import pytest
 from outrider.contracts.errors import UnsupportedBlockError
 from outrider.contracts.exchanged import Deferral, DenseDraft, DraftDistribution, ScalarDraft, SparseDraft
 from outrider.contracts.requests import SamplingParams
-from outrider.contracts.verifying import AcceptanceRule, Block, Refused, Verified
+from outrider.contracts.verifying import AcceptanceRule, Block, BlockRefused, Verified
 from tests.unit.engines.conftest import VOCAB, MakeVerifier, tiny_llama
 from tests.unit.engines.fake_device import FakeDevice
 from tests.unit.engines.reference import (
@@ -143,7 +143,7 @@ def test_a_device_that_sends_nonsense_spoils_only_its_own_block(
     for client in clients:
         engine.open(client.opening())
     outcomes = engine.verify([spoil(clients[0].block([1, 2])), clients[1].block([1, 2])])
-    assert isinstance(outcomes[0], Refused)
+    assert isinstance(outcomes[0], BlockRefused)
     assert message in outcomes[0].reason
     assert isinstance(outcomes[1], Verified)
 

@@ -10,17 +10,17 @@ from transformers import PreTrainedModel
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import (
     AcceptanceRule,
+    AutonomousRun,
     Block,
-    LookupLeave,
     Outcome,
+    PromptLookupGrant,
     Stale,
-    Stretch,
     Unfinished,
     Verified,
 )
 from outrider.engines.verifier.stepper import Stepper
 from outrider.lookup.store import EarlierTexts
-from outrider.lookup.text import Experience
+from outrider.lookup.text import LookupHistory
 from tests.unit.engines.conftest import tiny_llama, torch_verifier
 from tests.unit.engines.reference import Client, assert_same_logprobs, expected_logprobs, plain_logits_of, tiny_alone
 
@@ -40,7 +40,7 @@ def model() -> PreTrainedModel:
 
 
 def stretched(client: Client, until_round: int, end_ids: Sequence[int] = (), draft: Sequence[int] = ()) -> Block:
-    return replace(client.block(draft), stretch=Stretch(until_round, frozenset(end_ids)))
+    return replace(client.block(draft), stretch=AutonomousRun(until_round, frozenset(end_ids)))
 
 
 def take(clients: Sequence[Client], outcomes: Sequence[Outcome]) -> None:
@@ -135,7 +135,7 @@ def test_a_late_block_may_be_older_than_its_stretch(model: PreTrainedModel, late
         expected = said_alone(PROMPT, params, TOKENS)
         stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT, params)
         opened(stepper, client)
-        late = replace(client.block([*expected[:4], 96]), round=60, stretch=Stretch(62))
+        late = replace(client.block([*expected[:4], 96]), round=60, stretch=AutonomousRun(62))
         stepper.give([stretched(client, 50)])
         for _ in range(late_by):
             take([client], stepper.step())
@@ -160,7 +160,7 @@ def test_a_late_block_that_was_drafted_in_vain_brings_a_token_like_any_other_rou
     opened(stepper, client)
     stepper.give([stretched(client, 50)])
     take([client], stepper.step())
-    late = replace(client.block(drafts.get(draft, expected[1:2])), round=60, stretch=Stretch(62))
+    late = replace(client.block(drafts.get(draft, expected[1:2])), round=60, stretch=AutonomousRun(62))
     for _ in range(2):
         take([client], stepper.step())
     client.round = 60
@@ -292,18 +292,18 @@ def test_who_is_held_back_in_the_middle_of_a_prefix_keeps_nobody_waiting(model: 
 
 
 REPETITIVE = SamplingParams(temperature=0.7, seed=3, logit_bias=((5, 100.0),))  # says the same again and again
-LEAVE = LookupLeave(8, len(PROMPT) + 60, 1.0, 0.0)
+LEAVE = PromptLookupGrant(8, len(PROMPT) + 60, 1.0, 0.0)
 
 
-def looking(client: Client, leave: LookupLeave, until_round: int = 99, end_ids: Sequence[int] = ()) -> Block:
-    return replace(client.block(), stretch=Stretch(until_round, frozenset(end_ids), leave))
+def looking(client: Client, leave: PromptLookupGrant, until_round: int = 99, end_ids: Sequence[int] = ()) -> Block:
+    return replace(client.block(), stretch=AutonomousRun(until_round, frozenset(end_ids), leave))
 
 
 @pytest.mark.parametrize("params", [GREEDY, SEEDED, PENALISED], ids=["greedy", "seeded", "penalised"])
 def test_what_a_verifier_drafts_itself_changes_no_token(model: PreTrainedModel, params: SamplingParams) -> None:
     """Its tenant was told nearly the same before."""
     expected, company_said = said_alone(PROMPT, params, 60), said_alone(PROMPT * 3, SEEDED, 30)
-    experience = Experience(earlier=EarlierTexts(1000))
+    experience = LookupHistory(earlier=EarlierTexts(1000))
     experience.earlier.add("t", [96 if i % 11 == 10 else token_id for i, token_id in enumerate(expected)])
     stepper = Stepper(torch_verifier(model), experience)
     client, company = Client("a", PROMPT, params, logprobs=1), Client("b", PROMPT * 3, SEEDED)
@@ -324,7 +324,7 @@ def test_an_end_token_inside_ones_own_draft_ends_the_stretch(model: PreTrainedMo
     expected = said_alone(PROMPT, SEEDED, 60)
     inside = 0
     for first in (i for i in range(8, 40) if expected[i] not in expected[:i]):
-        experience = Experience(earlier=EarlierTexts(1000))
+        experience = LookupHistory(earlier=EarlierTexts(1000))
         experience.earlier.add("t", expected)
         stepper, client = Stepper(torch_verifier(model), experience), Client("a", PROMPT, SEEDED)
         stepper.open(replace(client.opening(), tenant="t"))
@@ -408,7 +408,7 @@ def test_a_late_block_counts_for_what_ones_own_drafts_have_left_of_it(model: Pre
 
 def test_only_complete_responses_are_looked_through_and_only_by_their_tenant(model: PreTrainedModel) -> None:
     def drafted(before: str, now: str, *, complete: bool) -> int:
-        stepper = Stepper(torch_verifier(model), Experience(earlier=EarlierTexts(1000)))
+        stepper = Stepper(torch_verifier(model), LookupHistory(earlier=EarlierTexts(1000)))
         for name, tenant in (("a", before), ("b", now)):
             client = Client(name, PROMPT, SEEDED)
             stepper.open(replace(client.opening(), tenant=tenant))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from outrider.contracts.requests import SamplingParams
-from outrider.contracts.verifying import AcceptanceRule, Refused, Unfinished, Verified
+from outrider.contracts.verifying import AcceptanceRule, BlockRefused, Unfinished, Verified
 from tests.unit.engines.conftest import VOCAB, MakeVerifier, tiny_llama
 from tests.unit.engines.fake_device import FakeDevice
 from tests.unit.engines.reference import (
@@ -115,14 +115,14 @@ def test_a_tree_takes_the_positions_of_its_longest_path(make_verifier: MakeVerif
     wide = client.block([1, 2, 3, 4, 5, 6], parents=[-1, -1, -1, 0, 1, 2])
     deep = client.block([1, 2, 3, 4], parents=[-1, 0, 1, 2])
     refused = engine.verify([deep])[0]
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, BlockRefused)
     assert "needs 257 positions, found a limit of 256" in refused.reason
     assert isinstance(verify_until_done(engine, [wide])[0], Verified)
     small, slots = make_verifier(tiny_llama(), blocks=4), 4 * make_verifier.block_tokens
     other = Client("b", [7] * (slots - 6), GREEDY)
     small.open(other.opening())
     refused = small.verify([other.block([1] * 7, parents=[-1] * 7)])[0]
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, BlockRefused)
     assert f"needs {slots + 1} KV slots, found {slots}; send a smaller tree" in refused.reason
 
 
@@ -132,7 +132,7 @@ def test_what_is_no_tree_is_refused_alone(make_verifier: MakeVerifier, parents: 
     for client in clients:
         engine.open(client.opening())
     outcomes = engine.verify([clients[0].block([1, 2], parents=parents), clients[1].block([1, 2], parents=[-1, -1])])
-    assert isinstance(outcomes[0], Refused)
+    assert isinstance(outcomes[0], BlockRefused)
     assert "a tree of 2 nodes needs one parent each" in outcomes[0].reason
     assert isinstance(outcomes[1], Verified)
 

@@ -15,7 +15,7 @@ from outrider.contracts.link import Csi
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import (
     Block,
-    Refused,
+    BlockRefused,
     Resolution,
     Stale,
     Undecided,
@@ -184,12 +184,12 @@ def test_hidden_states_that_do_not_fit_are_refused_and_the_round_stays_open(
     block, undecided = ask(engine, client)
     refused, unharmed = engine.verify([block, other.block()], [resolution(block, hidden)])[::2]
     assert refused == undecided
-    assert isinstance(unharmed, Refused)
+    assert isinstance(unharmed, BlockRefused)
     assert reason in unharmed.reason
     resolve(engine, client, block, PASSES, PASSES)
     whole = semantic_block(client, draft_with(client, WRONG), hidden=hidden_states(*[PASSES] * 3))
     outcome = engine.verify([whole])[0]
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, BlockRefused)
     assert f"[4, {WIDTH}] float32, found [3, {WIDTH}]" in outcome.reason
 
 
@@ -243,7 +243,7 @@ def test_what_cannot_take_its_place_leaves_a_round_open(make_verifier: MakeVerif
     hoping.round = 1
     assert engine.verify([hoping.block([1])]) == [Stale("a", 1)]
     outside = replace(block, round=1, draft=(VOCAB,))
-    assert isinstance(engine.verify([outside])[0], Refused)
+    assert isinstance(engine.verify([outside])[0], BlockRefused)
     with pytest.raises(UnsupportedBlockError, match="semantic rule for a token tree"):
         engine.verify([replace(block, round=1, parents=(-1,) * 4)], [resolution(block, hidden_states(PASSES, PASSES))])
     assert engine.verify([block]) == [undecided], "the resolution was not applied either"

@@ -7,7 +7,15 @@ import pytest
 
 from outrider.contracts.exchanged import FloatRow
 from outrider.contracts.requests import SamplingParams
-from outrider.contracts.verifying import AcceptanceRule, Block, Refused, Resolution, Undecided, Unfinished, Verified
+from outrider.contracts.verifying import (
+    AcceptanceRule,
+    Block,
+    BlockRefused,
+    Resolution,
+    Undecided,
+    Unfinished,
+    Verified,
+)
 from outrider.engines.verifier.engine import PagedVerifier
 from tests.unit.engines.conftest import VOCAB, MakeVerifier, tiny_llama
 from tests.unit.engines.reference import Client, assert_decided, assert_plain_logprobs, tiny_logits
@@ -66,7 +74,7 @@ class Crowd:
         for asked, outcome in zip(resolutions, outcomes[len(blocks) :], strict=True):
             assert asked.hidden is not None
             if len(asked.hidden) != len(self.waiting[asked.generation].mismatches):
-                assert isinstance(outcome, Refused)
+                assert isinstance(outcome, BlockRefused)
             else:
                 self.resolved += 1
                 self._take(asked.generation, outcome)

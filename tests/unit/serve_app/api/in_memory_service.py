@@ -21,7 +21,7 @@ from outrider.contracts.requests import GenerationChunk, GenerationId, Generatio
 from outrider.contracts.verifying import OpenGeneration, VerifierEngine
 from outrider.costs.estimator import OnlineEstimator
 from outrider.lookup.store import EarlierTexts
-from outrider.lookup.text import Experience
+from outrider.lookup.text import LookupHistory
 from outrider.models.head_file import Head
 from outrider.rounds.choice import Speculation
 from outrider.rounds.generation import Generation
@@ -35,7 +35,7 @@ from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
 from outrider.selection.arms import DRAFT
 from outrider.selection.fixed import Fixed
-from outrider.selection.regime import Regime, RegimeSettings
+from outrider.selection.regime import SpeculationTuner, TunerSettings
 from outrider.text.shown import IncrementalText
 from outrider.text.stops import tokens_that_stop
 from outrider.tracing.responses import ResponseTrace
@@ -113,7 +113,7 @@ class LocalVerifier:
     """A real verifier engine in this process, stepped as ``VerifierActor`` steps its own."""
 
     def __init__(
-        self, blocks: int = 200, judge: MismatchJudge | None = None, experience: Experience | None = None
+        self, blocks: int = 200, judge: MismatchJudge | None = None, experience: LookupHistory | None = None
     ) -> None:
         self._blocks, self._judge, self._experience = blocks, judge, experience
         self.max_context_tokens = min(256, blocks * BLOCK_TOKENS)
@@ -201,14 +201,14 @@ class Service:
         deadline_rule: DeadlineRule = DeadlineRule.LEDGER,
         judge: MismatchJudge | None = None,
         heads: Mapping[str, Head] | None = None,
-        regime: Regime | None = None,
+        regime: SpeculationTuner | None = None,
         cost_model: LinearCostModel = LinearCostModel(0.0, 0.0, 0.0, 1.0),  # noqa: B008 (frozen)
         store_tokens: int = 0,
         trusted: bool = True,
         traces: ResponseTraces | None = None,
     ) -> None:
         self.traces = traces
-        self.verifier = LocalVerifier(blocks, judge, Experience(earlier=EarlierTexts(store_tokens)))
+        self.verifier = LocalVerifier(blocks, judge, LookupHistory(earlier=EarlierTexts(store_tokens)))
         self.fleet = MemoryFleet(*drafters)
         self.link_settings = SETTINGS
         self.book = DrafterBook({}, heads, trusted=frozenset({"edge"} if trusted else ()))
@@ -229,7 +229,7 @@ class Service:
             ),
             await_verifier=self.verifier.answers,
             load=PresentLoad(),
-            regime=regime or Regime((DRAFT,), RegimeSettings(), 0.0),
+            regime=regime or SpeculationTuner((DRAFT,), TunerSettings(), 0.0),
             observe=self.timings.append,
             sink=self.sink,
             clock=now_s,

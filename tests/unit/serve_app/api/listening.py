@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from serve_app.api.http.connections import Connections
+from serve_app.api.http.connections import HttpConnections
 from serve_app.api.http.listener import Address, Listening, listen
 from serve_app.api.http.protocol import BoundedProtocol
 
@@ -41,7 +41,7 @@ async def listening(
     app: ASGIApp,
     port: int = 0,
     protocol: type[BoundedProtocol] = BoundedProtocol,
-    connections: Connections | None = None,
+    connections: HttpConnections | None = None,
 ) -> AsyncIterator[Listening]:
     """Close it in the end; a gate is opened for that."""
     listening = listen(app, Address(HOST, port or free_port()), protocol, connections)

@@ -19,7 +19,7 @@ from pydantic import BaseModel, TypeAdapter
 from starlette.types import Message as AsgiMessage
 
 from serve_app.api.http.routes import make_api
-from serve_app.api.openai.bodies import ChatBody, CompletionBody, Message, OutriderOptions, StreamOptions, TextPart
+from serve_app.api.openai.bodies import ChatBody, ChatMessage, CompletionBody, OutriderOptions, StreamOptions, TextPart
 from serve_app.api.openai.json_size import MAX_STRUCTURE, MAX_VALUES, JsonSize, check_json_size
 from serve_app.api.openai.parsing import check_arguments
 from serve_app.api.openai.tokenizing import DetokenizeBody, TokenizeChatBody, TokenizeTextBody
@@ -97,7 +97,7 @@ def paths(kind: type[BaseModel], around: Callable[[Any], dict[str, Any]]) -> Ite
     for name, info in kind.model_fields.items():
         yield name, around({name: FILLER})
         for inner, is_list in models_in(info.annotation):
-            others = {"role": "user", "content": "Hello"} if inner is Message else {}
+            others = {"role": "user", "content": "Hello"} if inner is ChatMessage else {}
             others |= {"type": "text", "text": "a"} if inner is TextPart else {}
 
             def within(value: Any, name: str = name, is_list: bool = is_list, others: Any = others) -> dict[str, Any]:
@@ -266,7 +266,7 @@ def test_a_long_chat_of_an_agent_is_read(arguments: dict[str, str]) -> None:
         {"role": "assistant", "tool_calls": [called]},
         {"role": "tool", "content": "done", "tool_call_id": "c"},
     ]
-    message: Any = TypeAdapter(list[Message])
+    message: Any = TypeAdapter(list[ChatMessage])
     check_arguments(message.validate_python([{"role": "user", "content": "go"}, *turn * 500]), LIMITS)
 
 
@@ -298,7 +298,7 @@ def collections_of(kind: type[BaseModel]) -> Iterator[tuple[str, Any, Sequence[A
 
 
 MODELS: set[type[BaseModel]] = {kind for kinds in BODIES.values() for kind, _ in kinds} | {
-    Message,
+    ChatMessage,
     TextPart,
     OutriderOptions,
     StreamOptions,

@@ -8,7 +8,7 @@ import pytest
 import uvloop
 from starlette.types import Receive, Scope, Send
 
-from serve_app.api.http.connections import ConnectionLimits, Connections
+from serve_app.api.http.connections import ConnectionLimits, HttpConnections
 from serve_app.api.http.protocol import BoundedProtocol
 from tests.unit.serve_app.api.listening import (
     CLOSING,
@@ -23,11 +23,11 @@ from tests.unit.serve_app.api.listening import (
 )
 
 
-class One(Connections):
+class One(HttpConnections):
     most = 1
 
 
-class TwoOfAnAddress(Connections):
+class TwoOfAnAddress(HttpConnections):
     most_by_address = 2
 
 
@@ -164,7 +164,7 @@ def test_who_takes_nothing_of_its_response_loses_the_connection(
     async def test() -> None:
         app, cut = Endless(), list[str]()
         limits = ConnectionLimits(reader_s=0.8)
-        async with listening(app, connections=Connections(lambda: limits, cut.append)) as server:
+        async with listening(app, connections=HttpConnections(lambda: limits, cut.append)) as server:
             deaf = [await stopped_after_a_few_bytes(server) for _ in range(40)]
             reader, writer = await asyncio.open_connection(HOST, server.address.port)
             writer.write(KEEPING)
@@ -183,7 +183,7 @@ def test_who_takes_nothing_of_its_response_loses_the_connection(
 async def test_who_reads_slowly_is_waited_for() -> None:
     app, cut = Endless(), list[str]()
     limits = ConnectionLimits(reader_s=2.0)
-    async with listening(app, connections=Connections(lambda: limits, cut.append)) as server:
+    async with listening(app, connections=HttpConnections(lambda: limits, cut.append)) as server:
         slow = await stopped_after_a_few_bytes(server)
         for _ in range(12):
             await asyncio.sleep(0.4)
@@ -196,7 +196,7 @@ async def test_who_reads_slowly_is_waited_for() -> None:
 async def test_a_response_that_was_said_whole_is_not_kept_for_ever_for_who_does_not_read_it() -> None:
     cut = list[str]()
     limits = ConnectionLimits(reader_s=0.4)
-    async with listening(say_at_once, connections=Connections(lambda: limits, cut.append)) as server:
+    async with listening(say_at_once, connections=HttpConnections(lambda: limits, cut.append)) as server:
         deaf = await stopped_after_a_few_bytes(server, CLOSING)
         await until(lambda: cut)
         assert cut == ["reader"]
@@ -206,7 +206,7 @@ async def test_a_response_that_was_said_whole_is_not_kept_for_ever_for_who_does_
 @on_a_loop
 async def test_a_server_that_ends_does_not_wait_for_who_does_not_read() -> None:
     app, cut = Endless(), list[str]()
-    async with listening(app, protocol=LeavingSoon, connections=Connections(cut=cut.append)) as server:
+    async with listening(app, protocol=LeavingSoon, connections=HttpConnections(cut=cut.append)) as server:
         deaf = await stopped_after_a_few_bytes(server)
         await asyncio.sleep(0.5)
         assert cut == []

@@ -8,7 +8,7 @@ import pytest
 
 from outrider.contracts.errors import GenerationFailedError
 from outrider.tenants.keys import Keys, Tenant, parse_keys
-from outrider.tenants.quotas import Asked, OverQuota
+from outrider.tenants.quotas import OverQuota, QuotaRequest
 from serve_app.api.service import Pass
 from tests.unit.serve_app.api.asking import CHAT, COMPLETION, ask, error_of, post
 from tests.unit.serve_app.api.text_service import LIMITS, TextService
@@ -33,7 +33,7 @@ class CountingGate:
         self.keys: Keys | None = keys
         self.refusal: OverQuota | None = None
         self.entered, self.most_requests = 0, 1000
-        self.asked: list[Asked] = []
+        self.asked: list[QuotaRequest] = []
         self.settled: list[int] = []
 
     async def enter(self, tenant: Tenant) -> OverQuota | None:
@@ -43,7 +43,7 @@ class CountingGate:
         self.entered += 1
         return None if self.entered <= self.most_requests else OverQuota("requests_per_minute", 1, 1, 60)
 
-    async def ask(self, tenant: Tenant, asked: Asked) -> Pass | OverQuota:
+    async def ask(self, tenant: Tenant, asked: QuotaRequest) -> Pass | OverQuota:
         """As told."""
         assert tenant.name == asked.tenant
         self.asked.append(asked)
@@ -91,7 +91,7 @@ def test_what_may_be_answered_is_counted_and_what_was_is_settled(stream: bool) -
     assert asks(served, body).status_code == 200
     (asked,), (settled,) = gate.asked, gate.settled
     prompt = len(served.requests[0].prompt_ids)
-    assert asked == Asked("alice", 2, prompt + 80)
+    assert asked == QuotaRequest("alice", 2, prompt + 80)
     assert settled == prompt + 80
     assert asks(served, COMPLETION | {"stop": "quick", "stream": stream}).status_code == 200
     assert gate.settled[1] < gate.asked[1].tokens, "it ended early"

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import uvloop
 
-from serve_app.api.http.connections import Connections
+from serve_app.api.http.connections import HttpConnections
 from serve_app.api.http.listener import Address, ListenerEndedError, listen
 from serve_app.api.http.protocol import BoundedProtocol
 from tests.unit.serve_app.api.listening import (
@@ -39,7 +39,7 @@ class HasteWithBodies(BoundedProtocol):
     body_s = 0.2
 
 
-class OneConnection(Connections):
+class OneConnection(HttpConnections):
     most = 1
 
 

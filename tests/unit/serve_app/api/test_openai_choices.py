@@ -9,7 +9,7 @@ from outrider.contracts.accounts import Account
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.requests import SAMPLING_RANGES, GenerationRequest, SamplingParams
 from outrider.contracts.slo import SloClass
-from serve_app.api.openai.bodies import Message
+from serve_app.api.openai.bodies import ChatMessage
 from serve_app.api.openai.choices import choice_seed
 from serve_app.api.openai.tools import told
 from serve_app.api.service import RequestLimits
@@ -220,7 +220,7 @@ def test_a_developer_is_the_system_to_a_template_that_knows_none() -> None:
     ("template", "role"), [("{% if role == 'developer' %}", "developer"), ("{# of its developers #}", "system")]
 )
 def test_a_template_that_knows_developers_is_told_of_them(template: str, role: str) -> None:
-    (message,) = told([Message(role="developer", content="Be kind.")], (), template, "")
+    (message,) = told([ChatMessage(role="developer", content="Be kind.")], (), template, "")
     assert message == {"role": role, "content": "Be kind."}
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from transformers import PreTrainedTokenizerBase
 
 from outrider.config.schema import SloConfig
-from outrider.contracts.committed import Committed
+from outrider.contracts.committed import CommittedRound
 from outrider.contracts.requests import (
     ChunkDetails,
     FinishReason,
@@ -89,7 +89,7 @@ class TextService:
                 await asyncio.sleep(0)  # others have their turn
                 made = tuple(ids[first : first + TOKENS_PER_ROUND])
                 finish = FinishReason.LENGTH if first + TOKENS_PER_ROUND >= len(ids) else None
-                piece = shown(text, Committed(made, finish, tuple(_origin(first, i) for i in range(len(made)))))
+                piece = shown(text, CommittedRound(made, finish, tuple(_origin(first, i) for i in range(len(made)))))
                 taken = made[: piece.consumed]
                 rounds = 1 + first // TOKENS_PER_ROUND
                 yield GenerationChunk(

@@ -8,11 +8,11 @@ from actors.messages import Refusal, StepReply, VerifyCall
 from outrider.contracts.cost import CostModel, LinearCostModel, VerifyCost
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.verifying import (
+    AutonomousRun,
     Block,
     KvUsage,
     OpenGeneration,
     Outcome,
-    Stretch,
     Verified,
 )
 from outrider.costs.estimator import OnlineEstimator
@@ -132,7 +132,7 @@ async def follows(batcher: Batcher, name: str) -> VerifyResult:
 
 def alone(name: str, until_round: int, end_ids: frozenset[int] = frozenset()) -> Block:
     """A block whose generation may go on by itself."""
-    return replace(block(name), draft=(), stretch=Stretch(until_round, end_ids))
+    return replace(block(name), draft=(), stretch=AutonomousRun(until_round, end_ids))
 
 
 class Asked(Fcfs):

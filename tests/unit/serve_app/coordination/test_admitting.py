@@ -15,7 +15,7 @@ from outrider.contracts.cost import LinearCostModel
 from outrider.contracts.errors import NotAdmittedError
 from outrider.contracts.requests import FinishReason, GenerationChunk, GenerationRequest, RoundStats, SamplingParams
 from outrider.contracts.slo import BEST_EFFORT, LedgerRecord, SloClass
-from serve_app.coordination.admitting import Admitting, Place
+from serve_app.coordination.admitting import AdmissionQueue, AdmittedResponse
 from serve_app.coordination.credit import MOST_UNREAD_TOKENS, Credit
 from serve_app.metrics import Sink
 from tests.unit.virtual_clock import now_s, on_loop
@@ -25,9 +25,9 @@ VERIFIER = VerifierNow(LinearCostModel(0.05, 0.0, 0.0, 0.0), RoundShape(rounds=1
 CHUNK = GenerationChunk((1,), (), RoundStats(), 1)
 
 
-def admitting(**rules: float) -> Admitting:
+def admitting(**rules: float) -> AdmissionQueue:
     fields = {"max_load": 0.5, "max_active": 3, "max_waiting": 4, "best_effort_floor": 0.0} | rules
-    return Admitting(AdmissionRules(**fields), lambda: VERIFIER, Sink(), now_s)  # type: ignore[arg-type]
+    return AdmissionQueue(AdmissionRules(**fields), lambda: VERIFIER, Sink(), now_s)  # type: ignore[arg-type]
 
 
 def request(name: str, slo: SloClass = BEST_EFFORT, *lower: SloClass, **fields: object) -> GenerationRequest:
@@ -37,12 +37,12 @@ def request(name: str, slo: SloClass = BEST_EFFORT, *lower: SloClass, **fields: 
 class Making:
     """A response that holds its place until it is told to end."""
 
-    def __init__(self, to: Admitting, asked: GenerationRequest) -> None:
-        self.place: Place | None = None
+    def __init__(self, to: AdmissionQueue, asked: GenerationRequest) -> None:
+        self.place: AdmittedResponse | None = None
         self.credit, self.over = Credit(), asyncio.Event()
         self.task = asyncio.create_task(self._make(to, asked))
 
-    async def _make(self, to: Admitting, asked: GenerationRequest) -> None:
+    async def _make(self, to: AdmissionQueue, asked: GenerationRequest) -> None:
         async with to.place(asked, self.credit) as self.place:
             await self.over.wait()
 

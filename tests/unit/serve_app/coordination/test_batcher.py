@@ -12,9 +12,9 @@ from outrider.contracts.cost import LinearCostModel, VerifyCost
 from outrider.contracts.errors import RequestFailedError, VerifierLostError
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import (
+    BlockRefused,
     OpenGeneration,
     Outcome,
-    Refused,
     Resolution,
     Undecided,
     Unfinished,
@@ -27,7 +27,7 @@ from outrider.rounds.states import RoundEvent
 from outrider.scheduling.policy import (
     StopReason,
 )
-from serve_app.coordination.members import Member
+from serve_app.coordination.members import QueuedBlock
 from serve_app.coordination.statistics import BatchRecord
 from tests.unit.serve_app.coordination.hand_driven import (
     DEADLINE_S,
@@ -172,7 +172,7 @@ async def test_an_opening_that_is_refused_refuses_its_block_only() -> None:
     tasks = [submit(batcher, block(name)) for name in "ab"]
     await verifier.calls.get()
     verifier.brings(Unknown("a", 0), verified(block("b")), refused={"a": Refusal("too long", too_long=True)})
-    assert (await tasks[0]).outcome == Refused("a", 0, "too long", too_long=True)
+    assert (await tasks[0]).outcome == BlockRefused("a", 0, "too long", too_long=True)
     assert (await tasks[1]).outcome == verified(block("b"))
 
 
@@ -259,7 +259,7 @@ async def test_a_resolution_that_does_not_fit_may_be_followed_by_another_and_one
     await verifier.calls.get()
     verifier.brings(Undecided("a", 3, (0,)))
     await task
-    for resolution, outcome in ((STATES, Refused("a", 3, "no fit")), (None, Verified("a", 3, (), 7))):
+    for resolution, outcome in ((STATES, BlockRefused("a", 3, "no fit")), (None, Verified("a", 3, (), 7))):
         resolved = asyncio.create_task(batcher.resolve(Resolution("a", 3, resolution)))
         await verifier.calls.get()
         verifier.brings(outcome, computed=())
@@ -455,14 +455,14 @@ async def test_an_outcome_that_cannot_be_settled_is_its_own_generations(monkeypa
     batcher, verifier = make()
     told, other = submit(batcher, block("a")), submit(batcher, block("b"))
     await verifier.calls.get()
-    whole = Member.went_on
+    whole = QueuedBlock.went_on
 
-    def went_on(member: Member, outcome: Outcome) -> bool:
+    def went_on(member: QueuedBlock, outcome: Outcome) -> bool:
         if member.block.generation == "a":
             raise ZeroDivisionError
         return whole(member, outcome)
 
-    monkeypatch.setattr(Member, "went_on", went_on)
+    monkeypatch.setattr(QueuedBlock, "went_on", went_on)
     verifier.brings(verified(block("a")), verified(block("b")))
     with pytest.raises(RequestFailedError, match="ZeroDivisionError"):
         await told

@@ -9,7 +9,7 @@ from actors.messages import VerifyCall
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.stretches import overtaken
-from outrider.contracts.verifying import Block, Stretch, Unknown, Verified
+from outrider.contracts.verifying import AutonomousRun, Block, Unknown, Verified
 from outrider.rounds.account import VerifyTerms
 from outrider.rounds.events import VerifyResult
 from outrider.rounds.states import RoundEvent
@@ -28,7 +28,7 @@ from tests.unit.virtual_clock import now_s, on_loop
 
 
 def late(name: str, *draft: int, until_round: int = 60) -> Block:
-    return replace(block(name, 60), position=11, draft=draft, stretch=Stretch(until_round, frozenset({9})))
+    return replace(block(name, 60), position=11, draft=draft, stretch=AutonomousRun(until_round, frozenset({9})))
 
 
 @on_loop

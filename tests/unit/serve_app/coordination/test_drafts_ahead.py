@@ -15,7 +15,7 @@ from outrider.contracts.requests import FinishReason, GenerationChunk, Generatio
 from outrider.contracts.slo import LedgerRecord, SloClass
 from outrider.contracts.verifying import RATIO_RULES, Block
 from outrider.rounds.account import VerifyTerms
-from outrider.rounds.events import Answered, Join, OrderAhead
+from outrider.rounds.events import DrafterAnswered, Join, OrderAhead
 from outrider.rounds.machine import RoundMachine
 from outrider.rounds.states import RoundEvent
 from outrider.selection.fixed import Fixed
@@ -292,7 +292,7 @@ async def test_no_block_that_a_ratio_rule_decides_is_ever_ordered_ahead(
     def step(self: RoundMachine, event: object, now_s: float) -> object:
         effects = decide(self, event, now_s)  # type: ignore[arg-type]
         ordered.extend(effect for effect in effects if isinstance(effect, OrderAhead | Join))
-        assert not (isinstance(event, Answered) and self.generation.correction_by is not None and ordered)
+        assert not (isinstance(event, DrafterAnswered) and self.generation.correction_by is not None and ordered)
         return effects
 
     monkeypatch.setattr(RoundMachine, "step", step)

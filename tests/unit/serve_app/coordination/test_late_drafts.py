@@ -16,7 +16,7 @@ from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.requests import GenerationRequest, ProtocolName, RoundStats, SamplingParams
 from outrider.rounds.events import AskDrafter
 from outrider.rounds.generation import Generation
-from outrider.rounds.rules import Leave
+from outrider.rounds.rules import RunGrant
 from serve_app import metrics
 from serve_app.coordination.drafter_book import DrafterBook
 from serve_app.coordination.drafter_link import DrafterLink, LinkServices
@@ -71,7 +71,7 @@ def response(protocol: ProtocolName, models: Pair, binding_deadline_s: float) ->
         service.verifier.engine = verifier_over(models, masks=True)
         service.link_settings = replace(SETTINGS, wire=WIRE, binding_deadline_s=binding_deadline_s)
         speculation = replace(service.rules.speculation, wire=WIRE)
-        service.rules = replace(service.rules, speculation=speculation, leave=Leave(with_drafter=0))
+        service.rules = replace(service.rules, speculation=speculation, leave=RunGrant(with_drafter=0))
         request = GenerationRequest(
             "g", played.PROMPT, CASE.params, CASE.length, window=1, protocol=protocol, reproducible=False
         )

@@ -8,9 +8,9 @@ import pytest
 
 from outrider.contracts.requests import FinishReason, GenerationChunk, GenerationRequest, SamplingParams
 from outrider.rounds.looked_up import LOOKUP
-from outrider.selection.arms import DRAFT, LOOKUP_DRAFT, Arm
+from outrider.selection.arms import DRAFT, LOOKUP_DRAFT, SpeculationMode
 from outrider.selection.fixed import Fixed
-from outrider.selection.regime import Regime, RegimeSettings
+from outrider.selection.regime import SpeculationTuner, TunerSettings
 from tests.unit.serve_app.api.in_memory_service import (
     ENGINE_S,
     LONG_PROMPT,
@@ -31,7 +31,7 @@ REPEATING = LONG_PROMPT[:15] * 4
 
 
 def serving(*drafters: EngineTransport, lookup_window: int = 8, **settings: object) -> Service:
-    regime = Regime((LOOKUP_DRAFT if lookup_window else DRAFT,), RegimeSettings(), 0.0)
+    regime = SpeculationTuner((LOOKUP_DRAFT if lookup_window else DRAFT,), TunerSettings(), 0.0)
     service = Service(*drafters, regime=regime, **settings)  # type: ignore[arg-type]
     speculation = replace(service.rules.speculation, lookup_window=lookup_window)
     service.rules = replace(service.rules, speculation=speculation)
@@ -213,9 +213,9 @@ async def test_where_a_match_is_worth_more_no_device_is_asked() -> None:
 
 @pytest.mark.parametrize(("arm", "asked", "looks"), [(DRAFT, None, False), (DRAFT, 8, True), (LOOKUP_DRAFT, 0, False)])
 @on_loop
-async def test_a_request_says_it_whatever_the_arm(arm: Arm, asked: int | None, looks: bool) -> None:
+async def test_a_request_says_it_whatever_the_arm(arm: SpeculationMode, asked: int | None, looks: bool) -> None:
     service = serving()
-    service.services = replace(service.services, regime=Regime((arm,), RegimeSettings(), 0.0))
+    service.services = replace(service.services, regime=SpeculationTuner((arm,), TunerSettings(), 0.0))
     request = replace(request_for(params=REPETITIVE, window=None), max_tokens=60, lookup=asked)
     chunks = await service.response(request)
     check(service, request, chunks)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from actors.coordinators import Coordinators, Held
 from actors.heartbeats import FleetNews, Heartbeat
 from actors.messages import CoordinatorReport, DrafterId, FleetSettings
-from serve_app.coordination.places import Places
+from serve_app.coordination.places import DrafterSlots
 
 FIRST, SECOND = DrafterId("edge", 0), DrafterId("edge", 1)
 SETTINGS = FleetSettings((), "target", "tokens")
@@ -18,7 +18,7 @@ class Heard:
     """A coordinator's places, and what the fleet makes of its heartbeats."""
 
     def __init__(self) -> None:
-        self.places, self.fleet = Places("c"), Coordinators(1e9, 0)
+        self.places, self.fleet = DrafterSlots("c"), Coordinators(1e9, 0)
         self.held: Held | None = None
 
     def beat(self) -> Heartbeat:
@@ -154,7 +154,7 @@ HELD = st.tuples(st.sampled_from(["take", "ask", "release", "lost"]), st.sampled
 BEATS = st.tuples(st.just("beat"), st.sampled_from(["answered", "unanswered", "lost", "late", "restarted"]))
 
 
-def uses(places: Places, what: str, name: str, drafter: DrafterId) -> None:
+def uses(places: DrafterSlots, what: str, name: str, drafter: DrafterId) -> None:
     if what == "take":
         places.take(name, (), None)
     elif what == "ask" and places.asks(name, None):

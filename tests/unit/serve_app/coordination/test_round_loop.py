@@ -14,7 +14,7 @@ import torch
 from outrider.contracts.cost import LinearCostModel
 from outrider.contracts.requests import FinishReason, GenerationChunk, SamplingParams, TokenOrigin
 from outrider.contracts.slo import LedgerRecord, SloClass
-from outrider.rounds.rules import Leave
+from outrider.rounds.rules import RunGrant
 from outrider.rounds.states import GenerationState
 from serve_app.coordination.credit import Credit
 from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_drafter
@@ -76,7 +76,7 @@ async def test_who_reads_slowly_gets_the_same(window: int) -> None:
 @pytest.mark.parametrize("window", [0, 2])
 @on_loop
 async def test_a_response_that_nobody_reads_waits_and_breaks_no_promise(window: int) -> None:
-    service, leave = Service(drafter()), Leave()
+    service, leave = Service(drafter()), RunGrant()
     slo = SloClass("fast", tokens_per_s=0.1)
     request = replace(request_for(window=window), max_tokens=100, ignore_eos=True, slo=slo)
     chunks, credit = list[GenerationChunk](), Credit(10)

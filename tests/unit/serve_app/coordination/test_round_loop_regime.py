@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from outrider.contracts.requests import SamplingParams
-from outrider.selection.arms import DRAFT, NONE, Arm
-from outrider.selection.regime import Regime, RegimeSettings
+from outrider.selection.arms import DRAFT, NONE, SpeculationMode
+from outrider.selection.regime import SpeculationTuner, TunerSettings
 from tests.unit.engines.conftest import tiny_llama, torch_drafter
 from tests.unit.serve_app.api.in_memory_service import Service, request_for, tokens_of, truth_of
 from tests.unit.serve_app.coordination.in_memory import GREEDY, SAMPLED, EngineTransport
@@ -17,16 +17,16 @@ from tests.unit.virtual_clock import now_s, on_loop
 PERIOD_S = 0.02
 
 
-class Alternating(Regime):
+class Alternating(SpeculationTuner):
     """Changes arms again and again."""
 
     @property
-    def arm(self) -> Arm:
+    def arm(self) -> SpeculationMode:
         """In use now."""
         return (NONE, DRAFT)[int(now_s() / PERIOD_S) % 2]
 
 
-def service_under(regime: Regime) -> Service:
+def service_under(regime: SpeculationTuner) -> Service:
     """Whose drafter is always right, and asked in each round of a drafting arm."""
     service = Service(EngineTransport(torch_drafter(tiny_llama())), regime=regime)
     speculation = replace(service.rules.speculation, window=None, k_max=4)
@@ -36,7 +36,7 @@ def service_under(regime: Regime) -> Service:
 
 @on_loop
 async def test_without_a_drafting_arm_no_drafter_is_asked_for() -> None:
-    service = service_under(Regime((NONE,), RegimeSettings(), now_s()))
+    service = service_under(SpeculationTuner((NONE,), TunerSettings(), now_s()))
     request = request_for()
     assert tokens_of(await service.response(request)) == truth_of(request)
     assert (service.generations["g"].stats.drafted_tokens, service.fleet.excluded) == (0, [])
@@ -49,7 +49,7 @@ async def test_without_a_drafting_arm_no_drafter_is_asked_for() -> None:
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 @on_loop
 async def test_changing_arms_changes_no_token_and_drafts_are_as_good_as_before(params: SamplingParams) -> None:
-    service = service_under(regime := Alternating((NONE, DRAFT), RegimeSettings(), now_s()))
+    service = service_under(regime := Alternating((NONE, DRAFT), TunerSettings(), now_s()))
     request = replace(request_for(params=params), max_tokens=200, ignore_eos=True)
     assert tokens_of(await service.response(request)) == truth_of(request)
     arms = [timing.arm for timing in service.timings]
@@ -66,11 +66,11 @@ async def test_changing_arms_changes_no_token_and_drafts_are_as_good_as_before(p
 
 @on_loop
 async def test_scouts_draft_while_the_others_do_not() -> None:
-    class Scouting(Regime):
-        def arm_of(self, generation: str) -> Arm:
+    class Scouting(SpeculationTuner):
+        def arm_of(self, generation: str) -> SpeculationMode:
             return DRAFT if generation == "scout" else NONE
 
-    service = service_under(Scouting((NONE, DRAFT), RegimeSettings(), now_s()))
+    service = service_under(Scouting((NONE, DRAFT), TunerSettings(), now_s()))
     requests = [replace(request_for(name), max_tokens=40, ignore_eos=True) for name in ("one", "scout", "two")]
     responses = await asyncio.gather(*map(service.response, requests))
     assert [tokens_of(chunks) for chunks in responses] == [truth_of(request) for request in requests]
@@ -85,7 +85,7 @@ async def test_scouts_draft_while_the_others_do_not() -> None:
 async def test_a_regime_hears_of_all_that_is_active_and_of_nobody_else() -> None:
     heard = list[str]()
 
-    class Hearing(Regime):
+    class Hearing(SpeculationTuner):
         def began(self, generation: str, now_s: float, *, counts: bool = True) -> None:
             heard.append(f"began {generation} {counts}")
             super().began(generation, now_s, counts=counts)
@@ -98,7 +98,7 @@ async def test_a_regime_hears_of_all_that_is_active_and_of_nobody_else() -> None
             heard.append(f"ended {generation}")
             super().ended(generation, now_s)
 
-    service = service_under(Hearing((NONE, DRAFT), RegimeSettings(), now_s()))
+    service = service_under(Hearing((NONE, DRAFT), TunerSettings(), now_s()))
     leaving = asyncio.create_task(service.make(request_for("left"), lambda _: None))
     await asyncio.sleep(0.0005)
     leaving.cancel()

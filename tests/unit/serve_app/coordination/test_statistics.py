@@ -15,7 +15,7 @@ from outrider.contracts.verifying import KvUsage
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
-from outrider.selection.regime import RegimeReport
+from outrider.selection.regime import TunerReport
 from serve_app import metrics
 from serve_app.coordination.drafter_book import ExchangeOutcome
 from serve_app.coordination.faults import FaultCounter
@@ -247,7 +247,7 @@ def test_a_rounds_phases_add_up_to_its_time(parts: tuple[float, ...], drafted: i
 
 def test_a_regime_sets_its_gauges_and_counts_what_came_since_the_last_report() -> None:
     stats, sink, _ = made()
-    told = RegimeReport("none", "none", (), (("none", 0), ("draft", 1)), 0.5, 10.0, 0)
+    told = TunerReport("none", "none", (), (("none", 0), ("draft", 1)), 0.5, 10.0, 0)
     told = replace(told, at_load=(("none", 40.0, 0.0), ("draft", 30.0, 0.25)))
     later = replace(told, arm="draft", kept="draft", probes=(("none", 2), ("draft", 1)), probes_lost_s=0.75, changes=1)
     for regime in (told, later, later):

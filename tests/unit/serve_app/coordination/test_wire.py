@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from actors.messages import DrafterId
-from actors.tcp_counts import Address, Carried, Connection, connections
+from actors.tcp_counts import Address, Carried, TcpConnection, connections
 from serve_app.coordination.wire import WireMeter
 
 EDGE, LAB = DrafterId("edge", 0), DrafterId("lab", 0)
@@ -24,22 +24,22 @@ class Head:
         return self.places.get(handle)
 
 
-def made(head: Head) -> tuple[WireMeter, dict[Connection, Carried]]:
-    table: dict[Connection, Carried] = {}
+def made(head: Head) -> tuple[WireMeter, dict[TcpConnection, Carried]]:
+    table: dict[TcpConnection, Carried] = {}
     return WireMeter(head, lambda: dict(table)), table
 
 
 def test_what_was_carried_before_the_drafter_was_placed_is_counted_and_everything_once() -> None:
     meter, table = made(Head(edge=FIRST, lab=SECOND))
-    table[Connection(OWN, FIRST)] = Carried(100, 50, 3, 1)
-    table[Connection(OWN, ELSEWHERE)] = Carried(7, 7, 7, 7)
+    table[TcpConnection(OWN, FIRST)] = Carried(100, 50, 3, 1)
+    table[TcpConnection(OWN, ELSEWHERE)] = Carried(7, 7, 7, 7)
     meter.uses(EDGE, "edge")
     assert meter.look() == {}
     meter.place()
     assert meter.look() == {"edge": Carried(100, 50, 3, 1)}
     assert meter.look() == {"edge": Carried()}
-    table[Connection(OWN, FIRST)] = Carried(130, 60, 4, 2)
-    table[Connection(OWN, SECOND)] = Carried(5, 6, 1, 0)
+    table[TcpConnection(OWN, FIRST)] = Carried(130, 60, 4, 2)
+    table[TcpConnection(OWN, SECOND)] = Carried(5, 6, 1, 0)
     meter.uses(LAB, "lab")
     meter.place()
     assert meter.look() == {"edge": Carried(30, 10, 1, 1), "lab": Carried(5, 6, 1, 0)}
@@ -47,13 +47,13 @@ def test_what_was_carried_before_the_drafter_was_placed_is_counted_and_everythin
 
 def test_two_connections_add_up_and_one_that_was_opened_anew_counts_from_its_beginning() -> None:
     meter, table = made(Head(edge=FIRST))
-    again = Connection(("10.0.0.1", 50_000), FIRST)
-    table |= {Connection(OWN, FIRST): Carried(100, 10, 3, 0), again: Carried(1, 2, 3, 4)}
+    again = TcpConnection(("10.0.0.1", 50_000), FIRST)
+    table |= {TcpConnection(OWN, FIRST): Carried(100, 10, 3, 0), again: Carried(1, 2, 3, 4)}
     meter.uses(EDGE, "edge")
     meter.place()
     assert meter.look() == {"edge": Carried(101, 12, 6, 4)}
     table[again] = Carried(1, 1, 1, 0)
-    del table[Connection(OWN, FIRST)]
+    del table[TcpConnection(OWN, FIRST)]
     assert meter.look() == {"edge": Carried(1, 1, 1, 0)}
     table[again] = Carried(3, 1, 1, 0)
     assert meter.look() == {"edge": Carried(2)}
@@ -67,7 +67,7 @@ def test_the_head_is_asked_for_what_is_not_known_and_not_again_and_again() -> No
         meter.look()
         meter.place()
     assert head.asked == ["edge"] * 3, "no connection is there yet"
-    table[Connection(OWN, FIRST)] = Carried(1, 1, 1, 0)
+    table[TcpConnection(OWN, FIRST)] = Carried(1, 1, 1, 0)
     meter.look()
     meter.uses(EDGE, "edge")
     meter.place()
@@ -80,7 +80,7 @@ def test_the_head_is_asked_for_what_is_not_known_and_not_again_and_again() -> No
     assert len(head.asked) == 3, "nobody calls it"
     meter.uses(EDGE, "edge")
     meter.place()
-    table[Connection(OWN, SECOND)] = Carried(9, 9, 9, 0)
+    table[TcpConnection(OWN, SECOND)] = Carried(9, 9, 9, 0)
     assert meter.look() == {"edge": Carried(9, 9, 9, 0)}
 
 
@@ -105,7 +105,7 @@ def test_a_head_that_is_away_keeps_nothing_from_being_counted() -> None:
             raise answer
         return answer
 
-    meter = WireMeter(head, lambda: {Connection(OWN, FIRST): Carried(1, 1, 1, 0)})
+    meter = WireMeter(head, lambda: {TcpConnection(OWN, FIRST): Carried(1, 1, 1, 0)})
     meter.uses(EDGE, "edge")
     with pytest.raises(ConnectionError):
         meter.place()

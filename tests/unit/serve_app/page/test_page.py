@@ -13,7 +13,7 @@ import pytest
 from actors.messages import CoordinatorReport, DrafterState, DrafterStatus, FleetStatus, LinkReport
 from outrider.contracts.errors import FleetUnavailableError
 from outrider.tenants.keys import Tenant, parse_keys
-from outrider.tenants.quotas import Asked, OverQuota
+from outrider.tenants.quotas import OverQuota, QuotaRequest
 from serve_app.api.gate import OpenGate, Uncounted
 from serve_app.api.http.routes import make_api
 from serve_app.api.service import Pass
@@ -43,7 +43,7 @@ class Locked(OpenGate):
     async def enter(self, tenant: Tenant) -> OverQuota | None:  # noqa: ARG002 (interface)
         return None
 
-    async def ask(self, tenant: Tenant, asked: Asked) -> Pass | OverQuota:  # noqa: ARG002 (interface)
+    async def ask(self, tenant: Tenant, asked: QuotaRequest) -> Pass | OverQuota:  # noqa: ARG002 (interface)
         return Uncounted()
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from actors.lease_table import LeaseTable
 from actors.messages import DrafterId
 from outrider.contracts.requests import GenerationId
-from outrider.simulation.fleet.drafters import Drafter, DrafterPool
+from outrider.simulation.fleet.drafters import DrafterPool, SimDrafter
 from tests.unit.simulation.fleet.fleets import drafters
 
 CAPACITIES = (1, 2, 2, 4)
@@ -30,7 +30,7 @@ def test_a_lease_goes_to_whom_the_fleet_actor_would_give_it(happened: list[tuple
         table.add(name, most)
         table.mark_ready(name)
     talks: list[Any] = [Talk(number) for number in range(12)]
-    held: dict[int, Drafter] = {}
+    held: dict[int, SimDrafter] = {}
     for what, number in happened:
         generation, device = GenerationId(str(number)), number % len(CAPACITIES)
         if what == "lease" and number not in held:

@@ -10,8 +10,8 @@ from outrider.admission.rules import AdmissionRules
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.slo import SloClass
 from outrider.simulation.fleet.results import FleetResults
-from outrider.simulation.fleet.run import Fleet, simulate_fleet
-from outrider.simulation.fleet.scenario import Bursts, Day, FleetScenario, RouterRules, Routing
+from outrider.simulation.fleet.run import FleetSimulation, simulate_fleet
+from outrider.simulation.fleet.scenario import Bursts, DailyCycle, FleetScenario, RouterRules, Routing
 from outrider.simulation.lengths import Lengths
 from outrider.simulation.run import simulate
 from outrider.simulation.scenario import System
@@ -78,7 +78,7 @@ def test_every_response_ends_once(
         reload_s=1.0,
         duration_s=8.0,
     )
-    run = Fleet(of)
+    run = FleetSimulation(of)
     run.run()
     found = run.results()
     for one in found.traffic:
@@ -213,7 +213,7 @@ def test_a_coordinator_s_core_can_be_what_is_short() -> None:
 
 def test_speeds_and_acceptances_spread_from_device_to_device() -> None:
     of = fleet(drafters=(drafters(count=200, speed_spread=0.3, acceptance_spread=0.5),))
-    pool = Fleet(of).pool
+    pool = FleetSimulation(of).pool
     made = [pool.drafter(number) for number in range(200)]
     speeds, passes = sorted(one.step_s for one in made), sorted(one.passes[0] for one in made)
     assert speeds[100] == pytest.approx(0.02, rel=0.1)
@@ -224,7 +224,7 @@ def test_speeds_and_acceptances_spread_from_device_to_device() -> None:
 
 def test_open_arrivals_follow_the_day_and_its_bursts() -> None:
     flat = traffic(users=0, conversations_per_s=20.0, output=Lengths(tokens=1))
-    day = replace(flat, day=Day(100.0, 0.8))
+    day = replace(flat, day=DailyCycle(100.0, 0.8))
     bursts = replace(flat, bursts=Bursts(10.0, 2.0, 5.0))
     assert [round(day.rate_at(at_s), 3) for at_s in (0.0, 25.0, 75.0)] == [20.0, 36.0, 4.0]
     assert [bursts.rate_at(at_s) for at_s in (0.0, 7.9, 8.0, 9.9, 10.0)] == [20.0, 20.0, 100.0, 100.0, 20.0]

@@ -5,7 +5,7 @@ import pytest
 
 from outrider.contracts.errors import ParameterError
 from outrider.training.head.label_file import make_labels
-from outrider.training.head.pair import Asked, Pair, ask, paged
+from outrider.training.head.pair import EncodedTask, Pair, ask, paged
 from outrider.training.head.replacing import LabelledAnswer, Sampling, texts_needed
 from tests.unit.training.head.tiny_pairs import LIMIT, load, save_pair, tasks
 
@@ -18,16 +18,16 @@ def pair(folders: tuple[str, str]) -> Pair:
 
 
 @pytest.fixture
-def asked(folders: tuple[str, str]) -> list[Asked]:
+def asked(folders: tuple[str, str]) -> list[EncodedTask]:
     models = load(folders)
     return ask(models, tasks(models, 8), LIMIT)
 
 
-def made(pair: Pair, asked: list[Asked], file: Path, sampling: Sampling | None = None) -> list[LabelledAnswer]:
+def made(pair: Pair, asked: list[EncodedTask], file: Path, sampling: Sampling | None = None) -> list[LabelledAnswer]:
     return make_labels(pair, asked, file, sampling or Sampling(), batch=BATCH, progress=False)
 
 
-def test_a_run_that_was_stopped_ends_with_the_same_file(pair: Pair, asked: list[Asked], tmp_path: Path) -> None:
+def test_a_run_that_was_stopped_ends_with_the_same_file(pair: Pair, asked: list[EncodedTask], tmp_path: Path) -> None:
     whole, part = tmp_path / "whole.jsonl", tmp_path / "deep" / "part.jsonl"
     answers = made(pair, asked, whole)
     part.parent.mkdir()
@@ -38,14 +38,14 @@ def test_a_run_that_was_stopped_ends_with_the_same_file(pair: Pair, asked: list[
     assert made(pair, asked, part) == answers, "nothing is left to do"
 
 
-def test_more_tasks_are_added_and_fewer_are_a_part(pair: Pair, asked: list[Asked], tmp_path: Path) -> None:
+def test_more_tasks_are_added_and_fewer_are_a_part(pair: Pair, asked: list[EncodedTask], tmp_path: Path) -> None:
     file = tmp_path / "labels.jsonl"
     first = made(pair, asked[:3], file)
     assert made(pair, asked, file)[:3] == first
 
 
 def test_labels_of_another_pair_or_another_way_are_refused_by_name(
-    pair: Pair, asked: list[Asked], tmp_path: Path
+    pair: Pair, asked: list[EncodedTask], tmp_path: Path
 ) -> None:
     file = tmp_path / "labels.jsonl"
     made(pair, asked[:2], file)
@@ -62,7 +62,7 @@ def test_labels_of_another_pair_or_another_way_are_refused_by_name(
         made(pair, asked[:2], file, Sampling(2))
 
 
-def test_labels_of_other_tasks_are_refused(pair: Pair, asked: list[Asked], tmp_path: Path) -> None:
+def test_labels_of_other_tasks_are_refused(pair: Pair, asked: list[EncodedTask], tmp_path: Path) -> None:
     file = tmp_path / "labels.jsonl"
     made(pair, asked[:2], file)
     with pytest.raises(ParameterError, match="labels of these tasks in this order"):
@@ -72,7 +72,7 @@ def test_labels_of_other_tasks_are_refused(pair: Pair, asked: list[Asked], tmp_p
         made(pair, [reworded, asked[1]], file)
 
 
-def test_what_is_no_label_file_is_refused(pair: Pair, asked: list[Asked], tmp_path: Path) -> None:
+def test_what_is_no_label_file_is_refused(pair: Pair, asked: list[EncodedTask], tmp_path: Path) -> None:
     file = tmp_path / "labels.jsonl"
     file.write_text('{"p": [1]}\n')
     with pytest.raises(ParameterError, match="no header in"):

@@ -6,12 +6,12 @@ import torch
 
 from outrider.contracts.exchanged import FloatField
 from outrider.training.head.mismatches import along, as_sent, find_mismatches, hidden_at
-from outrider.training.head.pair import Models, ask, paged
+from outrider.training.head.pair import LoadedPair, ask, paged
 from tests.unit.training.head.tiny_pairs import LIMIT, greedy, load, rows, tasks
 
 
 @pytest.fixture(scope="module")
-def models(folders: tuple[str, str]) -> Models:
+def models(folders: tuple[str, str]) -> LoadedPair:
     return load(folders)
 
 
@@ -21,7 +21,7 @@ def test_a_mismatch_names_both_tokens_and_its_place() -> None:
     assert find_mismatches([1, 2], (1, 2)) == ()
 
 
-def test_states_are_those_whose_logits_predict_the_mismatch(folders: tuple[str, str], models: Models) -> None:
+def test_states_are_those_whose_logits_predict_the_mismatch(folders: tuple[str, str], models: LoadedPair) -> None:
     pair, compared = paged(load(folders), 2, 3 + LIMIT), 0
     for one in ask(models, tasks(models, 6), LIMIT):
         start = list(one.prompt_ids)
@@ -40,7 +40,7 @@ def test_states_are_those_whose_logits_predict_the_mismatch(folders: tuple[str, 
     assert compared > 10
 
 
-def test_drafter_states_are_as_the_link_leaves_them(folders: tuple[str, str], models: Models) -> None:
+def test_drafter_states_are_as_the_link_leaves_them(folders: tuple[str, str], models: LoadedPair) -> None:
     pair = paged(load(folders), 2, 3 + LIMIT)
     one = ask(models, tasks(models, 3), LIMIT)[2]
     answer = greedy(models, list(one.prompt_ids), len(one.prompt_ids) + LIMIT)[len(one.prompt_ids) :]

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from outrider.training.head.paged_texts import PagedText
-from outrider.training.head.pair import Models, Pair, paged
+from outrider.training.head.pair import LoadedPair, Pair, paged
 from tests.unit.training.head.tiny_pairs import load, rows
 
 
 @pytest.fixture
-def models(folders: tuple[str, str]) -> Models:
+def models(folders: tuple[str, str]) -> LoadedPair:
     return load(folders)
 
 
@@ -20,7 +20,7 @@ def pair(folders: tuple[str, str]) -> Pair:
     return paged(load(folders), 12, 80)
 
 
-def test_any_order_of_cuts_and_forks_gives_what_each_text_alone_gives(models: Models, pair: Pair) -> None:
+def test_any_order_of_cuts_and_forks_gives_what_each_text_alone_gives(models: LoadedPair, pair: Pair) -> None:
     drawing = random.Random(0)
     texts = [PagedText([drawing.randrange(40) for _ in range(20)])]
     for _ in range(60):

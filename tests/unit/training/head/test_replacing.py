@@ -2,23 +2,23 @@
 
 import pytest
 
-from outrider.training.head.pair import Asked, Models, ask, paged
+from outrider.training.head.pair import EncodedTask, LoadedPair, ask, paged
 from outrider.training.head.replacing import LabelledAnswer, Sampling, label_answers, texts_needed
 from tests.unit.training.head.tiny_pairs import LIMIT, greedy, load, rows, tasks
 
 
 @pytest.fixture(scope="module")
-def models(folders: tuple[str, str]) -> Models:
+def models(folders: tuple[str, str]) -> LoadedPair:
     return load(folders)
 
 
 @pytest.fixture(scope="module")
-def asked(models: Models) -> list[Asked]:
+def asked(models: LoadedPair) -> list[EncodedTask]:
     return ask(models, tasks(models, 14), LIMIT)
 
 
 def labelled(
-    folders: tuple[str, str], asked: list[Asked], batch: int, sampling: Sampling | None = None
+    folders: tuple[str, str], asked: list[EncodedTask], batch: int, sampling: Sampling | None = None
 ) -> list[LabelledAnswer]:
     pair = paged(load(folders), texts_needed(batch), max(len(one.prompt_ids) for one in asked) + LIMIT)
     found = list(label_answers(pair, asked, sampling or Sampling(), batch=batch))
@@ -27,7 +27,7 @@ def labelled(
     return found
 
 
-def one_by_one(models: Models, asked: Asked) -> tuple[list[int], float, list[tuple[int, int, int, float]]]:
+def one_by_one(models: LoadedPair, asked: EncodedTask) -> tuple[list[int], float, list[tuple[int, int, int, float]]]:
     """Answer, its score, and of each mismatch its offset, both tokens, and the score with the drafter's."""
     start = list(asked.prompt_ids)
     text = greedy(models, start, len(start) + LIMIT)
@@ -46,7 +46,9 @@ def one_by_one(models: Models, asked: Asked) -> tuple[list[int], float, list[tup
     return answer, scored(text), told
 
 
-def test_labels_are_those_of_replacing_one_by_one(folders: tuple[str, str], models: Models, asked: list[Asked]) -> None:
+def test_labels_are_those_of_replacing_one_by_one(
+    folders: tuple[str, str], models: LoadedPair, asked: list[EncodedTask]
+) -> None:
     found = labelled(folders, asked, batch=8)
     assert [one.asked for one in found] == asked
     for one in found:
@@ -66,12 +68,12 @@ def test_labels_are_those_of_replacing_one_by_one(folders: tuple[str, str], mode
 
 @pytest.mark.parametrize("batch", [1, 3, 40])
 def test_labels_do_not_depend_on_what_is_written_beside_them(
-    folders: tuple[str, str], asked: list[Asked], batch: int
+    folders: tuple[str, str], asked: list[EncodedTask], batch: int
 ) -> None:
     assert labelled(folders, asked[:6], batch) == labelled(folders, asked[:6], 8)
 
 
-def test_a_sample_is_a_part_of_all_and_its_own_seeds(folders: tuple[str, str], asked: list[Asked]) -> None:
+def test_a_sample_is_a_part_of_all_and_its_own_seeds(folders: tuple[str, str], asked: list[EncodedTask]) -> None:
     whole = labelled(folders, asked, 8)
     some = labelled(folders, asked, 8, Sampling(2, seed=3))
     assert some == labelled(folders, asked, 5, Sampling(2, seed=3))
@@ -82,14 +84,16 @@ def test_a_sample_is_a_part_of_all_and_its_own_seeds(folders: tuple[str, str], a
         assert set(part.replaced) <= set(all_of_it.replaced)
 
 
-def test_an_answer_that_nothing_can_lower_tells_nothing(folders: tuple[str, str], asked: list[Asked]) -> None:
+def test_an_answer_that_nothing_can_lower_tells_nothing(folders: tuple[str, str], asked: list[EncodedTask]) -> None:
     first = asked[0]
-    hopeless = Asked(type(first.task)("none", "tiny", first.task.prompt, ("nowhere",), first.task.check), *_rest(first))
+    hopeless = EncodedTask(
+        type(first.task)("none", "tiny", first.task.prompt, ("nowhere",), first.task.check), *_rest(first)
+    )
     (found,) = labelled(folders, [hopeless], 4)
     assert found.score == 0.0
     assert found.found > 0
     assert found.replaced == ()
 
 
-def _rest(asked: Asked) -> tuple[tuple[int, ...], int]:
+def _rest(asked: EncodedTask) -> tuple[tuple[int, ...], int]:
     return asked.prompt_ids, asked.most_tokens

@@ -8,11 +8,19 @@ import torch
 
 from outrider.contracts.link import Csi
 from outrider.training.head.links import EVALUATED
-from outrider.training.head.pair import Asked, Models, ask, paged
-from outrider.training.head.rules import HeadRule, LinkedHead, ProbabilityRule, RankRule, RoundFacts, Rule, StrictRule
-from outrider.training.head.semantic_decoding import Counts, Decoded, decode
+from outrider.training.head.pair import EncodedTask, LoadedPair, ask, paged
+from outrider.training.head.rules import (
+    HeadRule,
+    LinkedHead,
+    MismatchRule,
+    ProbabilityRule,
+    RankRule,
+    RoundFacts,
+    StrictRule,
+)
+from outrider.training.head.semantic_decoding import AnswerCounts, Decoded, decode
 from outrider.verification.decision_head import CSI_WIDTH, DecisionHead, HeadWeights, Standard
-from outrider.verification.semantic import Question
+from outrider.verification.semantic import MismatchQuestion
 from tests.unit.models.tiny_models import EOS
 from tests.unit.training.head.tiny_pairs import LIMIT, greedy, load, rows, tasks
 
@@ -32,7 +40,7 @@ def head(threshold: float, link: Csi) -> HeadRule:
     return HeadRule(LinkedHead(weights(), link), threshold)
 
 
-RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, MismatchRule] = {
     "strict": StrictRule(),
     "never": head(0.0, GOOD),
     "half, good": head(0.5, GOOD),
@@ -45,17 +53,21 @@ RULES: Mapping[str, Rule] = {
 
 
 @pytest.fixture(scope="module")
-def models(folders: tuple[str, str]) -> Models:
+def models(folders: tuple[str, str]) -> LoadedPair:
     return load(folders)
 
 
 @pytest.fixture(scope="module")
-def asked(models: Models) -> list[Asked]:
+def asked(models: LoadedPair) -> list[EncodedTask]:
     return ask(models, tasks(models, 12), LIMIT)
 
 
 def decoded(
-    folders: tuple[str, str], asked: Sequence[Asked], rules: Mapping[str, Rule], batch: int, window: int = WINDOW
+    folders: tuple[str, str],
+    asked: Sequence[EncodedTask],
+    rules: Mapping[str, MismatchRule],
+    batch: int,
+    window: int = WINDOW,
 ) -> dict[str, list[Decoded]]:
     pair = paged(load(folders), batch, 3 + LIMIT + window)
     found = decode(pair, asked, rules, window_tokens=window, batch=batch, progress=False)
@@ -64,15 +76,17 @@ def decoded(
     return found
 
 
-def passes(rule: Rule, facts: RoundFacts) -> bool:
+def passes(rule: MismatchRule, facts: RoundFacts) -> bool:
     """Of one mismatch; a head is asked as a verifier asks it."""
     if isinstance(rule, HeadRule):
         judge = DecisionHead(rule.linked.weights, rule.threshold)
-        return judge.accepts([Question(facts.drafter_hidden, facts.target_hidden, rule.linked.link)])[0][0]
+        return judge.accepts([MismatchQuestion(facts.drafter_hidden, facts.target_hidden, rule.linked.link)])[0][0]
     return rule.accepts(facts)[0]
 
 
-def one_by_one(models: Models, asked: Asked, rule: Rule, window: int) -> tuple[list[int], Counts]:
+def one_by_one(
+    models: LoadedPair, asked: EncodedTask, rule: MismatchRule, window: int
+) -> tuple[list[int], AnswerCounts]:
     """A plain loop over whole forward passes."""
     start = list(asked.prompt_ids)
     text, counts = list(start), np.zeros(4, int)
@@ -103,13 +117,13 @@ def one_by_one(models: Models, asked: Asked, rule: Rule, window: int) -> tuple[l
         if EOS in committed:
             committed = committed[: committed.index(EOS) + 1]
         text += committed[: LIMIT - (len(text) - len(start))]
-    return text[len(start) :], Counts(*counts.tolist())
+    return text[len(start) :], AnswerCounts(*counts.tolist())
 
 
 @torch.inference_mode()
 @pytest.mark.parametrize("name", RULES)
 def test_each_rule_gives_what_it_gives_alone_token_by_token(
-    folders: tuple[str, str], models: Models, asked: list[Asked], name: str
+    folders: tuple[str, str], models: LoadedPair, asked: list[EncodedTask], name: str
 ) -> None:
     found = decoded(folders, asked, RULES, batch=16)[name]
     for one, own in zip(asked, found, strict=True):
@@ -119,7 +133,7 @@ def test_each_rule_gives_what_it_gives_alone_token_by_token(
 
 
 def test_rejecting_all_is_the_targets_own_answer_and_rules_differ(
-    folders: tuple[str, str], models: Models, asked: list[Asked]
+    folders: tuple[str, str], models: LoadedPair, asked: list[EncodedTask]
 ) -> None:
     found = decoded(folders, asked, RULES, batch=16)
     for one, strict, never in zip(asked, found["strict"], found["never"], strict=True):
@@ -130,12 +144,12 @@ def test_rejecting_all_is_the_targets_own_answer_and_rules_differ(
 
 
 @pytest.mark.parametrize("batch", [1, 2, 7])
-def test_room_for_few_texts_changes_nothing(folders: tuple[str, str], asked: list[Asked], batch: int) -> None:
+def test_room_for_few_texts_changes_nothing(folders: tuple[str, str], asked: list[EncodedTask], batch: int) -> None:
     assert decoded(folders, asked[:5], RULES, batch) == decoded(folders, asked[:5], RULES, 16)
 
 
 def test_a_hidden_state_that_the_link_rounds_is_what_the_head_sees(
-    folders: tuple[str, str], asked: list[Asked]
+    folders: tuple[str, str], asked: list[EncodedTask]
 ) -> None:
     pair = paged(load(folders), 16, 3 + LIMIT + WINDOW)
     rules = {"half": head(0.5, GOOD)}

@@ -9,10 +9,10 @@ from outrider.contracts.errors import ModelUnavailableError, ParameterError
 from outrider.models.head_file import read_head
 from outrider.models.pair_file import check_pair
 from outrider.training.head import train
-from outrider.training.head.division import Division, is_validation
+from outrider.training.head.division import TaskDivision, is_validation
 from outrider.training.head.head_config import HeadConfig
 from outrider.training.head.links import CALIBRATED
-from outrider.training.head.pair import Asked, Pair
+from outrider.training.head.pair import EncodedTask, Pair
 from outrider.training.head.sweep import STRICT, SweptRow, sweep
 from outrider.training.head.train import HeadReport, train_head
 from outrider.training.tasks.task import Task
@@ -21,9 +21,9 @@ from tests.unit.training.head.tiny_pairs import LIMIT, load, tasks
 
 
 @pytest.fixture(scope="module")
-def division(folders: tuple[str, str]) -> Division:
+def division(folders: tuple[str, str]) -> TaskDivision:
     every = tuple(tasks(load(folders), 64))
-    return Division(every[:40], every[40:54], every[54:])
+    return TaskDivision(every[:40], every[40:54], every[54:])
 
 
 def config_in(where: Path, folders: tuple[str, str]) -> HeadConfig:
@@ -52,7 +52,7 @@ def config(folders: tuple[str, str], tmp_path: Path) -> HeadConfig:
     return config_in(tmp_path, folders)
 
 
-def run(config: HeadConfig, division: Division) -> HeadReport:
+def run(config: HeadConfig, division: TaskDivision) -> HeadReport:
     return train_head(config, division, progress=False)
 
 
@@ -60,13 +60,13 @@ Trained = tuple[HeadConfig, HeadReport]
 
 
 @pytest.fixture(scope="module")
-def trained(folders: tuple[str, str], division: Division, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def trained(folders: tuple[str, str], division: TaskDivision, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """By ``config``, to be read."""
     config = config_in(tmp_path_factory.mktemp("trained"), folders)
     return config, run(config, division)
 
 
-def test_a_head_is_trained_measured_and_written_for_its_pair(trained: Trained, division: Division) -> None:
+def test_a_head_is_trained_measured_and_written_for_its_pair(trained: Trained, division: TaskDivision) -> None:
     config, report = trained
     read = read_head(config.out)
     info, head = read.info, read.decisions
@@ -99,12 +99,12 @@ def test_a_head_is_trained_measured_and_written_for_its_pair(trained: Trained, d
 
 
 def test_the_head_that_is_measured_is_the_one_in_the_file(
-    config: HeadConfig, division: Division, monkeypatch: pytest.MonkeyPatch
+    config: HeadConfig, division: TaskDivision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared: list[HeadWeights] = []
 
     def noted(
-        pair: Pair, asked: Sequence[Asked], weights: HeadWeights, *rest: object, **more: object
+        pair: Pair, asked: Sequence[EncodedTask], weights: HeadWeights, *rest: object, **more: object
     ) -> list[SweptRow]:
         compared.append(weights)
         assert not config.out.exists(), "nobody serves a head that is not done"
@@ -119,12 +119,12 @@ def test_the_head_that_is_measured_is_the_one_in_the_file(
         assert np.array_equal(own.inner, own.inner.astype(np.float16)), "rounded"
 
 
-def test_too_few_tasks_for_a_threshold_are_refused(config: HeadConfig, division: Division) -> None:
+def test_too_few_tasks_for_a_threshold_are_refused(config: HeadConfig, division: TaskDivision) -> None:
     with pytest.raises(ParameterError, match="tasks needs at least 500 for calibration"):
         run(replace(config, least_calibration_tasks=500), division)
 
 
-def test_training_again_gives_the_same_file(trained: Trained, division: Division, tmp_path: Path) -> None:
+def test_training_again_gives_the_same_file(trained: Trained, division: TaskDivision, tmp_path: Path) -> None:
     config, report = trained
     other = replace(config, out=tmp_path / "other" / "head.safetensors")
     assert run(other, division) == report
@@ -135,7 +135,7 @@ def test_training_again_gives_the_same_file(trained: Trained, division: Division
     assert third.out.read_bytes() != config.out.read_bytes()
 
 
-def test_relabelling_is_what_tells_links_apart(config: HeadConfig, division: Division) -> None:
+def test_relabelling_is_what_tells_links_apart(config: HeadConfig, division: TaskDivision) -> None:
     many = replace(config, least_repair_share=0.2, links_per_answer=32, learning_rate=0.003, dropout=0.5)
     fits = {fit.relabelling: fit for fit in run(many, division).fits}
     assert fits["sum"].rejected_share < fits["none"].rejected_share
@@ -143,19 +143,19 @@ def test_relabelling_is_what_tells_links_apart(config: HeadConfig, division: Div
     assert best > worst + 0.02, fits["sum"]
 
 
-def test_too_few_mismatches_are_counted(config: HeadConfig, division: Division) -> None:
+def test_too_few_mismatches_are_counted(config: HeadConfig, division: TaskDivision) -> None:
     with pytest.raises(ParameterError, match=r"at least 5000 mismatches in answers .* found '\d+ in \d+ answers'"):
         run(replace(config, least_mismatches=5000), division)
 
 
-def test_a_kind_that_is_missing_is_counted(config: HeadConfig, division: Division) -> None:
+def test_a_kind_that_is_missing_is_counted(config: HeadConfig, division: TaskDivision) -> None:
     lenient = replace(division, training=tuple(replace(task, parts=("w",)) for task in division.training))
     with pytest.raises(ParameterError, match="at least 10 critical and as many harmless mismatches for"):
         run(config, lenient)
 
 
 def test_labels_of_another_pair_are_refused_before_anything_is_computed(
-    trained: Trained, division: Division, tmp_path: Path
+    trained: Trained, division: TaskDivision, tmp_path: Path
 ) -> None:
     config, _ = trained
     other = replace(config, drafter=config.target, labels=config.label_file, out=tmp_path / "b.safetensors")
@@ -164,13 +164,13 @@ def test_labels_of_another_pair_are_refused_before_anything_is_computed(
     assert not other.out.exists()
 
 
-def test_models_that_are_not_there_are_named(config: HeadConfig, division: Division, tmp_path: Path) -> None:
+def test_models_that_are_not_there_are_named(config: HeadConfig, division: TaskDivision, tmp_path: Path) -> None:
     for side in ("target", "drafter"):
         with pytest.raises(ModelUnavailableError, match="nowhere"):
             run(replace(config, **{side: str(tmp_path / "nowhere")}), division)  # type: ignore[arg-type]
 
 
-def test_a_prompt_without_room_for_its_answer_is_named(config: HeadConfig, division: Division) -> None:
+def test_a_prompt_without_room_for_its_answer_is_named(config: HeadConfig, division: TaskDivision) -> None:
     long = replace(division.test[0], prompt="w1 " * 120)
     with pytest.raises(ParameterError, match=rf"prompts of at most 114 tokens.*120 in task {long.key}"):
         run(config, replace(division, test=(long,)))
@@ -194,11 +194,11 @@ def test_settings_out_of_range_are_named(config: HeadConfig, change: dict[str, o
         replace(config, **change)  # type: ignore[arg-type]
 
 
-def test_some_tasks_are_validated_on(division: Division) -> None:
+def test_some_tasks_are_validated_on(division: TaskDivision) -> None:
     assert 0 < sum(map(is_validation, division.training)) < len(division.training) / 2
 
 
-def test_a_division_with_nothing_in_a_part_or_a_task_twice_is_refused(division: Division) -> None:
+def test_a_division_with_nothing_in_a_part_or_a_task_twice_is_refused(division: TaskDivision) -> None:
     with pytest.raises(ParameterError, match="calibration got none"):
         replace(division, calibration=())
     task: Task = division.test[0]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from outrider.training.head.pair import Models, PairSpec, load_pair
+from outrider.training.head.pair import LoadedPair, PairSpec, load_pair
 from outrider.training.tasks.task import Check, Task
 from tests.unit.models.tiny_models import EOS, save_model, tiny_model
 
@@ -22,13 +22,13 @@ def save_pair(folder: Path, noise: float = 0.02) -> tuple[str, str]:
     return str(target), str(save_model(folder / "drafter", model))
 
 
-def load(spec: tuple[str, str]) -> Models:
+def load(spec: tuple[str, str]) -> LoadedPair:
     """In float32: the order of sums does not show in a choice."""
     return load_pair(PairSpec(*spec, dtype="float32", drafter_dtype="float32"))
 
 
 @torch.inference_mode()
-def greedy(models: Models, ids: list[int], stop: int) -> list[int]:
+def greedy(models: LoadedPair, ids: list[int], stop: int) -> list[int]:
     """The target's plain greedy continuation, one whole forward pass a token, up to a length of ``stop``."""
     ids = list(ids)
     while len(ids) < stop and (not ids or ids[-1] != EOS):
@@ -38,7 +38,7 @@ def greedy(models: Models, ids: list[int], stop: int) -> list[int]:
 
 
 @torch.inference_mode()
-def rows(models: Models, side: str, ids: list[int]) -> tuple[list[int], torch.Tensor]:
+def rows(models: LoadedPair, side: str, ids: list[int]) -> tuple[list[int], torch.Tensor]:
     """The argmax of each row of a text, and ``[N, d]`` its final-norm hidden states."""
     loaded = models.target if side == "target" else models.drafter
     inputs = torch.tensor([ids])
@@ -46,7 +46,7 @@ def rows(models: Models, side: str, ids: list[int]) -> tuple[list[int], torch.Te
     return logits.argmax(-1).tolist(), loaded.model.base_model(input_ids=inputs, use_cache=False).last_hidden_state[0]
 
 
-def tasks(models: Models, count: int, limit: int = LIMIT) -> list[Task]:
+def tasks(models: LoadedPair, count: int, limit: int = LIMIT) -> list[Task]:
     """Parts are words of the first half of the target's own answer, in order: what is replaced later is harmless."""
     made = []
     for number in range(count):

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from outrider.training.predictor.families import FAMILIES, MLP, Effort, Fitted, fit_families
-from outrider.training.predictor.mlp import Patience
+from outrider.training.predictor.families import FAMILIES, MLP, Fitted, SearchEffort, fit_families
+from outrider.training.predictor.mlp import EarlyStopping
 from outrider.training.ranking import area_under_curve
 from tests.unit.training.predictor.toy import toy, truth
 
 LIBRARIES = {"random forest": "sklearn", "XGBoost": "xgboost", "LightGBM": "lightgbm"}
-EFFORT = Effort(trials=2, patience=Patience(6, 3), seed=5)
+EFFORT = SearchEffort(trials=2, patience=EarlyStopping(6, 3), seed=5)
 
 
 def installed(name: str) -> bool:

@@ -15,7 +15,7 @@ from outrider.drafting.round_log import LoggedRound, LogHeader, write_header, wr
 from outrider.models.pair_names import PairNames, pair_names
 from outrider.models.predictor_file import check_use, read_predictor
 from outrider.training.predictor import train
-from outrider.training.predictor.families import AS_IT_IS, MLP, ToldFeatures
+from outrider.training.predictor.families import AS_IT_IS, MLP, RecordedFeatures
 from outrider.training.predictor.logged import read_logs
 from outrider.training.predictor.predictor_config import PredictorConfig
 from outrider.training.predictor.train import SHIPPED, PredictorReport, train_predictor
@@ -180,7 +180,7 @@ def test_a_predictor_trained_from_logs_tells_what_is_true_and_is_for_their_pair(
     check_use(read.info, target_hash=pair.target_hash, drafter_hash=pair.drafter_hash, rule=SHARED)
     assert read.info.temperatures == (0.7, 0.85, 1.0)
     features = toy(999, 400).features
-    told = np.array([read.perceptron.probability(ToldFeatures(row)) for row in features])
+    told = np.array([read.perceptron.probability(RecordedFeatures(row)) for row in features])
     assert np.abs(told - truth(features)).mean() < 0.06
     guessed = expit(np.log(features[:, 0] / (1.0 - features[:, 0] + 1e-9)))
     assert np.abs(guessed - truth(features)).mean() > 0.15, "which the confidence as it is does not"

@@ -10,9 +10,9 @@ from scipy.special import expit
 from outrider.training.predictor.drafted import DraftedTokens
 from outrider.training.predictor.logistic import fit_platt
 from outrider.training.predictor.mlp import (
+    EarlyStopping,
     MlpFit,
     MlpSettings,
-    Patience,
     calibrated,
     drawn_settings,
     fit_mlp,
@@ -23,7 +23,7 @@ from outrider.training.ranking import area_under_curve
 from tests.unit.training.predictor.toy import toy, truth
 
 SMALL = MlpSettings(hidden=(32, 16), learning_rate=3e-3, batch=64)
-SHORT = Patience(epochs=12, patience=4)
+SHORT = EarlyStopping(epochs=12, patience=4)
 
 
 def fitted(settings: MlpSettings = SMALL, shift: float = 0.0, seed: int = 0) -> MlpFit:
@@ -85,7 +85,7 @@ def test_training_ends_when_nothing_gets_better() -> None:
 
 def test_a_last_batch_of_one_token_does_no_harm() -> None:
     one_more = replace(SMALL, batch=64, batch_norm=True)
-    assert np.isfinite(fit_mlp(toy(0, 129), toy(1, 100), one_more, Patience(2, 2), 0).validation_loss)
+    assert np.isfinite(fit_mlp(toy(0, 129), toy(1, 100), one_more, EarlyStopping(2, 2), 0).validation_loss)
 
 
 def test_a_fit_is_a_function_of_its_seed() -> None:
@@ -93,7 +93,7 @@ def test_a_fit_is_a_function_of_its_seed() -> None:
     assert np.array_equal(one[0][0], same[0][0])
     assert not np.array_equal(one[0][0], other[0][0])
     before = torch.get_rng_state()
-    fit_mlp(toy(0, 100), toy(1, 100), SMALL, Patience(1, 1), 0)
+    fit_mlp(toy(0, 100), toy(1, 100), SMALL, EarlyStopping(1, 1), 0)
     assert torch.equal(torch.get_rng_state(), before), "nobody else's draws are moved"
 
 
@@ -106,6 +106,6 @@ def test_the_search_is_seeded_within_bounds_and_keeps_the_best() -> None:
     assert len({one.hidden for one in drawn}) == 4
     tried: list[MlpFit] = []
     part = toy(0, 300)
-    best = search_mlp(part, toy(1, 300), trials=3, patience=Patience(3, 3), seed=0, on_fitted=tried.append)
+    best = search_mlp(part, toy(1, 300), trials=3, patience=EarlyStopping(3, 3), seed=0, on_fitted=tried.append)
     assert [one.settings for one in tried] == drawn[:3]
     assert best.validation_loss == min(one.validation_loss for one in tried)

@@ -11,7 +11,7 @@ from outrider.contracts.errors import ParameterError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.acceptance import PREDICTED_RULES
 from outrider.sampling.noise import Purpose, gumbel_noise, uniforms
-from outrider.training.head.pair import Models, paged
+from outrider.training.head.pair import LoadedPair, paged
 from outrider.training.predictor.drafted import DraftedTokens
 from outrider.training.predictor.rounds import Request, drafted_tokens, requests_of
 from tests.unit.models.tiny_models import EOS
@@ -23,7 +23,7 @@ PROMPTS = [[1 + number, (5 * number) % 40, 7] for number in range(12)]
 
 
 @pytest.fixture(scope="module")
-def models(folders: tuple[str, str]) -> Models:
+def models(folders: tuple[str, str]) -> LoadedPair:
     return load(folders)
 
 
@@ -40,7 +40,7 @@ def found(folders: tuple[str, str], rule: str, batch: int = 5, requests: list[Re
 
 
 @torch.inference_mode()
-def logits(models: Models, side: str, ids: list[int]) -> NDArray[np.float64]:
+def logits(models: LoadedPair, side: str, ids: list[int]) -> NDArray[np.float64]:
     """``[N, vocab]`` of a text, by one whole forward pass."""
     loaded = models.target if side == "target" else models.drafter
     rows: NDArray[np.float32] = loaded.model(input_ids=torch.tensor([ids]), use_cache=False).logits[0].numpy()
@@ -52,7 +52,7 @@ def features(probs: NDArray[np.float64], row: NDArray[np.float64]) -> list[float
     return [falling[0], float(entropy(probs)), falling[0] - falling[1], float(row.std())]
 
 
-def by_blocks(models: Models, request: Request, rule: str) -> tuple[list[list[float]], list[int]]:
+def by_blocks(models: LoadedPair, request: Request, rule: str) -> tuple[list[list[float]], list[int]]:
     """Features and labels of one response, written block by block: whole drafts first, then their verification."""
     params, text = request.params, list(request.prompt_ids)
     scale = params.temperature or 1.0
@@ -106,7 +106,7 @@ def by_blocks(models: Models, request: Request, rule: str) -> tuple[list[list[fl
 
 
 @pytest.mark.parametrize("rule", list(PREDICTED_RULES))
-def test_they_are_those_of_whole_blocks(folders: tuple[str, str], models: Models, rule: str) -> None:
+def test_they_are_those_of_whole_blocks(folders: tuple[str, str], models: LoadedPair, rule: str) -> None:
     tokens = found(folders, rule)
     expected = [(request, *by_blocks(models, request, rule)) for request in asked(rule)]
     assert tokens.accepted.tolist() == [label for _, _, labels in expected for label in labels]

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from outrider.contracts.errors import NotAdmittedError
-from outrider.grammar.validating import GrammarKind, GrammarSource, Verdict, validate
+from outrider.grammar.validating import GrammarKind, GrammarSource, GrammarVerdict, validate
 from serve_app.api.grammars.pool import MAX_WAITING, PROCESSES, SPARES, GrammarPool
 from serve_app.api.grammars.process import Lost, ValidatorProcess
 from tests.unit.grammar.hostile import ENDLESS
@@ -66,7 +66,7 @@ def process() -> Iterator[ValidatorProcess]:
     own.close()
 
 
-def verdict_of(future: "Future[Verdict]") -> Verdict:
+def verdict_of(future: "Future[GrammarVerdict]") -> GrammarVerdict:
     return future.result(LONG_S)
 
 
@@ -90,7 +90,7 @@ def test_time_is_the_processors_own(process: ValidatorProcess) -> None:
     os.kill(process.pid, signal.SIGSTOP)
     goes_on = threading.Timer(2.5, os.kill, (process.pid, signal.SIGCONT))
     goes_on.start()
-    assert isinstance(process.validate(GOOD, 2.0), Verdict)
+    assert isinstance(process.validate(GOOD, 2.0), GrammarVerdict)
     goes_on.join()
     os.kill(process.pid, signal.SIGSTOP)
     assert process.validate(GOOD, 0.2) is Lost.DEADLINE
@@ -171,7 +171,7 @@ def test_another_accounts_grammar_does_not_wait_behind_hostile_ones(pool: Gramma
 
 
 def test_a_full_queue_is_told_at_once(pool: GrammarPool) -> None:
-    futures = list[Future[Verdict]]()
+    futures = list[Future[GrammarVerdict]]()
     with pytest.raises(NotAdmittedError, match="try again") as refused:
         futures.extend(pool.submit(endless(i), 5.0, "a") for i in range(2 * MAX_WAITING))
     assert refused.value.retry_after_s == 1
@@ -193,7 +193,7 @@ def test_leaving_is_of_one_only(pool: GrammarPool) -> None:
 
 
 def test_an_event_loop_never_waits(pool: GrammarPool) -> None:
-    async def both() -> tuple[Verdict, int]:
+    async def both() -> tuple[GrammarVerdict, int]:
         slow = asyncio.create_task(pool.validate(endless(), 1.0, "a"))
         turns = 0
         while not slow.done():

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from outrider.grammar.validating import GrammarKind, GrammarSource, Verdict
+from outrider.grammar.validating import GrammarKind, GrammarSource, GrammarVerdict
 from serve_app.api.grammars.verdicts import VerdictCache, key_of
 
 SOURCE = GrammarSource(GrammarKind.REGEX, "a")
@@ -25,13 +25,13 @@ def test_a_key_is_of_all_of_a_source_and_of_one_account() -> None:
 def test_the_least_recently_used_go_first() -> None:
     cache = VerdictCache(10_000)
     for name in (b"a", b"b"):
-        cache.put(name, Verdict("x" * 3_000))
+        cache.put(name, GrammarVerdict("x" * 3_000))
     assert cache.get(b"a") is not None
-    cache.put(b"c", Verdict("x" * 3_000))
+    cache.put(b"c", GrammarVerdict("x" * 3_000))
     assert cache.get(b"b") is None
     assert cache.get(b"a") is not None
     assert cache.used_bytes <= 10_000
-    cache.put(b"a", Verdict("y"))
-    assert cache.get(b"a") == Verdict("y")
-    cache.put(b"d", Verdict("x" * 20_000))
+    cache.put(b"a", GrammarVerdict("y"))
+    assert cache.get(b"a") == GrammarVerdict("y")
+    cache.put(b"d", GrammarVerdict("x" * 20_000))
     assert cache.used_bytes == 0
