@@ -16,14 +16,14 @@ from ray.actor import ActorHandle
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
 from actors.drafter_actors import DrafterActors, DrafterPhase
-from actors.fleet_pace import FleetPace
+from actors.drafter_strikes import DrafterStrikes
+from actors.fleet_timeouts import FleetTimeouts
 from actors.handshake import handshake_fault
 from actors.lease_table import LeaseTable
 from actors.messages import DrafterId, FleetSettings, SentSegments
 from actors.plain_replies import UnreadableReplyError, holding, holding_bytes
 from actors.ray_errors import last_line
 from actors.sent_up import FleetSegments
-from actors.standing import DrafterStrikes
 from actors.waiting import loop_now_s, within
 from outrider.config.schema import DrafterGroupConfig
 from outrider.contracts.errors import OutriderError
@@ -47,7 +47,7 @@ class _RunAs(NamedTuple):
 class DrafterCare:
     """Over whatever runs the drafters. Who is ready, and whose leases end, it tells the table."""
 
-    def __init__(self, actors: DrafterActors, pace: FleetPace, table: LeaseTable) -> None:
+    def __init__(self, actors: DrafterActors, pace: FleetTimeouts, table: LeaseTable) -> None:
         """Nobody is wanted yet."""
         self._actors, self._pace, self._table = actors, pace, table
         self.settings = FleetSettings((), "", "")

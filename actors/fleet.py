@@ -15,7 +15,7 @@ from typing import Any
 from actors.coordinators import Coordinators, Held
 from actors.drafter_actors import DrafterActors
 from actors.drafter_care import DrafterCare
-from actors.fleet_pace import FleetPace
+from actors.fleet_timeouts import FleetTimeouts
 from actors.heartbeats import FleetNews, Heartbeat, PackedStatus
 from actors.lease_table import LeaseTable
 from actors.messages import DrafterId, FleetStatus, FleetSums
@@ -34,7 +34,7 @@ class Fleet:
     """What the fleet actor does, over whatever runs the drafters."""
 
     def __init__(
-        self, actors: DrafterActors, pace: FleetPace, note: Callable[[FleetSums], None] = lambda _: None
+        self, actors: DrafterActors, pace: FleetTimeouts, note: Callable[[FleetSums], None] = lambda _: None
     ) -> None:
         """Know nothing: which drafters are to run is told by the first heartbeat of a coordinator.
 

@@ -11,7 +11,7 @@ from ray.exceptions import RayError
 from actors.abandoned import end_named, end_when_abandoned
 from actors.drafter_actors import DrafterActors
 from actors.fleet import Fleet
-from actors.fleet_pace import FleetPace
+from actors.fleet_timeouts import FleetTimeouts
 from actors.head_actors import head_actor
 from actors.heartbeats import FLEET_VERSION, FleetNews, Heartbeat
 from actors.messages import FleetSums
@@ -28,7 +28,7 @@ class FleetActor(Fleet):
 
     def __init__(self, namespace: str, gauges: Gauges) -> None:
         write_events()
-        super().__init__(actors := DrafterActors(namespace), FleetPace(), gauges())
+        super().__init__(actors := DrafterActors(namespace), FleetTimeouts(), gauges())
         self._beaten_at_s = time.monotonic()
 
         def end() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from actors.messages import DrafterId, DrafterRow, DrafterState, FleetSums
 from outrider.contracts.requests import GenerationId
-from outrider.routing.standing import LazyHeap
+from outrider.routing.lazy_heap import LazyHeap
 
 _NONE_HELD = DrafterId("", -1)  # nobody's name
 

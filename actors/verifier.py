@@ -19,8 +19,8 @@ from traceback import format_exception
 
 import ray
 
+from actors.call_reorder_buffer import CallReorderBuffer
 from actors.engine_beat import EngineBeat
-from actors.inbox import CallReorderBuffer
 from actors.load_turn import load_turn
 from actors.messages import ModelCard, Refusal, StepReply, VerifyCall
 from actors.start import started

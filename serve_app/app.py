@@ -15,8 +15,8 @@ from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, BackpressureC
 
 from outrider.assembly.draft_models import draft_model_hashes
 from outrider.assembly.heads import read_heads
-from outrider.config.light import reloadable_of
 from outrider.config.reading import load_config, parse_config
+from outrider.config.reloadable import reloadable_of
 from outrider.config.schema import Config, ScalingConfig, VerifierConfig
 from outrider.contracts.errors import ConfigError
 from outrider.costs.profiles import read_profile

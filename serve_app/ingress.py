@@ -28,7 +28,7 @@ from actors.named import Named
 from actors.quotas import quotas_handle
 from actors.start import started
 from actors.waiting import within
-from outrider.config.light import ReloadableFields
+from outrider.config.reloadable import ReloadableFields
 from outrider.config.schema import Config
 from outrider.contracts.errors import BusyError, ConfigError, FleetUnavailableError, GenerationFailedError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
@@ -49,10 +49,9 @@ from serve_app.api.response_meter import ResponseMeter
 from serve_app.api.resumption import resumed
 from serve_app.api.service import Gate, ReadyReport, Reasoning, RequestLimits, ServiceSettings, StructuredLimits
 from serve_app.api.tracing import RequestTraces
-from serve_app.coordination import drained
+from serve_app.coordination import draining
 from serve_app.key_gate import KeyGate
 from serve_app.keys_in_use import KeysInUse
-from serve_app.light import ReloadableSettings
 from serve_app.metrics import (
     CONNECTIONS_CUT,
     KEYS_AGE_S,
@@ -64,6 +63,7 @@ from serve_app.metrics import (
     page_of,
 )
 from serve_app.page.routes import with_page
+from serve_app.reloadable_settings import ReloadableSettings
 from serve_app.replica_port import listen_where_the_node_does
 from serve_app.scaling import STREAMS
 from serve_app.spans import close, span_sink
@@ -174,7 +174,7 @@ class CoordinatorService:
         return any(report.verifier == "ready" for report in status.coordinators if report.id != coordinator)
 
     def _leaves(self, coordinator: str) -> bool:
-        return drained.leaves(coordinator, self.settings.drain_s)
+        return draining.leaves(coordinator, self.settings.drain_s)
 
     async def status(self) -> dict[str, object]:
         """Ask the fleet, to which every coordinator reports."""

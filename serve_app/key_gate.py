@@ -30,7 +30,7 @@ Find = Callable[[], "ActorHandle[Any]"]  # may wait for the cluster's head
 
 
 @dataclass(frozen=True, slots=True)
-class GatePace:
+class GateTimeouts:
     """How long an ingress waits for what."""
 
     ask_deadline_s: float = 1.0
@@ -42,7 +42,7 @@ class GatePace:
 class KeyGate:
     """Of one ingress. All methods run on its event loop."""
 
-    def __init__(self, settings: AuthSettings, find: Find, pace: GatePace = GatePace()) -> None:
+    def __init__(self, settings: AuthSettings, find: Find, pace: GateTimeouts = GateTimeouts()) -> None:
         """Read the keys, and begin to count.
 
         Raises:

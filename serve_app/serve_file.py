@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from outrider.config.light import with_light
+from outrider.config.reloadable import with_light
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 from outrider.documents.yaml_text import parse_yaml, parse_yaml_documents

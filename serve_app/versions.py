@@ -11,7 +11,7 @@ import actors
 import outrider
 import serve_app
 from outrider.assembly.heads import head_files
-from outrider.config.light import rest_of
+from outrider.config.reloadable import rest_of
 from outrider.config.schema import Config
 
 _PACKAGES = (outrider, actors, serve_app)

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from actors.messages import Closing, StepReply, VerifyCall
 from bench.capacity.log import BatchEntry
+from outrider.contracts.autonomous_runs import accepted_by, following
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.requests import GenerationId
-from outrider.contracts.stretches import accepted_by, following
 from outrider.contracts.verifying import Block, OpenGeneration, Outcome, Unfinished, Verified
 from outrider.rounds.blocks import block_tokens
 from serve_app.coordination.generations import VerifierAccess

@@ -10,7 +10,7 @@ from itertools import count, cycle
 from typing import Any
 
 from actors.fleet import Fleet
-from actors.fleet_pace import FleetPace
+from actors.fleet_timeouts import FleetTimeouts
 from actors.heartbeats import NewsMark, PackedStatus
 from actors.messages import DrafterId, DrafterState
 from bench.fleet.traffic import Flow, traffic
@@ -18,7 +18,7 @@ from bench.fleet.world import Caller, VirtualActors, all_known, callers_of, sett
 
 _FOR_EVER_S = 1e9
 # Nobody falls silent while something else is measured.
-_PACE = FleetPace(owner_ttl_s=_FOR_EVER_S)
+_PACE = FleetTimeouts(owner_ttl_s=_FOR_EVER_S)
 _LOOK_S = 0.005
 _LATER = 10**6  # beats: behind all that were measured before
 _LEASING = 0  # the caller whose responses come and go
@@ -130,7 +130,7 @@ def _status_of(fleet: Fleet) -> Callable[[], Awaitable[PackedStatus]]:
     return status
 
 
-async def _flow(pace: FleetPace, actors: VirtualActors, callers: list[Caller], effort: Effort) -> Flow:
+async def _flow(pace: FleetTimeouts, actors: VirtualActors, callers: list[Caller], effort: Effort) -> Flow:
     fleet = Fleet(actors, pace)
     await _started("", fleet, len(actors.processes), callers)
     return await traffic(fleet, callers, effort.response_s, effort.warmup_s, effort.traffic_s)

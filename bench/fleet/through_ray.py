@@ -10,7 +10,7 @@ from typing import Any
 import ray
 
 from actors.fleet import Fleet
-from actors.fleet_pace import FleetPace
+from actors.fleet_timeouts import FleetTimeouts
 from bench.fleet.measure import Size
 from bench.fleet.world import VirtualActors, all_known, callers_of, settings_of
 
@@ -36,7 +36,7 @@ class MeasuredFleet(Fleet):
 
     def __init__(self) -> None:
         """Nobody has beaten yet."""
-        super().__init__(VirtualActors(), FleetPace(owner_ttl_s=1e9))
+        super().__init__(VirtualActors(), FleetTimeouts(owner_ttl_s=1e9))
 
     async def nothing(self) -> None:
         """Ray's part of a call."""

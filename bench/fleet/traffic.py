@@ -13,7 +13,7 @@ from actors.fleet import Fleet
 from actors.heartbeats import FleetNews
 from bench.fleet.world import Caller
 from outrider.contracts.requests import GenerationId
-from serve_app.coordination.places import DrafterSlots
+from serve_app.coordination.drafter_slots import DrafterSlots
 
 _BEAT_S = 1.0  # until the fleet says otherwise
 _RETRY_S = 1.0  # of who found no place

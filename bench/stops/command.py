@@ -19,11 +19,11 @@ from bench.harness.fewer_layers import without_layers
 from bench.harness.options import positive_int
 from bench.harness.record import write_record
 from bench.harness.recorded_drafts import RecordSettings
-from bench.stops.arms import Arm, arms, served_by
 from bench.stops.bound import drafts_along, waste, whole_rounds
 from bench.stops.frontier import Pace, frontier
 from bench.stops.measure import Asking, Figures, measure
 from bench.stops.plots import plot_waste
+from bench.stops.rules import Arm, arms, served_by
 from bench.stops.tables import show, show_bound, show_frontier
 from cluster.local import running
 from cluster.options import add_config_options, read_config

@@ -11,7 +11,7 @@ from ray import serve
 from bench.harness.mix import mixed
 from bench.harness.running import answered
 from bench.load.client import open_client
-from bench.stops.arms import Arm
+from bench.stops.rules import Arm
 from cluster.local import APP_NAME
 from outrider.rounds.timing import RoundTiming
 

@@ -18,7 +18,7 @@ from math import ceil, floor
 
 from outrider.admission.rounds import RoundShape
 from outrider.contracts.cost import BatchWork, CostModel, VerifyCost
-from outrider.scheduling.promised_load import PromisedPace, load_of
+from outrider.scheduling.promised_load import PromisedNeed, load_of
 
 _WAITED = 0.5  # of a pass, for who comes in the middle of it
 
@@ -50,7 +50,7 @@ def response_load(tokens_per_s: float, prompt_tokens: int, output_tokens: float,
     return sum(
         weight
         * load_of(
-            PromisedPace(tokens_per_s, shape.tokens, VerifyCost(rows, cached), prompt_tokens, output_tokens),
+            PromisedNeed(tokens_per_s, shape.tokens, VerifyCost(rows, cached), prompt_tokens, output_tokens),
             verifier.cost_model,
         )
         for rows, weight in ((low, 1.0 - share), (ceil(shape.rows), share))

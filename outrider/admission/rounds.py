@@ -6,7 +6,7 @@ say nothing of another.
 
 from dataclasses import dataclass
 
-from outrider.selection.arms import DRAFT, SpeculationMode
+from outrider.selection.modes import DRAFT, SpeculationMode
 
 _WEIGHT = 0.01  # of the newest round
 

@@ -6,9 +6,9 @@ from outrider.config.schema import DrafterGroupConfig, RoundLogConfig
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.round_log import LogHeader, RoundLogPlace
 from outrider.drafting.stopping import StopSetting
+from outrider.engines.emulated_speed import EmulatedSpeed, PassTimer, SlowedDrafter
 from outrider.engines.kinds import BuiltDrafter, DrafterSpec, OnVerdict
 from outrider.engines.limits import EngineLimits
-from outrider.engines.paced import EmulatedSpeed, PacedDrafter, PassTimer
 from outrider.engines.registry import DRAFTERS
 
 
@@ -43,7 +43,7 @@ def build_drafter(spec: DrafterSpec, on_verdict: OnVerdict | None = None) -> Bui
         ParameterError: a value that engine or model cannot take.
     """
     built = DRAFTERS[spec.engine](spec, on_verdict)
-    return replace(built, engine=PacedDrafter(built.engine, PassTimer(spec.pace))) if spec.pace else built
+    return replace(built, engine=SlowedDrafter(built.engine, PassTimer(spec.pace))) if spec.pace else built
 
 
 def log_header(spec: DrafterSpec, built: BuiltDrafter) -> LogHeader:

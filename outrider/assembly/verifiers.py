@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from outrider.engines.emulated_speed import EmulatedSpeed, PassTimer, SlowedVerifier
 from outrider.engines.kinds import BuiltVerifier, VerifierSpec
 from outrider.engines.limits import EngineLimits
-from outrider.engines.paced import EmulatedSpeed, PacedVerifier, PassTimer
 from outrider.engines.registry import VERIFIERS
 from outrider.models.head_file import Head
 
@@ -59,4 +59,4 @@ def build_verifier(spec: VerifierSpec) -> BuiltVerifier:
     """
     kind = VERIFIERS[spec.engine]
     built = kind.build(kind.settled(spec))
-    return replace(built, engine=PacedVerifier(built.engine, PassTimer(spec.pace))) if spec.pace else built
+    return replace(built, engine=SlowedVerifier(built.engine, PassTimer(spec.pace))) if spec.pace else built

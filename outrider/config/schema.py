@@ -30,7 +30,7 @@ from outrider.models.generation_config import checked_override
 from outrider.protocols.registry import PROTOCOLS, growing_protocols
 from outrider.scheduling.ledger import FIRST_TOKEN_S
 from outrider.scheduling.registry import SCHEDULING
-from outrider.selection.arms import DEFAULT_MODES, MODES
+from outrider.selection.modes import DEFAULT_MODES, MODES
 from outrider.selection.registry import SELECTION
 
 Text = Annotated[str, Field(strict=True, min_length=1)]

@@ -67,7 +67,7 @@ class PromptLookupGrant:
 
 @dataclass(frozen=True, slots=True)
 class AutonomousRun:
-    """Leave for a verifier to go on alone behind a block (``contracts.stretches``)."""
+    """Leave for a verifier to go on alone behind a block (``contracts.autonomous_runs``)."""
 
     until_round: int  # the last round it may make by itself: its credit, which a later message may raise
     end_ids: frozenset[int] = frozenset()  # a token of these is the last

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 
+from outrider.contracts.autonomous_runs import may_be_late
 from outrider.contracts.prefix import common_prefix
-from outrider.contracts.stretches import may_be_late
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.acceptance import AcceptancePredictor, ConfidenceLogistic, confidence_logit, sigmoid
 from outrider.drafting.features import DraftFeatures

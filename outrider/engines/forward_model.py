@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor
 
 from outrider.contracts.tree import node_depths
-from outrider.engines.kv.shelf import HostCopy
+from outrider.engines.kv.host_cache import HostCopy
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from outrider.costs.profiles import ProfiledOn
 from outrider.drafting.recalibration import ChainVerdict
 from outrider.drafting.round_log import RoundLogPlace
 from outrider.drafting.stopping import StopSetting
+from outrider.engines.emulated_speed import EmulatedSpeed
 from outrider.engines.limits import EngineLimits
-from outrider.engines.paced import EmulatedSpeed
 
 if TYPE_CHECKING:
     from outrider.models.head_file import Head

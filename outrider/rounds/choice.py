@@ -6,11 +6,11 @@ this is what keeps every mixture of protocols exact.
 
 from dataclasses import dataclass, replace
 
+from outrider.contracts.autonomous_runs import may_be_late
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.exchanged import Deferral, WireFormat
 from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import ChoiceReport, PlanEstimate, ProtocolName
-from outrider.contracts.stretches import may_be_late
 from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block, Verified, target_rule
 from outrider.protocols.registry import PROTOCOLS, UNJUDGED, harmless_protocols, reproducible_protocols
 from outrider.rounds.blocks import Judging, tree_verdict

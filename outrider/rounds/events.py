@@ -15,7 +15,7 @@ from outrider.contracts.verifying import Block, OpenGeneration, Outcome, PromptL
 from outrider.rounds.account import VerifyTerms
 from outrider.rounds.timing import RoundTiming
 from outrider.selection.acceptance import AcceptanceBook
-from outrider.selection.arms import DRAFT, SpeculationMode
+from outrider.selection.modes import DRAFT, SpeculationMode
 from outrider.selection.situation import DrafterView, VerifierView
 
 

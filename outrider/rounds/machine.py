@@ -24,6 +24,7 @@ to the verifier, whose outcome is committed - or undecided: it then needs more o
 from dataclasses import replace
 from math import inf
 
+from outrider.contracts.autonomous_runs import alone, goes_on
 from outrider.contracts.drafting import Draft, DraftPlan, NeedsRow
 from outrider.contracts.errors import (
     ContextTooLongError,
@@ -32,7 +33,6 @@ from outrider.contracts.errors import (
     NonFiniteError,
     RequestFailedError,
 )
-from outrider.contracts.stretches import alone, goes_on
 from outrider.contracts.verifying import AutonomousRun, BlockRefused, Failed, Resolution, Undecided, Verified
 from outrider.protocols.registry import CORRECTION_ALONE
 from outrider.rounds.account import RoundAccount
@@ -61,16 +61,16 @@ from outrider.rounds.events import (
     VerifierAnswered,
 )
 from outrider.rounds.generation import Generation
-from outrider.rounds.looked_up import NgramDraft
-from outrider.rounds.looking import PromptLookup, taken
+from outrider.rounds.ngram_drafts import NgramDraft
 from outrider.rounds.open_round import OpenRound
-from outrider.rounds.owed import PendingCorrection
+from outrider.rounds.pending_correction import PendingCorrection
+from outrider.rounds.prompt_lookup import PromptLookup, taken
+from outrider.rounds.response_emitter import ResponseEmitter
 from outrider.rounds.rules import LINK_PATIENCE, RoundRules
 from outrider.rounds.states import CorrectionEvent, CorrectionState, GenerationState, RoundEvent
-from outrider.rounds.telling import ResponseEmitter
 from outrider.rounds.verifier_side import VerifierSide
 from outrider.scheduling.ledger import resumed_ledger
-from outrider.selection.arms import DRAFT
+from outrider.selection.modes import DRAFT
 from outrider.selection.situation import Estimate, RoundChoice
 from outrider.text.shown import IncrementalText
 

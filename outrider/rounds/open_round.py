@@ -2,18 +2,18 @@
 
 from dataclasses import dataclass, field, replace
 
+from outrider.contracts.autonomous_runs import overtaken, still_open, survivals_behind
 from outrider.contracts.drafting import Draft, DraftPlan
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.prefix import common_prefix
 from outrider.contracts.requests import ProtocolName
-from outrider.contracts.stretches import overtaken, still_open, survivals_behind
 from outrider.contracts.trimming import trimmed
 from outrider.contracts.verifying import AcceptanceRule, Block, OwnDraft, Verified
 from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.events import Exchange
-from outrider.rounds.looked_up import LOOKUP, NgramDraft
+from outrider.rounds.ngram_drafts import LOOKUP, NgramDraft
 from outrider.rounds.timing import RoundTiming
-from outrider.selection.arms import SpeculationMode
+from outrider.selection.modes import SpeculationMode
 
 
 @dataclass(slots=True, eq=False)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from outrider.contracts.requests import ProtocolName
 from outrider.scheduling.attribution import ViolationCause
-from outrider.selection.arms import DRAFT, SpeculationMode
+from outrider.selection.modes import DRAFT, SpeculationMode
 
 
 @dataclass(frozen=True, slots=True)

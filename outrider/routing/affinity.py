@@ -1,14 +1,14 @@
-"""Where an ingress would rather send a request: to who has its prefix, or where that is not known, to its home. Pure.
+"""Cache affinity of a request: the coordinator that has its prefix, or else the one its conversation hashes to. Pure.
 
-Ingresses know nothing of one another, but agree on homes (``routing.home``). Conversations that begin alike have theirs
-at few coordinators, as what they share is computed and kept at each: at one, and as load drives them elsewhere, at
-twice as many, and so on. A home counts as if it had all that is the conversation's own: as much as it may have.
+Ingresses share no state, but agree on the hash (``routing.conversation_hash``). Conversations with one beginning hash
+to few coordinators, as the shared prefix is computed and kept at each: to one, and as load pushes them elsewhere, to
+twice as many, and so on. The hashed coordinator counts as if it had the conversation's whole own prefix.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from outrider.routing.home import home, nearest
+from outrider.routing.conversation_hash import home, nearest
 from outrider.routing.prefix_index import BLOCK_TOKENS, MAX_BLOCKS, MAX_HOLDERS, PrefixIndex
 
 Name = TypeVar("Name", bound=Hashable)

@@ -7,9 +7,9 @@ few are ranked, beside the one that is first of all by load alone.
 from collections.abc import Mapping
 from typing import Generic
 
+from outrider.routing.lazy_heap import LazyHeap, Name
+from outrider.routing.load_units import NOTHING_TOLD, CoordinatorLoad, beyond, filling
 from outrider.routing.scores import LOAD_TOKENS, Rank, price, rank
-from outrider.routing.standing import LazyHeap, Name
-from outrider.routing.worth import NOTHING_TOLD, CoordinatorLoad, beyond, filling
 
 
 class LoadBoard(Generic[Name]):

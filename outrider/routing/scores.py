@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from outrider.routing.worth import NOTHING_TOLD, CoordinatorLoad, beyond, filling_of
+from outrider.routing.load_units import NOTHING_TOLD, CoordinatorLoad, beyond, filling_of
 
 Name = TypeVar("Name")
 _NOTHING: Mapping[Any, CoordinatorLoad] = MappingProxyType({})

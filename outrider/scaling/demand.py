@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 
 from outrider.admission.decisions import AdmissionReport
-from outrider.routing.worth import CoordinatorLoad
+from outrider.routing.load_units import CoordinatorLoad
 
 
 @dataclass(frozen=True, slots=True)

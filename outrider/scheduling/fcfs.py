@@ -6,7 +6,7 @@ from operator import attrgetter
 import numpy as np
 
 from outrider.contracts.cost import CostModel
-from outrider.scheduling.admission import BatchBuilder
+from outrider.scheduling.batch_builder import BatchBuilder
 from outrider.scheduling.policy import (
     NOTHING_PROMISED,
     BatchLimits,

@@ -20,7 +20,7 @@ _ALIKE = 16  # blocks in the pass that prices one: to a pass that reads all weig
 
 
 @dataclass(frozen=True, slots=True)
-class PromisedPace:
+class PromisedNeed:
     """What one response needs of the verifier, as far as is known."""
 
     tokens_per_s: float  # promised; 0 needs nothing
@@ -44,7 +44,7 @@ def each_added_s(new_tokens: _Floats, cached_tokens: _Floats, cost_model: CostMo
     return added
 
 
-def load_of(pace: PromisedPace, cost_model: CostModel) -> float:
+def load_of(pace: PromisedNeed, cost_model: CostModel) -> float:
     """Verifier seconds per second that one response needs to keep its promise."""
     if pace.tokens_per_s == 0.0:
         return 0.0

@@ -22,10 +22,9 @@ from math import inf
 import numpy as np
 
 from outrider.contracts.cost import BatchWork, CostModel
-from outrider.scheduling.admission import BatchBuilder
+from outrider.scheduling.batch_builder import BatchBuilder
 from outrider.scheduling.batch_length import batch_length_s, filled_length_s
 from outrider.scheduling.due import best_effort_due_array, best_effort_due_s, best_effort_wait_s, first_tokens_due
-from outrider.scheduling.few import FEW, alone, by_arrival, fill
 from outrider.scheduling.policy import (
     NOTHING_PROMISED,
     BatchLimits,
@@ -34,6 +33,7 @@ from outrider.scheduling.policy import (
     Promised,
     StopReason,
 )
+from outrider.scheduling.scalar_fill import FEW, alone, by_arrival, fill
 from outrider.scheduling.waiting_arrays import waiting_arrays
 
 

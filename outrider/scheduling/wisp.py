@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from outrider.contracts.cost import CostModel
-from outrider.scheduling.admission import BatchBuilder, guarded_s
+from outrider.scheduling.batch_builder import BatchBuilder, guarded_s
 from outrider.scheduling.policy import (
     NOTHING_PROMISED,
     BatchLimits,

@@ -46,9 +46,9 @@ from outrider.link.latency import down_s, up_s
 from outrider.protocols.payload import expected_support, order_bits
 from outrider.protocols.registry import PROTOCOLS, answer_bits
 from outrider.selection.acceptance_view import AcceptanceView, rule_row
-from outrider.selection.load import verifier_load
 from outrider.selection.plans import PlanSet
 from outrider.selection.situation import DrafterView, Estimate, RoundSituation, round_terms
+from outrider.selection.verifier_load import verifier_load
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -69,7 +69,9 @@ class Estimates:
     expected_tokens: Floats
     round_s: Floats
     verifier_s_per_token: Floats
-    load: float  # of the verifier while the last round ran, 0 idle to 1 saturated (``outrider.selection.load``)
+    load: (
+        float  # of the verifier while the last round ran, 0 idle to 1 saturated (``outrider.selection.verifier_load``)
+    )
     rules: Ints  # rows of ``AcceptanceView``
     windows: Ints  # 0 without a draft
     sent_tokens: Floats  # of a draft

@@ -11,7 +11,7 @@ changes slowly from load to load where rewards themselves do not. What is borrow
 from dataclasses import dataclass, replace
 from math import exp, inf, log, sqrt
 
-from outrider.selection.paces import EpochThroughput
+from outrider.selection.epoch_samples import EpochThroughput
 
 _MEMORY_S = 30.0  # an epoch's weight falls to 1/e after so much of its arm's time in the cell
 _EXACT_LOADS = 8

@@ -16,8 +16,8 @@ from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.protocols.protocol import RoundTerms
 from outrider.protocols.registry import PROTOCOLS
 from outrider.selection.acceptance_view import AcceptanceView
-from outrider.selection.arms import DRAFT, SpeculationMode
-from outrider.selection.load import VerifierLoad
+from outrider.selection.modes import DRAFT, SpeculationMode
+from outrider.selection.verifier_load import VerifierLoad
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Estimate:
     round_s: float
     exchange_s: float = 0.0  # of these, drafting and the link
     alone_s: float = float("inf")  # a round without a draft would take now
-    load: float = 0.0  # of the verifier, 0 idle to 1 saturated (``outrider.selection.load``)
+    load: float = 0.0  # of the verifier, 0 idle to 1 saturated (``outrider.selection.verifier_load``)
     verifier_s_per_token: float = 0.0  # what a committed token takes of the verifier (``outrider.selection.estimates``)
     sent_tokens: float = 0.0  # of a draft: as many as its plan has, unless its device may stop
 

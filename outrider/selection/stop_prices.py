@@ -6,8 +6,8 @@ and E tokens,
     N E = X R,   R = exchange + (1 + w) T + fixed,   T = c / (1 - u)
 
 where X is everybody's tokens per second, w the batches a block waits for, and T a batch: its constant part c over what
-the verifier's work, a share u of its time, leaves of it (``outrider.selection.load``). A token that lengthens drafts by
-dE, exchanges by dx and batches of the present size by dT leaves X as it is where
+the verifier's work, a share u of its time, leaves of it (``outrider.selection.verifier_load``). A token that lengthens
+drafts by dE, exchanges by dx and batches of the present size by dT leaves X as it is where
 
     dE / E * (R + a (T' - c)) = dx + a dT,   a = (1 + w) / (1 - u)
 
@@ -38,8 +38,8 @@ from outrider.contracts.price import DraftPrice
 from outrider.link.latency import up_s
 from outrider.protocols.payload import expected_support
 from outrider.protocols.registry import PROTOCOLS, answer_bits
-from outrider.selection.load import VerifierLoad, verifier_load
 from outrider.selection.situation import Estimate, RoundSituation
+from outrider.selection.verifier_load import VerifierLoad, verifier_load
 
 _LEAST_ACCEPTANCE = 0.05  # so that a few rejections do not end drafting for good
 _MOST_LOAD = 0.999

@@ -13,11 +13,10 @@ from outrider.contracts.requests import SamplingParams
 from outrider.link.state import profile_csi
 from outrider.link.trace import profile_at
 from outrider.protocols.registry import PROTOCOLS
-from outrider.rounds.load import PresentLoad
+from outrider.rounds.present_load import PresentLoad
 from outrider.rounds.rules import RunGrant
 from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
-from outrider.selection.arms import DRAFT, SpeculationMode
-from outrider.selection.regime import SpeculationTuner
+from outrider.selection.modes import DRAFT, SpeculationMode
 from outrider.selection.situation import (
     DrafterView,
     RoundChoice,
@@ -26,6 +25,7 @@ from outrider.selection.situation import (
     SpeedPromise,
     VerifierView,
 )
+from outrider.selection.speculation_tuner import SpeculationTuner
 from outrider.simulation.acceptance_models import NODE_SHARE, DepthAcceptance, acceptance_at, draft_shape
 from outrider.simulation.device import device_name
 from outrider.simulation.drafted_rounds import (

@@ -7,7 +7,7 @@ from outrider.contracts.link import Direction
 from outrider.link.emulator import LinkEmulator
 from outrider.rounds.account import RoundAccount
 from outrider.scheduling.policy import PendingVerification
-from outrider.selection.arms import DRAFT, SpeculationMode
+from outrider.selection.modes import DRAFT, SpeculationMode
 from outrider.simulation.device_account import DeviceAccount
 from outrider.simulation.drafted_rounds import NO_DRAFT, SimDraft, Workload
 

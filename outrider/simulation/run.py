@@ -6,20 +6,20 @@ from outrider.admission.decisions import AdmissionRefused
 from outrider.admission.rules import AdmissionRules
 from outrider.contracts.errors import ParameterError
 from outrider.link.emulator import LinkEmulator
-from outrider.rounds.load import PresentLoad
+from outrider.rounds.present_load import PresentLoad
 from outrider.scheduling.ledger import FIRST_TOKEN_S
-from outrider.selection.arms import MODES
-from outrider.selection.regime import SpeculationTuner
+from outrider.selection.modes import MODES
+from outrider.selection.speculation_tuner import SpeculationTuner
 from outrider.simulation.agenda import Agenda
 from outrider.simulation.chance import link_seed, uniforms
 from outrider.simulation.chosen_rounds import ChoosingDevice, GroupChoices
 from outrider.simulation.device import SimDevice
 from outrider.simulation.device_account import DeviceAccount
 from outrider.simulation.drafted_rounds import GroupDrafts, ModelledDevice, Workload
-from outrider.simulation.lane import SimVerifier
 from outrider.simulation.results import DeviceResults, SimulationResults
 from outrider.simulation.scenario import Scenario
 from outrider.simulation.server import SimStep, SimulatedServer
+from outrider.simulation.sim_verifier import SimVerifier
 from outrider.simulation.stopped_rounds import GroupPrices, StoppingDevice
 from outrider.simulation.stopping import flagging
 from outrider.simulation.systems import SystemRules, rules_of

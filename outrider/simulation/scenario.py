@@ -31,9 +31,9 @@ from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import Scheduling
 from outrider.scheduling.residency import SwapPrices
 from outrider.scheduling.steps import StepRules
-from outrider.selection.arms import MODES
-from outrider.selection.regime import TunerSettings
+from outrider.selection.modes import MODES
 from outrider.selection.situation import SelectionPolicy
+from outrider.selection.speculation_tuner import TunerSettings
 from outrider.simulation.acceptance_models import Probability, SimPredictor
 from outrider.simulation.lengths import Lengths, Spread
 from outrider.simulation.stopping import SimStopSetting

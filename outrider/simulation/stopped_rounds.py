@@ -4,7 +4,7 @@ from outrider.contracts.cost import CostModel
 from outrider.contracts.price import PRICE_BITS, DraftPrice
 from outrider.drafting.cost_aware import CostAwareStop
 from outrider.drafting.stops import StopDecision, StopRule
-from outrider.rounds.load import PresentLoad
+from outrider.rounds.present_load import PresentLoad
 from outrider.selection.situation import SpeedPromise
 from outrider.selection.stop_prices import MarginalDraftCost, RoundsLately, draft_price
 from outrider.selection.yields import expected_tokens

@@ -33,10 +33,10 @@ from outrider.costs.estimator import OnlineEstimator
 from outrider.rounds.account import VerifyTerms
 from outrider.rounds.events import VerifyResult
 from outrider.rounds.states import RoundEvent
+from outrider.scheduling.crash_suspects import CrashSuspects
 from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
 from outrider.scheduling.steps import StepPlanner
-from outrider.scheduling.suspects import CrashSuspects
-from serve_app.coordination.members import Follower, QueuedBlock, RoundOutcomes
+from serve_app.coordination.queued_blocks import Follower, QueuedBlock, RoundOutcomes
 from serve_app.coordination.statistics import BatchRecord
 from serve_app.coordination.step_watch import Doubt, StepWatch
 from serve_app.coordination.tracing import ResponseTraces

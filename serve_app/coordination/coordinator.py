@@ -12,7 +12,7 @@ from ray import serve
 
 from actors.messages import FleetSettings, ModelCard
 from actors.start import started
-from outrider.config.light import ReloadableFields
+from outrider.config.reloadable import ReloadableFields
 from outrider.config.schema import Config
 from outrider.contracts.errors import GenerationFailedError
 from outrider.contracts.requests import GenerationId, GenerationRequest
@@ -32,8 +32,8 @@ from serve_app.coordination.settings import CoordinatorSettings
 from serve_app.coordination.statistics import CoordinatorStats
 from serve_app.coordination.step_watch import Doubt
 from serve_app.coordination.tracing import ResponseTraces
-from serve_app.light import ReloadableSettings
 from serve_app.metrics import Sink, in_ray
+from serve_app.reloadable_settings import ReloadableSettings
 from serve_app.replica_port import listen_where_the_node_does
 from serve_app.spans import close, span_sink
 

@@ -23,17 +23,17 @@ from outrider.contracts.verifying import KvUsage
 from outrider.lookup.store import EarlierTexts
 from outrider.lookup.text import LookupHistory
 from outrider.rounds.generation import Generation
-from outrider.rounds.load import PresentLoad
 from outrider.rounds.machine import RoundMachine
+from outrider.rounds.present_load import PresentLoad
 from outrider.rounds.rules import RoundRules
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.selection.drift import RejectionDrift
-from outrider.selection.regime import SpeculationTuner, TunerSettings
+from outrider.selection.speculation_tuner import SpeculationTuner, TunerSettings
 from outrider.text.shown import IncrementalText
 from outrider.text.stops import stop_automaton, tokens_that_stop
 from outrider.tracing.responses import ResponseTrace
-from serve_app.coordination.admitting import AdmissionQueue
+from serve_app.coordination.admission_queue import AdmissionQueue
 from serve_app.coordination.batcher import Batcher, SteppedVerifier
 from serve_app.coordination.cost_estimator import cost_estimator
 from serve_app.coordination.credit import Credit, endless

@@ -36,9 +36,9 @@ from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage
 from outrider.events import event
 from serve_app.coordination.drafter_link import DrafterPort
-from serve_app.coordination.places import DrafterSlots
+from serve_app.coordination.drafter_slots import DrafterSlots
 from serve_app.coordination.settings import VerifierSettings
-from serve_app.coordination.wire import WireMeter
+from serve_app.coordination.wire_meter import WireMeter
 from serve_app.fleet_gauges import application_fleet
 
 _PROBE_DEADLINE_S = 2.0

@@ -19,11 +19,11 @@ from ray.serve.request_router import FIFOMixin, PendingRequest, RequestRouter, R
 
 from outrider.contracts.requests import GenerationRequest
 from outrider.routing.affinity import Affinity
-from outrider.routing.drains import RoutedCoordinator
+from outrider.routing.draining import RoutedCoordinator
+from outrider.routing.load_units import NOTHING_TOLD, CoordinatorLoad
 from outrider.routing.prefix_index import BLOCK_TOKENS, leading_digests
 from outrider.routing.scores import ranked, takers
-from outrider.routing.worth import NOTHING_TOLD, CoordinatorLoad
-from serve_app.coordination import drained
+from serve_app.coordination import draining
 from serve_app.coordination.listener import BY_RESPONSES, PLACES, TAKEN, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
 
 _UNKNOWN = 2**31  # places of one that has told nothing yet
@@ -84,7 +84,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         before = set(self._replica_id_set)
         super().update_replicas(replicas)
         self._note_told(replicas)
-        drained.told({replica.replica_id.unique_id: self._place(replica) for replica in replicas})
+        draining.told({replica.replica_id.unique_id: self._place(replica) for replica in replicas})
         present = set(self._replica_id_set)
         for replica_id in self._absent - present:
             self._forget(replica_id)
@@ -156,7 +156,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
         """What it held is gone."""
         super().on_replica_actor_died(replica_id)
-        drained.died(replica_id.unique_id)
+        draining.died(replica_id.unique_id)
         self._forget(replica_id)
 
     def _forget(self, replica_id: ReplicaID) -> None:

@@ -40,12 +40,12 @@ from outrider.rounds.events import (
     Verify,
     VerifyResult,
 )
-from outrider.rounds.load import PresentLoad
 from outrider.rounds.machine import RoundMachine
+from outrider.rounds.present_load import PresentLoad
 from outrider.rounds.states import GenerationEvent, GenerationState
 from outrider.rounds.timing import RoundTiming
-from outrider.selection.arms import SpeculationMode
-from outrider.selection.regime import SpeculationTuner
+from outrider.selection.modes import SpeculationMode
+from outrider.selection.speculation_tuner import SpeculationTuner
 from outrider.tracing.responses import ResponseTrace
 from serve_app import metrics
 from serve_app.coordination.batcher import Batcher

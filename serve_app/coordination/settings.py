@@ -22,7 +22,7 @@ from outrider.rounds.rules import RunGrant
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import SCHEDULING
-from outrider.selection.arms import MODES, SpeculationMode, within
+from outrider.selection.modes import MODES, SpeculationMode, within
 from outrider.selection.registry import SELECTION
 from outrider.selection.situation import SelectionPolicy
 from serve_app.coordination.batcher import Planning

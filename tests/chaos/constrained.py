@@ -21,7 +21,7 @@ from outrider.grammar.texts import of_json_schema
 from tests.unit.engines.schemas import SCHEMAS
 from tests.unit.engines.toy_grammar import END, text_of
 from tests.unit.serve_app.api.in_memory_service import drafter, request_for, tokens_of
-from tests.unit.serve_app.coordination.test_looked_up import serving
+from tests.unit.serve_app.coordination.test_prompt_lookup import serving
 from tests.unit.virtual_clock import VirtualLoop
 
 _AT_A_TIME = 16

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from actors.fleet_pace import FleetPace
+from actors.fleet_timeouts import FleetTimeouts
 from tests.chaos.links import Loopback, connections_to
 from tests.chaos.processes import Census, all_pids, becomes, census
 from tests.chaos.schedules import FaultKind, Schedule, Victim
@@ -44,7 +44,7 @@ def left_behind(service: Service, folder: Path, before: Calm, schedule: Schedule
     wrong = []
     kinds = {fault.kind for fault in schedule.faults}
     found_out = bool({fault.victim for fault in schedule.faults} & _TOLD_NOBODY) or FaultKind.PARTITION in kinds
-    pace: FleetPace = PACE
+    pace: FleetTimeouts = PACE
     try:
         service.check_released(pace.owner_ttl_s + 4 * pace.sweep_s if found_out else pace.sweep_s)
     except AssertionError as error:

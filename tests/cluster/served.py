@@ -22,7 +22,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from ray.exceptions import RayError
 
-from actors.fleet_pace import FleetPace
+from actors.fleet_timeouts import FleetTimeouts
 from cluster.local import APP_NAME, running
 from outrider.config.reading import load_config
 from outrider.config.schema import Config
@@ -32,7 +32,7 @@ from tests.cluster.inquirer import Inquirer
 START_WITHIN_S = 300.0
 MODEL = "smollm2-135m-instruct"
 TOKENS = 24  # of a completion, unless it says otherwise
-PACE = FleetPace()
+PACE = FleetTimeouts()
 HEALERS = ("generations_orphaned", "leases_expired")  # events: the fleet found out what nobody had told it
 # Of no use over HTTP, but without one httpx reads a hundred certificates for each request.
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

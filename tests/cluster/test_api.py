@@ -9,7 +9,7 @@ from openai import OpenAI
 
 from outrider.contracts.requests import SamplingParams
 from outrider.models.loading import LoadedModel
-from outrider.selection.arms import DEFAULT_MODES
+from outrider.selection.modes import DEFAULT_MODES
 from outrider.training.traces import prompt_ids
 from tests.cluster.prompts import CHATS, COMPLETIONS
 from tests.cluster.reference import greedy, raw_logprobs, sampled, scores, shown

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from outrider.contracts.autonomous_runs import may_be_late
 from outrider.contracts.errors import ParameterError
-from outrider.contracts.stretches import may_be_late
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.models.pair_names import pair_names
 from outrider.training.predictor.logged import LoggedRounds, read_logs

@@ -34,7 +34,7 @@ RESIDENCY = ("tests/unit/scheduling/test_residency.py",)
 ADMISSION = ("tests/unit/admission",)
 UNTRUSTED = ("tests/unit/serve_app/coordination/test_untrusted_drafters.py",)
 CONTAINED = ("tests/unit/engines/verifier/test_contained.py", "-k", "torch")
-SUSPECTS = ("tests/unit/scheduling/test_suspects.py",)
+SUSPECTS = ("tests/unit/scheduling/test_crash_suspects.py",)
 CONTAINED_DRAFTS = ("tests/unit/engines/drafter/test_contained.py",)
 SLO_AWARE = ("tests/unit/scheduling/test_slo_aware.py",)
 QUOTAS = ("tests/unit/tenants/test_quotas.py",)
@@ -57,7 +57,7 @@ FAULTS = (
         "one that failed alone once is guilty",
         "if member in self.warned:",
         "if True:",
-        ("tests/unit/engines/test_attempts.py",),
+        ("tests/unit/engines/test_fault_bisection.py",),
     ),
     Fault(
         "whoever was there when the verifier died is suspected",
@@ -686,7 +686,7 @@ FAULTS = (
         "a drained verifier's responses leave for another target",
         "any(one.up and one.target == target and self._has_room(one) for one in self._there.values())",
         "any(one.up and self._has_room(one) for one in self._there.values())",
-        ("tests/unit/routing/test_drains.py",),
+        ("tests/unit/routing/test_draining.py",),
     ),
     Fault(
         "a coordinator that cannot be told what was read waits for it",
@@ -770,7 +770,7 @@ FAULTS = (
         "light settings are another version",
         "data[section] = {name: value for name, value in data[section].items() if name not in names}",
         "pass",
-        ("tests/unit/config/test_light.py",),
+        ("tests/unit/config/test_reloadable.py",),
     ),
     Fault(
         "a grammar may end wherever it stands",

@@ -1,7 +1,7 @@
 """Steps of a drafter engine, contained: what goes wrong with one generation's draft ends that one's drafting alone.
 
-Decided as a verifier's passes are (``outrider.engines.attempts``). An engine that fails at several generations in a
-row, or whose device is gone, is of no further use.
+Decided as a verifier's passes are (``outrider.engines.fault_bisection``). An engine that fails at several generations
+in a row, or whose device is gone, is of no further use.
 """
 
 import logging
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from outrider.contracts.drafting import DraftAnswer, DrafterEngine
 from outrider.contracts.errors import DrafterBrokenError
 from outrider.contracts.requests import GenerationId
-from outrider.engines.attempts import ConsecutiveFailures, FaultBisection, FaultKind, PassBound, fault_kind
+from outrider.engines.fault_bisection import ConsecutiveFailures, FaultBisection, FaultKind, PassBound, fault_kind
 from outrider.events import event
 
 log = logging.getLogger(__name__)

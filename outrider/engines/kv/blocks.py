@@ -9,7 +9,7 @@ reclaimed block's content is copied there before (``shelf``).
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from outrider.engines.kv.shelf import HostCopy, HostKvCache
+from outrider.engines.kv.host_cache import HostCopy, HostKvCache
 
 
 class BlockPool:

@@ -16,7 +16,7 @@ from outrider.contracts.prefix import block_digest
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage
 from outrider.engines.kv.blocks import BlockPool
-from outrider.engines.kv.shelf import HostCopy
+from outrider.engines.kv.host_cache import HostCopy
 from outrider.scheduling.residency import first_to_go
 
 

@@ -24,7 +24,7 @@ from transformers import PretrainedConfig
 
 from outrider.contracts.errors import UnsupportedModelError
 from outrider.engines.forward_model import Move, PassResult, Segment
-from outrider.engines.kv.shelf import HostCopy
+from outrider.engines.kv.host_cache import HostCopy
 from outrider.engines.torch.attention import (
     ATTENTION_NAME,
     Attends,

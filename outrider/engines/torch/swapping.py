@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 
 from outrider.engines.forward_model import Segment, SwappingModel
-from outrider.engines.kv.shelf import HostCopy
+from outrider.engines.kv.host_cache import HostCopy
 from outrider.scheduling.residency import SwapPrices
 
 _BLOCKS = 8  # copied in a trial

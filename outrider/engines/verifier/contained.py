@@ -14,7 +14,7 @@ from outrider.contracts.cost import VerifyCost
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import Block, Failed, Outcome, Resolution, VerifierEngine
-from outrider.engines.attempts import ConsecutiveFailures, FaultBisection, FaultKind, PassBound, fault_kind
+from outrider.engines.fault_bisection import ConsecutiveFailures, FaultBisection, FaultKind, PassBound, fault_kind
 from outrider.events import event
 
 log = logging.getLogger(__name__)

@@ -29,9 +29,9 @@ from outrider.contracts.verifying import (
     Verified,
 )
 from outrider.engines.forward_model import BranchModel, ClearingModel, MaskedModel, Move, SwappingModel
-from outrider.engines.kv.shelf import HostCopy
+from outrider.engines.kv.host_cache import HostCopy
 from outrider.engines.kv.store import KvStore
-from outrider.engines.verifier.checked_block import BlockValidator, CheckedBlock, outside
+from outrider.engines.verifier.block_validator import BlockValidator, CheckedBlock, outside
 from outrider.engines.verifier.decision import RowDecision, decide
 from outrider.engines.verifier.generation import HeldGeneration
 from outrider.engines.verifier.kept_rows import KeptRows

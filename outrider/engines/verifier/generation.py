@@ -13,7 +13,7 @@ from outrider.contracts.tree import node_paths
 from outrider.contracts.trimming import trimmed
 from outrider.contracts.verifying import Block, BlockRefused, Failed, Verified
 from outrider.engines.kv.store import SequenceKv
-from outrider.engines.verifier.checked_block import CheckedBlock
+from outrider.engines.verifier.block_validator import CheckedBlock
 from outrider.engines.verifier.token_scores import ScoredRows, TokenScores, score
 from outrider.engines.verifier.two_steps import PendingSemanticRound
 from outrider.grammar.state import GrammarState

@@ -8,7 +8,7 @@ from outrider.contracts.chunks import chunk_of
 from outrider.contracts.verifying import Outcome, Unfinished
 from outrider.engines.forward_model import Segment
 from outrider.engines.kv.store import KvStore, SequenceKv
-from outrider.engines.verifier.checked_block import CheckedBlock
+from outrider.engines.verifier.block_validator import CheckedBlock
 from outrider.engines.verifier.generation import HeldGeneration
 from outrider.engines.verifier.tree_branches import Branches, ForkedPath, fork_paths
 from outrider.engines.verifier.work import Need, Work, need_of

@@ -11,9 +11,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
+from outrider.contracts.autonomous_runs import RunLog, following
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.requests import GenerationId, SamplingParams
-from outrider.contracts.stretches import RunLog, following
 from outrider.contracts.verifying import (
     AutonomousRun,
     Block,
@@ -28,7 +28,7 @@ from outrider.contracts.verifying import (
     Verified,
     VerifierEngine,
 )
-from outrider.engines.attempts import FaultKind
+from outrider.engines.fault_bisection import FaultKind
 from outrider.engines.verifier.contained import ContainedPasses
 from outrider.engines.verifier.own_drafts import OwnDrafts
 from outrider.events import event

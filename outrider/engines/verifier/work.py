@@ -14,7 +14,7 @@ from torch import Tensor
 
 from outrider.contracts.verifying import Block
 from outrider.engines.forward_model import Move, Segment
-from outrider.engines.verifier.checked_block import CheckedBlock
+from outrider.engines.verifier.block_validator import CheckedBlock
 from outrider.engines.verifier.generation import HeldGeneration
 from outrider.engines.verifier.token_scores import ScoredRows, TokenScores, score
 from outrider.engines.verifier.tree_branches import Branches, ForkedPath

@@ -16,7 +16,7 @@ from outrider.simulation.fleet.drafters import DrafterPool, SimDrafter, exponent
 from outrider.simulation.fleet.scenario import Traffic
 
 if TYPE_CHECKING:
-    from outrider.simulation.fleet.site import SimReplica
+    from outrider.simulation.fleet.sim_replica import SimReplica
 
 _SYSTEM, _THINK, _TURNS, _MESSAGE = 18, 19, 20, 21  # purposes of chance
 _WITH_DRAFTER = RunGrant().with_drafter

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from outrider.contracts.link import Direction
 from outrider.link.emulator import LinkEmulator
-from outrider.routing.standing import LazyHeap
+from outrider.routing.lazy_heap import LazyHeap
 from outrider.simulation.chance import hashed, link_seed
 from outrider.simulation.drafted_rounds import GroupDrafts
 from outrider.simulation.fleet.scenario import DrafterGroup

@@ -6,7 +6,7 @@ from outrider.routing.resuming import PAUSE_SPREAD, pause_s
 from outrider.simulation.chance import hashed
 from outrider.simulation.fleet.conversation import Conversation
 from outrider.simulation.fleet.drafters import exponential
-from outrider.simulation.fleet.site import SimReplica
+from outrider.simulation.fleet.sim_replica import SimReplica
 
 if TYPE_CHECKING:
     from outrider.simulation.fleet.run import FleetSimulation

@@ -2,7 +2,7 @@
 
 from outrider.routing.affinity import Affinity
 from outrider.routing.board import LoadBoard
-from outrider.routing.worth import CoordinatorLoad
+from outrider.routing.load_units import CoordinatorLoad
 from outrider.simulation.fleet.rivals import ServePrefixTree, shortest
 from outrider.simulation.fleet.scenario import RouterRules, Routing
 

@@ -14,7 +14,7 @@ from outrider.simulation.fleet.results import FleetResults, SiteResults, TimeHis
 from outrider.simulation.fleet.routes import Routes
 from outrider.simulation.fleet.scaled import Scaled
 from outrider.simulation.fleet.scenario import FleetScenario
-from outrider.simulation.fleet.site import SimReplica
+from outrider.simulation.fleet.sim_replica import SimReplica
 from outrider.simulation.fleet.tally import TrafficTally
 from outrider.simulation.results import DeviceResults
 

@@ -6,7 +6,7 @@ from outrider.scaling.demand import demand_of, load_of_report
 from outrider.scaling.policy import ScalingInput, ScalingRules, ScalingState, decide
 from outrider.simulation.fleet.losses import Losses
 from outrider.simulation.fleet.request_count import RequestCounting
-from outrider.simulation.fleet.site import SimReplica
+from outrider.simulation.fleet.sim_replica import SimReplica
 
 if TYPE_CHECKING:
     from outrider.simulation.fleet.run import FleetSimulation

@@ -19,11 +19,11 @@ from outrider.text.tokens import TokenTable, backend_of
 from serve_app.api.gate import account_of, bodies_account, check_allowed, count_request, let_in, limits_of, tenant_of
 from serve_app.api.http.body import json_body
 from serve_app.api.http.bounded import Bounded
+from serve_app.api.http.cached_pages import CachedPages
 from serve_app.api.http.cors import allow_cors
 from serve_app.api.http.described import described
 from serve_app.api.http.edge import Edge, error_response
 from serve_app.api.http.hosts import Hosts
-from serve_app.api.http.looked import CachedPages
 from serve_app.api.http.loop_turns import LoopTurns
 from serve_app.api.http.response import GenerationResponse
 from serve_app.api.http.threads import RequestThreads

@@ -12,7 +12,7 @@ from ray.exceptions import ActorDiedError, RayError
 
 from actors.drafter_actors import DrafterActors, DrafterPhase
 from actors.fleet import Fleet
-from actors.fleet_pace import FleetPace
+from actors.fleet_timeouts import FleetTimeouts
 from actors.heartbeats import CoordinatorState, FleetNews, Heartbeat, packed, state_of
 from actors.messages import (
     CoordinatorReport,
@@ -29,11 +29,11 @@ from actors.plain_replies import read_reply
 from outrider.config.schema import DrafterGroupConfig
 from outrider.contracts.errors import DrafterBrokenError
 from outrider.contracts.requests import GenerationId
-from serve_app.coordination.places import DrafterSlots
+from serve_app.coordination.drafter_slots import DrafterSlots
 from tests.unit.virtual_clock import on_loop
 
 CARD = ModelCard("tiny", "model", "tokens", 64, (), 256)
-PACE = FleetPace(probe_deadline_s=0.05, restart_poll_s=0.001, retry_s=0.01, owner_ttl_s=0.2, sweep_s=0.01)
+PACE = FleetTimeouts(probe_deadline_s=0.05, restart_poll_s=0.001, retry_s=0.01, owner_ttl_s=0.2, sweep_s=0.01)
 FIRST, SECOND, THIRD = (DrafterId("edge", i) for i in range(3))
 
 

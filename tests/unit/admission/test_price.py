@@ -10,7 +10,7 @@ from outrider.admission.rounds import MeasuredRounds, RoundShape
 from outrider.admission.rules import AdmissionRules
 from outrider.admission.trust import Trust
 from outrider.contracts.cost import LinearCostModel
-from outrider.selection.arms import DRAFT, NONE
+from outrider.selection.modes import DRAFT, NONE
 
 COSTS = LinearCostModel(1e-3, 1e-6, 1e-5, 0.02)
 ROW, INTERACTION, READ, _ = COSTS.slopes

@@ -15,7 +15,7 @@ from ray.serve._private.deployment_info import DeploymentInfo
 
 from cluster.capacity_check import Claim, drafter_claims, misfit, place, service_claims
 from outrider import __version__
-from outrider.config.light import with_light
+from outrider.config.reloadable import with_light
 from serve_app.app import SHUTDOWN_GRACE_S, build_app, ingress_bundle
 from tests.unit.deployment.manifests import OVERLAYS, ROOT, Overlay, built
 

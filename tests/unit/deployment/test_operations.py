@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from cluster.scenarios import scenario_file
-from outrider.config.light import COUNTS, RELOADABLE, with_light
 from outrider.config.reading import load_config
+from outrider.config.reloadable import COUNTS, RELOADABLE, with_light
 from outrider.simulation.reading import load_scenario
 from serve_app.metrics import ALL
 from tests.unit.deployment.manifests import ROOT

@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from outrider.contracts.autonomous_runs import accepted_by
 from outrider.contracts.exchanged import CorrectionSource, Deferral, DraftDistribution, FloatField, TargetRow
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import SamplingParams, TokenLogprobs
-from outrider.contracts.stretches import accepted_by
 from outrider.contracts.verifying import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified, VerifierEngine
 from outrider.verification.decision import BlockDecision
 from outrider.verification.ratio_block import RatioBlock, rows_of

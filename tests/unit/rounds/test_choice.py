@@ -12,7 +12,7 @@ from outrider.protocols.registry import judged_protocols
 from outrider.rounds.choice import RoundChooser, Speculation
 from outrider.rounds.events import LeasedDrafter, Turn
 from outrider.rounds.generation import Generation
-from outrider.rounds.load import PresentLoad
+from outrider.rounds.present_load import PresentLoad
 from outrider.selection.acceptance import AcceptanceBook
 from outrider.selection.drift import RejectionDrift
 from outrider.selection.fixed import Fixed

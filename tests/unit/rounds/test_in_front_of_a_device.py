@@ -30,7 +30,7 @@ from outrider.rounds.generation import Generation
 from outrider.rounds.machine import RoundMachine
 from outrider.rounds.states import GenerationEvent, RoundEvent
 from outrider.selection.acceptance import AcceptanceBook
-from outrider.selection.arms import DRAFT, LOOKUP, LOOKUP_DRAFT, NONE, SpeculationMode
+from outrider.selection.modes import DRAFT, LOOKUP, LOOKUP_DRAFT, NONE, SpeculationMode
 from outrider.selection.situation import DrafterView, VerifierView
 from outrider.text.shown import IncrementalText
 from tests.unit.rounds.test_machine import rules_of

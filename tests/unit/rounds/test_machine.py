@@ -43,16 +43,16 @@ from outrider.rounds.events import (
     VerifyResult,
 )
 from outrider.rounds.generation import Generation
-from outrider.rounds.load import PresentLoad
 from outrider.rounds.machine import RoundMachine
+from outrider.rounds.present_load import PresentLoad
 from outrider.rounds.rules import RoundRules
 from outrider.rounds.states import CorrectionState, GenerationEvent, RoundEvent
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.selection.acceptance import AcceptanceBook
-from outrider.selection.arms import DRAFT, NONE, SpeculationMode
 from outrider.selection.cheapest import Cheapest
 from outrider.selection.fixed import Fixed
+from outrider.selection.modes import DRAFT, NONE, SpeculationMode
 from outrider.selection.situation import DrafterView
 from outrider.text.shown import IncrementalText
 from tests.unit.serve_app.api.in_memory_service import TOKENIZER

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outrider.contracts.autonomous_runs import overtaken
 from outrider.contracts.drafting import Draft, DraftPlan
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.contracts.stretches import overtaken
 from outrider.contracts.verifying import Block
 from outrider.rounds.open_round import OpenRound
 

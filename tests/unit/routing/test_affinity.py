@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.routing.affinity import Affinity
-from outrider.routing.home import home, nearest
+from outrider.routing.conversation_hash import home, nearest
 from outrider.routing.prefix_index import BLOCK_TOKENS, MAX_HOLDERS
 
 NAMES = [f"replica {number}" for number in range(40)]

@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.routing.board import LoadBoard
+from outrider.routing.lazy_heap import LazyHeap
+from outrider.routing.load_units import NOTHING_TOLD, CoordinatorLoad
 from outrider.routing.prefix_index import PrefixIndex
 from outrider.routing.scores import ranked
-from outrider.routing.standing import LazyHeap
-from outrider.routing.worth import NOTHING_TOLD, CoordinatorLoad
 
 CAPACITY = 4
 happenings = st.lists(

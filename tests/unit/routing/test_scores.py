@@ -2,8 +2,8 @@
 
 import pytest
 
+from outrider.routing.load_units import CoordinatorLoad
 from outrider.routing.scores import LOAD_TOKENS, ranked, takers
-from outrider.routing.worth import CoordinatorLoad
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from outrider.contracts.cost import VerifyCost
 from outrider.scheduling.active_promises import ActivePromises
 from outrider.scheduling.policy import Promised
-from outrider.scheduling.promised_load import PromisedPace, added_s, load_of
+from outrider.scheduling.promised_load import PromisedNeed, added_s, load_of
 from tests.unit.scheduling.queues import COSTS, INFINITY, NOW_S, block
 
 FAST = block("fast", slack_s=0.1, tokens_per_s=8.0, expected_tokens=4.0)
@@ -16,7 +16,7 @@ SLOW = block("slow", slack_s=0.1, tokens_per_s=2.0, expected_tokens=3.0)
 
 
 def load(tokens_per_s: float, expected_tokens: float) -> float:
-    return load_of(PromisedPace(tokens_per_s, expected_tokens, FAST.cost), COSTS)
+    return load_of(PromisedNeed(tokens_per_s, expected_tokens, FAST.cost), COSTS)
 
 
 def told(load: float, round_s: float) -> tuple[float, float, float]:
@@ -71,8 +71,8 @@ def test_a_draft_that_may_be_cut_counts_as_it_is_cheapest_beside_as_it_came() ->
     for model, kept in ((COSTS, 1), (dear, 0), (free, 2)):
         active = ActivePromises()
         active.arrived([(drafted, 0)], NOW_S, model)
-        pace = PromisedPace(4.0, 1.0 + sum(survivals[:kept]), VerifyCost(1 + kept, 500))
-        whole = PromisedPace(4.0, 1.81, VerifyCost(3, 500))
+        pace = PromisedNeed(4.0, 1.0 + sum(survivals[:kept]), VerifyCost(1 + kept, 500))
+        whole = PromisedNeed(4.0, 1.81, VerifyCost(3, 500))
         assert active.promised(NOW_S).least_load == pytest.approx(load_of(pace, model))
         assert active.promised(NOW_S).load == pytest.approx(load_of(whole, model))
 

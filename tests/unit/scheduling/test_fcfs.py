@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given
 
-from outrider.scheduling.admission import BatchBuilder
+from outrider.scheduling.batch_builder import BatchBuilder
 from outrider.scheduling.fcfs import Fcfs
 from outrider.scheduling.policy import BatchLimits, PendingVerification
 from outrider.scheduling.waiting_arrays import waiting_arrays

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contracts.cost import LinearCostModel, VerifyCost
-from outrider.scheduling.promised_load import PromisedPace, added_s, each_added_s, load_of
+from outrider.scheduling.promised_load import PromisedNeed, added_s, each_added_s, load_of
 from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
 from tests.unit.scheduling.queues import COSTS
 
@@ -19,14 +19,14 @@ def block_s(new: int, cached: int) -> float:
 
 
 def test_a_promise_needs_its_rounds_and_its_prompt() -> None:
-    rounds = PromisedPace(8.0, 5.0, BLOCK)
+    rounds = PromisedNeed(8.0, 5.0, BLOCK)
     assert load_of(rounds, COSTS) == pytest.approx(8.0 * block_s(11, 630) / 5.0)
-    prompt = PromisedPace(8.0, 5.0, BLOCK, prompt_tokens=500, output_tokens=250.0)
+    prompt = PromisedNeed(8.0, 5.0, BLOCK, prompt_tokens=500, output_tokens=250.0)
     assert load_of(prompt, COSTS) == pytest.approx(8.0 * (block_s(11, 630) / 5.0 + block_s(500, 0) / 250.0))
 
 
 def test_best_effort_needs_nothing_and_loads_add_up() -> None:
-    fast, slow, none = (PromisedPace(speed, 5.0, BLOCK, 500, 250.0) for speed in (8.0, 2.0, 0.0))
+    fast, slow, none = (PromisedNeed(speed, 5.0, BLOCK, 500, 250.0) for speed in (8.0, 2.0, 0.0))
     assert load_of(none, COSTS) == 0.0
     assert sum(load_of(pace, COSTS) for pace in (fast, none, slow)) == pytest.approx(1.25 * load_of(fast, COSTS))
 

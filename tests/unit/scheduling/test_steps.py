@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from outrider.contracts.cost import LinearCostModel, VerifyCost
 from outrider.scheduling.fcfs import Fcfs
 from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, Promised, StopReason
-from outrider.scheduling.promised_load import PromisedPace, load_of
+from outrider.scheduling.promised_load import PromisedNeed, load_of
 from outrider.scheduling.registry import SCHEDULING
 from outrider.scheduling.steps import StepPlan, StepPlanner, StepRules
 from tests.unit.scheduling.queues import COSTS, NOW_S, ROOMY, block
@@ -325,7 +325,7 @@ def test_what_active_promises_need_reaches_the_policy_until_they_are_over() -> N
     steps.over("a")
     steps.arrives("none", Asking(block("none")))
     steps.plan(NOW_S + 2.0, COSTS)
-    one = load_of(PromisedPace(4.0, 2.0, VerifyCost(6, 500)), COSTS)
+    one = load_of(PromisedNeed(4.0, 2.0, VerifyCost(6, 500)), COSTS)
     assert [each.round_s for each in told] == [0.5, 0.5, 0.5]
     assert [each.load for each in told] == pytest.approx([one, 2.0 * one, one])
     assert [each.least_load for each in told] == pytest.approx([one, 2.0 * one, one])

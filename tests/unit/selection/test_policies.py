@@ -9,11 +9,11 @@ from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
-from outrider.selection.arms import NONE
 from outrider.selection.cheapest import Cheapest
 from outrider.selection.cost_aware import CostAware
 from outrider.selection.estimates import estimate
 from outrider.selection.fixed import Fixed
+from outrider.selection.modes import NONE
 from outrider.selection.plans import PlanSet
 from outrider.selection.situation import (
     ChoiceReason,

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from outrider.selection.paces import EpochThroughput, trimmed_mean
+from outrider.selection.epoch_samples import EpochThroughput, trimmed_mean
 from outrider.selection.rewards import Rewards, load_cell
 
 

@@ -13,10 +13,10 @@ from outrider.contracts.price import DraftPrice
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.selection.acceptance import AcceptanceBook
 from outrider.selection.estimates import estimate
-from outrider.selection.load import VerifierLoad
 from outrider.selection.plans import PlanSet
 from outrider.selection.situation import DrafterView, Estimate, RoundSituation
 from outrider.selection.stop_prices import MarginalDraftCost, RoundsLately, draft_price, order_price
+from outrider.selection.verifier_load import VerifierLoad
 from outrider.simulation.published import TABLE_12
 from tests.unit.selection.simulated_rounds import World, link
 

@@ -25,8 +25,8 @@ from serve_app.api.http.listener import Address, ListenerEndedError, listen
 from serve_app.api.service import AuthSettings, ReadyReport, ServiceSettings
 from serve_app.api.tracing import RequestTraces
 from serve_app.ingress import CoordinatorService, Ingress
-from serve_app.light import ReloadableSettings
 from serve_app.metrics import Metric
+from serve_app.reloadable_settings import ReloadableSettings
 from tests.unit.serve_app.api.in_memory_service import TOKENIZER, request_for, tokens_of, truth_of
 from tests.unit.serve_app.api.listening import free_port
 from tests.unit.serve_app.api.test_http_errors import through_ray

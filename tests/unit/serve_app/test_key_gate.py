@@ -12,11 +12,11 @@ from outrider.contracts.errors import ConfigError
 from outrider.tenants.keys import Tenant
 from outrider.tenants.quotas import OverQuota, QuotaRequest, Quotas
 from serve_app.api.service import AuthSettings
-from serve_app.key_gate import GatePace, KeyGate
+from serve_app.key_gate import GateTimeouts, KeyGate
 
 KEY = "sk-alice-0123456789"
 TWO = QuotaRequest("alice", 1, 10)
-PACE = GatePace(ask_deadline_s=0.05, find_deadline_s=1.0, beat_s=0.01, settle_s=0.01)
+PACE = GateTimeouts(ask_deadline_s=0.05, find_deadline_s=1.0, beat_s=0.01, settle_s=0.01)
 
 
 class Call:

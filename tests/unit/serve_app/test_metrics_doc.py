@@ -9,13 +9,13 @@ import pytest
 from actors.messages import DrafterState
 from outrider.admission.decisions import Lack
 from outrider.contracts.requests import FinishReason
-from outrider.engines.attempts import FaultKind
+from outrider.engines.fault_bisection import FaultKind
 from outrider.protocols.registry import PROTOCOLS
-from outrider.rounds.looked_up import LOOKUP
+from outrider.rounds.ngram_drafts import LOOKUP
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
-from outrider.selection.arms import MODES
+from outrider.selection.modes import MODES
 from serve_app import metrics
 from serve_app.coordination.drafter_book import ExchangeOutcome
 from serve_app.coordination.statistics import POSITIONS

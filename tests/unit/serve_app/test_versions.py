@@ -7,8 +7,8 @@ import pytest
 from ray.serve._private.config import DeploymentConfig
 from ray.serve._private.version import DeploymentVersion
 
-from outrider.config.light import with_light
 from outrider.config.reading import load_config, override
+from outrider.config.reloadable import with_light
 from outrider.config.schema import Config
 from serve_app import versions
 from serve_app.app import build_app

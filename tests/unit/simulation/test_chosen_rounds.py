@@ -8,7 +8,7 @@ from outrider.contracts.slo import SloClass
 from outrider.selection.cheapest import Cheapest
 from outrider.selection.cost_aware import CostAware
 from outrider.selection.fixed import Fixed
-from outrider.selection.regime import TunerSettings
+from outrider.selection.speculation_tuner import TunerSettings
 from outrider.simulation.lengths import Lengths
 from outrider.simulation.recorded import MeasuredTimes
 from outrider.simulation.run import simulate

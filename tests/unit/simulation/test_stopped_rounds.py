@@ -7,7 +7,7 @@ from outrider.contracts.errors import ParameterError
 from outrider.contracts.price import PRICE_BITS, DraftPrice
 from outrider.drafting.cost_aware import CostAwareStop
 from outrider.drafting.stops import NeverStop, SendAndStop, StopBefore, StopRule
-from outrider.rounds.load import PresentLoad
+from outrider.rounds.present_load import PresentLoad
 from outrider.selection.fixed import Fixed
 from outrider.simulation.acceptance_models import SimPredictor
 from outrider.simulation.drafted_rounds import GroupDrafts, SimDraft

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from outrider.contracts.cost import LinearCostModel
-from outrider.rounds.load import PresentLoad
+from outrider.rounds.present_load import PresentLoad
 from outrider.scheduling.steps import StepRules
 from outrider.simulation.drafted_rounds import SimResponse, Workload
 from outrider.simulation.lengths import Lengths

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from actors.inbox import CallReorderBuffer
+from actors.call_reorder_buffer import CallReorderBuffer
 from actors.messages import Closing, StepReply, VerifyCall
 from bench.capacity.noted_verifier import NotedVerifier
 from outrider.contracts.cost import VerifyCost

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from actors.fleet import Fleet
-from actors.fleet_pace import FleetPace
+from actors.fleet_timeouts import FleetTimeouts
 from bench.fleet.measure import Effort, Size, measured
 from bench.fleet.traffic import traffic
 from bench.fleet.world import VirtualActors, callers_of, settings_of
@@ -27,7 +27,7 @@ def test_with_places_at_hand_leases_need_next_to_no_calls() -> None:
     async def run() -> None:
         actors, settings = VirtualActors(), settings_of(SIZE.drafters, SIZE.places)
         callers = callers_of(settings, SIZE.drafters, SIZE.streams, SIZE.each)
-        fleet = Fleet(actors, replace(FleetPace(owner_ttl_s=1e9), spares_from=1))
+        fleet = Fleet(actors, replace(FleetTimeouts(owner_ttl_s=1e9), spares_from=1))
         for caller in callers:
             await fleet.beat(caller.first())
         while sum(one.state == "ready" for one in (await fleet.status()).drafters) < SIZE.drafters:  # noqa: ASYNC110

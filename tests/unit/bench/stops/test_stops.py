@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.stops.arms import arms, served_by
 from bench.stops.measure import figures
 from bench.stops.plots import plot_waste
+from bench.stops.rules import arms, served_by
 from bench.stops.tables import is_fixed, show
 from outrider.config.reading import load_config
 from outrider.drafting.stopping import STOP_KINDS

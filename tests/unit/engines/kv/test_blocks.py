@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from outrider.engines.kv.blocks import BlockPool
-from outrider.engines.kv.shelf import HostKvCache
+from outrider.engines.kv.host_cache import HostKvCache
 from outrider.engines.kv.store import KvStore, SequenceKv, SharedKvError
 
 BLOCK = 4

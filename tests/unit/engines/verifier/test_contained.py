@@ -12,7 +12,7 @@ import outrider.engines.verifier.engine as engine_module
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import Block, Failed, Outcome, Unfinished, Verified
-from outrider.engines.attempts import FaultKind
+from outrider.engines.fault_bisection import FaultKind
 from outrider.engines.verifier.contained import ContainedPasses
 from outrider.engines.verifier.engine import PagedVerifier
 from outrider.engines.verifier.generation import HeldGeneration

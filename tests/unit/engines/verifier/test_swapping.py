@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from outrider.contracts.requests import SamplingParams
 from outrider.engines.forward_model import Segment
-from outrider.engines.kv.shelf import HostCopy
+from outrider.engines.kv.host_cache import HostCopy
 from outrider.engines.limits import EngineLimits
 from outrider.engines.torch.fused.model import FusedModel
 from outrider.engines.torch.model import PagedModel, kv_bytes_per_token

@@ -25,17 +25,17 @@ from outrider.lookup.text import LookupHistory
 from outrider.models.head_file import Head
 from outrider.rounds.choice import Speculation
 from outrider.rounds.generation import Generation
-from outrider.rounds.load import PresentLoad
 from outrider.rounds.machine import RoundMachine
+from outrider.rounds.present_load import PresentLoad
 from outrider.rounds.rules import RoundRules
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.fcfs import Fcfs
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
-from outrider.selection.arms import DRAFT
 from outrider.selection.fixed import Fixed
-from outrider.selection.regime import SpeculationTuner, TunerSettings
+from outrider.selection.modes import DRAFT
+from outrider.selection.speculation_tuner import SpeculationTuner, TunerSettings
 from outrider.text.shown import IncrementalText
 from outrider.text.stops import tokens_that_stop
 from outrider.tracing.responses import ResponseTrace

@@ -27,7 +27,7 @@ from outrider.rounds.states import RoundEvent
 from outrider.scheduling.policy import (
     StopReason,
 )
-from serve_app.coordination.members import QueuedBlock
+from serve_app.coordination.queued_blocks import QueuedBlock
 from serve_app.coordination.statistics import BatchRecord
 from tests.unit.serve_app.coordination.hand_driven import (
     DEADLINE_S,

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from actors.messages import VerifyCall
+from outrider.contracts.autonomous_runs import overtaken
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.errors import VerifierLostError
-from outrider.contracts.stretches import overtaken
 from outrider.contracts.verifying import AutonomousRun, Block, Unknown, Verified
 from outrider.rounds.account import VerifyTerms
 from outrider.rounds.events import VerifyResult

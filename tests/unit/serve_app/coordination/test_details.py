@@ -7,7 +7,7 @@ import pytest
 
 from outrider.contracts.requests import GenerationChunk, TokenOrigin
 from tests.unit.serve_app.api.in_memory_service import TOKENIZER, Service, drafter, request_for, tokens_of
-from tests.unit.serve_app.coordination.test_looked_up import REPETITIVE, serving
+from tests.unit.serve_app.coordination.test_prompt_lookup import REPETITIVE, serving
 from tests.unit.virtual_clock import on_loop
 
 

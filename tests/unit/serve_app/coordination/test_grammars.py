@@ -22,7 +22,7 @@ from outrider.contracts.slo import SloClass
 from tests.unit.engines.toy_grammar import END, SENTENCES, THINK_END, TOY, text_of
 from tests.unit.serve_app.api.in_memory_service import LONG_PROMPT, Service, drafter, request_for, tokens_of, truth_of
 from tests.unit.serve_app.coordination.in_memory import FIRST, PROMPT
-from tests.unit.serve_app.coordination.test_looked_up import serving
+from tests.unit.serve_app.coordination.test_prompt_lookup import serving
 from tests.unit.virtual_clock import on_loop
 
 LATER = replace(TOY, begins_after=THINK_END)

@@ -13,7 +13,7 @@ from ray.serve._private.request_router.replica_wrapper import RunningReplica
 from ray.serve.config import RequestRouterConfig
 
 from serve_app.app import ROUTER
-from serve_app.coordination.drained import leaves
+from serve_app.coordination.draining import leaves
 from serve_app.coordination.listener import BY_RESPONSES, PLACES, TAKEN, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
 from serve_app.coordination.request_router import PrefixRouter
 from tests.unit.serve_app.api.in_memory_service import request_for

@@ -1,0 +1,148 @@
+"""Engines that are as slow as other hardware would be: for experiments, as emulated links are.
+
+What is computed is the engine's own. A pass that took less than it would there is waited out, in the thread that has
+computed it.
+"""
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from outrider.contracts.cost import VerifyCost
+from outrider.contracts.drafting import DraftAnswer, DrafterEngine, DraftRequest, DraftTerms
+from outrider.contracts.requests import GenerationId
+from outrider.contracts.verifying import Block, KvUsage, OpenGeneration, Outcome, Resolution, VerifierEngine
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedSpeed:
+    """What a pass takes at least."""
+
+    pass_s: float = 0.0
+    row_s: float = 0.0  # more for each position it computes
+
+    def __bool__(self) -> bool:
+        """Whether it takes any time."""
+        return self.pass_s > 0.0 or self.row_s > 0.0
+
+
+class PassTimer:
+    """Waits out passes. ``clock`` and ``sleep`` are of the process, in seconds."""
+
+    def __init__(
+        self,
+        pace: EmulatedSpeed,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._pace, self._clock, self._sleep = pace, clock, sleep
+
+    def begun(self) -> float:
+        """Now."""
+        return self._clock()
+
+    def until_over(self, began_at_s: float, rows: int) -> None:
+        """Return when a pass over so many positions would be over."""
+        left_s = began_at_s + self._pace.pass_s + rows * self._pace.row_s - self._clock()
+        if left_s > 0.0:
+            self._sleep(left_s)
+
+
+class SlowedDrafter:
+    """``DrafterEngine`` that drafts by another one's, a step in no less than its pace."""
+
+    def __init__(self, engine: DrafterEngine, waiting: PassTimer) -> None:
+        self._engine, self._waiting = engine, waiting
+
+    @property
+    def max_context_tokens(self) -> int:
+        """Its engine's."""
+        return self._engine.max_context_tokens
+
+    @property
+    def busy(self) -> bool:
+        """Whether its engine is."""
+        return self._engine.busy
+
+    def open(self, request: OpenGeneration, terms: DraftTerms) -> None:
+        """As its engine."""
+        self._engine.open(request, terms)
+
+    def submit(self, request: DraftRequest) -> None:
+        """As its engine."""
+        self._engine.submit(request)
+
+    def started(self) -> tuple[GenerationId, ...]:
+        """Its engine's."""
+        return self._engine.started()
+
+    def step(self, among: Collection[GenerationId] | None = None) -> list[DraftAnswer]:
+        """As its engine, in time."""
+        began_at_s = self._waiting.begun()
+        answers = self._engine.step(among)
+        self._waiting.until_over(began_at_s, 0)
+        return answers
+
+    def close(self, generation: GenerationId) -> None:
+        """As its engine."""
+        self._engine.close(generation)
+
+    def usage(self) -> KvUsage:
+        """Its engine's."""
+        return self._engine.usage()
+
+
+class SlowedVerifier:
+    """``VerifierEngine`` that verifies by another one, a pass in no less than its pace."""
+
+    def __init__(self, engine: VerifierEngine, waiting: PassTimer) -> None:
+        self._engine, self._waiting = engine, waiting
+
+    @property
+    def max_context_tokens(self) -> int:
+        """Its engine's."""
+        return self._engine.max_context_tokens
+
+    def open(self, request: OpenGeneration) -> Future[Any] | None:
+        """As its engine."""
+        return self._engine.open(request)
+
+    def prepare(
+        self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()
+    ) -> Mapping[GenerationId, Future[Any]]:
+        """As its engine."""
+        return self._engine.prepare(blocks, resolutions)
+
+    def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:
+        """As its engine, in time; what needs no pass takes none."""
+        began_at_s = self._waiting.begun()
+        outcomes = self._engine.verify(blocks, resolutions)
+        if computed := self._engine.last_pass():
+            self._waiting.until_over(began_at_s, sum(cost.new_tokens for cost in computed))
+        return outcomes
+
+    def committed(self, generation: GenerationId) -> Sequence[int]:
+        """Its engine's."""
+        return self._engine.committed(generation)
+
+    def due(self, generation: GenerationId, at_s: float) -> None:
+        """As its engine."""
+        self._engine.due(generation, at_s)
+
+    def evicted(self) -> tuple[tuple[GenerationId, int], ...]:
+        """Its engine's."""
+        return self._engine.evicted()
+
+    def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
+        """As its engine."""
+        self._engine.close(generation, keep_cache=keep_cache)
+
+    def usage(self) -> KvUsage:
+        """Its engine's."""
+        return self._engine.usage()
+
+    def last_pass(self) -> tuple[VerifyCost, ...]:
+        """Its engine's."""
+        return self._engine.last_pass()

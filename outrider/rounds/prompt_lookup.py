@@ -1,0 +1,69 @@
+"""Whether anything is looked up in one response's text now, and whether its verifier may do so by itself."""
+
+from outrider.contracts.drafting import Draft
+from outrider.contracts.verifying import PromptLookupGrant
+from outrider.rounds.events import Turn
+from outrider.rounds.generation import Generation
+from outrider.rounds.ngram_drafts import NgramDraft, lookup_of, uses_lookup
+from outrider.rounds.open_round import OpenRound
+from outrider.rounds.rules import RoundRules
+from outrider.selection.lookup_value import beats
+from outrider.selection.modes import SpeculationMode
+from outrider.selection.situation import Estimate, VerifierView
+
+
+class PromptLookup:
+    """Of one response, under the arm in use. Mutable."""
+
+    def __init__(self, generation: Generation, rules: RoundRules) -> None:
+        """Nothing is looked up before a first turn is seen."""
+        self._generation, request = generation, generation.request
+        self._lookup = lookup_of(request, rules.experience, rules.speculation.lookup_window)
+        self._view: VerifierView | None = None  # as last seen
+        self._arm: SpeculationMode | None = None
+
+    @property
+    def may(self) -> bool:
+        """Whether it depends on the arm, or is always so."""
+        return self._lookup is not None
+
+    def sees(self, turn: Turn) -> None:
+        """What there is now."""
+        self._view, self._arm = turn.verifier, turn.arm
+
+    def found(self, instead_of: Estimate | None = None) -> NgramDraft | None:
+        """What is found and pays; None as well if more is expected of a device, which would be asked ``instead_of``."""
+        generation, lookup, view = self._generation, self._lookup, self._view
+        if lookup is None or view is None or not self._looks_up:
+            return None
+        found = lookup.draft(generation.output_ids, generation.remaining_tokens - 1, view)
+        if found is None or instead_of is None:
+            return found
+        return found if beats(found.worth, view, instead_of) else None
+
+    @property
+    def leave(self) -> PromptLookupGrant | None:
+        """What the verifier may draft by itself, at present prices."""
+        generation, lookup, view = self._generation, self._lookup, self._view
+        if lookup is None or view is None or not self._looks_up:
+            return None
+        return lookup.leave(generation.position, generation.last_position + 1, view)
+
+    def over(self) -> None:
+        """The response is complete."""
+        if self._lookup is not None:
+            self._lookup.over(self._generation.output_ids)
+            self._lookup = None
+
+    @property
+    def _looks_up(self) -> bool:
+        """Who asks for it does under any arm."""
+        return self._arm is not None and uses_lookup(self._generation.request, self._arm)
+
+
+def taken(round_: OpenRound, found: NgramDraft, generation: Generation) -> OpenRound:
+    """What was looked up into a round without a device."""
+    round_.looked_up, round_.survivals = found, found.survivals
+    round_.expected_tokens = 1.0 + sum(found.survivals)
+    round_.draft = Draft(generation.name, round_.number, generation.position, found.token_ids)
+    return round_

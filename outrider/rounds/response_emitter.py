@@ -1,0 +1,86 @@
+"""What a client is told of one response: committed text up to a stop string, and what each round went by."""
+
+from outrider.contracts.committed import CommittedRound
+from outrider.contracts.requests import ChoiceReport, ChunkDetails, GenerationChunk, RoundReport
+from outrider.contracts.verifying import AutonomousRun, OwnDraft
+from outrider.rounds.account import RoundAccount
+from outrider.rounds.choice import report
+from outrider.rounds.generation import Generation
+from outrider.rounds.ngram_drafts import NgramDraft, report_looked_up, report_own
+from outrider.rounds.states import GenerationEvent
+from outrider.rounds.timing import RoundTiming
+from outrider.selection.situation import RoundChoice
+from outrider.text.shown import IncrementalText, shown
+
+
+class ResponseEmitter:
+    """Makes the chunks of one response."""
+
+    def __init__(self, generation: Generation, text: IncrementalText, account: RoundAccount, began_at_s: float) -> None:
+        """Nothing is told yet of the response, which was begun here then."""
+        self._generation, self._text, self._account = generation, text, account
+        self._began_at_s = began_at_s
+        self._choices: list[ChoiceReport] = []  # not told yet
+        self._rounds: list[RoundReport] = []  # likewise
+
+    def explain(self, choice: RoundChoice | None) -> None:
+        """Tell what a round goes by, of those who ask for it."""
+        if self._generation.request.explain and choice is not None:
+            self._choices.append(report(choice))
+
+    def explain_looked_up(self, choice: RoundChoice | None, found: NgramDraft) -> None:
+        """A round goes by what was found, in place of the one that was told last."""
+        if self._generation.request.explain and choice is not None:
+            self._choices[-1:] = [report_looked_up(choice, found)]
+
+    def explain_own(self, choice: RoundChoice | None, own: OwnDraft | None, stretch: AutonomousRun | None) -> None:
+        """A round that the verifier has made by itself goes by what that has drafted, if anything."""
+        if own is not None and self._generation.request.explain and choice is not None:
+            self._choices[-1:] = [report_own(choice, own, None if stretch is None else stretch.lookup)]
+
+    def measured(self, timing: RoundTiming, now_s: float) -> None:
+        """A round ends now: tell where its time went, of those who ask for details."""
+        if self._generation.request.details:
+            self._rounds.append(round_report(timing, now_s - self._began_at_s))
+
+    def chunk(self, committed: CommittedRound) -> GenerationChunk:
+        """What the client is sent of it, up to a stop string; the last one ends the generation."""
+        generation, piece = self._generation, shown(self._text, committed)
+        if piece.consumed < len(committed.token_ids):
+            generation.swallowed(committed.origins[piece.consumed :])
+            self._account.swallowed(len(committed.token_ids) - piece.consumed)
+        if piece.finish is not None:
+            generation.happened(GenerationEvent.ENDED)
+        choices, self._choices = tuple(self._choices), []
+        details = None
+        if generation.request.details:
+            details, self._rounds = ChunkDetails(piece.pieces(), tuple(self._rounds)), []
+        return GenerationChunk(
+            token_ids=committed.token_ids[: piece.consumed],
+            spans=piece.spans,
+            stats=generation.stats,
+            shown_tokens=self._text.shown_tokens,
+            logprobs=committed.logprobs[: piece.consumed],
+            prompt_logprobs=committed.prompt_logprobs,
+            finish_reason=piece.finish,
+            correction_by=generation.correction_by,
+            choices=choices,
+            ledger=self._account.record,
+            details=details,
+        )
+
+
+def round_report(timing: RoundTiming, ended_s: float) -> RoundReport:
+    """A round as a client sees it."""
+    return RoundReport(
+        protocol=timing.protocol,
+        drafted_tokens=timing.drafted_tokens,
+        accepted_tokens=timing.accepted_tokens,
+        trimmed_tokens=timing.trimmed_tokens,
+        committed_tokens=timing.committed_tokens,
+        payload_up_bits=timing.up_bits,
+        payload_down_bits=timing.down_bits,
+        ended_s=ended_s,
+        phases_s=tuple(timing.phases_s.items()),
+        beside_s=timing.beside_s,
+    )

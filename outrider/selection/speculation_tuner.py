@@ -1,0 +1,418 @@
+"""One arm for all generations of a verifier, chosen by what each was measured to bring.
+
+Whether drafting pays under load cannot be told round by round: what one generation's draft costs the others, and what
+all of them would do without drafts, shows only when all do alike. So an arm is in use for all generations together,
+its *reward* is measured in common epochs - committed tokens per second of an active generation, at that load - and the
+best at the present load is kept (``outrider.selection.rewards``).
+
+- A generation is active from its first committed tokens to its end: neither its prefill nor idle time counts. Rounds
+  beside others' prefills count only where there are hardly any others.
+- Rounds count that begin after a *settling*: behind a change of arms, until stretches and rounds of the one before are
+  over and, under an arm that needs drafters, most generations have theirs.
+- Another arm is tried for an epoch or a few when its turn has come and the budget allows (``selection.probing``); one
+  that needs drafters by a few scouts first (``selection.canaries``).
+- The arm in use is left for one known to be better once what staying has cost exceeds what changing does. So a load
+  that goes back and forth around the crossover changes nothing, and a large step is followed within an epoch.
+
+Pure: the caller tells what happens and when. Told once a token, so ``round`` does next to nothing.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import inf, log
+
+from outrider.selection.canaries import Canaries, CanaryResult, canary_count
+from outrider.selection.epoch_samples import (
+    ActiveGenerations,
+    ActiveInterval,
+    EpochSamples,
+    EpochThroughput,
+    ThroughputSample,
+    shortfall,
+)
+from outrider.selection.modes import SpeculationMode
+from outrider.selection.probing import ProbeRules, Probes
+from outrider.selection.rewards import Comparison, Reward, Rewards
+
+_STEADY = log(1.5)  # two epochs' loads are alike within this
+_LEFT = 1.3  # an epoch is discarded where the load has left it by more than this, and by more than one
+_LONGEST_EPOCH = 3.0  # times ``epoch_s``
+_LEAST_ROUNDS = 2.0  # of each generation, that an epoch may be judged by
+_MOST_PROBE_EPOCHS = 12  # what the kept arm showed grows old meanwhile
+_GIVEN_UP = 0.25  # a try that loses more than this ends before its epoch is over
+_WITH_DRAFTERS = 0.75  # of the generations; the others are not waited for
+_FORGOTTEN_S = 5.0  # idle for longer, nothing comes of a try
+_ALONE_LOSS = 0.15  # at most, of an arm of which nothing is known, where there is nobody it could take anything from
+_VERDICT_S = 60.0  # what scouts found holds for so long
+
+
+@dataclass(frozen=True, slots=True)
+class TunerSettings:
+    """How arms are measured and changed.
+
+    Attributes:
+        tick_s: nothing is decided more often.
+        epoch_s: an epoch takes as long at least, and so many rounds of each generation: ``rounds_each``.
+        settle_s: behind a change of arms, at least; at most ``longest_settle_s`` where drafters are waited for.
+        margin: an arm that is better by less is not better.
+        change_s: what changing arms costs, in seconds of everybody's time.
+    """
+
+    tick_s: float = 0.25
+    epoch_s: float = 0.75
+    rounds_each: float = 4.0
+    settle_s: float = 0.3
+    longest_settle_s: float = 2.5
+    margin: float = 0.03
+    change_s: float = 0.3
+    probes: ProbeRules = field(default_factory=ProbeRules)
+
+
+@dataclass(frozen=True, slots=True)
+class TunerReport:
+    """How a regime stands.
+
+    Attributes:
+        kept: the arm that is the best as far as is known; another one in use is being tried.
+        rewards: of each arm, by load.
+        probes: tries of each arm, by scouts or by all.
+        probes_lost_s: what they have cost, in seconds of everybody's time, out of ``active_s``: those in which anybody
+            was active who does not fix drafts itself.
+        changes: of the arm that is kept.
+        at_load: of arms measured near the present load: tokens/s of a response, and the share of these that the arm
+            loses against the one that is kept (negative: gains).
+    """
+
+    arm: str
+    kept: str
+    rewards: tuple[tuple[str, tuple[Reward, ...]], ...]
+    probes: tuple[tuple[str, int], ...]
+    probes_lost_s: float
+    active_s: float
+    changes: int
+    at_load: tuple[tuple[str, float, float], ...] = ()
+
+
+class SpeculationTuner:
+    """The arm of one verifier. Mutable."""
+
+    def __init__(self, arms: Sequence[SpeculationMode], settings: TunerSettings, now_s: float) -> None:
+        """Begin with the first arm."""
+        self._arms, self._settings = tuple(arms), settings
+        self._arm = self._kept = self._arms[0]
+        self._rewards, self._probes = Rewards(), Probes(settings.probes)
+        self._activity, self._paces = ActiveGenerations(now_s), EpochSamples()
+        self._choosing = ActiveGenerations(now_s)  # those that go by the arm
+        self._prefilling: set[str] = set()
+        self._prefilled_at_s = now_s
+        self._ready: set[str] = set()
+        self._due_at_s = self._idle_since_s = self._changed_at_s = now_s
+        self._changed = self._tick_span = ActiveInterval(
+            self._activity, now_s
+        )  # since the last change of arms; since a tick
+        self._made = ThroughputSample()  # by all together since the last change of arms, undisturbed
+        self._unpaid = ActiveInterval(self._choosing, now_s)
+        self._epoch: ActiveInterval | None = None  # None: nothing is measured
+        self._from_s = inf  # rounds count that begin then or later
+        self._last_load: float | None = None  # of the last epoch under the kept arm
+        self._regret_s = 0.0  # what staying with the kept arm has cost
+        self._probe_epochs = 0
+        self._is_young = False  # the try, whose first epoch tells only whether it is hopeless
+        self._changes = 0
+        self._scouts = Canaries()
+        self._verdicts: dict[SpeculationMode, CanaryResult] = {}  # of those that are worth a try
+        self._scouted: dict[SpeculationMode, CanaryResult] = {}  # of all, the last
+
+    @property
+    def arm(self) -> SpeculationMode:
+        """In use, but for scouts."""
+        return self._arm
+
+    def arm_of(self, generation: str) -> SpeculationMode:
+        """In use for one of them."""
+        scouts = self._scouts
+        return scouts.arm if scouts.arm is not None and generation in scouts.out else self.arm
+
+    def asked(self, generation: str) -> None:
+        """A response's prompt is given to the verifier."""
+        self._prefilling.add(generation)
+
+    def began(self, generation: str, now_s: float, *, counts: bool = True) -> None:
+        """A response has its first tokens. One that fixes its drafts itself is load, but counts for no arm."""
+        idle = self._activity.count == 0 and now_s - self._idle_since_s > _FORGOTTEN_S
+        if idle and self._arm is not self._kept:
+            self._use(self._kept, now_s)
+        if counts:
+            self._paces.began(generation)
+            self._choosing.moves(1, now_s)
+        self._prefill_over(generation, now_s)
+        self._activity.moves(1, now_s)
+
+    def ended(self, generation: str, now_s: float) -> None:
+        """A response that was asked for, and may have begun, is over."""
+        if self._prefill_over(generation, now_s):
+            return
+        if self._paces.ended(generation):
+            self._choosing.moves(-1, now_s)
+        self._ready.discard(generation)
+        if self._scouts.arm is not None:
+            self._scouts.ended(generation)
+            if self._scouts.arm is None:
+                self._use(self._arm, now_s)
+        self._activity.moves(-1, now_s)
+        self._idle_since_s = now_s
+
+    def ready(self, generation: str) -> None:
+        """A response's drafter has its prefix; told before or after it began, and never behind its end."""
+        self._ready.add(generation)
+
+    def round(
+        self, generation: str, committed_tokens: int, round_s: float, now_s: float, *, late: bool | None = None
+    ) -> None:
+        """A round behind a response's first was committed.
+
+        Args:
+            generation: whose; it has begun.
+            committed_tokens: its.
+            round_s: it took so long, and ends now.
+            now_s: absolute.
+            late: it broke its promise; None if it had none to keep.
+        """
+        began_at_s, paces = now_s - round_s, self._paces
+        disturbed = self._prefilling or began_at_s < self._prefilled_at_s
+        pace = (paces.disturbed if disturbed else paces.undisturbed).get(generation)
+        if pace is not None and not disturbed:
+            self._made.tokens += committed_tokens
+            self._made.seconds += round_s
+        if pace is not None and began_at_s >= self._from_s:
+            pace.tokens += committed_tokens
+            pace.squares += committed_tokens * committed_tokens
+            pace.seconds += round_s
+            pace.rounds += 1
+            if late is not None:
+                pace.judged += 1
+                pace.late += late
+        if now_s >= self._due_at_s:
+            self._tick(now_s)
+
+    def report(self, now_s: float) -> TunerReport:
+        """How it stands."""
+        return TunerReport(
+            arm=self._arm.name,
+            kept=self._kept.name,
+            rewards=tuple((arm.name, self._rewards.of(arm.name)) for arm in self._arms),
+            probes=tuple((arm.name, self._probes.made.get(arm.name, 0)) for arm in self._arms),
+            probes_lost_s=self._probes.lost_s,
+            active_s=self._choosing.at(now_s)[0],
+            changes=self._changes,
+            at_load=() if self._last_load is None else tuple(self._at_load(self._last_load)),
+        )
+
+    def _at_load(self, load: float) -> Iterator[tuple[str, float, float]]:
+        kept = self._rewards.tokens_per_s(self._kept.name, load)
+        for arm in self._arms:
+            reward, scouted = self._rewards.tokens_per_s(arm.name, load), self._scouted.get(arm)
+            compared = self._rewards.compare(arm.name, self._kept.name, load)
+            if reward is not None and (arm is self._kept or compared.known):
+                yield arm.name, reward, 0.0 if arm is self._kept else compared.loss
+            elif kept is not None and scouted is not None and not _apart(scouted.load, load):
+                yield arm.name, scouted.ratio * kept, 1.0 - scouted.ratio
+
+    def _prefill_over(self, generation: str, now_s: float) -> bool:
+        """Whether there was one."""
+        if generation not in self._prefilling:
+            return False
+        self._prefilling.remove(generation)
+        self._prefilled_at_s = now_s
+        return True
+
+    def _tick(self, now_s: float) -> None:
+        settings, passed = self._settings, self._tick_span
+        self._due_at_s, self._tick_span = now_s + settings.tick_s, ActiveInterval(self._activity, now_s)
+        passed_s, load = passed.seconds(now_s), passed.load(now_s)
+        self._probes.passes(self._unpaid.seconds(now_s))
+        self._unpaid = ActiveInterval(self._choosing, now_s)
+        if self._epoch is None:
+            if self._settled(now_s):
+                self._begin_epoch(now_s)
+                self._from_s = now_s
+        elif self._arm is self._kept and self._leaves(passed_s, load):
+            self._use(self._kept, now_s)
+        elif _apart(load, self._epoch.load(now_s)):
+            self._begin_epoch(now_s)
+        else:
+            self._measure(self._epoch, now_s)
+
+    def _settled(self, now_s: float) -> bool:
+        waited_s, scouts = now_s - self._changed_at_s, self._scouts
+        if waited_s < self._settings.settle_s:
+            return False
+        if not (scouts.arm or self._arm).needs_drafters or waited_s >= self._settings.longest_settle_s:
+            return True
+        counting = scouts.out or self._paces.undisturbed.keys()
+        return len(self._ready & counting) >= _WITH_DRAFTERS * len(counting)
+
+    def _begin_epoch(self, now_s: float) -> None:
+        self._epoch = ActiveInterval(self._activity, now_s)
+        self._paces.restart()
+
+    def _measure(self, epoch: ActiveInterval, now_s: float) -> None:
+        """Learn from the epoch if it is over, and decide."""
+        settings, seconds = self._settings, epoch.seconds(now_s)
+        if seconds < settings.epoch_s:
+            return
+        if self._scouts.arm is not None:
+            self._weigh(self._scouts.arm, epoch, now_s)
+            return
+        rounds_each = self._paces.rounds_each()
+        if seconds < _LONGEST_EPOCH * settings.epoch_s:
+            found = self._paces.found(epoch.load(now_s), seconds, disturbed=False)
+            enough = rounds_each >= settings.rounds_each or (rounds_each >= _LEAST_ROUNDS and self._hopeless(found))
+            if found is None or not enough:
+                return
+        else:
+            found = self._paces.found(epoch.load(now_s), seconds, disturbed=rounds_each < _LEAST_ROUNDS)
+            if found is None:
+                return
+        if self._is_young and not self._hopeless(found):
+            self._is_young = False
+            self._begin_epoch(now_s)
+            return
+        changed = self._rewards.observe(self._arm.name, found)
+        self._begin_epoch(now_s)
+        if self._arm is not self._kept:
+            self._judge(found.load, now_s)
+            return
+        if changed:
+            self._probes.forget_losses()
+        steady = self._last_load is not None and abs(log(found.load / self._last_load)) <= _STEADY
+        self._last_load = found.load
+        if steady:
+            self._try_another(found.load, now_s)
+
+    def _hopeless(self, found: EpochThroughput | None) -> bool:
+        """Whether a try loses so much that nothing but its end matters."""
+        if found is None or self._arm is self._kept:
+            return False
+        kept = self._rewards.tokens_per_s(self._kept.name, found.load)
+        return kept is not None and found.tokens_per_s < (1.0 - _GIVEN_UP) * kept
+
+    def _try_another(self, load: float, now_s: float) -> None:
+        """The most promising arm whose turn it is: by scouts first if drafters are needed, then by all."""
+        due = [one for one in self._others(load) if self._due(*one, load, now_s)]
+        if not due:
+            return
+        kept = self._kept  # between arms of which as little is known, the one that is more like it
+        arm, _ = min(due, key=lambda one: (_loss(one), one[0].looks_up is not kept.looks_up))
+        if self._to_scout(arm, load, now_s):
+            self._use(self._arm, now_s)
+            self._scouts.send(arm, self._paces.undisturbed.keys())
+        else:
+            self._verdicts.pop(arm, None)
+            self._use(arm, now_s)
+
+    def _to_scout(self, arm: SpeculationMode, load: float, now_s: float) -> int:
+        """Scouts to send ahead of a try; 0 if there is no need."""
+        known = self._verdicts.get(arm)
+        if known is not None and now_s - known.at_s < _VERDICT_S and not _apart(known.load, load):
+            return 0
+        return canary_count(len(self._paces.undisturbed)) if arm.needs_drafters else 0
+
+    def _due(self, arm: SpeculationMode, comparison: Comparison, load: float, now_s: float) -> bool:
+        settings, scouts = self._settings, self._to_scout(arm, load, now_s)
+        takes_s = 2.0 * settings.settle_s + settings.epoch_s
+        if scouts:
+            takes_s *= scouts / len(self._paces.undisturbed)
+        verdict = None if scouts else self._verdicts.get(arm)
+        scouted_loss = None if verdict is None else verdict.loss
+        unknown_loss = arm.unknown_loss if len(self._paces.undisturbed) > 1 else min(arm.unknown_loss, _ALONE_LOSS)
+        return self._probes.due(arm.name, comparison, takes_s, now_s, scouted_loss, unknown_loss)
+
+    def _weigh(self, arm: SpeculationMode, epoch: ActiveInterval, now_s: float) -> None:
+        """Scouts have been out for an epoch: what they found, if it is enough."""
+        scouts, settings, paces = self._scouts, self._settings, self._paces.undisturbed
+        known = self._rewards.tokens_per_s(self._kept.name, epoch.load(now_s))
+        ratio, rounds_each = scouts.ratio(paces, known), scouts.rounds_each(paces)
+        hopeless = rounds_each >= _LEAST_ROUNDS and ratio is not None and ratio < 1.0 - 2.0 * _GIVEN_UP
+        timely = epoch.seconds(now_s) < _LONGEST_EPOCH * settings.epoch_s
+        if timely and not hopeless and rounds_each < settings.rounds_each:
+            return
+        found = CanaryResult(arm, 1.0 if ratio is None else ratio, epoch.load(now_s), now_s)
+        lost_s = self._cost_s((1.0 - found.ratio) * len(scouts.out) / len(paces), found.load, now_s)
+        self._probes.scouted(arm.name, lost_s, now_s, lost=found.lost)
+        self._scouted[arm] = found
+        if found.lost:
+            self._verdicts.pop(arm, None)
+        else:
+            self._verdicts[arm] = found
+        self._use(self._arm, now_s)
+
+    def _judge(self, load: float, now_s: float) -> None:
+        """An epoch of a try is over: the tried arm is kept, given up, or tried on."""
+        settings, probes = self._settings, self._probes
+        tried = self._rewards.compare(self._arm.name, self._kept.name, load)
+        lost_s = self._cost_s(tried.loss, load, now_s)
+        self._probe_epochs += 1
+        better = tried.known and tried.better(settings.margin)
+        lost = tried.known and tried.no_better(settings.margin)
+        surprised = lost and self._rewards.surprise(self._arm.name, load) > 0.0
+        unclear = tried.known and not better and (surprised or not lost)
+        if unclear and lost_s < probes.left_s and self._probe_epochs < _MOST_PROBE_EPOCHS:
+            return
+        probes.spent(self._arm.name, lost_s, now_s, lost=lost)
+        if better:
+            probes.beaten(self._kept.name, now_s)
+            self._keep(self._arm)
+        else:
+            self._use(self._kept, now_s)
+
+    def _cost_s(self, lost_share: float, load: float, now_s: float) -> float:
+        """What a try has cost: the share of the reward that its epoch showed, or, if that is more, that all of it did.
+
+        Before its epoch begins drafters compute prefixes, on the verifier's processors maybe.
+        """
+        kept, made = self._rewards.tokens_per_s(self._kept.name, load), self._made
+        missed = shortfall(made.tokens / made.seconds, kept) if made.seconds else 0.0
+        return max(0.0, lost_share, missed) * self._changed.seconds(now_s)
+
+    def _leaves(self, passed_s: float, load: float) -> bool:
+        """Whether another arm is kept from now on, as staying has cost enough."""
+        if load <= 0.0 or len(self._arms) == 1:
+            return False
+        arm, comparison = min(self._others(load), key=_loss)
+        if comparison.better(self._settings.margin):
+            self._regret_s -= passed_s * comparison.loss
+        else:
+            self._regret_s = max(0.0, self._regret_s - passed_s * max(0.0, comparison.loss))
+        if self._regret_s < self._settings.change_s:
+            return False
+        self._keep(arm)
+        return True
+
+    def _others(self, load: float) -> list[tuple[SpeculationMode, Comparison]]:
+        """Every arm but the kept one, compared with that."""
+        kept = self._kept
+        return [(arm, self._rewards.compare(arm.name, kept.name, load)) for arm in self._arms if arm is not kept]
+
+    def _keep(self, arm: SpeculationMode) -> None:
+        self._kept, self._regret_s, self._last_load = arm, 0.0, None
+        self._changes += 1
+
+    def _use(self, arm: SpeculationMode, now_s: float) -> None:
+        """Change arms, or go on without scouts: nothing is measured until things have settled."""
+        self._scouts.recall()
+        self._arm, self._changed_at_s = arm, now_s
+        self._changed, self._made = ActiveInterval(self._activity, now_s), ThroughputSample()
+        self._epoch, self._from_s = None, inf
+        self._regret_s, self._probe_epochs = 0.0, 0
+        self._is_young = arm is not self._kept
+
+
+def _loss(one: tuple[SpeculationMode, Comparison]) -> float:
+    return one[1].loss
+
+
+def _apart(load: float, other: float) -> bool:
+    """Whether two loads have too little in common to be of one epoch."""
+    least, most = sorted((load, other))
+    return most - least > 1.0 and most > _LEFT * least

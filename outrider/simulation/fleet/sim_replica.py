@@ -1,0 +1,105 @@
+"""One verifier with its coordinator: a lane that is lost and comes back, and what was seen there."""
+
+from typing import TYPE_CHECKING, cast
+
+from outrider.admission.decisions import AdmissionRefused
+from outrider.simulation.coordinator_cpu import CoordinatorCpu
+from outrider.simulation.device import SimDevice
+from outrider.simulation.fleet.conversation import Conversation
+from outrider.simulation.fleet.memory import PrefixMemory
+from outrider.simulation.fleet.scenario import FleetScenario
+from outrider.simulation.server import SimStep, SimulatedServer
+from outrider.simulation.sim_verifier import SimVerifier
+from outrider.simulation.systems import fleet_rules
+
+if TYPE_CHECKING:
+    from outrider.simulation.fleet.run import FleetSimulation
+
+
+class SimReplica:
+    """As its lane's ``Surroundings``. After a loss it has a new lane, with nothing in it."""
+
+    def __init__(self, number: int, fleet: "FleetSimulation") -> None:
+        """Up, and idle."""
+        self.number, self._fleet = number, fleet
+        self.busy_s = self.cpu_s = 0.0  # from the warm-up on; that of lanes that were lost included
+        self.steps = self.blocks = self.evictions = self.recomputed_tokens = self.responses = 0
+        self.lives = 0
+        self.under_way = 0  # responses that were sent here and have not ended
+        self.memory: PrefixMemory
+        self.lane: SimVerifier
+        self._cpu: CoordinatorCpu
+        self.up()
+
+    def up(self) -> None:
+        """Begin with an empty verifier."""
+        scenario: FleetScenario = self._fleet.scenario
+        rules = fleet_rules(scenario.scheduling)
+        seed = (scenario.seed << 32) + (self.lives << 20) + self.number if self.number or self.lives else scenario.seed
+        computes = scenario.coordinator_round_s + scenario.coordinator_token_s > 0.0
+        server = SimulatedServer(scenario.verifier, rules, seed % 2**63, PrefixMemory, told_late=computes, logged=False)
+        self.memory = cast("PrefixMemory", server.memory)
+        self._cpu = CoordinatorCpu(scenario.coordinator_round_s, scenario.coordinator_token_s)
+        self.lane = SimVerifier(
+            self._fleet.agenda,
+            server,
+            self,
+            admission=scenario.admission,
+            plans_late=scenario.plans_late,
+            plans_once=scenario.plans_late,
+            cpu=self._cpu if computes else None,
+        )
+        self.lives += 1
+
+    def lose(self) -> list[Conversation]:
+        """It is gone; those that were under way, or waited."""
+        self.cpu_s += self._cpu.busy_s
+        self._cpu.busy_s = 0.0
+        return cast("list[Conversation]", self.lane.lose())
+
+    @property
+    def is_up(self) -> bool:
+        """Whether requests may be sent there."""
+        return not self.lane.down
+
+    @property
+    def coordinator_s(self) -> float:
+        """The coordinator computed."""
+        return self.cpu_s + self._cpu.busy_s
+
+    def begins(self, device: SimDevice, now_s: float) -> None:
+        """A device is leased as soon as a response is begun."""
+        talk = cast("Conversation", device)
+        talk.lease(now_s)
+        talk.alone_rounds = talk.drafts.alone_rounds
+
+    def stepped(self, step: SimStep) -> None:
+        """Count it."""
+        entry, tally = step.entry, self._fleet
+        if entry.starts_at_s >= tally.scenario.warmup_s:
+            self.busy_s += entry.took_s
+            self.steps += 1
+            self.blocks += len(step.members)
+            self.evictions += step.evictions
+            self.recomputed_tokens += step.recomputed_tokens
+
+    def began(self, device: SimDevice, now_s: float) -> None:
+        """Count its first token."""
+        self._fleet.began(cast("Conversation", device), now_s)
+
+    def round(self, device: SimDevice, tokens: int, now_s: float) -> None:
+        """Count its tokens."""
+        self._fleet.round(cast("Conversation", device), tokens, now_s)
+
+    def over(self, device: SimDevice, now_s: float) -> None:
+        """Count the response."""
+        self.responses += now_s >= self._fleet.scenario.warmup_s
+        self._fleet.over(cast("Conversation", device))
+
+    def next(self, device: SimDevice, now_s: float) -> None:
+        """Go on with the conversation."""
+        self._fleet.next(cast("Conversation", device), now_s)
+
+    def refused(self, device: SimDevice, refused: AdmissionRefused, now_s: float) -> None:
+        """Try again."""
+        self._fleet.refused(cast("Conversation", device), refused.retry_after_s, now_s)

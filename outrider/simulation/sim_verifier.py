@@ -1,0 +1,337 @@
+"""One verifier with its coordinator, and the responses that were sent to them, under a virtual clock.
+
+A simulation of one verifier has one lane, one of a fleet has many. Everything here is what the coordinator does and the
+verifier sees; who asks, and what happens to who is through, is the surroundings' business.
+"""
+
+from math import inf
+from typing import Protocol
+
+from outrider.admission.admission import Admission
+from outrider.admission.decisions import AdmissionRefused, AdmissionReport, AdmissionRequest
+from outrider.admission.rounds import MeasuredRounds
+from outrider.admission.rules import AdmissionRules
+from outrider.rounds.account import RoundAccount
+from outrider.rounds.present_load import PresentLoad
+from outrider.scheduling.attribution import SpikeDetector, round_is_late
+from outrider.scheduling.ledger import FIRST_TOKEN_S, Ledger
+from outrider.selection.modes import DRAFT, SpeculationMode
+from outrider.selection.speculation_tuner import SpeculationTuner
+from outrider.simulation.agenda import Agenda
+from outrider.simulation.coordinator_cpu import CoordinatorCpu
+from outrider.simulation.device import SimDevice
+from outrider.simulation.drafted_rounds import NO_DRAFT
+from outrider.simulation.server import SimStep, SimulatedServer, StepChanges
+
+_JUST_BEFORE_S = 1e-6  # what reaches the verifier with a step's end is too late for the next
+_DECIDED_EVERY_S = 1.0  # while anybody waits, as a coordinator's beat
+
+
+class VerifierListener(Protocol):
+    """Who is told of what happens in a lane."""
+
+    def begins(self, device: SimDevice, now_s: float) -> None:
+        """A response is begun, or goes on here."""
+        ...
+
+    def stepped(self, step: SimStep) -> None:
+        """The verifier began a step."""
+        ...
+
+    def began(self, device: SimDevice, now_s: float) -> None:
+        """A response's first token was committed."""
+        ...
+
+    def round(self, device: SimDevice, tokens: int, now_s: float) -> None:
+        """A round behind the first was committed."""
+        ...
+
+    def over(self, device: SimDevice, now_s: float) -> None:
+        """A response's last token was committed; the lane does not know of it any more once it is ``next``."""
+        ...
+
+    def next(self, device: SimDevice, now_s: float) -> None:
+        """Its place is free."""
+        ...
+
+    def refused(self, device: SimDevice, refused: AdmissionRefused, now_s: float) -> None:
+        """A response was not let in."""
+        ...
+
+
+class SimVerifier:
+    """What one coordinator decides. ``down`` once it is lost: nothing that was under way there happens any more."""
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        server: SimulatedServer,
+        surroundings: VerifierListener,
+        *,
+        load: PresentLoad | None = None,
+        regime: SpeculationTuner | None = None,
+        admission: AdmissionRules | None = None,
+        first_token_s: float = FIRST_TOKEN_S,
+        plans_late: bool = False,
+        plans_once: bool = False,
+        cpu: CoordinatorCpu | None = None,
+    ) -> None:
+        """Nobody is here; nobody measures a ``load`` or ``regime`` of None.
+
+        Without ``admission`` every response is begun as soon as it is asked for. Without ``cpu`` the coordinator's own
+        work takes no time. ``plans_late`` and ``plans_once`` are those of ``Scenario``.
+        """
+        self._agenda, self._server, self._surroundings = agenda, server, surroundings
+        self._load, self._regime, self._cpu = load, regime, cpu
+        self._first_token_s = first_token_s
+        self._plans_late, self._plan_at_s = plans_late, 0.0  # until then the next plan is put off
+        self._plans_once = plans_once
+        self._rounds = MeasuredRounds()
+        self._spikes = SpikeDetector()
+        self._admission = None if admission is None else Admission(admission)
+        self._asking: dict[str, SimDevice] = {}  # not begun yet; told nothing of them until then
+        self._begun: dict[str, SimDevice] = {}  # kept where there is an admission, which may suspend them
+        self._suspended: dict[str, SimDevice] = {}
+        self._halted: set[str] = set()  # of these, who would have begun a round
+        self._decides_at_s = inf
+        self.down = False
+
+    def ask(self, device: SimDevice, now_s: float) -> None:
+        """A response is asked for. How long it will be, admission is not told."""
+        device.ask(now_s, self._account_of(device, now_s))
+        if self._admission is None:
+            self._begin(device, now_s)
+        else:
+            device.done = True  # it owes nothing until it is begun
+            self._wait(device, now_s, resumed=False)
+        self._serve(now_s)
+
+    def resume(self, device: SimDevice, now_s: float) -> None:
+        """A response that another lane lost goes on here, with what it was promised and given."""
+        if self._admission is None:
+            self._go_on(device, now_s)
+        else:
+            self._wait(device, now_s, resumed=True)
+        self._serve(now_s)
+
+    def arrive(self, device: SimDevice, now_s: float) -> None:
+        """A block came from its device."""
+        self._server.enqueue(device, now_s)
+        self._serve(now_s)
+
+    def lose(self) -> list[SimDevice]:
+        """Coordinator and verifier are gone: those whose responses were here, begun or not, by name."""
+        self.down = True
+        return [one for _, one in sorted((self._asking | self._begun).items())]
+
+    def again(self, device: SimDevice, now_s: float) -> None:
+        """The round under way is lost with what was drafted; another begins."""
+        self._draft(device, now_s)
+        self._serve(now_s)
+
+    def report(self) -> AdmissionReport | None:
+        """How admission stands; None without one."""
+        return None if self._admission is None else self._admission.report()
+
+    def _wait(self, device: SimDevice, now_s: float, *, resumed: bool) -> None:
+        assert self._admission is not None
+        self._asking[device.name] = device
+        asked = AdmissionRequest(device.name, (device.account.slo,), device.prompt_tokens, now_s, resumed=resumed)
+        self._admission.ask(asked)
+        self._decide(now_s)
+
+    def _begin(self, device: SimDevice, now_s: float) -> None:
+        device.done = False
+        device.arrived_at_s = now_s
+        device.promised = self._account_of(device, now_s)  # a first token is due behind the wait to be begun
+        if self._regime is not None:
+            self._regime.asked(device.name)
+        self._begun[device.name] = device
+        self._surroundings.begins(device, now_s)
+        self._server.enqueue(device, now_s)
+
+    def _go_on(self, device: SimDevice, now_s: float) -> None:
+        """The prefix is computed anew, with the token behind it."""
+        device.begin_round(NO_DRAFT, now_s)
+        self._begun[device.name] = device
+        self._surroundings.begins(device, now_s)
+        self._server.enqueue(device, now_s)
+
+    def _account_of(self, device: SimDevice, now_s: float) -> RoundAccount:
+        promised = device.account.tokens_per_s
+        ledger = Ledger(promised, now_s + self._first_token_s if promised else inf)
+        return RoundAccount(ledger, self._server.deadlines, self._spikes)
+
+    def _serve(self, now_s: float) -> None:
+        """Have the verifier step if there is anything to do, and tell it who joins."""
+        server = self._server
+        if server.dispatch_s > 0.0:
+            self._step(now_s)
+        if now_s < self._plan_at_s:
+            return
+        if self._plans_once and server.steps:
+            self._plan_at_s = inf
+        given = server.let_in(now_s)
+        if given is not None:
+            later_s = given.hold_s or server.dispatch_s
+            if later_s > 0.0:
+                self._agenda.at(now_s + later_s, self._given, given)
+            else:
+                server.give(given)
+        if server.dispatch_s == 0.0:
+            self._step(now_s)
+
+    def _given(self, given: StepChanges, now_s: float) -> None:
+        if not self.down:
+            self._server.give(given)
+            self._serve(now_s)
+
+    def _planned(self, _: object, now_s: float) -> None:
+        if not self.down:
+            self._serve(now_s)
+
+    def _step(self, now_s: float) -> None:
+        step = self._server.step(now_s)
+        if step is not None:
+            self._surroundings.stepped(step)
+            ends_at_s = step.entry.ends_at_s
+            self._agenda.at(ends_at_s, self._ended, step)
+            if self._plans_late:
+                self._plan_at_s = max(now_s, ends_at_s - self._server.dispatch_s - _JUST_BEFORE_S)
+                self._agenda.at(self._plan_at_s, self._planned, step)
+
+    def _ended(self, step: SimStep, now_s: float) -> None:
+        if self.down:
+            return
+        self._server.ended(step)
+        if self._plans_once:
+            self._plan_at_s = 0.0
+        told_at_s = now_s + self._server.reply_s
+        if self._cpu is not None:
+            told_at_s = self._cpu.done_at_s(told_at_s, step)
+        if told_at_s > now_s:
+            self._agenda.at(told_at_s, self._told, step)
+            self._serve(now_s)
+        else:
+            self._told(step, now_s)
+
+    def _told(self, step: SimStep, now_s: float) -> None:
+        if self.down:
+            return
+        if self._load is not None:
+            self._load.batch(len(step.members), self._arm, step.entry.took_s)
+        for device in self._server.told(step):
+            self._commit(device, now_s, follows=device.number in step.going_on)
+        self._serve(now_s)
+
+    def _commit(self, device: SimDevice, now_s: float, *, follows: bool) -> None:
+        """A block was verified: its tokens are committed, and the device goes on; ``follows``: it does so by itself."""
+        tokens = device.draft.accepted + 1
+        device.committed += tokens
+        if self._regime is not None:
+            self._measure(self._regime, device, tokens, now_s)
+        if device.first_at_s is None:
+            device.first_at_s = now_s
+            self._surroundings.began(device, now_s)
+        else:
+            self._surroundings.round(device, tokens, now_s)
+            if self._admission is not None:
+                away_s = now_s - device.began_at_s - device.queue_s - device.verify_s
+                self._rounds.round(device.own_rows, tokens, away_s, device.arm)
+        if self._load is not None and not device.follows:
+            other_s = now_s - device.arrived_at_s - device.queue_s - device.verify_s
+            self._load.round(device.queue_s, other_s, device.arm)
+        device.promised.committed(tokens, now_s)
+        if follows:
+            self._follow(device, now_s)
+        elif device.committed < device.output_tokens:
+            self._draft(device, now_s)
+        else:
+            self._end(device, now_s)
+
+    def _end(self, device: SimDevice, now_s: float) -> None:
+        device.done = True
+        if self._regime is not None:
+            self._regime.ended(device.name, now_s)
+        self._surroundings.over(device, now_s)
+        self._server.over(device)
+        del self._begun[device.name]
+        if self._admission is not None:
+            self._suspended.pop(device.name, None)
+            self._admission.ends(device.name, now_s, device.committed, kept=device.promised.kept)
+            self._decide(now_s)
+        self._surroundings.next(device, now_s)
+
+    @property
+    def _arm(self) -> SpeculationMode:
+        return DRAFT if self._regime is None else self._regime.arm
+
+    def _measure(self, regime: SpeculationTuner, device: SimDevice, tokens: int, now_s: float) -> None:
+        """Tell the regime of a committed round; a drafter is ready by a response's first token."""
+        if device.first_at_s is None:
+            regime.began(device.name, now_s, counts=device.workload.follows_regime)
+            regime.ready(device.name)
+            return
+        round_s, promised = now_s - device.began_at_s, device.account.tokens_per_s
+        late = round_is_late(promised, tokens, round_s) if promised else None
+        regime.round(device.name, tokens, round_s, now_s, late=late)
+
+    def _decide(self, now_s: float) -> None:
+        """Have admission decide, and see to it that it does again while anybody waits."""
+        admission, asking = self._admission, self._asking
+        assert admission is not None
+        decisions = admission.decide(now_s, self._server.now(self._rounds.shape(self._arm)))
+        for admitted in decisions.admitted:
+            device = asking.pop(admitted.name)
+            if device.done:
+                self._begin(device, now_s)
+            else:
+                self._go_on(device, now_s)
+        for refused in decisions.refused:
+            self._surroundings.refused(asking.pop(refused.name), refused, now_s)
+        for name in decisions.suspended:
+            self._suspended[name] = self._begun[name]
+        for name in decisions.continued:
+            device = self._suspended.pop(name)
+            if name in self._halted:
+                self._halted.remove(name)
+                self._draft(device, now_s)
+        if admission.waiting and not now_s < self._decides_at_s < inf:
+            self._decides_at_s = min(admission.due_at_s, now_s + _DECIDED_EVERY_S)
+            self._agenda.at(self._decides_at_s, self._decided, None)
+
+    def _decided(self, _: object, now_s: float) -> None:
+        if not self.down:
+            self._decide(now_s)
+            self._serve(now_s)
+
+    def _follow(self, device: SimDevice, now_s: float) -> None:
+        """The verifier makes the next round by itself; its leave is renewed as long as nothing is to be drafted."""
+        left = device.alone_rounds
+        device.begin_round(NO_DRAFT, now_s)
+        device.follows = True
+        remaining_tokens = device.output_tokens - device.committed
+        stays_alone = device.workload.stays_alone(device.committed, remaining_tokens, device.promised.promise(now_s))
+        if not stays_alone or device.name in self._suspended:
+            device.alone_rounds = left
+        self._server.follows(device, now_s, left)
+
+    def _draft(self, device: SimDevice, now_s: float) -> None:
+        """Begin a round; what happens to it until it arrives depends on nothing else and is known at once."""
+        if device.name in self._suspended:
+            self._halted.add(device.name)
+            return
+        remaining_tokens = device.output_tokens - device.committed
+        device.arm = DRAFT if self._regime is None else self._regime.arm_of(device.name)
+        draft = device.workload.draft(device.committed, remaining_tokens, device.promised.promise(now_s))
+        device.begin_round(draft, now_s)
+        if draft.bits is None:
+            self._server.enqueue(device, now_s)
+            return
+        self._server.expects(device, now_s)
+        device.arrived_at_s = arrives_at_s = device.back_at_s(draft, draft.bits, now_s)
+        self._agenda.at(arrives_at_s, self._arrives, device)
+
+    def _arrives(self, device: SimDevice, now_s: float) -> None:
+        if not self.down and device.arrived_at_s == now_s:
+            self.arrive(device, now_s)

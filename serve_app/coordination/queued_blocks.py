@@ -1,0 +1,203 @@
+"""What the batcher knows of each block: where it is, what it still needs, and who is told of its rounds."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import ceil
+
+from outrider.contracts.autonomous_runs import accepted_by, alone, goes_on, overtaken, survivals_behind
+from outrider.contracts.cost import VerifyCost
+from outrider.contracts.trimming import trimmed
+from outrider.contracts.verifying import Block, OpenGeneration, Outcome, PromptLookupGrant, Verified
+from outrider.rounds.account import VerifyTerms
+from outrider.rounds.blocks import block_tokens
+from outrider.rounds.events import VerifyResult
+from outrider.rounds.states import RoundEvent
+from outrider.scheduling.policy import PendingVerification
+
+Follower = Callable[[VerifyResult | Exception], bool]  # whether it is to be told of the next round as well
+
+
+class RoundOutcomes:
+    """Outcomes of one generation's rounds, and who waits for the next of them, or follows."""
+
+    __slots__ = ("_error", "_follower", "_results", "_waiter")
+
+    def __init__(self) -> None:
+        self._results: deque[VerifyResult] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._follower: Follower | None = None
+        self._error: Exception | None = None
+
+    def tell(self, result: VerifyResult) -> None:
+        """One more."""
+        self._results.append(result)
+        self._wake()
+
+    def fail(self, error: Exception) -> None:
+        """Nothing more will come."""
+        self._error = error
+        self._wake()
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to be told now."""
+        return not self._results and self._error is None
+
+    @property
+    def waiting(self) -> tuple[VerifyResult, ...]:
+        """What is told and was not heard yet."""
+        return tuple(self._results)
+
+    def follow(self, follower: Follower) -> None:
+        """Tell a follower from now on, at once of each, until it has enough."""
+        self._follower = follower
+        self._wake()
+
+    async def next(self) -> VerifyResult:
+        """The next one; there is one who waits at most.
+
+        Raises:
+            Exception: what ``fail`` was told.
+        """
+        while not self._results:
+            if self._error is not None:
+                raise self._error
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        return self._results.popleft()
+
+    def _wake(self) -> None:
+        while self._follower is not None and (self._results or self._error is not None):
+            follower, self._follower = self._follower, None
+            if follower(self._results.popleft() if self._results else self._error):  # type: ignore[arg-type]  # one of both
+                self._follower = self._follower or follower
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+@dataclass(slots=True, eq=False)
+class QueuedBlock:
+    """A block that waits or is with the verifier, or the stretch behind it.
+
+    Attributes:
+        round: that is decided next.
+        cost: what is left of it.
+        kv_block_tokens: positions per KV block.
+        since_s: it waits, or the round before it was told.
+        until_round: that it may go on by itself.
+        given: whether the verifier has it, and owes an answer.
+        worth_above: as ``PendingVerification``'s.
+        draft_tokens: that are verified, where the draft was cut.
+        overtakes: a stretch of its generation that the verifier still makes: its rounds are told before this one.
+    """
+
+    block: Block
+    opening: OpenGeneration | None
+    observe: Callable[[RoundEvent], object]
+    told: RoundOutcomes
+    round: int
+    cost: VerifyCost
+    terms: VerifyTerms
+    kv_block_tokens: int
+    since_s: float
+    until_round: int
+    given: bool = False
+    verify_s: float = 0.0
+    worth_above: float | None = None
+    draft_tokens: int | None = None
+    overtakes: "QueuedBlock | None" = None
+
+    def pending(self) -> PendingVerification:
+        """As the scheduling policy sees it."""
+        return PendingVerification(
+            generation=self.block.generation,
+            round=self.round,
+            arrived_at_s=self.since_s,
+            deadline_at_s=self.terms.deadline_at_s,
+            expected_tokens=self.terms.expected_tokens,
+            cost=self.cost,
+            tokens_per_s=self.terms.tokens_per_s,
+            memory_blocks=ceil((self.cost.new_tokens + self.cost.cached_tokens) / self.kv_block_tokens),
+            before_s=max(0.0, self.since_s - self.terms.began_at_s),
+            survivals=() if self.given else self.terms.survivals,
+            worth_above=self.worth_above,
+            prefix_tokens=self.prefix_tokens,
+            first=self.round == 0,
+        )
+
+    def cut(self, draft_tokens: int) -> None:
+        """Have so many tokens of the draft verified."""
+        dropped = len(self.block.draft) - draft_tokens
+        self.block, self.draft_tokens = trimmed(self.block, draft_tokens), draft_tokens
+        self.cost = replace(self.cost, new_tokens=self.cost.new_tokens - dropped)
+        survivals = self.terms.survivals[:draft_tokens]
+        self.terms = replace(self.terms, survivals=survivals, expected_tokens=1.0 + sum(survivals))
+
+    def remains(self, tokens: int) -> None:
+        """So many positions are still to be computed, of which some may be of the verifier's own draft."""
+        cost = self.cost
+        self.cost = VerifyCost(tokens, max(0, cost.new_tokens + cost.cached_tokens - tokens))
+
+    def is_cold(self, resident_tokens: int) -> None:
+        """Of its positions so many need no computing; the others do, if they do not anyway."""
+        total, own = self.cost.new_tokens + self.cost.cached_tokens, len(self.block.draft) + 1
+        resident = min(resident_tokens, self.cost.cached_tokens, total - own)
+        self.cost = VerifyCost(total - resident, resident)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether another round follows by itself, as far as can be known before this one."""
+        return self.round < self.until_round
+
+    def went_on(self, outcome: Outcome) -> bool:
+        """A round was decided; whether another one follows by itself as soon as there is leave, which this is then."""
+        if not isinstance(outcome, Verified) or not goes_on(self.block, outcome):
+            return False
+        self.round += 1
+        accepted = 0 if outcome.own_draft is None else outcome.accepted_len
+        self.cost = VerifyCost(1, self.cost.new_tokens + self.cost.cached_tokens + accepted)
+        return True
+
+    def behind(self, outcome: Outcome, now_s: float) -> None:
+        """A round of the stretch before it was told: it is worth what that leaves of it, and waits from now on."""
+        self.since_s = now_s
+        if not isinstance(outcome, Verified) or outcome.next_token is None:
+            return
+        committed = (*(() if outcome.own_draft is None else accepted_by(self.block, outcome)), outcome.next_token)
+        drafted, self.block = len(self.block.draft), overtaken(self.block, committed)
+        left = len(self.block.draft)
+        survivals = survivals_behind(self.terms.survivals, drafted - left) if left else ()
+        self.terms = replace(self.terms, survivals=survivals, expected_tokens=1.0 + sum(survivals))
+        self.cost = VerifyCost(left + 1, block_tokens(self.block) - left - 1)
+        if self.draft_tokens is not None:
+            self.draft_tokens = min(self.draft_tokens, left)
+
+    def stretches(self) -> None:
+        """Its own round was told, and its stretch has begun."""
+        self.block, self.draft_tokens = alone(self.block), None
+
+    def looks_up(self, lookup: PromptLookupGrant | None) -> bool:
+        """From now on its stretch may draft so by itself; whether that is news."""
+        stretch = self.block.stretch
+        if stretch is None or stretch.lookup == lookup:
+            return False
+        self.block = replace(self.block, stretch=replace(stretch, lookup=lookup))
+        return True
+
+    @property
+    def has_leave(self) -> bool:
+        """Whether the verifier may make the round now."""
+        return self.round <= self.until_round
+
+    @property
+    def prefix_tokens(self) -> int:
+        """Positions still to compute that go in chunks."""
+        return max(0, self.cost.new_tokens - len(self.block.draft) - 1)
+
+    def tell(self, outcome: Outcome, now_s: float) -> None:
+        """What the round brought, which waited whenever it was in no step."""
+        queue_s = max(0.0, now_s - self.since_s - self.verify_s)
+        self.told.tell(VerifyResult(outcome, queue_s, self.verify_s, self.draft_tokens))
+        self.since_s, self.verify_s = now_s, 0.0

@@ -1,0 +1,116 @@
+"""Generations without an end under a regime, in virtual time: each arm's speed at each load is given."""
+
+import heapq
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from outrider.selection.modes import DRAFT, NONE, SpeculationMode
+from outrider.selection.speculation_tuner import SpeculationTuner, TunerSettings
+
+Speed = Callable[[SpeculationMode, int, float], float]  # arm, active generations, now: tokens per second of one of them
+DRAFT_YIELD = (1, 1, 2, 3, 5)  # tokens of a round with a draft, as often each
+DRAFTER_S = 0.4  # until a new response's drafter has its prefix
+
+
+@dataclass
+class World:
+    """One run; what happened is in its attributes."""
+
+    speed: Speed
+    seed: int = 0
+    noise: float = 0.05  # of a round's time
+    slow: dict[str, float] = field(default_factory=dict)  # times as long that a generation's rounds with a draft take
+    late: dict[SpeculationMode, float] = field(
+        default_factory=dict
+    )  # share of rounds that break their promise; empty: no promises
+    settings: TunerSettings = field(default_factory=TunerSettings)
+    arms_to_choose: tuple[SpeculationMode, ...] = (NONE, DRAFT)
+
+    def __post_init__(self) -> None:
+        """Begin with nobody."""
+        self.regime = SpeculationTuner(self.arms_to_choose, self.settings, 0.0)
+        self.now_s = 0.0
+        self.arms: list[tuple[float, SpeculationMode]] = [(0.0, NONE)]  # since when which was in use
+        self.tokens: dict[float, int] = defaultdict(int)  # in each second
+        self._rng = random.Random(self.seed)
+        self._events: list[tuple[float, str, int, float]] = []  # at, generation, tokens, round's length
+        self.live: list[str] = []
+        self._ready_at_s: dict[str, float] = {}
+        self._named = 0
+
+    def end(self, generations: Iterable[str]) -> None:
+        """These are over."""
+        for name in generations:
+            self.live.remove(name)
+            self.regime.ended(name, self.now_s)
+
+    def load(self, generations: int) -> None:
+        """So many are active from now on; a drafter of one that comes takes a while."""
+        self.end(list(self.live)[generations:])
+        for _ in range(generations - len(self.live)):
+            self._named += 1
+            name = f"g{self._named}"
+            self.live.append(name)
+            self.regime.began(name, self.now_s)
+            self._ready_at_s[name] = self.now_s + DRAFTER_S
+            self._begin(name)
+
+    def until(self, end_s: float) -> "World":
+        """Let it go on."""
+        while self._events and self._events[0][0] <= end_s:
+            self.now_s, name, tokens, round_s = heapq.heappop(self._events)
+            if name not in self.live:
+                continue
+            if self._ready_at_s.get(name, float("inf")) <= self.now_s:
+                self._ready_at_s.pop(name)
+                self.regime.ready(name)
+            arm = self.regime.arm_of(name)
+            late = self._rng.random() < self.late[arm] if self.late else None
+            self.tokens[int(self.now_s)] += tokens
+            self.regime.round(name, tokens, round_s, self.now_s, late=late)
+            if self.regime.arm is not self.arms[-1][1]:
+                self.arms.append((self.now_s, self.regime.arm))
+            self._begin(name)
+        self.now_s = end_s
+        return self
+
+    def share(self, arm: SpeculationMode, since_s: float) -> float:
+        """Of the time since then, with this arm in use."""
+        spans = zip(self.arms, [*self.arms[1:], (self.now_s, NONE)], strict=True)
+        used_s = sum(max(0.0, end - max(since_s, begin)) for (begin, used), (end, _) in spans if used is arm)
+        return used_s / (self.now_s - since_s)
+
+    def rate(self, since_s: float, until_s: float) -> float:
+        """Tokens per second of all together."""
+        return sum(self.tokens[second] for second in range(int(since_s), int(until_s))) / (until_s - since_s)
+
+    def _begin(self, name: str) -> None:
+        arm = self.regime.arm_of(name)
+        drafts = arm is not NONE and not (arm.drafts and name in self._ready_at_s)
+        speed = self.speed(arm if drafts else NONE, len(self.live), self.now_s)
+        mean = sum(DRAFT_YIELD) / len(DRAFT_YIELD)
+        tokens, expected = (self._rng.choice(DRAFT_YIELD), mean) if drafts else (1, 1.0)
+        round_s = expected / speed * max(0.2, self._rng.gauss(1.0, self.noise))
+        round_s *= self.slow.get(name, 1.0) if drafts else 1.0
+        heapq.heappush(self._events, (self.now_s + round_s, name, tokens, round_s))
+
+
+def crossing(at: float, steepness: float = 0.5) -> Speed:
+    """Drafting brings more below a load and less above it; a full server: speed falls with the load."""
+
+    def speed(arm: SpeculationMode, load: int, now_s: float) -> float:  # noqa: ARG001
+        alone = 60.0 / (1.0 + 0.2 * load)
+        return alone if arm is NONE else alone * (at / load) ** steepness
+
+    return speed
+
+
+def constant(ratio: float) -> Speed:
+    """Drafting brings so many times as much at any load."""
+
+    def speed(arm: SpeculationMode, load: int, now_s: float) -> float:  # noqa: ARG001
+        return 60.0 / (1.0 + 0.2 * load) * (1.0 if arm is NONE else ratio)
+
+    return speed
