@@ -76,6 +76,7 @@ def test_a_key_begins_beside_anothers_choices_and_no_text_changes(service: Servi
     assert [choice["text"] for choice in choices] == [undisturbed] * CHOICES
 
 
+@pytest.mark.long
 def test_a_full_queue_refuses_whoever_fills_it(service: Service) -> None:
     with ThreadPoolExecutor(80) as pool:
         flood = [pool.submit(ask, service, FLOOD, max_tokens=16) for _ in range(80)]

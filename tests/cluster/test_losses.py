@@ -150,6 +150,7 @@ def test_all_drafters_are_killed(service: Service, undisturbed: list[Streamed]) 
     service.check_released()
 
 
+@pytest.mark.long
 def test_drafters_hang(service: Service, undisturbed: list[Streamed]) -> None:
     check(
         service,
@@ -222,6 +223,7 @@ def test_an_ingress_is_killed_and_its_generations_end(service: Service) -> None:
     assert len(service.events(*HEALERS)) == found_out, "all were told, nobody had to find out"
 
 
+@pytest.mark.long
 def test_a_verifier_is_killed_and_takes_long_to_load(service: Service, undisturbed: list[Streamed]) -> None:
     """What it made goes on at the other coordinator, and nothing new is begun at its own until it is back.
 
@@ -331,6 +333,7 @@ def test_clients_that_hang_up_leave_nothing_behind(service: Service) -> None:
     assert len(service.events(*HEALERS)) == found_out, "all were told, nobody had to find out"
 
 
+@pytest.mark.long
 def test_taken_away_it_ends_what_is_under_way(service: Service, undisturbed: list[Streamed]) -> None:
     """Last, as it leaves no service behind. Serve itself knows of no request that the ingress took."""
     responses = streams(service.url, partial(serve.delete, APP_NAME))

@@ -175,6 +175,7 @@ def test_what_died_is_seen_and_nobody_is_woken_for_what_came_back(service: Servi
     assert prometheus.values(woken) == []
 
 
+@pytest.mark.long
 def test_boards_and_top_can_be_shown(service: Service, prometheus: Prometheus, tmp_path: Path) -> None:
     """Most panels of each have something to show; with OUTRIDER_FIGURES, the pictures of the documentation."""
     folder = Path(FIGURES or tmp_path)

@@ -13,6 +13,8 @@ from bench.connections.clients import Kind, Outcome, answers, counted, unfair
 from tests.cluster.served import MODEL, PLAIN, Service, served
 from tests.cluster.streams import body, stream
 
+pytestmark = pytest.mark.long  # `make test` drives a few floods of tests/hostile
+
 CLIENTS, FLOOD, CONNECTIONS = 64, 200, 200
 RUNNING, QUEUED = 32, 64
 _MOST_GROWN_MIB = 150

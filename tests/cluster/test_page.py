@@ -97,6 +97,7 @@ def serious(reader: Reader) -> list[str]:
     return [f"{each['id']}: {node['html'][:120]} {node['failureSummary']}" for each in bad for node in each["nodes"]]
 
 
+@pytest.mark.long
 def test_without_drafts_the_tokens_are_the_same(reader: Reader) -> None:
     reader.settings(**DRAFTING)
     reader.ask(PROMPT)
@@ -125,6 +126,7 @@ def test_a_drafter_that_dies_is_missed(reader: Reader, service: Service) -> None
     eventually(lambda: reader.page.locator("#devices [data-state=ready]").count() == ready, 2 * TOLD_WITHIN_S)
 
 
+@pytest.mark.long
 def test_the_protocol_is_the_one_that_was_chosen(reader: Reader) -> None:
     reader.settings(**DRAFTING)
     reader.ask(PROMPT)
@@ -144,6 +146,7 @@ def test_what_was_looked_up_has_a_colour_of_its_own(reader: Reader) -> None:
     assert reader.counts()["lookup"] > 0
 
 
+@pytest.mark.long
 def test_sampled_without_a_seed_it_says_that_answers_may_differ(reader: Reader) -> None:
     reader.settings(**{**DRAFTING, "temperature": "1"})
     reader.ask(PROMPT)

@@ -34,7 +34,10 @@ def requests_of(rounds: LoggedRounds | None) -> set[int]:
 
 @pytest.mark.parametrize(
     ("rule", "protocol", "temperature"),
-    [(AcceptanceRule.GREEDY, "token_ids", 0.0), (AcceptanceRule.RATIO, "dsd", 0.8)],
+    [
+        pytest.param(AcceptanceRule.GREEDY, "token_ids", 0.0, marks=pytest.mark.long),
+        (AcceptanceRule.RATIO, "dsd", 0.8),
+    ],
 )
 def test_what_became_of_drafts_is_on_the_devices_that_made_them(
     service: Service, rule: AcceptanceRule, protocol: str, temperature: float

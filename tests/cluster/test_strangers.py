@@ -47,7 +47,7 @@ FAULTY: dict[str, dict[str, Any]] = {  # cards that fail the handshake
     "noise version": {"noise_version": NOISE_VERSION + 1},
 }
 # By twos and threes.
-STAGES: tuple[tuple[str, ...], ...] = (("protocol version", "model"), ("damaged", "text", "more_than_asked"))
+STAGES: tuple[tuple[str, ...], ...] = (("model", "text", "more_than_asked"),)
 _REST = [kind for kind in (*FAULTY, *SPOILT) if kind not in chain(*STAGES)]
 LATER = tuple(pytest.param(tuple(_REST[i : i + 3]), marks=pytest.mark.long) for i in range(0, len(_REST), 3))
 

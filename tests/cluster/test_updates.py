@@ -239,6 +239,7 @@ def test_another_configuration(service: Service) -> None:
 
 
 # Where bfloat16 is emulated it is slow, and what shares a pass changes it.
+@pytest.mark.long
 @pytest.mark.skipif(not computes_bfloat16(), reason="this processor does not compute in bfloat16")
 def test_another_target(service: Service) -> None:
     """The same weights in another type are another target: each response is all of the one, or all of the other."""
