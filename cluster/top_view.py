@@ -64,7 +64,7 @@ def _coordinators(now: ServiceStatus, recent: CoordinatorActivity) -> Table:
         table.add_row(
             Text(c.id),
             _state(c.verifier),
-            _arm(c),
+            _mode(c),
             f"{min(1.0, idle):.0%}",
             str(c.generations),
             str(c.queued_generations),
@@ -77,7 +77,7 @@ def _coordinators(now: ServiceStatus, recent: CoordinatorActivity) -> Table:
     return table
 
 
-def _arm(coordinator: CoordinatorReport) -> str:
+def _mode(coordinator: CoordinatorReport) -> str:
     """Whether its generations draft; another arm in use than the one that is kept is being tried."""
     regime = coordinator.regime
     if regime is None:

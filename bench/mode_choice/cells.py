@@ -39,7 +39,7 @@ class Cell:
     seconds: float
     seed: int
     policy: str
-    arms: tuple[str, ...]
+    modes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +73,16 @@ def played(cell: Cell, windows: Sequence[int], warmup_s: float) -> Outcome:
         fixed[window], begun[window] = (_tokens(cell, window, end_s) for end_s in (cell.seconds, warmup_s))
     found = simulate(_scenario(cell, None, cell.seconds))
     chosen = _committed(found)
-    assert found.regime is not None
+    assert found.tuner is not None
     return Outcome(
         cell,
         fixed,
         {window: fixed[window] - tokens for window, tokens in begun.items()},
         chosen,
         chosen - _tokens(cell, None, warmup_s),
-        found.regime.kept,
-        sum(count for _, count in found.regime.probes),
-        found.regime.probes_lost_s,
+        found.tuner.kept,
+        sum(count for _, count in found.tuner.probes),
+        found.tuner.probes_lost_s,
     )
 
 
@@ -115,6 +115,6 @@ def _scenario(cell: Cell, window: int | None, until_s: float) -> Scenario:
         verifier=VerifierModel(COSTS[cell.costs], _LIMITS, dispatch_s=0.002, noise=_NOISE),
         duration_s=until_s,
         seed=cell.seed,
-        regime=TunerSettings() if window is None else None,
-        arms=cell.arms,
+        tuner=TunerSettings() if window is None else None,
+        modes=cell.modes,
     )

@@ -16,7 +16,7 @@ from bench.harness.record import write_record
 from bench.mode_choice.cells import COSTS, Cell, Outcome, played
 from cluster.reports.tables import percent, show_table
 from outrider.selection.registry import SELECTION
-from outrider.simulation.scenario import MODELLED_ARMS
+from outrider.simulation.scenario import MODELLED_MODES
 
 
 def main(argv: Sequence[str]) -> None:
@@ -36,8 +36,8 @@ def main(argv: Sequence[str]) -> None:
     add(
         "--arms",
         nargs="+",
-        choices=MODELLED_ARMS,
-        default=list(MODELLED_ARMS),
+        choices=MODELLED_MODES,
+        default=list(MODELLED_MODES),
         help="of the regime (default: %(default)s)",
     )
     add("--seeds", type=int, default=1, help="runs of each cell (default: %(default)s)")
@@ -46,9 +46,9 @@ def main(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     if 0 not in args.windows:
         parser.error(f"--windows needs 0 among them, found {args.windows}")
-    arms = tuple(args.arms)
+    modes = tuple(args.modes)
     cells = [
-        Cell(costs, clients, rtt_ms / 1e3, step_ms / 1e3, args.acceptance, args.seconds, seed, args.policy, arms)
+        Cell(costs, clients, rtt_ms / 1e3, step_ms / 1e3, args.acceptance, args.seconds, seed, args.policy, modes)
         for rtt_ms, step_ms, costs, clients, seed in product(
             args.rtt_ms, args.step_ms, args.costs, args.clients, range(args.seeds)
         )

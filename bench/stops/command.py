@@ -107,7 +107,7 @@ def _predictor(config: Config) -> AcceptancePredictor:
 def _drafting_without(config: Config, layers: Sequence[int]) -> Config:
     """The same devices, whose draft model is the target without these layers; what is made for a pair is not its."""
     model = str(without_layers(config.model.target, layers))
-    return replace(config, drafters=tuple(replace(group, model=model, head=None) for group in config.drafters))
+    return replace(config, drafters=tuple(replace(group, model=model, decision_head=None) for group in config.drafters))
 
 
 def _emulated(config: Config) -> dict[str, object]:

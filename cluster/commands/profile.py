@@ -106,13 +106,13 @@ def write_samples(file: Path, train: Sequence[BatchSample], test: Sequence[Batch
     with whole_file(file) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
         sums = ("new_tokens", "interactions", "cached_tokens")
-        writer.writerow(("set", "regime", "blocks", *sums, "median_s", "variation", "seconds", *predicted))
+        writer.writerow(("set", "kind", "blocks", *sums, "median_s", "variation", "seconds", *predicted))
         for index, sample in enumerate((*train, *test)):
             work = sample.work
             writer.writerow(
                 (
                     "train" if index < len(train) else "test",
-                    sample.regime.value,
+                    sample.kind.value,
                     " ".join(f"{block.new_tokens}+{block.cached_tokens}" for block in sample.blocks),
                     work.new_tokens,
                     work.interactions,

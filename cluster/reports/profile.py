@@ -21,10 +21,10 @@ def show_profile(train: Sequence[BatchSample], test: Sequence[BatchSample], fitt
     if unseen:
         show_table("unseen samples", _HEADER, unseen)
     rows = [
-        (f"{regime}, {kind}", *_cells(report.by_regime[regime]))
-        for regime in BatchKind
+        (f"{batch_kind}, {kind}", *_cells(report.by_kind[batch_kind]))
+        for batch_kind in BatchKind
         for kind, report in reports.items()
-        if regime in report.by_regime
+        if batch_kind in report.by_kind
     ]
     show_table("unseen samples by regime" if unseen else "by regime", _HEADER, rows)
     rounds = [(kind, *(f"{value:.4f}" for value in report.cross_validation)) for kind, report in reports.items()]
@@ -36,8 +36,11 @@ def show_profile(train: Sequence[BatchSample], test: Sequence[BatchSample], fitt
 def _show_noise(samples: Sequence[BatchSample]) -> None:
     """How well a measurement agrees with itself: what no model can be expected to beat."""
     rows = []
-    for name, chosen in [("the paper's kinds", PAPER_KINDS), *((regime.value, (regime,)) for regime in BatchKind)]:
-        of_kind = [sample for sample in samples if sample.regime in chosen]
+    for name, chosen in [
+        ("the paper's kinds", PAPER_KINDS),
+        *((batch_kind.value, (batch_kind,)) for batch_kind in BatchKind),
+    ]:
+        of_kind = [sample for sample in samples if sample.kind in chosen]
         floor = noise_floor_mape(of_kind)
         if floor is None:
             continue

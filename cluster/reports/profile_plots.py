@@ -46,18 +46,18 @@ def _scatter(
     axes: Axes, train: Sequence[BatchSample], test: Sequence[BatchSample], model: LinearCostModel, kind: FitKind
 ) -> None:
     for samples, marker, size in ((train, "o", 14), (test, "^", 26)):
-        for regime in BatchKind:
-            chosen = [sample for sample in samples if sample.regime is regime]
+        for batch_kind in BatchKind:
+            chosen = [sample for sample in samples if sample.kind is batch_kind]
             if not chosen:
                 continue
-            label = regime.replace("_", " ") + (", unseen" if samples is test else "")
+            label = batch_kind.replace("_", " ") + (", unseen" if samples is test else "")
             predicted_ms = 1e3 * model.predict_works_s(works_of(chosen))
             axes.scatter(
                 1e3 * medians_of(chosen),
                 predicted_ms,
                 s=size,
                 marker=marker,
-                color=_COLOUR_OF[regime],
+                color=_COLOUR_OF[batch_kind],
                 alpha=0.7 if samples is test else 0.35,
                 linewidths=0,
                 label=label,
@@ -81,15 +81,15 @@ def _plot_errors(file: Path, train: Sequence[BatchSample], test: Sequence[BatchS
     model = fitted.model
     drawn = figure(11.0, 4.4)
     left, right = drawn.subplots(1, 2)
-    regimes = [regime for regime in BatchKind if any(sample.regime is regime for sample in test)]
-    errors = [1e3 * np.abs(_errors_s([s for s in test if s.regime is regime], model)) for regime in regimes]
-    names = [regime.replace("_", " ") for regime in regimes]
+    batch_kinds = [batch_kind for batch_kind in BatchKind if any(sample.kind is batch_kind for sample in test)]
+    errors = [1e3 * np.abs(_errors_s([s for s in test if s.kind is batch_kind], model)) for batch_kind in batch_kinds]
+    names = [batch_kind.replace("_", " ") for batch_kind in batch_kinds]
     left.boxplot(errors, tick_labels=[f"{name}\n(n={len(found)})" for name, found in zip(names, errors, strict=True)])
     describe(left, "Absolute errors, unseen batches", "", "|predicted - measured| (ms)")
-    counts = Counter((sample.regime, _dominant(sample, model)) for sample in (*train, *test))
-    bottoms = np.zeros(len(regimes))
+    counts = Counter((sample.kind, _dominant(sample, model)) for sample in (*train, *test))
+    bottoms = np.zeros(len(batch_kinds))
     for component, colour in zip(_COMPONENTS, COLOURS, strict=False):
-        heights = np.array([counts[regime, component] for regime in regimes])
+        heights = np.array([counts[batch_kind, component] for batch_kind in batch_kinds])
         right.bar(names, heights, bottom=bottoms, color=colour, label=component)
         bottoms = bottoms + heights
     describe(right, "Largest component of the prediction, all batches", "", "batches")

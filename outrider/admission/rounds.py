@@ -43,11 +43,11 @@ class MeasuredRounds:
         """Nothing is known."""
         self._shapes: dict[str, RoundShape] = {}
 
-    def round(self, rows: int, tokens: int, away_s: float, arm: SpeculationMode = DRAFT) -> None:
+    def round(self, rows: int, tokens: int, away_s: float, mode: SpeculationMode = DRAFT) -> None:
         """One was committed that began under an arm; rounds without a token say nothing."""
         if tokens > 0:
-            self._shapes[arm.name] = self.shape(arm).after(rows, tokens, away_s)
+            self._shapes[mode.name] = self.shape(mode).after(rows, tokens, away_s)
 
-    def shape(self, arm: SpeculationMode = DRAFT) -> RoundShape:
+    def shape(self, mode: SpeculationMode = DRAFT) -> RoundShape:
         """Of the rounds under an arm."""
-        return self._shapes.get(arm.name, _ALONE)
+        return self._shapes.get(mode.name, _ALONE)

@@ -19,9 +19,8 @@ def read_heads(config: Config) -> dict[str, Head]:
     heads = {model: read_head(file) for model, file in head_files(config).items()}
     for model, head in heads.items():
         if head.info.hidden_field != (field := config.wire.hidden_field):
-            needed = (
-                f"{head.info.hidden_field}, as in the calibration of {model}'s head, or another head, or head: null"
-            )
+            calibrated = f"{head.info.hidden_field}, as in the calibration of {model}'s head"
+            needed = f"{calibrated}, or another head, or decision_head: null"
             raise ConfigError("wire.hidden_field", needed, field)
     return heads
 
@@ -34,7 +33,9 @@ def head_files(config: Config) -> dict[str, Path]:
     """
     named: dict[str, str | None] = {}
     for group in config.drafters:
-        if group.count and (other := named.setdefault(group.model, group.head)) != group.head:
-            raise ConfigError("drafters[].head", f"one head for draft model {group.model}", [other, group.head])
+        if group.count and (other := named.setdefault(group.model, group.decision_head)) != group.decision_head:
+            raise ConfigError(
+                "drafters[].decision_head", f"one head for draft model {group.model}", [other, group.decision_head]
+            )
     files = {model: head_path(head, config.model.target, model) for model, head in named.items()}
     return {model: file for model, file in files.items() if file is not None}

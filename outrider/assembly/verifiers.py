@@ -30,7 +30,7 @@ def verifier_spec(
             kv_budget_bytes=None if budget_mib is None else budget_mib * 2**20,
             block_tokens=verifiers.block_tokens,
             prefill_chunk_tokens=verifiers.batch.prefill_chunk_tokens,
-            parts=verifiers.parts,
+            parts=verifiers.prefill_threads,
             gpu_share=min(1.0, verifiers.num_gpus) if verifiers.device == "cuda" else 1.0,
             swap_bytes=verifiers.swap_mib * 2**20,
         ),

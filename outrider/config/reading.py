@@ -19,6 +19,11 @@ from outrider.documents.text_file import read_text
 from outrider.documents.yaml_text import parse_yaml
 
 _ADAPTER = TypeAdapter(Config)
+_RENAMED = {
+    "drafters.head": "decision_head",
+    "speculation.arms": "modes",
+    "verifiers.parts": "prefill_threads",
+}
 
 
 def load_config(path: str | Path | None = None) -> Config:
@@ -85,7 +90,7 @@ def build_config(data: object, source: str) -> Config:
     try:
         return _ADAPTER.validate_python(data)
     except ValidationError as error:
-        raise ConfigFileError(explain(error, _ADAPTER.json_schema()), source) from error
+        raise ConfigFileError(explain(error, _ADAPTER.json_schema(), _RENAMED), source) from error
 
 
 def _key_of(node: Any, key: str, path: str, *, new: bool = False) -> str | int:

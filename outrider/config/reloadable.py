@@ -18,7 +18,7 @@ RELOADABLE: Mapping[str, tuple[str, ...]] = {
     "speculation": (
         "policy",
         "protocols",
-        "arms",
+        "modes",
         "k_max",
         "window",
         "expansion",

@@ -187,7 +187,7 @@ class DrafterGroupConfig:
     threads: Threads = 1
     max_generations: PositiveNumber = 32
     kv_budget_mib: Mebibytes = 256
-    head: Text | None = "auto"
+    decision_head: Text | None = "auto"
     stopping: StoppingConfig = field(default_factory=StoppingConfig)
     round_log: RoundLogConfig | None = None
     link: LinkConfig | None = None
@@ -246,7 +246,7 @@ class VerifierConfig:
     num_cpus: Share = 1.0
     resources: Resources = field(default_factory=dict)
     threads: Threads = 1
-    parts: Threads = 2
+    prefill_threads: Threads = 2
     kv_budget_mib: Mebibytes | None = None
     swap_mib: Annotated[int, Field(strict=True, ge=0, le=2**24)] = 0
     kv_block_tokens: PositiveNumber | None = None
@@ -312,7 +312,7 @@ class SpeculationConfig:
 
     policy: Annotated[str, NameIn(SELECTION)] = "cost_aware"
     protocols: Annotated[tuple[Annotated[ProtocolName, NameIn(PROTOCOLS)], ...], Field(min_length=1)] = tuple(PROTOCOLS)
-    arms: Annotated[tuple[Annotated[str, NameIn(MODES)], ...], Field(min_length=1)] = DEFAULT_MODES
+    modes: Annotated[tuple[Annotated[str, NameIn(MODES)], ...], Field(min_length=1)] = DEFAULT_MODES
     k_max: Annotated[int, Field(strict=True, ge=1, le=64)] = 16
     window: Window | None = None
     expansion: tuple[Siblings, ...] = ()

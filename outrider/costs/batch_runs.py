@@ -135,6 +135,6 @@ def measure(
             seconds[index].append(runner.run(configurations[index].blocks, 0 if repeat else warmups))
             on_batch()
     samples = [
-        BatchSample(one.regime, one.blocks, tuple(times)) for one, times in zip(configurations, seconds, strict=True)
+        BatchSample(one.kind, one.blocks, tuple(times)) for one, times in zip(configurations, seconds, strict=True)
     ]
     return samples[: len(plan.train)], samples[len(plan.train) :]

@@ -29,7 +29,7 @@ PAPER_KINDS = (BatchKind.COMPUTE_BOUND, BatchKind.MEMORY_BOUND, BatchKind.MIXED)
 class BatchSample:
     """One configuration, measured."""
 
-    regime: BatchKind
+    kind: BatchKind
     blocks: tuple[VerifyCost, ...]  # of the batch; at least one, with positions to compute
     seconds: tuple[float, ...]  # of each repeat; at least one
 

@@ -55,14 +55,14 @@ class CostFitReport:
     """One kind of fit.
 
     Attributes:
-        by_regime: on the test samples of each regime (the training samples where there are none).
+        by_kind: on the test samples of each regime (the training samples where there are none).
     """
 
     model: LinearCostModel
     coefficients: Mapping[str, Interval]  # by field of ``LinearCostModel``
     train: FitFigures  # on the paper's regimes; likewise ``test``, None without test samples
     test: FitFigures | None
-    by_regime: Mapping[BatchKind, FitFigures]
+    by_kind: Mapping[BatchKind, FitFigures]
     cross_validation: tuple[float, float]  # mean and standard deviation of R2 over five folds of the training samples
 
 
@@ -87,7 +87,7 @@ class FittedModel:
     def quality(self, train: Sequence[BatchSample], test: Sequence[BatchSample]) -> dict[str, float | None]:
         """What a profile says of itself: how ``model`` does on the samples it was fitted to, and on the others."""
         report = self.reports[FitKind.OFFSETS]
-        verification = [sample for sample in test if sample.regime is BatchKind.VERIFICATION]
+        verification = [sample for sample in test if sample.kind is BatchKind.VERIFICATION]
         return {
             "train_r2": report.train.r2,
             "train_mape": report.train.mape,
@@ -169,7 +169,7 @@ def _arrays(samples: Sequence[BatchSample]) -> tuple[Floats, Floats]:
 
 
 def _of_paper(samples: Sequence[BatchSample]) -> list[BatchSample]:
-    return [sample for sample in samples if sample.regime in PAPER_KINDS]
+    return [sample for sample in samples if sample.kind in PAPER_KINDS]
 
 
 def _report(
@@ -187,7 +187,7 @@ def _report(
         drawn = rng.integers(len(works), size=len(works))
         values.append(fitted(works[drawn], measured_s[drawn]).slopes)
     lows, highs = np.quantile(values[1:] or values, (0.025, 0.975), axis=0)
-    by_regime = {regime: [sample for sample in judged if sample.regime is regime] for regime in BatchKind}
+    by_kind = {kind: [sample for sample in judged if sample.kind is kind] for kind in BatchKind}
     return CostFitReport(
         model=model,
         coefficients={
@@ -196,7 +196,7 @@ def _report(
         },
         train=assess(model, _of_paper(train)),
         test=assess(model, unseen) if unseen else None,
-        by_regime={regime: assess(model, chosen) for regime, chosen in by_regime.items() if chosen},
+        by_kind={kind: assess(model, chosen) for kind, chosen in by_kind.items() if chosen},
         cross_validation=_cross_validation(fitted, works, measured_s, rng),
     )
 

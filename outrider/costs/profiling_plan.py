@@ -33,7 +33,7 @@ _LARGEST_DRAFT = 8
 class Configuration:
     """One batch to measure: blocks with their new and resident positions."""
 
-    regime: BatchKind
+    kind: BatchKind
     blocks: tuple[VerifyCost, ...]
 
     @property

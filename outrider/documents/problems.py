@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from outrider.contracts.errors import ConfigError
 
+_NOTHING: Mapping[str, str] = {}
 _UNKNOWN = frozenset({"unexpected_keyword_argument", "invalid_key"})
 
 
@@ -28,17 +29,25 @@ class ConfigFileError(ConfigError):
         return type(self), (self.problems, self.source)
 
 
-def explain(error: ValidationError, schema: dict[str, Any]) -> tuple[ConfigError, ...]:
-    """All problems that pydantic found, each mistake once; ``schema`` is the JSON schema of what it validated."""
+def explain(
+    error: ValidationError, schema: dict[str, Any], renamed: Mapping[str, str] = _NOTHING
+) -> tuple[ConfigError, ...]:
+    """All problems that pydantic found, each mistake once.
+
+    Args:
+        error: pydantic's.
+        schema: the JSON schema of what was validated.
+        renamed: earlier names of keys, as in ``speculation.arms``, and the keys' names now.
+    """
     found = error.errors(include_url=False)
     inner = {details["loc"][:depth] for details in found for depth in range(len(details["loc"]))}
     misspelt = {(*each["loc"][:-1], *_meant(each["loc"], schema)) for each in found if each["type"] in _UNKNOWN}
     said_already = {"too_short": inner, "missing": misspelt}  # a list whose items are wrong is too short to pydantic
     kept = (each for each in found if each["loc"] not in said_already.get(each["type"], ()))
-    return tuple(_problem(each, schema) for each in kept)
+    return tuple(_problem(each, schema, renamed) for each in kept)
 
 
-def _problem(details: Mapping[str, Any], schema: dict[str, Any]) -> ConfigError:
+def _problem(details: Mapping[str, Any], schema: dict[str, Any], renamed: Mapping[str, str]) -> ConfigError:
     """Say in our words what pydantic found."""
     location, kind = details["loc"], details["type"]
     if kind == "value_error":  # raised by a __post_init__ of the schema
@@ -46,7 +55,10 @@ def _problem(details: Mapping[str, Any], schema: dict[str, Any]) -> ConfigError:
         return ConfigError(_dotted((*location, inner.field)), inner.needed, inner.found)
     if kind in _UNKNOWN:
         known = list(_node(schema, location[:-1])["properties"])
-        hint = "".join(f"; did you mean {close}?" for close in _meant(location, schema))
+        if new := renamed.get(".".join(str(part) for part in location if not isinstance(part, int))):
+            hint = f"; {location[-1]} is {new} now"
+        else:
+            hint = "".join(f"; did you mean {close}?" for close in _meant(location, schema))
         return ConfigError(_dotted(location[:-1]), f"known keys ({', '.join(known)}{hint})", location[-1])
     if location[-1:] == ("[key]",):
         return ConfigError(_dotted(location[:-2]), "keys that are non-empty text", details["input"])

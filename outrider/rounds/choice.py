@@ -109,15 +109,15 @@ class RoundChooser:
         return bool(self._protocols) and self._window != 0 and self._speculation.has_drafters
 
     @property
-    def follows_regime(self) -> bool:
+    def follows_tuner(self) -> bool:
         """Whether what is drafted is up to the verifier's regime, and so tells of it."""
         request = self._generation.request
         if request.window is not None:
             return False
-        return self.drafting_follows_regime or (self._looks_up and request.lookup is None)
+        return self.drafting_follows_tuner or (self._looks_up and request.lookup is None)
 
     @property
-    def drafting_follows_regime(self) -> bool:
+    def drafting_follows_tuner(self) -> bool:
         """Whether what devices draft is."""
         return self.may_draft and self._window is None
 
@@ -132,7 +132,7 @@ class RoundChooser:
         if drafter is not None and (self._acceptance is None or self._acceptance.book is not drafter.acceptance):
             self._acceptance = drafter.acceptance.generation(teaches=not generation.request.params.edited)
         view = drafter.view if drafter is not None and self.may_draft else None
-        drafts = view is not None and (self._window is not None or turn.arm.drafts)
+        drafts = view is not None and (self._window is not None or turn.mode.drafts)
         trusted = drafter is not None and drafter.trusted
         hidden_width = view.hidden_width if view is not None and trusted else 0
         protocols = self._protocols if hidden_width else self._unjudged
@@ -154,7 +154,7 @@ class RoundChooser:
             may_grow=True,
             later_protocols=self._protocols,  # it may have a trusted drafter then
             promise=promise,
-            arm=turn.arm,
+            mode=turn.mode,
         )
         self._previous = self._policy.choose(self._situation, self._previous)
         return self._previous

@@ -67,12 +67,12 @@ class Turn:
     """Nothing is under way: this is what there is now.
 
     Attributes:
-        arm: in use for all of the verifier's generations.
+        mode: in use for all of the verifier's generations.
     """
 
     drafter: LeasedDrafter | None
     verifier: VerifierView
-    arm: SpeculationMode = DRAFT
+    mode: SpeculationMode = DRAFT
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ class RoundMachine:
         self._verifier = VerifierSide(generation, rules, self._account, self._chooser)
         self._looking = PromptLookup(generation, rules)
         self._choice: RoundChoice | None = None
-        self._arm = DRAFT  # under which that was made
+        self._mode = DRAFT  # under which that was made
 
     @property
     def generation(self) -> Generation:
@@ -105,14 +105,14 @@ class RoundMachine:
         return self._generation
 
     @property
-    def follows_regime(self) -> bool:
+    def follows_tuner(self) -> bool:
         """Whether what is drafted is up to the verifier's regime; then its rounds tell of the arm in use."""
-        return self._chooser.follows_regime
+        return self._chooser.follows_tuner
 
     @property
-    def drafting_follows_regime(self) -> bool:
+    def drafting_follows_tuner(self) -> bool:
         """Whether devices draft for it is."""
-        return self._chooser.drafting_follows_regime
+        return self._chooser.drafting_follows_tuner
 
     @property
     def needs_drafter(self) -> bool:
@@ -175,7 +175,7 @@ class RoundMachine:
         return [self._verifier.ask(self._round, block, opening)]
 
     def _choose(self, turn: Turn, now_s: float) -> RoundChoice:
-        self._choice, self._arm = self._chooser.choose(turn, self._account.promise(now_s)), turn.arm
+        self._choice, self._mode = self._chooser.choose(turn, self._account.promise(now_s)), turn.mode
         return self._choice
 
     def _begin(self, turn: Turn, began_at_s: float, now_s: float) -> list[Effect]:
@@ -406,7 +406,7 @@ class RoundMachine:
         if self._ahead is not None and self._ahead.draft is not None:
             self._ahead.overtaken(committed.token_ids)
         self._account.committed(len(committed.token_ids), now_s)
-        timing = round_.timing(outcome, round_.sent_tokens + len(committed.token_ids), now_s, self._arm)
+        timing = round_.timing(outcome, round_.sent_tokens + len(committed.token_ids), now_s, self._mode)
         # A device's correction is of the round that rejected a token, not of the one it arrives with.
         yielded = len(committed.token_ids) - len(round_.uncommitted) + (generation.correction_by is not None)
         first = generation.stats.rounds <= 1
@@ -433,7 +433,7 @@ class RoundMachine:
         self._round, self._began_at_s = OpenRound(number, now_s, block=alone(block), follows=True), now_s
         if event.turn is not None:
             self._looking.sees(event.turn)
-            self._arm = event.turn.arm
+            self._mode = event.turn.mode
         effects = list[Effect]()
         if event.goes_on and self._given is None:
             effects = self._join_held() or self._renewed(number, event.turn, now_s, drafted=drafted)

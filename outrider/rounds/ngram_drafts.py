@@ -110,6 +110,6 @@ def lookup_tokens(request: GenerationRequest, most_tokens: int) -> int:
     return 0 if request.window == 0 or request.protocol is not None else most_tokens
 
 
-def uses_lookup(request: GenerationRequest, arm: SpeculationMode) -> bool:
+def uses_lookup(request: GenerationRequest, mode: SpeculationMode) -> bool:
     """Whether it does under an arm; who asks for it does under any."""
-    return arm.looks_up if request.lookup is None else request.lookup > 0
+    return mode.looks_up if request.lookup is None else request.lookup > 0

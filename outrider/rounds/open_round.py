@@ -145,13 +145,15 @@ class OpenRound:
         protocol = PROTOCOLS[self.plan.protocol]
         return not outcome.overrides if protocol.judged else protocol.lossless(wire)
 
-    def timing(self, outcome: Verified, committed_tokens: int, now_s: float, arm: SpeculationMode) -> RoundTiming:
+    def timing(self, outcome: Verified, committed_tokens: int, now_s: float, mode: SpeculationMode) -> RoundTiming:
         """Of the round, which was begun under an arm and ends now."""
         drafted, exchanges = len(self.verified.draft) + self.trimmed_tokens + self.wrong_tokens, self.exchanges
         if not (exchanges or drafted):
             total_s = now_s - self.began_at_s
             spent = 0.0, 0.0, self.queue_s, self.verify_s, total_s
-            return RoundTiming(None, 0, 0, committed_tokens, *spent, follows=self.follows, arm=arm, number=self.number)
+            return RoundTiming(
+                None, 0, 0, committed_tokens, *spent, follows=self.follows, mode=mode, number=self.number
+            )
         return RoundTiming(
             protocol=self.protocol if drafted else None,
             drafted_tokens=drafted,
@@ -165,7 +167,7 @@ class OpenRound:
             up_bits=sum(exchange.up_bits for exchange in exchanges),
             down_bits=sum(exchange.down_bits for exchange in exchanges),
             follows=self.follows,
-            arm=arm,
+            mode=mode,
             trimmed_tokens=self.trimmed_tokens,
             beside_s=self.beside_s,
             judged_tokens=self.judged_tokens(outcome),

@@ -45,47 +45,47 @@ class PresentLoad:
 
     def __init__(self) -> None:
         """Begin as an idle service."""
-        self._arms: dict[SpeculationMode, _Averages] = {}
+        self._modes: dict[SpeculationMode, _Averages] = {}
         self._last: SpeculationMode | None = None
 
-    def round(self, queue_s: float, orchestration_s: float, arm: SpeculationMode = DRAFT) -> None:
+    def round(self, queue_s: float, orchestration_s: float, mode: SpeculationMode = DRAFT) -> None:
         """A round begun under an arm was committed: what it waited, and took beyond draft, link, queue and pass."""
-        averages = self._of(arm)
+        averages = self._of(mode)
         averages.rounds += 1
         first = 1.0 / (averages.rounds + 1)
         averages.last_rounds.count(queue_s, orchestration_s, max(_WEIGHT, first))
         averages.last_batches.count(queue_s, orchestration_s, max(_WEIGHT / averages.batch_blocks, first))
 
-    def batch(self, blocks: int, arm: SpeculationMode = DRAFT, took_s: float = 0.0) -> None:
+    def batch(self, blocks: int, mode: SpeculationMode = DRAFT, took_s: float = 0.0) -> None:
         """A batch of so many blocks came back from the verifier, under the arm in use."""
-        averages = self._of(arm)
-        if arm is not self._last:
-            self._last, averages.rounds, averages.batches = arm, 0, 0
+        averages = self._of(mode)
+        if mode is not self._last:
+            self._last, averages.rounds, averages.batches = mode, 0, 0
         if blocks:
             averages.batches += 1
             weight = max(_WEIGHT, 1.0 / (averages.batches + 1))
             averages.batch_blocks += weight * (blocks - averages.batch_blocks)
             averages.batch_s += weight * (took_s - averages.batch_s)
 
-    def view(self, cost_model: LinearCostModel, arm: SpeculationMode = DRAFT) -> VerifierView:
+    def view(self, cost_model: LinearCostModel, mode: SpeculationMode = DRAFT) -> VerifierView:
         """Now."""
-        averages = self._of(arm)
+        averages = self._of(mode)
         return VerifierView(
             cost_model=cost_model,
             queue_s=averages.last_rounds.queue_s,
             batch_blocks=averages.batch_blocks,
             fixed_s=averages.last_rounds.orchestration_s,
-            steady=self.lately(arm),
+            steady=self.lately(mode),
         )
 
-    def lately(self, arm: SpeculationMode = DRAFT) -> VerifierLoad:
+    def lately(self, mode: SpeculationMode = DRAFT) -> VerifierLoad:
         """The same over the last batches with all of their rounds.
 
         Ten rounds of a large batch waited alike: of what everybody is told at once they say too little.
         """
-        averages = self._of(arm)
+        averages = self._of(mode)
         rounds = averages.last_batches
         return VerifierLoad(rounds.queue_s, averages.batch_blocks, averages.batch_s, rounds.orchestration_s)
 
-    def _of(self, arm: SpeculationMode) -> _Averages:
-        return self._arms.setdefault(arm, _Averages())
+    def _of(self, mode: SpeculationMode) -> _Averages:
+        return self._modes.setdefault(mode, _Averages())

@@ -20,7 +20,7 @@ class PromptLookup:
         self._generation, request = generation, generation.request
         self._lookup = lookup_of(request, rules.experience, rules.speculation.lookup_window)
         self._view: VerifierView | None = None  # as last seen
-        self._arm: SpeculationMode | None = None
+        self._mode: SpeculationMode | None = None
 
     @property
     def may(self) -> bool:
@@ -29,7 +29,7 @@ class PromptLookup:
 
     def sees(self, turn: Turn) -> None:
         """What there is now."""
-        self._view, self._arm = turn.verifier, turn.arm
+        self._view, self._mode = turn.verifier, turn.mode
 
     def found(self, instead_of: Estimate | None = None) -> NgramDraft | None:
         """What is found and pays; None as well if more is expected of a device, which would be asked ``instead_of``."""
@@ -58,7 +58,7 @@ class PromptLookup:
     @property
     def _looks_up(self) -> bool:
         """Who asks for it does under any arm."""
-        return self._arm is not None and uses_lookup(self._generation.request, self._arm)
+        return self._mode is not None and uses_lookup(self._generation.request, self._mode)
 
 
 def taken(round_: OpenRound, found: NgramDraft, generation: Generation) -> OpenRound:

@@ -24,7 +24,7 @@ class RunGrant:
         """That may follow, where the last choice was to draft nothing."""
         if not may_draft:
             return self.without_drafter
-        if choice is None or choice.reason is not ChoiceReason.REGIME:
+        if choice is None or choice.reason is not ChoiceReason.TUNED:
             return self.with_drafter
         rounds = self.undrafted_s / max(choice.chosen.round_s, 1e-6)
         return max(self.with_drafter, min(int(rounds), self.without_drafter))

@@ -23,7 +23,7 @@ class RoundTiming:
         slo_class: of its response, where it was promised a speed and this round had to keep it; else None.
         late: taken alone it was slower than promised, and why.
         behind: with it the response as a whole was slower than promised.
-        arm: of the verifier's regime when it was begun.
+        mode: of the verifier's regime when it was begun.
         beside_s: of drafting and link, while the verifier went on by itself: rounds of their own, no part of this one.
     """
 
@@ -42,7 +42,7 @@ class RoundTiming:
     slo_class: str | None = None
     late: ViolationCause | None = None
     behind: bool = False
-    arm: SpeculationMode = DRAFT
+    mode: SpeculationMode = DRAFT
     trimmed_tokens: int = 0
     beside_s: float = 0.0
     judged_tokens: int = 0

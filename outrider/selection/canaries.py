@@ -30,7 +30,7 @@ class CanaryResult:
         load: the mean number of active generations then.
     """
 
-    arm: SpeculationMode
+    mode: SpeculationMode
     ratio: float
     load: float
     at_s: float
@@ -57,28 +57,28 @@ def canary_count(generations: int) -> int:
 class Canaries:
     """Those that are out, for an arm. Mutable."""
 
-    arm: SpeculationMode | None = None
+    mode: SpeculationMode | None = None
     out: frozenset[str] = frozenset()
     _sent: set[str] = field(default_factory=set)  # of those that are active, who was one
 
-    def send(self, arm: SpeculationMode, generations: Collection[str]) -> None:
+    def send(self, mode: SpeculationMode, generations: Collection[str]) -> None:
         """Send those that began last and were none before: they have most to come."""
         if self._sent.issuperset(generations):
             self._sent.clear()
         fresh = [name for name in reversed(list(generations)) if name not in self._sent]
-        self.arm, self.out = arm, frozenset(fresh[: canary_count(len(generations))])
+        self.mode, self.out = mode, frozenset(fresh[: canary_count(len(generations))])
         self._sent |= self.out
 
     def recall(self) -> None:
         """None are out any more."""
-        self.arm, self.out = None, frozenset()
+        self.mode, self.out = None, frozenset()
 
     def ended(self, generation: str) -> None:
         """A response is over."""
         self._sent.discard(generation)
         self.out -= {generation}
         if not self.out:
-            self.arm = None
+            self.mode = None
 
     def rounds_each(self, paces: Mapping[str, ThroughputSample]) -> float:
         """Of the scout that has the fewest."""

@@ -36,14 +36,14 @@ LOOKUP_DRAFT = SpeculationMode("lookup_draft", drafts=True, looks_up=True)
 MODES: Mapping[
     str, SpeculationMode
 ] = {  # the first that there is something for is begun with: neither it nor ``none`` costs much
-    arm.name: arm for arm in (LOOKUP, NONE, DRAFT, LOOKUP_DRAFT)
+    mode.name: mode for mode in (LOOKUP, NONE, DRAFT, LOOKUP_DRAFT)
 }
 
 # What is looked up is priced draft by draft, and so is no worse than without: fewer arms, fewer wrong turns.
 DEFAULT_MODES = (LOOKUP.name, LOOKUP_DRAFT.name)
 
 
-def within(arm: SpeculationMode, *, drafts: bool, looks_up: bool) -> SpeculationMode:
+def within(mode: SpeculationMode, *, drafts: bool, looks_up: bool) -> SpeculationMode:
     """What is left of an arm where there are no devices to draft, or nothing is looked up."""
-    left = arm.drafts and drafts, arm.looks_up and looks_up
+    left = mode.drafts and drafts, mode.looks_up and looks_up
     return next(one for one in MODES.values() if (one.drafts, one.looks_up) == left)

@@ -57,73 +57,73 @@ class Probes:
 
     def due(
         self,
-        arm: str,
+        mode: str,
         comparison: Comparison,
         takes_s: float,
         now_s: float,
-        scouted_loss: float | None = None,
+        canary_loss: float | None = None,
         unknown_loss: float = _UNKNOWN_LOSS,
     ) -> bool:
         """Whether an arm may be tried now, against the one in use; on credit where a load is new to it and it may win.
 
         Args:
-            arm: it.
+            mode: it.
             comparison: with the one in use, at this load.
             takes_s: so long, of everybody's time.
             now_s: absolute.
-            scouted_loss: expected by what scouts found; None if there were none.
+            canary_loss: expected by what scouts found; None if there were none.
             unknown_loss: expected of the arm where nothing is known.
         """
-        waited = now_s >= self._next_at_s.get(arm, now_s)
-        cost_s = takes_s * expected_loss(comparison, scouted_loss, unknown_loss)
+        waited = now_s >= self._next_at_s.get(mode, now_s)
+        cost_s = takes_s * expected_loss(comparison, canary_loss, unknown_loss)
         if comparison.known or comparison.log_ratio == 0.0:
             return waited and cost_s <= self.left_s
         credit_s = _CREDIT_S if comparison.log_ratio + comparison.deviation > 0.0 else 0.0
         return cost_s <= self.left_s + credit_s and now_s >= self._last_at_s + self._rules.retry_s
 
-    def spent(self, arm: str, lost_s: float, now_s: float, *, lost: bool) -> None:
+    def spent(self, mode: str, lost_s: float, now_s: float, *, lost: bool) -> None:
         """An arm was tried, and lost for certain or not."""
         rules = self._rules
-        self._charge(arm, lost_s)
-        wait_s = self._waits_s.get(arm, rules.retry_s) if lost else rules.retry_s
-        self._next_at_s[arm], self._last_at_s = now_s + wait_s, now_s
-        self._waits_s[arm] = min(2.0 * wait_s, rules.longest_retry_s) if lost else rules.retry_s
+        self._charge(mode, lost_s)
+        wait_s = self._waits_s.get(mode, rules.retry_s) if lost else rules.retry_s
+        self._next_at_s[mode], self._last_at_s = now_s + wait_s, now_s
+        self._waits_s[mode] = min(2.0 * wait_s, rules.longest_retry_s) if lost else rules.retry_s
         if lost:
-            self._lost_at_s[arm] = now_s
+            self._lost_at_s[mode] = now_s
 
-    def scouted(self, arm: str, lost_s: float, now_s: float, *, lost: bool) -> None:
+    def canary_result(self, mode: str, lost_s: float, now_s: float, *, lost: bool) -> None:
         """Scouts have tried an arm; unless they lost for certain, all may try it at once."""
         if lost:
-            self.spent(arm, lost_s, now_s, lost=True)
+            self.spent(mode, lost_s, now_s, lost=True)
         else:
-            self._charge(arm, lost_s)
+            self._charge(mode, lost_s)
 
-    def beaten(self, arm: str, now_s: float) -> None:
+    def beaten(self, mode: str, now_s: float) -> None:
         """An arm was left for another one that was tried beside it: no need to look back at once."""
         wait_s = _BEATEN_RETRIES * self._rules.retry_s
-        self._next_at_s[arm], self._waits_s[arm] = now_s + wait_s, 2.0 * wait_s
+        self._next_at_s[mode], self._waits_s[mode] = now_s + wait_s, 2.0 * wait_s
 
     def forget_losses(self) -> None:
         """Something has changed: what lost may win. Not at once: on a shared machine things change all the time."""
         pause_s = _LEAST_RETRIES * self._rules.retry_s
-        for arm, next_at_s in self._next_at_s.items():
-            self._next_at_s[arm] = min(next_at_s, self._lost_at_s.get(arm, -inf) + pause_s)
+        for mode, next_at_s in self._next_at_s.items():
+            self._next_at_s[mode] = min(next_at_s, self._lost_at_s.get(mode, -inf) + pause_s)
         self._waits_s.clear()
 
-    def _charge(self, arm: str, lost_s: float) -> None:
-        self.made[arm] = self.made.get(arm, 0) + 1
+    def _charge(self, mode: str, lost_s: float) -> None:
+        self.made[mode] = self.made.get(mode, 0) + 1
         self.left_s -= lost_s
         self.lost_s += lost_s
 
 
 def expected_loss(
-    comparison: Comparison, scouted_loss: float | None = None, unknown_loss: float = _UNKNOWN_LOSS
+    comparison: Comparison, canary_loss: float | None = None, unknown_loss: float = _UNKNOWN_LOSS
 ) -> float:
     """Share of the reward that trying an arm should cost."""
     if comparison.known:
         return max(_LEAST_LOSS, comparison.loss)
-    if scouted_loss is not None:
-        return scouted_loss
+    if canary_loss is not None:
+        return canary_loss
     if comparison.log_ratio == 0.0:
         return unknown_loss
     return max(min(_BORROWED_LOSS, unknown_loss), comparison.loss)

@@ -98,13 +98,13 @@ class Rewards:
         """Begin with nothing known."""
         self._cells: dict[str, dict[int, Reward]] = {}
 
-    def of(self, arm: str) -> tuple[Reward, ...]:
+    def of(self, mode: str) -> tuple[Reward, ...]:
         """What is known of an arm, by load."""
-        return tuple(reward for _, reward in sorted(self._cells.get(arm, {}).items()))
+        return tuple(reward for _, reward in sorted(self._cells.get(mode, {}).items()))
 
-    def observe(self, arm: str, found: EpochThroughput) -> bool:
+    def observe(self, mode: str, found: EpochThroughput) -> bool:
         """Learn from an epoch; whether the arm has changed at this load, for better or worse."""
-        cells, cell = self._cells.setdefault(arm, {}), load_cell(found.load)
+        cells, cell = self._cells.setdefault(mode, {}), load_cell(found.load)
         known, fresh = cells.get(cell), _first(found)
         if known is None:
             cells[cell] = fresh
@@ -129,21 +129,21 @@ class Rewards:
         )
         return False
 
-    def surprise(self, arm: str, load: float) -> float:
+    def surprise(self, mode: str, load: float) -> float:
         """How far off the arm's last epoch at this load was, if that is not yet believed: log, positive is better."""
-        known = self._cells.get(arm, {}).get(load_cell(load))
+        known = self._cells.get(mode, {}).get(load_cell(load))
         return 0.0 if known is None else known.surprise
 
-    def tokens_per_s(self, arm: str, load: float) -> float | None:
+    def tokens_per_s(self, mode: str, load: float) -> float | None:
         """Of an arm's generation, from the nearest load; None if that is far."""
-        nearest = min(self._cells.get(arm, {}).values(), key=lambda one: abs(log(one.load / load)), default=None)
+        nearest = min(self._cells.get(mode, {}).values(), key=lambda one: abs(log(one.load / load)), default=None)
         if nearest is None or abs(log(nearest.load / load)) > _NEAR:
             return None
         return nearest.tokens_per_s * exp(_ELASTICITY * log(nearest.load / load))
 
-    def compare(self, arm: str, other: str, load: float) -> Comparison:
+    def compare(self, mode: str, other: str, load: float) -> Comparison:
         """An arm with another, from the cells where both are known."""
-        mine, theirs = self._cells.get(arm, {}), self._cells.get(other, {})
+        mine, theirs = self._cells.get(mode, {}), self._cells.get(other, {})
         weights = total = later = 0.0
         distance = inf
         for cell in mine.keys() & theirs.keys():

@@ -60,7 +60,7 @@ class RoundSituation:
 
     Attributes:
         protocols: those the request and the configuration allow; the first is the configured one.
-        arm: of the verifier's regime; a ``window`` that is fixed goes before it.
+        mode: of the verifier's regime; a ``window`` that is fixed goes before it.
     """
 
     params: SamplingParams
@@ -78,7 +78,7 @@ class RoundSituation:
     may_grow: bool = False  # whether the policy may choose such trees
     later_protocols: tuple[ProtocolName, ...] = ()  # that other rounds of the response may have
     promise: SpeedPromise | None = None  # what the response is owed; None is best effort
-    arm: SpeculationMode = DRAFT
+    mode: SpeculationMode = DRAFT
 
     @property
     def grown_rows(self) -> int:
@@ -122,7 +122,7 @@ class ChoiceReason(StrEnum):
     CHEAPEST = "cheapest"  # by the policy's own cost
     KEPT = "kept"  # the last round's plan, as good as the cheapest
     NO_DRAFTER = "no_drafter"
-    REGIME = "regime"  # nothing is drafted for any of the verifier's generations
+    TUNED = "regime"  # nothing is drafted for any of the verifier's generations
     LAST_TOKEN = "last_token"  # noqa: S105 (a draft could not become part of the response)
     LOOKED_UP = "looked_up"  # found in the text itself, and worth more than what would have been drafted
     EXPLORING = "exploring"  # a draft that is not the cheapest, to learn whether it has become so
@@ -164,8 +164,8 @@ def longest_window(situation: RoundSituation) -> int:
 
 def no_draft_reason(situation: RoundSituation) -> ChoiceReason | None:
     """Why nothing can be drafted; None if something can."""
-    if situation.window is None and not situation.arm.drafts:
-        return ChoiceReason.REGIME
+    if situation.window is None and not situation.mode.drafts:
+        return ChoiceReason.TUNED
     if situation.drafter is None:
         return ChoiceReason.NO_DRAFTER
     if situation.window == 0 or not situation.protocols:

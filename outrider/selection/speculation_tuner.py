@@ -96,10 +96,10 @@ class TunerReport:
 class SpeculationTuner:
     """The arm of one verifier. Mutable."""
 
-    def __init__(self, arms: Sequence[SpeculationMode], settings: TunerSettings, now_s: float) -> None:
+    def __init__(self, modes: Sequence[SpeculationMode], settings: TunerSettings, now_s: float) -> None:
         """Begin with the first arm."""
-        self._arms, self._settings = tuple(arms), settings
-        self._arm = self._kept = self._arms[0]
+        self._modes, self._settings = tuple(modes), settings
+        self._mode = self._kept = self._modes[0]
         self._rewards, self._probes = Rewards(), Probes(settings.probes)
         self._activity, self._paces = ActiveGenerations(now_s), EpochSamples()
         self._choosing = ActiveGenerations(now_s)  # those that go by the arm
@@ -119,19 +119,19 @@ class SpeculationTuner:
         self._probe_epochs = 0
         self._is_young = False  # the try, whose first epoch tells only whether it is hopeless
         self._changes = 0
-        self._scouts = Canaries()
-        self._verdicts: dict[SpeculationMode, CanaryResult] = {}  # of those that are worth a try
-        self._scouted: dict[SpeculationMode, CanaryResult] = {}  # of all, the last
+        self._canaries = Canaries()
+        self._worth_a_try: dict[SpeculationMode, CanaryResult] = {}  # of those that are worth a try
+        self._last_results: dict[SpeculationMode, CanaryResult] = {}  # of all, the last
 
     @property
-    def arm(self) -> SpeculationMode:
+    def mode(self) -> SpeculationMode:
         """In use, but for scouts."""
-        return self._arm
+        return self._mode
 
-    def arm_of(self, generation: str) -> SpeculationMode:
+    def mode_of(self, generation: str) -> SpeculationMode:
         """In use for one of them."""
-        scouts = self._scouts
-        return scouts.arm if scouts.arm is not None and generation in scouts.out else self.arm
+        canaries = self._canaries
+        return canaries.mode if canaries.mode is not None and generation in canaries.out else self.mode
 
     def asked(self, generation: str) -> None:
         """A response's prompt is given to the verifier."""
@@ -140,7 +140,7 @@ class SpeculationTuner:
     def began(self, generation: str, now_s: float, *, counts: bool = True) -> None:
         """A response has its first tokens. One that fixes its drafts itself is load, but counts for no arm."""
         idle = self._activity.count == 0 and now_s - self._idle_since_s > _FORGOTTEN_S
-        if idle and self._arm is not self._kept:
+        if idle and self._mode is not self._kept:
             self._use(self._kept, now_s)
         if counts:
             self._paces.began(generation)
@@ -155,10 +155,10 @@ class SpeculationTuner:
         if self._paces.ended(generation):
             self._choosing.moves(-1, now_s)
         self._ready.discard(generation)
-        if self._scouts.arm is not None:
-            self._scouts.ended(generation)
-            if self._scouts.arm is None:
-                self._use(self._arm, now_s)
+        if self._canaries.mode is not None:
+            self._canaries.ended(generation)
+            if self._canaries.mode is None:
+                self._use(self._mode, now_s)
         self._activity.moves(-1, now_s)
         self._idle_since_s = now_s
 
@@ -198,10 +198,10 @@ class SpeculationTuner:
     def report(self, now_s: float) -> TunerReport:
         """How it stands."""
         return TunerReport(
-            arm=self._arm.name,
+            arm=self._mode.name,
             kept=self._kept.name,
-            rewards=tuple((arm.name, self._rewards.of(arm.name)) for arm in self._arms),
-            probes=tuple((arm.name, self._probes.made.get(arm.name, 0)) for arm in self._arms),
+            rewards=tuple((mode.name, self._rewards.of(mode.name)) for mode in self._modes),
+            probes=tuple((mode.name, self._probes.made.get(mode.name, 0)) for mode in self._modes),
             probes_lost_s=self._probes.lost_s,
             active_s=self._choosing.at(now_s)[0],
             changes=self._changes,
@@ -210,13 +210,13 @@ class SpeculationTuner:
 
     def _at_load(self, load: float) -> Iterator[tuple[str, float, float]]:
         kept = self._rewards.tokens_per_s(self._kept.name, load)
-        for arm in self._arms:
-            reward, scouted = self._rewards.tokens_per_s(arm.name, load), self._scouted.get(arm)
-            compared = self._rewards.compare(arm.name, self._kept.name, load)
-            if reward is not None and (arm is self._kept or compared.known):
-                yield arm.name, reward, 0.0 if arm is self._kept else compared.loss
-            elif kept is not None and scouted is not None and not _apart(scouted.load, load):
-                yield arm.name, scouted.ratio * kept, 1.0 - scouted.ratio
+        for mode in self._modes:
+            reward, canary_result = self._rewards.tokens_per_s(mode.name, load), self._last_results.get(mode)
+            compared = self._rewards.compare(mode.name, self._kept.name, load)
+            if reward is not None and (mode is self._kept or compared.known):
+                yield mode.name, reward, 0.0 if mode is self._kept else compared.loss
+            elif kept is not None and canary_result is not None and not _apart(canary_result.load, load):
+                yield mode.name, canary_result.ratio * kept, 1.0 - canary_result.ratio
 
     def _prefill_over(self, generation: str, now_s: float) -> bool:
         """Whether there was one."""
@@ -236,7 +236,7 @@ class SpeculationTuner:
             if self._settled(now_s):
                 self._begin_epoch(now_s)
                 self._from_s = now_s
-        elif self._arm is self._kept and self._leaves(passed_s, load):
+        elif self._mode is self._kept and self._leaves(passed_s, load):
             self._use(self._kept, now_s)
         elif _apart(load, self._epoch.load(now_s)):
             self._begin_epoch(now_s)
@@ -244,12 +244,12 @@ class SpeculationTuner:
             self._measure(self._epoch, now_s)
 
     def _settled(self, now_s: float) -> bool:
-        waited_s, scouts = now_s - self._changed_at_s, self._scouts
+        waited_s, canaries = now_s - self._changed_at_s, self._canaries
         if waited_s < self._settings.settle_s:
             return False
-        if not (scouts.arm or self._arm).needs_drafters or waited_s >= self._settings.longest_settle_s:
+        if not (canaries.mode or self._mode).needs_drafters or waited_s >= self._settings.longest_settle_s:
             return True
-        counting = scouts.out or self._paces.undisturbed.keys()
+        counting = canaries.out or self._paces.undisturbed.keys()
         return len(self._ready & counting) >= _WITH_DRAFTERS * len(counting)
 
     def _begin_epoch(self, now_s: float) -> None:
@@ -261,8 +261,8 @@ class SpeculationTuner:
         settings, seconds = self._settings, epoch.seconds(now_s)
         if seconds < settings.epoch_s:
             return
-        if self._scouts.arm is not None:
-            self._weigh(self._scouts.arm, epoch, now_s)
+        if self._canaries.mode is not None:
+            self._weigh(self._canaries.mode, epoch, now_s)
             return
         rounds_each = self._paces.rounds_each()
         if seconds < _LONGEST_EPOCH * settings.epoch_s:
@@ -278,9 +278,9 @@ class SpeculationTuner:
             self._is_young = False
             self._begin_epoch(now_s)
             return
-        changed = self._rewards.observe(self._arm.name, found)
+        changed = self._rewards.observe(self._mode.name, found)
         self._begin_epoch(now_s)
-        if self._arm is not self._kept:
+        if self._mode is not self._kept:
             self._judge(found.load, now_s)
             return
         if changed:
@@ -292,7 +292,7 @@ class SpeculationTuner:
 
     def _hopeless(self, found: EpochThroughput | None) -> bool:
         """Whether a try loses so much that nothing but its end matters."""
-        if found is None or self._arm is self._kept:
+        if found is None or self._mode is self._kept:
             return False
         kept = self._rewards.tokens_per_s(self._kept.name, found.load)
         return kept is not None and found.tokens_per_s < (1.0 - _GIVEN_UP) * kept
@@ -303,66 +303,66 @@ class SpeculationTuner:
         if not due:
             return
         kept = self._kept  # between arms of which as little is known, the one that is more like it
-        arm, _ = min(due, key=lambda one: (_loss(one), one[0].looks_up is not kept.looks_up))
-        if self._to_scout(arm, load, now_s):
-            self._use(self._arm, now_s)
-            self._scouts.send(arm, self._paces.undisturbed.keys())
+        mode, _ = min(due, key=lambda one: (_loss(one), one[0].looks_up is not kept.looks_up))
+        if self._canaries_needed(mode, load, now_s):
+            self._use(self._mode, now_s)
+            self._canaries.send(mode, self._paces.undisturbed.keys())
         else:
-            self._verdicts.pop(arm, None)
-            self._use(arm, now_s)
+            self._worth_a_try.pop(mode, None)
+            self._use(mode, now_s)
 
-    def _to_scout(self, arm: SpeculationMode, load: float, now_s: float) -> int:
+    def _canaries_needed(self, mode: SpeculationMode, load: float, now_s: float) -> int:
         """Scouts to send ahead of a try; 0 if there is no need."""
-        known = self._verdicts.get(arm)
+        known = self._worth_a_try.get(mode)
         if known is not None and now_s - known.at_s < _VERDICT_S and not _apart(known.load, load):
             return 0
-        return canary_count(len(self._paces.undisturbed)) if arm.needs_drafters else 0
+        return canary_count(len(self._paces.undisturbed)) if mode.needs_drafters else 0
 
-    def _due(self, arm: SpeculationMode, comparison: Comparison, load: float, now_s: float) -> bool:
-        settings, scouts = self._settings, self._to_scout(arm, load, now_s)
+    def _due(self, mode: SpeculationMode, comparison: Comparison, load: float, now_s: float) -> bool:
+        settings, canaries = self._settings, self._canaries_needed(mode, load, now_s)
         takes_s = 2.0 * settings.settle_s + settings.epoch_s
-        if scouts:
-            takes_s *= scouts / len(self._paces.undisturbed)
-        verdict = None if scouts else self._verdicts.get(arm)
-        scouted_loss = None if verdict is None else verdict.loss
-        unknown_loss = arm.unknown_loss if len(self._paces.undisturbed) > 1 else min(arm.unknown_loss, _ALONE_LOSS)
-        return self._probes.due(arm.name, comparison, takes_s, now_s, scouted_loss, unknown_loss)
+        if canaries:
+            takes_s *= canaries / len(self._paces.undisturbed)
+        verdict = None if canaries else self._worth_a_try.get(mode)
+        canary_loss = None if verdict is None else verdict.loss
+        unknown_loss = mode.unknown_loss if len(self._paces.undisturbed) > 1 else min(mode.unknown_loss, _ALONE_LOSS)
+        return self._probes.due(mode.name, comparison, takes_s, now_s, canary_loss, unknown_loss)
 
-    def _weigh(self, arm: SpeculationMode, epoch: ActiveInterval, now_s: float) -> None:
+    def _weigh(self, mode: SpeculationMode, epoch: ActiveInterval, now_s: float) -> None:
         """Scouts have been out for an epoch: what they found, if it is enough."""
-        scouts, settings, paces = self._scouts, self._settings, self._paces.undisturbed
+        canaries, settings, paces = self._canaries, self._settings, self._paces.undisturbed
         known = self._rewards.tokens_per_s(self._kept.name, epoch.load(now_s))
-        ratio, rounds_each = scouts.ratio(paces, known), scouts.rounds_each(paces)
+        ratio, rounds_each = canaries.ratio(paces, known), canaries.rounds_each(paces)
         hopeless = rounds_each >= _LEAST_ROUNDS and ratio is not None and ratio < 1.0 - 2.0 * _GIVEN_UP
         timely = epoch.seconds(now_s) < _LONGEST_EPOCH * settings.epoch_s
         if timely and not hopeless and rounds_each < settings.rounds_each:
             return
-        found = CanaryResult(arm, 1.0 if ratio is None else ratio, epoch.load(now_s), now_s)
-        lost_s = self._cost_s((1.0 - found.ratio) * len(scouts.out) / len(paces), found.load, now_s)
-        self._probes.scouted(arm.name, lost_s, now_s, lost=found.lost)
-        self._scouted[arm] = found
+        found = CanaryResult(mode, 1.0 if ratio is None else ratio, epoch.load(now_s), now_s)
+        lost_s = self._cost_s((1.0 - found.ratio) * len(canaries.out) / len(paces), found.load, now_s)
+        self._probes.canary_result(mode.name, lost_s, now_s, lost=found.lost)
+        self._last_results[mode] = found
         if found.lost:
-            self._verdicts.pop(arm, None)
+            self._worth_a_try.pop(mode, None)
         else:
-            self._verdicts[arm] = found
-        self._use(self._arm, now_s)
+            self._worth_a_try[mode] = found
+        self._use(self._mode, now_s)
 
     def _judge(self, load: float, now_s: float) -> None:
         """An epoch of a try is over: the tried arm is kept, given up, or tried on."""
         settings, probes = self._settings, self._probes
-        tried = self._rewards.compare(self._arm.name, self._kept.name, load)
+        tried = self._rewards.compare(self._mode.name, self._kept.name, load)
         lost_s = self._cost_s(tried.loss, load, now_s)
         self._probe_epochs += 1
         better = tried.known and tried.better(settings.margin)
         lost = tried.known and tried.no_better(settings.margin)
-        surprised = lost and self._rewards.surprise(self._arm.name, load) > 0.0
+        surprised = lost and self._rewards.surprise(self._mode.name, load) > 0.0
         unclear = tried.known and not better and (surprised or not lost)
         if unclear and lost_s < probes.left_s and self._probe_epochs < _MOST_PROBE_EPOCHS:
             return
-        probes.spent(self._arm.name, lost_s, now_s, lost=lost)
+        probes.spent(self._mode.name, lost_s, now_s, lost=lost)
         if better:
             probes.beaten(self._kept.name, now_s)
-            self._keep(self._arm)
+            self._keep(self._mode)
         else:
             self._use(self._kept, now_s)
 
@@ -377,35 +377,35 @@ class SpeculationTuner:
 
     def _leaves(self, passed_s: float, load: float) -> bool:
         """Whether another arm is kept from now on, as staying has cost enough."""
-        if load <= 0.0 or len(self._arms) == 1:
+        if load <= 0.0 or len(self._modes) == 1:
             return False
-        arm, comparison = min(self._others(load), key=_loss)
+        mode, comparison = min(self._others(load), key=_loss)
         if comparison.better(self._settings.margin):
             self._regret_s -= passed_s * comparison.loss
         else:
             self._regret_s = max(0.0, self._regret_s - passed_s * max(0.0, comparison.loss))
         if self._regret_s < self._settings.change_s:
             return False
-        self._keep(arm)
+        self._keep(mode)
         return True
 
     def _others(self, load: float) -> list[tuple[SpeculationMode, Comparison]]:
         """Every arm but the kept one, compared with that."""
         kept = self._kept
-        return [(arm, self._rewards.compare(arm.name, kept.name, load)) for arm in self._arms if arm is not kept]
+        return [(mode, self._rewards.compare(mode.name, kept.name, load)) for mode in self._modes if mode is not kept]
 
-    def _keep(self, arm: SpeculationMode) -> None:
-        self._kept, self._regret_s, self._last_load = arm, 0.0, None
+    def _keep(self, mode: SpeculationMode) -> None:
+        self._kept, self._regret_s, self._last_load = mode, 0.0, None
         self._changes += 1
 
-    def _use(self, arm: SpeculationMode, now_s: float) -> None:
+    def _use(self, mode: SpeculationMode, now_s: float) -> None:
         """Change arms, or go on without scouts: nothing is measured until things have settled."""
-        self._scouts.recall()
-        self._arm, self._changed_at_s = arm, now_s
+        self._canaries.recall()
+        self._mode, self._changed_at_s = mode, now_s
         self._changed, self._made = ActiveInterval(self._activity, now_s), ThroughputSample()
         self._epoch, self._from_s = None, inf
         self._regret_s, self._probe_epochs = 0.0, 0
-        self._is_young = arm is not self._kept
+        self._is_young = mode is not self._kept
 
 
 def _loss(one: tuple[SpeculationMode, Comparison]) -> float:

@@ -51,9 +51,9 @@ class GroupChoices:
         policy: SelectionPolicy,
         cost_model: CostModel,
         load: PresentLoad,
-        regime: SpeculationTuner | None = None,
+        tuner: SpeculationTuner | None = None,
     ) -> None:
-        """Begin with nothing learned; without a ``regime`` drafts are always chosen.
+        """Begin with nothing learned; without a ``tuner`` drafts are always chosen.
 
         Raises:
             ParameterError: a cost model that selection cannot compute with.
@@ -65,17 +65,17 @@ class GroupChoices:
         self.rule = PROTOCOLS[self.group.protocol].rule(_PARAMS, WIRE)
         link = self.group.link
         self.csi: Csi | None = None if link is None else profile_csi(profile_at(link, 0.0))
-        self._cost_model, self._load, self._regime = cost_model, load, regime
+        self._cost_model, self._load, self._tuner = cost_model, load, tuner
         self._shapes: dict[DraftPlan, tuple[DepthAcceptance, tuple[int, int]]] = {}
 
-    def arm_of(self, device: str) -> SpeculationMode:
+    def mode_of(self, device: str) -> SpeculationMode:
         """In use for one of them now."""
-        return DRAFT if self._regime is None else self._regime.arm_of(device)
+        return DRAFT if self._tuner is None else self._tuner.mode_of(device)
 
     @property
     def verifier(self) -> VerifierView:
         """As it was lately, under the arm in use."""
-        return self._load.view(self._cost_model, DRAFT if self._regime is None else self._regime.arm)
+        return self._load.view(self._cost_model, DRAFT if self._tuner is None else self._tuner.mode)
 
     def shape(self, plan: DraftPlan) -> tuple[DepthAcceptance, tuple[int, int]]:
         """A plan's shape and message sizes."""
@@ -102,7 +102,7 @@ class ChoosingDevice(ModelledDevice):
         self._prompt_tokens = 0
 
     @property
-    def follows_regime(self) -> bool:
+    def follows_tuner(self) -> bool:
         """Its drafts are chosen."""
         return True
 
@@ -168,7 +168,7 @@ class ChoosingDevice(ModelledDevice):
             protocols=(group.protocol,),
             window=None,
             promise=promise,
-            arm=choices.arm_of(device_name(self._device)),
+            mode=choices.mode_of(device_name(self._device)),
         )
         self._previous = choices.policy.choose(situation, self._previous)
         return self._previous

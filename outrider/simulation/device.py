@@ -52,7 +52,7 @@ class SimDevice:
     alone_rounds: int = 0  # that the verifier may yet make by itself
     ahead: int = 0  # tokens of such rounds that are not known yet
     follows: bool = False  # the round is one of them
-    arm: SpeculationMode = DRAFT  # in use when the round was begun
+    mode: SpeculationMode = DRAFT  # in use when the round was begun
     worth_above: float | None = None  # of its draft, where its cut was fixed when it was ordered
 
     def __post_init__(self) -> None:

@@ -63,7 +63,7 @@ class Workload(Protocol):
     """One device's work, in order."""
 
     @property
-    def follows_regime(self) -> bool:
+    def follows_tuner(self) -> bool:
         """Whether what is drafted is up to the verifier's regime."""
         ...
 
@@ -140,7 +140,7 @@ class ModelledDevice:
         self.acceptance_draws: list[float] = []
 
     @property
-    def follows_regime(self) -> bool:
+    def follows_tuner(self) -> bool:
         """It has a window of its own."""
         return False
 

@@ -59,7 +59,7 @@ class RecordedWorkload:
 
     def __init__(self, device: RecordedDevice) -> None:
         """Begin at its first response."""
-        self.alone_rounds, self.follows_regime = 0, False
+        self.alone_rounds, self.follows_tuner = 0, False
         self._responses = iter(device.responses)
         self._rounds: Iterator[SimDraft] = iter(())
 

@@ -182,7 +182,7 @@ class SimulationResults(RunResults):
     plane: tuple[PlanePoint, ...]  # a sample, evenly spread over the run
     batch_log: tuple[BatchEntry, ...]  # every batch of the whole run, if the scenario asks for it
     simulated_rounds: int
-    regime: TunerReport | None = None  # at the end
+    tuner: TunerReport | None = None  # at the end
     swapped_out_blocks: int = 0  # of KV copied to host memory for want of memory; ``swapped_in_blocks`` back
     swapped_in_blocks: int = 0
     admission: AdmissionReport | None = None  # likewise

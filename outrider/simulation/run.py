@@ -40,17 +40,17 @@ def simulate(scenario: Scenario) -> SimulationResults:
     _check_memory(scenario)
     rules = rules_of(scenario)
     load = PresentLoad()
-    regime = (
+    tuner = (
         None
-        if scenario.regime is None
-        else SpeculationTuner([MODES[name] for name in scenario.arms], scenario.regime, 0.0)
+        if scenario.tuner is None
+        else SpeculationTuner([MODES[name] for name in scenario.modes], scenario.tuner, 0.0)
     )
     loop = EventLoop(
-        modelled_devices(scenario, rules, load, regime),
+        modelled_devices(scenario, rules, load, tuner),
         SimulatedServer(scenario.verifier, rules, scenario.seed),
         RunTally(scenario.warmup_s, keep_batch_log=scenario.keep_batch_log),
         load,
-        regime,
+        tuner,
         duration_s=scenario.duration_s,
         first_token_s=scenario.first_token_s,
         plans_late=scenario.plans_late,
@@ -63,7 +63,7 @@ def simulate(scenario: Scenario) -> SimulationResults:
 
 
 def modelled_devices(
-    scenario: Scenario, rules: SystemRules, load: PresentLoad, regime: SpeculationTuner | None = None
+    scenario: Scenario, rules: SystemRules, load: PresentLoad, tuner: SpeculationTuner | None = None
 ) -> list[SimDevice]:
     """The devices of all groups, numbered through."""
     devices: list[SimDevice] = []
@@ -74,7 +74,7 @@ def modelled_devices(
         stopping = group.stopping if group.predictor is None else flagging(group.predictor)
         prices = GroupPrices(drafts, scenario.verifier.planner, load)
         if group.selection is not None and remote:
-            choices = GroupChoices(drafts, group.selection, scenario.verifier.planner, load, regime)
+            choices = GroupChoices(drafts, group.selection, scenario.verifier.planner, load, tuner)
         for number in range(len(devices), len(devices) + group.count):
             workload: Workload
             if choices is not None:
@@ -101,7 +101,7 @@ class EventLoop:
         server: SimulatedServer,
         tally: RunTally,
         load: PresentLoad | None = None,
-        regime: SpeculationTuner | None = None,
+        tuner: SpeculationTuner | None = None,
         *,
         duration_s: float = inf,
         first_token_s: float = FIRST_TOKEN_S,
@@ -110,11 +110,11 @@ class EventLoop:
         admission: AdmissionRules | None = None,
         seed: int = 0,
     ) -> None:
-        """Everybody is about to ask for a first response; nobody measures a ``load`` or ``regime`` of None.
+        """Everybody is about to ask for a first response; nobody measures a ``load`` or ``tuner`` of None.
 
         Without ``admission`` every response is begun as soon as it is asked for.
         """
-        self._devices, self._tally, self._regime, self._seed = devices, tally, regime, seed
+        self._devices, self._tally, self._tuner, self._seed = devices, tally, tuner, seed
         self._duration_s, self._warmup_s = duration_s, tally.warmup_s
         self._agenda = Agenda()
         self._lane = SimVerifier(
@@ -122,7 +122,7 @@ class EventLoop:
             server,
             self,
             load=load,
-            regime=regime,
+            tuner=tuner,
             admission=admission,
             first_token_s=first_token_s,
             plans_late=plans_late,
@@ -162,7 +162,7 @@ class EventLoop:
             plane=tuple(tally.plane),
             batch_log=tuple(tally.log),
             simulated_rounds=tally.rounds,
-            regime=None if self._regime is None else self._regime.report(end_s),
+            tuner=None if self._tuner is None else self._tuner.report(end_s),
             admission=self._lane.report(),
         )
 

@@ -39,8 +39,8 @@ from outrider.simulation.lengths import Lengths, Spread
 from outrider.simulation.stopping import SimStopSetting
 
 WIRE = WireFormat(151_936)  # Qwen3's vocabulary
-MODELLED_ARMS = tuple(
-    name for name, arm in MODES.items() if not arm.looks_up
+MODELLED_MODES = tuple(
+    name for name, mode in MODES.items() if not mode.looks_up
 )  # there is no text to look anything up in
 
 SecondsOrNone = Annotated[float, Field(ge=0, le=1_000_000)]
@@ -186,8 +186,8 @@ class Scenario:
     plans_once: bool = False
     admission: AdmissionRules | None = None
     keep_batch_log: bool = False  # whether results hold every batch
-    regime: TunerSettings | None = None  # of groups with a selection; None lets each of their rounds be chosen
-    arms: tuple[str, ...] = MODELLED_ARMS  # of the regime
+    tuner: TunerSettings | None = None  # of groups with a selection; None lets each of their rounds be chosen
+    modes: tuple[str, ...] = MODELLED_MODES  # of the regime
 
     def __post_init__(self) -> None:
         """Refuse a seed that the streams of chance cannot take."""

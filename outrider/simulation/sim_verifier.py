@@ -69,20 +69,20 @@ class SimVerifier:
         surroundings: VerifierListener,
         *,
         load: PresentLoad | None = None,
-        regime: SpeculationTuner | None = None,
+        tuner: SpeculationTuner | None = None,
         admission: AdmissionRules | None = None,
         first_token_s: float = FIRST_TOKEN_S,
         plans_late: bool = False,
         plans_once: bool = False,
         cpu: CoordinatorCpu | None = None,
     ) -> None:
-        """Nobody is here; nobody measures a ``load`` or ``regime`` of None.
+        """Nobody is here; nobody measures a ``load`` or ``tuner`` of None.
 
         Without ``admission`` every response is begun as soon as it is asked for. Without ``cpu`` the coordinator's own
         work takes no time. ``plans_late`` and ``plans_once`` are those of ``Scenario``.
         """
         self._agenda, self._server, self._surroundings = agenda, server, surroundings
-        self._load, self._regime, self._cpu = load, regime, cpu
+        self._load, self._tuner, self._cpu = load, tuner, cpu
         self._first_token_s = first_token_s
         self._plans_late, self._plan_at_s = plans_late, 0.0  # until then the next plan is put off
         self._plans_once = plans_once
@@ -144,8 +144,8 @@ class SimVerifier:
         device.done = False
         device.arrived_at_s = now_s
         device.promised = self._account_of(device, now_s)  # a first token is due behind the wait to be begun
-        if self._regime is not None:
-            self._regime.asked(device.name)
+        if self._tuner is not None:
+            self._tuner.asked(device.name)
         self._begun[device.name] = device
         self._surroundings.begins(device, now_s)
         self._server.enqueue(device, now_s)
@@ -219,7 +219,7 @@ class SimVerifier:
         if self.down:
             return
         if self._load is not None:
-            self._load.batch(len(step.members), self._arm, step.entry.took_s)
+            self._load.batch(len(step.members), self._mode, step.entry.took_s)
         for device in self._server.told(step):
             self._commit(device, now_s, follows=device.number in step.going_on)
         self._serve(now_s)
@@ -228,8 +228,8 @@ class SimVerifier:
         """A block was verified: its tokens are committed, and the device goes on; ``follows``: it does so by itself."""
         tokens = device.draft.accepted + 1
         device.committed += tokens
-        if self._regime is not None:
-            self._measure(self._regime, device, tokens, now_s)
+        if self._tuner is not None:
+            self._measure(self._tuner, device, tokens, now_s)
         if device.first_at_s is None:
             device.first_at_s = now_s
             self._surroundings.began(device, now_s)
@@ -237,10 +237,10 @@ class SimVerifier:
             self._surroundings.round(device, tokens, now_s)
             if self._admission is not None:
                 away_s = now_s - device.began_at_s - device.queue_s - device.verify_s
-                self._rounds.round(device.own_rows, tokens, away_s, device.arm)
+                self._rounds.round(device.own_rows, tokens, away_s, device.mode)
         if self._load is not None and not device.follows:
             other_s = now_s - device.arrived_at_s - device.queue_s - device.verify_s
-            self._load.round(device.queue_s, other_s, device.arm)
+            self._load.round(device.queue_s, other_s, device.mode)
         device.promised.committed(tokens, now_s)
         if follows:
             self._follow(device, now_s)
@@ -251,8 +251,8 @@ class SimVerifier:
 
     def _end(self, device: SimDevice, now_s: float) -> None:
         device.done = True
-        if self._regime is not None:
-            self._regime.ended(device.name, now_s)
+        if self._tuner is not None:
+            self._tuner.ended(device.name, now_s)
         self._surroundings.over(device, now_s)
         self._server.over(device)
         del self._begun[device.name]
@@ -263,24 +263,24 @@ class SimVerifier:
         self._surroundings.next(device, now_s)
 
     @property
-    def _arm(self) -> SpeculationMode:
-        return DRAFT if self._regime is None else self._regime.arm
+    def _mode(self) -> SpeculationMode:
+        return DRAFT if self._tuner is None else self._tuner.mode
 
-    def _measure(self, regime: SpeculationTuner, device: SimDevice, tokens: int, now_s: float) -> None:
+    def _measure(self, tuner: SpeculationTuner, device: SimDevice, tokens: int, now_s: float) -> None:
         """Tell the regime of a committed round; a drafter is ready by a response's first token."""
         if device.first_at_s is None:
-            regime.began(device.name, now_s, counts=device.workload.follows_regime)
-            regime.ready(device.name)
+            tuner.began(device.name, now_s, counts=device.workload.follows_tuner)
+            tuner.ready(device.name)
             return
         round_s, promised = now_s - device.began_at_s, device.account.tokens_per_s
         late = round_is_late(promised, tokens, round_s) if promised else None
-        regime.round(device.name, tokens, round_s, now_s, late=late)
+        tuner.round(device.name, tokens, round_s, now_s, late=late)
 
     def _decide(self, now_s: float) -> None:
         """Have admission decide, and see to it that it does again while anybody waits."""
         admission, asking = self._admission, self._asking
         assert admission is not None
-        decisions = admission.decide(now_s, self._server.now(self._rounds.shape(self._arm)))
+        decisions = admission.decide(now_s, self._server.now(self._rounds.shape(self._mode)))
         for admitted in decisions.admitted:
             device = asking.pop(admitted.name)
             if device.done:
@@ -322,7 +322,7 @@ class SimVerifier:
             self._halted.add(device.name)
             return
         remaining_tokens = device.output_tokens - device.committed
-        device.arm = DRAFT if self._regime is None else self._regime.arm_of(device.name)
+        device.mode = DRAFT if self._tuner is None else self._tuner.mode_of(device.name)
         draft = device.workload.draft(device.committed, remaining_tokens, device.promised.promise(now_s))
         device.begin_round(draft, now_s)
         if draft.bits is None:

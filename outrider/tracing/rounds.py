@@ -56,7 +56,7 @@ def round_attributes(timing: RoundTiming) -> dict[str, Value]:
     said: dict[str, Value] = {
         "outrider.round": timing.number,
         "outrider.protocol": timing.protocol or "none",
-        "outrider.arm": timing.arm.name,
+        "outrider.arm": timing.mode.name,
         "outrider.tokens.ordered": timing.ordered_tokens,
         "outrider.tokens.drafted": timing.drafted_tokens,
         "outrider.tokens.accepted": timing.accepted_tokens,

@@ -121,7 +121,9 @@ class ServiceSettings:
             start_deadline_s=config.limits.verifier_start_deadline_s + config.limits.verifier_deadline_s,
             namespace=config.cluster.namespace,
             judges=any(
-                group.count and group.trusted and head_path(group.head, config.model.target, group.model) is not None
+                group.count
+                and group.trusted
+                and head_path(group.decision_head, config.model.target, group.model) is not None
                 for group in config.drafters
             ),
             drafters={group.name: group.trusted for group in config.drafters if group.count},

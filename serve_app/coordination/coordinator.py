@@ -228,7 +228,7 @@ class Coordinator:
                 running=generations.running if generations else 0,
                 queued_blocks=generations.batcher.queued_blocks if generations else 0,
                 idle=generations is None or generations.batcher.idle,
-                regime=generations.regime.report(time.monotonic()) if generations else None,
+                tuner=generations.tuner.report(time.monotonic()) if generations else None,
                 admission=generations.admission() if generations else None,
                 machine=generations.machine if generations else None,
                 target=self._peers.target,

@@ -101,12 +101,12 @@ class Generations:
         self._measured = MeasuredRounds()
         estimator = cost_estimator(settings.profiles, target.card.machine)
         self.batcher = Batcher(verifier, settings.planning, estimator, self._note_batch, clock, doubt, traces)
-        self._arms, self.regime = drafting.arms, SpeculationTuner(drafting.arms, TunerSettings(), clock())
+        self._modes, self.tuner = drafting.modes, SpeculationTuner(drafting.modes, TunerSettings(), clock())
         self._services = RoundServices(
             self.batcher,
             verifier.answers,
             self._load,
-            self.regime,
+            self.tuner,
             self._note_round,
             stats.sink,
             clock,
@@ -123,9 +123,9 @@ class Generations:
         Between other arms another regime chooses, which has to learn; the responses under way go by the old one.
         """
         self._rules, self._links = self._made_with(settings)
-        if (arms := settings.drafting.arms) != self._arms:
-            self._arms, self.regime = arms, SpeculationTuner(arms, TunerSettings(), self._clock())
-            self._services = replace(self._services, regime=self.regime)
+        if (modes := settings.drafting.modes) != self._modes:
+            self._modes, self.tuner = modes, SpeculationTuner(modes, TunerSettings(), self._clock())
+            self._services = replace(self._services, tuner=self.tuner)
         self._admitting.take(settings.admission)
 
     def _made_with(self, settings: GenerationsSettings) -> tuple[RoundRules, LinkServices]:
@@ -208,7 +208,7 @@ class Generations:
 
     def _verifier_now(self) -> VerifierNow:
         """As admission sees it: what a token costs is that of the regime in force."""
-        usage, shape = self._usage, self._measured.shape(self.regime.arm)
+        usage, shape = self._usage, self._measured.shape(self.tuner.mode)
         if usage is None:
             return VerifierNow(self.batcher.cost_model, shape)
         size = usage.block_tokens
@@ -276,10 +276,10 @@ class Generations:
         self._timings.append(timing)
         self._stats.round(timing)
         if not timing.follows:  # nobody waited for it
-            self._load.round(timing.queue_s, timing.orchestration_s, timing.arm)
+            self._load.round(timing.queue_s, timing.orchestration_s, timing.mode)
 
     def _note_batch(self, record: BatchRecord) -> None:
         self._stats.batch(record)
         self._spikes.batch(record.engine_s)
         self._usage = record.usage
-        self._load.batch(record.blocks, self.regime.arm)
+        self._load.batch(record.blocks, self.tuner.mode)

@@ -70,7 +70,7 @@ class RoundServices:
     batcher: Batcher
     await_verifier: Callable[[], Coroutine[Any, Any, None]]  # returns once the verifier answers; raises if it is gone
     load: PresentLoad
-    regime: SpeculationTuner
+    tuner: SpeculationTuner
     observe: Callable[[RoundTiming], None]  # told of every committed round
     sink: Sink
     clock: Callable[[], float]
@@ -144,7 +144,7 @@ class RoundLoop:
                 self._ahead.cancel()
             self._link.close()
             if self._has_asked:
-                self._services.regime.ended(generation.name, self._services.clock())
+                self._services.tuner.ended(generation.name, self._services.clock())
             finished = generation.state is GenerationState.FINISHED
             self._services.batcher.close(generation.name, keep_cache=finished)
 
@@ -192,19 +192,19 @@ class RoundLoop:
 
     def _turn(self) -> Turn:
         services = self._services
-        arm = services.regime.arm_of(self._generation.name)
-        if not self._drafter_wanted and self._wants_drafter(arm):
+        mode = services.tuner.mode_of(self._generation.name)
+        if not self._drafter_wanted and self._wants_drafter(mode):
             self._drafter_wanted = True
             self._link.start()
         drafter = self._link.drafter
         if drafter is not None and drafter.view is not None:
-            services.regime.ready(self._generation.name)
-        return Turn(drafter, services.load.view(services.batcher.cost_model, services.regime.arm), arm)
+            services.tuner.ready(self._generation.name)
+        return Turn(drafter, services.load.view(services.batcher.cost_model, services.tuner.mode), mode)
 
-    def _wants_drafter(self, arm: SpeculationMode) -> bool:
+    def _wants_drafter(self, mode: SpeculationMode) -> bool:
         rounds = self._rounds
         owed = self._generation.correction_by is not None
-        return rounds.needs_drafter and (owed or arm.needs_drafters or not rounds.drafting_follows_regime)
+        return rounds.needs_drafter and (owed or mode.needs_drafters or not rounds.drafting_follows_tuner)
 
     def _measured(self, timing: RoundTiming) -> None:
         """A round was committed; a response is active from its first on."""
@@ -215,13 +215,13 @@ class RoundLoop:
             services.trace.round(timing, now_s)
         if self._has_begun:
             late = None if timing.slo_class is None else timing.late is not None
-            services.regime.round(name, timing.committed_tokens, timing.total_s, now_s, late=late)
+            services.tuner.round(name, timing.committed_tokens, timing.total_s, now_s, late=late)
             rows = timing.drafted_tokens - timing.trimmed_tokens + 1
             away_s = timing.total_s - timing.queue_s - timing.verify_s
-            services.measured.round(rows, timing.committed_tokens, away_s, timing.arm)
+            services.measured.round(rows, timing.committed_tokens, away_s, timing.mode)
         else:
             self._has_begun = True
-            services.regime.began(name, now_s, counts=self._rounds.follows_regime)
+            services.tuner.began(name, now_s, counts=self._rounds.follows_tuner)
 
     def _tell(self, effect: Report | Measured) -> None:
         if isinstance(effect, Measured):
@@ -271,7 +271,7 @@ class RoundLoop:
         services, block = self._services, effect.block
         if not self._has_asked:
             self._has_asked = True
-            services.regime.asked(self._generation.name)
+            services.tuner.asked(self._generation.name)
         observe = partial(self._rounds.moved, block.round)
         verified = services.batcher.verify(block, effect.cost, effect.opening, observe, effect.terms)
         self._verifying = True

@@ -82,14 +82,14 @@ class DraftingSettings:
         )
 
     @property
-    def arms(self) -> tuple[SpeculationMode, ...]:
+    def modes(self) -> tuple[SpeculationMode, ...]:
         """Between which a verifier's regime chooses: what is left of those named by what there is.
 
         Where the window is fixed, devices draft under every arm alike.
         """
         speculation = self.speculation
         drafts, looks_up = self.has_drafters and speculation.window is None, speculation.lookup_window > 0
-        return tuple(dict.fromkeys(within(MODES[name], drafts=drafts, looks_up=looks_up) for name in speculation.arms))
+        return tuple(dict.fromkeys(within(MODES[name], drafts=drafts, looks_up=looks_up) for name in speculation.modes))
 
     @property
     def policy(self) -> SelectionPolicy:

@@ -58,7 +58,7 @@ class CoordinatorStats:
         self._accepted_at = [0] * POSITIONS  # not exported yet, nor are
         self._followed = 0  # rounds that followed by themselves and were not exported yet
         self._slo: dict[str, SloRounds] = {}
-        self._regime: TunerReport | None = None  # as last told
+        self._tuner: TunerReport | None = None  # as last told
         self._admission = AdmissionReport()  # likewise
         self._last_reply_at_s = self._started_at_s
         self.idle_s = 0.0
@@ -188,7 +188,7 @@ class CoordinatorStats:
         running: int,
         queued_blocks: int,
         idle: bool = False,
-        regime: TunerReport | None = None,
+        tuner: TunerReport | None = None,
         admission: AdmissionReport | None = None,
         machine: ProfiledOn | None = None,
         target: str = "",
@@ -214,8 +214,8 @@ class CoordinatorStats:
                 sink.record(metrics.KV_BLOCKS, blocks, state=state)
             sink.record(metrics.KV_HOST_BLOCKS, usage.host_used_blocks, state="used")
             sink.record(metrics.KV_HOST_BLOCKS, usage.host_blocks - usage.host_used_blocks, state="free")
-        if regime is not None:
-            self._regime_stands(regime)
+        if tuner is not None:
+            self._publish_tuner(tuner)
         if admission is not None:
             self._admission_stands(admission)
         counts = self._counts
@@ -236,7 +236,7 @@ class CoordinatorStats:
             kv=usage,
             phase_seconds=dict(self._phase_s),
             slo=dict(self._slo),
-            regime=regime,
+            regime=tuner,
             admission=admission,
             machine=machine,
             target=target,
@@ -257,19 +257,19 @@ class CoordinatorStats:
             sink.record(metrics.ENDED_KEPT, now.late - then.late, slo_class=name, kept="no")
         self._admission = admission
 
-    def _regime_stands(self, regime: TunerReport) -> None:
-        sink, before = self.sink, self._regime
+    def _publish_tuner(self, tuner: TunerReport) -> None:
+        sink, before = self.sink, self._tuner
         earlier = dict(before.probes) if before else {}
-        for arm, probes in regime.probes:
-            sink.record(metrics.REGIME_ARM, float(arm == regime.arm), arm=arm)
-            sink.record(metrics.REGIME_PROBES, probes - earlier.get(arm, 0), arm=arm)
-        for arm, tokens_per_s, loss in regime.at_load:
-            sink.record(metrics.REGIME_REWARD, tokens_per_s, arm=arm)
-            sink.record(metrics.REGIME_LOSS, loss, arm=arm)
-        sink.record(metrics.REGIME_PROBES_LOST_S, regime.probes_lost_s - (before.probes_lost_s if before else 0.0))
-        sink.record(metrics.REGIME_ACTIVE_S, regime.active_s - (before.active_s if before else 0.0))
-        sink.record(metrics.REGIME_CHANGES, regime.changes - (before.changes if before else 0))
-        self._regime = regime
+        for mode, probes in tuner.probes:
+            sink.record(metrics.TUNER_MODE, float(mode == tuner.arm), arm=mode)
+            sink.record(metrics.TUNER_PROBES, probes - earlier.get(mode, 0), arm=mode)
+        for mode, tokens_per_s, loss in tuner.at_load:
+            sink.record(metrics.TUNER_REWARD, tokens_per_s, arm=mode)
+            sink.record(metrics.TUNER_LOSS, loss, arm=mode)
+        sink.record(metrics.TUNER_PROBES_LOST_S, tuner.probes_lost_s - (before.probes_lost_s if before else 0.0))
+        sink.record(metrics.TUNER_ACTIVE_S, tuner.active_s - (before.active_s if before else 0.0))
+        sink.record(metrics.TUNER_CHANGES, tuner.changes - (before.changes if before else 0))
+        self._tuner = tuner
 
     def settings_refused(self, refused: bool) -> None:
         """Set the gauge: others were handed over, and could not be taken."""

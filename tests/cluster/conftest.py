@@ -74,7 +74,7 @@ def judged(config: Config, file: Path) -> Config:
     head = head_of(width, width)
     info = replace(head.info, target_hash=target.model_hash, drafter_hash=drafter.model_hash)
     save_head(file, head.decisions.weights, info)
-    return replace(config, drafters=(replace(config.drafters[0], head=str(file)),))
+    return replace(config, drafters=(replace(config.drafters[0], decision_head=str(file)),))
 
 
 def traced(config: Config, collector: Collector) -> Config:

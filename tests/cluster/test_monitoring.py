@@ -56,9 +56,9 @@ ABSENT: dict[Metric, str] = {
     m.PASS_FAULTS: "no pass goes wrong",
     m.RESENT_SEGMENTS: "the loopback loses nothing",
     m.UP_RESENT_SEGMENTS: "likewise",
-    m.REGIME_PROBES: "no arm need be tried within a minute",
-    m.REGIME_CHANGES: "nor left for another",
-    m.REGIME_PROBES_LOST_S: "no try need cost anything",
+    m.TUNER_PROBES: "no arm need be tried within a minute",
+    m.TUNER_CHANGES: "nor left for another",
+    m.TUNER_PROBES_LOST_S: "no try need cost anything",
 }
 
 

@@ -707,8 +707,8 @@ FAULTS = (
         ADMISSION,
     ),
     Fault(
-        "a promise is priced in another regime",
-        "return self._shapes.get(arm.name, _ALONE)",
+        "a promise is priced in another speculation mode",
+        "return self._shapes.get(mode.name, _ALONE)",
         "return next(iter(self._shapes.values()), _ALONE)",
         ADMISSION,
     ),

@@ -80,7 +80,7 @@ def cluster_part(args: argparse.Namespace) -> dict[str, object]:
     tasks = spread(_tasks(args.tasks, None), args.most_tasks or 4)
     # As in the paper: no tokens that are looked up, and nothing verified while a device drafts.
     speculation = replace(
-        config.speculation, k_max=max(windows), lookup_window=0, drafts_ahead=False, arms=("draft",), policy="cheapest"
+        config.speculation, k_max=max(windows), lookup_window=0, drafts_ahead=False, modes=("draft",), policy="cheapest"
     )
     answers = asyncio.run(_asked(replace(config, speculation=speculation), args, tasks, windows))
     found = rows(answers)
@@ -108,7 +108,7 @@ def _configured(args: argparse.Namespace) -> tuple[Config, Head]:
     config = read_config(args)
     heads = read_heads(config)
     if not config.drafters or config.drafters[0].model not in heads:
-        raise ConfigError("drafters[0].head", "a decision head (see `outrider train head`)", None)
+        raise ConfigError("drafters[0].decision_head", "a decision head (see `outrider train head`)", None)
     return config, heads[config.drafters[0].model]
 
 

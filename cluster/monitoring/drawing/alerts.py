@@ -49,7 +49,7 @@ _ENOUGH = f"sum by ({BY_CLASS}) (increase({named(m.SLO_RESPONSES)}[1h])) >= {_LE
 _DRAFTERS = f"max by ({BY_CLUSTER}, group, state) ({named(m.DRAFTERS)})"
 _MISSING = f"max by ({BY_CLUSTER}, group, state) ({series(m.DRAFTERS, NOT_READY)})"
 _READY = f"sum by ({BY_CLUSTER}) (max by ({BY_CLUSTER}, group) ({series(m.DRAFTERS, READY)}))"
-_WITH_DEVICES = series(m.REGIME_LOSS, 'arm=~"draft|lookup_draft"')
+_WITH_DEVICES = series(m.TUNER_LOSS, 'arm=~"draft|lookup_draft"')
 _QUEUED, _RUNNING = (
     f"sum by ({BY_CLUSTER}) ({series(m.GENERATIONS, state)})" for state in ('state="queued"', 'state="running"')
 )

@@ -126,20 +126,20 @@ _CHOICE = Row(
         ),
         Panel(
             "Arm in use",
-            (Query(total(m.REGIME_ARM, COORDINATOR, by="arm"), "{{arm}}"),),
+            (Query(total(m.TUNER_MODE, COORDINATOR, by="arm"), "{{arm}}"),),
             "short",
             "Coordinators by the arm they use. none and lookup order nothing from devices. No value: windows are set.",
             Shape.STACK,
         ),
         Panel(
             "What arms bring",
-            (Query(f"avg by (arm) ({series(m.REGIME_REWARD, COORDINATOR)})", "{{arm}}"),),
+            (Query(f"avg by (arm) ({series(m.TUNER_REWARD, COORDINATOR)})", "{{arm}}"),),
             "short",
             "Tokens per second of a response at the present load, as tries measured them.",
         ),
         Panel(
             "What arms lose",
-            (Query(f"avg by (arm) ({series(m.REGIME_LOSS, COORDINATOR)})", "{{arm}}"),),
+            (Query(f"avg by (arm) ({series(m.TUNER_LOSS, COORDINATOR)})", "{{arm}}"),),
             "percentunit",
             "Against the arm that is kept. Both arms with devices above 0 for long: drafting is a net loss.",
             warn=0.03,
@@ -149,15 +149,15 @@ _CHOICE = Row(
         Panel(
             "Tries and changes",
             (
-                Query(rate(m.REGIME_PROBES, COORDINATOR, by="arm"), "tries of {{arm}}"),
-                Query(rate(m.REGIME_CHANGES, COORDINATOR), "changes"),
+                Query(rate(m.TUNER_PROBES, COORDINATOR, by="arm"), "tries of {{arm}}"),
+                Query(rate(m.TUNER_CHANGES, COORDINATOR), "changes"),
             ),
             "short",
             "Per second. Changes that do not end: two arms bring about the same.",
         ),
         Panel(
             "What tries cost",
-            (Query(ratio(rate(m.REGIME_PROBES_LOST_S, COORDINATOR), rate(m.REGIME_ACTIVE_S, COORDINATOR))),),
+            (Query(ratio(rate(m.TUNER_PROBES_LOST_S, COORDINATOR), rate(m.TUNER_ACTIVE_S, COORDINATOR))),),
             "percentunit",
             "Of the time in which responses were active. About a fiftieth at most.",
             warn=0.02,

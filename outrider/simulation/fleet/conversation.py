@@ -28,7 +28,7 @@ class DraftedTurns:
 
     __slots__ = ("_agenda", "conversation", "draws")
 
-    follows_regime = False
+    follows_tuner = False
 
     def __init__(self, agenda: Agenda) -> None:
         """Nothing is drawn yet."""

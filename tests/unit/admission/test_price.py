@@ -40,7 +40,7 @@ def test_the_price_is_that_of_the_regime_in_force() -> None:
     assert measured.shape(DRAFT).rows == pytest.approx(9.0)
     assert measured.shape(DRAFT).tokens == pytest.approx(4.0)
     assert (measured.shape(DRAFT).drafted, measured.shape(DRAFT).away_s) == pytest.approx((1.0, 0.2))
-    drafting, alone = (VerifierNow(COSTS, measured.shape(arm)) for arm in (DRAFT, NONE))
+    drafting, alone = (VerifierNow(COSTS, measured.shape(mode)) for mode in (DRAFT, NONE))
     assert response_load(4.0, 0, 100.0, drafting) == pytest.approx(4.0 * block_s(9, 50) / 4.0)
     assert response_load(4.0, 0, 100.0, alone) == pytest.approx(4.0 * block_s(1, 50))
 

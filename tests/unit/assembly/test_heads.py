@@ -25,7 +25,7 @@ from tests.unit.verification.random_head import head_of
 
 
 def group(head: str | None, name: str = "a", count: int = 1) -> DrafterGroupConfig:
-    return DrafterGroupConfig(name=name, model="small", head=head, count=count)
+    return DrafterGroupConfig(name=name, model="small", decision_head=head, count=count)
 
 
 @pytest.fixture

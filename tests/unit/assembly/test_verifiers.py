@@ -35,7 +35,7 @@ def test_the_configuration_becomes_a_spec() -> None:
         device="cuda",
         num_gpus=2.0,
         threads=3,
-        parts=4,
+        prefill_threads=4,
         kv_budget_mib=64,
         prefill_chunk_tokens=48,
         max_batch_tokens=300,

@@ -20,7 +20,7 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {
     "speculation": {
         "policy": "cheapest",
         "protocols": ["dsd"],
-        "arms": ["none"],
+        "modes": ["none"],
         "k_max": 8,
         "window": 2,
         "expansion": [2, 1],

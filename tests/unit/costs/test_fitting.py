@@ -17,7 +17,7 @@ def measured(
     rng = np.random.default_rng(seed)
     return [
         BatchSample(
-            one.regime, one.blocks, tuple((model.predict_s(one.blocks) * np.exp(noise * rng.normal(size=3))).tolist())
+            one.kind, one.blocks, tuple((model.predict_s(one.blocks) * np.exp(noise * rng.normal(size=3))).tolist())
         )
         for one in configurations
     ]
@@ -70,7 +70,7 @@ def test_row_offsets_are_found_where_equation_19_cannot_bend() -> None:
     assert plain.test is not None
     assert bent.test is not None
     assert bent.test.mape < plain.test.mape
-    assert bent.by_regime[BatchKind.VERIFICATION].mape < 0.5 * plain.by_regime[BatchKind.VERIFICATION].mape
+    assert bent.by_kind[BatchKind.VERIFICATION].mape < 0.5 * plain.by_kind[BatchKind.VERIFICATION].mape
     for rows in (1, 2, 9):
         batch = (VerifyCost(rows, 60),)
         assert fitted.model.predict_s(batch) == pytest.approx(truth.predict_s(batch), rel=0.1)

@@ -11,11 +11,11 @@ from outrider.costs.profiling_plan import profiling_plan
 
 def test_counts_are_the_papers() -> None:
     plan = profiling_plan(2000)
-    train, test = (Counter(one.regime for one in part) for part in (plan.train, plan.test))
+    train, test = (Counter(one.kind for one in part) for part in (plan.train, plan.test))
     assert train[BatchKind.COMPUTE_BOUND] == 25 + 15
     assert train[BatchKind.MEMORY_BOUND] == 48 + 15
     assert train[BatchKind.MIXED] == 20
-    assert sum(test[regime] for regime in PAPER_KINDS) == 50
+    assert sum(test[kind] for kind in PAPER_KINDS) == 50
 
 
 def test_at_the_papers_size_the_grids_are_the_papers() -> None:
@@ -36,17 +36,17 @@ def test_configurations_are_what_their_kind_says(largest: int, seed: int, share:
     for one in (*plan.train, *plan.test):
         assert all(block.new_tokens >= 1 and block.cached_tokens >= 0 for block in one.blocks)
         cached = [block.cached_tokens for block in one.blocks]
-        if one.regime is BatchKind.COMPUTE_BOUND:
+        if one.kind is BatchKind.COMPUTE_BOUND:
             assert not any(cached)
-        elif one.regime is BatchKind.MIXED:
+        elif one.kind is BatchKind.MIXED:
             assert any(cached)
             assert not all(cached)
         else:
             assert all(cached)
             assert all(block.new_tokens + block.cached_tokens <= largest for block in one.blocks)
-        if one.regime is BatchKind.VERIFICATION:
+        if one.kind is BatchKind.VERIFICATION:
             assert all(block.new_tokens <= 9 for block in one.blocks)
-    assert {one.regime for one in plan.train} == {one.regime for one in plan.test} == set(BatchKind)
+    assert {one.kind for one in plan.train} == {one.kind for one in plan.test} == set(BatchKind)
 
 
 def test_a_plan_is_the_same_every_time_and_another_with_another_seed() -> None:

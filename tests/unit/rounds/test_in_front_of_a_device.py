@@ -53,9 +53,9 @@ def made(
     return generation, RoundMachine(generation, IncrementalText(TOKENIZER, (), (), 0), rules, 0.0)
 
 
-def turn(view: DrafterView | None, arm: SpeculationMode = LOOKUP_DRAFT, fixed_s: float = 0.02) -> Turn:
+def turn(view: DrafterView | None, mode: SpeculationMode = LOOKUP_DRAFT, fixed_s: float = 0.02) -> Turn:
     verifier = VerifierView(LinearCostModel(0.0, 0.0, 0.0, STEP_S), 0.0, 1.0, fixed_s)
-    return Turn(None if view is None else LeasedDrafter("small", AcceptanceBook(), view, trusted=True), verifier, arm)
+    return Turn(None if view is None else LeasedDrafter("small", AcceptanceBook(), view, trusted=True), verifier, mode)
 
 
 def said(number: int, token_id: int, accepted: int = 0, at: Turn | None = None) -> VerifierAnswered:
@@ -74,10 +74,10 @@ def one(effects: list[Effect], kind: type) -> Effect:
     return found
 
 
-@pytest.mark.parametrize(("arm", "looks"), [(LOOKUP_DRAFT, True), (LOOKUP, True), (DRAFT, False)])
-def test_a_match_that_should_bring_more_goes_before_a_device(arm: SpeculationMode, looks: bool) -> None:
+@pytest.mark.parametrize(("mode", "looks"), [(LOOKUP_DRAFT, True), (LOOKUP, True), (DRAFT, False)])
+def test_a_match_that_should_bring_more_goes_before_a_device(mode: SpeculationMode, looks: bool) -> None:
     _, rounds = made((*SAID, *SAID[:16]))
-    (effect,) = rounds.step(turn(NEAR, arm), 0.0)
+    (effect,) = rounds.step(turn(NEAR, mode), 0.0)
     assert isinstance(effect, Verify if looks else AskDrafter)
     if isinstance(effect, Verify):
         assert effect.block.draft == (36, 37, 38, 39, 20, 21, 22, 23)
@@ -131,9 +131,9 @@ def found_itself(number: int, token_id: int, drafted: tuple[int, ...], accepted:
 
 
 def test_a_verifier_that_goes_on_by_itself_looks_up_by_itself() -> None:
-    for arm, looks in ((LOOKUP, True), (LOOKUP_DRAFT, True), (NONE, False)):
+    for mode, looks in ((LOOKUP, True), (LOOKUP_DRAFT, True), (NONE, False)):
         generation, rounds = made(SAID)
-        (verify,) = rounds.step(turn(None, arm), 0.0)
+        (verify,) = rounds.step(turn(None, mode), 0.0)
         assert isinstance(verify, Verify)
         assert verify.block.stretch is not None
         leave = verify.block.stretch.lookup

@@ -173,10 +173,10 @@ def fresh(window: int | None = None, lookup: int | None = None) -> RoundMachine:
     return RoundMachine(generation, IncrementalText(TOKENIZER, (), (), 0), rules, 0.0)
 
 
-def leave(arm: SpeculationMode, step_s: float, window: int | None = None) -> int:
+def leave(mode: SpeculationMode, step_s: float, window: int | None = None) -> int:
     """Rounds that may follow the first one, where a step takes so long and no drafter is ready."""
-    view = PresentLoad().view(LinearCostModel(0.0, 0.0, 0.0, step_s), arm)
-    (effect,) = fresh(window).step(Turn(None, view, arm), 0.0)
+    view = PresentLoad().view(LinearCostModel(0.0, 0.0, 0.0, step_s), mode)
+    (effect,) = fresh(window).step(Turn(None, view, mode), 0.0)
     assert isinstance(effect, Verify)
     assert effect.block.stretch is not None
     return effect.block.stretch.until_round - effect.block.round
@@ -194,10 +194,10 @@ def test_a_leave_while_a_drafter_may_be_of_use_is_short() -> None:
 
 
 def test_what_is_drafted_is_up_to_the_regime_unless_the_request_says_it() -> None:
-    assert fresh().follows_regime
-    assert fresh(lookup=0).follows_regime, "devices draft for it under some arms only"
-    assert not fresh(window=0).follows_regime
-    assert not fresh(window=3).follows_regime
+    assert fresh().follows_tuner
+    assert fresh(lookup=0).follows_tuner, "devices draft for it under some arms only"
+    assert not fresh(window=0).follows_tuner
+    assert not fresh(window=3).follows_tuner
 
 
 STEP_S = 0.01

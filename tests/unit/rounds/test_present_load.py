@@ -15,7 +15,7 @@ def test_an_arm_is_never_seen_by_figures_of_another() -> None:
     for _ in range(50):
         load.round(0.01, 0.002, NONE)
         load.batch(16, NONE)
-    draft, none = (load.view(DEFAULT_COST_MODEL, arm) for arm in (DRAFT, NONE))
+    draft, none = (load.view(DEFAULT_COST_MODEL, mode) for mode in (DRAFT, NONE))
     assert [draft.queue_s, draft.fixed_s, draft.batch_blocks] == pytest.approx([0.4, 0.02, 3.0], rel=0.02)
     assert [none.queue_s, none.fixed_s, none.batch_blocks] == pytest.approx([0.01, 0.002, 16.0], rel=0.02)
 

@@ -30,9 +30,9 @@ class World:
 
     def __post_init__(self) -> None:
         """Begin with nobody."""
-        self.regime = SpeculationTuner(self.arms_to_choose, self.settings, 0.0)
+        self.tuner = SpeculationTuner(self.arms_to_choose, self.settings, 0.0)
         self.now_s = 0.0
-        self.arms: list[tuple[float, SpeculationMode]] = [(0.0, NONE)]  # since when which was in use
+        self.modes: list[tuple[float, SpeculationMode]] = [(0.0, NONE)]  # since when which was in use
         self.tokens: dict[float, int] = defaultdict(int)  # in each second
         self._rng = random.Random(self.seed)
         self._events: list[tuple[float, str, int, float]] = []  # at, generation, tokens, round's length
@@ -44,7 +44,7 @@ class World:
         """These are over."""
         for name in generations:
             self.live.remove(name)
-            self.regime.ended(name, self.now_s)
+            self.tuner.ended(name, self.now_s)
 
     def load(self, generations: int) -> None:
         """So many are active from now on; a drafter of one that comes takes a while."""
@@ -53,7 +53,7 @@ class World:
             self._named += 1
             name = f"g{self._named}"
             self.live.append(name)
-            self.regime.began(name, self.now_s)
+            self.tuner.began(name, self.now_s)
             self._ready_at_s[name] = self.now_s + DRAFTER_S
             self._begin(name)
 
@@ -65,21 +65,21 @@ class World:
                 continue
             if self._ready_at_s.get(name, float("inf")) <= self.now_s:
                 self._ready_at_s.pop(name)
-                self.regime.ready(name)
-            arm = self.regime.arm_of(name)
-            late = self._rng.random() < self.late[arm] if self.late else None
+                self.tuner.ready(name)
+            mode = self.tuner.mode_of(name)
+            late = self._rng.random() < self.late[mode] if self.late else None
             self.tokens[int(self.now_s)] += tokens
-            self.regime.round(name, tokens, round_s, self.now_s, late=late)
-            if self.regime.arm is not self.arms[-1][1]:
-                self.arms.append((self.now_s, self.regime.arm))
+            self.tuner.round(name, tokens, round_s, self.now_s, late=late)
+            if self.tuner.mode is not self.modes[-1][1]:
+                self.modes.append((self.now_s, self.tuner.mode))
             self._begin(name)
         self.now_s = end_s
         return self
 
-    def share(self, arm: SpeculationMode, since_s: float) -> float:
+    def share(self, mode: SpeculationMode, since_s: float) -> float:
         """Of the time since then, with this arm in use."""
-        spans = zip(self.arms, [*self.arms[1:], (self.now_s, NONE)], strict=True)
-        used_s = sum(max(0.0, end - max(since_s, begin)) for (begin, used), (end, _) in spans if used is arm)
+        spans = zip(self.modes, [*self.modes[1:], (self.now_s, NONE)], strict=True)
+        used_s = sum(max(0.0, end - max(since_s, begin)) for (begin, used), (end, _) in spans if used is mode)
         return used_s / (self.now_s - since_s)
 
     def rate(self, since_s: float, until_s: float) -> float:
@@ -87,9 +87,9 @@ class World:
         return sum(self.tokens[second] for second in range(int(since_s), int(until_s))) / (until_s - since_s)
 
     def _begin(self, name: str) -> None:
-        arm = self.regime.arm_of(name)
-        drafts = arm is not NONE and not (arm.drafts and name in self._ready_at_s)
-        speed = self.speed(arm if drafts else NONE, len(self.live), self.now_s)
+        mode = self.tuner.mode_of(name)
+        drafts = mode is not NONE and not (mode.drafts and name in self._ready_at_s)
+        speed = self.speed(mode if drafts else NONE, len(self.live), self.now_s)
         mean = sum(DRAFT_YIELD) / len(DRAFT_YIELD)
         tokens, expected = (self._rng.choice(DRAFT_YIELD), mean) if drafts else (1, 1.0)
         round_s = expected / speed * max(0.2, self._rng.gauss(1.0, self.noise))
@@ -100,9 +100,9 @@ class World:
 def crossing(at: float, steepness: float = 0.5) -> Speed:
     """Drafting brings more below a load and less above it; a full server: speed falls with the load."""
 
-    def speed(arm: SpeculationMode, load: int, now_s: float) -> float:  # noqa: ARG001
+    def speed(mode: SpeculationMode, load: int, now_s: float) -> float:  # noqa: ARG001
         alone = 60.0 / (1.0 + 0.2 * load)
-        return alone if arm is NONE else alone * (at / load) ** steepness
+        return alone if mode is NONE else alone * (at / load) ** steepness
 
     return speed
 
@@ -110,7 +110,7 @@ def crossing(at: float, steepness: float = 0.5) -> Speed:
 def constant(ratio: float) -> Speed:
     """Drafting brings so many times as much at any load."""
 
-    def speed(arm: SpeculationMode, load: int, now_s: float) -> float:  # noqa: ARG001
-        return 60.0 / (1.0 + 0.2 * load) * (1.0 if arm is NONE else ratio)
+    def speed(mode: SpeculationMode, load: int, now_s: float) -> float:  # noqa: ARG001
+        return 60.0 / (1.0 + 0.2 * load) * (1.0 if mode is NONE else ratio)
 
     return speed

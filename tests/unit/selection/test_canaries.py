@@ -16,45 +16,45 @@ def test_few_are_sent_and_never_all() -> None:
 
 
 def test_the_newest_go_first_and_everybody_once() -> None:
-    scouts, sent = Canaries(), list[str]()
+    canaries, sent = Canaries(), list[str]()
     for _ in range(4):
-        scouts.send(DRAFT, named(3))
-        sent += scouts.out
-        scouts.recall()
-        assert scouts.arm is None
-        assert not scouts.out
+        canaries.send(DRAFT, named(3))
+        sent += canaries.out
+        canaries.recall()
+        assert canaries.mode is None
+        assert not canaries.out
     assert sent == ["g2", "g1", "g0", "g2"]
 
 
 def test_scouts_are_out_until_the_last_of_them_ends() -> None:
-    scouts = Canaries()
-    scouts.send(DRAFT, named(12))
-    assert scouts.out == {"g9", "g10", "g11"}
+    canaries = Canaries()
+    canaries.send(DRAFT, named(12))
+    assert canaries.out == {"g9", "g10", "g11"}
     for name in ("g9", "g11", "other"):
-        scouts.ended(name)
-    assert scouts.arm is DRAFT
-    scouts.ended("g10")
-    assert scouts.arm is None
+        canaries.ended(name)
+    assert canaries.mode is DRAFT
+    canaries.ended("g10")
+    assert canaries.mode is None
 
 
 def test_speeds_are_compared_with_those_of_the_others() -> None:
     """The middle one of three, so that one odd device says nothing; nothing can be said without rounds."""
-    scouts = Canaries()
-    scouts.send(DRAFT, named(12))
+    canaries = Canaries()
+    canaries.send(DRAFT, named(12))
     paces = {name: ThroughputSample(tokens=10, seconds=1.0, rounds=10) for name in named(12)}
     paces |= {
         "g9": ThroughputSample(1, 1, 1.0, 1),
         "g10": ThroughputSample(12, 20, 1.0, 4),
         "g11": ThroughputSample(90, 900, 1.0, 9),
     }
-    assert scouts.ratio(paces, None) == pytest.approx(1.2)
-    assert scouts.ratio(paces, 10.0) == pytest.approx(1.2)
-    assert scouts.ratio(paces, 10.5) == pytest.approx(1.2), "noise"
-    assert scouts.ratio(paces, 12.5) == pytest.approx(1.2 * (1.0 - 3 * 0.15)), (
+    assert canaries.ratio(paces, None) == pytest.approx(1.2)
+    assert canaries.ratio(paces, 10.0) == pytest.approx(1.2)
+    assert canaries.ratio(paces, 10.5) == pytest.approx(1.2), "noise"
+    assert canaries.ratio(paces, 12.5) == pytest.approx(1.2 * (1.0 - 3 * 0.15)), (
         "all would cost everybody more than three"
     )
-    assert scouts.rounds_each(paces) == 1.0
-    assert scouts.ratio(dict.fromkeys(named(12), ThroughputSample()), 10.0) is None
+    assert canaries.rounds_each(paces) == 1.0
+    assert canaries.ratio(dict.fromkeys(named(12), ThroughputSample()), 10.0) is None
 
 
 def test_the_better_scouts_did_the_less_a_try_should_cost() -> None:

@@ -54,8 +54,8 @@ def loaded(model: LinearCostModel, queue_s: float) -> VerifierView:
     ("changes", "reason"),
     [
         ({"drafter": None}, ChoiceReason.NO_DRAFTER),
-        ({"arm": NONE}, ChoiceReason.REGIME),
-        ({"arm": NONE, "drafter": None}, ChoiceReason.REGIME),
+        ({"mode": NONE}, ChoiceReason.TUNED),
+        ({"mode": NONE, "drafter": None}, ChoiceReason.TUNED),
         ({"remaining_tokens": 1}, ChoiceReason.LAST_TOKEN),
         ({"window": 0}, ChoiceReason.FIXED),
         ({"protocols": ()}, ChoiceReason.FIXED),
@@ -72,7 +72,7 @@ def test_no_draft_where_there_can_be_none(
 
 @pytest.mark.parametrize("policy", [Fixed(), Cheapest(), CostAware()])
 def test_a_window_that_is_named_is_drafted_under_any_arm(policy: SelectionPolicy) -> None:
-    assert window(policy.choose(situation(window=3, arm=NONE), None)) == 3
+    assert window(policy.choose(situation(window=3, mode=NONE), None)) == 3
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ def best_of(world: World, loads: int) -> float:
     return loads * max(world.speed(NONE, loads, 0.0), world.speed(DRAFT, loads, 0.0))
 
 
-def changed_at_s(world: World, since_s: float, arm: SpeculationMode) -> float:
+def changed_at_s(world: World, since_s: float, mode: SpeculationMode) -> float:
     """When an arm was next put in use."""
-    return next(at_s for at_s, used in world.arms if at_s >= since_s and used is arm)
+    return next(at_s for at_s, used in world.modes if at_s >= since_s and used is mode)
 
 
 @pytest.mark.parametrize("load", [1, 2, 8, 16])
@@ -30,12 +30,12 @@ def test_a_cold_start_loses_little_against_the_better_arm(ratio: float, load: in
     world.load(load)
     world.until(5 * MINUTE_S)
     none = load * world.speed(NONE, load, 0.0)
-    assert world.arms[0] == (0.0, NONE), "which never costs"
+    assert world.modes[0] == (0.0, NONE), "which never costs"
     assert world.rate(0.0, 20.0) > (0.95 if load == 1 else 0.97) * none, "a first try by the only one ends there"
     assert world.rate(0.0, MINUTE_S) > 0.97 * none
     assert world.rate(0.0, 5 * MINUTE_S) > 0.965 * best_of(world, load)
     if ratio != 1.0:
-        assert world.regime.report(world.now_s).kept == ("draft" if ratio > 1.0 else "none")
+        assert world.tuner.report(world.now_s).kept == ("draft" if ratio > 1.0 else "none")
 
 
 def test_where_scouts_win_all_follow_and_where_they_lose_nobody_does() -> None:
@@ -43,21 +43,21 @@ def test_where_scouts_win_all_follow_and_where_they_lose_nobody_does() -> None:
         world = World(constant(ratio))
         world.load(8)
         world.until(10.0)
-        assert (world.regime.arm is DRAFT) is follow
-        assert dict(world.regime.report(10.0).probes)["draft"] >= 1
-        assert len(world.arms) == 1 + follow
+        assert (world.tuner.mode is DRAFT) is follow
+        assert dict(world.tuner.report(10.0).probes)["draft"] >= 1
+        assert len(world.modes) == 1 + follow
 
 
 def test_scouts_that_end_are_followed_by_others() -> None:
     world = World(constant(1.5))
     world.load(4)
     drafted: set[str] = set()
-    while world.regime.arm is NONE:
+    while world.tuner.mode is NONE:
         world.until(world.now_s + 0.05)
-        scouts = {name for name in world.live if world.regime.arm_of(name) is DRAFT}
-        if world.regime.arm is NONE and scouts and len(drafted) < 3:
-            drafted |= scouts
-            world.end(scouts)
+        canaries = {name for name in world.live if world.tuner.mode_of(name) is DRAFT}
+        if world.tuner.mode is NONE and canaries and len(drafted) < 3:
+            drafted |= canaries
+            world.end(canaries)
             world.load(4)
     assert len(drafted) == 3
     assert world.now_s < MINUTE_S
@@ -68,8 +68,8 @@ def test_tries_of_what_loses_cost_little_and_come_ever_more_seldom() -> None:
     world = World(constant(0.5))
     world.load(1)
     world.until(10 * MINUTE_S)
-    tries = [at_s for at_s, arm in world.arms if arm is DRAFT]
-    report = world.regime.report(world.now_s)
+    tries = [at_s for at_s, mode in world.modes if mode is DRAFT]
+    report = world.tuner.report(world.now_s)
     assert world.rate(0.0, 600.0) > 0.98 * best_of(world, 1)
     assert max(after - before for before, after in pairwise(tries)) > 2 * MINUTE_S
     assert dict(report.probes)["draft"] == len(tries)
@@ -78,21 +78,21 @@ def test_tries_of_what_loses_cost_little_and_come_ever_more_seldom() -> None:
 
 
 def test_what_has_begun_to_pay_is_found_again() -> None:
-    world = World(lambda arm, load, now_s: constant(0.5 if now_s < 300.0 else 2.0)(arm, load, now_s))
+    world = World(lambda mode, load, now_s: constant(0.5 if now_s < 300.0 else 2.0)(mode, load, now_s))
     world.load(4)
     world.until(300.0)
-    assert world.regime.report(300.0).kept == "none"
+    assert world.tuner.report(300.0).kept == "none"
     world.until(640.0)
-    assert world.regime.report(640.0).kept == "draft"
+    assert world.tuner.report(640.0).kept == "draft"
 
 
 def test_what_has_ceased_to_pay_is_left_at_once() -> None:
-    world = World(lambda arm, load, now_s: constant(1.5 if now_s < 100.0 else 0.5)(arm, load, now_s))
+    world = World(lambda mode, load, now_s: constant(1.5 if now_s < 100.0 else 0.5)(mode, load, now_s))
     world.load(4)
     world.until(99.0)
-    assert world.regime.report(99.0).kept == "draft"
+    assert world.tuner.report(99.0).kept == "draft"
     world.until(106.0)
-    assert world.regime.report(106.0).kept == "none"
+    assert world.tuner.report(106.0).kept == "none"
 
 
 def test_a_load_that_goes_back_and_forth_around_the_crossover_changes_nothing() -> None:
@@ -100,8 +100,8 @@ def test_a_load_that_goes_back_and_forth_around_the_crossover_changes_nothing() 
     for second in range(300):
         world.load(4 + second % 2)
         world.until(second + 1.0)
-    assert world.regime.report(300.0).changes <= 2
-    assert len(world.arms) <= 20, "tries included"
+    assert world.tuner.report(300.0).changes <= 2
+    assert len(world.modes) <= 20, "tries included"
 
 
 def test_a_step_in_load_is_followed_within_two_seconds_where_both_arms_are_known() -> None:
@@ -119,10 +119,10 @@ def test_a_step_to_a_load_that_is_new_is_followed_by_a_try() -> None:
     world = World(crossing(8.0))
     world.load(4)
     world.until(40.0)
-    assert world.regime.arm is DRAFT
+    assert world.tuner.mode is DRAFT
     world.load(16)
     world.until(46.0)
-    assert world.regime.report(46.0).kept == "none"
+    assert world.tuner.report(46.0).kept == "none"
 
 
 @pytest.mark.parametrize(("ratio", "load"), [(0.4, 8), (0.9, 8), (0.8, 1), (1.4, 8)])
@@ -130,14 +130,14 @@ def test_what_arms_bring_at_the_present_load_is_told(ratio: float, load: int) ->
     """By tries, or by the scouts after which there was none."""
     world = World(constant(ratio))
     world.load(load)
-    assert world.regime.report(0.0).at_load == (), "before anything is measured"
+    assert world.tuner.report(0.0).at_load == (), "before anything is measured"
     world.until(MINUTE_S)
-    report = world.regime.report(world.now_s)
-    told = {arm: (tokens_per_s, loss) for arm, tokens_per_s, loss in report.at_load}
+    report = world.tuner.report(world.now_s)
+    told = {mode: (tokens_per_s, loss) for mode, tokens_per_s, loss in report.at_load}
     assert set(told) == {"none", "draft"}
     kept, other = ("draft", "none") if ratio > 1.0 else ("none", "draft")
     assert report.kept == kept
-    assert told[kept][0] == pytest.approx(world.speed(world.regime.arm, load, 0.0), rel=0.15)
+    assert told[kept][0] == pytest.approx(world.speed(world.tuner.mode, load, 0.0), rel=0.15)
     assert told[kept][1] == 0.0
     brings = told[other][0] / told[kept][0]
     assert 1.0 - told[other][1] == pytest.approx(brings, abs=0.15)
@@ -165,116 +165,116 @@ def test_promises_are_a_condition() -> None:
         world = World(constant(ratio), late=late)
         world.load(4)
         world.until(MINUTE_S)
-        assert world.regime.report(world.now_s).kept == kept
+        assert world.tuner.report(world.now_s).kept == kept
 
 
-def steps(regime: SpeculationTuner, names: list[str], since_s: float, until_s: float, step_s: float = 0.02) -> None:
+def steps(tuner: SpeculationTuner, names: list[str], since_s: float, until_s: float, step_s: float = 0.02) -> None:
     """One token of each in every step."""
     for step in range(1, round((until_s - since_s) / step_s) + 1):
         for name in names:
-            regime.round(name, 1, step_s, since_s + step * step_s)
+            tuner.round(name, 1, step_s, since_s + step * step_s)
 
 
-def alone_until(regime: SpeculationTuner, name: str, arm: SpeculationMode, now_s: float) -> float:
+def alone_until(tuner: SpeculationTuner, name: str, mode: SpeculationMode, now_s: float) -> float:
     """One token of the only one in every step, until an arm is in use; when that is."""
-    while regime.arm is not arm:
+    while tuner.mode is not mode:
         now_s += 0.02
-        regime.round(name, 1, 0.02, now_s)
+        tuner.round(name, 1, 0.02, now_s)
     return now_s
 
 
-def rewards(regime: SpeculationTuner, now_s: float) -> list[float]:
+def rewards(tuner: SpeculationTuner, now_s: float) -> list[float]:
     """Load and speed of all that is known of no draft, cell by cell."""
-    known = dict(regime.report(now_s).rewards)["none"]
+    known = dict(tuner.report(now_s).rewards)["none"]
     return [number for reward in known for number in (reward.load, reward.tokens_per_s)]
 
 
 def test_neither_prefills_nor_idle_time_count() -> None:
-    regime = SpeculationTuner((NONE,), TunerSettings(), 0.0)
+    tuner = SpeculationTuner((NONE,), TunerSettings(), 0.0)
     for number in range(4):  # a second each, and three between them in which nobody is active
         name, begins_s = f"g{number}", 4.0 * number
-        regime.began(name, begins_s)
-        steps(regime, [name], begins_s, begins_s + 1.0)
-        regime.ended(name, begins_s + 1.0)
-    assert rewards(regime, 16.0) == pytest.approx([1.0, 50.0])
-    assert regime.report(16.0).active_s == pytest.approx(4.0)
+        tuner.began(name, begins_s)
+        steps(tuner, [name], begins_s, begins_s + 1.0)
+        tuner.ended(name, begins_s + 1.0)
+    assert rewards(tuner, 16.0) == pytest.approx([1.0, 50.0])
+    assert tuner.report(16.0).active_s == pytest.approx(4.0)
 
 
 def test_one_that_fixes_its_drafts_is_load_and_no_evidence() -> None:
-    regime = SpeculationTuner((NONE,), TunerSettings(), 0.0)
-    regime.began("fixed", 0.0, counts=False)
-    steps(regime, ["fixed"], 0.0, 3.0)
-    assert not rewards(regime, 3.0)
-    regime.began("free", 3.0)
-    steps(regime, ["free"], 3.0, 8.0, step_s=0.05)
-    assert rewards(regime, 8.0)[-2:] == pytest.approx([2.0, 20.0])
+    tuner = SpeculationTuner((NONE,), TunerSettings(), 0.0)
+    tuner.began("fixed", 0.0, counts=False)
+    steps(tuner, ["fixed"], 0.0, 3.0)
+    assert not rewards(tuner, 3.0)
+    tuner.began("free", 3.0)
+    steps(tuner, ["free"], 3.0, 8.0, step_s=0.05)
+    assert rewards(tuner, 8.0)[-2:] == pytest.approx([2.0, 20.0])
 
 
 def test_those_that_fix_their_drafts_pay_for_no_tries() -> None:
     first_try_at_s = []
     for fixed_s in (0.0, 300.0):
-        regime = SpeculationTuner((NONE, DRAFT), TunerSettings(probes=ProbeRules(allowance_s=0.0)), 0.0)
-        regime.began("fixed", 0.0, counts=False)
-        steps(regime, ["fixed"], 0.0, fixed_s)
-        regime.ended("fixed", fixed_s)
-        assert regime.report(fixed_s).active_s == 0.0
-        regime.began("free", fixed_s)
-        first_try_at_s.append(alone_until(regime, "free", DRAFT, fixed_s) - fixed_s)
+        tuner = SpeculationTuner((NONE, DRAFT), TunerSettings(probes=ProbeRules(allowance_s=0.0)), 0.0)
+        tuner.began("fixed", 0.0, counts=False)
+        steps(tuner, ["fixed"], 0.0, fixed_s)
+        tuner.ended("fixed", fixed_s)
+        assert tuner.report(fixed_s).active_s == 0.0
+        tuner.began("free", fixed_s)
+        first_try_at_s.append(alone_until(tuner, "free", DRAFT, fixed_s) - fixed_s)
     assert first_try_at_s[0] == pytest.approx(first_try_at_s[1], abs=2.0)
     assert min(first_try_at_s) > 5.0
 
 
 def test_a_try_is_charged_with_what_drafters_take_before_it_is_measured() -> None:
     """They compute prefixes, on the verifier's processors maybe; then drafting is as fast."""
-    regime = SpeculationTuner((NONE, DRAFT), TunerSettings(), 0.0)
-    regime.began("g", 0.0)
-    now_s = alone_until(regime, "g", DRAFT, 0.0)
+    tuner = SpeculationTuner((NONE, DRAFT), TunerSettings(), 0.0)
+    tuner.began("g", 0.0)
+    now_s = alone_until(tuner, "g", DRAFT, 0.0)
     for _ in range(5):
         now_s += 0.4
-        regime.round("g", 1, 0.4, now_s)
-    regime.ready("g")
-    now_s = alone_until(regime, "g", NONE, now_s)
-    assert 1.6 < regime.report(now_s).probes_lost_s < 2.0
+        tuner.round("g", 1, 0.4, now_s)
+    tuner.ready("g")
+    now_s = alone_until(tuner, "g", NONE, now_s)
+    assert 1.6 < tuner.report(now_s).probes_lost_s < 2.0
 
 
 def test_what_comes_right_behind_a_change_counts_for_neither_arm() -> None:
     """Rounds begun before drafters are ready, however many, tell nothing of drafting."""
-    regime = SpeculationTuner((NONE, DRAFT), TunerSettings(), 0.0)
-    regime.began("g", 0.0)
-    now_s = alone_until(regime, "g", DRAFT, 0.0)
+    tuner = SpeculationTuner((NONE, DRAFT), TunerSettings(), 0.0)
+    tuner.began("g", 0.0)
+    now_s = alone_until(tuner, "g", DRAFT, 0.0)
     settled_s = now_s + 1.5
     while now_s < settled_s:
         now_s += 0.02
-        regime.round("g", 1, 0.02, now_s)
-    assert regime.arm is DRAFT
-    assert dict(regime.report(now_s).rewards)["draft"] == ()
-    regime.ready("g")
+        tuner.round("g", 1, 0.02, now_s)
+    assert tuner.mode is DRAFT
+    assert dict(tuner.report(now_s).rewards)["draft"] == ()
+    tuner.ready("g")
     for _ in range(2):  # begun before that
         now_s += 0.3
-        regime.round("g", 1000, 1.0, now_s)
-    while not dict(regime.report(now_s).rewards)["draft"]:
+        tuner.round("g", 1000, 1.0, now_s)
+    while not dict(tuner.report(now_s).rewards)["draft"]:
         now_s += 0.2
-        regime.round("g", 2, 0.2, now_s)
-    (known,) = dict(regime.report(now_s).rewards)["draft"]
+        tuner.round("g", 2, 0.2, now_s)
+    (known,) = dict(tuner.report(now_s).rewards)["draft"]
     assert known.tokens_per_s == pytest.approx(10.0)
 
 
 def test_a_try_that_idle_time_interrupts_is_over() -> None:
     world = World(constant(0.5))
     world.load(1)
-    while world.regime.arm is NONE:
+    while world.tuner.mode is NONE:
         world.until(world.now_s + 0.1)
     world.load(0)
     world.until(world.now_s + MINUTE_S)
     world.load(1)
-    assert world.regime.arm is NONE
+    assert world.tuner.mode is NONE
 
 
 def given(speeds: dict[SpeculationMode, float]) -> Speed:
     """Each arm brings so many times what none does, at any load."""
 
-    def speed(arm: SpeculationMode, load: int, now_s: float) -> float:  # noqa: ARG001
-        return 60.0 / (1.0 + 0.2 * load) * speeds[arm]
+    def speed(mode: SpeculationMode, load: int, now_s: float) -> float:  # noqa: ARG001
+        return 60.0 / (1.0 + 0.2 * load) * speeds[mode]
 
     return speed
 
@@ -296,17 +296,17 @@ def test_the_best_of_four_arms_is_kept_and_finding_it_costs_little(speeds: tuple
     assert world.rate(0.0, MINUTE_S) > 0.96 * none
     assert world.rate(5 * MINUTE_S, 10 * MINUTE_S) > 0.96 * max(speeds) * none
     best = max(zip(speeds, FOUR, strict=True), key=lambda one: one[0])[1]
-    assert world.regime.report(world.now_s).kept == best.name
+    assert world.tuner.report(world.now_s).kept == best.name
 
 
 def test_looking_up_needs_no_device_and_is_tried_at_once() -> None:
     world = World(given({NONE: 1.0, LOOKUP: 1.4}), arms_to_choose=(NONE, LOOKUP))
     world.load(1)
     world.until(6.0)
-    assert world.regime.report(6.0).kept == "lookup"
+    assert world.tuner.report(6.0).kept == "lookup"
 
 
 def test_what_is_left_of_an_arm_is_an_arm() -> None:
-    assert {within(arm, drafts=True, looks_up=True) for arm in MODES.values()} == set(MODES.values())
-    assert [within(arm, drafts=False, looks_up=True) for arm in FOUR] == [NONE, LOOKUP, NONE, LOOKUP]
-    assert [within(arm, drafts=True, looks_up=False) for arm in FOUR] == [NONE, NONE, DRAFT, DRAFT]
+    assert {within(mode, drafts=True, looks_up=True) for mode in MODES.values()} == set(MODES.values())
+    assert [within(mode, drafts=False, looks_up=True) for mode in FOUR] == [NONE, LOOKUP, NONE, LOOKUP]
+    assert [within(mode, drafts=True, looks_up=False) for mode in FOUR] == [NONE, NONE, DRAFT, DRAFT]

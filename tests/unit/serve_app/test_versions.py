@@ -16,7 +16,7 @@ from serve_app.versions import fingerprint, version_of
 
 LIGHT: dict[str, dict[str, object]] = {
     "limits": {"max_concurrent_generations": 3, "max_output_tokens": 7},
-    "speculation": {"window": 2, "arms": ["none"]},
+    "speculation": {"window": 2, "modes": ["none"]},
     "slo": {"default": "speed_2"},
     "http": {"cors_origins": ["*"]},
 }

@@ -63,19 +63,19 @@ def test_devices_draft_under_a_regime_only_where_it_pays() -> None:
     rows = verifier(cost_model=LinearCostModel(0.01, 0.0, 0.0, 0.02))  # each is paid for
     for step_s, acceptance, kept in ((0.002, 0.95, "draft"), (0.02, 0.5, "none")):
         devices = choosing(count=4, step_s=step_s, acceptance=(acceptance,), output=Lengths(tokens=1000))
-        results = simulate(scenario(devices, verifier=rows, duration_s=40.0, regime=TunerSettings()))
-        assert results.regime is not None
-        assert results.regime.kept == kept
+        results = simulate(scenario(devices, verifier=rows, duration_s=40.0, tuner=TunerSettings()))
+        assert results.tuner is not None
+        assert results.tuner.kept == kept
         drafted = sum(device.drafted_tokens for device in results.devices) / results.rounds
         assert (drafted > 1.0) == (kept == "draft")
 
 
 def test_windows_of_their_own_are_load_and_nothing_more_to_a_regime() -> None:
     fixed = choosing(selection=None, count=3, output=Lengths(tokens=60))
-    alone, beside = (simulate(scenario(fixed, regime=regime)) for regime in (None, TunerSettings()))
+    alone, beside = (simulate(scenario(fixed, tuner=tuner)) for tuner in (None, TunerSettings()))
     assert alone.batch_log == beside.batch_log
-    assert beside.regime is not None
-    assert dict(beside.regime.rewards) == {"none": (), "draft": ()}
+    assert beside.tuner is not None
+    assert dict(beside.tuner.rewards) == {"none": (), "draft": ()}
 
 
 def test_devices_come_and_go() -> None:

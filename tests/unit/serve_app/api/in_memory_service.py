@@ -201,7 +201,7 @@ class Service:
         deadline_rule: DeadlineRule = DeadlineRule.LEDGER,
         judge: MismatchJudge | None = None,
         heads: Mapping[str, Head] | None = None,
-        regime: SpeculationTuner | None = None,
+        tuner: SpeculationTuner | None = None,
         cost_model: LinearCostModel = LinearCostModel(0.0, 0.0, 0.0, 1.0),  # noqa: B008 (frozen)
         store_tokens: int = 0,
         trusted: bool = True,
@@ -229,7 +229,7 @@ class Service:
             ),
             await_verifier=self.verifier.answers,
             load=PresentLoad(),
-            regime=regime or SpeculationTuner((DRAFT,), TunerSettings(), 0.0),
+            tuner=tuner or SpeculationTuner((DRAFT,), TunerSettings(), 0.0),
             observe=self.timings.append,
             sink=self.sink,
             clock=now_s,

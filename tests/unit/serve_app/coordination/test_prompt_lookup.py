@@ -31,8 +31,8 @@ REPEATING = LONG_PROMPT[:15] * 4
 
 
 def serving(*drafters: EngineTransport, lookup_window: int = 8, **settings: object) -> Service:
-    regime = SpeculationTuner((LOOKUP_DRAFT if lookup_window else DRAFT,), TunerSettings(), 0.0)
-    service = Service(*drafters, regime=regime, **settings)  # type: ignore[arg-type]
+    tuner = SpeculationTuner((LOOKUP_DRAFT if lookup_window else DRAFT,), TunerSettings(), 0.0)
+    service = Service(*drafters, tuner=tuner, **settings)  # type: ignore[arg-type]
     speculation = replace(service.rules.speculation, lookup_window=lookup_window)
     service.rules = replace(service.rules, speculation=speculation)
     return service
@@ -211,11 +211,11 @@ async def test_where_a_match_is_worth_more_no_device_is_asked() -> None:
     assert asked[1] < 0.5 * asked[0]
 
 
-@pytest.mark.parametrize(("arm", "asked", "looks"), [(DRAFT, None, False), (DRAFT, 8, True), (LOOKUP_DRAFT, 0, False)])
+@pytest.mark.parametrize(("mode", "asked", "looks"), [(DRAFT, None, False), (DRAFT, 8, True), (LOOKUP_DRAFT, 0, False)])
 @on_loop
-async def test_a_request_says_it_whatever_the_arm(arm: SpeculationMode, asked: int | None, looks: bool) -> None:
+async def test_a_request_says_it_whatever_the_arm(mode: SpeculationMode, asked: int | None, looks: bool) -> None:
     service = serving()
-    service.services = replace(service.services, regime=SpeculationTuner((arm,), TunerSettings(), 0.0))
+    service.services = replace(service.services, tuner=SpeculationTuner((mode,), TunerSettings(), 0.0))
     request = replace(request_for(params=REPETITIVE, window=None), max_tokens=60, lookup=asked)
     chunks = await service.response(request)
     check(service, request, chunks)

@@ -104,13 +104,13 @@ async def test_speculation_changes_for_those_that_begin_and_no_token_does(params
 async def test_other_arms_are_chosen_from_by_those_that_begin() -> None:
     coordinator = Coordinator()
     coordinator.verifier.gates[2] = gate = Gate()
-    before, running = coordinator.generations.regime, coordinator.begin(request_for("running"))
+    before, running = coordinator.generations.tuner, coordinator.begin(request_for("running"))
     await gate.reached.wait()
     coordinator.take(speculation={"window": 2})
-    assert coordinator.generations.regime is before, "it has learned much, and chooses between the same"
+    assert coordinator.generations.tuner is before, "it has learned much, and chooses between the same"
     coordinator.take(speculation={"window": None, "policy": "cost_aware"})
-    assert coordinator.generations.regime is not before
-    assert [name for name, _ in coordinator.generations.regime.report(now_s()).rewards] == ["none", "draft"]
+    assert coordinator.generations.tuner is not before
+    assert [name for name, _ in coordinator.generations.tuner.report(now_s()).rewards] == ["none", "draft"]
     begun = coordinator.begin(request_for("begun"))
     gate.opened.set()
     assert await running.end() == await begun.end() == truth_of(request_for())

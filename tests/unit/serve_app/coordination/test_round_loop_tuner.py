@@ -21,14 +21,14 @@ class Alternating(SpeculationTuner):
     """Changes arms again and again."""
 
     @property
-    def arm(self) -> SpeculationMode:
+    def mode(self) -> SpeculationMode:
         """In use now."""
         return (NONE, DRAFT)[int(now_s() / PERIOD_S) % 2]
 
 
-def service_under(regime: SpeculationTuner) -> Service:
+def service_under(tuner: SpeculationTuner) -> Service:
     """Whose drafter is always right, and asked in each round of a drafting arm."""
-    service = Service(EngineTransport(torch_drafter(tiny_llama())), regime=regime)
+    service = Service(EngineTransport(torch_drafter(tiny_llama())), tuner=tuner)
     speculation = replace(service.rules.speculation, window=None, k_max=4)
     service.rules = replace(service.rules, speculation=speculation)
     return service
@@ -49,18 +49,18 @@ async def test_without_a_drafting_arm_no_drafter_is_asked_for() -> None:
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 @on_loop
 async def test_changing_arms_changes_no_token_and_drafts_are_as_good_as_before(params: SamplingParams) -> None:
-    service = service_under(regime := Alternating((NONE, DRAFT), TunerSettings(), now_s()))
+    service = service_under(tuner := Alternating((NONE, DRAFT), TunerSettings(), now_s()))
     request = replace(request_for(params=params), max_tokens=200, ignore_eos=True)
     assert tokens_of(await service.response(request)) == truth_of(request)
-    arms = [timing.arm for timing in service.timings]
+    arms = [timing.mode for timing in service.timings]
     changes = sum(one is not other for one, other in pairwise(arms))
     assert changes >= 4
     drafted = [timing for timing in service.timings if timing.drafted_tokens]
-    assert {timing.arm for timing in drafted} == {DRAFT}
+    assert {timing.mode for timing in drafted} == {DRAFT}
     right = [timing.accepted_tokens + timing.trimmed_tokens for timing in drafted]  # some beside a stretch, and late
     assert right == [timing.drafted_tokens for timing in drafted], "also behind a stretch"
     assert len(service.fleet.excluded) == 1, "one drafter is leased, once"
-    assert regime.report(now_s()).active_s > 0.0
+    assert tuner.report(now_s()).active_s > 0.0
     await service.idle()
 
 

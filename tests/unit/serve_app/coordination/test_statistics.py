@@ -250,15 +250,15 @@ def test_a_regime_sets_its_gauges_and_counts_what_came_since_the_last_report() -
     told = TunerReport("none", "none", (), (("none", 0), ("draft", 1)), 0.5, 10.0, 0)
     told = replace(told, at_load=(("none", 40.0, 0.0), ("draft", 30.0, 0.25)))
     later = replace(told, arm="draft", kept="draft", probes=(("none", 2), ("draft", 1)), probes_lost_s=0.75, changes=1)
-    for regime in (told, later, later):
-        report = stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0, regime=regime)
-        assert report.regime == regime
-    assert (sink.of(metrics.REGIME_ARM, "none"), sink.of(metrics.REGIME_ARM, "draft")) == ([1, 0, 0], [0, 1, 1])
-    assert (sink.of(metrics.REGIME_PROBES, "none"), sink.of(metrics.REGIME_PROBES, "draft")) == ([0, 2, 0], [1, 0, 0])
-    assert sink.of(metrics.REGIME_PROBES_LOST_S) == [0.5, 0.25, 0.0]
-    assert sink.of(metrics.REGIME_ACTIVE_S) == [10.0, 0.0, 0.0]
-    assert sink.of(metrics.REGIME_CHANGES) == [0, 1, 0]
-    assert (sink.of(metrics.REGIME_REWARD, "none"), sink.of(metrics.REGIME_LOSS, "draft")) == ([40.0] * 3, [0.25] * 3)
+    for tuner in (told, later, later):
+        report = stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0, tuner=tuner)
+        assert report.regime == tuner
+    assert (sink.of(metrics.TUNER_MODE, "none"), sink.of(metrics.TUNER_MODE, "draft")) == ([1, 0, 0], [0, 1, 1])
+    assert (sink.of(metrics.TUNER_PROBES, "none"), sink.of(metrics.TUNER_PROBES, "draft")) == ([0, 2, 0], [1, 0, 0])
+    assert sink.of(metrics.TUNER_PROBES_LOST_S) == [0.5, 0.25, 0.0]
+    assert sink.of(metrics.TUNER_ACTIVE_S) == [10.0, 0.0, 0.0]
+    assert sink.of(metrics.TUNER_CHANGES) == [0, 1, 0]
+    assert (sink.of(metrics.TUNER_REWARD, "none"), sink.of(metrics.TUNER_LOSS, "draft")) == ([40.0] * 3, [0.25] * 3)
 
 
 def test_admission_is_reported_and_its_counters_move_by_what_is_new() -> None:
