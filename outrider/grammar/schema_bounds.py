@@ -1,7 +1,7 @@
 """Bounds on what a JSON schema counts, repeats and combines, before anything is compiled of it.
 
 Each schema in it is looked at once, references are followed without being unfolded: linear in its size. What each bound
-keeps away, and what the library builds lazily, was measured (docs/design/0068-grammars-in-processes-of-their-own.md).
+keeps away, and what the library builds lazily, was measured (docs/design/0068-bounded-grammar-compilation.md).
 """
 
 from collections.abc import Iterator, Mapping
