@@ -249,9 +249,9 @@ class DrafterActor:
                 return
             if acts or made.answers or made.failed:
                 dones = [(done, error) for (_, done), error in zip(acts, errors, strict=True)]
-                loop.call_soon_threadsafe(self._tell, dones, made)
+                loop.call_soon_threadsafe(self._resolve, dones, made)
 
-    def _tell(self, dones: list[tuple[asyncio.Future[None], Exception | None]], made: DraftStep) -> None:
+    def _resolve(self, dones: list[tuple[asyncio.Future[None], Exception | None]], made: DraftStep) -> None:
         """What came of acts, and of a step behind them."""
         for name, reason in made.failed.items():
             self._sessions.pop(name, None)

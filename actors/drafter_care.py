@@ -47,19 +47,19 @@ class _RunAs(NamedTuple):
 class DrafterCare:
     """Over whatever runs the drafters. Who is ready, and whose leases end, it tells the table."""
 
-    def __init__(self, actors: DrafterActors, pace: FleetTimeouts, table: LeaseTable) -> None:
+    def __init__(self, actors: DrafterActors, timeouts: FleetTimeouts, table: LeaseTable) -> None:
         """Nobody is wanted yet."""
-        self._actors, self._pace, self._table = actors, pace, table
+        self._actors, self._timeouts, self._table = actors, timeouts, table
         self.settings = FleetSettings((), "", "")
         self._stopping: set[asyncio.Task[None]] = set()
-        self._looking: asyncio.Task[None] | None = None  # for drafters that are not wanted
+        self._polling: asyncio.Task[None] | None = None  # for drafters that are not wanted
         self._groups: dict[DrafterId, _RunAs] = {}
         self._handles: dict[DrafterId, ActorHandle[Any]] = {}  # of those that were ready
         self._model_hashes: dict[str, str] = {}  # by group whose model is not configured, of drafters that are ready
         self._held: dict[DrafterId, int] = {}  # generations in each drafter's memory
-        self._told = FleetSegments()
+        self._segments = FleetSegments()
         self._asking: asyncio.Task[None] | None = None  # what they hold
-        self._suspects: dict[DrafterId, frozenset[GenerationId]] = {}  # held and leased by nobody, when last asked
+        self._doubted: dict[DrafterId, frozenset[GenerationId]] = {}  # held and leased by nobody, when last asked
         self._standings: dict[DrafterId, DrafterStrikes] = {}
         self._watchers: dict[DrafterId, asyncio.Task[None]] = {}
 
@@ -71,7 +71,7 @@ class DrafterCare:
     @property
     def sent(self) -> Mapping[str, SentSegments]:
         """What devices have sent up, by group, as they say."""
-        return self._told.groups
+        return self._segments.groups
 
     def known_handle(self, drafter: DrafterId | None) -> "ActorHandle[Any] | None":
         """Of one that was ready."""
@@ -100,7 +100,7 @@ class DrafterCare:
                 self._watchers.pop(drafter).cancel()
                 self._table.remove(drafter)
                 del self._groups[drafter]
-                self._told.forget(drafter)
+                self._segments.forget(drafter)
                 self._handles.pop(drafter, None)
                 self._model_hashes.pop(drafter.group, None)
                 if drafter in wanted:
@@ -126,8 +126,8 @@ class DrafterCare:
         """
         if self._idle(drafter):
             self._table.mark_suspect(drafter)
-            self._standings[drafter] = standing = self._standings.get(drafter, DrafterStrikes()).doubted(generation)
-            self._watch(drafter, self._replace(drafter, fault) if standing.broken else self._recover(drafter))
+            self._standings[drafter] = strikes = self._standings.get(drafter, DrafterStrikes()).doubted(generation)
+            self._watch(drafter, self._replace(drafter, fault) if strikes.broken else self._recover(drafter))
 
     def _replace_idle(self, drafter: DrafterId, fault: str) -> None:
         """Take it out with the reason, and start it anew after a while."""
@@ -137,8 +137,8 @@ class DrafterCare:
 
     def look(self) -> None:
         """Begin to look for drafters that nobody wants, and to ask the others what they hold, unless that goes on."""
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._stop_strangers())
+        if self._polling is None or self._polling.done():
+            self._polling = asyncio.create_task(self._stop_strangers())
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._ask_all())
 
@@ -167,7 +167,7 @@ class DrafterCare:
                 self._take_out(drafter, fault := f"cannot be watched: {error!r:.200}")
             else:
                 return
-            await asyncio.sleep(self._pace.restart_poll_s)  # what goes wrong at once is not tried all the time
+            await asyncio.sleep(self._timeouts.restart_poll_s)  # what goes wrong at once is not tried all the time
             work = self._replace(drafter, fault)
 
     def _idle(self, drafter: DrafterId) -> bool:
@@ -186,7 +186,7 @@ class DrafterCare:
             try:
                 card = await self._card_in_time(handle)
             except ActorUnavailableError:
-                await asyncio.sleep(self._pace.restart_poll_s)
+                await asyncio.sleep(self._timeouts.restart_poll_s)
             except TimeoutError as error:
                 await self._refuse(drafter, f"cannot be started: {error}; it is started anew, see its log")
             except RayError as error:
@@ -215,7 +215,7 @@ class DrafterCare:
         asked: asyncio.Future[Any] = asyncio.ensure_future(handle.card.remote())
         silent_since_s = dict[DrafterPhase, float]()
         try:
-            while not (await asyncio.wait({asked}, timeout=self._pace.start_poll_s))[0]:
+            while not (await asyncio.wait({asked}, timeout=self._timeouts.start_poll_s))[0]:
                 phase = await self._phase(handle)
                 allowed_s = self._allowed_s.get(phase)
                 if allowed_s is None:
@@ -230,25 +230,25 @@ class DrafterCare:
 
     @property
     def _allowed_s(self) -> Mapping[DrafterPhase, float]:
-        pace = self._pace
-        return {DrafterPhase.LOADING: pace.start_deadline_s, DrafterPhase.RUNNING: pace.proof_deadline_s}
+        timeouts = self._timeouts
+        return {DrafterPhase.LOADING: timeouts.start_deadline_s, DrafterPhase.RUNNING: timeouts.proof_deadline_s}
 
     async def _phase(self, handle: Any) -> DrafterPhase:
         try:
-            return await within(self._pace.probe_deadline_s, self._actors.phase(handle))
+            return await within(self._timeouts.probe_deadline_s, self._actors.phase(handle))
         except (TimeoutError, RayError):  # the head is away
             return DrafterPhase.ABSENT
 
     async def _proves_itself(self, drafter: DrafterId, handle: Any) -> bool:
         """Have it draft a token, through its engine. One that hangs is killed, and one that fails refused."""
         try:
-            await within(self._pace.proof_deadline_s, handle.prove.remote())
+            await within(self._timeouts.proof_deadline_s, handle.prove.remote())
         except RayActorError:
-            await asyncio.sleep(self._pause_s(drafter, self._pace.restart_poll_s))
+            await asyncio.sleep(self._pause_s(drafter, self._timeouts.restart_poll_s))
         except TimeoutError:
             self._end_leases(drafter, "hung")
             await self._actors.restart(handle)
-            await asyncio.sleep(self._pause_s(drafter, self._pace.restart_poll_s))
+            await asyncio.sleep(self._pause_s(drafter, self._timeouts.restart_poll_s))
         except (RayError, OutriderError) as error:
             reason = last_line(error) if isinstance(error, RayError) else str(error)
             await self._refuse(drafter, f"cannot draft: {reason}")
@@ -258,8 +258,8 @@ class DrafterCare:
 
     def _pause_s(self, drafter: DrafterId, first_s: float) -> float:
         """It is taken out once more: how long until it is tried again."""
-        self._standings[drafter] = standing = self._standings.get(drafter, DrafterStrikes()).struck(loop_now_s())
-        return standing.pause_s(first_s, self._pace.most_pause_s, random.random())  # noqa: S311 (nothing to guess)
+        self._standings[drafter] = strikes = self._standings.get(drafter, DrafterStrikes()).struck(loop_now_s())
+        return strikes.pause_s(first_s, self._timeouts.most_pause_s, random.random())  # noqa: S311 (nothing to guess)
 
     def _expected_hash(self, group: str) -> str | None:
         """The configuration's; else what the group's first had, which the configuration allows of trusted ones only."""
@@ -274,13 +274,13 @@ class DrafterCare:
         """Probe a suspect. One that is gone restarts by itself; one that hangs or is broken is killed, and restarts."""
         handle = await self._find(drafter)
         try:
-            await within(self._pace.probe_deadline_s, handle.card.remote())
+            await within(self._timeouts.probe_deadline_s, handle.card.remote())
         except RayActorError:
             self._end_leases(drafter, "died")
         except (TimeoutError, RayError, OutriderError):
             self._end_leases(drafter, "hung")
             await self._actors.restart(handle)
-            await asyncio.sleep(self._pause_s(drafter, self._pace.restart_poll_s))
+            await asyncio.sleep(self._pause_s(drafter, self._timeouts.restart_poll_s))
         await self._bring_up(drafter)
 
     async def _replace(self, drafter: DrafterId, fault: str) -> None:
@@ -291,7 +291,7 @@ class DrafterCare:
         """Take a drafter out of service for a while; what runs in its place is then started from the configuration."""
         self._take_out(drafter, reason)
         await self._actors.stop(drafter)
-        await asyncio.sleep(self._pause_s(drafter, self._pace.retry_s))
+        await asyncio.sleep(self._pause_s(drafter, self._timeouts.retry_s))
 
     def _take_out(self, drafter: DrafterId, reason: str) -> None:
         reason = reason[:_MOST_REASON_CHARS]  # some of it is the device's word
@@ -314,7 +314,7 @@ class DrafterCare:
 
     async def _ask_all(self) -> None:
         """Ask drafters what they hold, a second's worth at a time; what twice nobody had leased is to be forgotten."""
-        drafters, at_once = list(self._table.loads()), self._pace.asked_per_s
+        drafters, at_once = list(self._table.loads()), self._timeouts.asked_per_s
         found = dict[DrafterId, frozenset[GenerationId]]()
         try:
             for first in range(0, len(drafters), at_once):
@@ -323,12 +323,12 @@ class DrafterCare:
                 some = drafters[first : first + at_once]
                 unleased = await asyncio.gather(*map(self._unleased, some))
                 for drafter, names in zip(some, unleased, strict=True):
-                    self._have_forgotten(drafter, names & self._suspects.get(drafter, frozenset()))
+                    self._have_forgotten(drafter, names & self._doubted.get(drafter, frozenset()))
                     if names:
                         found[drafter] = names
         except Exception:  # the next time it may be better
             log.exception("asking_failed")
-        self._suspects = found
+        self._doubted = found
 
     def _have_forgotten(self, drafter: DrafterId, orphans: frozenset[GenerationId]) -> None:
         if orphans and drafter in self._handles:
@@ -354,7 +354,7 @@ class DrafterCare:
         most = 2 * self._groups[drafter].group.max_generations + _SPARE_NAMES
         try:
             asked: Any = handle.held.at_most(holding_bytes(most)).remote()
-            sent, held = holding(await within(self._pace.probe_deadline_s, asked), most)
+            sent, held = holding(await within(self._timeouts.probe_deadline_s, asked), most)
         except UnreadableReplyError as error:
             self._replace_idle(drafter, f"cannot tell what it holds: {error}")
             return frozenset()
@@ -364,5 +364,5 @@ class DrafterCare:
         self._held[drafter] = len(held)
         if drafter not in self._groups:  # removed meanwhile
             return frozenset()
-        self._told.hear(drafter, sent, loop_now_s())
+        self._segments.hear(drafter, sent, loop_now_s())
         return self._table.unleased(drafter, held)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from outrider.contracts.requests import GenerationId
 
-ENOUGH_WITNESSES = 2
+ENOUGH_ACCUSERS = 2
 _FORGIVEN_S = 300.0  # without a strike: then they are counted anew
 _SPREAD = 0.25  # of a pause: who was taken out together does not come back together
 
@@ -16,18 +16,18 @@ _SPREAD = 0.25  # of a pause: who was taken out together does not come back toge
 class DrafterStrikes:
     """Of one drafter."""
 
-    witnesses: frozenset[GenerationId] = frozenset()  # since it was taken out last
+    accusers: frozenset[GenerationId] = frozenset()  # since it was taken out last
     strikes: int = 0
     struck_at_s: float = float("-inf")
 
     def doubted(self, generation: GenerationId) -> "DrafterStrikes":
         """A generation says that it is broken."""
-        return replace(self, witnesses=self.witnesses | {generation})
+        return replace(self, accusers=self.accusers | {generation})
 
     @property
     def broken(self) -> bool:
         """Whether enough of them say so."""
-        return len(self.witnesses) >= ENOUGH_WITNESSES
+        return len(self.accusers) >= ENOUGH_ACCUSERS
 
     def struck(self, now_s: float) -> "DrafterStrikes":
         """It is taken out."""

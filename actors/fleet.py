@@ -34,17 +34,17 @@ class Fleet:
     """What the fleet actor does, over whatever runs the drafters."""
 
     def __init__(
-        self, actors: DrafterActors, pace: FleetTimeouts, note: Callable[[FleetSums], None] = lambda _: None
+        self, actors: DrafterActors, timeouts: FleetTimeouts, note: Callable[[FleetSums], None] = lambda _: None
     ) -> None:
         """Know nothing: which drafters are to run is told by the first heartbeat of a coordinator.
 
         ``note`` is told how things stand, about every second.
         """
         self._note, self._noted_at_s = note, float("-inf")
-        self._pace = pace
+        self._timeouts = timeouts
         self._table = LeaseTable()
-        self._care = DrafterCare(actors, pace, self._table)
-        self._coordinators = Coordinators(pace.owner_ttl_s, random.getrandbits(48))
+        self._care = DrafterCare(actors, timeouts, self._table)
+        self._coordinators = Coordinators(timeouts.owner_ttl_s, random.getrandbits(48))
         self._order = SettingsOrder()
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -61,22 +61,22 @@ class Fleet:
         self._coordinators.forget_silent(now_s)
         if word is not None:
             self._table.renew(owner, word.held, now_s, word.changed)
-        if now_s - self._noted_at_s >= self._pace.noted_s:
+        if now_s - self._noted_at_s >= self._timeouts.noted_s:
             self._noted_at_s = now_s
             self._note(self._sums())
         return self._answer(heartbeat, None if word is None else word.held)
 
     def _answer(self, heartbeat: Heartbeat, held: Held | None) -> FleetNews:
-        table, pace, coordinators = self._table, self._pace, len(self._coordinators)
-        told, number = self._coordinators.news(heartbeat.known), self._order.number(heartbeat.state.id)
+        table, timeouts, coordinators = self._table, self._timeouts, len(self._coordinators)
+        changes, number = self._coordinators.news(heartbeat.known), self._order.number(heartbeat.state.id)
         if held is None:
-            news = FleetNews(told.mark, _AGAIN_S, told.changed, told.gone, told.anew, tell_all=True)
+            news = FleetNews(changes.mark, _AGAIN_S, changes.changed, changes.gone, changes.anew, tell_all=True)
             return replace(news, settings_number=number)
         withdrawn = [name for name in heartbeat.spare if not self._may_be_used(held.get(name))]
         for name in withdrawn:
             table.release(name)
         most_spare = None
-        if coordinators >= pace.spares_from:
+        if coordinators >= timeouts.spares_from:
             most_spare = max(table.room // 2, table.places // _SPARED) // coordinators
         places = []
         for name in heartbeat.wanted[: most_spare or 0]:
@@ -85,11 +85,11 @@ class Fleet:
             if drafter is not None and handle is not None:  # as whoever is ready has
                 places.append((name, drafter, handle))
         return FleetNews(
-            mark=told.mark,
-            beat_s=min(max(pace.beat_s, coordinators / pace.beats_per_s), pace.most_beat_s),
-            changed=told.changed,
-            gone=told.gone,
-            anew=told.anew,
+            mark=changes.mark,
+            beat_s=min(max(timeouts.beat_s, coordinators / timeouts.beats_per_s), timeouts.most_beat_s),
+            changed=changes.changed,
+            gone=changes.gone,
+            anew=changes.anew,
             most_spare=most_spare,
             places=tuple(places),
             withdrawn=tuple(withdrawn),
@@ -150,8 +150,8 @@ class Fleet:
     async def _sweep_for_ever(self) -> None:
         """Forget silent coordinators, and look after drafters that are there, wanted or not."""
         while True:
-            await asyncio.sleep(self._pace.sweep_s)
-            ended = self._table.expire(loop_now_s(), self._pace.owner_ttl_s)
+            await asyncio.sleep(self._timeouts.sweep_s)
+            ended = self._table.expire(loop_now_s(), self._timeouts.owner_ttl_s)
             if ended:
                 event(log, "leases_expired", logging.WARNING, leases=len(ended))
             self._care.look()

@@ -105,11 +105,11 @@ class LeaseTable:
                 return held_by
             self.release(generation)
         best: tuple[float, DrafterId] | None = None
-        for group, standing in self._with_room.items():
+        for group, strikes in self._with_room.items():
             if groups is None or group in groups:
-                index = standing.first({one.index for one in exclude if one.group == group})
+                index = strikes.first({one.index for one in exclude if one.group == group})
                 if index is not None:
-                    found = standing.rank(index), DrafterId(group, index)
+                    found = strikes.rank(index), DrafterId(group, index)
                     best = found if best is None else min(best, found)
         if best is None:
             return None
@@ -272,8 +272,8 @@ class LeaseTable:
         entry = self._entries[drafter]
         room = entry.room
         self._room += room - room_before
-        standing = self._with_room.setdefault(drafter.group, LazyHeap[int]())
+        strikes = self._with_room.setdefault(drafter.group, LazyHeap[int]())
         if room:
-            standing.set(drafter.index, len(entry.leases) / entry.capacity)
+            strikes.set(drafter.index, len(entry.leases) / entry.capacity)
         elif room_before:
-            standing.drop(drafter.index)
+            strikes.drop(drafter.index)

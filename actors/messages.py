@@ -42,7 +42,7 @@ class VerifyCall:
     Attributes:
         session: what is under way from an earlier one is given up.
         number: of the call within its session: calls may overtake one another on their way.
-        leaves: how far generations that are under way may go from now on: the last round they may make.
+        grants: how far generations that are under way may go from now on: the last round they may make.
         lookups: what they may draft by themselves.
         dues: of generations that are open: seconds from now until their responses fall behind what they are promised,
             infinity where nothing is. Durations, as no two machines' clocks agree.
@@ -54,7 +54,7 @@ class VerifyCall:
     openings: tuple[OpenGeneration, ...] = ()
     blocks: tuple[Block, ...] = ()
     resolutions: tuple[Resolution, ...] = ()
-    leaves: tuple[tuple[GenerationId, int], ...] = ()
+    grants: tuple[tuple[GenerationId, int], ...] = ()
     lookups: tuple[tuple[GenerationId, PromptLookupGrant | None], ...] = ()
     dues: tuple[tuple[GenerationId, float], ...] = ()
     prefill_order: tuple[GenerationId, ...] | None = None

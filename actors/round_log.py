@@ -158,7 +158,7 @@ class RoundLogWriter:
             self._lost += 1
             return
         if (logged := logged_round(generation, verdict)) is not None:
-            self._attempt(lambda: files.write(verdict.told.rule, write_round(logged)))
+            self._attempt(lambda: files.write(verdict.sent_chain.rule, write_round(logged)))
 
     def _attempt(self, act: Callable[[], None]) -> None:
         try:

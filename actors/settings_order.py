@@ -39,7 +39,7 @@ class SettingsOrder:
         self._silent_ranks: dict[tuple[str, int], _Rank] = {}  # by owner and session
         self._newest: _SettingsEntry | None = None
         self._heard = 0  # first, here
-        self._told = 0  # the greatest number of an earlier fleet
+        self._earlier_number = 0  # the greatest number of an earlier fleet
         self._alive = 0  # entries, when those that are gone were last dropped
 
     @property
@@ -53,7 +53,7 @@ class SettingsOrder:
         if entry is None:
             return None
         earlier, number = entry.rank
-        return number if earlier == 0 else self._told + number
+        return number if earlier == 0 else self._earlier_number + number
 
     def hear(self, owner: str, session: int, settings: FleetSettings | None, number: int | None, now_s: float) -> None:
         """A coordinator is alive.
@@ -80,7 +80,7 @@ class SettingsOrder:
         if number is None:
             self._heard += 1
             return 1, self._heard
-        self._told = max(self._told, number)
+        self._earlier_number = max(self._earlier_number, number)
         return 0, number
 
     def _enter(self, owner: str, entry: _SettingsEntry) -> None:

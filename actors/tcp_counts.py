@@ -148,7 +148,7 @@ def _read(number: int) -> tuple[TcpConnection, Carried] | None:
         looked_at.detach()
 
 
-def _address(told: tuple[str, int] | tuple[str, int, int, int]) -> Address:
-    host = ip_address(told[0].partition("%")[0])
+def _address(raw: tuple[str, int] | tuple[str, int, int, int]) -> Address:
+    host = ip_address(raw[0].partition("%")[0])
     mapped = getattr(host, "ipv4_mapped", None)
-    return str(mapped or host), told[1]
+    return str(mapped or host), raw[1]

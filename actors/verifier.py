@@ -79,8 +79,8 @@ class VerifierActor:
         """Step this engine on this thread, which is its own."""
         self._thread, self._steps = thread, SteppedEngine(engine, experience, self._step_soon)
         self._beat = EngineBeat()
-        self._inbox = CallReorderBuffer()
-        self._inbox_lock = threading.Lock()
+        self._reorder_buffer = CallReorderBuffer()
+        self._reorder_lock = threading.Lock()
         self._stepping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._replies: asyncio.Queue[StepReply] = asyncio.Queue()
@@ -97,8 +97,8 @@ class VerifierActor:
     async def give(self, call: VerifyCall) -> None:
         """Take in a call; what comes of it is told by ``steps``."""
         self._loop = asyncio.get_running_loop()
-        with self._inbox_lock:
-            self._inbox.put(call)
+        with self._reorder_lock:
+            self._reorder_buffer.put(call)
         self._step_soon()
 
     async def steps(self) -> AsyncGenerator[StepReply]:
@@ -113,12 +113,12 @@ class VerifierActor:
         """Its engine's memory."""
         return self._steps.usage
 
-    def _tell(self, reply: StepReply) -> None:
+    def _send(self, reply: StepReply) -> None:
         self._replies.put_nowait(reply)
 
     def _step_soon(self) -> None:
         """Have the engine's thread look for something to do, if it does not anyway. Called in any thread."""
-        with self._inbox_lock:
+        with self._reorder_lock:
             begin, self._stepping = not self._stepping, True
         if begin:
             self._thread.submit(self._step_on)
@@ -127,15 +127,15 @@ class VerifierActor:
         """On the engine's thread: step until nothing is under way."""
         try:
             while True:
-                with self._inbox_lock:
-                    calls = self._inbox.take()
+                with self._reorder_lock:
+                    calls = self._reorder_buffer.take()
                     if not calls and self._steps.idle:
                         self._stepping = False
                         return
                 with self._beat.working():
                     reply = self._steps.step(calls)
                 assert self._loop is not None
-                self._loop.call_soon_threadsafe(self._tell, reply)
+                self._loop.call_soon_threadsafe(self._send, reply)
         except VerifierLostError as error:
             # A process of the engine is gone, or the GPU's state: nothing can be computed again before Ray starts anew.
             event(log, "verifier_engine_lost", logging.ERROR, reason=str(error))
@@ -147,7 +147,7 @@ class VerifierActor:
     def _end(self) -> None:
         """Say who was in the pass, if that can still be said, and end the process."""
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._tell, self._steps.last_words())
+            self._loop.call_soon_threadsafe(self._send, self._steps.last_words())
             time.sleep(_LAST_WORDS_S)
         os._exit(1)
 
@@ -225,8 +225,8 @@ def take_in(stepper: Stepper, call: VerifyCall, now_s: float) -> dict[Generation
             event(log, "opening_failed", logging.ERROR, **named, traceback="".join(format_exception(error)))
             refused[opening.generation] = Refusal(f"{type(error).__name__}: {error}"[:_MOST_REASON_CHARS])
     stepper.give(call.blocks, call.resolutions)
-    for generation, until_round in call.leaves:
-        stepper.leave(generation, until_round)
+    for generation, until_round in call.grants:
+        stepper.grant_rounds(generation, until_round)
     stepper.prefill_in(call.prefill_order)
     for generation, lookup in call.lookups:
         stepper.look_up(generation, lookup)

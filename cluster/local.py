@@ -59,10 +59,10 @@ def serve_locally(config: Config) -> None:
         if (metrics := _metrics_url()) is not None:
             try:
                 file = announce_metrics(metrics, private_folder())
-                told = f"for Prometheus in {file}"
+                shown = f"for Prometheus in {file}"
             except OSError as error:  # it serves all the same
-                told = f"Prometheus is not told: {error}"
-            print(f"Metrics: {metrics} ({told})", flush=True)
+                shown = f"Prometheus is not told: {error}"
+            print(f"Metrics: {metrics} ({shown})", flush=True)
         print(f"Ready: {config.model.public_name} at {url}/v1 - Ctrl-C ends it", flush=True)
         print("\n".join(first_steps(config, url)), flush=True)
         with suppress(KeyboardInterrupt):
@@ -108,8 +108,8 @@ def sampling_line(config: Config) -> str:
     """What requests are sampled by that say nothing, in a line."""
     model = config.model
     found = read_sampling_defaults(model.generation_config, model.target, model.override_generation_config)
-    told = f"{found.text} ({found.source})" if found.text else f"temperature {SamplingParams().temperature:g}"
-    return f"Sampling: {told}, unless a request says otherwise"
+    shown = f"{found.text} ({found.source})" if found.text else f"temperature {SamplingParams().temperature:g}"
+    return f"Sampling: {shown}, unless a request says otherwise"
 
 
 def _only_warnings(show: Callable[[str], None]) -> Callable[[str], None]:

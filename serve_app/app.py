@@ -36,7 +36,7 @@ _MAX_QUEUED_INGRESS_REQUESTS = 256  # per HTTP proxy, where even these are taken
 _BUSY = BackpressureConfig(status_code=429, retry_after_s=1.0)  # by the proxy; like the ingress's own answer
 ROUTER = "serve_app.coordination.request_router:PrefixRouter"
 _ROUTING_STATS_S, _ROUTING_STATS_DEADLINE_S = 1.0, 5.0  # how often each coordinator tells the routers of its verifier
-_BY_PROMISE, _BY_STREAMS = "serve_app.scaling:ByPromise", "serve_app.scaling:ByStreams"
+_BY_PROMISE, _BY_STREAMS = "serve_app.scaling:VerifierScaling", "serve_app.scaling:IngressScaling"
 # Never reached: a coordinator refuses by itself, and by name. Where limits were lowered below what runs, a bound of
 # Serve's would keep from it what those responses need to go on (``Coordinator.read``).
 _MAX_ONGOING_COORDINATOR_CALLS = 2**22
@@ -120,7 +120,7 @@ def build_app(
     check_installed(config.tracing)
     profiles = tuple(map(read_profile, config.scheduling.cost_profiles))
     wanted = coordinator_settings(config, profiles, read_heads(config), draft_model_hashes(config))
-    light = reloadable_of(config)
+    reloadable = reloadable_of(config)
     coordinator: Any = serve.deployment(
         Coordinator,
         name="Coordinator",
@@ -129,7 +129,7 @@ def build_app(
         placement_group_bundles=coordinator_bundles(config.verifiers),
         placement_group_strategy="PACK",
         max_ongoing_requests=_MAX_ONGOING_COORDINATOR_CALLS,
-        user_config=light,
+        user_config=reloadable,
         graceful_shutdown_timeout_s=SHUTDOWN_GRACE_S,
         request_router_config=RequestRouterConfig(
             request_router_class=router,  # type: ignore[arg-type]  # or a class
@@ -145,7 +145,7 @@ def build_app(
         max_ongoing_requests=_MAX_ONGOING_INGRESS_REQUESTS + _MAX_READS,
         max_queued_requests=_MAX_QUEUED_INGRESS_REQUESTS,
         backpressure_config=_BUSY,
-        user_config=light,
+        user_config=reloadable,
         graceful_shutdown_timeout_s=SHUTDOWN_GRACE_S,
     )
     address = Address(config.http.host, config.http.port) if ingress_listens else None

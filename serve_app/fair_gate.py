@@ -32,7 +32,7 @@ class FairGate:
         self._let_in()
         given_back = False
 
-        def leave() -> None:
+        def release() -> None:
             nonlocal given_back
             if not given_back:
                 given_back = True
@@ -44,11 +44,11 @@ class FairGate:
             await mine
         except BaseException:  # cancelled, with a turn or without
             if mine.done() and not mine.cancelled():
-                leave()
+                release()
             else:
                 self._queue.remove(account, mine)
             raise
-        return leave
+        return release
 
     def _let_in(self) -> None:
         while self._free and (taken := self._queue.take()) is not None:

@@ -92,7 +92,7 @@ class CoordinatorService:
         """``replica`` tells this ingress's figures from those of others; ``fleet`` is found by itself unless given."""
         self._traces = traces
         self._coordinator = coordinator.options(_by_reference=False)
-        self._streams = CoordinatorStreams(coordinator, self._others_ready, self._leaves)
+        self._streams = CoordinatorStreams(coordinator, self._others_ready, self._should_migrate)
         self._fleet = fleet or Named(partial(find_fleet, settings.namespace), _READY_DEADLINE_S)
         self._replica = replica
         self._registry = CollectorRegistry()
@@ -173,8 +173,8 @@ class CoordinatorService:
             return False
         return any(report.verifier == "ready" for report in status.coordinators if report.id != coordinator)
 
-    def _leaves(self, coordinator: str) -> bool:
-        return draining.leaves(coordinator, self.settings.drain_s)
+    def _should_migrate(self, coordinator: str) -> bool:
+        return draining.should_migrate(coordinator, self.settings.drain_s)
 
     async def status(self) -> dict[str, object]:
         """Ask the fleet, to which every coordinator reports."""
@@ -263,7 +263,7 @@ class Ingress:
         await self._light.take(user_config, self._take)
 
     async def _take(self, config: Config) -> None:
-        service, settings = self._service, self._service.settings.with_light(config)
+        service, settings = self._service, self._service.settings.with_reloadable(config)
         defaults = service.limits.defaults
         if settings.override_generation_config != service.settings.override_generation_config:
             defaults = await asyncio.to_thread(_defaults, settings)

@@ -42,20 +42,20 @@ class GateTimeouts:
 class KeyGate:
     """Of one ingress. All methods run on its event loop."""
 
-    def __init__(self, settings: AuthSettings, find: Find, pace: GateTimeouts = GateTimeouts()) -> None:
+    def __init__(self, settings: AuthSettings, find: Find, timeouts: GateTimeouts = GateTimeouts()) -> None:
         """Read the keys, and begin to count.
 
         Raises:
             ConfigError: they cannot be read.
         """
-        self._find, self._pace = find, pace
+        self._find, self._timeouts = find, timeouts
         self._owner = uuid.uuid4().hex
         self._own = Quotas()  # while the actor does not answer
         self._held: dict[str, QuotaRequest] = {}  # what was let in, or is asked about
         self._responses = Counter[str]()  # let in and not over, by tenant
         self._actor: ActorHandle[Any] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self.in_use = KeysInUse(settings, pace.settle_s)
+        self.in_use = KeysInUse(settings, timeouts.settle_s)
 
     @property
     def keys(self) -> Keys:
@@ -116,7 +116,7 @@ class KeyGate:
         if self._actor is not None:
             try:
                 asking: Any = self._actor.ask.remote(self._owner, grant, asked, limits)
-                answer: OverQuota | None = await within(self._pace.ask_deadline_s, asking)
+                answer: OverQuota | None = await within(self._timeouts.ask_deadline_s, asking)
             except (TimeoutError, RayError) as error:
                 self._lost(error)
             else:
@@ -146,15 +146,15 @@ class KeyGate:
 
     async def _beat_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(self._pace.beat_s)
+            await asyncio.sleep(self._timeouts.beat_s)
             await self._beat()
 
     async def _beat(self) -> None:
         """Find the actor, if it is not known, and tell it what is under way here."""
         try:
             if self._actor is None:
-                self._actor = await within(self._pace.find_deadline_s, asyncio.to_thread(self._find))
-            await within(self._pace.ask_deadline_s, self._actor.renew.remote(self._owner, dict(self._held)))
+                self._actor = await within(self._timeouts.find_deadline_s, asyncio.to_thread(self._find))
+            await within(self._timeouts.ask_deadline_s, self._actor.renew.remote(self._owner, dict(self._held)))
         except (TimeoutError, RayError) as error:
             self._lost(error)
         except Exception:  # a beat that fails must not be the last

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable
 
-from outrider.config.reloadable import ReloadableFields, reloadable_of, with_light
+from outrider.config.reloadable import ReloadableFields, reloadable_of, with_reloadable
 from outrider.config.schema import Config
 from outrider.contracts.errors import OutriderError
 from outrider.events import event
@@ -38,7 +38,7 @@ class ReloadableSettings:
             Exception: they cannot be taken by a replica that only starts, so that Serve says why it does not.
         """
         try:
-            config = with_light(self._built, user_config)
+            config = with_reloadable(self._built, user_config)
             await change(config)
         except Exception as error:
             if not self._begun:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from outrider.config.reloadable import with_light
+from outrider.config.reloadable import with_reloadable
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 from outrider.documents.yaml_text import parse_yaml, parse_yaml_documents
@@ -43,8 +43,8 @@ def _applications(document: Mapping[str, Any], source: str) -> Iterator[Mapping[
 def _config(application: Mapping[str, Any]) -> Config:
     config = config_of(application.get("args") or {})
     given = {one["name"]: one for one in application.get("deployments") or () if "user_config" in one}
-    light = [given.get(name, {}).get("user_config", {}) for name in _DEPLOYMENTS]
-    if light[0] != light[1]:
+    reloadable = [given.get(name, {}).get("user_config", {}) for name in _DEPLOYMENTS]
+    if reloadable[0] != reloadable[1]:
         needed = f"the same user_config for {' and '.join(_DEPLOYMENTS)} (a YAML anchor will do)"
-        raise ConfigError("deployments", needed, light)
-    return with_light(config, light[0])
+        raise ConfigError("deployments", needed, reloadable)
+    return with_reloadable(config, reloadable[0])

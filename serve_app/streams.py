@@ -16,7 +16,7 @@ from ray.serve.handle import DeploymentHandle
 from actors.ray_errors import cause_of
 from actors.waiting import within
 from outrider.contracts.errors import (
-    CoordinatorDrainedError,
+    CoordinatorDrainingError,
     CoordinatorSilentError,
     OutriderError,
     VerifierAwayError,
@@ -107,7 +107,7 @@ class CoordinatorStreams:
         self._mailboxes[name] = mailbox
         making = asyncio.create_task(self._make(record, mailbox))
         try:
-            finished, read, told = False, 0, 0
+            finished, read, acknowledged = False, 0, 0
             while not finished:
                 chunk = await mailbox.next()
                 if isinstance(chunk, Exception):
@@ -116,8 +116,8 @@ class CoordinatorStreams:
                 finished = chunk.finish_reason is not None
                 yield chunk
                 read += len(chunk.token_ids)
-                if read - told >= _TELL_TOKENS:
-                    told = read
+                if read - acknowledged >= _TELL_TOKENS:
+                    acknowledged = read
                     self._read[name] = read
                     if (coordinator := self._made_by.get(name)) is not None:
                         self._tell_soon(coordinator)
@@ -179,7 +179,11 @@ class CoordinatorStreams:
         """Tell one coordinator what was read; until it is told, its responses are held up."""
         again_s = _TELL_AGAIN_S
         try:
-            while read := {name: told for name, told in self._read.items() if self._made_by.get(name) == coordinator}:
+            while read := {
+                name: acknowledged
+                for name, acknowledged in self._read.items()
+                if self._made_by.get(name) == coordinator
+            }:
                 telling: Any = self._coordinators.read.remote(Listener(self._name, coordinator), read)
                 try:
                     await within(_ANSWERS_WITHIN_S, telling)
@@ -199,7 +203,10 @@ class CoordinatorStreams:
     async def _hear_all(self, coordinator: str) -> None:
         """Hand out what the coordinator tells, as long as it makes anything for this ingress."""
         watch = CoordinatorWatch(partial(self._answers, coordinator), partial(self._elsewhere, coordinator))
-        watching = [asyncio.create_task(self._doubt(coordinator, watch)), asyncio.create_task(self._leave(coordinator))]
+        watching = [
+            asyncio.create_task(self._doubt(coordinator, watch)),
+            asyncio.create_task(self._detach(coordinator)),
+        ]
         try:
             while coordinator in self._made_by.values():
                 messages: Any = self._calls.chunks.remote(Listener(self._name, coordinator))
@@ -221,7 +228,7 @@ class CoordinatorStreams:
             await watch.is_silent()
             self._fail(coordinator, CoordinatorSilentError(f"needs a word of coordinator {coordinator}, found none"))
 
-    async def _leave(self, coordinator: str) -> None:
+    async def _detach(self, coordinator: str) -> None:
         """Have what it makes go on elsewhere once it may, one after the other, as each costs a prefill there.
 
         What was not begun stays: it would wait anew. So does what has come and was not read yet: it is made already.
@@ -232,7 +239,7 @@ class CoordinatorStreams:
                 continue
             ready = [name for name in self._made_at(coordinator) if self._mailboxes[name].waits]
             if ready:
-                self._mailboxes[ready[-1]].put(CoordinatorDrainedError(f"coordinator {coordinator} is drained"))
+                self._mailboxes[ready[-1]].put(CoordinatorDrainingError(f"coordinator {coordinator} is drained"))
 
     def _fail(self, coordinator: str, error: Exception) -> None:
         for name in self._made_at(coordinator):

@@ -81,7 +81,7 @@ def own_tokens_per_s(sequences: int, steps: int) -> float:
     """What the engine's own loop gives: so many sequences decoding alone, for so many steps, nobody told."""
     stepped = SteppedEngine(SleepingEngine())
     opened = [OpenGeneration(str(number), (1,), SamplingParams(temperature=0.0)) for number in range(sequences)]
-    blocks = [Block(one.generation, 0, 1, EMPTY_PREFIX_HASH, stretch=AutonomousRun(steps)) for one in opened]
+    blocks = [Block(one.generation, 0, 1, EMPTY_PREFIX_HASH, autonomous_run=AutonomousRun(steps)) for one in opened]
     call, began_s = VerifyCall(openings=tuple(opened), blocks=tuple(blocks)), time.perf_counter()
     for step in range(steps):
         stepped.step([] if step else [call])

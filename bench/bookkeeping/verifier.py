@@ -69,9 +69,10 @@ def _runs(
     engine: SteppedEngine, opened: Sequence[OpenGeneration], steps: int, repeats: int, *, drafting: bool
 ) -> list[BlockCost]:
     """Begun with the prompts, and measured from then on."""
-    stretch = None if drafting else AutonomousRun(_STEP_ROUNDS)
+    autonomous_run = None if drafting else AutonomousRun(_STEP_ROUNDS)
     blocks = [
-        Block(one.generation, 0, len(one.prompt_ids), _hash_of(one.prompt_ids), stretch=stretch) for one in opened
+        Block(one.generation, 0, len(one.prompt_ids), _hash_of(one.prompt_ids), autonomous_run=autonomous_run)
+        for one in opened
     ]
     engine.step([VerifyCall(openings=tuple(opened), blocks=tuple(blocks))])
     blocks = [_behind(block, (_NEXT,)) for block in blocks]

@@ -176,8 +176,8 @@ async def run_cell(
     scheduling = SchedulingConfig(setting.scheduling)
     settings = generations_settings(replace(server.config, scheduling=scheduling))
     policy = NotedPolicy(settings.planning.policy)
-    leave = RunGrant() if setting.keeps_kv else RunGrant(0, 0)  # a round without kept KV begins with all of its prefix
-    settings = replace(settings, planning=replace(settings.planning, policy=policy), leave=leave)
+    grant = RunGrant() if setting.keeps_kv else RunGrant(0, 0)  # a round without kept KV begins with all of its prefix
+    settings = replace(settings, planning=replace(settings.planning, policy=policy), grant=grant)
     settings = replace(settings, admission=replace(settings.admission, weighs=setting.admits))
     generations = Generations(settings, server.target, verifier, fleet, _Stats(cell, clock), clock)
     made, progress = list[_Response](), _Progress(until)

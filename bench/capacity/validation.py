@@ -109,7 +109,7 @@ def validated(log: CellLog, run: Run, verifier: FittedVerifier) -> CellValidatio
     replayed = {
         "fixed": fixed,
         "corrected": corrected,
-        "paced": replace(corrected, cost_model=verifier.model, noise=0.0, pace=pace_of(log, verifier.model)),
+        "paced": replace(corrected, cost_model=verifier.model, noise=0.0, speed=pace_of(log, verifier.model)),
         "measured": replace(corrected, cost_model=measured_times(record, model), noise=0.0),
     }
     setting = POLICIES[log.cell.policy]

@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> None:
         conversation = Chat(client, url, options, arguments.system, make_console())
         conversation.show_legend()
         if arguments.prompt is None:
-            conversation.talk()
+            conversation.run()
         else:
             conversation.turn(arguments.prompt)
 
@@ -120,13 +120,13 @@ class Chat:
         if usage is not None:
             self._out.print(Text(summary(usage, Timing(first_s, time.monotonic() - started_at_s)), "dim"))
 
-    def talk(self) -> None:
+    def run(self) -> None:
         """Read prompts until the user leaves: by ``/quit``, Ctrl-D, or Ctrl-C twice."""
         self._out.print(Text(_HELP, "dim"))
         with suppress(KeyboardInterrupt):  # the second, before the next prompt is there
-            self._talk()
+            self._run()
 
-    def _talk(self) -> None:
+    def _run(self) -> None:
         interrupted = False
         while True:
             try:

@@ -33,8 +33,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = __doc__
     kinds = parser.add_subparsers(required=True, metavar="WHAT")
     _add_head(kinds.add_parser("head", help="the decision head of semantic verification", description=_HEAD))
-    told = "the probability that a draft token is accepted"
-    _add_predictor(kinds.add_parser("predictor", help=told, description=_PREDICTOR))
+    summary = "the probability that a draft token is accepted"
+    _add_predictor(kinds.add_parser("predictor", help=summary, description=_PREDICTOR))
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:

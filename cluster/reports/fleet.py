@@ -40,15 +40,15 @@ def show_fleet(found: FleetResults, note: str, wall_s: float, cpu_s: float, peak
         for one in found.traffic
     ]
     show_table("who asked, and what came of it", _TRAFFIC, rows)
-    sites = found.sites
+    replicas = found.replicas
     show_table(
         "how evenly",
         _SITES,
         [
-            ("busy", *(percent(value) for value in spread([one.busy_share for one in sites]))),
-            ("coordinator's core", *(percent(value) for value in spread([one.coordinator_share for one in sites]))),
-            ("responses ended", *(f"{value:.0f}" for value in spread([one.responses for one in sites]))),
-            ("evictions", *(f"{value:.0f}" for value in spread([one.evictions for one in sites]))),
+            ("busy", *(percent(value) for value in spread([one.busy_share for one in replicas]))),
+            ("coordinator's core", *(percent(value) for value in spread([one.coordinator_share for one in replicas]))),
+            ("responses ended", *(f"{value:.0f}" for value in spread([one.responses for one in replicas]))),
+            ("evictions", *(f"{value:.0f}" for value in spread([one.evictions for one in replicas]))),
         ],
         note,
     )

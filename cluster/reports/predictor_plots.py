@@ -44,9 +44,10 @@ def _plot_correlations(axes: Axes, trends: tuple[FeatureTrend, ...]) -> None:
 
 def _plot_confusion(axes: Axes, one: FamilyReport) -> None:
     """By what became of tokens: what the model said, at a half (Figure 10)."""
-    told = one.test.confusion
+    confusion = one.test.confusion
     counts = np.array(
-        [[told.true_rejected, told.false_accepted], [told.false_rejected, told.true_accepted]], np.float64
+        [[confusion.true_rejected, confusion.false_accepted], [confusion.false_rejected, confusion.true_accepted]],
+        np.float64,
     )
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1.0)
     axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)

@@ -34,7 +34,7 @@ def show_predictor(config: PredictorConfig, report: PredictorReport) -> None:
         "features and acceptance",
         ("feature", "correlation", *(f"tenth {number}" for number in range(1, 11))),
         (
-            (trend.feature, _told(trend.correlation), *(percent(accepted) for _, accepted, _ in trend.bins))
+            (trend.feature, _shown(trend.correlation), *(percent(accepted) for _, accepted, _ in trend.bins))
             for trend in report.trends
         ),
         "share accepted in each tenth of the tokens, by rising feature",
@@ -52,11 +52,11 @@ def show_predictor(config: PredictorConfig, report: PredictorReport) -> None:
             (
                 name,
                 temperature,
-                told.tokens,
-                *map(_told, (told.error_before, told.error, told.loss_before, told.loss)),
+                replay.tokens,
+                *map(_shown, (replay.error_before, replay.error, replay.loss_before, replay.loss)),
             )
             for name, replays in report.replays.items()
-            for temperature, told in replays.items()
+            for temperature, replay in replays.items()
         ),
         "MLP: calibrated before; others: as they are",
     )
@@ -79,26 +79,26 @@ def _rows(report: PredictorReport) -> Iterator[Sequence[object]]:
 
 
 def _cells(found: Quality) -> Sequence[object]:
-    told = found.confusion
+    confusion = found.confusion
     return (
         found.tokens,
-        _told(told.accuracy),
-        _told(found.auc),
-        _told(told.recall_accepted),
-        _told(told.specificity),
-        _told(told.false_positive_rate),
-        _told(told.balanced_accuracy),
-        _told(found.waste_at_80),
-        told.true_rejected,
-        told.false_accepted,
-        told.false_rejected,
-        told.true_accepted,
-        _told(found.raw_error),
-        _told(found.error),
-        _told(found.raw_loss),
-        _told(found.loss),
+        _shown(confusion.accuracy),
+        _shown(found.auc),
+        _shown(confusion.recall_accepted),
+        _shown(confusion.specificity),
+        _shown(confusion.false_positive_rate),
+        _shown(confusion.balanced_accuracy),
+        _shown(found.waste_at_80),
+        confusion.true_rejected,
+        confusion.false_accepted,
+        confusion.false_rejected,
+        confusion.true_accepted,
+        _shown(found.raw_error),
+        _shown(found.error),
+        _shown(found.raw_loss),
+        _shown(found.loss),
     )
 
 
-def _told(number: float | None) -> str:
+def _shown(number: float | None) -> str:
     return "" if number is None else f"{number:.4f}"

@@ -1,6 +1,6 @@
 """Who is let in, who waits and who is refused. A state machine without a clock: time is an argument.
 
-Whoever drives it tells of what happened (``ask``, ``leaves``, ``ends``) and then has it ``decide``; again at
+Whoever drives it tells of what happened (``ask``, ``withdraw``, ``ends``) and then has it ``decide``; again at
 ``due_at_s``, when somebody has waited for long enough. The order:
 
 1. resumed responses, whose clients have been answered: they need a place, no more;
@@ -95,10 +95,10 @@ class Admission:
         self._accounts.service.join(asked.account)
         self._count(asked.classes[0], "asked")
 
-    def leaves(self, name: GenerationId) -> None:
+    def withdraw(self, name: GenerationId) -> None:
         """Nobody waits for a response any more that has not been begun; one that was is no matter of this."""
         if (one := self._waiting.pop(name, None)) is not None:
-            self._accounts.service.leave(one.account)
+            self._accounts.service.remove(one.account)
             self._count(one.asked.classes[0], "left")
 
     def stalls(self, name: GenerationId, now_s: float) -> None:
@@ -129,7 +129,7 @@ class Admission:
         stalled, _ = self._stalled.pop(name, (None, 0.0))
         one = stalled or self._active.pop(name, None) or self._suspended.pop(name, None)
         if one is not None:
-            self._accounts.service.leave(one.account)
+            self._accounts.service.remove(one.account)
         if one is None or output_tokens is None:
             return
         self._histories.ended(one.slo.name, output_tokens, now_s - one.begun_at_s)
@@ -342,7 +342,7 @@ class Admission:
                 self._trusts.refused(one.slo.name)
         for one in refused:
             del self._waiting[one.asked.name]
-            self._accounts.service.leave(one.account)
+            self._accounts.service.remove(one.account)
 
     def _shortage_behind_others(self, one: TrackedResponse, made: DecisionDraft) -> Shortage:
         """Of one that had no turn, as room is kept for others."""

@@ -24,7 +24,7 @@ def drafter_spec(group: DrafterGroupConfig, target: str) -> DrafterSpec:
         stopping=StopSetting(group.stopping.rule, group.stopping.least_acceptance),
         predictor=group.stopping.predictor,
         log=None if group.round_log is None else _log_place(group.round_log, group.name),
-        pace=EmulatedSpeed(group.emulated_step_ms / 1e3),
+        speed=EmulatedSpeed(group.emulated_step_ms / 1e3),
         limits=EngineLimits(kv_budget_bytes=group.kv_budget_mib * 2**20),
     )
 
@@ -43,7 +43,7 @@ def build_drafter(spec: DrafterSpec, on_verdict: OnVerdict | None = None) -> Bui
         ParameterError: a value that engine or model cannot take.
     """
     built = DRAFTERS[spec.engine](spec, on_verdict)
-    return replace(built, engine=SlowedDrafter(built.engine, PassTimer(spec.pace))) if spec.pace else built
+    return replace(built, engine=SlowedDrafter(built.engine, PassTimer(spec.speed))) if spec.speed else built
 
 
 def log_header(spec: DrafterSpec, built: BuiltDrafter) -> LogHeader:

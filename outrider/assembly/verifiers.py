@@ -39,7 +39,7 @@ def verifier_spec(
         tensor_parallel_size=verifiers.tensor_parallel_size,
         vllm_options=verifiers.vllm_options,
         heads=heads or {},
-        pace=EmulatedSpeed(verifiers.emulated_pass_ms / 1e3, verifiers.emulated_row_ms / 1e3),
+        speed=EmulatedSpeed(verifiers.emulated_pass_ms / 1e3, verifiers.emulated_row_ms / 1e3),
     )
 
 
@@ -59,4 +59,4 @@ def build_verifier(spec: VerifierSpec) -> BuiltVerifier:
     """
     kind = VERIFIERS[spec.engine]
     built = kind.build(kind.settled(spec))
-    return replace(built, engine=SlowedVerifier(built.engine, PassTimer(spec.pace))) if spec.pace else built
+    return replace(built, engine=SlowedVerifier(built.engine, PassTimer(spec.speed))) if spec.speed else built

@@ -69,14 +69,14 @@ def rest_of(config: Config) -> dict[str, Any]:
     return data
 
 
-def with_light(config: Config, light: ReloadableFields) -> Config:
+def with_reloadable(config: Config, reloadable: ReloadableFields) -> Config:
     """The same with other light settings; those that are not named stay.
 
     Raises:
         ConfigError: something else than a light setting is named, or what comes of it is not valid.
     """
     data = dumped(config)
-    for section, values in _sections(light):
+    for section, values in _sections(reloadable):
         for name, value in values.items():
             if name not in RELOADABLE[section]:
                 needed = (
@@ -87,12 +87,12 @@ def with_light(config: Config, light: ReloadableFields) -> Config:
     return build_config(data, "user_config")
 
 
-def _sections(light: object) -> list[tuple[str, Mapping[str, Any]]]:
-    if not isinstance(light, Mapping):
-        raise ConfigError("user_config", "a mapping of sections", light)
-    for section, values in light.items():
+def _sections(reloadable: object) -> list[tuple[str, Mapping[str, Any]]]:
+    if not isinstance(reloadable, Mapping):
+        raise ConfigError("user_config", "a mapping of sections", reloadable)
+    for section, values in reloadable.items():
         if section not in RELOADABLE:
             raise ConfigError("user_config", f"sections that have light settings ({', '.join(RELOADABLE)})", section)
         if not isinstance(values, Mapping):
             raise ConfigError(f"user_config.{section}", "a mapping of settings", values)
-    return list(light.items())
+    return list(reloadable.items())

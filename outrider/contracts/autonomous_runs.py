@@ -20,10 +20,10 @@ def goes_on(block: Block, outcome: Verified) -> bool:
 
     The stretch's credit is not looked at: that may be raised while the stretch waits for more.
     """
-    stretch, after = block.stretch, outcome.next_token
-    if stretch is None or after is None or after in stretch.end_ids:
+    autonomous_run, after = block.autonomous_run, outcome.next_token
+    if autonomous_run is None or after is None or after in autonomous_run.end_ids:
         return False
-    return not outcome.accepted_path or stretch.end_ids.isdisjoint(accepted_by(block, outcome))
+    return not outcome.accepted_path or autonomous_run.end_ids.isdisjoint(accepted_by(block, outcome))
 
 
 def following(block: Block, outcome: Verified, params: SamplingParams) -> Block | None:
@@ -37,7 +37,7 @@ def following(block: Block, outcome: Verified, params: SamplingParams) -> Block 
         position=block.position + len(committed),
         prefix_hash=extend_prefix_hash(block.prefix_hash, committed),
         rule=target_rule(params),
-        stretch=block.stretch,
+        autonomous_run=block.autonomous_run,
     )
 
 

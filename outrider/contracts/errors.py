@@ -151,7 +151,7 @@ class VerifierAwayError(OutriderError):
     """A coordinator has no verifier now and another one has: nothing was begun, the response is to be made there."""
 
 
-class CoordinatorDrainedError(VerifierAwayError):
+class CoordinatorDrainingError(VerifierAwayError):
     """A coordinator takes nothing new, and another one has room: what it has begun is to go on there."""
 
 

@@ -25,8 +25,8 @@ class SamplingDefaults:
     @property
     def text(self) -> str:
         """In a line, for people; empty where nothing is filled in."""
-        told = dict(self.params) | ({} if self.max_tokens is None else {"max_tokens": self.max_tokens})
-        return ", ".join(f"{name} {value:g}" for name, value in told.items())
+        params = dict(self.params) | ({} if self.max_tokens is None else {"max_tokens": self.max_tokens})
+        return ", ".join(f"{name} {value:g}" for name, value in params.items())
 
 
 NO_DEFAULTS = SamplingDefaults()

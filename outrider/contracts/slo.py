@@ -40,7 +40,7 @@ class LedgerRecord(Plain):
 
     tokens: int = 0  # committed after the first commit
     elapsed_s: float = 0.0  # from the first commit to the last
-    credit_s: float = 0.0  # time until it would be behind, at the last commit
+    slack_s: float = 0.0  # time until it would be behind, at the last commit
     times_behind: int = 0  # commits that came too late
 
     @property
@@ -50,4 +50,4 @@ class LedgerRecord(Plain):
 
     def delayed(self, gap_s: float) -> "LedgerRecord":
         """The record after nothing was committed for so long."""
-        return replace(self, elapsed_s=self.elapsed_s + gap_s, credit_s=self.credit_s - gap_s)
+        return replace(self, elapsed_s=self.elapsed_s + gap_s, slack_s=self.slack_s - gap_s)

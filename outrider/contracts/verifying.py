@@ -96,8 +96,8 @@ class Block(ArrayData, Plain):
         channel: semantic rule only: the link as the judge is to see it, whenever the hidden states come; None: not
             known.
         judge: semantic rule only: whose answers hold, of those the engine was given: the draft model, as configured.
-        stretch: rounds that are to follow without being asked for. An engine makes none by itself: whoever steps it
-            does (``engines.verifier.stepper``).
+        autonomous_run: rounds that are to follow without being asked for. An engine makes none by itself: whoever steps
+            it does (``engines.verifier.stepper``).
     """
 
     generation: GenerationId
@@ -114,7 +114,7 @@ class Block(ArrayData, Plain):
     hidden: FloatRow | None = None
     channel: Csi | None = None
     judge: str = ""
-    stretch: AutonomousRun | None = None
+    autonomous_run: AutonomousRun | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,9 +168,9 @@ class Verified(ArrayData):
     @property
     def only_token(self) -> int | None:
         """The next token, where there is nothing else to tell."""
-        told = self.accepted_path or self.cached_tokens or self.logprobs or self.prompt_logprobs
-        told = told or self.own_draft is not None or self.deferred is not None
-        return None if told else self.next_token
+        more = self.accepted_path or self.cached_tokens or self.logprobs or self.prompt_logprobs
+        more = more or self.own_draft is not None or self.deferred is not None
+        return None if more else self.next_token
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,9 +72,9 @@ class GrowingTree:
             for parent, own in zip(self.growing, children, strict=True)
             for token_id, probability in own
         ]
-        worth = [branch for branch in new if branch.survival > self.price.send_above]
+        value = [branch for branch in new if branch.survival > self.price.send_above]
         # Stable: of equals the earlier stays before, so a parent before its children.
-        branches = tuple(sorted((*self.branches, *worth), key=_best_first)[: self.rows])
+        branches = tuple(sorted((*self.branches, *value), key=_best_first)[: self.rows])
         kept, depth = set(branches[: self.rows - 1]), len(self.growing[0].token_ids) + 1
         growing = tuple(branch for branch in new if branch in kept and len(branch.token_ids) == depth)
         pays = fsum(branch.survival for branch in growing) > self.price.go_on_above

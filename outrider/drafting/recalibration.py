@@ -54,8 +54,8 @@ class Calibration:
     def learnt(self, logit: float, *, accepted: bool) -> "Calibration":
         """Behind a token that was tested."""
         before = self.relaxed(_KEPT)
-        x, told = _within(logit, -_MOST_LOGIT, _MOST_LOGIT), before.probability(logit)
-        spread, gap = told * (1.0 - told), accepted - told
+        x, sent_chain = _within(logit, -_MOST_LOGIT, _MOST_LOGIT), before.probability(logit)
+        spread, gap = sent_chain * (1.0 - sent_chain), accepted - sent_chain
         both, shared, alone = before.information
         both, shared, alone = both + spread * x * x, shared + spread * x, alone + spread
         determinant = both * alone - shared * shared
@@ -80,7 +80,7 @@ AS_TOLD = Calibration()
 
 
 @dataclass(frozen=True, slots=True)
-class ToldChain:
+class SentChain:
     """What was told of the tokens of a chain that was sent.
 
     Attributes:
@@ -127,12 +127,12 @@ class ChainPredictor:
         """Remember those of the next row, whether or not anybody asks of it."""
         self._features.append(features)
 
-    def told(self, tokens: int) -> ToldChain | None:
+    def sent_chain(self, tokens: int) -> SentChain | None:
         """Of the tokens that were sent, the first so many; None if it was asked of none and keeps none."""
         if not self._logits and not self._features:
             return None
         logits, features = tuple(self._logits[:tokens]), tuple(self._features[:tokens])
-        return ToldChain(self._rule, self._temperature, logits, features)
+        return SentChain(self._rule, self._temperature, logits, features)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,18 +140,18 @@ class ChainVerdict:
     """What became of a chain.
 
     Attributes:
-        told: of its tokens.
+        sent_chain: of its tokens.
         accepted: of them.
         rejected: whether the one behind these was; else it was not tested, or there is none.
     """
 
-    told: ToldChain
+    sent_chain: SentChain
     accepted: int
     rejected: bool
 
 
 def verdict_on(
-    told: ToldChain,
+    sent_chain: SentChain,
     token_ids: Sequence[int],
     committed: Sequence[int],
     *,
@@ -165,7 +165,7 @@ def verdict_on(
     chain has committed, and its tokens all were tested (chains of ratio rules that may stop are never cut).
 
     Args:
-        told: of its tokens.
+        sent_chain: of its tokens.
         token_ids: drafted.
         committed: behind what they were drafted behind.
         correction_owed: whether the token behind ``committed`` is the device's to draw, in place of a rejected one.
@@ -174,11 +174,11 @@ def verdict_on(
     Returns:
         None if nothing is known.
     """
-    if not next_round and not may_be_late(told.rule):
+    if not next_round and not may_be_late(sent_chain.rule):
         return None
     accepted = common_prefix(token_ids, committed)
     replaced = accepted < len(committed) or correction_owed
-    return ChainVerdict(told, accepted, replaced and accepted < len(token_ids))
+    return ChainVerdict(sent_chain, accepted, replaced and accepted < len(token_ids))
 
 
 class Recalibration:
@@ -220,16 +220,16 @@ class Recalibration:
 
     def learn(self, verdict: ChainVerdict) -> None:
         """Once of each chain."""
-        told = verdict.told
-        known = self.calibration(told.rule, told.temperature)
-        if not told.logits:
+        sent_chain = verdict.sent_chain
+        known = self.calibration(sent_chain.rule, sent_chain.temperature)
+        if not sent_chain.logits:
             known = known.relaxed(_KEPT_EMPTY)
-        for logit in told.logits[: verdict.accepted]:
+        for logit in sent_chain.logits[: verdict.accepted]:
             known = known.learnt(logit, accepted=True)
         if verdict.rejected:
-            for logit in told.logits[verdict.accepted : verdict.accepted + 1]:
+            for logit in sent_chain.logits[verdict.accepted : verdict.accepted + 1]:
                 known = known.learnt(logit, accepted=False)
-        self._calibrations[_band(told.rule, told.temperature)] = known
+        self._calibrations[_band(sent_chain.rule, sent_chain.temperature)] = known
 
 
 def _band(rule: AcceptanceRule, temperature: float) -> tuple[AcceptanceRule, int]:

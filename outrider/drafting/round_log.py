@@ -118,11 +118,11 @@ def logged_round(generation: GenerationId, verdict: ChainVerdict) -> LoggedRound
 
     Features that were not needed for drafting are worked out here: it takes some tenths of a millisecond a token.
     """
-    tested = verdict.told.features[: verdict.accepted + verdict.rejected]
-    if not tested or verdict.told.rule not in PREDICTED_RULES:
+    tested = verdict.sent_chain.features[: verdict.accepted + verdict.rejected]
+    if not tested or verdict.sent_chain.rule not in PREDICTED_RULES:
         return None
     features = np.array([each.vector for each in tested], np.float32)
-    return LoggedRound(request_number(generation), verdict.told.temperature, features, verdict.rejected)
+    return LoggedRound(request_number(generation), verdict.sent_chain.temperature, features, verdict.rejected)
 
 
 def request_number(generation: GenerationId) -> int:
@@ -132,8 +132,8 @@ def request_number(generation: GenerationId) -> int:
 
 def write_header(header: LogHeader) -> bytes:
     """What a file begins with."""
-    told = {_FORMAT_KEY: _FORMAT, "features": FEATURE_NAMES, **asdict(header)}
-    return json.dumps(told).encode() + b"\n"
+    fields = {_FORMAT_KEY: _FORMAT, "features": FEATURE_NAMES, **asdict(header)}
+    return json.dumps(fields).encode() + b"\n"
 
 
 def write_round(logged: LoggedRound) -> bytes:
@@ -161,10 +161,10 @@ def read_log(data: bytes) -> RoundLogContents | None:
 
 def _header(line: bytes) -> LogHeader:
     try:
-        told: dict[str, Any] = json.loads(line)
-        version, features = told.pop(_FORMAT_KEY, None), tuple(told.pop("features", ()))
+        fields: dict[str, Any] = json.loads(line)
+        version, features = fields.pop(_FORMAT_KEY, None), tuple(fields.pop("features", ()))
         if (version, features) == (_FORMAT, FEATURE_NAMES):
-            return LogHeader(**told | {"rule": AcceptanceRule(told["rule"])})
+            return LogHeader(**fields | {"rule": AcceptanceRule(fields["rule"])})
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ParameterError("rounds", "files that devices logged rounds to", f"one that is none: {error!r}") from error
     needed = f"logs of format {_FORMAT} with the features {', '.join(FEATURE_NAMES)}"

@@ -33,11 +33,11 @@ class PassTimer:
 
     def __init__(
         self,
-        pace: EmulatedSpeed,
+        speed: EmulatedSpeed,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._pace, self._clock, self._sleep = pace, clock, sleep
+        self._speed, self._clock, self._sleep = speed, clock, sleep
 
     def begun(self) -> float:
         """Now."""
@@ -45,7 +45,7 @@ class PassTimer:
 
     def until_over(self, began_at_s: float, rows: int) -> None:
         """Return when a pass over so many positions would be over."""
-        left_s = began_at_s + self._pace.pass_s + rows * self._pace.row_s - self._clock()
+        left_s = began_at_s + self._speed.pass_s + rows * self._speed.row_s - self._clock()
         if left_s > 0.0:
             self._sleep(left_s)
 

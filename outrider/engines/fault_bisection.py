@@ -10,7 +10,7 @@ from enum import StrEnum
 
 _WENT_BEFORE_GROWTH = 32  # passes at the bound, before it is tried a little above
 _GROWTH = 8  # by an eighth of itself
-MOST_WITNESSES = 2  # members that may fail alone, one after the other, before it is the engine that does
+MOST_FAILURES = 2  # members that may fail alone, one after the other, before it is the engine that does
 
 
 class FaultKind(StrEnum):
@@ -73,14 +73,14 @@ class FaultBisection:
     Attributes:
         groups: members to be in a pass together, the next first. A member that failed alone is the last.
         warned: members that failed alone once.
-        guilty: members that did so twice, in that order.
+        culprits: members that did so twice, in that order.
         served: members whose pass went well.
         bound: of passes.
     """
 
     groups: tuple[tuple[int, ...], ...]
     warned: frozenset[int] = frozenset()
-    guilty: tuple[int, ...] = ()
+    culprits: tuple[int, ...] = ()
     served: int = 0
     bound: PassBound = field(default_factory=PassBound)
 
@@ -111,7 +111,7 @@ class FaultBisection:
             return replace(self, groups=groups, bound=bound)
         (member,) = group
         if member in self.warned:
-            return replace(self, groups=tuple(rest), guilty=(*self.guilty, member), bound=bound)
+            return replace(self, groups=tuple(rest), culprits=(*self.culprits, member), bound=bound)
         return replace(self, groups=(*rest, group), warned=self.warned | {member}, bound=bound)
 
 
@@ -121,11 +121,11 @@ class ConsecutiveFailures:
 
     names: frozenset[str] = frozenset()
 
-    def after(self, guilty: frozenset[str], served: int) -> "ConsecutiveFailures":
+    def after(self, culprits: frozenset[str], served: int) -> "ConsecutiveFailures":
         """A step was made: so many went well, and these are guilty."""
-        return ConsecutiveFailures(guilty if served else self.names | guilty)
+        return ConsecutiveFailures(culprits if served else self.names | culprits)
 
     @property
     def against_engine(self) -> bool:
         """Whether it is the engine that fails."""
-        return len(self.names) > MOST_WITNESSES
+        return len(self.names) > MOST_FAILURES

@@ -40,7 +40,7 @@ class VerifierSpec:
     tensor_parallel_size: int = 1  # GPUs that vLLM spreads the model over
     vllm_options: Mapping[str, object] = field(default_factory=dict)  # more of vLLM's ``EngineArgs``
     heads: Mapping[str, "Head"] = field(default_factory=dict)  # who judges mismatches, by draft model
-    pace: EmulatedSpeed = field(default_factory=EmulatedSpeed)  # emulated
+    speed: EmulatedSpeed = field(default_factory=EmulatedSpeed)  # emulated
 
     def judges(self, target_hash: str) -> "dict[str, DecisionHead]":
         """Its heads, for this target; one of another is a ``PairMismatchError``."""
@@ -133,7 +133,7 @@ class DrafterSpec:
     stopping: StopSetting = field(default_factory=StopSetting)  # how far it drafts chains
     predictor: str | None = None  # of acceptance, for that: see ``models.predictors.load_predictors``
     log: RoundLogPlace | None = None  # of its rounds, to train predictors by
-    pace: EmulatedSpeed = field(default_factory=EmulatedSpeed)  # emulated
+    speed: EmulatedSpeed = field(default_factory=EmulatedSpeed)  # emulated
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,21 +179,21 @@ class GrammarState:
 
     def _made(self, paths: Iterable[tuple[int, ...]]) -> Generator[None]:
         """Make masks that are not known one by one, each from where the one before it stands if that is on its way."""
-        fed, standing = len(self._tokens), tuple[int, ...]()
+        fed, position = len(self._tokens), tuple[int, ...]()
         try:
             for path in paths:
                 if path in self._known:
                     continue
-                if path[: len(standing)] != standing:
+                if path[: len(position)] != position:
                     self._back_to(fed)
-                    standing = ()
-                rest = path[len(standing) :]
+                    position = ()
+                rest = path[len(position) :]
                 lawful = self._consume(rest) == len(rest)
                 self._known[path] = self._mask(path) if lawful else self._vocabulary.everything
-                standing = path
+                position = path
                 if not lawful or self._matcher.is_error():
                     self._back_to(fed)
-                    standing = ()
+                    position = ()
                 yield
         finally:
             self._back_to(fed)

@@ -98,8 +98,8 @@ def fault_of(text: str) -> str | None:
     if not matcher.is_error():
         matcher.compute_bitmask()  # what is forced is followed here to its end, and would be in a verifier
         return _shortened(matcher.get_error()) if matcher.is_error() else None
-    wrong, told = LLMatcher.validate_grammar_with_warnings(text, limits=parser_limits())
-    return _shortened(" ".join(told)) if wrong else None  # a tokenizer's special tokens are no bytes
+    wrong, messages = LLMatcher.validate_grammar_with_warnings(text, limits=parser_limits())
+    return _shortened(" ".join(messages)) if wrong else None  # a tokenizer's special tokens are no bytes
 
 
 class _Allocations(ctypes.Structure):
@@ -117,11 +117,11 @@ class _Allocations(ctypes.Structure):
 def _allocated_bytes() -> int:
     """What this process has allocated and not freed, which is exact where it has one thread; 0 without glibc 2.33."""
     try:
-        told = ctypes.CDLL(None).mallinfo2
+        messages = ctypes.CDLL(None).mallinfo2
     except (AttributeError, OSError, TypeError):
         return 0
-    told.restype = _Allocations
-    found = told()
+    messages.restype = _Allocations
+    found = messages()
     return int(found.uordblks + found.hblkhd)
 
 

@@ -65,7 +65,7 @@ class LookupText:
         return Continuation(found.token_ids[: len(likely)], likely)
 
 
-def worth_drafting(survivals: Sequence[float], blocks: float, row_price: float) -> int:
+def tokens_to_draft(survivals: Sequence[float], blocks: float, row_price: float) -> int:
     """How many tokens of a chain have a step commit most tokens per second.
 
     Args:

@@ -41,7 +41,7 @@ class RoundAccount:
         """Begin with a ledger (``resumed_ledger``); ``spikes`` is shared by all responses of a verifier."""
         self._rule, self._spikes = rule, spikes
         self._ledger = ledger
-        self._times_behind_told = ledger.times_behind
+        self._times_behind_reported = ledger.times_behind
 
     @property
     def record(self) -> LedgerRecord | None:
@@ -55,7 +55,7 @@ class RoundAccount:
 
     def promise(self, now_s: float) -> SpeedPromise | None:
         """What the next round's choice has to keep; None if nothing is promised, or not yet due."""
-        return SpeedPromise(self._ledger.tokens_per_s, self._ledger.credit_s(now_s)) if self._due else None
+        return SpeedPromise(self._ledger.tokens_per_s, self._ledger.slack_s(now_s)) if self._due else None
 
     def terms(self, began_at_s: float, expected_tokens: float) -> VerifyTerms:
         """Of a round that began then and should commit so many tokens."""
@@ -102,9 +102,9 @@ class RoundAccount:
         cause, ledger = self._spikes.cause(verify_s), self._ledger
         if ledger.tokens_per_s == 0.0:
             return None
-        told, self._times_behind_told = self._times_behind_told, ledger.times_behind
+        reported, self._times_behind_reported = self._times_behind_reported, ledger.times_behind
         late = cause if round_is_late(ledger.tokens_per_s, tokens, round_s) else None
-        return Judgement(late, ledger.times_behind > told)
+        return Judgement(late, ledger.times_behind > reported)
 
     @property
     def _due(self) -> bool:

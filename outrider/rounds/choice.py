@@ -114,7 +114,7 @@ class RoundChooser:
         request = self._generation.request
         if request.window is not None:
             return False
-        return self.drafting_follows_tuner or (self._looks_up and request.lookup is None)
+        return self.drafting_follows_tuner or (self._uses_lookup and request.lookup is None)
 
     @property
     def drafting_follows_tuner(self) -> bool:
@@ -122,7 +122,7 @@ class RoundChooser:
         return self.may_draft and self._window is None
 
     @property
-    def _looks_up(self) -> bool:
+    def _uses_lookup(self) -> bool:
         """Whether looking up is up to the regime."""
         return self._speculation.lookup_window > 0 and self._generation.request.protocol is None
 

@@ -64,7 +64,7 @@ from outrider.rounds.generation import Generation
 from outrider.rounds.ngram_drafts import NgramDraft
 from outrider.rounds.open_round import OpenRound
 from outrider.rounds.pending_correction import PendingCorrection
-from outrider.rounds.prompt_lookup import PromptLookup, taken
+from outrider.rounds.prompt_lookup import PromptLookup, with_draft
 from outrider.rounds.response_emitter import ResponseEmitter
 from outrider.rounds.rules import LINK_PATIENCE, RoundRules
 from outrider.rounds.states import CorrectionEvent, CorrectionState, GenerationState, RoundEvent
@@ -89,13 +89,13 @@ class RoundMachine:
         first_due_at_s = now_s + (request.first_token_s or rules.first_token_s) if request.slo.tokens_per_s else inf
         ledger = resumed_ledger(request.slo.tokens_per_s, request.ledger, now_s, first_due_at_s)
         self._account = RoundAccount(ledger, rules.deadline_rule, rules.spikes)
-        self._teller = ResponseEmitter(generation, text, self._account, now_s)
-        self._owed = PendingCorrection(generation, self._account, self._teller, rules.speculation.wire)
+        self._emitter = ResponseEmitter(generation, text, self._account, now_s)
+        self._pending_correction = PendingCorrection(generation, self._account, self._emitter, rules.speculation.wire)
         self._began_at_s: float | None = None  # of the round that is being made
         self._round: OpenRound | None = None
         self._ahead: OpenRound | None = None  # ordered ahead: with its device, held, or with the verifier with a block
         self._verifier = VerifierSide(generation, rules, self._account, self._chooser)
-        self._looking = PromptLookup(generation, rules)
+        self._lookup = PromptLookup(generation, rules)
         self._choice: RoundChoice | None = None
         self._mode = DRAFT  # under which that was made
 
@@ -133,7 +133,7 @@ class RoundMachine:
             case VerifierAnswered():
                 effects = self._decided(event, now_s)
         if self._generation.state is GenerationState.FINISHED:
-            self._looking.over()
+            self._lookup.over()
         return effects
 
     def moved(self, number: int, event: RoundEvent) -> None:
@@ -148,7 +148,7 @@ class RoundMachine:
     def _turn(self, turn: Turn, now_s: float) -> list[Effect]:
         if self._began_at_s is None:
             self._began_at_s = now_s
-        self._looking.sees(turn)
+        self._lookup.sees(turn)
         if self._ahead is not None:
             return self._go_on_without(self._ahead)
         correction = self._generation.correction
@@ -156,9 +156,9 @@ class RoundMachine:
             return self._begin(turn, self._began_at_s, now_s)
         due_at_s = correction.wait_until_s(now_s, self._rules.correction_deadline_s)
         ready = turn.drafter is not None and turn.drafter.view is not None
-        if now_s >= due_at_s or (ready and not self._owed.may_draw(turn.drafter)):
+        if now_s >= due_at_s or (ready and not self._pending_correction.may_draw(turn.drafter)):
             self._began_at_s = None
-            return [self._owed.give_up_correction()]
+            return [self._pending_correction.give_up_correction()]
         if not ready:
             return [AwaitDrafter(due_at_s)]
         if correction.state is CorrectionState.ROW_MISSING:
@@ -180,12 +180,12 @@ class RoundMachine:
 
     def _begin(self, turn: Turn, began_at_s: float, now_s: float) -> list[Effect]:
         generation, choice = self._generation, self._choose(turn, now_s)
-        self._teller.explain(self._choice)
-        plan, owed = choice.chosen.plan, generation.correction_by is not None
-        if plan is None and owed:
+        self._emitter.explain(self._choice)
+        plan, pending = choice.chosen.plan, generation.correction_by is not None
+        if plan is None and pending:
             plan = CORRECTION_ALONE
-        beside = plan is not None and not owed and self._goes_on_beside(choice.chosen)
-        found = None if owed else self._looking.found(None if plan is None or beside else choice.chosen)
+        beside = plan is not None and not pending and self._goes_on_beside(choice.chosen)
+        found = None if pending else self._lookup.found(None if plan is None or beside else choice.chosen)
         ordered: list[Effect] = []
         if beside and found is None:
             ordered, plan = self._order_ahead(choice.chosen, began_at_s), None
@@ -194,7 +194,7 @@ class RoundMachine:
             self._round = OpenRound(number, began_at_s)
             return [*ordered, *self._verify_alone(self._round, found, asks=plan is not None and not beside)]
         self._round, order = self._drafted(number, began_at_s, plan, choice.chosen)
-        if owed:
+        if pending:
             order = replace(order, correction=generation.correction.source, binding=True)
             generation.correction.happened(CorrectionEvent.ORDERED)
         return [order]
@@ -206,7 +206,7 @@ class RoundMachine:
         allowed_s, survivals = LINK_PATIENCE * estimate.round_s, self._chooser.survivals(plan)
         whole = self._chooser.must_stay_whole(plan)
         round_ = OpenRound(number, began_at_s, plan, estimate.expected_tokens, allowed_s, survivals, whole)
-        binding, price = self._owed.is_binding(plan), self._chooser.price(estimate)
+        binding, price = self._pending_correction.is_binding(plan), self._chooser.price(estimate)
         due_at_s = self._account.terms(began_at_s, estimate.expected_tokens).deadline_at_s
         return round_, AskDrafter(number, plan, None, allowed_s, binding, estimate.exchange_s, price, due_at_s)
 
@@ -232,12 +232,12 @@ class RoundMachine:
         correction = generation.correction
         if event.exchange is None:
             generation.round_happened(round_.number, RoundEvent.DRAFTER_LOST)
-            told = self._owed.give_up_draft(round_) if event.censored else []
+            effects = self._pending_correction.give_up_draft(round_) if event.censored else []
             if correction.by is not None:  # another drafter draws it
                 correction.happened(CorrectionEvent.DRAFTER_LOST)
-                return [*self._over(), *told]
+                return [*self._over(), *effects]
             self._round = OpenRound(generation.begin_round(drafting=False), round_.began_at_s)
-            return [*told, *self._verify_alone(self._round, self._looking.found())]
+            return [*effects, *self._verify_alone(self._round, self._lookup.found())]
         round_.exchanges.append(event.exchange)
         answer = event.exchange.answer
         if isinstance(answer, NeedsRow):
@@ -247,7 +247,7 @@ class RoundMachine:
         assert isinstance(answer, Draft), "only an undecided round is resolved"
         generation.round_happened(round_.number, RoundEvent.BLOCK_ARRIVED)
         round_.came(answer)
-        sent = [] if answer.correction is None else self._owed.drawn(round_, answer.correction, now_s)
+        sent = [] if answer.correction is None else self._pending_correction.drawn(round_, answer.correction, now_s)
         return [*sent, self._verifier.block(round_)] if generation.state is GenerationState.ACTIVE else sent
 
     def _came(self, ahead: OpenRound, event: DrafterAnswered, now_s: float) -> list[Effect]:
@@ -273,9 +273,9 @@ class RoundMachine:
     def _go_on_without(self, ahead: OpenRound) -> list[Effect]:
         """The verifier makes nothing by itself any more: a draft that was ordered ahead is next, or what is found."""
         assert self._began_at_s is not None
-        found = self._looking.found()
+        found = self._lookup.found()
         if found is not None and self._room_before(ahead):
-            self._teller.explain(self._choice)
+            self._emitter.explain(self._choice)
             self._round = OpenRound(self._generation.begin_round(drafting=False), self._began_at_s)
             return self._verify_alone(self._round, found)
         return [AwaitDraft(ahead.number)] if ahead.draft is None else self._go(ahead, self._began_at_s)
@@ -283,26 +283,26 @@ class RoundMachine:
     def _go(self, ahead: OpenRound, began_at_s: float, waited_s: float = 0.0) -> list[Effect]:
         """A draft that was ordered ahead is verified in a round of its own, for which it was waited so long."""
         ahead.began_at_s, ahead.beside_s = began_at_s, max(0.0, ahead.beside_s - waited_s)
-        verify = self._verifier.block(ahead, self._stretch_behind(ahead))
+        verify = self._verifier.block(ahead, self._run_behind(ahead))
         self._takes_place(ahead)
-        self._teller.explain(self._choice)
+        self._emitter.explain(self._choice)
         return [verify]
 
     def _takes_place(self, ahead: OpenRound) -> None:
         """What was ordered ahead is the round that is made now, and its stretch the one that follows."""
         assert ahead.block is not None, "what takes a round's place is with the verifier"
-        assert ahead.block.stretch is not None
-        self._round, self._verifier.until_round = ahead, ahead.block.stretch.until_round
+        assert ahead.block.autonomous_run is not None
+        self._round, self._verifier.until_round = ahead, ahead.block.autonomous_run.until_round
         self._ahead = None
 
     def _verify_alone(self, round_: OpenRound, found: NgramDraft | None, *, asks: bool = False) -> list[Effect]:
         """No device drafts: the verifier may go on by itself, behind what was looked up, unless a device ``asks``."""
         if found is not None:
-            taken(round_, found, self._generation)
-            self._teller.explain_looked_up(self._choice, found)
-        stretch = self._stretch_behind(round_, asks=asks)
-        self._verifier.until_round = stretch.until_round
-        return [self._verifier.block(round_, stretch)]
+            with_draft(round_, found, self._generation)
+            self._emitter.explain_looked_up(self._choice, found)
+        autonomous_run = self._run_behind(round_, asks=asks)
+        self._verifier.until_round = autonomous_run.until_round
+        return [self._verifier.block(round_, autonomous_run)]
 
     def _room_before(self, ahead: OpenRound) -> bool:
         """Whether there are numbers left for rounds before that one."""
@@ -317,16 +317,16 @@ class RoundMachine:
     def _joins(self, ahead: OpenRound) -> list[Effect]:
         assert self._round is not None
         ahead.began_at_s = self._round.began_at_s
-        verify = self._verifier.block(ahead, self._stretch_behind(ahead))
+        verify = self._verifier.block(ahead, self._run_behind(ahead))
         assert verify.opening is None, "the verifier makes a stretch of it"
         return [Join(verify.block, verify.cost, verify.terms)]
 
-    def _stretch_behind(self, round_: OpenRound, *, asks: bool = False) -> AutonomousRun:
+    def _run_behind(self, round_: OpenRound, *, asks: bool = False) -> AutonomousRun:
         """What may follow a round by itself; nothing where the next one ``asks`` a device."""
         until_round, drafted = round_.number, 0 if round_.draft is None else len(round_.draft.token_ids)
         if not asks:
-            until_round = self._verifier.leave(until_round, self._choice, self._drafting, drafted)
-        return AutonomousRun(until_round, self._generation.end_ids, self._looking.leave)
+            until_round = self._verifier.grant(until_round, self._choice, self._drafting, drafted)
+        return AutonomousRun(until_round, self._generation.end_ids, self._lookup.grant)
 
     @property
     def _drafting(self) -> int | None:
@@ -370,7 +370,7 @@ class RoundMachine:
 
     def _row_came(self, outcome: Verified, now_s: float) -> list[Effect]:
         """What a device is to draw from is known; nothing is to be drawn any more if it left one token only."""
-        sent = self._owed.row_came(outcome, now_s)
+        sent = self._pending_correction.row_came(outcome, now_s)
         if self._generation.correction_by is None:
             self._over()
         return sent
@@ -378,7 +378,7 @@ class RoundMachine:
     def _commit(self, round_: OpenRound, outcome: Verified, event: VerifierAnswered, now_s: float) -> list[Effect]:
         round_.drafted_itself(outcome.own_draft)
         generation, plan, block = self._generation, round_.plan, round_.verified
-        self._teller.explain_own(self._choice, outcome.own_draft, block.stretch)
+        self._emitter.explain_own(self._choice, outcome.own_draft, block.autonomous_run)
         # A round beside a draft is no round without one, and one that was looked up tells nothing of devices.
         if not round_.by_lookup and self._ahead is None:
             self._chooser.learn(
@@ -415,8 +415,8 @@ class RoundMachine:
             generation.late(judgement.late)
             slo_class = generation.request.slo.name
             timing = replace(timing, slo_class=slo_class, late=judgement.late, behind=judgement.behind)
-        self._teller.measured(timing, now_s)
-        chunk = self._teller.chunk(committed)
+        self._emitter.measured(timing, now_s)
+        chunk = self._emitter.chunk(committed)
         self._over()
         behind = self._went_on(round_, outcome, event, now_s)
         return [Measured(timing), *behind[:-1], Send(chunk), *behind[-1:]]
@@ -432,13 +432,13 @@ class RoundMachine:
         generation.begin_following_round(number)
         self._round, self._began_at_s = OpenRound(number, now_s, block=alone(block), follows=True), now_s
         if event.turn is not None:
-            self._looking.sees(event.turn)
+            self._lookup.sees(event.turn)
             self._mode = event.turn.mode
         effects = list[Effect]()
         if event.goes_on and self._given is None:
             effects = self._join_held() or self._renewed(number, event.turn, now_s, drafted=drafted)
-        self._teller.explain(self._choice)
-        open_ = self._chooser.may_draft or self._looking.may
+        self._emitter.explain(self._choice)
+        open_ = self._chooser.may_draft or self._lookup.may
         asks = self._ahead is None and open_ and self._half_used(number + 1)
         return [*effects, Follow(number, self._account.terms(now_s, 1.0), asks)]
 
@@ -454,7 +454,7 @@ class RoundMachine:
             return []
         ahead.began_at_s = self._began_at_s = now_s
         self._takes_place(ahead)
-        self._teller.explain(self._choice)
+        self._emitter.explain(self._choice)
         return [Follow(ahead.number, self._account.terms(now_s, ahead.expected_tokens), asks=True)]
 
     def _renewed(self, number: int, turn: Turn | None, now_s: float, *, drafted: bool) -> list[Effect]:
@@ -468,14 +468,14 @@ class RoundMachine:
                 ordered = self._order_ahead(chosen, now_s)
         if not (due or ordered):
             return ordered
-        leave = self._verifier.leave(number, self._choice, self._drafting)
-        self._verifier.until_round = max(self._verifier.until_round, leave)
-        return [*ordered, Extend(self._verifier.until_round, self._looking.leave)]
+        grant = self._verifier.grant(number, self._choice, self._drafting)
+        self._verifier.until_round = max(self._verifier.until_round, grant)
+        return [*ordered, Extend(self._verifier.until_round, self._lookup.grant)]
 
     def _half_used(self, number: int) -> bool:
         """Whether the verifier's leave is due to be renewed with this round."""
-        leave = self._verifier.leave(number, self._choice, self._drafting)
-        return 2 * (self._verifier.until_round - number) < leave - number
+        grant = self._verifier.grant(number, self._choice, self._drafting)
+        return 2 * (self._verifier.until_round - number) < grant - number
 
     def _undecided(self, round_: OpenRound, outcome: Undecided) -> list[Effect]:
         assert round_.exchanges, "what no device drafted is decided at once"

@@ -26,12 +26,12 @@ class NgramDraft:
 
     Attributes:
         survivals: as ``VerifyTerms.survivals``.
-        worth: of these tokens.
+        value: of these tokens.
     """
 
     token_ids: tuple[int, ...]
     survivals: tuple[float, ...]
-    worth: LookupValue
+    value: LookupValue
 
 
 class ResponseLookup:
@@ -59,11 +59,11 @@ class ResponseLookup:
         self._prompt_ids = ()
         self._text.extend(output_ids[self._text.length - self._prompt_tokens :])
         found = self._text.find(min(room, self._most_tokens))
-        worth = value_of(found.survivals, verifier, self._text.length)
-        count = worth.tokens
-        return NgramDraft(found.token_ids[:count], found.survivals[:count], worth) if count else None
+        value = value_of(found.survivals, verifier, self._text.length)
+        count = value.tokens
+        return NgramDraft(found.token_ids[:count], found.survivals[:count], value) if count else None
 
-    def leave(self, position: int, until_position: int, verifier: VerifierView) -> PromptLookupGrant:
+    def grant(self, position: int, until_position: int, verifier: VerifierView) -> PromptLookupGrant:
         """What the verifier may draft by itself, of a response with so many tokens."""
         price = row_price(self._most_tokens, verifier, position)
         return PromptLookupGrant(self._most_tokens, until_position, max(1.0, verifier.batch_blocks), price)
@@ -75,14 +75,14 @@ class ResponseLookup:
 
 def report_looked_up(choice: RoundChoice, found: NgramDraft) -> ChoiceReport:
     """As a client sees it, beside what would have been done without it."""
-    expected_tokens, round_s = 1.0 + found.worth.gain_tokens, choice.chosen.alone_s + found.worth.longer_s
+    expected_tokens, round_s = 1.0 + found.value.gain_tokens, choice.chosen.alone_s + found.value.longer_s
     return _reported(choice, len(found.token_ids), expected_tokens, round_s)
 
 
-def report_own(choice: RoundChoice, own: OwnDraft, leave: PromptLookupGrant | None) -> ChoiceReport:
+def report_own(choice: RoundChoice, own: OwnDraft, grant: PromptLookupGrant | None) -> ChoiceReport:
     """The same of what the verifier has drafted by itself, at the price it was told."""
     expected_tokens, tokens = 1.0 + own.expected_tokens, len(own.token_ids)
-    longer = 0.0 if leave is None else leave.row_price * tokens
+    longer = 0.0 if grant is None else grant.row_price * tokens
     return _reported(choice, tokens, expected_tokens, choice.chosen.alone_s * (1.0 + longer))
 
 
@@ -112,4 +112,4 @@ def lookup_tokens(request: GenerationRequest, most_tokens: int) -> int:
 
 def uses_lookup(request: GenerationRequest, mode: SpeculationMode) -> bool:
     """Whether it does under an arm; who asks for it does under any."""
-    return mode.looks_up if request.lookup is None else request.lookup > 0
+    return mode.uses_lookup if request.lookup is None else request.lookup > 0

@@ -16,10 +16,10 @@ class PendingCorrection:
     """Of one response: what is sent and reported as it is paid or given up."""
 
     def __init__(
-        self, generation: Generation, account: RoundAccount, teller: ResponseEmitter, wire: WireFormat
+        self, generation: Generation, account: RoundAccount, emitter: ResponseEmitter, wire: WireFormat
     ) -> None:
         """All of it is the generation's to remember."""
-        self._generation, self._account, self._teller, self._wire = generation, account, teller, wire
+        self._generation, self._account, self._emitter, self._wire = generation, account, emitter, wire
 
     def may_draw(self, drafter: LeasedDrafter | None) -> bool:
         """Whether its model is the one of whose residual the correction is, and its word is taken for what it draws."""
@@ -53,10 +53,10 @@ class PendingCorrection:
         committed = generation.commit_correction(token_id)
         self._account.committed(1, now_s)
         round_.sent_tokens = 1
-        return [Send(self._teller.chunk(committed))]
+        return [Send(self._emitter.chunk(committed))]
 
     def row_came(self, outcome: Verified, now_s: float) -> list[Effect]:
         """What a device is to draw from is known; if it leaves one token only, that is committed."""
         committed = self._generation.commit(outcome, ())
         self._account.committed(len(committed.token_ids), now_s)
-        return [Send(self._teller.chunk(committed))] if committed.token_ids else []
+        return [Send(self._emitter.chunk(committed))] if committed.token_ids else []

@@ -34,20 +34,20 @@ class PromptLookup:
     def found(self, instead_of: Estimate | None = None) -> NgramDraft | None:
         """What is found and pays; None as well if more is expected of a device, which would be asked ``instead_of``."""
         generation, lookup, view = self._generation, self._lookup, self._view
-        if lookup is None or view is None or not self._looks_up:
+        if lookup is None or view is None or not self._uses_lookup:
             return None
         found = lookup.draft(generation.output_ids, generation.remaining_tokens - 1, view)
         if found is None or instead_of is None:
             return found
-        return found if beats(found.worth, view, instead_of) else None
+        return found if beats(found.value, view, instead_of) else None
 
     @property
-    def leave(self) -> PromptLookupGrant | None:
+    def grant(self) -> PromptLookupGrant | None:
         """What the verifier may draft by itself, at present prices."""
         generation, lookup, view = self._generation, self._lookup, self._view
-        if lookup is None or view is None or not self._looks_up:
+        if lookup is None or view is None or not self._uses_lookup:
             return None
-        return lookup.leave(generation.position, generation.last_position + 1, view)
+        return lookup.grant(generation.position, generation.last_position + 1, view)
 
     def over(self) -> None:
         """The response is complete."""
@@ -56,12 +56,12 @@ class PromptLookup:
             self._lookup = None
 
     @property
-    def _looks_up(self) -> bool:
+    def _uses_lookup(self) -> bool:
         """Who asks for it does under any arm."""
         return self._mode is not None and uses_lookup(self._generation.request, self._mode)
 
 
-def taken(round_: OpenRound, found: NgramDraft, generation: Generation) -> OpenRound:
+def with_draft(round_: OpenRound, found: NgramDraft, generation: Generation) -> OpenRound:
     """What was looked up into a round without a device."""
     round_.looked_up, round_.survivals = found, found.survivals
     round_.expected_tokens = 1.0 + sum(found.survivals)

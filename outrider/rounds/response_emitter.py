@@ -33,10 +33,12 @@ class ResponseEmitter:
         if self._generation.request.explain and choice is not None:
             self._choices[-1:] = [report_looked_up(choice, found)]
 
-    def explain_own(self, choice: RoundChoice | None, own: OwnDraft | None, stretch: AutonomousRun | None) -> None:
+    def explain_own(
+        self, choice: RoundChoice | None, own: OwnDraft | None, autonomous_run: AutonomousRun | None
+    ) -> None:
         """A round that the verifier has made by itself goes by what that has drafted, if anything."""
         if own is not None and self._generation.request.explain and choice is not None:
-            self._choices[-1:] = [report_own(choice, own, None if stretch is None else stretch.lookup)]
+            self._choices[-1:] = [report_own(choice, own, None if autonomous_run is None else autonomous_run.lookup)]
 
     def measured(self, timing: RoundTiming, now_s: float) -> None:
         """A round ends now: tell where its time went, of those who ask for details."""

@@ -51,6 +51,6 @@ class RoundRules:
     deadline_rule: DeadlineRule
     spikes: SpikeDetector
     correction_deadline_s: float
-    leave: RunGrant = field(default_factory=RunGrant)
+    grant: RunGrant = field(default_factory=RunGrant)
     first_token_s: float = FIRST_TOKEN_S
     experience: LookupHistory = field(default_factory=LookupHistory)

@@ -64,7 +64,7 @@ class CorrectionState(StrEnum):
     """Whether the next token is a device's to draw, and how far that has got."""
 
     SETTLED = "settled"  # it is not
-    OWED = "owed"  # its source is here; a drafter of the right model is to draw it
+    PENDING = "owed"  # its source is here; a drafter of the right model is to draw it
     ORDERED = "ordered"  # it is asked for, with the next block
     DRAWN = "drawn"  # it is here; with log-probabilities it is committed only when the verifier has told its own
     ROW_MISSING = "row_missing"  # the source is not known here (any more); the verifier is to be asked for the row
@@ -116,18 +116,18 @@ ROUND_TRANSITIONS: Mapping[tuple[RoundState, RoundEvent], RoundState] = {
 
 
 CORRECTION_TRANSITIONS: Mapping[tuple[CorrectionState, CorrectionEvent], CorrectionState] = {
-    (_C.SETTLED, _CE.DEFERRED): _C.OWED,
-    (_C.OWED, _CE.ORDERED): _C.ORDERED,
-    (_C.OWED, _CE.GIVEN_UP): _C.SETTLED,
+    (_C.SETTLED, _CE.DEFERRED): _C.PENDING,
+    (_C.PENDING, _CE.ORDERED): _C.ORDERED,
+    (_C.PENDING, _CE.GIVEN_UP): _C.SETTLED,
     (_C.ORDERED, _CE.DRAWN): _C.DRAWN,
     (_C.ORDERED, _CE.NOT_AMONG_CANDIDATES): _C.ROW_MISSING,
-    (_C.ORDERED, _CE.DRAFTER_LOST): _C.OWED,
+    (_C.ORDERED, _CE.DRAFTER_LOST): _C.PENDING,
     (_C.DRAWN, _CE.COMMITTED): _C.SETTLED,
-    (_C.DRAWN, _CE.DEFERRED): _C.OWED,
-    (_C.DRAWN, _CE.VERIFIER_LOST): _C.OWED,
+    (_C.DRAWN, _CE.DEFERRED): _C.PENDING,
+    (_C.DRAWN, _CE.VERIFIER_LOST): _C.PENDING,
     (_C.ROW_MISSING, _CE.ROW_ORDERED): _C.ROW_ORDERED,
     (_C.ROW_MISSING, _CE.GIVEN_UP): _C.SETTLED,
-    (_C.ROW_ORDERED, _CE.DEFERRED): _C.OWED,
+    (_C.ROW_ORDERED, _CE.DEFERRED): _C.PENDING,
     (_C.ROW_ORDERED, _CE.COMMITTED): _C.SETTLED,
     (_C.ROW_ORDERED, _CE.VERIFIER_LOST): _C.ROW_MISSING,
 }

@@ -58,10 +58,10 @@ class VerifierSide:
         trace_id = trace_id_of(self._generation.request.trace)
         account = self._generation.request.account.name
         opening = replace(self._generation.opening(), trace_id=trace_id, account=account)
-        looks_up = lookup_tokens(self._generation.request, self._rules.speculation.lookup_window) > 0
-        return opening if looks_up else replace(opening, tenant="")
+        uses_lookup = lookup_tokens(self._generation.request, self._rules.speculation.lookup_window) > 0
+        return opening if uses_lookup else replace(opening, tenant="")
 
-    def block(self, round_: OpenRound, stretch: AutonomousRun | None = None) -> Verify:
+    def block(self, round_: OpenRound, autonomous_run: AutonomousRun | None = None) -> Verify:
         """A round's draft, or none, and what may follow by itself."""
         generation, plan = self._generation, round_.plan
         opening = self.opening()
@@ -75,7 +75,7 @@ class VerifierSide:
             deferral=self._chooser.deferral(plan),
             judging=self._chooser.judging,
         )
-        return self.ask(round_, replace(block, stretch=stretch), opening)
+        return self.ask(round_, replace(block, autonomous_run=autonomous_run), opening)
 
     def ask(self, round_: OpenRound, block: Block, opening: OpenGeneration | None) -> Verify:
         """Have a round's block verified."""
@@ -87,16 +87,16 @@ class VerifierSide:
         survivals = () if round_.stays_whole else round_.survivals[: len(block.draft)]
         return Verify(block, opening, cost, replace(terms, survivals=survivals, began_at_s=round_.began_at_s))
 
-    def leave(self, number: int, choice: RoundChoice | None, before: int | None, drafted_tokens: int = 0) -> int:
+    def grant(self, number: int, choice: RoundChoice | None, before: int | None, drafted_tokens: int = 0) -> int:
         """The last round of a leave given with this one, which may bring as many tokens as it has drafted and one.
 
         ``before``: the number of a round that a device drafts for meanwhile, if one does.
         """
-        leave = self._rules.leave
+        grant = self._rules.grant
         beside = before is not None and number < before
         if beside and choice is not None:
-            rounds = leave.beside(choice.chosen)
+            rounds = grant.beside(choice.chosen)
         else:
-            rounds = leave.rounds(choice, may_draft=self._chooser.may_draft)
+            rounds = grant.rounds(choice, may_draft=self._chooser.may_draft)
         until_round = number + max(0, min(rounds, self._generation.remaining_tokens - drafted_tokens - 1))
         return until_round if before is None or not beside else min(until_round, before - 1)

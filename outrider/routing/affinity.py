@@ -8,7 +8,7 @@ twice as many, and so on. The hashed coordinator counts as if it had the convers
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from outrider.routing.conversation_hash import home, nearest
+from outrider.routing.conversation_hash import hashed_to, nearest
 from outrider.routing.prefix_index import BLOCK_TOKENS, MAX_BLOCKS, MAX_HOLDERS, PrefixIndex
 
 Name = TypeVar("Name", bound=Hashable)
@@ -17,10 +17,10 @@ Name = TypeVar("Name", bound=Hashable)
 class Affinity(Generic[Name]):
     """Of one ingress, which remembers what it sent where itself."""
 
-    def __init__(self, max_blocks: int = MAX_BLOCKS, *, homes: bool = True) -> None:
-        """Nothing was sent yet; without ``homes`` only what is known counts."""
-        self._index: PrefixIndex[Name] = PrefixIndex(max_blocks, follows=homes)
-        self._homes = homes
+    def __init__(self, max_blocks: int = MAX_BLOCKS, *, hashing: bool = True) -> None:
+        """Nothing was sent yet; without ``hashing`` only what is known counts."""
+        self._index: PrefixIndex[Name] = PrefixIndex(max_blocks, follows=hashing)
+        self._hashing = hashing
         self._salts: dict[Name, int] = {}
 
     def __len__(self) -> int:
@@ -36,7 +36,7 @@ class Affinity(Generic[Name]):
         """
         matches = self._index.matches(digests)
         found = {name: blocks * BLOCK_TOKENS for name, blocks in matches.items()}
-        if self._homes and digests and candidates:
+        if self._hashing and digests and candidates:
             branches = self._index.branches(digests)
             shared = branches[-1] if branches else 0
             if max(matches.values(), default=0) <= shared:  # of the conversation itself nothing is known
@@ -65,4 +65,4 @@ class Affinity(Generic[Name]):
         if holders < MAX_HOLDERS:  # else there may be any number of them
             count = 1 << max(0, holders - 1).bit_length()
             candidates = nearest(digests[begins], candidates, self._salts, count)
-        return home(digests[shared], candidates, self._salts)
+        return hashed_to(digests[shared], candidates, self._salts)

@@ -20,26 +20,26 @@ class LoadBoard(Generic[Name]):
         self._capacity = capacity
         self._ongoing: dict[Name, int] = {}
         self._dispatched: dict[Name, int] = {}
-        self._told: dict[Name, CoordinatorLoad] = {}
+        self._reported: dict[Name, CoordinatorLoad] = {}
         self._beyond: dict[Name, float] = {}
         self._shares = self._responses = 0.0  # of all together
-        self._standing: LazyHeap[Name] = LazyHeap()
+        self._heap: LazyHeap[Name] = LazyHeap()
 
     def add(self, name: Name) -> None:
         """A candidate more, with nothing under way."""
         self._ongoing[name] = self._dispatched[name] = 0
-        self._told[name], self._beyond[name] = NOTHING_TOLD, 0.0
+        self._reported[name], self._beyond[name] = NOTHING_TOLD, 0.0
         self._rank(name)
 
     def drop(self, name: Name) -> None:
         """It is gone, and what was under way there."""
-        self.told(name, NOTHING_TOLD)
-        del self._ongoing[name], self._dispatched[name], self._told[name], self._beyond[name]
-        self._standing.drop(name)
+        self.report(name, NOTHING_TOLD)
+        del self._ongoing[name], self._dispatched[name], self._reported[name], self._beyond[name]
+        self._heap.drop(name)
 
-    def told(self, name: Name, fullness: CoordinatorLoad) -> None:
+    def report(self, name: Name, fullness: CoordinatorLoad) -> None:
         """How full it is, by its own word."""
-        before, self._told[name] = self._told[name], fullness
+        before, self._reported[name] = self._reported[name], fullness
         self._shares += fullness.bounded - before.bounded
         self._responses += fullness.responses - before.responses
         self._beyond[name] = beyond(fullness, self._filling)
@@ -70,7 +70,7 @@ class LoadBoard(Generic[Name]):
 
     def best(self, cached_tokens: Mapping[Name, int]) -> Name | None:
         """For a request of whose prefix so much is cached; None if everybody is full."""
-        first = self._standing.first()
+        first = self._heap.first()
         if first is None or not self.has_room(first):
             return None
         candidates = {first: 0}
@@ -91,7 +91,7 @@ class LoadBoard(Generic[Name]):
         self._rank(name)
 
     def _rank(self, name: Name) -> None:
-        self._standing.set(name, self._rank_of(name, 0, LOAD_TOKENS))  # what one is worth does not change the order
+        self._heap.set(name, self._rank_of(name, 0, LOAD_TOKENS))  # what one is worth does not change the order
 
     def _rank_of(self, name: Name, cached_tokens: int, each_tokens: float) -> Rank:
         full = not self.has_room(name)

@@ -18,7 +18,7 @@ _MANY = 32  # candidates: for fewer an array costs more than it saves
 _FIRST, _SECOND = 0x9E37_79B9_7F4A_7C15, 0xBF58_476D_1CE4_E5B9
 
 
-def home(key: Hashable, candidates: Sequence[Name], salts: dict[Name, int]) -> Name:
+def hashed_to(key: Hashable, candidates: Sequence[Name], salts: dict[Name, int]) -> Name:
     """Of a conversation.
 
     Args:
@@ -30,7 +30,7 @@ def home(key: Hashable, candidates: Sequence[Name], salts: dict[Name, int]) -> N
 
 
 def nearest(key: Hashable, candidates: Sequence[Name], salts: dict[Name, int], count: int) -> list[Name]:
-    """The first so many by the same hash, of which ``home`` is the first: fewer are among more."""
+    """The first so many by the same hash, of which ``hashed_to`` is the first: fewer are among more."""
     number = _number(key)
     salted = _salted(candidates, salts)
     if len(salted) >= _MANY:

@@ -27,7 +27,7 @@ class RoutedCoordinator:
     fullness: CoordinatorLoad
 
 
-class Drains:
+class DrainWatch:
     """As one router knows them; it tells, whoever hears responses asks."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Drains:
         self._left: Mapping[str, tuple[float, str]] = {}  # since when, and with which target
         self._leaving = 0  # since it was told last
 
-    def told(self, there: Mapping[str, RoutedCoordinator], now_s: float) -> None:
+    def update(self, there: Mapping[str, RoutedCoordinator], now_s: float) -> None:
         """These are all that are given anything, at a time on a monotonic clock."""
         left = {name: (now_s, place.target) for name, place in self._there.items()} | dict(self._left)
         self._left = {
@@ -50,7 +50,7 @@ class Drains:
         """One is gone, and takes nothing over."""
         self._there = {other: place for other, place in self._there.items() if other != name}
 
-    def leaves(self, coordinator: str, after_s: float, now_s: float) -> bool:
+    def should_migrate(self, coordinator: str, after_s: float, now_s: float) -> bool:
         """Whether a response leaves one, as it has been drained for so long and another of its target has room.
 
         Those that leave before it is told how full others are meanwhile count as if they all went to the same one.
@@ -58,9 +58,9 @@ class Drains:
         since_s, target = self._left.get(coordinator, (now_s, ""))
         if coordinator not in self._left or now_s - since_s < after_s:
             return False
-        leaves = any(one.up and one.target == target and self._has_room(one) for one in self._there.values())
-        self._leaving += leaves
-        return leaves
+        should_migrate = any(one.up and one.target == target and self._has_room(one) for one in self._there.values())
+        self._leaving += should_migrate
+        return should_migrate
 
     def _has_room(self, place: RoutedCoordinator) -> bool:
         said = place.fullness

@@ -40,15 +40,15 @@ def filling(shares: float, responses: float) -> float:
     return responses / shares if shares > _NONE else 0.0
 
 
-def filling_of(told: Iterable[CoordinatorLoad]) -> float:
+def filling_of(reported: Iterable[CoordinatorLoad]) -> float:
     """The same of what each told."""
     shares = responses = 0.0
-    for one in told:
+    for one in reported:
         shares += one.bounded
         responses += one.responses
     return filling(shares, responses)
 
 
-def beyond(told: CoordinatorLoad, filling: float) -> float:
+def beyond(reported: CoordinatorLoad, filling: float) -> float:
     """By how many responses more than it has a coordinator is loaded; fewer where they need less than others do."""
-    return filling * told.bounded - told.responses if filling else 0.0
+    return filling * reported.bounded - reported.responses if filling else 0.0

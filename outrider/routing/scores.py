@@ -53,7 +53,7 @@ def ranked(
     ongoing: Mapping[Name, int],
     dispatched: Mapping[Name, int],
     capacity: Mapping[Name, int],
-    told: Mapping[Name, CoordinatorLoad] = _NOTHING,
+    reported: Mapping[Name, CoordinatorLoad] = _NOTHING,
 ) -> list[Name]:
     """Best first.
 
@@ -63,10 +63,10 @@ def ranked(
         ongoing: responses under way at each.
         dispatched: requests ever sent to each; among equals the least used is first, so that load spreads.
         capacity: responses each takes; those that are full come last, whatever they have cached.
-        told: how full each said it was; by it responses count for what they need.
+        reported: how full each said it was; by it responses count for what they need.
     """
-    fills = filling_of(told.values())
-    loads = {name: ongoing.get(name, 0) + beyond(told.get(name, NOTHING_TOLD), fills) for name in candidates}
+    fills = filling_of(reported.values())
+    loads = {name: ongoing.get(name, 0) + beyond(reported.get(name, NOTHING_TOLD), fills) for name in candidates}
     each_tokens = price(fills)
 
     def rank_of(name: Name) -> Rank:

@@ -49,7 +49,7 @@ class ServiceCounters:
         self._served[key] = max(self._idle.pop(key, 0.0), self._least())
         return True
 
-    def leave(self, key: str) -> bool:
+    def remove(self, key: str) -> bool:
         """One member less; whether the key has become idle by it."""
         self._members[key] -= 1
         if self._members[key]:
@@ -103,10 +103,10 @@ class AccountService:
         self._accounts.join(account.name)
         self._active += self._users.setdefault(account.name, ServiceCounters()).join(account.user)
 
-    def leave(self, account: Account) -> None:
+    def remove(self, account: Account) -> None:
         """It has one item less."""
-        self._active -= self._users[account.name].leave(account.user)
-        if self._accounts.leave(account.name):
+        self._active -= self._users[account.name].remove(account.user)
+        if self._accounts.remove(account.name):
             del self._users[account.name]
 
     def charge(self, account: Account, amount: float) -> None:

@@ -45,7 +45,7 @@ class FairPrefill:
         self._accounts[generation] = account
         self._asking[account] += 1
 
-    def leaves(self, generation: GenerationId) -> None:
+    def withdraw(self, generation: GenerationId) -> None:
         """There is none any more."""
         account = self._accounts.pop(generation, None)
         if account is not None:
@@ -128,5 +128,5 @@ class FairPrefill:
                 self._service.charge(account, had - left)
         for name, (account, _) in self._cold.items():
             if name not in joined:
-                self._service.leave(account)
+                self._service.remove(account)
         self._cold = joined

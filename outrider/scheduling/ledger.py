@@ -22,7 +22,7 @@ from math import inf
 
 from outrider.contracts.slo import LedgerRecord
 
-CREDIT_CAP_S = 3.0
+SLACK_CAP_S = 3.0
 DEBT_CAP_S = 3.0
 FIRST_TOKEN_S = 1.0  # from request to first token, where a speed is promised
 
@@ -69,14 +69,14 @@ class Ledger:
             return self.first_due_at_s
         return inf if self.doomed else self._pace_at_s(expected_tokens)
 
-    def credit_s(self, now_s: float) -> float:
+    def slack_s(self, now_s: float) -> float:
         """Time until it is behind, negative if it is; infinity where nothing is owed."""
         return inf if self.first_at_s is None else self._pace_at_s(0.0) - now_s
 
     @property
     def doomed(self) -> bool:
         """Whether as a whole it owed more than the cap when its last tokens came."""
-        return self.credit_s(self.last_at_s) < -DEBT_CAP_S
+        return self.slack_s(self.last_at_s) < -DEBT_CAP_S
 
     def committed(self, tokens: int, now_s: float) -> "Ledger":
         """After a commit. One without tokens changes nothing."""
@@ -96,24 +96,24 @@ class Ledger:
         )
         if self.tokens_per_s == 0.0:
             return ledger
-        credit_s = ledger.credit_s(now_s)
-        if credit_s > CREDIT_CAP_S:  # most commits: without ``replace``, which takes four times as long
+        slack_s = ledger.slack_s(now_s)
+        if slack_s > SLACK_CAP_S:  # most commits: without ``replace``, which takes four times as long
             return Ledger(
                 self.tokens_per_s,
                 self.first_due_at_s,
                 self.first_at_s,
                 now_s,
                 ledger.tokens,
-                now_s + CREDIT_CAP_S,
+                now_s + SLACK_CAP_S,
                 0,
                 self.times_behind,
             )
-        if credit_s >= 0.0:
+        if slack_s >= 0.0:
             return ledger
         ledger = replace(ledger, times_behind=self.times_behind + 1)
         whole_s = ledger.tokens / self.tokens_per_s - (now_s - self.first_at_s)
         least_s = min(-DEBT_CAP_S, whole_s)
-        return replace(ledger, anchor_at_s=now_s + least_s, anchored_tokens=0) if credit_s < least_s else ledger
+        return replace(ledger, anchor_at_s=now_s + least_s, anchored_tokens=0) if slack_s < least_s else ledger
 
     def _pace_at_s(self, more_tokens: float) -> float:
         """When it will be behind with so many tokens more."""
@@ -147,8 +147,8 @@ class Ledger:
         """What a resumed response needs to know of it; None before the first commit."""
         if self.first_at_s is None:
             return None
-        credit_s = 0.0 if self.tokens_per_s == 0.0 else self.credit_s(self.last_at_s)
-        return LedgerRecord(self.tokens, self.last_at_s - self.first_at_s, credit_s, self.times_behind)
+        slack_s = 0.0 if self.tokens_per_s == 0.0 else self.slack_s(self.last_at_s)
+        return LedgerRecord(self.tokens, self.last_at_s - self.first_at_s, slack_s, self.times_behind)
 
 
 def resumed_ledger(
@@ -162,6 +162,6 @@ def resumed_ledger(
         first_at_s=now_s - record.elapsed_s,
         last_at_s=now_s,
         tokens=record.tokens,
-        anchor_at_s=now_s + record.credit_s,
+        anchor_at_s=now_s + record.slack_s,
         times_behind=record.times_behind,
     )

@@ -24,7 +24,7 @@ class PendingVerification:
     memory_blocks: int = 0  # KV blocks that have to be resident while it is verified
     before_s: float = 0.0  # seconds its round had taken when it arrived
     survivals: tuple[float, ...] = ()  # of a chain that may be cut: each token is accepted with all before it
-    worth_above: float | None = None  # survival above which its tokens are verified, if that is fixed already
+    min_survival: float | None = None  # survival above which its tokens are verified, if that is fixed already
     prefix_tokens: int = 0  # of the positions to compute, those that go in chunks, which a pass has one of for all
     first: bool = False  # brings its response's first token
 

@@ -44,11 +44,11 @@ def each_added_s(new_tokens: _Floats, cached_tokens: _Floats, cost_model: CostMo
     return added
 
 
-def load_of(pace: PromisedNeed, cost_model: CostModel) -> float:
+def load_of(need: PromisedNeed, cost_model: CostModel) -> float:
     """Verifier seconds per second that one response needs to keep its promise."""
-    if pace.tokens_per_s == 0.0:
+    if need.tokens_per_s == 0.0:
         return 0.0
-    each_token_s = added_s(pace.block, cost_model) / pace.expected_tokens
-    if pace.prompt_tokens:
-        each_token_s += added_s(VerifyCost(pace.prompt_tokens, 0), cost_model) / pace.output_tokens
-    return pace.tokens_per_s * each_token_s
+    each_token_s = added_s(need.block, cost_model) / need.expected_tokens
+    if need.prompt_tokens:
+        each_token_s += added_s(VerifyCost(need.prompt_tokens, 0), cost_model) / need.output_tokens
+    return need.tokens_per_s * each_token_s

@@ -9,7 +9,7 @@ from operator import attrgetter
 from outrider.contracts.cost import BatchWork, CostModel
 from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, StopReason
 
-FEW = 64  # from about as many on arrays are faster
+SCALAR_LIMIT = 64  # from about as many on arrays are faster
 _ROUNDING_S = 1e-9
 _by_arrival = attrgetter("arrived_at_s", "generation", "round")
 

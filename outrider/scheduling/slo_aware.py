@@ -33,7 +33,7 @@ from outrider.scheduling.policy import (
     Promised,
     StopReason,
 )
-from outrider.scheduling.scalar_fill import FEW, alone, by_arrival, fill
+from outrider.scheduling.scalar_fill import SCALAR_LIMIT, alone, by_arrival, fill
 from outrider.scheduling.waiting_arrays import waiting_arrays
 
 
@@ -50,7 +50,9 @@ class SloAware:
     best_effort_s: float = 3.0
     longest_s: float = 1.0
     forgiven_s: float = 0.5
-    few: int = FEW  # so many are planned without arrays, which changes how long it takes and nothing else
+    scalar_limit: int = (
+        SCALAR_LIMIT  # so many are planned without arrays, which changes how long it takes and nothing else
+    )
 
     def plan(
         self,
@@ -63,15 +65,15 @@ class SloAware:
         """Fill a batch by deadline."""
         if not pending:
             return BatchPlan((), (), StopReason.QUEUE_EMPTY)
-        if len(pending) <= self.few:
-            return self._plan_few(pending, now_s, limits, cost_model, promised)
+        if len(pending) <= self.scalar_limit:
+            return self._plan_small(pending, now_s, limits, cost_model, promised)
         waiting = waiting_arrays(pending, limits)
-        owed = np.isfinite(waiting.deadline_at_s)
+        behind_by = np.isfinite(waiting.deadline_at_s)
         if promised.least_load > 1.0:
-            owed &= (waiting.deadline_at_s >= now_s - self.forgiven_s) & (waiting.first == 0.0)
-        due_at_s = np.where(owed, waiting.deadline_at_s, waiting.arrived_at_s + self.best_effort_s)
+            behind_by &= (waiting.deadline_at_s >= now_s - self.forgiven_s) & (waiting.first == 0.0)
+        due_at_s = np.where(behind_by, waiting.deadline_at_s, waiting.arrived_at_s + self.best_effort_s)
         constant_s = cost_model.predict_work_s(BatchWork())
-        firsts, best_effort = np.flatnonzero(owed & (waiting.first > 0.0)), waiting.tokens_per_s == 0.0
+        firsts, best_effort = np.flatnonzero(behind_by & (waiting.first > 0.0)), waiting.tokens_per_s == 0.0
         if firsts.size:
             blocks = [waiting.blocks[index] for index in firsts.tolist()]
             first_due = first_tokens_due(blocks, now_s, constant_s, limits, cost_model, promised)
@@ -90,7 +92,7 @@ class SloAware:
         batch.admit(order[1:], max(length_s, first_s))
         return batch.plan()
 
-    def _plan_few(
+    def _plan_small(
         self,
         pending: Sequence[PendingVerification],
         now_s: float,

@@ -25,7 +25,7 @@ from outrider.scheduling.active_promises import ActivePromises
 from outrider.scheduling.fair_prefill import FairPrefill
 from outrider.scheduling.holding import hold_s
 from outrider.scheduling.policy import BatchLimits, PendingVerification, SchedulingPolicy, StopReason
-from outrider.scheduling.trimming import Chain, idle_s, trim, worth
+from outrider.scheduling.trimming import Chain, idle_s, rows_worth_verifying, trim
 
 
 class StepCandidate(Protocol):
@@ -67,7 +67,7 @@ class StepRules:
     holds: bool = True
 
 
-_ENOUGH_CREDIT_S = 1.0  # for a draft to be cut without regard to its own promise
+_ENOUGH_SLACK_S = 1.0  # for a draft to be cut without regard to its own promise
 _DEVICE_TOKENS = 1.0  # promised in the time that a round takes before it comes: less, and the verifier decides
 _STEPS = 2.0  # that a round takes at the verifier, half of it waiting for the one under way
 _NOTHING_CHANGES = StepPlan()
@@ -90,7 +90,7 @@ class StepPlanner:
         self._prefill = FairPrefill()
         self._arrived: dict[GenerationId, StepCandidate] = {}  # since the last plan
         self.reason = StopReason.QUEUE_EMPTY  # why the last plan let in no more
-        self.worth_above = 0.0  # survival above which a draft's row was worth its time in the last step
+        self.min_survival = 0.0  # survival above which a draft's row was worth its time in the last step
 
     @property
     def waiting(self) -> int:
@@ -115,7 +115,7 @@ class StepPlanner:
     def arrives(
         self,
         generation: GenerationId,
-        contender: StepCandidate,
+        candidate: StepCandidate,
         account: Account = NO_ACCOUNT,
         *,
         overtakes: bool = False,
@@ -125,9 +125,9 @@ class StepPlanner:
         Its prefill is charged to an ``account``.
         """
         overtakes = overtakes and generation in self._within
-        self.leaves(generation)
+        self.withdraw(generation)
         self._prefill.arrives(generation, account)
-        self._waiting[generation] = self._arrived[generation] = contender
+        self._waiting[generation] = self._arrived[generation] = candidate
         if overtakes:
             self._overtaking.add(generation)
 
@@ -135,10 +135,10 @@ class StepPlanner:
         """Somebody drafts, and should be back then."""
         self._expected_at_s[generation] = at_s
 
-    def leaves(self, generation: GenerationId) -> None:
+    def withdraw(self, generation: GenerationId) -> None:
         """Its block is decided and no round follows by itself, or it is given up."""
         self._expected_at_s.pop(generation, None)
-        self._prefill.leaves(generation)
+        self._prefill.withdraw(generation)
         self._waiting.pop(generation, None)
         self._within.pop(generation, None)
         self._stepped.discard(generation)
@@ -171,15 +171,15 @@ class StepPlanner:
             return self._plan_alone(suspects[0])
         if kept_s := self._hold(now_s, cost_model):
             return StepPlan(hold_s=kept_s)
-        arrived = [(contender.pending(), contender.prefix_tokens) for contender in self._arrived.values()]
+        arrived = [(candidate.pending(), candidate.prefix_tokens) for candidate in self._arrived.values()]
         self._promises.arrived(arrived, now_s, cost_model)
         self._arrived.clear()
         waiting, within = self._waiting, self._within
         done = self._done()
-        all_of_them = {name: contender for name, contender in (within | waiting).items() if name not in done}
-        pending = [contender.pending() for contender in all_of_them.values()]
+        all_of_them = {name: candidate for name, candidate in (within | waiting).items() if name not in done}
+        pending = [candidate.pending() for candidate in all_of_them.values()]
         promised = self._promises.promised(now_s)
-        ending = (contender.pending() for contender in done.values())
+        ending = (candidate.pending() for candidate in done.values())
         in_turn = self._prefill.in_turn(pending, ending, self._limits.prefill_chunk_tokens)
         plan = self._policy.plan(in_turn, now_s, self._limits, cost_model, promised)
         self.reason = plan.reason
@@ -203,19 +203,19 @@ class StepPlanner:
         if not (self._within or self._overtaking):
             self._stepped = {name}
         joining = () if name in self._within else (name,)
-        contender = self._within.get(name) or self._waiting.pop(name)
+        candidate = self._within.get(name) or self._waiting.pop(name)
         self._waiting = {other: self._within.pop(other) for other in held_back if other in self._within} | self._waiting
-        self._within = {name: contender}
+        self._within = {name: candidate}
         self._overtaking.clear()
         return StepPlan(joining, held_back)
 
     def _done(self) -> dict[GenerationId, StepCandidate]:
         """Who is decided by the step under way and needs no room in the next, as far as can be known."""
         done, chunk_left = dict[GenerationId, StepCandidate](), self._limits.prefill_chunk_tokens
-        for name, contender in self._within.items():
-            if name in self._stepped and not contender.goes_on and contender.prefix_tokens <= chunk_left:
-                chunk_left -= contender.prefix_tokens
-                done[name] = contender
+        for name, candidate in self._within.items():
+            if name in self._stepped and not candidate.goes_on and candidate.prefix_tokens <= chunk_left:
+                chunk_left -= candidate.prefix_tokens
+                done[name] = candidate
         return done
 
     def _hold(self, now_s: float, cost_model: CostModel) -> float:
@@ -224,7 +224,7 @@ class StepPlanner:
             self._held_since_s = None
             return 0.0
         held_s = 0.0 if self._held_since_s is None else now_s - self._held_since_s
-        pending = (contender.pending() for contender in self._waiting.values())
+        pending = (candidate.pending() for candidate in self._waiting.values())
         waiting = [(block.cost, block.before_s) for block in pending]
         kept_s = hold_s(waiting, self._coming_s(now_s), held_s, cost_model)
         self._held_since_s = now_s - held_s if kept_s else None
@@ -251,8 +251,8 @@ class StepPlanner:
         chains, prefixes, others, other_tokens = dict[GenerationId, PendingVerification](), [], [], 0.0
         members = list[tuple[float, float]]()
         for name in chosen:
-            contender = self._within[name]
-            block, prefix_tokens = contender.pending(), contender.prefix_tokens
+            candidate = self._within[name]
+            block, prefix_tokens = candidate.pending(), candidate.prefix_tokens
             own_rows = block.cost.new_tokens - prefix_tokens
             if prefix_tokens:  # brings nothing yet
                 prefixes.append((block.cost, own_rows))
@@ -263,22 +263,22 @@ class StepPlanner:
             else:
                 others.append((block.cost, own_rows))
                 other_tokens += block.expected_tokens
-        self.worth_above = 0.0
+        self.min_survival = 0.0
         if not chains:
             return ()
         computed = pass_costs(others, self._limits.prefill_chunk_tokens)
         cold = pass_costs(prefixes, self._limits.prefill_chunk_tokens)
         step_s = cost_model.predict_s([*computed, *cold, *(block.cost for block in chains.values())])
-        back_s = [contender.pending().before_s for contender in done.values()]
+        back_s = [candidate.pending().before_s for candidate in done.values()]
         coming_s = sorted((*(0.0 for _ in self._waiting), *back_s, *self._coming_s(now_s)))
         wasted_s = idle_s(step_s, members, coming_s)
         drafted = [Chain(block.cost, block.survivals) for block in chains.values()]
         found = trim(drafted, work_of(computed), other_tokens, wasted_s, cost_model)
-        self.worth_above = found.worth_above
+        self.min_survival = found.min_survival
         cuts = []
         for (name, block), tokens in zip(chains.items(), found.kept, strict=True):
-            if block.worth_above is not None:
-                kept = worth(block.survivals, block.worth_above)
+            if block.min_survival is not None:
+                kept = rows_worth_verifying(block.survivals, block.min_survival)
             else:
                 kept = max(tokens, _needed(block, now_s, step_s)) if all_kept else tokens
             if kept < len(block.survivals):
@@ -293,8 +293,8 @@ def _needed(block: PendingVerification, now_s: float, step_s: float) -> int:
     """
     if block.tokens_per_s * block.before_s < _DEVICE_TOKENS or block.deadline_at_s == inf:
         return 0
-    credit_s = block.deadline_at_s - block.expected_tokens / block.tokens_per_s - now_s
-    if credit_s >= _ENOUGH_CREDIT_S:
+    slack_s = block.deadline_at_s - block.expected_tokens / block.tokens_per_s - now_s
+    if slack_s >= _ENOUGH_SLACK_S:
         return 0
     needed_tokens = block.tokens_per_s * (block.before_s + _STEPS * step_s)
     tokens, kept = 1.0, 0

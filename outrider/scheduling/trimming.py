@@ -40,11 +40,11 @@ class Trim:
 
     Attributes:
         kept: draft tokens of each chain.
-        worth_above: survival of the first row that was not worth its time, rows above which are; 0 where all were.
+        min_survival: survival of the first row that was not worth its time, rows above which are; 0 where all were.
     """
 
     kept: tuple[int, ...]
-    worth_above: float = 0.0
+    min_survival: float = 0.0
 
 
 def trim(
@@ -74,7 +74,7 @@ def trim(
         base = base.plus(VerifyCost(fixed, cached))
         first_row_interactions.append(cached + 2 * fixed + 1)
     if sum(whole) <= few_rows:
-        return _trim_few(chains, whole, base, first_row_interactions, other_tokens, idle_s, model)
+        return _trim_small(chains, whole, base, first_row_interactions, other_tokens, idle_s, model)
     drafted = np.array(whole)
     owners = np.arange(len(chains)).repeat(drafted)
     depths = np.arange(owners.size) - (drafted.cumsum() - drafted)[owners]
@@ -94,7 +94,7 @@ def trim(
     return Trim(tuple(kept.tolist()), float(falling[best]))
 
 
-def _trim_few(
+def _trim_small(
     chains: Sequence[Chain],
     whole: tuple[int, ...],
     base: BatchWork,
@@ -126,9 +126,9 @@ def _trim_few(
     return Trim(tuple(kept), -rows[best][0])
 
 
-def worth(survivals: Sequence[float], worth_above: float) -> int:
+def rows_worth_verifying(survivals: Sequence[float], min_survival: float) -> int:
     """How many rows of a chain survive more often than that."""
-    return sum(survival > worth_above for survival in survivals)
+    return sum(survival > min_survival for survival in survivals)
 
 
 def idle_s(step_s: float, members: Sequence[tuple[float, float]], coming_s: Sequence[float]) -> float:

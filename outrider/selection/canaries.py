@@ -80,25 +80,25 @@ class Canaries:
         if not self.out:
             self.mode = None
 
-    def rounds_each(self, paces: Mapping[str, ThroughputSample]) -> float:
+    def rounds_each(self, samples: Mapping[str, ThroughputSample]) -> float:
         """Of the scout that has the fewest."""
-        return min((float(paces[name].rounds) for name in self.out), default=0.0)
+        return min((float(samples[name].rounds) for name in self.out), default=0.0)
 
-    def ratio(self, paces: Mapping[str, ThroughputSample], known: float | None) -> float | None:
+    def ratio(self, samples: Mapping[str, ThroughputSample], known: float | None) -> float | None:
         """Speed to that of the arm in use that all should have; None if scouts or others did nothing.
 
         Args:
-            paces: of all in one epoch.
+            samples: of all in one epoch.
             known: tokens per second that the arm in use brought one generation before.
         """
-        mine = _speed(pace for name, pace in paces.items() if name in self.out)
-        theirs = _speed(pace for name, pace in paces.items() if name not in self.out)
+        mine = _speed(sample for name, sample in samples.items() if name in self.out)
+        theirs = _speed(sample for name, sample in samples.items() if name not in self.out)
         if mine is None or not theirs:
             return None
-        slowed = min(1.0, shortfall(theirs, known) * min(len(paces) / len(self.out), _MOST_BEHIND))
+        slowed = min(1.0, shortfall(theirs, known) * min(len(samples) / len(self.out), _MOST_BEHIND))
         return (1.0 - slowed) * mine / theirs
 
 
-def _speed(paces: Iterable[ThroughputSample]) -> float | None:
-    speeds = [pace.tokens / pace.seconds for pace in paces if pace.seconds]
+def _speed(samples: Iterable[ThroughputSample]) -> float | None:
+    speeds = [sample.tokens / sample.seconds for sample in samples if sample.seconds]
     return trimmed_mean(speeds) if speeds else None

@@ -54,5 +54,5 @@ def keeps_promise(promise: SpeedPromise | None, estimates: Estimates) -> Bools:
     """``[plans]``: whose round is expected to be committed before the response is behind."""
     if promise is None or promise.tokens_per_s == 0.0:
         return np.ones(len(estimates.round_s), dtype=np.bool_)
-    kept: Bools = estimates.round_s <= estimates.expected_tokens / promise.tokens_per_s + promise.credit_s
+    kept: Bools = estimates.round_s <= estimates.expected_tokens / promise.tokens_per_s + promise.slack_s
     return kept

@@ -118,22 +118,22 @@ class EpochSamples:
 
     def rounds_each(self) -> float:
         """Undisturbed, of those that had any, on the mean."""
-        counts = [pace.rounds for pace in self._all() if pace.rounds]
+        counts = [sample.rounds for sample in self._all() if sample.rounds]
         return sum(counts) / len(counts) if counts else 0.0
 
     def found(self, load: float, seconds: float, *, disturbed: bool) -> EpochThroughput | None:
         """What the epoch, at this load and so long, showed so far; None if nothing. Of all rounds, if ``disturbed``."""
-        shown = [pace for pace in (self._whole() if disturbed else self._all()) if pace.rounds]
+        shown = [sample for sample in (self._whole() if disturbed else self._all()) if sample.rounds]
         if not shown or load <= 0.0:
             return None
-        longest_s = min(seconds, max(pace.seconds for pace in shown))
-        steady = [pace for pace in shown if 2.0 * pace.seconds >= longest_s]
-        judged = [pace.late / pace.judged for pace in shown if pace.judged >= _LEAST_JUDGED_ROUNDS]
-        speed = trimmed_mean([pace.tokens / pace.seconds for pace in steady])
+        longest_s = min(seconds, max(sample.seconds for sample in shown))
+        steady = [sample for sample in shown if 2.0 * sample.seconds >= longest_s]
+        judged = [sample.late / sample.judged for sample in shown if sample.judged >= _LEAST_JUDGED_ROUNDS]
+        speed = trimmed_mean([sample.tokens / sample.seconds for sample in steady])
         return EpochThroughput(load, speed, trimmed_mean(judged) if judged else None, seconds, _variance(steady))
 
     def _all(self) -> list[ThroughputSample]:
-        return [*(pace for pace, _ in self._over), *self.undisturbed.values()]
+        return [*(sample for sample, _ in self._over), *self.undisturbed.values()]
 
     def _whole(self) -> list[ThroughputSample]:
         both = [*self._over, *zip(self.undisturbed.values(), self.disturbed.values(), strict=True)]
@@ -153,9 +153,9 @@ def shortfall(tokens_per_s: float, known: float | None) -> float:
     return max(0.0, 1.0 - tokens_per_s / known - _NOISE) if known else 0.0
 
 
-def _variance(paces: Sequence[ThroughputSample]) -> float:
+def _variance(samples: Sequence[ThroughputSample]) -> float:
     """Of a mean over all rounds, relative to its square."""
-    rounds, tokens = sum(pace.rounds for pace in paces), sum(pace.tokens for pace in paces)
+    rounds, tokens = sum(sample.rounds for sample in samples), sum(sample.tokens for sample in samples)
     if not tokens:
         return 0.0
-    return max(0.0, sum(pace.squares for pace in paces) * rounds / tokens**2 - 1.0) / rounds
+    return max(0.0, sum(sample.squares for sample in samples) * rounds / tokens**2 - 1.0) / rounds

@@ -11,13 +11,13 @@ class SpeculationMode:
     Attributes:
         name: a metric's label.
         drafts: what devices draft is chosen per generation, round by round; else they draft nothing.
-        looks_up: what a text repeats is drafted from the text itself, where it pays.
+        uses_lookup: what a text repeats is drafted from the text itself, where it pays.
         unknown_loss: share of the reward that a try of it may cost where nothing is known of it.
     """
 
     name: str
     drafts: bool
-    looks_up: bool = False
+    uses_lookup: bool = False
     unknown_loss: float = 0.4
 
     @property
@@ -28,10 +28,10 @@ class SpeculationMode:
 
 NONE = SpeculationMode("none", drafts=False)
 LOOKUP = SpeculationMode(
-    "lookup", drafts=False, looks_up=True, unknown_loss=0.1
+    "lookup", drafts=False, uses_lookup=True, unknown_loss=0.1
 )  # no device to wait for, and each draft is priced
 DRAFT = SpeculationMode("draft", drafts=True)
-LOOKUP_DRAFT = SpeculationMode("lookup_draft", drafts=True, looks_up=True)
+LOOKUP_DRAFT = SpeculationMode("lookup_draft", drafts=True, uses_lookup=True)
 
 MODES: Mapping[
     str, SpeculationMode
@@ -43,7 +43,7 @@ MODES: Mapping[
 DEFAULT_MODES = (LOOKUP.name, LOOKUP_DRAFT.name)
 
 
-def within(mode: SpeculationMode, *, drafts: bool, looks_up: bool) -> SpeculationMode:
+def within(mode: SpeculationMode, *, drafts: bool, uses_lookup: bool) -> SpeculationMode:
     """What is left of an arm where there are no devices to draft, or nothing is looked up."""
-    left = mode.drafts and drafts, mode.looks_up and looks_up
-    return next(one for one in MODES.values() if (one.drafts, one.looks_up) == left)
+    left = mode.drafts and drafts, mode.uses_lookup and uses_lookup
+    return next(one for one in MODES.values() if (one.drafts, one.uses_lookup) == left)

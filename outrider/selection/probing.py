@@ -12,7 +12,7 @@ from outrider.selection.rewards import Comparison
 
 _UNKNOWN_LOSS = 0.4  # of an arm of which nothing is known
 _BORROWED_LOSS = 0.2  # at least, of one that is known at other loads only
-_CREDIT_S = 0.6
+_SLACK_S = 0.6
 _BEATEN_RETRIES = 4.0
 _LEAST_LOSS = 0.02  # an arm that is as good costs its changes
 _LEAST_RETRIES = 6.0  # what lost is not tried again sooner, whatever has changed
@@ -78,8 +78,8 @@ class Probes:
         cost_s = takes_s * expected_loss(comparison, canary_loss, unknown_loss)
         if comparison.known or comparison.log_ratio == 0.0:
             return waited and cost_s <= self.left_s
-        credit_s = _CREDIT_S if comparison.log_ratio + comparison.deviation > 0.0 else 0.0
-        return cost_s <= self.left_s + credit_s and now_s >= self._last_at_s + self._rules.retry_s
+        budget_s = _SLACK_S if comparison.log_ratio + comparison.deviation > 0.0 else 0.0
+        return cost_s <= self.left_s + budget_s and now_s >= self._last_at_s + self._rules.retry_s
 
     def spent(self, mode: str, lost_s: float, now_s: float, *, lost: bool) -> None:
         """An arm was tried, and lost for certain or not."""

@@ -81,9 +81,9 @@ def choose_by(
         hoped = replace(situation, acceptance=situation.acceptance.optimistic(habits.optimism_deviations))
         hoped_costs = cost(hoped, estimate(hoped, plans, last_plan))
         could_win = hoped_costs < costs[index]
-        worth = (possible & could_win) | (paid & (estimates.windows[index] == 0))
-        if worth.any():
-            index, reason = int(np.where(worth, hoped_costs, np.inf).argmin()), ChoiceReason.EXPLORING
+        value = (possible & could_win) | (paid & (estimates.windows[index] == 0))
+        if value.any():
+            index, reason = int(np.where(value, hoped_costs, np.inf).argmin()), ChoiceReason.EXPLORING
     return RoundChoice(estimates.at(index), _runner_up(estimates, costs, index), reason)
 
 

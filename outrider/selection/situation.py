@@ -51,7 +51,7 @@ class SpeedPromise:
     """The token speed a response has to keep, and how it stands (``outrider.scheduling.ledger.Ledger``)."""
 
     tokens_per_s: float  # promised; 0 promises nothing
-    credit_s: float  # time until it is behind, negative if it is; infinity while nothing is owed
+    slack_s: float  # time until it is behind, negative if it is; infinity while nothing is owed
 
 
 @dataclass(frozen=True, slots=True)

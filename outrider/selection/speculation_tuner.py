@@ -101,7 +101,7 @@ class SpeculationTuner:
         self._modes, self._settings = tuple(modes), settings
         self._mode = self._kept = self._modes[0]
         self._rewards, self._probes = Rewards(), Probes(settings.probes)
-        self._activity, self._paces = ActiveGenerations(now_s), EpochSamples()
+        self._activity, self._samples = ActiveGenerations(now_s), EpochSamples()
         self._choosing = ActiveGenerations(now_s)  # those that go by the arm
         self._prefilling: set[str] = set()
         self._prefilled_at_s = now_s
@@ -143,7 +143,7 @@ class SpeculationTuner:
         if idle and self._mode is not self._kept:
             self._use(self._kept, now_s)
         if counts:
-            self._paces.began(generation)
+            self._samples.began(generation)
             self._choosing.moves(1, now_s)
         self._prefill_over(generation, now_s)
         self._activity.moves(1, now_s)
@@ -152,7 +152,7 @@ class SpeculationTuner:
         """A response that was asked for, and may have begun, is over."""
         if self._prefill_over(generation, now_s):
             return
-        if self._paces.ended(generation):
+        if self._samples.ended(generation):
             self._choosing.moves(-1, now_s)
         self._ready.discard(generation)
         if self._canaries.mode is not None:
@@ -178,20 +178,20 @@ class SpeculationTuner:
             now_s: absolute.
             late: it broke its promise; None if it had none to keep.
         """
-        began_at_s, paces = now_s - round_s, self._paces
+        began_at_s, samples = now_s - round_s, self._samples
         disturbed = self._prefilling or began_at_s < self._prefilled_at_s
-        pace = (paces.disturbed if disturbed else paces.undisturbed).get(generation)
-        if pace is not None and not disturbed:
+        sample = (samples.disturbed if disturbed else samples.undisturbed).get(generation)
+        if sample is not None and not disturbed:
             self._made.tokens += committed_tokens
             self._made.seconds += round_s
-        if pace is not None and began_at_s >= self._from_s:
-            pace.tokens += committed_tokens
-            pace.squares += committed_tokens * committed_tokens
-            pace.seconds += round_s
-            pace.rounds += 1
+        if sample is not None and began_at_s >= self._from_s:
+            sample.tokens += committed_tokens
+            sample.squares += committed_tokens * committed_tokens
+            sample.seconds += round_s
+            sample.rounds += 1
             if late is not None:
-                pace.judged += 1
-                pace.late += late
+                sample.judged += 1
+                sample.late += late
         if now_s >= self._due_at_s:
             self._tick(now_s)
 
@@ -236,7 +236,7 @@ class SpeculationTuner:
             if self._settled(now_s):
                 self._begin_epoch(now_s)
                 self._from_s = now_s
-        elif self._mode is self._kept and self._leaves(passed_s, load):
+        elif self._mode is self._kept and self._load_has_left(passed_s, load):
             self._use(self._kept, now_s)
         elif _apart(load, self._epoch.load(now_s)):
             self._begin_epoch(now_s)
@@ -249,12 +249,12 @@ class SpeculationTuner:
             return False
         if not (canaries.mode or self._mode).needs_drafters or waited_s >= self._settings.longest_settle_s:
             return True
-        counting = canaries.out or self._paces.undisturbed.keys()
+        counting = canaries.out or self._samples.undisturbed.keys()
         return len(self._ready & counting) >= _WITH_DRAFTERS * len(counting)
 
     def _begin_epoch(self, now_s: float) -> None:
         self._epoch = ActiveInterval(self._activity, now_s)
-        self._paces.restart()
+        self._samples.restart()
 
     def _measure(self, epoch: ActiveInterval, now_s: float) -> None:
         """Learn from the epoch if it is over, and decide."""
@@ -264,14 +264,14 @@ class SpeculationTuner:
         if self._canaries.mode is not None:
             self._weigh(self._canaries.mode, epoch, now_s)
             return
-        rounds_each = self._paces.rounds_each()
+        rounds_each = self._samples.rounds_each()
         if seconds < _LONGEST_EPOCH * settings.epoch_s:
-            found = self._paces.found(epoch.load(now_s), seconds, disturbed=False)
+            found = self._samples.found(epoch.load(now_s), seconds, disturbed=False)
             enough = rounds_each >= settings.rounds_each or (rounds_each >= _LEAST_ROUNDS and self._hopeless(found))
             if found is None or not enough:
                 return
         else:
-            found = self._paces.found(epoch.load(now_s), seconds, disturbed=rounds_each < _LEAST_ROUNDS)
+            found = self._samples.found(epoch.load(now_s), seconds, disturbed=rounds_each < _LEAST_ROUNDS)
             if found is None:
                 return
         if self._is_young and not self._hopeless(found):
@@ -303,10 +303,10 @@ class SpeculationTuner:
         if not due:
             return
         kept = self._kept  # between arms of which as little is known, the one that is more like it
-        mode, _ = min(due, key=lambda one: (_loss(one), one[0].looks_up is not kept.looks_up))
+        mode, _ = min(due, key=lambda one: (_loss(one), one[0].uses_lookup is not kept.uses_lookup))
         if self._canaries_needed(mode, load, now_s):
             self._use(self._mode, now_s)
-            self._canaries.send(mode, self._paces.undisturbed.keys())
+            self._canaries.send(mode, self._samples.undisturbed.keys())
         else:
             self._worth_a_try.pop(mode, None)
             self._use(mode, now_s)
@@ -316,29 +316,29 @@ class SpeculationTuner:
         known = self._worth_a_try.get(mode)
         if known is not None and now_s - known.at_s < _VERDICT_S and not _apart(known.load, load):
             return 0
-        return canary_count(len(self._paces.undisturbed)) if mode.needs_drafters else 0
+        return canary_count(len(self._samples.undisturbed)) if mode.needs_drafters else 0
 
     def _due(self, mode: SpeculationMode, comparison: Comparison, load: float, now_s: float) -> bool:
         settings, canaries = self._settings, self._canaries_needed(mode, load, now_s)
         takes_s = 2.0 * settings.settle_s + settings.epoch_s
         if canaries:
-            takes_s *= canaries / len(self._paces.undisturbed)
+            takes_s *= canaries / len(self._samples.undisturbed)
         verdict = None if canaries else self._worth_a_try.get(mode)
         canary_loss = None if verdict is None else verdict.loss
-        unknown_loss = mode.unknown_loss if len(self._paces.undisturbed) > 1 else min(mode.unknown_loss, _ALONE_LOSS)
+        unknown_loss = mode.unknown_loss if len(self._samples.undisturbed) > 1 else min(mode.unknown_loss, _ALONE_LOSS)
         return self._probes.due(mode.name, comparison, takes_s, now_s, canary_loss, unknown_loss)
 
     def _weigh(self, mode: SpeculationMode, epoch: ActiveInterval, now_s: float) -> None:
         """Scouts have been out for an epoch: what they found, if it is enough."""
-        canaries, settings, paces = self._canaries, self._settings, self._paces.undisturbed
+        canaries, settings, samples = self._canaries, self._settings, self._samples.undisturbed
         known = self._rewards.tokens_per_s(self._kept.name, epoch.load(now_s))
-        ratio, rounds_each = canaries.ratio(paces, known), canaries.rounds_each(paces)
+        ratio, rounds_each = canaries.ratio(samples, known), canaries.rounds_each(samples)
         hopeless = rounds_each >= _LEAST_ROUNDS and ratio is not None and ratio < 1.0 - 2.0 * _GIVEN_UP
         timely = epoch.seconds(now_s) < _LONGEST_EPOCH * settings.epoch_s
         if timely and not hopeless and rounds_each < settings.rounds_each:
             return
         found = CanaryResult(mode, 1.0 if ratio is None else ratio, epoch.load(now_s), now_s)
-        lost_s = self._cost_s((1.0 - found.ratio) * len(canaries.out) / len(paces), found.load, now_s)
+        lost_s = self._cost_s((1.0 - found.ratio) * len(canaries.out) / len(samples), found.load, now_s)
         self._probes.canary_result(mode.name, lost_s, now_s, lost=found.lost)
         self._last_results[mode] = found
         if found.lost:
@@ -375,7 +375,7 @@ class SpeculationTuner:
         missed = shortfall(made.tokens / made.seconds, kept) if made.seconds else 0.0
         return max(0.0, lost_share, missed) * self._changed.seconds(now_s)
 
-    def _leaves(self, passed_s: float, load: float) -> bool:
+    def _load_has_left(self, passed_s: float, load: float) -> bool:
         """Whether another arm is kept from now on, as staying has cost enough."""
         if load <= 0.0 or len(self._modes) == 1:
             return False

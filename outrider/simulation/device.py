@@ -53,7 +53,7 @@ class SimDevice:
     ahead: int = 0  # tokens of such rounds that are not known yet
     follows: bool = False  # the round is one of them
     mode: SpeculationMode = DRAFT  # in use when the round was begun
-    worth_above: float | None = None  # of its draft, where its cut was fixed when it was ordered
+    min_survival: float | None = None  # of its draft, where its cut was fixed when it was ordered
 
     def __post_init__(self) -> None:
         """Name it."""

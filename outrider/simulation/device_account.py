@@ -58,7 +58,7 @@ class DeviceAccount:
                 self.results.speeds_tokens_per_s.append(self.open_tokens / self.open_s)
         self.open_tokens, self.open_s = 0, 0.0
 
-    def close(self, began_at_s: float, owed_from_s: float | None, most: int, end_s: float) -> None:
+    def close(self, began_at_s: float, due_from_s: float | None, most: int, end_s: float) -> None:
         """The run is over with a response under way, which may be hopelessly behind.
 
         It is if even a whole block committed now would leave it behind. If so the time until now is charged to it, and
@@ -66,11 +66,11 @@ class DeviceAccount:
 
         Args:
             began_at_s: its open round did.
-            owed_from_s: tokens are; None if its first one came, and its pace counts from there.
+            due_from_s: tokens are; None if its first one came, and its pace counts from there.
             most: tokens the open round can commit of those owed.
             end_s: now.
         """
-        since_s = self.since_s if owed_from_s is None else owed_from_s
+        since_s = self.since_s if due_from_s is None else due_from_s
         self.results.unfinished = True
         self.results.starved = self.open_tokens + most < self.tokens_per_s * (end_s - since_s)
         if self.results.starved:
@@ -83,8 +83,8 @@ class DeviceAccount:
     def _count_response(self) -> None:
         self.results.responses += 1
         self.results.late_responses += self.open_tokens < self.tokens_per_s * self.open_s
-        self.results.paced_tokens += self.open_tokens
-        self.results.paced_s += self.open_s
+        self.results.needed_tokens += self.open_tokens
+        self.results.slowed_s += self.open_s
 
     def _count_late(self, cause: ViolationCause) -> None:
         if cause is ViolationCause.QUEUE:

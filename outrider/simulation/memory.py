@@ -78,7 +78,7 @@ class KvMemory:
         if held is not None and tokens < held.tokens:
             self._cut(held, tokens)
 
-    def leave(self, sequence: int) -> None:
+    def release(self, sequence: int) -> None:
         """A response is over: nothing of it is kept."""
         self.drop(sequence)
 

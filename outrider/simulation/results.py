@@ -36,8 +36,8 @@ class DeviceCounts:
     drafted_tokens: int = 0  # of these rounds, and verified; likewise ``accepted_tokens``
     accepted_tokens: int = 0
     committed_tokens: int = 0  # all, first tokens included
-    paced_tokens: int = 0  # committed after first tokens (or the warm-up); ``paced_s``: in so much time
-    paced_s: float = 0.0
+    needed_tokens: int = 0  # committed after first tokens (or the warm-up); ``slowed_s``: in so much time
+    slowed_s: float = 0.0
 
     @property
     def late_rounds(self) -> int:
@@ -64,12 +64,12 @@ class DeviceResults(DeviceCounts):
     @property
     def late(self) -> bool:
         """Whether it was given less than promised, over all."""
-        return self.paced_tokens < self.slo.tokens_per_s * self.paced_s
+        return self.needed_tokens < self.slo.tokens_per_s * self.slowed_s
 
     @property
     def achieved_tokens_per_s(self) -> float | None:
         """Mean speed behind first tokens; None if none was due yet."""
-        return self.paced_tokens / self.paced_s if self.paced_s > 0.0 else None
+        return self.needed_tokens / self.slowed_s if self.slowed_s > 0.0 else None
 
 
 @dataclass(slots=True, kw_only=True)

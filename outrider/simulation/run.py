@@ -117,7 +117,7 @@ class EventLoop:
         self._devices, self._tally, self._tuner, self._seed = devices, tally, tuner, seed
         self._duration_s, self._warmup_s = duration_s, tally.warmup_s
         self._agenda = Agenda()
-        self._lane = SimVerifier(
+        self._verifier = SimVerifier(
             self._agenda,
             server,
             self,
@@ -163,7 +163,7 @@ class EventLoop:
             batch_log=tuple(tally.log),
             simulated_rounds=tally.rounds,
             tuner=None if self._tuner is None else self._tuner.report(end_s),
-            admission=self._lane.report(),
+            admission=self._verifier.report(),
         )
 
     def begins(self, device: SimDevice, now_s: float) -> None:
@@ -199,7 +199,7 @@ class EventLoop:
         asks_at_s = max(now_s, from_s) + response.pause_s
         if asks_at_s < until_s:
             device.prompt_tokens, device.output_tokens = response.prompt_tokens, response.output_tokens
-            self._agenda.at(asks_at_s, self._lane.ask, device)
+            self._agenda.at(asks_at_s, self._verifier.ask, device)
 
     def refused(self, device: SimDevice, refused: AdmissionRefused, now_s: float) -> None:
         """Its device tries again when it is told to, more or less."""
@@ -207,7 +207,7 @@ class EventLoop:
         (share,) = uniforms(self._seed, device.number, device.round, _RETRIES, 1)
         again_s = now_s + refused.retry_after_s * (1.0 + _RETRY_SPREAD * (2.0 * share - 1.0))
         if again_s < device.span_s[1]:
-            self._agenda.at(again_s, self._lane.ask, device)
+            self._agenda.at(again_s, self._verifier.ask, device)
 
     def _count(self, now_s: float) -> bool:
         self._tally.rounds += 1
@@ -216,9 +216,9 @@ class EventLoop:
     def _closed(self, device: SimDevice) -> DeviceResults:
         if not device.done:
             first = device.first_at_s is not None
-            owed_from_s = None if first else max(device.asked_at_s, self._warmup_s) + _FIRST_TOKEN_GRACE_S
+            due_from_s = None if first else max(device.asked_at_s, self._warmup_s) + _FIRST_TOKEN_GRACE_S
             most = device.draft.depth + 1 if first else 0
-            device.account.close(device.began_at_s, owed_from_s, most, self._agenda.now_s)
+            device.account.close(device.began_at_s, due_from_s, most, self._agenda.now_s)
         return device.account.results
 
 

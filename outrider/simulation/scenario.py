@@ -40,7 +40,7 @@ from outrider.simulation.stopping import SimStopSetting
 
 WIRE = WireFormat(151_936)  # Qwen3's vocabulary
 MODELLED_MODES = tuple(
-    name for name, mode in MODES.items() if not mode.looks_up
+    name for name, mode in MODES.items() if not mode.uses_lookup
 )  # there is no text to look anything up in
 
 SecondsOrNone = Annotated[float, Field(ge=0, le=1_000_000)]
@@ -145,7 +145,7 @@ class VerifierModel:
     estimator: OnlineEstimator | None = (
         None  # in place of ``planner_cost_model``: corrected by every pass, as a service's
     )
-    pace: Callable[[float], float] | None = (
+    speed: Callable[[float], float] | None = (
         None  # times as long a pass takes, by when it begins: a machine not left alone
     )
 

@@ -113,7 +113,7 @@ class SimulatedServer:
         self._planner.expects(device.name, now_s + device.draft.away_s)
         deadline_at_s = device.promised.deadline_at_s(device.began_at_s, device.draft.expected_tokens)
         self.memory.due(device.number, deadline_at_s)
-        device.worth_above = self._planner.worth_above if device.draft.cut_as_ordered else None
+        device.min_survival = self._planner.min_survival if device.draft.cut_as_ordered else None
 
     def enqueue(self, device: SimDevice, now_s: float) -> None:
         """A block arrived."""
@@ -130,7 +130,7 @@ class SimulatedServer:
 
     def over(self, device: SimDevice) -> None:
         """Its response is."""
-        self.memory.leave(device.number)
+        self.memory.release(device.number)
         self._planner.over(device.name)
 
     def _asks(self, device: SimDevice, now_s: float) -> None:
@@ -150,7 +150,7 @@ class SimulatedServer:
             -(-total // self._model.kv_block_tokens),
             0.0 if device.first_at_s is None else now_s - device.began_at_s,
             draft.survivals,
-            device.worth_above,
+            device.min_survival,
             max(0, total - resident - draft.nodes - 1),
             device.first_at_s is None,
         )
@@ -191,7 +191,7 @@ class SimulatedServer:
         work = work_of(costs)
         evictions, swapped = self._correct_evicted(), self.memory.taken_swapped()
         took_s = self._model.cost_model.predict_work_s(work) + self._drafting_s(members) + self._copying_s(swapped)
-        took_s *= self._noise_factor() * (1.0 if self._model.pace is None else self._model.pace(now_s))
+        took_s *= self._noise_factor() * (1.0 if self._model.speed is None else self._model.speed(now_s))
         predicted_s = predicted_s if self._logged else took_s
         new, cached = work.new_tokens, work.cached_tokens
         reason = self._planner.reason
@@ -223,7 +223,7 @@ class SimulatedServer:
                 self._within.pop(device.name, None)
                 self._untold.add(device.name)
 
-    def told(self, step: SimStep) -> list[SimDevice]:
+    def completed(self, step: SimStep) -> list[SimDevice]:
         """What a step brought is known: the devices whose blocks are decided."""
         decided = []
         if self._estimator is not None:
@@ -239,7 +239,7 @@ class SimulatedServer:
             if device.number not in step.going_on:
                 del self._asking[device.name]
                 self._untold.discard(device.name)
-                self._planner.leaves(device.name)
+                self._planner.withdraw(device.name)
         return decided
 
     def _compute(self, members: Sequence[SimDevice]) -> tuple[list[VerifyCost], list[int], int]:

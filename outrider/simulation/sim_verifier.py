@@ -66,7 +66,7 @@ class SimVerifier:
         self,
         agenda: Agenda,
         server: SimulatedServer,
-        surroundings: VerifierListener,
+        listener: VerifierListener,
         *,
         load: PresentLoad | None = None,
         tuner: SpeculationTuner | None = None,
@@ -81,7 +81,7 @@ class SimVerifier:
         Without ``admission`` every response is begun as soon as it is asked for. Without ``cpu`` the coordinator's own
         work takes no time. ``plans_late`` and ``plans_once`` are those of ``Scenario``.
         """
-        self._agenda, self._server, self._surroundings = agenda, server, surroundings
+        self._agenda, self._server, self._listener = agenda, server, listener
         self._load, self._tuner, self._cpu = load, tuner, cpu
         self._first_token_s = first_token_s
         self._plans_late, self._plan_at_s = plans_late, 0.0  # until then the next plan is put off
@@ -147,14 +147,14 @@ class SimVerifier:
         if self._tuner is not None:
             self._tuner.asked(device.name)
         self._begun[device.name] = device
-        self._surroundings.begins(device, now_s)
+        self._listener.begins(device, now_s)
         self._server.enqueue(device, now_s)
 
     def _go_on(self, device: SimDevice, now_s: float) -> None:
         """The prefix is computed anew, with the token behind it."""
         device.begin_round(NO_DRAFT, now_s)
         self._begun[device.name] = device
-        self._surroundings.begins(device, now_s)
+        self._listener.begins(device, now_s)
         self._server.enqueue(device, now_s)
 
     def _account_of(self, device: SimDevice, now_s: float) -> RoundAccount:
@@ -193,7 +193,7 @@ class SimVerifier:
     def _step(self, now_s: float) -> None:
         step = self._server.step(now_s)
         if step is not None:
-            self._surroundings.stepped(step)
+            self._listener.stepped(step)
             ends_at_s = step.entry.ends_at_s
             self._agenda.at(ends_at_s, self._ended, step)
             if self._plans_late:
@@ -210,17 +210,17 @@ class SimVerifier:
         if self._cpu is not None:
             told_at_s = self._cpu.done_at_s(told_at_s, step)
         if told_at_s > now_s:
-            self._agenda.at(told_at_s, self._told, step)
+            self._agenda.at(told_at_s, self._completed, step)
             self._serve(now_s)
         else:
-            self._told(step, now_s)
+            self._completed(step, now_s)
 
-    def _told(self, step: SimStep, now_s: float) -> None:
+    def _completed(self, step: SimStep, now_s: float) -> None:
         if self.down:
             return
         if self._load is not None:
             self._load.batch(len(step.members), self._mode, step.entry.took_s)
-        for device in self._server.told(step):
+        for device in self._server.completed(step):
             self._commit(device, now_s, follows=device.number in step.going_on)
         self._serve(now_s)
 
@@ -232,9 +232,9 @@ class SimVerifier:
             self._measure(self._tuner, device, tokens, now_s)
         if device.first_at_s is None:
             device.first_at_s = now_s
-            self._surroundings.began(device, now_s)
+            self._listener.began(device, now_s)
         else:
-            self._surroundings.round(device, tokens, now_s)
+            self._listener.round(device, tokens, now_s)
             if self._admission is not None:
                 away_s = now_s - device.began_at_s - device.queue_s - device.verify_s
                 self._rounds.round(device.own_rows, tokens, away_s, device.mode)
@@ -253,14 +253,14 @@ class SimVerifier:
         device.done = True
         if self._tuner is not None:
             self._tuner.ended(device.name, now_s)
-        self._surroundings.over(device, now_s)
+        self._listener.over(device, now_s)
         self._server.over(device)
         del self._begun[device.name]
         if self._admission is not None:
             self._suspended.pop(device.name, None)
             self._admission.ends(device.name, now_s, device.committed, kept=device.promised.kept)
             self._decide(now_s)
-        self._surroundings.next(device, now_s)
+        self._listener.next(device, now_s)
 
     @property
     def _mode(self) -> SpeculationMode:
@@ -288,7 +288,7 @@ class SimVerifier:
             else:
                 self._go_on(device, now_s)
         for refused in decisions.refused:
-            self._surroundings.refused(asking.pop(refused.name), refused, now_s)
+            self._listener.refused(asking.pop(refused.name), refused, now_s)
         for name in decisions.suspended:
             self._suspended[name] = self._begun[name]
         for name in decisions.continued:

@@ -44,7 +44,7 @@ from outrider.simulation.stopping import AS_TOLD, Calibrated, SimStopSetting
 
 _MOST_DEVICES = 1024
 _A100, _MODEL = HARDWARE["a100-80gb"], MODELS["qwen3-32b"]
-_LIGHT = 0.25
+_RELOADABLE = 0.25
 _EMBEDDED_WINDOW = 8
 
 # Table 12, but for what its authors' engine takes to read a cached token: here the card's own bandwidth.
@@ -229,7 +229,7 @@ def run_place(place: MapCell) -> PlaceResult:
     whole = windows[longest]
     if whole.capacity(full).devices > full:
         best, full = whole, whole.capacity(full).devices
-    loads = max(1, round(_LIGHT * full)), max(1, full)
+    loads = max(1, round(_RELOADABLE * full)), max(1, full)
     most_brought = [windows.bringing_most(best.window, devices) for devices in loads]
     ways = {
         DraftEnding.ALONE: (windows[0],) * 3,

@@ -105,12 +105,12 @@ class StoppingDevice(ModelledDevice):
         foreteller, believed = self._stopping.foreteller, list[float]()
         for index in range(depth):
             chance = passes[index]
-            told = foreteller.tells(chance, luck[start + index], accepted=draws[start + index] < chance)
-            features = SimFeatures(told)
+            predicted = foreteller.predict(chance, luck[start + index], accepted=draws[start + index] < chance)
+            features = SimFeatures(predicted)
             step = rule.step(features)
             if step is StopDecision.STOP:
                 return index + 1, index, believed
-            believed.append(foreteller.believed(chance, told))
+            believed.append(foreteller.believed(chance, predicted))
             if step is StopDecision.DRAW_LAST:
                 return index + 1, index + 1, believed
             rule = rule.behind(features)

@@ -38,7 +38,7 @@ class SimFeatures(DraftFeatures):
 class SimulatedPredictor(Protocol):
     """A modelled predictor."""
 
-    def tells(self, chance: float, luck: float, *, accepted: bool) -> float:
+    def predict(self, chance: float, luck: float, *, accepted: bool) -> float:
         """What it tells of a token.
 
         Args:
@@ -59,7 +59,7 @@ class Flags:
 
     rates: SimPredictor
 
-    def tells(self, chance: float, luck: float, *, accepted: bool) -> float:  # noqa: ARG002 (as others)
+    def predict(self, chance: float, luck: float, *, accepted: bool) -> float:  # noqa: ARG002 (as others)
         """See ``SimulatedPredictor``."""
         return float(luck < (self.rates.recall if accepted else self.rates.false_positive_rate))
 
@@ -92,7 +92,7 @@ class Calibrated:
         if not _EVEN <= self.auc < 1.0:
             raise ParameterError("auc", "a number in [0.5, 1)", self.auc)
 
-    def tells(self, chance: float, luck: float, *, accepted: bool) -> float:
+    def predict(self, chance: float, luck: float, *, accepted: bool) -> float:
         """See ``SimulatedPredictor``."""
         if not 0.0 < chance < 1.0:
             return chance

@@ -52,17 +52,17 @@ class ResponseTrace:
         """
         self._request, self._parent = request, parent
         self._began_at_s, self._epoch_s = epoch_s + began_at_s, epoch_s
-        self._ids, self._emit = ids, emit
+        self._ids, self._export = ids, emit
         self._events: list[SpanEvent] = []
         self._passes: dict[int, list[SpanContext]] = {}  # by round, of rounds that are not committed
-        self._stretch: _AutonomousRounds | None = None
+        self._autonomous_run: _AutonomousRounds | None = None
         self._rounds = self._drafted = self._accepted = self._committed = 0
         self.context = ids.child(parent)
 
     def admitted(self, now_s: float) -> None:
         """It has waited for a place until now."""
         at_s = self._epoch_s + now_s
-        self._tell(Span("admission", self._ids.child(self.context), self.context.span_id, self._began_at_s, at_s))
+        self._emit(Span("admission", self._ids.child(self.context), self.context.span_id, self._began_at_s, at_s))
 
     def passed(self, number: int, by: SpanContext) -> SpanLink:
         """A round of it was part of a pass of the verifier, which links to it by what this returns."""
@@ -83,9 +83,9 @@ class ResponseTrace:
         if timing.follows and not timing.drafted_tokens:
             self._followed(timing, at_s, passes)
             return
-        self._stretch_over()
+        self._run_over()
         for span in round_spans(timing, self.context, at_s, passes, self._ids):
-            self._tell(span)
+            self._emit(span)
 
     def happened(self, name: str, now_s: float, **attributes: Value) -> None:
         """Something that is worth a line of the log."""
@@ -94,7 +94,7 @@ class ResponseTrace:
 
     def ended(self, now_s: float, end: str, error: str | None = None) -> None:
         """It is over; ``end``: finished, cancelled or failed, which is an ``error``."""
-        self._stretch_over()
+        self._run_over()
         request = self._request
         said: dict[str, Value] = {
             "outrider.generation": request.generation,
@@ -123,41 +123,41 @@ class ResponseTrace:
         self._emit(span)
 
     def _followed(self, timing: RoundTiming, at_s: float, passes: list[SpanContext]) -> None:
-        stretch = self._stretch or _AutonomousRounds(at_s - timing.total_s)
-        stretch.ended_at_s = at_s
-        stretch.rounds += 1
-        stretch.tokens += timing.committed_tokens
-        stretch.queue_s += timing.queue_s
-        stretch.verify_s += timing.verify_s
-        stretch.passes += passes
-        self._stretch = stretch
-        if stretch.rounds >= MOST_TOGETHER:
-            self._stretch_over()
+        autonomous_run = self._autonomous_run or _AutonomousRounds(at_s - timing.total_s)
+        autonomous_run.ended_at_s = at_s
+        autonomous_run.rounds += 1
+        autonomous_run.tokens += timing.committed_tokens
+        autonomous_run.queue_s += timing.queue_s
+        autonomous_run.verify_s += timing.verify_s
+        autonomous_run.passes += passes
+        self._autonomous_run = autonomous_run
+        if autonomous_run.rounds >= MOST_TOGETHER:
+            self._run_over()
 
-    def _stretch_over(self) -> None:
-        if (stretch := self._stretch) is None:
+    def _run_over(self) -> None:
+        if (autonomous_run := self._autonomous_run) is None:
             return
-        self._stretch = None
-        self._tell(
+        self._autonomous_run = None
+        self._emit(
             Span(
                 "stretch",
                 self._ids.child(self.context),
                 self.context.span_id,
-                stretch.began_at_s,
-                stretch.ended_at_s,
+                autonomous_run.began_at_s,
+                autonomous_run.ended_at_s,
                 attributes={
-                    "outrider.rounds": stretch.rounds,
-                    "outrider.tokens.committed": stretch.tokens,
-                    "outrider.queue_s": stretch.queue_s,
-                    "outrider.verify_s": stretch.verify_s,
+                    "outrider.rounds": autonomous_run.rounds,
+                    "outrider.tokens.committed": autonomous_run.tokens,
+                    "outrider.queue_s": autonomous_run.queue_s,
+                    "outrider.verify_s": autonomous_run.verify_s,
                 },
-                links=tuple(map(SpanLink, stretch.passes[:MOST_TOGETHER])),
+                links=tuple(map(SpanLink, autonomous_run.passes[:MOST_TOGETHER])),
             )
         )
 
-    def _tell(self, span: Span) -> None:
+    def _emit(self, span: Span) -> None:
         """No child begins before its parent: of what is laid out by durations, that is the first round's to see to."""
         began_at_s = max(span.began_at_s, self._began_at_s)
         if began_at_s != span.began_at_s:
             span = replace(span, began_at_s=began_at_s, ended_at_s=max(began_at_s, span.ended_at_s))
-        self._emit(span)
+        self._export(span)

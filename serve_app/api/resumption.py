@@ -63,14 +63,14 @@ async def resumed(
     record, attempts, failures, losses, finished, last_at_s = request, 0, 0, 0, False, clock()
     while True:
         failure: Exception = GenerationFailedError(f"{record.generation} ended without a finish reason")
-        told = list[int]()
+        received = list[int]()
         last: GenerationChunk | None = None
         granted: SloClass | None = None
         target = ""
         try:
             async with aclosing(attempt(record)) as chunks:
                 async for chunk in chunks:
-                    told += chunk.token_ids
+                    received += chunk.token_ids
                     last, failures, losses, last_at_s = chunk, 0, 0, clock()
                     granted = granted or chunk.granted
                     target = target or chunk.target
@@ -81,7 +81,7 @@ async def resumed(
         if finished:
             return  # if the coordinator was lost then, it had said everything
         if last is not None:
-            record = advanced(record, told, last)
+            record = advanced(record, received, last)
             record = replace(record, slo=granted or record.slo, lower=(), target=target or record.target)
         failures += 1
         losses += not isinstance(cause_of(failure), _NO_LOSS)
@@ -111,11 +111,11 @@ def _log_resumed(record: GenerationRequest, attempt: int, failure: Exception) ->
     )
 
 
-def advanced(record: GenerationRequest, told: Sequence[int], last: GenerationChunk) -> GenerationRequest:
+def advanced(record: GenerationRequest, received: Sequence[int], last: GenerationChunk) -> GenerationRequest:
     """The record after so many tokens were received, the last of them with this chunk."""
     return replace(
         record,
-        output_ids=(*record.output_ids, *told),
+        output_ids=(*record.output_ids, *received),
         stats=last.stats,
         correction_by=last.correction_by,
         ledger=last.ledger,

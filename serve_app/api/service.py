@@ -129,9 +129,9 @@ class ServiceSettings:
             drafters={group.name: group.trusted for group in config.drafters if group.count},
             open_to_all=config.open_to_all,
         )
-        return found.with_light(config)
+        return found.with_reloadable(config)
 
-    def with_light(self, config: Config) -> "ServiceSettings":
+    def with_reloadable(self, config: Config) -> "ServiceSettings":
         """The same with the light settings of a configuration that differs in nothing else."""
         limits = config.limits
         return replace(

@@ -34,7 +34,7 @@ class AdmittedResponse:
         self.finished = False
         self.kept = True
 
-    def told(self, chunk: GenerationChunk) -> GenerationChunk:
+    def annotated(self, chunk: GenerationChunk) -> GenerationChunk:
         """A chunk of it, as it is to be told: the first one names the class, where that is not the one asked for."""
         self.output_tokens += len(chunk.token_ids)
         if chunk.finish_reason is not None:
@@ -111,7 +111,7 @@ class AdmissionQueue:
             reading.over()
             self._waiting.pop(name, None)
             self._credits.pop(name, None)
-            self._admission.leaves(name)
+            self._admission.withdraw(name)
             ended = place is not None and place.finished
             tokens, kept = (place.output_tokens, place.kept) if place is not None and ended else (None, True)
             self._admission.ends(name, self._clock(), tokens, kept=kept)

@@ -105,20 +105,20 @@ class Batcher:
         self._estimator = estimator
         self._observe = observe
         self._clock = clock
-        self._members: dict[GenerationId, QueuedBlock] = {}
-        self._told: dict[GenerationId, RoundOutcomes] = {}
+        self._queued: dict[GenerationId, QueuedBlock] = {}
+        self._outcomes: dict[GenerationId, RoundOutcomes] = {}
         self._resolutions: dict[GenerationId, Resolution] = {}
         self._resolving: dict[GenerationId, QueuedBlock] = {}  # undecided, or resolved but not told yet
         self._leaves: dict[GenerationId, int] = {}
         self._lookups: dict[GenerationId, PromptLookupGrant | None] = {}
-        self._worth_above: dict[GenerationId, float] = {}  # of drafts that are ordered, when they were
+        self._min_survival: dict[GenerationId, float] = {}  # of drafts that are ordered, when they were
         self._due_at_s: dict[GenerationId, float] = {}  # not told yet
         self._resident: dict[GenerationId, int] = {}  # positions, of who lost KV since it was in a step
         self._closings: dict[GenerationId, Closing] = {}
         self._accounts: dict[GenerationId, Account] = {}
-        self._prefill_order: tuple[GenerationId, ...] = ()  # as planned last, ``_told_order`` as the verifier was told
-        self._told_order: tuple[GenerationId, ...] = ()
-        self._suspects = CrashSuspects()  # of having cost the verifier its process
+        self._prefill_order: tuple[GenerationId, ...] = ()  # as planned last, ``_sent_order`` as the verifier was told
+        self._sent_order: tuple[GenerationId, ...] = ()
+        self._crash_suspects = CrashSuspects()  # of having cost the verifier its process
         self._named: tuple[GenerationId, ...] = ()  # by the last words of the verifier
         self._session = self._calls = 0
         self._listening: asyncio.Task[None] | None = None
@@ -137,7 +137,7 @@ class Batcher:
 
     def suspects(self, generation: GenerationId) -> bool:
         """Whether it may have cost the verifier its process: it is not to go on at another one before that is known."""
-        return generation in self._suspects.names
+        return generation in self._crash_suspects.names
 
     @property
     def idle(self) -> bool:
@@ -148,7 +148,7 @@ class Batcher:
         """A draft is ordered, and should be here after so long; until ``due_at_s`` it has to be committed."""
         self._due_at_s[generation] = due_at_s
         self._planner.expects(generation, self._clock() + within_s)
-        self._worth_above[generation] = self._planner.worth_above
+        self._min_survival[generation] = self._planner.min_survival
 
     async def verify(
         self,
@@ -168,22 +168,22 @@ class Batcher:
             GenerationFailedError: who is in the verifier's steps could not be decided.
         """
         now_s = self._clock()
-        told = self._told[block.generation] = RoundOutcomes()
-        until_round = block.round if block.stretch is None else block.stretch.until_round
+        outcomes = self._outcomes[block.generation] = RoundOutcomes()
+        until_round = block.round if block.autonomous_run is None else block.autonomous_run.until_round
         size = self._planning.block_tokens
-        member = QueuedBlock(block, opening, observe, told, block.round, cost, terms, size, now_s, until_round)
-        worth_above = self._worth_above.pop(block.generation, 0.0)
+        queued = QueuedBlock(block, opening, observe, outcomes, block.round, cost, terms, size, now_s, until_round)
+        min_survival = self._min_survival.pop(block.generation, 0.0)
         if block.rule in RATIO_RULES:  # its cut is not to depend on when it came
-            member.worth_above = worth_above
-        self._members[block.generation] = member
+            queued.min_survival = min_survival
+        self._queued[block.generation] = queued
         if (resident := self._resident.get(block.generation)) is not None:
-            member.is_cold(resident)
-        self._arrives(block.generation, member)
+            queued.is_cold(resident)
+        self._arrives(block.generation, queued)
         self._send_soon()
         try:
-            return await told.next()
+            return await outcomes.next()
         finally:
-            if self._members.get(block.generation) is member and not member.given:
+            if self._queued.get(block.generation) is queued and not queued.given:
                 self._forget(block.generation)
 
     def join(
@@ -194,43 +194,43 @@ class Batcher:
         The rounds that the verifier still makes until it has the block are told before it.
         """
         name, now_s = block.generation, self._clock()
-        before = self._members.get(name)
-        until_round = block.round if block.stretch is None else block.stretch.until_round
+        before = self._queued.get(name)
+        until_round = block.round if block.autonomous_run is None else block.autonomous_run.until_round
         size = self._planning.block_tokens
         since_s = now_s if before is None or not self._planner.waits(name) else before.since_s  # it keeps its place
-        member = QueuedBlock(
-            block, None, observe, self._told[name], block.round, cost, terms, size, since_s, until_round
+        queued = QueuedBlock(
+            block, None, observe, self._outcomes[name], block.round, cost, terms, size, since_s, until_round
         )
-        member.overtakes = before if before is not None and before.given else None
-        for told in member.told.waiting:  # whoever made the block has not heard of these yet
-            member.behind(told.outcome, now_s)
+        queued.overtakes = before if before is not None and before.given else None
+        for outcomes in queued.outcomes.waiting:  # whoever made the block has not heard of these yet
+            queued.behind(outcomes.outcome, now_s)
         self._leaves.pop(name, None)  # the stretch's
         self._lookups.pop(name, None)
-        self._members[name] = member
-        self._arrives(name, member, overtakes=member.overtakes is not None)
+        self._queued[name] = queued
+        self._arrives(name, queued, overtakes=queued.overtakes is not None)
         self._send_soon()
 
     def follow(self, generation: GenerationId, follower: Follower) -> None:
         """Tell what each round of a stretch brings, or the error that ends it, until the follower has enough."""
-        told = self._told[generation]
-        if told.empty and generation not in self._members:
-            told.fail(VerifierLostError(f"nothing of {generation} is under way"))
-        told.follow(follower)
+        outcomes = self._outcomes[generation]
+        if outcomes.empty and generation not in self._queued:
+            outcomes.fail(VerifierLostError(f"nothing of {generation} is under way"))
+        outcomes.follow(follower)
 
     def promised(self, generation: GenerationId, terms: VerifyTerms) -> None:
         """What a stretch's next round is owed."""
-        if (member := self._members.get(generation)) is not None and member.overtakes is None:
-            member.terms = terms
+        if (queued := self._queued.get(generation)) is not None and queued.overtakes is None:
+            queued.terms = terms
 
     def extend(self, generation: GenerationId, until_round: int, lookup: PromptLookupGrant | None = None) -> None:
         """Let a stretch go on that far, and draft so by itself; also one that has used up its leave meanwhile."""
-        if (member := self._members.get(generation)) is None or not member.given:
+        if (queued := self._queued.get(generation)) is None or not queued.given:
             return
-        if member.looks_up(lookup):
+        if queued.looks_up(lookup):
             self._lookups[generation] = lookup
-        used_up, member.until_round = not member.has_leave, until_round
+        used_up, queued.until_round = not queued.has_leave, until_round
         if used_up:
-            self._arrives(generation, member)
+            self._arrives(generation, queued)
         elif not self._planner.waits(generation):
             self._leaves[generation] = until_round
         self._send_soon()
@@ -241,18 +241,18 @@ class Batcher:
         Raises:
             VerifierLostError: as ``verify``.
         """
-        if (member := self._resolving.get(resolution.generation)) is not None:  # else the verifier was lost
-            member.since_s, member.given = self._clock(), True
+        if (queued := self._resolving.get(resolution.generation)) is not None:  # else the verifier was lost
+            queued.since_s, queued.given = self._clock(), True
             self._resolutions[resolution.generation] = resolution
             self._send_soon()
-        return await self._told[resolution.generation].next()
+        return await self._outcomes[resolution.generation].next()
 
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
         """Have the verifier forget a generation, with the next call or soon."""
         self._forget(generation)
-        self._suspects = self._suspects.over(generation)
+        self._crash_suspects = self._crash_suspects.over(generation)
         self._planner.over(generation)
-        of_it = (self._told, self._resolutions, self._resolving, self._due_at_s, self._resident)
+        of_it = (self._outcomes, self._resolutions, self._resolving, self._due_at_s, self._resident)
         for held in of_it:
             held.pop(generation, None)
         self._closings[generation] = Closing(generation, keep_cache)
@@ -270,16 +270,16 @@ class Batcher:
         finally:
             del self._accounts[generation]
 
-    def _arrives(self, generation: GenerationId, member: QueuedBlock, *, overtakes: bool = False) -> None:
+    def _arrives(self, generation: GenerationId, queued: QueuedBlock, *, overtakes: bool = False) -> None:
         account = self._accounts.get(generation, NO_ACCOUNT)
-        self._planner.arrives(generation, member, account, overtakes=overtakes)
+        self._planner.arrives(generation, queued, account, overtakes=overtakes)
 
     def _forget(self, generation: GenerationId) -> None:
-        self._members.pop(generation, None)
+        self._queued.pop(generation, None)
         self._leaves.pop(generation, None)
         self._lookups.pop(generation, None)
-        self._worth_above.pop(generation, None)
-        self._planner.leaves(generation)
+        self._min_survival.pop(generation, None)
+        self._planner.withdraw(generation)
 
     def _send_soon(self) -> None:
         """Once all that is ready to run has run: what comes at once travels together."""
@@ -300,19 +300,19 @@ class Batcher:
             given = []
         call = VerifyCall(
             closings=tuple(self._closings.values()),
-            openings=tuple(member.opening for member in given if member.opening is not None),
-            blocks=tuple(member.block for member in given),
+            openings=tuple(queued.opening for queued in given if queued.opening is not None),
+            blocks=tuple(queued.block for queued in given),
             resolutions=tuple(self._resolutions.values()),
-            leaves=tuple(self._leaves.items()),
+            grants=tuple(self._leaves.items()),
             lookups=tuple(self._lookups.items()),
-            prefill_order=None if self._prefill_order == self._told_order else self._prefill_order,
+            prefill_order=None if self._prefill_order == self._sent_order else self._prefill_order,
         )
         if call in (_NOTHING, _NO_ORDER):  # that nobody competes any more can wait
             return
         call = replace(call, dues=self._dues(), session=self._session, number=self._calls)
         self._calls += 1
         self._closings, self._resolutions, self._leaves, self._lookups = {}, {}, {}, {}
-        self._told_order = self._prefill_order
+        self._sent_order = self._prefill_order
         if self._listening is None or self._listening.done():
             self._listening = asyncio.get_running_loop().create_task(self._listen(self._verifier.steps()))
         self._verifier.give(call)
@@ -321,10 +321,12 @@ class Batcher:
 
     def _cannot_plan(self, error: Exception) -> None:
         """Whoever waits would do so for ever. Nobody knows whose fault it is: others may be able to go on with them."""
-        for name, member in list(self._members.items()):
+        for name, queued in list(self._queued.items()):
             if self._planner.waits(name):
                 self._forget(name)
-                member.told.fail(GenerationFailedError(f"the verifier's next step cannot be planned: {error!r:.200}"))
+                queued.outcomes.fail(
+                    GenerationFailedError(f"the verifier's next step cannot be planned: {error!r:.200}")
+                )
 
     def _dues(self) -> tuple[tuple[GenerationId, float], ...]:
         """By when rounds have to be committed, from now on, as far as that has changed."""
@@ -333,29 +335,29 @@ class Batcher:
 
     def _let_in(self) -> list[QueuedBlock]:
         """Who is to be given to the verifier; who is there already gets leave to go on, or is held back."""
-        plan, given = self._planner.plan(self._clock(), self.cost_model, self._suspects.names), []
+        plan, given = self._planner.plan(self._clock(), self.cost_model, self._crash_suspects.names), []
         if plan.hold_s:
             self._sending = asyncio.get_running_loop().call_later(plan.hold_s, self._send)
         if plan.prefill_order is not None:
             self._prefill_order = plan.prefill_order
         for name, draft_tokens in plan.cuts:
-            self._members[name].cut(draft_tokens)
+            self._queued[name].cut(draft_tokens)
         for name in plan.held_back:
-            member = self._members[name]
-            self._leaves[name] = (member.overtakes or member).round - 1
-            self._due_at_s[name] = member.terms.deadline_at_s
+            queued = self._queued[name]
+            self._leaves[name] = (queued.overtakes or queued).round - 1
+            self._due_at_s[name] = queued.terms.deadline_at_s
         for name in plan.joining:
-            member = self._members[name]
-            if member.given:
-                self._leaves[name] = member.until_round
+            queued = self._queued[name]
+            if queued.given:
+                self._leaves[name] = queued.until_round
             else:
-                member.given = True
-                self._due_at_s[name] = member.terms.deadline_at_s
+                queued.given = True
+                self._due_at_s[name] = queued.terms.deadline_at_s
                 self._resident.pop(name, None)
                 self._leaves.pop(name, None)  # of a stretch that it overtakes
                 self._lookups.pop(name, None)
-                given.append(member)
-                member.observe(RoundEvent.DISPATCHED)
+                given.append(queued)
+                queued.observe(RoundEvent.DISPATCHED)
         return given
 
     def stop(self) -> None:
@@ -378,32 +380,32 @@ class Batcher:
 
     def _is_silent(self) -> None:
         """It may go on any moment: nobody is to blame, and whoever was given to it goes on elsewhere."""
-        self._forget_all_given(VerifierLostError("the verifier does not get on, and another one does"), guilty=None)
+        self._forget_all_given(VerifierLostError("the verifier does not get on, and another one does"), culprit=None)
 
     def _lost(self, error: VerifierLostError) -> None:
-        self._suspects, guilty = self._suspects.lost(self._planner.under_way, self._named)
+        self._crash_suspects, culprit = self._crash_suspects.lost(self._planner.under_way, self._named)
         self._named = ()
-        self._forget_all_given(error, guilty)
+        self._forget_all_given(error, culprit)
 
-    def _forget_all_given(self, error: VerifierLostError, guilty: GenerationId | None) -> None:
+    def _forget_all_given(self, error: VerifierLostError, culprit: GenerationId | None) -> None:
         """What was given is gone; who was not given waits on, unless there is somewhere to go on at once."""
         elsewhere = self._watch.elsewhere
-        lost = [each for each in self._members.values() if elsewhere or each.given or each.overtakes is not None]
-        for member in lost:
-            self._forget(member.block.generation)
-        for member in (*lost, *self._resolving.values()):
-            member.told.fail(error if member.block.generation != guilty else _guilty(error))
+        lost = [each for each in self._queued.values() if elsewhere or each.given or each.overtakes is not None]
+        for queued in lost:
+            self._forget(queued.block.generation)
+        for queued in (*lost, *self._resolving.values()):
+            queued.outcomes.fail(error if queued.block.generation != culprit else _poison_error(error))
         self._resolving, self._resolutions, self._leaves, self._lookups = {}, {}, {}, {}
         self._resident = {}  # everything is gone, and opened anew
         self._session, self._calls = self._session + 1, 0
-        self._prefill_order = self._told_order = ()
+        self._prefill_order = self._sent_order = ()
         if self._planner.waiting:
             self._send_soon()
         self._watch_over()
 
     def _watch_over(self) -> None:
         """While something is under way, each step has to come within the deadline."""
-        resolving = any(member.given for member in self._resolving.values())
+        resolving = any(queued.given for queued in self._resolving.values())
         self._watch.anew(under_way=bool(self._planner.within) or resolving)
 
     def _settle(self, reply: StepReply) -> None:
@@ -429,71 +431,71 @@ class Batcher:
 
     def _evicted(self, generation: GenerationId, resident_tokens: int) -> None:
         """It lost KV: its next block is a cold one."""
-        if generation not in self._told:  # it is over
+        if generation not in self._outcomes:  # it is over
             return
-        member = self._members.get(generation)
-        if member is not None:
-            member.is_cold(resident_tokens)
-        if member is None or not member.given:
+        queued = self._queued.get(generation)
+        if queued is not None:
+            queued.is_cold(resident_tokens)
+        if queued is None or not queued.given:
             self._resident[generation] = resident_tokens
 
     def _settle_resolved(self, outcome: Outcome, now_s: float) -> None:
-        member = self._resolving.get(outcome.generation)
-        if member is None or outcome.round != member.round:
+        queued = self._resolving.get(outcome.generation)
+        if queued is None or outcome.round != queued.round:
             return
-        member.given = False
+        queued.given = False
         if not isinstance(outcome, BlockRefused):  # what does not fit may be resolved otherwise
             del self._resolving[outcome.generation]
-        member.tell(outcome, now_s)
+        queued.deliver(outcome, now_s)
 
     def _settle_alone(self, outcome: Outcome, reply: StepReply, now_s: float) -> bool:
         """The same; what goes wrong with it is of its generation alone."""
         name = outcome.generation
         if not isinstance(outcome, Unfinished):
-            self._suspects = self._suspects.decided(name)
+            self._crash_suspects = self._crash_suspects.decided(name)
         try:
             return self._settle_outcome(outcome, reply, now_s)
         except Exception as error:
             log.exception("settling_failed")
-            member = self._members.get(name) or self._resolving.pop(name, None)
+            queued = self._queued.get(name) or self._resolving.pop(name, None)
             self._forget(name)
-            if member is not None:
-                member.told.fail(RequestFailedError(f"a verifier's outcome cannot be settled: {error!r:.200}"))
+            if queued is not None:
+                queued.outcomes.fail(RequestFailedError(f"a verifier's outcome cannot be settled: {error!r:.200}"))
             return False
 
     def _settle_outcome(self, outcome: Outcome, reply: StepReply, now_s: float) -> bool:
         """Whether it was a block's, or of a round that followed one."""
         name = outcome.generation
-        member = self._members.get(name)
-        if member is not None and member.overtakes is not None and outcome.round != member.round:
-            return self._settle_overtaken(member, member.overtakes, outcome, reply, now_s)
-        if member is None or not member.given:
+        queued = self._queued.get(name)
+        if queued is not None and queued.overtakes is not None and outcome.round != queued.round:
+            return self._settle_overtaken(queued, queued.overtakes, outcome, reply, now_s)
+        if queued is None or not queued.given:
             self._settle_resolved(outcome, now_s)
             return False
-        if outcome.round != member.round:  # nobody waits for it any more
+        if outcome.round != queued.round:  # nobody waits for it any more
             return False
-        member.verify_s += reply.engine_s
+        queued.verify_s += reply.engine_s
         if name in reply.refused_openings:
             refusal = reply.refused_openings[name]
             outcome = BlockRefused(name, outcome.round, refusal.reason, refusal.too_long)
         if isinstance(outcome, Unfinished):
-            member.remains(outcome.remaining_tokens)
+            queued.remains(outcome.remaining_tokens)
             return True
-        went_on, member.overtakes = member.went_on(outcome), None
+        went_on, queued.overtakes = queued.went_on(outcome), None
         if not went_on:
             self._forget(name)
-        elif not member.has_leave:
-            self._planner.leaves(name)
+        elif not queued.has_leave:
+            self._planner.withdraw(name)
         if isinstance(outcome, Undecided):
-            member.given = False  # it is a device that is waited for
-            self._resolving[name] = member
-        member.tell(outcome, now_s)
-        if went_on and self._members.get(name) is member:
-            member.stretches()
+            queued.given = False  # it is a device that is waited for
+            self._resolving[name] = queued
+        queued.deliver(outcome, now_s)
+        if went_on and self._queued.get(name) is queued:
+            queued.autonomous_runs()
         return True
 
     def _settle_overtaken(
-        self, member: QueuedBlock, before: QueuedBlock, outcome: Outcome, reply: StepReply, now_s: float
+        self, queued: QueuedBlock, before: QueuedBlock, outcome: Outcome, reply: StepReply, now_s: float
     ) -> bool:
         """Of a stretch whose generation has a newer block, which the verifier has not got to yet."""
         if outcome.round != before.round:
@@ -501,12 +503,12 @@ class Batcher:
         before.verify_s += reply.engine_s
         if isinstance(outcome, Unfinished):
             return True
-        member.behind(outcome, now_s)
+        queued.behind(outcome, now_s)
         if not before.went_on(outcome):
             self._forget(outcome.generation)  # there is nothing left that it could join
-        before.tell(outcome, now_s)
+        before.deliver(outcome, now_s)
         return True
 
 
-def _guilty(error: Exception) -> RequestFailedError:
+def _poison_error(error: Exception) -> RequestFailedError:
     return RequestFailedError(f"the verifier was lost with this request alone in its steps, again: {error}")

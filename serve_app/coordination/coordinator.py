@@ -98,7 +98,7 @@ class Coordinator:
         await self._light.take(user_config, self._take)
 
     async def _take(self, config: Config) -> None:
-        self._ready_generations().take(self._settings.generations.with_light(config))
+        self._ready_generations().take(self._settings.generations.with_reloadable(config))
 
     async def generate(
         self, request: GenerationRequest, ingress: str, lost: tuple[str, ...] = ()

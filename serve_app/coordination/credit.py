@@ -12,7 +12,7 @@ class Credit:
     def __init__(self, tokens: float = MOST_UNREAD_TOKENS) -> None:
         """So many may be unread before nothing more is begun; infinite where nobody says what was read."""
         self._most = tokens
-        self._told = self._read = 0
+        self._sent = self._read = 0
         self._suspended = self._unheard = False
         self._watched: Callable[[bool], None] | None = None
         self._behind = False
@@ -28,14 +28,14 @@ class Credit:
         """Whether there is any."""
         return self._left.is_set()
 
-    def told(self, tokens: int) -> None:
+    def sent(self, tokens: int) -> None:
         """So many more were told."""
-        self._told += tokens
+        self._sent += tokens
         self._judge()
 
     def read(self, tokens: int) -> None:
         """So many of all that were told have been read."""
-        self._read = max(self._read, min(tokens, self._told))
+        self._read = max(self._read, min(tokens, self._sent))
         self._judge()
 
     def suspended(self) -> None:
@@ -58,7 +58,7 @@ class Credit:
         await self._left.wait()
 
     def _judge(self) -> None:
-        behind = not self._unheard and self._told - self._read >= self._most
+        behind = not self._unheard and self._sent - self._read >= self._most
         if behind != self._behind:
             self._behind = behind
             if self._watched is not None:

@@ -420,7 +420,7 @@ class DrafterLink:
             else:
                 self._is_ready.set()
                 event(log, "drafter_leased", **self._named(port))
-                self._told("drafter_leased", port)
+                self._log("drafter_leased", port)
                 return
 
     def _groups(self) -> frozenset[str] | None:
@@ -451,9 +451,11 @@ class DrafterLink:
 
     def _give_up(self, port: DrafterPort, error: OutriderError) -> None:
         """Part with a drafter, and tell the fleet if it is the drafter's fault."""
-        owed = self._generation.correction_by is not None
-        event(log, "drafter_given_up", logging.WARNING, **self._named(port), reason=str(error), correction_owed=owed)
-        self._told("drafter_given_up", port, reason=str(error))
+        pending = self._generation.correction_by is not None
+        event(
+            log, "drafter_given_up", logging.WARNING, **self._named(port), reason=str(error), correction_pending=pending
+        )
+        self._log("drafter_given_up", port, reason=str(error))
         port.transport.close(self._generation.name)
         self._port = None
         self._is_ready.clear()
@@ -471,7 +473,7 @@ class DrafterLink:
         elif self.losses >= self._settings.most_losses:
             self._end(f"it has lost {self.losses} drafters, the last by: {error}")
 
-    def _told(self, name: str, port: DrafterPort, **more: str) -> None:
+    def _log(self, name: str, port: DrafterPort, **more: str) -> None:
         if self._trace is not None:
             self._trace.happened(name, self._clock(), drafter=port.drafter.actor_name, **more)
 

@@ -39,7 +39,7 @@ class DrafterSlots:
         self._taken = self._named = 0
         self._recent: deque[int] = deque(maxlen=_REMEMBERED)
         self._session, self._number = random.getrandbits(48), 0
-        self._told: int | None = None  # the number of a heartbeat that the fleet has taken in; None: of none
+        self._acknowledged: int | None = None  # the number of a heartbeat that the fleet has taken in; None: of none
         self._changed = set[GenerationId]()  # names, since the last heartbeat
         self._unconfirmed = set[GenerationId]()  # and between the one that was taken in and that
         self._known: NewsMark | None = None
@@ -114,11 +114,11 @@ class DrafterSlots:
         wanted = tuple(f"place {self.owner} {self._named + number}" for number in range(lacking))
         self._named += lacking
         if self._number % _EVERYTHING_EVERY == 0:
-            self._told = None
+            self._acknowledged = None
         self._number += 1
         self._unconfirmed |= self._changed
         self._changed.clear()
-        everything = self._told is None
+        everything = self._acknowledged is None
         named = self._held if everything else self._unconfirmed
         return Heartbeat(
             state_of(report),
@@ -127,7 +127,7 @@ class DrafterSlots:
             self._number,
             held={name: self._held[name] for name in named if name in self._held},
             ended=() if everything else tuple(name for name in named if name not in self._held),
-            since=self._told,
+            since=self._acknowledged,
             settings=settings if everything else None,
             settings_number=self._settings_number,
             spare=frozenset(self._spare),
@@ -142,9 +142,9 @@ class DrafterSlots:
             self._settings_number = news.settings_number
         self._unconfirmed.clear()
         if news.tell_all:
-            self._told = None
+            self._acknowledged = None
             return
-        self._told, self._allowed = self._number, news.most_spare
+        self._acknowledged, self._allowed = self._number, news.most_spare
         for name in news.withdrawn:
             if name in self._spare:
                 self._drop(name)

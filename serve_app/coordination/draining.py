@@ -6,21 +6,21 @@ A module's, for Serve makes the router, of a class that it sent by value, and sh
 import time
 from collections.abc import Mapping
 
-from outrider.routing.draining import Drains, RoutedCoordinator
+from outrider.routing.draining import DrainWatch, RoutedCoordinator
 
-_DRAINS = Drains()
+_WATCH = DrainWatch()
 
 
-def told(there: Mapping[str, RoutedCoordinator]) -> None:
+def update(there: Mapping[str, RoutedCoordinator]) -> None:
     """By the router: these are all that are given anything."""
-    _DRAINS.told(there, time.monotonic())
+    _WATCH.update(there, time.monotonic())
 
 
 def died(coordinator: str) -> None:
     """By the router: one is gone."""
-    _DRAINS.died(coordinator)
+    _WATCH.died(coordinator)
 
 
-def leaves(coordinator: str, after_s: float | None) -> bool:
+def should_migrate(coordinator: str, after_s: float | None) -> bool:
     """Whether a response that it makes goes on elsewhere now; ``after_s``: seconds, None is never."""
-    return after_s is not None and _DRAINS.leaves(coordinator, after_s, time.monotonic())
+    return after_s is not None and _WATCH.should_migrate(coordinator, after_s, time.monotonic())

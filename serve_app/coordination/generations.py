@@ -86,7 +86,7 @@ class Generations:
         it is asked whether it gets on. Without ``traces`` none is traced.
         """
         self._traces = traces
-        self._homes = FailoverTargets(verifier, peers, clock)
+        self._failover = FailoverTargets(verifier, peers, clock)
         self._fleet = fleet
         self._target, self.machine = target, target.card.machine
         # A look at the whole vocabulary, in a thread: once for each set of stop strings.
@@ -139,7 +139,7 @@ class Generations:
             spikes=self._spikes,
             first_token_s=settings.first_token_s,
             correction_deadline_s=limits.drafter_open_deadline_s,
-            leave=settings.leave,
+            grant=settings.grant,
             experience=self._experience,
         )
         link_settings = LinkSettings(
@@ -185,26 +185,26 @@ class Generations:
         *,
         nobody_else: bool,
     ) -> None:
-        settled_at_s = self._homes.settled_at_s(nobody_else=nobody_else)
-        self._homes.check(settled_at_s)
+        settled_at_s = self._failover.settled_at_s(nobody_else=nobody_else)
+        self._failover.check(settled_at_s)
         asked_at_s = self._clock()  # waiting for a place counts against a resumed response's promise
         stop_ids = await asyncio.to_thread(self._read_stops, request) if request.stop else ()
         async with self._admitting.place(request, credit) as place:
-            self._homes.check(settled_at_s)
+            self._failover.check(settled_at_s)
             if trace is not None:
                 trace.admitted(self._clock())
             granted = replace(request, slo=place.slo)
             since_s = asked_at_s if request.ledger is not None else self._clock()
             stays = partial(self.batcher.suspects, request.generation)
-            answers = partial(self._homes.verifier_answers, settled_at_s, stays)
+            answers = partial(self._failover.verifier_answers, settled_at_s, stays)
             services = replace(self._services, await_verifier=answers, trace=trace)
 
-            def tell(chunk: GenerationChunk) -> None:
-                told = place.told(chunk)
-                put(told if told.granted is None else replace(told, target=self._target.card.target))
+            def emit(chunk: GenerationChunk) -> None:
+                chunk = place.annotated(chunk)
+                put(chunk if chunk.granted is None else replace(chunk, target=self._target.card.target))
 
             with self.batcher.charged(request.generation, request.account):
-                await self._round_loop(granted, stop_ids, since_s, tell, credit, services).run()
+                await self._round_loop(granted, stop_ids, since_s, emit, credit, services).run()
 
     def _verifier_now(self) -> VerifierNow:
         """As admission sees it: what a token costs is that of the regime in force."""

@@ -45,7 +45,7 @@ class Outlet:
             nonlocal begun
             begun = True
             if not isinstance(piece, OutriderError):
-                credit.told(len(piece.token_ids))
+                credit.sent(len(piece.token_ids))
             self._gathered.append((generation, piece))
             self._some.set()
 

@@ -30,7 +30,7 @@ class RoundOutcomes:
         self._follower: Follower | None = None
         self._error: Exception | None = None
 
-    def tell(self, result: VerifyResult) -> None:
+    def deliver(self, result: VerifyResult) -> None:
         """One more."""
         self._results.append(result)
         self._wake()
@@ -88,7 +88,7 @@ class QueuedBlock:
         since_s: it waits, or the round before it was told.
         until_round: that it may go on by itself.
         given: whether the verifier has it, and owes an answer.
-        worth_above: as ``PendingVerification``'s.
+        min_survival: as ``PendingVerification``'s.
         draft_tokens: that are verified, where the draft was cut.
         overtakes: a stretch of its generation that the verifier still makes: its rounds are told before this one.
     """
@@ -96,7 +96,7 @@ class QueuedBlock:
     block: Block
     opening: OpenGeneration | None
     observe: Callable[[RoundEvent], object]
-    told: RoundOutcomes
+    outcomes: RoundOutcomes
     round: int
     cost: VerifyCost
     terms: VerifyTerms
@@ -105,7 +105,7 @@ class QueuedBlock:
     until_round: int
     given: bool = False
     verify_s: float = 0.0
-    worth_above: float | None = None
+    min_survival: float | None = None
     draft_tokens: int | None = None
     overtakes: "QueuedBlock | None" = None
 
@@ -122,7 +122,7 @@ class QueuedBlock:
             memory_blocks=ceil((self.cost.new_tokens + self.cost.cached_tokens) / self.kv_block_tokens),
             before_s=max(0.0, self.since_s - self.terms.began_at_s),
             survivals=() if self.given else self.terms.survivals,
-            worth_above=self.worth_above,
+            min_survival=self.min_survival,
             prefix_tokens=self.prefix_tokens,
             first=self.round == 0,
         )
@@ -174,16 +174,16 @@ class QueuedBlock:
         if self.draft_tokens is not None:
             self.draft_tokens = min(self.draft_tokens, left)
 
-    def stretches(self) -> None:
+    def autonomous_runs(self) -> None:
         """Its own round was told, and its stretch has begun."""
         self.block, self.draft_tokens = alone(self.block), None
 
     def looks_up(self, lookup: PromptLookupGrant | None) -> bool:
         """From now on its stretch may draft so by itself; whether that is news."""
-        stretch = self.block.stretch
-        if stretch is None or stretch.lookup == lookup:
+        autonomous_run = self.block.autonomous_run
+        if autonomous_run is None or autonomous_run.lookup == lookup:
             return False
-        self.block = replace(self.block, stretch=replace(stretch, lookup=lookup))
+        self.block = replace(self.block, autonomous_run=replace(autonomous_run, lookup=lookup))
         return True
 
     @property
@@ -196,8 +196,8 @@ class QueuedBlock:
         """Positions still to compute that go in chunks."""
         return max(0, self.cost.new_tokens - len(self.block.draft) - 1)
 
-    def tell(self, outcome: Outcome, now_s: float) -> None:
+    def deliver(self, outcome: Outcome, now_s: float) -> None:
         """What the round brought, which waited whenever it was in no step."""
         queue_s = max(0.0, now_s - self.since_s - self.verify_s)
-        self.told.tell(VerifyResult(outcome, queue_s, self.verify_s, self.draft_tokens))
+        self.outcomes.deliver(VerifyResult(outcome, queue_s, self.verify_s, self.draft_tokens))
         self.since_s, self.verify_s = now_s, 0.0

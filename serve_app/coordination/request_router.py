@@ -38,7 +38,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         self._dispatched: Counter[ReplicaID] = Counter()
         self._ongoing: Counter[ReplicaID] = Counter()
         # What each told, and how much this ingress had there when that was news.
-        self._told: dict[ReplicaID, tuple[CoordinatorLoad, int]] = {}
+        self._reported: dict[ReplicaID, tuple[CoordinatorLoad, int]] = {}
         self._loading: set[ReplicaID] = set()
         self._absent: set[ReplicaID] = set()
         self._streams: dict[str, ReplicaID] = {}  # of chunks, by the id of their call: open, but no load
@@ -68,7 +68,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
             ongoing=self.loads(names),
             dispatched=self._dispatched,
             capacity={replica.replica_id: replica.routing_stats.get(PLACES, _UNKNOWN) for replica in offered},
-            told={name: self._told[name][0] for name in names if name in self._told},
+            reported={name: self._reported[name][0] for name in names if name in self._reported},
         )
 
     def loads(self, replicas: Sequence[ReplicaID]) -> dict[ReplicaID, int]:
@@ -84,7 +84,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         before = set(self._replica_id_set)
         super().update_replicas(replicas)
         self._note_told(replicas)
-        draining.told({replica.replica_id.unique_id: self._place(replica) for replica in replicas})
+        draining.update({replica.replica_id.unique_id: self._place(replica) for replica in replicas})
         present = set(self._replica_id_set)
         for replica_id in self._absent - present:
             self._forget(replica_id)
@@ -92,17 +92,17 @@ class PrefixRouter(FIFOMixin, RequestRouter):
 
     def _note_told(self, replicas: Sequence[RunningReplica]) -> None:
         """What a replica says holds since it was news: what was sent there then is in it."""
-        before, streams = self._told, Counter(self._streams.values())
-        self._told = {}
+        before, streams = self._reported, Counter(self._streams.values())
+        self._reported = {}
         for replica in replicas:
             name, said = replica.replica_id, _fullness(replica)
             news = name not in before or before[name][0] != said
-            self._told[name] = (said, self._ongoing[name] - streams[name]) if news else before[name]
+            self._reported[name] = (said, self._ongoing[name] - streams[name]) if news else before[name]
 
     def _place(self, replica: RunningReplica) -> RoutedCoordinator:
         stats = replica.routing_stats
         return RoutedCoordinator(
-            str(stats.get(TARGET, "")), bool(stats.get(VERIFIER_UP, False)), self._told[replica.replica_id][0]
+            str(stats.get(TARGET, "")), bool(stats.get(VERIFIER_UP, False)), self._reported[replica.replica_id][0]
         )
 
     def _with_verifiers(self, offered: list[RunningReplica], request: PendingRequest | None) -> list[RunningReplica]:
@@ -168,7 +168,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
     def _load(self, replica: ReplicaID, streams: int) -> int:
         """A stream stays open behind its last response."""
         calls = max(self._ongoing[replica], self.replica_queue_len_cache.get(replica) or 0)
-        said, ongoing = self._told.get(replica, (NOTHING_TOLD, 0))
+        said, ongoing = self._reported.get(replica, (NOTHING_TOLD, 0))
         return max(0, calls - streams, round(said.responses) + self._ongoing[replica] - streams - ongoing)
 
 
@@ -196,9 +196,9 @@ def _fullness(replica: RunningReplica) -> CoordinatorLoad:
     return CoordinatorLoad(stats.get(TAKEN, 0.0), stats.get(BY_RESPONSES, 0.0))
 
 
-def _may_be(told: object, wanted: str) -> bool:
+def _may_be(reported: object, wanted: str) -> bool:
     """One that has told nothing yet may be anything."""
-    return not wanted or told in (None, wanted)
+    return not wanted or reported in (None, wanted)
 
 
 def _listener(request: PendingRequest | None) -> Listener | None:

@@ -158,7 +158,7 @@ class RoundLoop:
             elif isinstance(effect, Extend):
                 self._services.batcher.extend(self._generation.name, effect.until_round, effect.lookup)
             elif isinstance(effect, Report | Measured):
-                self._tell(effect)
+                self._report(effect)
             elif isinstance(effect, OrderAhead):
                 self._ahead = asyncio.create_task(self._link.draft(effect.asked))
                 self._ahead.add_done_callback(self._came)
@@ -203,8 +203,8 @@ class RoundLoop:
 
     def _wants_drafter(self, mode: SpeculationMode) -> bool:
         rounds = self._rounds
-        owed = self._generation.correction_by is not None
-        return rounds.needs_drafter and (owed or mode.needs_drafters or not rounds.drafting_follows_tuner)
+        pending = self._generation.correction_by is not None
+        return rounds.needs_drafter and (pending or mode.needs_drafters or not rounds.drafting_follows_tuner)
 
     def _measured(self, timing: RoundTiming) -> None:
         """A round was committed; a response is active from its first on."""
@@ -223,7 +223,7 @@ class RoundLoop:
             self._has_begun = True
             services.tuner.began(name, now_s, counts=self._rounds.follows_tuner)
 
-    def _tell(self, effect: Report | Measured) -> None:
+    def _report(self, effect: Report | Measured) -> None:
         if isinstance(effect, Measured):
             self._measured(effect.timing)
         else:
@@ -279,7 +279,7 @@ class RoundLoop:
             asyncio.get_running_loop().call_soon(self._came, self._ahead)
         result = await _unless_lost(verified)
         self._verifying = False
-        return self._decided(block.round, result, asks=block.stretch is not None and bool(block.draft))
+        return self._decided(block.round, result, asks=block.autonomous_run is not None and bool(block.draft))
 
     def _decided(self, number: int, result: VerifyResult | None, *, asks: bool) -> VerifierAnswered:
         """What became of a round, or of one that was ordered ahead and took its place."""
@@ -296,7 +296,7 @@ class RoundLoop:
         batcher, name = self._services.batcher, self._generation.name
         over: asyncio.Future[Awaited | None] = asyncio.get_running_loop().create_future()
 
-        def told(result: VerifyResult | Exception) -> bool:
+        def follower(result: VerifyResult | Exception) -> bool:
             nonlocal follow
             if over.done():  # nobody waits for the response any more
                 return False
@@ -319,7 +319,7 @@ class RoundLoop:
 
         batcher.promised(name, follow.terms)
         context = contextvars.copy_context()
-        batcher.follow(name, lambda result: context.run(told, result))
+        batcher.follow(name, lambda result: context.run(follower, result))
         return await over
 
     def _log(self, name: str, level: int = logging.INFO, /, **fields: object) -> None:

@@ -88,8 +88,10 @@ class DraftingSettings:
         Where the window is fixed, devices draft under every arm alike.
         """
         speculation = self.speculation
-        drafts, looks_up = self.has_drafters and speculation.window is None, speculation.lookup_window > 0
-        return tuple(dict.fromkeys(within(MODES[name], drafts=drafts, looks_up=looks_up) for name in speculation.modes))
+        drafts, uses_lookup = self.has_drafters and speculation.window is None, speculation.lookup_window > 0
+        return tuple(
+            dict.fromkeys(within(MODES[name], drafts=drafts, uses_lookup=uses_lookup) for name in speculation.modes)
+        )
 
     @property
     def policy(self) -> SelectionPolicy:
@@ -112,9 +114,9 @@ class GenerationsSettings:
     drafting: DraftingSettings
     profiles: tuple[CostProfile, ...] = ()
     admission: AdmissionRules = field(default_factory=AdmissionRules)
-    leave: RunGrant = field(default_factory=RunGrant)
+    grant: RunGrant = field(default_factory=RunGrant)
 
-    def with_light(self, config: Config) -> "GenerationsSettings":
+    def with_reloadable(self, config: Config) -> "GenerationsSettings":
         """The same with the light settings of a configuration that differs in nothing else."""
         return replace(
             self,

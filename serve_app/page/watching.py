@@ -20,7 +20,7 @@ class Watching:
         """``status`` is ``Service.status``; ``clock`` tells Unix time."""
         self._ask, self._clock = status, clock
         self._history = History()
-        self._looking = asyncio.Lock()
+        self._polling = asyncio.Lock()
         self._seen: dict[str, Any] = {}
         self._seen_at_s = float("-inf")
 
@@ -30,7 +30,7 @@ class Watching:
         Raises:
             FleetUnavailableError: the fleet does not answer.
         """
-        async with self._looking:
+        async with self._polling:
             if not 0.0 <= self._clock() - self._seen_at_s < LOOK_S:  # clocks may be set back
                 seen = await self._ask()
                 self._history.looked(_STATUS.validate_python(seen), self._clock())

@@ -127,7 +127,7 @@ def calls(seed: int, number: int) -> Counts:
                 openings=(*bad.openings, *openings),
                 blocks=(*bad.blocks, block) if rng.random() < 0.5 else (block, *bad.blocks),
                 resolutions=bad.resolutions,
-                leaves=bad.leaves,
+                grants=bad.grants,
                 dues=bad.dues,
                 session=session,
                 number=told,
@@ -156,7 +156,9 @@ def _mutated_call(rng: Random, counts: Counts) -> VerifyCall:
     openings, blocks, resolutions = list[OpenGeneration](), list[Block](), list[Resolution]()
     for i in range(rng.randint(1, 3)):
         client = Client(f"bad{i}", [rng.randrange(VOCAB) for _ in range(rng.randint(1, 9))], _BESIDE)
-        sound = replace(client.block([1, 2, 3][: rng.randint(0, 3)]), stretch=rng.choice([None, AutonomousRun(2)]))
+        sound = replace(
+            client.block([1, 2, 3][: rng.randint(0, 3)]), autonomous_run=rng.choice([None, AutonomousRun(2)])
+        )
         opening = client.opening()
         which = rng.randrange(3)
         counts.tried += 1
@@ -172,7 +174,7 @@ def _mutated_call(rng: Random, counts: Counts) -> VerifyCall:
         openings=tuple(openings),
         blocks=tuple(blocks),
         resolutions=tuple(resolutions),
-        leaves=(("bad0", rng.choice([-1, 0, 2**40])), ("nobody", 3)),
+        grants=(("bad0", rng.choice([-1, 0, 2**40])), ("nobody", 3)),
         dues=(("bad1", rng.choice([-1.0, 0.0, float("inf")])),),
     )
 

@@ -18,13 +18,13 @@ from outrider.contracts.requests import SamplingParams
 from outrider.protocols.registry import PROTOCOLS, harmless_protocols
 from tests.cluster.served import MODEL, PLAIN, Service, eventually, started
 
-FULL, FEW, NEW = "sk-everything-0123456", "sk-three-a-minute-012", "sk-later-added-012345"
+FULL, SCALAR_LIMIT, NEW = "sk-everything-0123456", "sk-three-a-minute-012", "sk-later-added-012345"
 DRAFTER = "drafter-visitors-0"
 _WITHIN_S = 240.0
 KEYS = f"""
 keys:
   - {{name: full, key: {FULL}}}
-  - {{name: few, key: {FEW}, requests_per_minute: 3.0, slo: {{allowed: [best_effort]}}}}
+  - {{name: few, key: {SCALAR_LIMIT}, requests_per_minute: 3.0, slo: {{allowed: [best_effort]}}}}
 """
 
 
@@ -83,9 +83,9 @@ def test_what_would_need_trust_is_refused(service: Service, protocol: str) -> No
 
 def test_keys_hold_over_both_ingresses_and_change_without_a_restart(service: Service, keys_file: Path) -> None:
     assert ask(service, None).status_code == ask(service, FULL + "x").status_code == httpx.codes.UNAUTHORIZED
-    assert ask(service, FEW, outrider={"slo_class": "speed_2"}).status_code == httpx.codes.FORBIDDEN
+    assert ask(service, SCALAR_LIMIT, outrider={"slo_class": "speed_2"}).status_code == httpx.codes.FORBIDDEN
     with ThreadPoolExecutor(12) as pool:
-        responses = list(pool.map(lambda _: ask(service, FEW, max_tokens=4), range(12)))
+        responses = list(pool.map(lambda _: ask(service, SCALAR_LIMIT, max_tokens=4), range(12)))
     counted = Counter(response.status_code for response in responses)
     assert set(counted) == {httpx.codes.OK, httpx.codes.TOO_MANY_REQUESTS}
     refused = [each for each in responses if each.status_code == httpx.codes.TOO_MANY_REQUESTS]

@@ -133,13 +133,13 @@ FAULTS = (
     ),
     Fault(
         "a verifier goes on behind an end token in its own draft",
-        "stretch.end_ids.isdisjoint(accepted_by(block, outcome))",
+        "autonomous_run.end_ids.isdisjoint(accepted_by(block, outcome))",
         "True",
         STRETCHES,
     ),
     Fault(
         "a verifier drafts past the last token that the response may take",
-        "room = leave.until_position - len(committed) - 1",
+        "room = grant.until_position - len(committed) - 1",
         "room = leave.tokens",
         STRETCHES,
     ),
@@ -426,8 +426,8 @@ FAULTS = (
     ),
     Fault(
         "what stands behind a rejection is logged",
-        "tested = verdict.told.features[: verdict.accepted + verdict.rejected]",
-        "tested = verdict.told.features",
+        "tested = verdict.sent_chain.features[: verdict.accepted + verdict.rejected]",
+        "tested = verdict.sent_chain.features",
         ROUND_LOG,
     ),
     Fault(
@@ -450,8 +450,8 @@ FAULTS = (
     ),
     Fault(
         "a device is told no price",
-        "binding, price = self._owed.is_binding(plan), self._chooser.price(estimate)",
-        "binding, price = self._owed.is_binding(plan), None",
+        "binding, price = self._pending_correction.is_binding(plan), self._chooser.price(estimate)",
+        "binding, price = self._pending_correction.is_binding(plan), None",
         ("tests/unit/rounds/test_stopping_devices.py",),
     ),
     Fault(
@@ -678,7 +678,7 @@ FAULTS = (
     ),
     Fault(
         "a response counts for as much as any other",
-        "return filling * told.bounded - told.responses if filling else 0.0",
+        "return filling * reported.bounded - reported.responses if filling else 0.0",
         "return 0.0",
         ("tests/unit/routing/test_scores.py",),
     ),
@@ -690,8 +690,8 @@ FAULTS = (
     ),
     Fault(
         "a coordinator that cannot be told what was read waits for it",
-        "behind = not self._unheard and self._told - self._read >= self._most",
-        "behind = self._told - self._read >= self._most",
+        "behind = not self._unheard and self._sent - self._read >= self._most",
+        "behind = self._sent - self._read >= self._most",
         ("tests/unit/serve_app/coordination/test_outlets.py",),
     ),
     Fault(

@@ -32,7 +32,7 @@ class ContainedDrafts:
     def __init__(self, engine: DrafterEngine) -> None:
         """Nobody else steps it."""
         self._engine = engine
-        self._bound, self._witnesses = PassBound(), ConsecutiveFailures()
+        self._bound, self._failures = PassBound(), ConsecutiveFailures()
 
     def step(self) -> DraftStep:
         """As the engine's, in as many passes as it takes.
@@ -57,14 +57,14 @@ class ContainedDrafts:
             attempts = attempts.failed(kind)
             reasons |= dict.fromkeys(among, reason)
         self._bound = attempts.bound
-        guilty = frozenset(names[place] for place in attempts.guilty)
+        culprits = frozenset(names[place] for place in attempts.culprits)
         if names:
-            self._witnesses = self._witnesses.after(guilty, attempts.served)
-        if self._witnesses.against_engine:
+            self._failures = self._failures.after(culprits, attempts.served)
+        if self._failures.against_engine:
             raise DrafterBrokenError(
                 f"fails at one generation after the other, the last by: {next(iter(reasons.values()))}"
             )
-        for name in guilty:
+        for name in culprits:
             self._engine.close(name)
             made.failed[name] = reasons[name]
         return made

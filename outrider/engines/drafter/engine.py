@@ -124,7 +124,7 @@ class TorchDrafter:
         if moves is None:
             self._ready_answers.append(NeedsPrefix(request.generation, request.round))
             return
-        generation.told = None
+        generation.sent_chain = None
         if verdict is not None:
             generation.recalibration.learn(verdict)
             self._recalibration.learn(verdict)
@@ -325,7 +325,7 @@ class TorchDrafter:
     def _answer(self, generation: DraftedGeneration, job: DraftingJob) -> None:
         draft: Draft = generation.draft(job)
         generation.answered = (job.request, draft)
-        generation.told = None if job.predictor is None else job.predictor.told(len(draft.token_ids))
+        generation.sent_chain = None if job.predictor is None else job.predictor.sent_chain(len(draft.token_ids))
         self._ready_answers.append(draft)
         self._release(generation)
 

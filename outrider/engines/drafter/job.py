@@ -16,7 +16,7 @@ from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import OpenGeneration
 from outrider.drafting.features import DraftFeatures
 from outrider.drafting.growing import GrowingTree
-from outrider.drafting.recalibration import ChainPredictor, ChainVerdict, Recalibration, ToldChain, verdict_on
+from outrider.drafting.recalibration import ChainPredictor, ChainVerdict, Recalibration, SentChain, verdict_on
 from outrider.drafting.stops import NeverStop, StopRule
 from outrider.engines.drafter.tree import DraftTree
 from outrider.engines.forward_model import Move
@@ -96,7 +96,7 @@ class DraftedGeneration:
         self.job: DraftingJob | None = None
         self.answered: tuple[DraftRequest, Draft] | None = None  # the last block: asked again, it is not drawn again
         self.recalibration = recalibration
-        self.told: ToldChain | None = None  # of its tokens, until it is known what became of them
+        self.sent_chain: SentChain | None = None  # of its tokens, until it is known what became of them
         # Rows in fixed point a correction may be drawn from: those of the last block, and the last correction's.
         self.rows: dict[RowKey, IntRow] = {}
         self._prompt_tokens = len(request.prompt_ids)
@@ -136,14 +136,14 @@ class DraftedGeneration:
 
     def verdict(self, request: DraftRequest) -> ChainVerdict | None:
         """What a request says of the last block, if it fits; to be asked before its feedback is taken over."""
-        if self.told is None or self.answered is None:
+        if self.sent_chain is None or self.answered is None:
             return None
         last, draft = self.answered
         known = tuple(self.token_ids[request.feedback_position :])
         if request.feedback[: len(known)] != known:
             return None  # it was drafted behind tokens that were not committed
         return verdict_on(
-            self.told,
+            self.sent_chain,
             draft.token_ids,
             request.feedback[len(known) :],
             correction_owed=request.correction is not None,

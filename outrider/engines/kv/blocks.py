@@ -3,7 +3,7 @@
 A block is in exactly one of three places: *free*, *cached* (content kept, held by nobody, reclaimed least recently
 used first) or *held* (by one or more sequences). A block may be written only while one sequence holds it and its
 content is unpublished; publishing (full block, committed tokens) makes it immutable and shareable. With host memory, a
-reclaimed block's content is copied there before (``shelf``).
+reclaimed block's content is copied there before (``host_cache``).
 """
 
 from collections import OrderedDict
@@ -16,7 +16,7 @@ class BlockPool:
     """A fixed number of KV blocks, named 0 .. total - 1.
 
     Attributes:
-        shelf: content of blocks that were reclaimed.
+        host_cache: content of blocks that were reclaimed.
         swapped_out_blocks: copied to it; ``swapped_in_blocks`` back.
     """
 
@@ -30,7 +30,7 @@ class BlockPool:
         self._digest_of: dict[int, bytes] = {}
         self._block_of: dict[bytes, int] = {}
         self._cached: OrderedDict[int, None] = OrderedDict()
-        self.shelf = HostKvCache(host_slots)
+        self.host_cache = HostKvCache(host_slots)
         self._copies: list[HostCopy] = []
         self._fresh: dict[int, None] = {}  # handed out to be written, since that was asked last
         self.swapped_out_blocks = self.swapped_in_blocks = 0
@@ -81,7 +81,7 @@ class BlockPool:
 
     def has(self, digest: bytes) -> bool:
         """Whether this content is published, or on the shelf."""
-        return digest in self._block_of or digest in self.shelf
+        return digest in self._block_of or digest in self.host_cache
 
     def publish(self, block: int, digest: bytes) -> None:
         """Freeze a block's content and make it findable, unless the same content is published already."""
@@ -93,7 +93,7 @@ class BlockPool:
 
     def copy_back(self, block: int, digest: bytes) -> None:
         """Have a private block hold content that is on the shelf, and publish it."""
-        self._copies.append(HostCopy(block, self.shelf.get(digest), out=False))
+        self._copies.append(HostCopy(block, self.host_cache.get(digest), out=False))
         self.swapped_in_blocks += 1
         self._fresh.pop(block, None)
         self.publish(block, digest)
@@ -113,7 +113,7 @@ class BlockPool:
         for block in blocks:
             self._unpublish(block)
         for digest in digests:
-            self.shelf.drop(digest)
+            self.host_cache.drop(digest)
 
     def release(self, blocks: Iterable[int], *, keep_cache: bool = True) -> None:
         """Give up one hold on each block. The last holder's published blocks go to the cache iff ``keep_cache``.
@@ -137,7 +137,7 @@ class BlockPool:
         return self._holders[block] == 1 and block not in self._digest_of
 
     def _put_away(self, block: int) -> None:
-        slot = self.shelf.put(self._digest_of[block]) if self.shelf.slots else None
+        slot = self.host_cache.put(self._digest_of[block]) if self.host_cache.slots else None
         if slot is not None:
             self._copies.append(HostCopy(block, slot, out=True))
             self.swapped_out_blocks += 1

@@ -76,12 +76,12 @@ class SequenceKv:
             self._restored()
         return self.computed_tokens - before
 
-    def on_shelf(self, limit: int) -> list[bytes]:
+    def on_host(self, limit: int) -> list[bytes]:
         """What behind ``share_lost`` host memory holds, block by block, of the first ``limit`` positions."""
         if not self._restorable(limit):
             return []
         most = (limit - self.computed_tokens) // self._block_tokens
-        return list(takewhile(self._pool.shelf.__contains__, self._lost[:most]))
+        return list(takewhile(self._pool.host_cache.__contains__, self._lost[:most]))
 
     def restorable_blocks(self) -> int:
         """How many of those that were lost come next and are published or on the shelf."""
@@ -272,9 +272,9 @@ class KvStore:
     def restore(
         self, sequence: SequenceKv, positions: int, limit: int, keep: Collection[SequenceKv], forked_blocks: int = 0
     ) -> bool:
-        """The same, where of the first ``limit`` positions ``on_shelf`` is to be copied back."""
-        awaited = sequence.on_shelf(limit)
-        with self._pool.shelf.awaiting(awaited):
+        """The same, where of the first ``limit`` positions ``on_host`` is to be copied back."""
+        awaited = sequence.on_host(limit)
+        with self._pool.host_cache.awaiting(awaited):
             if not self.reserve(sequence, positions, keep, forked_blocks):
                 return False
             sequence.copy_back(len(awaited))
@@ -314,8 +314,8 @@ class KvStore:
             unowed_evictions=self._unowed_evictions,
             evicted_blocks=self._evicted_blocks,
             recomputed_tokens=self._recomputed_tokens,
-            host_blocks=self._pool.shelf.slots,
-            host_used_blocks=self._pool.shelf.used,
+            host_blocks=self._pool.host_cache.slots,
+            host_used_blocks=self._pool.host_cache.used,
             swapped_out_blocks=self._pool.swapped_out_blocks,
             swapped_in_blocks=self._pool.swapped_in_blocks,
         )

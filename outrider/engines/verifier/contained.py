@@ -39,7 +39,7 @@ class ContainedPasses:
     def __init__(self, engine: VerifierEngine, trace_ids: Mapping[GenerationId, str] = MappingProxyType({})) -> None:
         """Nobody else has the engine verify. ``trace_ids``: of generations that are sampled, for the log."""
         self._engine, self._trace_ids = engine, trace_ids
-        self._bound, self._witnesses = PassBound(), ConsecutiveFailures()
+        self._bound, self._failures = PassBound(), ConsecutiveFailures()
         self._faults: list[FaultKind] = []
         self._computed: tuple[VerifyCost, ...] = ()
         self._evicted: dict[GenerationId, int] = {}
@@ -98,19 +98,19 @@ class ContainedPasses:
         resolutions = [(place, member) for place in group if isinstance(member := members[place], Resolution)]
         self.under_way = tuple(members[place].generation for place in group)
         try:
-            told = self._engine.verify([block for _, block in blocks], [member for _, member in resolutions])
+            outcomes_here = self._engine.verify([block for _, block in blocks], [member for _, member in resolutions])
         except Exception as error:  # noqa: BLE001 (whatever it was, somebody is to blame)
             return _Fault(fault_kind(error), f"{type(error).__name__}: {error}"[:_MOST_REASON_CHARS])
         finally:
             self._evicted |= dict(self._engine.evicted())
-        self._note_non_finite(told)
-        outcomes |= dict(zip([place for place, _ in (*blocks, *resolutions)], told, strict=True))
+        self._note_non_finite(outcomes_here)
+        outcomes |= dict(zip([place for place, _ in (*blocks, *resolutions)], outcomes_here, strict=True))
         self._computed += self._engine.last_pass()
         return None
 
-    def _note_non_finite(self, told: Sequence[Outcome]) -> None:
+    def _note_non_finite(self, outcomes_here: Sequence[Outcome]) -> None:
         """Whose numbers are not finite: no witness against the engine, or prompts that overflow could end it."""
-        for outcome in told:
+        for outcome in outcomes_here:
             if isinstance(outcome, Failed) and outcome.non_finite:
                 self._faults.append(FaultKind.NON_FINITE)
                 name = outcome.generation
@@ -125,14 +125,14 @@ class ContainedPasses:
         reasons: dict[int, str],
     ) -> None:
         """Tell of those who are guilty, unless it is the engine that fails."""
-        guilty = frozenset(members[place].generation for place in attempts.guilty)
-        self._witnesses = self._witnesses.after(guilty, attempts.served)
-        if self._witnesses.against_engine:
+        culprits = frozenset(members[place].generation for place in attempts.culprits)
+        self._failures = self._failures.after(culprits, attempts.served)
+        if self._failures.against_engine:
             raise VerifierLostError(
-                f"needs passes that go well, found {len(self._witnesses.names)} generations in a row that each failed "
-                f"alone, the last by: {reasons[attempts.guilty[-1]]}; the engine is started anew"
+                f"needs passes that go well, found {len(self._failures.names)} generations in a row that each failed "
+                f"alone, the last by: {reasons[attempts.culprits[-1]]}; the engine is started anew"
             )
-        for place in attempts.guilty:
+        for place in attempts.culprits:
             member = members[place]
             outcomes[place] = Failed(member.generation, member.round, reasons[place])
             event(

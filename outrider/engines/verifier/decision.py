@@ -165,20 +165,20 @@ def _by_choice(
 
     def decisions(states: _States, judges: Mapping[str, MismatchJudge]) -> list[BlockDecision | PendingSemanticRound]:
         chosen, decided = iter(choices()), list[BlockDecision | PendingSemanticRound]()
-        told: list[tuple[int, PendingSemanticRound, FloatRow]] = []  # those that nothing more is asked for
+        with_states: list[tuple[int, PendingSemanticRound, FloatRow]] = []  # those that nothing more is asked for
         for work, hidden, its_groups in zip(works, states, groups, strict=True):
             block, own = work.block, [token_id for _ in its_groups for token_id in next(chosen)]
             if block.rule is AcceptanceRule.SEMANTIC:
                 decided.append(_semantic(own, work, hidden))
                 found = decided[-1]
                 if isinstance(found, PendingSemanticRound) and block.hidden is not None:
-                    told.append((len(decided) - 1, found, block.hidden[list(found.mismatches)]))
+                    with_states.append((len(decided) - 1, found, block.hidden[list(found.mismatches)]))
                 continue
             # A greedy target leaves a device nothing to draw: its row has one token, which is then the answer.
             bonus = block.bonus or (not block.draft and block.deferral is not None)
             decided.append(match(own, block.draft, work.checked.shape, bonus=bonus))
-        answers = decide_open([(open_round, hidden) for _, open_round, hidden in told], judges)
-        for (index, _, _), answer in zip(told, answers, strict=True):
+        answers = decide_open([(open_round, hidden) for _, open_round, hidden in with_states], judges)
+        for (index, _, _), answer in zip(with_states, answers, strict=True):
             decided[index] = answer
         return decided
 

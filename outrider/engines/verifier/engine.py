@@ -97,7 +97,7 @@ class PagedVerifier:
         self._last_pass: tuple[VerifyCost, ...] = ()
         self.max_context_tokens = min(max_context_tokens, self._store.capacity_tokens)
         branching, pool = self._branching is not None, (model.total_blocks, model.block_tokens)
-        self._door = BlockValidator(vocab_size, self.max_context_tokens, *pool, branching, self._judges)
+        self._validator = BlockValidator(vocab_size, self.max_context_tokens, *pool, branching, self._judges)
 
     def open(self, request: OpenGeneration) -> Future[GrammarState] | None:
         """Hold a generation; see ``VerifierEngine.open``."""
@@ -237,7 +237,7 @@ class PagedVerifier:
             return generation.begun
         if (wrong := generation.ungrammatical(block)) is not None:
             return wrong
-        return self._door.check(block, generation.params)
+        return self._validator.check(block, generation.params)
 
     def _settled(self, block: Block) -> Outcome | None:
         """The outcome of a block that is repeated or out of date."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import OpenGeneration, OwnDraft, PromptLookupGrant
-from outrider.lookup.text import LookupHistory, LookupText, worth_drafting
+from outrider.lookup.text import LookupHistory, LookupText, tokens_to_draft
 
 
 class OwnDrafts:
@@ -31,15 +31,15 @@ class OwnDrafts:
         if committed is not None:
             self._experience.earlier.add(tenant, committed[begins:])
 
-    def draft(self, generation: GenerationId, committed: Sequence[int], leave: PromptLookupGrant) -> OwnDraft | None:
+    def draft(self, generation: GenerationId, committed: Sequence[int], grant: PromptLookupGrant) -> OwnDraft | None:
         """What is worth drafting behind all that is committed; None if nothing is."""
-        if not worth_drafting((1.0,) * leave.tokens, leave.blocks, leave.row_price):  # nothing would be
+        if not tokens_to_draft((1.0,) * grant.tokens, grant.blocks, grant.row_price):  # nothing would be
             return None
         text = self._texts.get(generation)
         if text is None:
             text = self._texts[generation] = LookupText(self._experience, self._opened[generation][0])
         text.extend(committed[text.length :])
-        room = leave.until_position - len(committed) - 1  # the step's own token is one
-        found = text.find(min(leave.tokens, room))
-        tokens = worth_drafting(found.survivals, leave.blocks, leave.row_price)
+        room = grant.until_position - len(committed) - 1  # the step's own token is one
+        found = text.find(min(grant.tokens, room))
+        tokens = tokens_to_draft(found.survivals, grant.blocks, grant.row_price)
         return OwnDraft(found.token_ids[:tokens], sum(found.survivals[:tokens])) if tokens else None

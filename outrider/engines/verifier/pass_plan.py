@@ -66,7 +66,7 @@ class PassPlan:
             kv.share_lost(need.first_row)
         else:
             kv.restore(need.token_ids(0, need.first_row + 1))
-        resident = kv.computed_tokens + len(kv.on_shelf(need.first_row)) * self.store.block_tokens
+        resident = kv.computed_tokens + len(kv.on_host(need.first_row)) * self.store.block_tokens
         if generation.cached_tokens is None:
             generation.cached_tokens = resident
         return resident

@@ -47,7 +47,7 @@ class _UnderWay:
     next: Block
     until_round: int
     lookup: PromptLookupGrant | None
-    trail: RunLog | None = None  # of a stretch
+    run_log: RunLog | None = None  # of a stretch
     looked: bool = True  # for what ``next`` may have of the verifier itself
     own_draft: OwnDraft | None = None
 
@@ -125,15 +125,17 @@ class Stepper:
         """Have blocks and resolutions join the next step. A generation's block ends its stretch."""
         for block in blocks:
             before = self._under_way.pop(block.generation, None)
-            rebased = block if before is None or before.trail is None else before.trail.rebased(block)
+            rebased = block if before is None or before.run_log is None else before.run_log.rebased(block)
             if rebased is None:
                 self._settled.append(Stale(block.generation, block.round))
             else:
-                stretch = block.stretch or AutonomousRun(block.round)
-                self._under_way[block.generation] = _UnderWay(rebased, stretch.until_round, stretch.lookup)
+                autonomous_run = block.autonomous_run or AutonomousRun(block.round)
+                self._under_way[block.generation] = _UnderWay(
+                    rebased, autonomous_run.until_round, autonomous_run.lookup
+                )
         self._resolutions += resolutions
 
-    def leave(self, generation: GenerationId, until_round: int) -> None:
+    def grant_rounds(self, generation: GenerationId, until_round: int) -> None:
         """How far a generation goes on from now on, if it is under way: a stretch, or a block that is undecided yet."""
         under_way = self._under_way.get(generation)
         if under_way is not None:
@@ -148,11 +150,11 @@ class Stepper:
         """When its response falls behind; see ``VerifierEngine.due``."""
         self._engine.due(generation, at_s)
 
-    def look_up(self, generation: GenerationId, leave: PromptLookupGrant | None) -> None:
+    def look_up(self, generation: GenerationId, grant_rounds: PromptLookupGrant | None) -> None:
         """What a generation that is under way may draft by itself from its next round on."""
         under_way = self._under_way.get(generation)
         if under_way is not None:
-            under_way.lookup = leave
+            under_way.lookup = grant_rounds
 
     def drop_all(self) -> None:
         """Forget what is under way; the engine keeps its generations."""
@@ -199,7 +201,7 @@ class Stepper:
     def _rank(self, each: _UnderWay) -> tuple[bool, int]:
         """Of those begun a prompt's chunk goes by the order that was told."""
         ranks = self._prefill_ranks
-        return each.trail is None, ranks.get(each.next.generation, len(ranks)) if ranks else 0
+        return each.run_log is None, ranks.get(each.next.generation, len(ranks)) if ranks else 0
 
     @property
     def in_pass(self) -> tuple[GenerationId, ...]:
@@ -242,8 +244,8 @@ class Stepper:
         if behind is None or (lookup is not None and behind.position >= lookup.until_position):
             del self._under_way[done.generation]
             return outcome
-        under_way.trail = under_way.trail or RunLog.begin(done)
-        under_way.trail.went_on(done, outcome)
+        under_way.run_log = under_way.run_log or RunLog.begin(done)
+        under_way.run_log.went_on(done, outcome)
         under_way.next, under_way.looked, under_way.own_draft = behind, False, None
         return outcome
 
@@ -252,12 +254,12 @@ class Stepper:
 
         Others' KV goes before a guess.
         """
-        looking = [each for each in stepped if not each.looked and each.lookup is not None]
-        if not looking:
+        lookups = [each for each in stepped if not each.looked and each.lookup is not None]
+        if not lookups:
             return
         usage = self._engine.usage()
         short = usage.total_blocks - usage.used_blocks < len(stepped)
-        for each in looking:
+        for each in lookups:
             name, each.looked = each.next.generation, True
             assert each.lookup is not None
             lookup = each.lookup

@@ -89,7 +89,7 @@ def decide_open(
         if hidden is not None:
             by_judge.setdefault(open_round.block.judge, []).append((index, open_round.question(hidden)))
     for name, asked in by_judge.items():
-        told = judged(judges[name], [question for _, question in asked])
-        for (index, _), answer in zip(asked, told, strict=True):
+        given = judged(judges[name], [question for _, question in asked])
+        for (index, _), answer in zip(asked, given, strict=True):
             answers[index] = answer
     return [open_round.decide(answer) for (open_round, _), answer in zip(rounds, answers, strict=True)]

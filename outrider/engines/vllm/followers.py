@@ -72,7 +72,7 @@ class Followers:
         finally:
             self._called = False
 
-    def tell(self, method: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    def broadcast(self, method: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Have every follower make a call; ``beside`` is to come next."""
         self._check()
         data = pickle.dumps((method, args, kwargs), protocol=pickle.HIGHEST_PROTOCOL)

@@ -47,7 +47,7 @@ class LeadingExecutor(UniProcExecutor):  # type: ignore[misc]  # vLLM is importe
         """Call every rank, and wait for all."""
         assert isinstance(method, str), "only methods of workers are called"
         assert not non_block, "only vLLM's scheduler does not wait, and it is idle"
-        self._followers.tell(method, args, kwargs or {})
+        self._followers.broadcast(method, args, kwargs or {})
         answers = self._followers.beside(lambda: run_method(self.driver_worker, method, args, kwargs or {}))
         return answers[0] if single_value else answers
 

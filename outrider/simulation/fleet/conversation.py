@@ -47,11 +47,11 @@ class DraftedTurns:
 
     def draft(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> SimDraft:  # noqa: ARG002 (a choice's)
         """The whole window of the device, cut to what may still be committed."""
-        talk = self.conversation
-        if talk.drafter is None:
-            talk.lease(self._agenda.now_s)
-        drafter = talk.drafter
-        if drafter is None or self._agenda.now_s < talk.ready_at_s:
+        conversation = self.conversation
+        if conversation.drafter is None:
+            conversation.lease(self._agenda.now_s)
+        drafter = conversation.drafter
+        if drafter is None or self._agenda.now_s < conversation.ready_at_s:
             return NO_DRAFT
         tables = drafter.tables
         depth = min(tables.window, remaining_tokens - 1)
@@ -92,8 +92,8 @@ class Conversation(SimDevice):
         "identity",
         "kind",
         "ready_at_s",
-        "site",
-        "sites",
+        "replica",
+        "replicas",
         "system",
         "traffic",
         "turn",
@@ -116,8 +116,8 @@ class Conversation(SimDevice):
         self._pool, self.traffic, self.kind = pool, traffic, kind
         self.drafter: SimDrafter | None = None
         self.ready_at_s = 0.0
-        self.site: SimReplica | None = None  # where its response is asked for
-        self.sites: set[SimReplica] = set()  # where something of it may be kept
+        self.replica: SimReplica | None = None  # where its response is asked for
+        self.replicas: set[SimReplica] = set()  # where something of it may be kept
         self.identity = self.turn = self.turns = 0
         self.begun = 0  # conversations of the same user, this one included
         self.attempts = 0  # of the present request

@@ -114,7 +114,7 @@ class DrafterPool:
         if drafter.present:
             self._rank(drafter)
 
-    def leaves(self, number: int) -> "list[Conversation]":
+    def depart(self, number: int) -> "list[Conversation]":
         """A device is gone; those it was leased to, in their order."""
         drafter = self.drafter(number)
         drafter.present, self.losses = False, self.losses + 1

@@ -47,47 +47,47 @@ class Losses:
 
     def _loses(self, number: int, now_s: float) -> None:
         """A verifier is lost with its coordinator; ingresses resume elsewhere what was there."""
-        site = self._fleet.sites[number]
-        if site.is_up:
+        replica = self._fleet.replicas[number]
+        if replica.is_up:
             self.verifiers += 1
             self._fleet.routes.drop(number)
-            self.left(site, now_s)
-            self._agenda.at(now_s + self._scenario.reload_s, self._returns, site)
+            self.lost(replica, now_s)
+            self._agenda.at(now_s + self._scenario.reload_s, self._returns, replica)
         self._await_loss(now_s)
 
-    def left(self, site: SimReplica, now_s: float) -> None:
+    def lost(self, replica: SimReplica, now_s: float) -> None:
         """What is made at a verifier, or waits there, goes on elsewhere from now on."""
         self._nth_left += 1
-        for talk in site.lose():
-            talk.release()
-            self._fleet.leave(talk)
-            talk.ahead = 0
-            self.responses += not talk.done
-            share = hashed(self._scenario.seed, _RESUMED, talk.number, self._nth_left)
-            self._agenda.at(now_s + pause_s(1) * around(share), self._fleet.request, talk)
+        for conversation in replica.lose():
+            conversation.release()
+            self._fleet.detach(conversation)
+            conversation.ahead = 0
+            self.responses += not conversation.done
+            share = hashed(self._scenario.seed, _RESUMED, conversation.number, self._nth_left)
+            self._agenda.at(now_s + pause_s(1) * around(share), self._fleet.request, conversation)
 
-    def _returns(self, site: SimReplica, _: float) -> None:
-        site.up()
-        self._fleet.routes.add(site.number)
+    def _returns(self, replica: SimReplica, _: float) -> None:
+        replica.up()
+        self._fleet.routes.add(replica.number)
 
     def _await_leaving(self, index: int, now_s: float) -> None:
         group = self._pool.tables[index].group
         assert group.present_s is not None
         self._nth_leaving += 1
         after_s = exponential(hashed(self._scenario.seed, _LEAVING, self._nth_leaving), group.present_s / group.count)
-        self._agenda.at(now_s + after_s, self._leaves, index)
+        self._agenda.at(now_s + after_s, self._lose_next, index)
 
-    def _leaves(self, index: int, now_s: float) -> None:
+    def _lose_next(self, index: int, now_s: float) -> None:
         """One of a group's devices is gone, if it is there at all; whoever it drafts for begins another round."""
         number = self._pool.any_of(index, hashed(self._scenario.seed, _LEAVING, self._nth_leaving, 1))
         drafter = self._pool.drafter(number)
         if drafter.present:
-            for talk in self._pool.leaves(number):
-                talk.drafter = None
-                if talk.draft.bits is not None and talk.arrived_at_s > now_s:
-                    talk.arrived_at_s = now_s + _NOTICED_S
+            for conversation in self._pool.depart(number):
+                conversation.drafter = None
+                if conversation.draft.bits is not None and conversation.arrived_at_s > now_s:
+                    conversation.arrived_at_s = now_s + _NOTICED_S
                     self.drafts += 1
-                    self._agenda.at(talk.arrived_at_s, self._redrafts, (talk, talk.site))
+                    self._agenda.at(conversation.arrived_at_s, self._redrafts, (conversation, conversation.replica))
             away_s = exponential(
                 hashed(self._scenario.seed, _LEAVING, self._nth_leaving, 2), drafter.tables.group.away_s
             )
@@ -98,6 +98,6 @@ class Losses:
         self._pool.returns(number, now_s)
 
     def _redrafts(self, whose: tuple[Conversation, SimReplica | None], now_s: float) -> None:
-        talk, site = whose
-        if site is not None and talk.site is site and talk.arrived_at_s == now_s:
-            site.lane.again(talk, now_s)
+        conversation, replica = whose
+        if replica is not None and conversation.replica is replica and conversation.arrived_at_s == now_s:
+            replica.verifier.again(conversation, now_s)

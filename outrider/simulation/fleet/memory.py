@@ -48,7 +48,7 @@ class PrefixMemory(KvMemory):
         if self._computing and sequence in self._computing:
             self._publish(sequence)
 
-    def leave(self, sequence: int) -> None:
+    def release(self, sequence: int) -> None:
         """A response is over: what it has is kept for the conversation's next."""
         held = self._held.pop(sequence, None)
         self._computing.pop(sequence, None)

@@ -62,7 +62,7 @@ class TrafficResults:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SiteResults:
+class ReplicaResults:
     """Of one verifier and its coordinator."""
 
     busy_share: float
@@ -86,7 +86,7 @@ class FleetResults:
     seed: int
     measured_s: float
     traffic: tuple[TrafficResults, ...]
-    sites: tuple[SiteResults, ...]
+    replicas: tuple[ReplicaResults, ...]
     rounds: int
     drafted_rounds: int
     round_p50_s: float  # of a sample, behind first tokens
@@ -121,7 +121,7 @@ class FleetResults:
     @property
     def blocks_per_step(self) -> float:
         """Over all verifiers."""
-        return _share(sum(one.blocks for one in self.sites), sum(one.steps for one in self.sites))
+        return _share(sum(one.blocks for one in self.replicas), sum(one.steps for one in self.replicas))
 
 
 def _share(part: float, whole: float) -> float:

@@ -18,8 +18,8 @@ class Routes:
         """No coordinators; each takes so many responses."""
         self._rules = rules
         self._board = LoadBoard[int](capacity)
-        homes = rules.by is Routing.PREFIX
-        self._known = [Affinity[int](rules.max_blocks, homes=homes) for _ in range(rules.ingresses)]
+        hashing = rules.by is Routing.PREFIX
+        self._known = [Affinity[int](rules.max_blocks, hashing=hashing) for _ in range(rules.ingresses)]
         self._tree = ServePrefixTree[int]() if rules.by is Routing.SERVE_LLM else None
         self._capacity = capacity
         self._turn = -1
@@ -62,9 +62,9 @@ class Routes:
             return self._board.best({}) if found is None else found
         return self._board.best(known.tokens(digests, self.up))
 
-    def told(self, coordinator: int, fullness: CoordinatorLoad) -> None:
+    def report(self, coordinator: int, fullness: CoordinatorLoad) -> None:
         """How full one that is up is."""
-        self._board.told(coordinator, fullness)
+        self._board.report(coordinator, fullness)
 
     def ended(self, coordinator: int) -> None:
         """A response is over there, or was refused."""

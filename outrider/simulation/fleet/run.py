@@ -10,7 +10,7 @@ from outrider.simulation.device_account import DeviceAccount
 from outrider.simulation.fleet.conversation import Conversation
 from outrider.simulation.fleet.drafters import DrafterPool, exponential
 from outrider.simulation.fleet.losses import Losses, around
-from outrider.simulation.fleet.results import FleetResults, SiteResults, TimeHistogram
+from outrider.simulation.fleet.results import FleetResults, ReplicaResults, TimeHistogram
 from outrider.simulation.fleet.routes import Routes
 from outrider.simulation.fleet.scaled import Scaled
 from outrider.simulation.fleet.scenario import FleetScenario
@@ -48,9 +48,9 @@ class FleetSimulation:
         capacity = _WITHOUT_LIMIT if admission is None else admission.max_active + admission.max_waiting
         self.routes = Routes(scenario.router, capacity)
         self.pool = DrafterPool(scenario.drafters, scenario.seed)
-        self.sites = [SimReplica(number, self) for number in range(scenario.verifiers)]
-        for site in self.sites:
-            self.routes.add(site.number)
+        self.replicas = [SimReplica(number, self) for number in range(scenario.verifiers)]
+        for replica in self.replicas:
+            self.routes.add(replica.number)
         self._tallies = [TrafficTally(traffic) for traffic in scenario.traffic]
         self._accounts = [
             DeviceAccount(DeviceResults(device=number, group=traffic.name, slo=traffic.slo))
@@ -77,7 +77,7 @@ class FleetSimulation:
         self._losses.begin()
         self._scaled.begin()
         if scenario.admission is not None and self.routes.asks:
-            self.agenda.at(_TOLD_EVERY_S, self._told, None)
+            self.agenda.at(_TOLD_EVERY_S, self._heartbeat, None)
         if progress is not None:
             self.agenda.at(0.0, self._tick, progress)
         self.agenda.run(scenario.duration_s)
@@ -91,17 +91,17 @@ class FleetSimulation:
             seed=self.scenario.seed,
             measured_s=measured_s,
             traffic=tuple(tally.results(measured_s) for tally in self._tallies),
-            sites=tuple(
-                SiteResults(
-                    busy_share=min(1.0, site.busy_s / each_s),
-                    coordinator_share=site.coordinator_s / end_s,
-                    responses=site.responses,
-                    blocks=site.blocks,
-                    steps=site.steps,
-                    evictions=site.evictions,
-                    recomputed_tokens=site.recomputed_tokens,
+            replicas=tuple(
+                ReplicaResults(
+                    busy_share=min(1.0, replica.busy_s / each_s),
+                    coordinator_share=replica.coordinator_s / end_s,
+                    responses=replica.responses,
+                    blocks=replica.blocks,
+                    steps=replica.steps,
+                    evictions=replica.evictions,
+                    recomputed_tokens=replica.recomputed_tokens,
                 )
-                for site in self.sites
+                for replica in self.replicas
             ),
             rounds=self._rounds,
             drafted_rounds=self._drafted,
@@ -123,65 +123,67 @@ class FleetSimulation:
         """Whose response was asked for after the warm-up and has not ended, by number."""
         return [self._asked[number] for number in sorted(self._asked) if self._asked[number].counted]
 
-    def began(self, talk: Conversation, now_s: float) -> None:
+    def began(self, conversation: Conversation, now_s: float) -> None:
         """Its first token was committed."""
         self._rounds += 1
-        tally = self._tallies[talk.kind]
+        tally = self._tallies[conversation.kind]
         tally.tokens += now_s >= self.scenario.warmup_s
-        if talk.counted:
-            tally.first_token.add(now_s - talk.asked_at_s)
+        if conversation.counted:
+            tally.first_token.add(now_s - conversation.asked_at_s)
 
-    def round(self, talk: Conversation, tokens: int, now_s: float) -> None:
+    def round(self, conversation: Conversation, tokens: int, now_s: float) -> None:
         """Tokens behind the first were committed."""
         self._rounds += 1
-        self._drafted += talk.draft.nodes > 0
+        self._drafted += conversation.draft.nodes > 0
         if now_s >= self.scenario.warmup_s:
-            self._tallies[talk.kind].tokens += tokens
+            self._tallies[conversation.kind].tokens += tokens
             if self._rounds % _SAMPLED == 0:
-                self._round_times.add(now_s - talk.began_at_s)
+                self._round_times.add(now_s - conversation.began_at_s)
 
-    def over(self, talk: Conversation) -> None:
+    def over(self, conversation: Conversation) -> None:
         """A response has all its tokens."""
-        talk.release()
-        self.leave(talk)
-        del self._asked[talk.number]
-        if not talk.counted:
+        conversation.release()
+        self.detach(conversation)
+        del self._asked[conversation.number]
+        if not conversation.counted:
             return
-        tally = self._tallies[talk.kind]
-        if talk.promised.kept:
+        tally = self._tallies[conversation.kind]
+        if conversation.promised.kept:
             tally.kept += 1
-            tally.kept_tokens += talk.output_tokens
+            tally.kept_tokens += conversation.output_tokens
         else:
             tally.late += 1
 
-    def next(self, talk: Conversation, now_s: float) -> None:
+    def next(self, conversation: Conversation, now_s: float) -> None:
         """The next turn, or the next conversation of its user, if it has one."""
-        pause = talk.go_on(self.scenario.seed)
+        pause = conversation.go_on(self.scenario.seed)
         if pause is None:
-            for site in talk.sites:
-                site.memory.drop(talk.number)
-            talk.sites.clear()
-            if talk.number >= self._users:
+            for replica in conversation.replicas:
+                replica.memory.drop(conversation.number)
+            conversation.replicas.clear()
+            if conversation.number >= self._users:
                 return
-            pause = self._begin(talk)
-        self.agenda.at(now_s + pause, self.request, talk)
+            pause = self._begin(conversation)
+        self.agenda.at(now_s + pause, self.request, conversation)
 
-    def refused(self, talk: Conversation, retry_after_s: float, now_s: float) -> None:
+    def refused(self, conversation: Conversation, retry_after_s: float, now_s: float) -> None:
         """A coordinator does not let it in: the client comes again, or gives up."""
-        assert talk.site is not None
-        talk.site.memory.leave(talk.number)
-        self.leave(talk)
-        self._retry(talk, retry_after_s, now_s)
+        assert conversation.replica is not None
+        conversation.replica.memory.release(conversation.number)
+        self.detach(conversation)
+        self._retry(conversation, retry_after_s, now_s)
 
     def _comes(self, who: tuple[int, int], now_s: float) -> None:
         kind, number = who
-        talk = Conversation(self.scenario.traffic[kind], kind, number, self._accounts[kind], self.agenda, self.pool)
-        self._begin(talk)
-        self.request(talk, now_s)
+        conversation = Conversation(
+            self.scenario.traffic[kind], kind, number, self._accounts[kind], self.agenda, self.pool
+        )
+        self._begin(conversation)
+        self.request(conversation, now_s)
 
-    def _begin(self, talk: Conversation) -> float:
+    def _begin(self, conversation: Conversation) -> float:
         self._identities += 1
-        return talk.begin(self.scenario.seed, self._identities)
+        return conversation.begin(self.scenario.seed, self._identities)
 
     def _arrives(self, kind: int, now_s: float) -> None:
         """A candidate for a conversation came: thinned to the rate of the moment."""
@@ -197,61 +199,63 @@ class FleetSimulation:
             now_s + exponential(hashed(self.scenario.seed, _ARRIVAL, self._came), mean_s), self._arrives, kind
         )
 
-    def request(self, talk: Conversation, now_s: float) -> None:
+    def request(self, conversation: Conversation, now_s: float) -> None:
         """Route a response that is asked for, or that was lost."""
-        tally = self._tallies[talk.kind]
-        if talk.number not in self._asked:
-            talk.counted = now_s >= self.scenario.warmup_s
-            tally.asked += talk.counted
-            self._asked[talk.number] = talk
+        tally = self._tallies[conversation.kind]
+        if conversation.number not in self._asked:
+            conversation.counted = now_s >= self.scenario.warmup_s
+            tally.asked += conversation.counted
+            self._asked[conversation.number] = conversation
         self._requests += 1
         ingress = int(self.scenario.router.ingresses * hashed(self.scenario.seed, _INGRESS, self._requests))
-        chosen = self.routes.send(talk.digests(), ingress)
+        chosen = self.routes.send(conversation.digests(), ingress)
         if chosen is None:
-            self._retry(talk, _FULL_RETRY_S, now_s)
+            self._retry(conversation, _FULL_RETRY_S, now_s)
             return
-        site = talk.site = self.sites[chosen]
-        talk.sites.add(site)
-        site.under_way += 1
+        replica = conversation.replica = self.replicas[chosen]
+        conversation.replicas.add(replica)
+        replica.under_way += 1
         self._active += 1
         self._most_active = max(self._most_active, self._active)
-        found = site.memory.opens(talk.number, talk.system, talk.system_tokens)
-        if talk.counted and talk.done:
-            tally.prompt_tokens += talk.prompt_tokens
-            tally.hit_tokens += min(found, talk.prompt_tokens - 1)
-        if talk.done:
-            site.lane.ask(talk, now_s)
+        found = replica.memory.opens(conversation.number, conversation.system, conversation.system_tokens)
+        if conversation.counted and conversation.done:
+            tally.prompt_tokens += conversation.prompt_tokens
+            tally.hit_tokens += min(found, conversation.prompt_tokens - 1)
+        if conversation.done:
+            replica.verifier.ask(conversation, now_s)
         else:
-            site.lane.resume(talk, now_s)
+            replica.verifier.resume(conversation, now_s)
 
-    def _told(self, _: object, now_s: float) -> None:
+    def _heartbeat(self, _: object, now_s: float) -> None:
         """Everybody that is up says how full it is."""
         for number in self.routes.up:
-            report = self.sites[number].lane.report()
+            report = self.replicas[number].verifier.report()
             if report is not None:
-                self.routes.told(number, fullness_of_report(report))
-        self.agenda.at(now_s + _TOLD_EVERY_S, self._told, None)
+                self.routes.report(number, fullness_of_report(report))
+        self.agenda.at(now_s + _TOLD_EVERY_S, self._heartbeat, None)
 
-    def _retry(self, talk: Conversation, after_s: float, now_s: float) -> None:
-        talk.attempts += 1
-        if talk.attempts <= talk.traffic.retries or not talk.done:  # what has been begun is its ingress's to resume
+    def _retry(self, conversation: Conversation, after_s: float, now_s: float) -> None:
+        conversation.attempts += 1
+        if (
+            conversation.attempts <= conversation.traffic.retries or not conversation.done
+        ):  # what has been begun is its ingress's to resume
             self._retries += 1
-            share = hashed(self.scenario.seed, _RETRY, talk.number, self._requests)
-            self.agenda.at(now_s + after_s * around(share), self.request, talk)
+            share = hashed(self.scenario.seed, _RETRY, conversation.number, self._requests)
+            self.agenda.at(now_s + after_s * around(share), self.request, conversation)
             return
-        self._tallies[talk.kind].refused += talk.counted
-        del self._asked[talk.number]
-        talk.turn = talk.turns  # nothing follows it
-        self.next(talk, now_s)
+        self._tallies[conversation.kind].refused += conversation.counted
+        del self._asked[conversation.number]
+        conversation.turn = conversation.turns  # nothing follows it
+        self.next(conversation, now_s)
 
-    def leave(self, talk: Conversation) -> None:
+    def detach(self, conversation: Conversation) -> None:
         """It is not under way any more where it was."""
-        assert talk.site is not None
-        site, talk.site = talk.site, None
-        self.routes.ended(site.number)
-        site.under_way -= 1
+        assert conversation.replica is not None
+        replica, conversation.replica = conversation.replica, None
+        self.routes.ended(replica.number)
+        replica.under_way -= 1
         self._active -= 1
-        self._scaled.left(site)
+        self._scaled.lost(replica)
 
     def _tick(self, progress: Callable[[float], None], now_s: float) -> None:
         progress(now_s)

@@ -19,7 +19,7 @@ class Scaled:
         """Those that are there at first."""
         self._losses = losses
         self._fleet, self._scaling, self._agenda = fleet, fleet.scenario.scaling, fleet.agenda
-        self._running: list[SimReplica] = list(fleet.sites)  # that take requests, by when they began to
+        self._running: list[SimReplica] = list(fleet.replicas)  # that take requests, by when they began to
         self._draining: set[SimReplica] = set()
         self._off: list[SimReplica] = []
         self._starting: dict[int, float] = {}  # starts under way, and since when
@@ -43,19 +43,19 @@ class Scaled:
         since = (*self._since_s.values(), *self._starting.values())
         return self._paid_s + sum(self._paid(since_s, now_s) for since_s in since)
 
-    def left(self, site: SimReplica) -> None:
+    def lost(self, replica: SimReplica) -> None:
         """A response is not there any more: one that is drained goes when it was the last."""
-        if site in self._draining and not site.under_way:
-            self._draining.remove(site)
-            self._gone(site)
+        if replica in self._draining and not replica.under_way:
+            self._draining.remove(replica)
+            self._gone(replica)
 
     def _paid(self, since_s: float, until_s: float) -> float:
         return max(0.0, until_s - max(since_s, self._fleet.scenario.warmup_s))
 
-    def _gone(self, site: SimReplica) -> None:
-        self._paid_s += self._paid(self._since_s.pop(site), self._agenda.now_s)
-        site.lane.lose()
-        self._off.append(site)
+    def _gone(self, replica: SimReplica) -> None:
+        self._paid_s += self._paid(self._since_s.pop(replica), self._agenda.now_s)
+        replica.verifier.lose()
+        self._off.append(replica)
 
     def _look(self, _: object, now_s: float) -> None:
         assert self._scaling is not None
@@ -72,10 +72,10 @@ class Scaled:
 
     def _decided(self, now_s: float) -> int:
         if self._counting is not None:
-            requests = sum(site.under_way for site in self._running)
+            requests = sum(replica.under_way for replica in self._running)
             return self._counting.decide(now_s, len(self._running), self._wanted, requests)
         assert self._rules is not None
-        reports = [site.lane.report() for site in self._running]
+        reports = [replica.verifier.report() for replica in self._running]
         demand = demand_of([load_of_report(one) for one in reports if one is not None])
         found, active = (None, 0.0) if demand is None else (demand.all, demand.active)
         seen = ScalingInput(now_s, len(self._running), self._wanted, found, active)
@@ -88,14 +88,14 @@ class Scaled:
         if since_s is None:
             return
         if self._off:
-            site = self._off.pop()
-            site.up()
+            replica = self._off.pop()
+            replica.up()
         else:
-            site = SimReplica(len(self._fleet.sites), self._fleet)
-            self._fleet.sites.append(site)
-        self._since_s[site] = since_s
-        self._running.append(site)
-        self._fleet.routes.add(site.number)
+            replica = SimReplica(len(self._fleet.replicas), self._fleet)
+            self._fleet.replicas.append(replica)
+        self._since_s[replica] = since_s
+        self._running.append(replica)
+        self._fleet.routes.add(replica.number)
         self.started += 1
 
     def _fewer(self, now_s: float) -> None:
@@ -103,17 +103,17 @@ class Scaled:
         if self._starting:
             self._paid_s += self._paid(self._starting.pop(max(self._starting)), now_s)
             return
-        site = self._running.pop()
-        self._fleet.routes.drop(site.number)
-        if not site.under_way:
-            self._gone(site)
+        replica = self._running.pop()
+        self._fleet.routes.drop(replica.number)
+        if not replica.under_way:
+            self._gone(replica)
             return
-        self._draining.add(site)
+        self._draining.add(replica)
         if self._scaling is not None and self._scaling.drain_s is not None:
-            self._agenda.at(now_s + self._scaling.drain_s, self._drained, (site, site.lives))
+            self._agenda.at(now_s + self._scaling.drain_s, self._drained, (replica, replica.lives))
 
     def _drained(self, of: tuple[SimReplica, int], now_s: float) -> None:
         """It has had its time: what is left there goes on elsewhere."""
-        site, lives = of
-        if site in self._draining and site.lives == lives:
-            self._losses.left(site, now_s)
+        replica, lives = of
+        if replica in self._draining and replica.lives == lives:
+            self._losses.lost(replica, now_s)

@@ -27,7 +27,7 @@ class SimReplica:
         self.lives = 0
         self.under_way = 0  # responses that were sent here and have not ended
         self.memory: PrefixMemory
-        self.lane: SimVerifier
+        self.verifier: SimVerifier
         self._cpu: CoordinatorCpu
         self.up()
 
@@ -40,7 +40,7 @@ class SimReplica:
         server = SimulatedServer(scenario.verifier, rules, seed % 2**63, PrefixMemory, told_late=computes, logged=False)
         self.memory = cast("PrefixMemory", server.memory)
         self._cpu = CoordinatorCpu(scenario.coordinator_round_s, scenario.coordinator_token_s)
-        self.lane = SimVerifier(
+        self.verifier = SimVerifier(
             self._fleet.agenda,
             server,
             self,
@@ -55,12 +55,12 @@ class SimReplica:
         """It is gone; those that were under way, or waited."""
         self.cpu_s += self._cpu.busy_s
         self._cpu.busy_s = 0.0
-        return cast("list[Conversation]", self.lane.lose())
+        return cast("list[Conversation]", self.verifier.lose())
 
     @property
     def is_up(self) -> bool:
         """Whether requests may be sent there."""
-        return not self.lane.down
+        return not self.verifier.down
 
     @property
     def coordinator_s(self) -> float:
@@ -69,9 +69,9 @@ class SimReplica:
 
     def begins(self, device: SimDevice, now_s: float) -> None:
         """A device is leased as soon as a response is begun."""
-        talk = cast("Conversation", device)
-        talk.lease(now_s)
-        talk.alone_rounds = talk.drafts.alone_rounds
+        conversation = cast("Conversation", device)
+        conversation.lease(now_s)
+        conversation.alone_rounds = conversation.drafts.alone_rounds
 
     def stepped(self, step: SimStep) -> None:
         """Count it."""

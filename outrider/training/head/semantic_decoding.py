@@ -21,7 +21,7 @@ from outrider.training.head.rules import MismatchRule, RoundFacts
 from outrider.verification.decision import BlockDecision
 from outrider.verification.semantic import mismatches, semantic_decision
 
-_STRETCH = 3  # tokens of a block that are drafted and verified at once
+_MOST_DRAFTED = 3  # tokens of a block that are drafted and verified at once
 _BEGUN = 2  # tasks begun beside the others in a pass: each grows into many texts
 
 
@@ -99,7 +99,7 @@ def decode(
             live.sort(key=lambda state: state.number)  # a task is finished before others take its place
             chosen, live = live[:batch], live[batch:]
             _make_room(pair, chosen, live)
-            facts = _stretch(pair, chosen, rounding)
+            facts = _autonomous_run(pair, chosen, rounding)
             for state, fact in zip(chosen, facts, strict=True):
                 for after in _parted(pair, state, fact, rules, window_tokens):
                     if not _complete(pair, after):
@@ -117,14 +117,14 @@ def _make_room(pair: Pair, chosen: Sequence[_State], others: Sequence[_State]) -
     """The last of what is not computed now give up their keys and values if the pool might not hold all that is."""
     for texts, side in ((pair.target, "target"), (pair.drafter, "drafter")):
         own = [getattr(state, side) for state in chosen]
-        needed = sum(texts.blocks_for(len(text.token_ids) + _STRETCH) - len(text.blocks) + 1 for text in own)
+        needed = sum(texts.blocks_for(len(text.token_ids) + _MOST_DRAFTED) - len(text.blocks) + 1 for text in own)
         for state in reversed(others):
             if texts.free_blocks >= needed:
                 break
             texts.release(getattr(state, side))
 
 
-def _stretch(pair: Pair, states: Sequence[_State], rounding: Rounding) -> list[RoundFacts]:
+def _autonomous_run(pair: Pair, states: Sequence[_State], rounding: Rounding) -> list[RoundFacts]:
     """Draft, then verify all drafts in one pass."""
     drafts, hidden = _drafted(pair, states)
     for state, draft in zip(states, drafts, strict=True):
@@ -147,7 +147,7 @@ def _drafted(pair: Pair, states: Sequence[_State]) -> tuple[list[list[int]], lis
     """
     drafts: list[list[int]] = [[] for _ in states]
     hidden: list[list[FloatRow]] = [[] for _ in states]
-    most = [min(_STRETCH, state.left) for state in states]
+    most = [min(_MOST_DRAFTED, state.left) for state in states]
     going = [at for at, limit in enumerate(most) if limit > 0]
     while going:
         rows = pair.drafter.run([states[at].drafter for at in going], [1] * len(going), want_hidden=True)

@@ -47,8 +47,8 @@ class Fitted:
     def one_call(self, features: Floats) -> Callable[[], object]:
         """What a device would call for a row with these features, ``[4]``."""
         if self.predictor is not None:
-            told, predictor = RecordedFeatures(features), self.predictor
-            return lambda: predictor.probability(told)
+            reported, predictor = RecordedFeatures(features), self.predictor
+            return lambda: predictor.probability(reported)
         row = features[None]
         return lambda: self.scores(row)
 

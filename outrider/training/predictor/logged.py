@@ -109,8 +109,8 @@ def _logs(folder: Path) -> Iterator[tuple[Path, RoundLogContents | None]]:
 
 
 def _is_of(log: RoundLogContents, pair: PairNames, rule: AcceptanceRule) -> bool:
-    told = log.header
-    return (told.drafter_hash, told.target_hash, told.rule) == (pair.drafter_hash, pair.target_hash, rule)
+    reported = log.header
+    return (reported.drafter_hash, reported.target_hash, reported.rule) == (pair.drafter_hash, pair.target_hash, rule)
 
 
 def _without_copies(logs: Sequence[RoundLogContents]) -> list[RoundLogContents]:

@@ -163,8 +163,8 @@ def feature_trend(name: str, values: Floats, accepted: Labels, bins: int = 10) -
     _check(len(values), len(labels))
     varies = values.std() > 0.0 and labels.std() > 0.0
     parts = np.array_split(np.argsort(values, kind="stable"), min(bins, len(values)))
-    told = tuple((float(values[part].mean()), float(labels[part].mean()), len(part)) for part in parts)
-    return FeatureTrend(name, float(np.corrcoef(values, labels)[0, 1]) if varies else None, told)
+    reported = tuple((float(values[part].mean()), float(labels[part].mean()), len(part)) for part in parts)
+    return FeatureTrend(name, float(np.corrcoef(values, labels)[0, 1]) if varies else None, reported)
 
 
 @dataclass(frozen=True, slots=True)

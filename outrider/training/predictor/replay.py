@@ -7,7 +7,7 @@ import numpy as np
 
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.acceptance import sigmoid
-from outrider.drafting.recalibration import ChainVerdict, Recalibration, ToldChain
+from outrider.drafting.recalibration import ChainVerdict, Recalibration, SentChain
 from outrider.training.predictor.drafted import DraftedTokens, Floats
 from outrider.training.predictor.quality import calibration_error, log_loss
 
@@ -43,18 +43,18 @@ def replay(logits: Floats, tokens: DraftedTokens, rule: AcceptanceRule, window_t
     Returns:
         By temperature, and of ``all`` first.
     """
-    recalibration, told = Recalibration({}), np.empty(len(tokens))
+    recalibration, reported = Recalibration({}), np.empty(len(tokens))
     for part in _rounds(tokens, window_tokens):
         temperature, own = float(tokens.temperature[part.start]), tuple(logits[part].tolist())
         known = recalibration.calibration(rule, temperature)
-        told[part] = [known.probability(logit) for logit in own]
+        reported[part] = [known.probability(logit) for logit in own]
         accepted = int(tokens.accepted[part].sum())
-        recalibration.learn(ChainVerdict(ToldChain(rule, temperature, own), accepted, accepted < len(own)))
+        recalibration.learn(ChainVerdict(SentChain(rule, temperature, own), accepted, accepted < len(own)))
     before = np.array([sigmoid(logit) for logit in logits.tolist()])
     parts = {"all": np.ones(len(tokens), np.bool_)}
     if len(found := np.unique(tokens.temperature)) > 1:
         parts |= {f"{temperature:g}": tokens.temperature == temperature for temperature in found.tolist()}
-    return {name: _replay(before[part], told[part], tokens.where(part)) for name, part in parts.items()}
+    return {name: _replay(before[part], reported[part], tokens.where(part)) for name, part in parts.items()}
 
 
 def _rounds(tokens: DraftedTokens, window_tokens: int) -> Iterator[slice]:
@@ -68,7 +68,7 @@ def _rounds(tokens: DraftedTokens, window_tokens: int) -> Iterator[slice]:
             start = at
 
 
-def _replay(before: Floats, told: Floats, tokens: DraftedTokens) -> Replay:
-    losses = (log_loss(probs, tokens.accepted) for probs in (before, told))
-    errors = (calibration_error(probs, tokens.accepted) for probs in (before, told))
+def _replay(before: Floats, reported: Floats, tokens: DraftedTokens) -> Replay:
+    losses = (log_loss(probs, tokens.accepted) for probs in (before, reported))
+    errors = (calibration_error(probs, tokens.accepted) for probs in (before, reported))
     return Replay(len(tokens), *losses, *errors)

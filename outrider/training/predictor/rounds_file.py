@@ -23,7 +23,7 @@ _COLUMNS = ("features", "accepted", "temperature", "prompt")
 
 def header_of(models: LoadedPair, config: PredictorConfig, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
     """All that decides what becomes of a draft token."""
-    told = {
+    reported = {
         "format": _FORMAT,
         "features": FEATURE_NAMES,
         "target": models.target.model_hash,
@@ -37,7 +37,7 @@ def header_of(models: LoadedPair, config: PredictorConfig, prompts: Sequence[Seq
         "seed": config.seed,
         "prompts": hashlib.sha256(json.dumps([list(ids) for ids in prompts]).encode()).hexdigest(),
     }
-    plain: dict[str, Any] = json.loads(json.dumps(told))
+    plain: dict[str, Any] = json.loads(json.dumps(reported))
     return plain
 
 

@@ -183,14 +183,14 @@ def _part_report(part: DraftedTokens) -> PartReport:
 
 
 def _info(config: PredictorConfig, material: Material, report: PredictorReport, own: FamilyReport) -> PredictorInfo:
-    told = own.test.confusion
+    reported = own.test.confusion
     figures = {
         "tokens": sum(part.tokens for part in report.parts.values()),
         "test_tokens": own.test.tokens,
         "test_accepted_share": own.test.accepted_share,
         "test_auc": own.test.auc,
-        "test_recall_accepted": told.recall_accepted,
-        "test_specificity": told.specificity,
+        "test_recall_accepted": reported.recall_accepted,
+        "test_specificity": reported.specificity,
         "test_calibration_error": own.test.error,
     }
     return PredictorInfo(

@@ -64,13 +64,13 @@ class GrammarPool:
                 while len(self._warm) + len(self._busy) < self._processes + self._spares:
                     self._warm.append(ValidatorProcess())
             except OSError as error:
-                _tell(error)  # later ones may start, and each job tries again
+                _log_failure(error)  # later ones may start, and each job tries again
             while len(self._threads) < self._processes:
                 thread = threading.Thread(target=self._work, name=f"grammars-{len(self._threads)}", daemon=True)
                 try:
                     thread.start()
                 except RuntimeError as error:  # the machine has no room for it now
-                    _tell(error)
+                    _log_failure(error)
                     if self._threads:
                         return
                     raise OSError("no thread can be started that validates grammars") from error
@@ -127,10 +127,10 @@ class GrammarPool:
                 self._jobs[key] = job
                 self._changed.notify()
             job.waiters.append(future)
-        future.add_done_callback(lambda done: self._leave(job) if done.cancelled() else None)
+        future.add_done_callback(lambda done: self._withdraw(job) if done.cancelled() else None)
         return future
 
-    def _leave(self, job: _Job) -> None:
+    def _withdraw(self, job: _Job) -> None:
         with self._changed:
             if all(waiter.cancelled() for waiter in job.waiters) and self._jobs.get(job.key) is job:
                 self._queue.remove(job.account, job)
@@ -144,13 +144,13 @@ class GrammarPool:
             try:
                 outcome = self._outcome(job)
             except Exception as error:  # noqa: BLE001 (told to those who wait)
-                _tell(error)
+                _log_failure(error)
                 outcome = error
             try:
                 self._end(job, outcome)
                 self._refill()
             except Exception as error:  # noqa: BLE001 (whatever it is, others' grammars come next)
-                _tell(error)
+                _log_failure(error)
             finally:
                 with self._changed:
                     self._queue.release(account)
@@ -234,7 +234,7 @@ class GrammarPool:
                     waiter.set_result(_of_lost(outcome, job.max_compile_s) if isinstance(outcome, Lost) else outcome)
 
 
-def _tell(error: Exception) -> None:
+def _log_failure(error: Exception) -> None:
     event(log, "grammar_process_failed", logging.ERROR, reason=str(error) or type(error).__name__)
 
 

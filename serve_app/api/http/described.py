@@ -32,12 +32,12 @@ def described(service: Service) -> APIRouter:
 
     @api.api_route("/openapi.json", methods=_READ)
     async def openapi(request: Request) -> Response:
-        return _told(await _made(now().written), request, {"content-type": "application/json"})
+        return _sent(await _made(now().written), request, {"content-type": "application/json"})
 
     @api.api_route("/docs", methods=_READ)
     async def docs(request: Request) -> Response:
         headers = {"content-type": "text/html; charset=utf-8", "content-security-policy": CONTENT_SECURITY_POLICY}
-        return _told(await _made(now().page), request, headers)
+        return _sent(await _made(now().page), request, headers)
 
     return api
 
@@ -62,7 +62,7 @@ def _tagged(content: bytes) -> tuple[bytes, str]:
     return content, f'"{blake2b(content, digest_size=12).hexdigest()}"'
 
 
-def _told(written: tuple[bytes, str], request: Request, headers: dict[str, str]) -> Response:
+def _sent(written: tuple[bytes, str], request: Request, headers: dict[str, str]) -> Response:
     """What is written, or nothing for who has it already."""
     content, tag = written
     headers |= {"etag": tag, "cache-control": "no-cache"}

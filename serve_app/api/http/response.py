@@ -156,8 +156,8 @@ class GenerationResponse(Response):
                     yield event
                 continue
             for delta in read:
-                few, made = len(delta.tokens) < _MANY_TOKENS, form.delta_event
-                yield made(index, delta) if few else await self._in_thread(partial(made, index, delta))
+                small, made = len(delta.tokens) < _MANY_TOKENS, form.delta_event
+                yield made(index, delta) if small else await self._in_thread(partial(made, index, delta))
             if reader.finish_reason is not None:
                 yield form.last_event(index, reader.finish_reason)
 

@@ -80,7 +80,7 @@ class ChoiceReader:
         self._offsets = TextOffsets(table, start=len(choice.echo or ""))
         self._echoed = choice.echo is None
         self._held: list[TokenLogprobs] = []  # of committed tokens that are not shown yet
-        self._told = 0  # tokens that are
+        self._shown_tokens = 0  # tokens that are
 
     def read(self, chunk: GenerationChunk) -> list[Delta]:
         """What a chunk adds, the echo of the prompt apart; nothing empty."""
@@ -122,7 +122,7 @@ class ChoiceReader:
         if not (chunk.logprobs or self._held):
             return ()
         self._held += chunk.logprobs
-        shown = self._held[: chunk.shown_tokens - self._told]
+        shown = self._held[: chunk.shown_tokens - self._shown_tokens]
         del self._held[: len(shown)]
-        self._told += len(shown)
+        self._shown_tokens += len(shown)
         return tuple(ShownToken(item.token_id, self._offsets.next(item.token_id), item) for item in shown)

@@ -10,7 +10,7 @@ from serve_app.api.openai.bodies import ChatBody, CompletionBody
 MAX_COST = 10**6
 
 
-def told_per_token(body: CompletionBody | ChatBody) -> int:
+def values_per_token(body: CompletionBody | ChatBody) -> int:
     """The token; its log-probability and the alternatives to it; and who proposed it."""
     logprobs = 0 if body.alternatives is None else 1 + body.alternatives
     return 1 + logprobs + body.outrider.details
@@ -18,7 +18,7 @@ def told_per_token(body: CompletionBody | ChatBody) -> int:
 
 def affordable_tokens(body: CompletionBody | ChatBody, prompts: int, echoed_tokens: int) -> int:
     """Of output, for each choice of one of so many prompts, at least 1; where a request does not say how many."""
-    return max(1, MAX_COST // (prompts * body.n * told_per_token(body)) - echoed_tokens)
+    return max(1, MAX_COST // (prompts * body.n * values_per_token(body)) - echoed_tokens)
 
 
 def check_cost(body: CompletionBody | ChatBody, choice_tokens: int, choices: int) -> None:
@@ -32,11 +32,11 @@ def check_cost(body: CompletionBody | ChatBody, choice_tokens: int, choices: int
     Raises:
         ParameterError: the cost is above ``MAX_COST``.
     """
-    told = told_per_token(body)
-    if choice_tokens * told > MAX_COST:
+    values = values_per_token(body)
+    if choice_tokens * values > MAX_COST:
         echoed = ", those of the echoed prompt included" if isinstance(body, CompletionBody) and body.echo else ""
         raise ParameterError(
             "max_tokens",
             f"choices x tokens x values told of each to be at most {MAX_COST}, in less choices, tokens or logprobs",
-            f"{choice_tokens} tokens in {choices} choices{echoed}, x {told}",
+            f"{choice_tokens} tokens in {choices} choices{echoed}, x {values}",
         )

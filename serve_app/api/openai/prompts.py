@@ -16,7 +16,7 @@ from outrider.text.tokens import backend_of
 from serve_app.api.http_errors import PromptTooLongError, UnsupportedFieldError
 from serve_app.api.openai.bodies import ChatBody, ChatMessage, CompletionBody
 from serve_app.api.openai.encoding import decode, encode_bounded
-from serve_app.api.openai.tools import Tool, read_tools, told
+from serve_app.api.openai.tools import Tool, read_tools, with_tools
 from serve_app.api.service import RequestLimits
 
 MAX_PROMPT_TOKENS = 2**20  # of several prompts together; 36 bytes each
@@ -114,7 +114,7 @@ def rendered(
         raise UnsupportedFieldError(
             "messages", "chat is not supported by this model (no template); use /v1/completions"
         )
-    chat = told(messages, tools, str(template), tool_format)
+    chat = with_tools(messages, tools, str(template), tool_format)
     offered: Any = [dict(tool.given) for tool in tools] or None
     try:
         text = tokenizer.apply_chat_template(

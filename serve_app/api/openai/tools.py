@@ -102,7 +102,9 @@ def forced_rules(body: ChatBody, form: str) -> str | None:
     return "\n".join(rules)
 
 
-def told(messages: Sequence[ChatMessage], tools: Sequence[Tool], template: str, form: str) -> list[dict[str, Any]]:
+def with_tools(
+    messages: Sequence[ChatMessage], tools: Sequence[Tool], template: str, form: str
+) -> list[dict[str, Any]]:
     """The messages as a chat template takes them; one that knows nothing of tools is told of them as texts."""
     chat = [_plain(message, template) for message in messages]
     if "tools" in template or not (tools or any(message.tool_calls or message.tool_call_id for message in messages)):

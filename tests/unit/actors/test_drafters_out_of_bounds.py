@@ -109,8 +109,8 @@ def test_one_whose_card_cannot_be_read_is_refused_with_the_reason(card: bytes) -
 @pytest.mark.parametrize("phase", [DrafterPhase.LOADING, DrafterPhase.RUNNING])
 def test_one_that_never_answers_once_its_process_runs_is_told_and_started_anew(phase: DrafterPhase) -> None:
     async def run() -> None:
-        pace = replace(PACE, start_deadline_s=5.0, proof_deadline_s=3.0, start_poll_s=0.5, retry_s=1.0)
-        fleet = Fleet(actors := MemoryActors(), pace)
+        timeouts = replace(PACE, start_deadline_s=5.0, proof_deadline_s=3.0, start_poll_s=0.5, retry_s=1.0)
+        fleet = Fleet(actors := MemoryActors(), timeouts)
         hung = actors.processes[FIRST] = MemoryDrafter(CARD)
         hung.hangs, hung.phase = True, phase
         assert f"found its process {phase} and silent" in await refused(fleet)
@@ -122,8 +122,8 @@ def test_one_that_never_answers_once_its_process_runs_is_told_and_started_anew(p
 
 def test_one_whose_node_has_not_joined_is_waited_for() -> None:
     async def run() -> None:
-        pace = replace(PACE, start_deadline_s=5.0, start_poll_s=0.5, sweep_s=10.0, owner_ttl_s=1e9)
-        fleet = Fleet(actors := MemoryActors(), pace)
+        timeouts = replace(PACE, start_deadline_s=5.0, start_poll_s=0.5, sweep_s=10.0, owner_ttl_s=1e9)
+        fleet = Fleet(actors := MemoryActors(), timeouts)
         absent = actors.processes[FIRST] = MemoryDrafter(CARD)
         absent.hangs, absent.phase = True, DrafterPhase.ABSENT
         await ready(fleet, 1, beat())

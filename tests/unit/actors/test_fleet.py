@@ -486,8 +486,8 @@ def test_of_coordinators_only_news_are_told() -> None:
 
 def test_a_restarted_fleet_has_everything_told_before_it_takes_changes_or_gives_places() -> None:
     async def run() -> None:
-        actors, pace = MemoryActors(), replace(PACE, spares_from=1)
-        places, fleet = DrafterSlots("c"), Fleet(actors, pace)
+        actors, timeouts = MemoryActors(), replace(PACE, spares_from=1)
+        places, fleet = DrafterSlots("c"), Fleet(actors, timeouts)
         for name in "gh":
             places.take(name, (), None)
         await beaten(fleet, places)
@@ -495,7 +495,7 @@ def test_a_restarted_fleet_has_everything_told_before_it_takes_changes_or_gives_
         await beaten(fleet, places)
         await beaten(fleet, places)
         assert places.at_hand == 2
-        fleet = Fleet(actors, pace)
+        fleet = Fleet(actors, timeouts)
         await ready(fleet, 2, beat("other"))
         asked = await beaten(fleet, places)
         assert (asked.tell_all, asked.places, asked.withdrawn) == (True, (), ())

@@ -74,11 +74,11 @@ def test_a_chunk_arrives_as_it_was() -> None:
 def test_a_block_arrives_as_it_was() -> None:
     hidden = np.ones((2, 3), dtype=np.float32)
     block = Block(
-        "g", 3, 40, 2**60, (1,), (5, 6), rule=AcceptanceRule.SEMANTIC, hidden=hidden, stretch=AutonomousRun(9)
+        "g", 3, 40, 2**60, (1,), (5, 6), rule=AcceptanceRule.SEMANTIC, hidden=hidden, autonomous_run=AutonomousRun(9)
     )
     assert pickle.loads(pickle.dumps(block)) == block
 
 
 def test_a_block_is_read_by_one_call_without_a_look_at_its_fields() -> None:
-    sent = pickle.dumps(Block("g", 3, 40, 2**60, draft=(5, 6), stretch=None))
+    sent = pickle.dumps(Block("g", 3, 40, 2**60, draft=(5, 6), autonomous_run=None))
     assert "BUILD" not in {opcode.name for opcode, _, _ in pickletools.genops(sent)}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from actors.round_log import RoundFiles, RoundLogWriter
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.features import DraftFeatures
-from outrider.drafting.recalibration import ChainVerdict, ToldChain
+from outrider.drafting.recalibration import ChainVerdict, SentChain
 from outrider.drafting.round_log import LoggedRound, LogHeader, read_log, request_number, write_round
 
 HEADER = LogHeader("small", "d" * 64, "large", "t" * 64, AcceptanceRule.GREEDY, "never")
@@ -43,7 +43,7 @@ def size_of(folder: Path) -> int:
 
 
 def verdict(accepted: int = 1, rule: AcceptanceRule = GREEDY) -> ChainVerdict:
-    return ChainVerdict(ToldChain(rule, 0.0, (), (DraftFeatures(np.full(4, 0.25)),) * 2), accepted, rejected=True)
+    return ChainVerdict(SentChain(rule, 0.0, (), (DraftFeatures(np.full(4, 0.25)),) * 2), accepted, rejected=True)
 
 
 @settings(max_examples=25)

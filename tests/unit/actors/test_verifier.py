@@ -56,7 +56,7 @@ class Failing:
 
 
 def stretched(client: Client, until_round: int) -> VerifyCall:
-    block = replace(client.block(), stretch=AutonomousRun(until_round))
+    block = replace(client.block(), autonomous_run=AutonomousRun(until_round))
     return VerifyCall(openings=(client.opening(),), blocks=(block,))
 
 

@@ -211,7 +211,7 @@ def test_nothing_is_lost_no_place_stays_free_and_nobody_waits_beside_a_crowd(
             to.ask(asked(name, slo, at_s=now_s, account=account))
             state[name], owner[name], since[name], slo_of[name] = "waiting", account, now_s, slo
         elif what == "leaves" and state.get(name) == "waiting":
-            to.leaves(name)
+            to.withdraw(name)
             del state[name]
         elif what == "ends" and state.get(name) in ("active", "suspended"):
             to.ends(name, now_s, 20)
@@ -240,5 +240,5 @@ def test_nothing_is_lost_no_place_stays_free_and_nobody_waits_beside_a_crowd(
             waits = now_s - latest_s >= PATIENCE_S
             assert not waits or crowd <= max(1, 4 * held[name]), "nobody holds far more beside who waits"
     for each, how in list(state.items()):
-        (to.leaves(each) if how == "waiting" else to.ends(each, now_s))
+        (to.withdraw(each) if how == "waiting" else to.ends(each, now_s))
     assert to._accounts.service.remembered == 0  # noqa: SLF001 (it is to be forgotten)

@@ -174,7 +174,7 @@ def test_best_effort_takes_what_promises_leave() -> None:
     report = to.report().classes
     assert (report["speed_2"].active, report["best_effort"].active) == (9, 1)
     for i in range(12):
-        to.leaves(f"p{i}")
+        to.withdraw(f"p{i}")
         to.ends(f"p{i}", 1.0)
     to.decide(1.0, VERIFIER)
     assert to.report().classes["best_effort"].active == 2
@@ -259,7 +259,7 @@ def test_what_fits_into_memory_is_what_is_expected_of_a_class() -> None:
     for i in range(200):
         to.ask(asked(f"short{i}", TWO))
         to.decide(0.0, small)
-        to.leaves(f"short{i}")
+        to.withdraw(f"short{i}")
         to.ends(f"short{i}", 1.0, 10)
     one = 10 / 2 + 16 / 2  # its output as far as it has come, and half a block
     many = ask(to, *(asked(f"r{i}") for i in range(100)), verifier=small)
@@ -405,7 +405,7 @@ def test_nobody_is_lost_and_bounds_are_kept(
             to.ask(asked(name, *classes, at_s=now_s, resumed=resumed))
             state[name], last[name] = "waiting", now_s
         elif what == "leaves" and state.get(name) == "waiting":
-            to.leaves(name)
+            to.withdraw(name)
             del state[name]
         elif what == "ends" and state.get(name) in ("active", "suspended", "stalled"):
             to.ends(name, now_s, 20 if resumed else None, kept=resumed)

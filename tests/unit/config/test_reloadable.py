@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from outrider.config.reading import dumped, load_config, parse_config
-from outrider.config.reloadable import COUNTS, RELOADABLE, reloadable_of, rest_of, with_light
+from outrider.config.reloadable import COUNTS, RELOADABLE, reloadable_of, rest_of, with_reloadable
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 from serve_app.api.service import ServiceSettings
@@ -87,22 +87,22 @@ def test_each_reaches_an_ingress_or_a_coordinator_that_runs_as_if_it_were_built_
     section: str, name: str
 ) -> None:
     old = keyed()
-    new = with_light(old, changed(section, name))
+    new = with_reloadable(old, changed(section, name))
     (service, coordinator), (other_service, other_coordinator) = pieces(old), pieces(new)
     assert (service, coordinator.generations) != (other_service, other_coordinator.generations)
-    assert service.with_light(new) == other_service
-    assert coordinator.generations.with_light(new) == other_coordinator.generations
+    assert service.with_reloadable(new) == other_service
+    assert coordinator.generations.with_reloadable(new) == other_coordinator.generations
 
 
 @pytest.mark.parametrize(("section", "name"), EACH)
 def test_none_is_of_what_cannot_be_replaced(section: str, name: str) -> None:
     """Whatever of a coordinator is not its generations' is the same, but for whom ingresses trace."""
     old = keyed()
-    new = with_light(old, changed(section, name))
+    new = with_reloadable(old, changed(section, name))
     ours, others = pieces(old)[1], pieces(new)[1]
     assert replace(others, generations=ours.generations, tracing=ours.tracing) == ours
-    assert others.generations.with_light(old) == ours.generations
-    assert pieces(new)[0].with_light(old) == pieces(old)[0]
+    assert others.generations.with_reloadable(old) == ours.generations
+    assert pieces(new)[0].with_reloadable(old) == pieces(old)[0]
     assert rest_of(new) == rest_of(old)
 
 
@@ -133,9 +133,9 @@ def test_all_light_settings_come_back_as_json_and_change_nothing() -> None:
         "speculation": {"protocols": ["token_ids"], "expansion": []},
         "slo": {"default": "new"},
     }
-    config = with_light(keyed(), {name: {**values, **fitting.get(name, {})} for name, values in OTHERS.items()})
-    assert with_light(keyed(), json.loads(json.dumps(reloadable_of(config)))) == config
-    assert with_light(config, {}) == config
+    config = with_reloadable(keyed(), {name: {**values, **fitting.get(name, {})} for name, values in OTHERS.items()})
+    assert with_reloadable(keyed(), json.loads(json.dumps(reloadable_of(config)))) == config
+    assert with_reloadable(config, {}) == config
 
 
 def test_another_count_is_no_other_application() -> None:
@@ -165,4 +165,4 @@ def test_another_count_is_no_other_application() -> None:
 )
 def test_what_is_not_light_or_not_valid_is_refused(light: Any, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        with_light(load_config(), light)
+        with_reloadable(load_config(), light)

@@ -27,5 +27,5 @@ def test_a_driver_commits_what_the_target_alone_says(params: SamplingParams) -> 
 def test_a_generation_without_room_is_no_measurement() -> None:
     driver = GenerationDriver(torch_verifier(tiny_llama(), blocks=12), GREEDY)
     driver.open("one", PROMPTS[0])
-    with pytest.raises(RoundFailedError, match="needs a decision on one, found Refused"):
+    with pytest.raises(RoundFailedError, match="needs a decision on one, found BlockRefused"):
         driver.round({"one": tuple(range(20))})

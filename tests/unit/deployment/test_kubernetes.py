@@ -15,7 +15,7 @@ from ray.serve._private.deployment_info import DeploymentInfo
 
 from cluster.capacity_check import Claim, drafter_claims, misfit, place, service_claims
 from outrider import __version__
-from outrider.config.reloadable import with_light
+from outrider.config.reloadable import with_reloadable
 from serve_app.app import SHUTDOWN_GRACE_S, build_app, ingress_bundle
 from tests.unit.deployment.manifests import OVERLAYS, ROOT, Overlay, built
 
@@ -110,7 +110,7 @@ def test_light_settings_reach_replicas_that_run(overlay: Overlay) -> None:
     before, after = (override_deployment_info(built, one) for one in (application, changed))
     for name, info in after.items():
         assert info.deployment_config.user_config == light
-        assert with_light(overlay.config, before[name].deployment_config.user_config) == overlay.config
+        assert with_reloadable(overlay.config, before[name].deployment_config.user_config) == overlay.config
         assert info.replica_config.ray_actor_options == before[name].replica_config.ray_actor_options
 
 

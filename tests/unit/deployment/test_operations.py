@@ -8,7 +8,7 @@ import yaml
 
 from cluster.scenarios import scenario_file
 from outrider.config.reading import load_config
-from outrider.config.reloadable import COUNTS, RELOADABLE, with_light
+from outrider.config.reloadable import COUNTS, RELOADABLE, with_reloadable
 from outrider.simulation.reading import load_scenario
 from serve_app.metrics import ALL
 from tests.unit.deployment.manifests import ROOT
@@ -54,7 +54,7 @@ def test_the_example_of_light_settings_is_taken() -> None:
     deployments = yaml.safe_load(example)["deployments"]
     assert [one["name"] for one in deployments] == ["Ingress", "Coordinator"]
     assert len({str(one["user_config"]) for one in deployments}) == 1
-    assert with_light(load_config(), deployments[0]["user_config"]) != load_config()
+    assert with_reloadable(load_config(), deployments[0]["user_config"]) != load_config()
 
 
 def figures(row: str) -> list[float]:

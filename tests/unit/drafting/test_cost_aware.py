@@ -102,8 +102,8 @@ def test_prices_are_told_in_few_bits() -> None:
 
 @given(st.floats(0.006, 1.0))
 def test_a_price_is_told_to_within_a_tenth(price: float) -> None:
-    told = DraftPrice.at_levels(*DraftPrice(price, price).levels)
-    assert told.send_above == told.go_on_above == pytest.approx(price, rel=0.1)
+    sent_chain = DraftPrice.at_levels(*DraftPrice(price, price).levels)
+    assert sent_chain.send_above == sent_chain.go_on_above == pytest.approx(price, rel=0.1)
 
 
 def test_what_is_no_price_is_refused() -> None:

@@ -9,15 +9,15 @@ from scipy.special import expit
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.acceptance import ConfidenceLogistic, confidence_logit
 from outrider.drafting.features import DraftFeatures
-from outrider.drafting.recalibration import Calibration, ChainVerdict, Recalibration, ToldChain, verdict_on
+from outrider.drafting.recalibration import Calibration, ChainVerdict, Recalibration, SentChain, verdict_on
 from outrider.training.predictor.logistic import fit_logistic
 
 GREEDY, SHARED, RATIO = AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE, AcceptanceRule.RATIO
 TEMPERATURE = 0.7
 
 
-def chain_of(logits: Sequence[float], rule: AcceptanceRule = RATIO, temperature: float = TEMPERATURE) -> ToldChain:
-    return ToldChain(rule, temperature, tuple(logits))
+def chain_of(logits: Sequence[float], rule: AcceptanceRule = RATIO, temperature: float = TEMPERATURE) -> SentChain:
+    return SentChain(rule, temperature, tuple(logits))
 
 
 def rounds_of(scale: float, bias: float, rounds: int, seed: int = 0) -> list[ChainVerdict]:
@@ -61,7 +61,7 @@ def test_of_the_confidence_alone_it_learns_what_a_regression_finds() -> None:
     tokens = [
         (logit, float(index < one.accepted))
         for one in verdicts
-        for index, logit in enumerate(one.told.logits[: one.accepted + one.rejected])
+        for index, logit in enumerate(one.sent_chain.logits[: one.accepted + one.rejected])
     ]
     inputs, labels = np.array([[logit] for logit, _ in tokens]), np.array([label for _, label in tokens])
     fitted, found = fit_logistic(inputs, labels), learned(verdicts)
@@ -83,9 +83,9 @@ def test_nothing_it_is_told_makes_it_absurd(verdicts: list[ChainVerdict], logits
     found = learned(verdicts)
     assert 0.2 <= found.scale <= 5.0
     assert -4.0 <= found.bias <= 4.0
-    told = [found.probability(logit) for logit in sorted(logits)]
-    assert told == sorted(told), "the order of tokens is kept"
-    assert 0.0 <= told[0] <= told[-1] <= 1.0
+    sent_chain = [found.probability(logit) for logit in sorted(logits)]
+    assert sent_chain == sorted(sent_chain), "the order of tokens is kept"
+    assert 0.0 <= sent_chain[0] <= sent_chain[-1] <= 1.0
     both, shared, alone = found.information
     assert both * alone > shared * shared
 
@@ -115,8 +115,8 @@ def test_rules_and_temperatures_are_learned_apart() -> None:
 
 def test_only_tokens_that_were_tested_are_learned_from() -> None:
     front = ChainVerdict(chain_of([1.0, -0.5]), 1, rejected=True)
-    for told in ([1.0, -0.5, 9.0], [1.0, -0.5, -9.0, 3.0]):
-        assert learned([ChainVerdict(chain_of(told), 1, rejected=True)]) == learned([front])
+    for sent_chain in ([1.0, -0.5, 9.0], [1.0, -0.5, -9.0, 3.0]):
+        assert learned([ChainVerdict(chain_of(sent_chain), 1, rejected=True)]) == learned([front])
     assert learned([ChainVerdict(chain_of([1.0, 2.0]), 0, rejected=False)]) == Calibration(), "nothing was"
 
 
@@ -130,7 +130,7 @@ def test_a_chain_goes_by_what_was_known_when_it_began_and_asks_once_of_each_row(
 
     recalibration = Recalibration({RATIO: Counted()})
     chain = recalibration.chain(RATIO, TEMPERATURE)
-    assert chain.told(0) is None, "nobody asked it"
+    assert chain.sent_chain(0) is None, "nobody asked it"
     rows = [DraftFeatures(np.array([largest, 1.0 - largest])) for largest in (0.8, 0.6, 0.7)]
     before = [chain.probability(row) for row in rows[:2] for _ in range(3)][::3]
     assert before == pytest.approx([0.8, 0.6])
@@ -138,15 +138,15 @@ def test_a_chain_goes_by_what_was_known_when_it_began_and_asks_once_of_each_row(
     assert chain.probability(rows[2]) == pytest.approx(0.7)
     assert asked == rows
     assert recalibration.chain(RATIO, TEMPERATURE).probability(rows[2]) < 0.69
-    told = chain.told(2)
-    assert told is not None
-    assert told.logits == pytest.approx([confidence_logit(0.8), confidence_logit(0.6)])
+    sent_chain = chain.sent_chain(2)
+    assert sent_chain is not None
+    assert sent_chain.logits == pytest.approx([confidence_logit(0.8), confidence_logit(0.6)])
 
 
 def test_without_a_predictor_it_is_the_confidence() -> None:
     row = DraftFeatures(np.array([0.9, 0.1]))
-    told = Recalibration({SHARED: ConfidenceLogistic(bias=5.0)}).chain(RATIO, 1.0).probability(row)
-    assert told == pytest.approx(0.9)
+    sent_chain = Recalibration({SHARED: ConfidenceLogistic(bias=5.0)}).chain(RATIO, 1.0).probability(row)
+    assert sent_chain == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize(
@@ -165,13 +165,13 @@ def test_without_a_predictor_it_is_the_confidence() -> None:
 def test_the_next_order_tells_what_became_of_a_chain(
     committed: tuple[int, ...], owed: bool, expected: tuple[int, bool]
 ) -> None:
-    told = chain_of([0.1, 0.2, 0.3])
-    found = verdict_on(told, (4, 5, 6), committed, correction_owed=owed, next_round=True)
-    assert found == ChainVerdict(told, *expected)
+    sent_chain = chain_of([0.1, 0.2, 0.3])
+    found = verdict_on(sent_chain, (4, 5, 6), committed, correction_owed=owed, next_round=True)
+    assert found == ChainVerdict(sent_chain, *expected)
 
 
 def test_what_was_not_verified_tells_only_where_equal_tokens_do() -> None:
     for rule, tells in ((GREEDY, True), (SHARED, True), (RATIO, False), (AcceptanceRule.SEMANTIC, False)):
-        told = chain_of([0.1], rule)
-        found = verdict_on(told, (4,), (4, 5), correction_owed=False, next_round=False)
-        assert (found == ChainVerdict(told, 1, rejected=False)) if tells else (found is None)
+        sent_chain = chain_of([0.1], rule)
+        found = verdict_on(sent_chain, (4,), (4, 5), correction_owed=False, next_round=False)
+        assert (found == ChainVerdict(sent_chain, 1, rejected=False)) if tells else (found is None)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.features import FEATURE_NAMES, DraftFeatures, LazyFeatures
-from outrider.drafting.recalibration import ChainVerdict, ToldChain
+from outrider.drafting.recalibration import ChainVerdict, SentChain
 from outrider.drafting.round_log import (
     LoggedRound,
     LogHeader,
@@ -84,8 +84,8 @@ def test_nothing_is_read_from_a_damaged_record_on(rounds: list[LoggedRound], dat
 def test_a_token_takes_sixteen_bytes_and_nothing_of_its_text() -> None:
     rows = np.ones((3, 4), np.float32)
     assert len(write_round(LoggedRound(1, 0.7, rows, rejected=True))) == 22 + 3 * 16
-    told = json.loads(write_header(HEADER))
-    assert set(told) == {
+    sent_chain = json.loads(write_header(HEADER))
+    assert set(sent_chain) == {
         "outrider_round_log",
         "features",
         "drafter",
@@ -117,7 +117,7 @@ def test_other_files_are_named_as_such(line: bytes, message: str) -> None:
 
 ROWS = [np.array([0.9 - depth / 10, 0.1, depth / 10]) for depth in range(4)]
 FEATURES = tuple(map(DraftFeatures, ROWS))
-TOLD = ToldChain(AcceptanceRule.RATIO, 0.7, (1.0, 0.5, 0.0, -0.5), FEATURES)
+TOLD = SentChain(AcceptanceRule.RATIO, 0.7, (1.0, 0.5, 0.0, -0.5), FEATURES)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from outrider.contracts.errors import VerifierLostError
 from outrider.engines.fault_bisection import (
-    MOST_WITNESSES,
+    MOST_FAILURES,
     ConsecutiveFailures,
     FaultBisection,
     FaultKind,
@@ -41,25 +41,25 @@ def tried(attempts: FaultBisection, fails: set[int]) -> tuple[FaultBisection, li
 
 @given(STEPS)
 def test_the_guilty_fail_alone_twice_and_all_others_are_served_once(step: tuple[int, set[int]]) -> None:
-    members, guilty = step
-    attempts, passes = tried(FaultBisection.of(members, PassBound()), guilty)
-    assert set(attempts.guilty) == guilty
-    assert len(attempts.guilty) == len(guilty)
+    members, culprits = step
+    attempts, passes = tried(FaultBisection.of(members, PassBound()), culprits)
+    assert set(attempts.culprits) == culprits
+    assert len(attempts.culprits) == len(culprits)
     served = [member for group, went in passes if went for member in group]
-    assert sorted(served) == sorted(set(range(members)) - guilty)
+    assert sorted(served) == sorted(set(range(members)) - culprits)
     assert attempts.served == len(served)
-    for member in guilty:
+    for member in culprits:
         assert [group for group, went in passes if group == (member,) and not went] == [(member,)] * 2
     levels = ceil(log2(members)) + 1 if members > 1 else 1
-    assert len(passes) <= 1 + len(guilty) * (2 * levels + 1)
+    assert len(passes) <= 1 + len(culprits) * (2 * levels + 1)
 
 
 @given(STEPS, st.integers(1, 40))
 def test_no_pass_is_larger_than_the_bound(step: tuple[int, set[int]], most: int) -> None:
-    members, guilty = step
-    attempts, passes = tried(FaultBisection.of(members, PassBound(most)), guilty)
+    members, culprits = step
+    attempts, passes = tried(FaultBisection.of(members, PassBound(most)), culprits)
     assert max(len(group) for group, _ in passes) <= most
-    assert set(attempts.guilty) == guilty
+    assert set(attempts.culprits) == culprits
 
 
 @given(STEPS)
@@ -71,7 +71,7 @@ def test_one_that_failed_once_and_not_again_is_served(step: tuple[int, set[int]]
         attempts = attempts.failed(FaultKind.PASS) if failing else attempts.went()
         if len(group) == 1:
             left -= failing
-    assert attempts.guilty == ()
+    assert attempts.culprits == ()
     assert attempts.served == members
 
 
@@ -83,7 +83,7 @@ def test_memory_that_is_short_shrinks_passes_and_they_grow_again(members: int, f
         attempts = FaultBisection.of(members, bound)
         while (group := attempts.next) is not None:
             attempts = attempts.went() if len(group) <= fits else attempts.failed(FaultKind.MEMORY)
-        assert attempts.guilty == ()
+        assert attempts.culprits == ()
         assert attempts.served == members
         bound = attempts.bound
         assert (bound.most is None) == (members <= fits)
@@ -118,7 +118,7 @@ def test_what_an_exception_stands_for() -> None:
 @pytest.mark.parametrize("served", [0, 1])
 def test_several_that_fail_alone_in_a_row_speak_against_the_engine(served: int) -> None:
     witnesses = ConsecutiveFailures()
-    for name in "abc"[: MOST_WITNESSES + 1]:
+    for name in "abc"[: MOST_FAILURES + 1]:
         assert not witnesses.against_engine
         witnesses = witnesses.after(frozenset({name}), served)
     assert witnesses.against_engine == (served == 0)

@@ -3,7 +3,7 @@
 import random
 
 from outrider.lookup.store import EarlierTexts
-from outrider.lookup.text import LEAST_GAIN, LookupHistory, LookupText, worth_drafting
+from outrider.lookup.text import LEAST_GAIN, LookupHistory, LookupText, tokens_to_draft
 
 SAID = tuple(range(10, 30))
 
@@ -64,11 +64,11 @@ def test_as_much_is_worth_drafting_as_has_a_step_say_most_a_second() -> None:
         survivals = sorted((rng.random() for _ in range(rng.randint(0, 9))), reverse=True)
         blocks, price = rng.choice([1.0, 4.0, 16.0]), rng.choice([0.0, 0.01, 0.1, 1.0])
         speeds = [(blocks + sum(survivals[:n])) / (1 + price * n) for n in range(len(survivals) + 1)]
-        chosen = worth_drafting(survivals, blocks, price)
+        chosen = tokens_to_draft(survivals, blocks, price)
         if chosen:
             assert speeds[chosen] == max(speeds)
         else:
             assert max(speeds) <= (1.0 + LEAST_GAIN) * blocks
-    assert worth_drafting([0.9, 0.8], 1.0, 0.0) == 2
-    assert worth_drafting([0.9, 0.8], 1.0, 0.85) == 1
-    assert worth_drafting([0.9, 0.8], 1.0, 2.0) == 0
+    assert tokens_to_draft([0.9, 0.8], 1.0, 0.0) == 2
+    assert tokens_to_draft([0.9, 0.8], 1.0, 0.85) == 1
+    assert tokens_to_draft([0.9, 0.8], 1.0, 2.0) == 0

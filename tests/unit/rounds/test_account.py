@@ -61,7 +61,7 @@ def test_a_round_is_judged_alone_and_the_response_as_a_whole() -> None:
     assert made.round(1, 0.75) == Judgement(QUEUE, behind=True)
     assert made.round(1, 0.25) == Judgement(None, behind=True), "as much as before"
     assert made.round(4, 0.5) == Judgement(None, behind=False), "it has caught up"
-    assert made.account.record == LedgerRecord(tokens=11, elapsed_s=2.5, credit_s=0.25, times_behind=2)
+    assert made.account.record == LedgerRecord(tokens=11, elapsed_s=2.5, slack_s=0.25, times_behind=2)
 
 
 def test_a_late_round_was_computed_long_or_had_to_wait() -> None:
@@ -108,7 +108,7 @@ def test_terms_are_the_ledgers_or_the_rounds_own() -> None:
 
 
 def test_a_resumed_response_keeps_its_account() -> None:
-    record = LedgerRecord(tokens=10, elapsed_s=2.0, credit_s=-0.5, times_behind=2)
+    record = LedgerRecord(tokens=10, elapsed_s=2.0, slack_s=-0.5, times_behind=2)
     made = Made(ledger=record)
     assert made.account.record == record
     assert made.promise == SpeedPromise(4.0, -0.5)

@@ -89,8 +89,8 @@ def test_behind_it_the_choice_is_made_anew() -> None:
     generation, rounds = made((*SAID, *SAID[:16]))
     verify = one(rounds.step(turn(NEAR), 0.0), Verify)
     assert isinstance(verify, Verify)
-    assert verify.block.stretch is not None
-    assert verify.block.stretch.until_round == verify.block.round
+    assert verify.block.autonomous_run is not None
+    assert verify.block.autonomous_run.until_round == verify.block.round
     rounds.moved(0, RoundEvent.DISPATCHED)
     rounds.step(said(0, 99, accepted=2), STEP_S)
     assert generation.output_ids == [36, 37, 99]
@@ -135,11 +135,11 @@ def test_a_verifier_that_goes_on_by_itself_looks_up_by_itself() -> None:
         generation, rounds = made(SAID)
         (verify,) = rounds.step(turn(None, mode), 0.0)
         assert isinstance(verify, Verify)
-        assert verify.block.stretch is not None
-        leave = verify.block.stretch.lookup
-        assert (leave is not None) is looks
-        if leave is not None:
-            assert (leave.tokens, leave.until_position) == (8, len(SAID) + 64)
+        assert verify.block.autonomous_run is not None
+        grant = verify.block.autonomous_run.lookup
+        assert (grant is not None) is looks
+        if grant is not None:
+            assert (grant.tokens, grant.until_position) == (8, len(SAID) + 64)
         rounds.moved(0, RoundEvent.DISPATCHED)
         extended = None
         for number in range(8):

@@ -160,7 +160,7 @@ def test_a_correction_is_drawn_again_and_the_block_behind_it_is_not(room: int, i
     assert isinstance(order, AskDrafter)
     assert order.binding
     rounds.step(DrafterAnswered(order.round, None, censored=True), 101.0)
-    assert (generation.correction.state, generation.stats.inexact_rounds) == (CorrectionState.OWED, inexact)
+    assert (generation.correction.state, generation.stats.inexact_rounds) == (CorrectionState.PENDING, inexact)
 
 
 def fresh(window: int | None = None, lookup: int | None = None) -> RoundMachine:
@@ -173,24 +173,24 @@ def fresh(window: int | None = None, lookup: int | None = None) -> RoundMachine:
     return RoundMachine(generation, IncrementalText(TOKENIZER, (), (), 0), rules, 0.0)
 
 
-def leave(mode: SpeculationMode, step_s: float, window: int | None = None) -> int:
+def grant(mode: SpeculationMode, step_s: float, window: int | None = None) -> int:
     """Rounds that may follow the first one, where a step takes so long and no drafter is ready."""
     view = PresentLoad().view(LinearCostModel(0.0, 0.0, 0.0, step_s), mode)
     (effect,) = fresh(window).step(Turn(None, view, mode), 0.0)
     assert isinstance(effect, Verify)
-    assert effect.block.stretch is not None
-    return effect.block.stretch.until_round - effect.block.round
+    assert effect.block.autonomous_run is not None
+    return effect.block.autonomous_run.until_round - effect.block.round
 
 
 @pytest.mark.parametrize(("step_s", "rounds"), [(0.001, 32), (0.0625, 16), (0.25, 4), (2.0, 2)])
 def test_a_leave_under_an_arm_without_drafts_is_a_second(step_s: float, rounds: int) -> None:
-    assert leave(NONE, step_s) == rounds
+    assert grant(NONE, step_s) == rounds
 
 
 def test_a_leave_while_a_drafter_may_be_of_use_is_short() -> None:
-    assert leave(DRAFT, 0.0125) == 2
-    assert leave(NONE, 0.0125, window=3) == 2, "drafted whatever the arm"
-    assert leave(DRAFT, 0.0125, window=0) == 32
+    assert grant(DRAFT, 0.0125) == 2
+    assert grant(NONE, 0.0125, window=3) == 2, "drafted whatever the arm"
+    assert grant(DRAFT, 0.0125, window=0) == 32
 
 
 def test_what_is_drafted_is_up_to_the_regime_unless_the_request_says_it() -> None:

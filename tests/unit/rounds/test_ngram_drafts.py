@@ -65,13 +65,13 @@ def test_the_dearer_a_row_the_fewer_and_what_never_comes_true_is_not_drafted() -
 
 def test_a_verifier_that_goes_on_by_itself_is_told_what_a_row_costs_it() -> None:
     lookup = ResponseLookup(request(*TEXT), LookupHistory(), 8)
-    alone = lookup.leave(20, 1012, DEAR)
+    alone = lookup.grant(20, 1012, DEAR)
     assert (alone.tokens, alone.until_position, alone.blocks) == (8, 1012, 1.0)
     assert alone.row_price == pytest.approx(1.25 * 0.02 / 0.06), "of a step of one row"
-    together = lookup.leave(20, 1012, replace(DEAR, batch_blocks=4.0))
+    together = lookup.grant(20, 1012, replace(DEAR, batch_blocks=4.0))
     assert together.blocks == 4.0
     assert together.row_price == pytest.approx(1.25 * 0.02 / 0.12)
-    assert lookup.leave(20, 1012, FREE).row_price == 0.0
+    assert lookup.grant(20, 1012, FREE).row_price == 0.0
 
 
 def test_who_fixes_what_is_drafted_has_none_unless_asked_for() -> None:

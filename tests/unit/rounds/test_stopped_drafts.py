@@ -57,7 +57,7 @@ def test_what_the_verifier_cuts_is_no_stop_of_the_devices() -> None:
 
 def expected(drafted: int) -> tuple[float, float, tuple[float, ...]]:
     """Of a block of so many tokens of three that were ordered: tokens, when they are due, survivals."""
-    slo, ledger = SloClass("fast", 8.0), LedgerRecord(credit_s=1.0)
+    slo, ledger = SloClass("fast", 8.0), LedgerRecord(slack_s=1.0)
     generation, rounds, order = ordering("token_ids", GREEDY, slo=slo, output_ids=(4,), ledger=ledger)
     draft = Draft("g", order.round, generation.position, tuple(range(5, 5 + drafted)))
     (verify,) = rounds.step(DrafterAnswered(order.round, Exchange(draft, 0.05, 0.01, 0, 0, "small")), 100.1)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.routing.affinity import Affinity
-from outrider.routing.conversation_hash import home, nearest
+from outrider.routing.conversation_hash import hashed_to, nearest
 from outrider.routing.prefix_index import BLOCK_TOKENS, MAX_HOLDERS
 
 NAMES = [f"replica {number}" for number in range(40)]
@@ -38,12 +38,12 @@ def home_of(affinity: Affinity[str], conversation: object, names: list[str] = NA
 def test_who_has_part_of_a_conversation_counts_for_that_alone(
     sent: list[tuple[str, int, str]], asked: str, blocks: int
 ) -> None:
-    homes, known = Affinity[str](), Affinity[str](homes=False)
+    hashing, known = Affinity[str](), Affinity[str](hashing=False)
     for conversation, so_many, name in sent:
-        homes.note(said(conversation, so_many), name)
+        hashing.note(said(conversation, so_many), name)
         known.note(said(conversation, so_many), name)
     digests = said(asked, blocks)
-    tokens, cached = homes.tokens(digests, NAMES), known.tokens(digests, NAMES)
+    tokens, cached = hashing.tokens(digests, NAMES), known.tokens(digests, NAMES)
     more = {name: tokens[name] - cached.get(name, 0) for name in tokens if tokens[name] != cached.get(name, 0)}
     if any(conversation == asked for conversation, _, _ in sent):
         assert tokens == cached
@@ -69,8 +69,8 @@ def test_conversations_that_begin_alike_are_at_home_at_as_many_as_load_has_drive
     affinity = Affinity[str]()
     found, expected = list[int](), list[int]()
     for holders in range(MAX_HOLDERS + 1):
-        homes = {home_of(affinity, f"asked {number}") for number in range(500)}
-        found.append(len(homes))
+        hashing = {home_of(affinity, f"asked {number}") for number in range(500)}
+        found.append(len(hashing))
         expected.append(1 if holders < 2 else 1 << (holders - 1).bit_length() if holders < MAX_HOLDERS else len(NAMES))
         affinity.note(said(f"sent {holders}"), NAMES[holders])
     assert found == expected
@@ -91,7 +91,7 @@ def test_what_all_prompts_begin_with_does_not_bring_them_to_one() -> None:
         affinity.note(digests_of("template", f"prompt {number}", "text"), NAMES[number])
     for number in range(100, 150):
         prompt = f"prompt {number}"
-        turn, own = digests_of("template", prompt, "who", "said"), home(digests_of(prompt)[0], NAMES, {})
+        turn, own = digests_of("template", prompt, "who", "said"), hashed_to(digests_of(prompt)[0], NAMES, {})
         tokens = affinity.tokens(turn, NAMES)
         assert tokens[own] == max(tokens.values())
         affinity.note(turn, own)

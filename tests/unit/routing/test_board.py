@@ -39,7 +39,7 @@ def test_the_best_is_the_first_of_all_ranked(happened: list[tuple[str, int, dict
             for one in sorted(ongoing):  # all of them, as each counts by what the others told
                 told[one] = CoordinatorLoad(0.125 * cached.get(one, 16) / 16, 1.0 + one)
             for one in 2 * sorted(ongoing):
-                board.told(one, told[one])
+                board.report(one, told[one])
         elif what == "send":
             capacity = dict.fromkeys(ongoing, CAPACITY)
             order = ranked(sorted(ongoing), cached, ongoing, dispatched, capacity, told)

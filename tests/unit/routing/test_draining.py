@@ -1,6 +1,6 @@
 """Who is drained for long enough is left, where another of its target has room."""
 
-from outrider.routing.draining import Drains, RoutedCoordinator
+from outrider.routing.draining import DrainWatch, RoutedCoordinator
 from outrider.routing.load_units import CoordinatorLoad
 
 
@@ -14,11 +14,11 @@ ALL = {"a": place(), "b": place(), "c": place("small", taken=0.0, responses=0.0)
 
 def left(there: dict[str, RoutedCoordinator], after_s: float = 10.0, now_s: float = 10.0) -> list[str]:
     """Who is left once these alone are told of, at 0, as somebody else was before."""
-    drains = Drains()
-    drains.told(ALL, -5.0)
-    drains.told(there, 0.0)
-    drains.told(there, now_s)
-    return [name for name in (*ALL, "nobody") if drains.leaves(name, after_s, now_s)]
+    drains = DrainWatch()
+    drains.update(ALL, -5.0)
+    drains.update(there, 0.0)
+    drains.update(there, now_s)
+    return [name for name in (*ALL, "nobody") if drains.should_migrate(name, after_s, now_s)]
 
 
 def test_who_is_not_told_of_any_more_is_left_after_a_while() -> None:
@@ -37,36 +37,38 @@ def test_who_has_nobody_to_go_on_with_what_it_makes_is_not_left() -> None:
 
 
 def test_no_more_leave_until_the_next_word_than_there_is_room_for() -> None:
-    drains, others = Drains(), {"b": place()}
-    drains.told(ALL, 0.0)
+    drains, others = DrainWatch(), {"b": place()}
+    drains.update(ALL, 0.0)
     for now_s in (1.0, 20.0):
-        drains.told(others, now_s)
-        assert [drains.leaves("a", 0.0, now_s) for _ in range(6)] == [True] * 4 + [False] * 2, "0.1 each, up to 0.9"
+        drains.update(others, now_s)
+        assert [drains.should_migrate("a", 0.0, now_s) for _ in range(6)] == [True] * 4 + [False] * 2, (
+            "0.1 each, up to 0.9"
+        )
     drains.died("b")
-    drains.told({"c": place("small")}, 30.0)
-    assert not drains.leaves("a", 0.0, 30.0)
+    drains.update({"c": place("small")}, 30.0)
+    assert not drains.should_migrate("a", 0.0, 30.0)
 
 
 def test_one_that_has_died_takes_nothing_over() -> None:
-    drains = Drains()
-    drains.told(ALL, 0.0)
-    drains.told({"b": place()}, 1.0)
+    drains = DrainWatch()
+    drains.update(ALL, 0.0)
+    drains.update({"b": place()}, 1.0)
     drains.died("b")
-    assert not drains.leaves("a", 0.0, 1.0)
+    assert not drains.should_migrate("a", 0.0, 1.0)
 
 
 def test_who_says_nothing_for_a_moment_has_the_target_that_it_had() -> None:
-    drains, silent = Drains(), {name: place("", up=False, taken=0.0) for name in ALL}
+    drains, silent = DrainWatch(), {name: place("", up=False, taken=0.0) for name in ALL}
     for now_s, there in enumerate((ALL, silent, {"b": place()})):
-        drains.told(there, float(now_s))
-    assert drains.leaves("a", 0.0, 2.0)
+        drains.update(there, float(now_s))
+    assert drains.should_migrate("a", 0.0, 2.0)
 
 
 def test_who_is_back_is_not_left_and_is_drained_anew_when_it_goes_again() -> None:
-    drains, one = Drains(), {"b": place()}
+    drains, one = DrainWatch(), {"b": place()}
     for there, now_s in ((ALL, 0.0), (one, 1.0), (ALL, 2.0), (one, 50.0)):
-        drains.told(there, now_s)
-    assert not drains.leaves("a", 10.0, 59.0)
-    assert drains.leaves("a", 10.0, 60.0)
-    drains.told(one, 5_000.0)
-    assert not drains.leaves("a", 10.0, 5_000.0), "whoever it was is gone"
+        drains.update(there, now_s)
+    assert not drains.should_migrate("a", 10.0, 59.0)
+    assert drains.should_migrate("a", 10.0, 60.0)
+    drains.update(one, 5_000.0)
+    assert not drains.should_migrate("a", 10.0, 5_000.0), "whoever it was is gone"

@@ -83,11 +83,11 @@ def test_nobody_saves_up_while_idle_or_gains_by_a_pause() -> None:
     counters.join("new")
     assert counters.served("new") == 100.0, "not 100 turns in a row"
     counters.charge("new", 50.0)
-    counters.leave("new")
+    counters.remove("new")
     counters.join("new")
     assert counters.served("new") == 150.0
     counters.charge("busy", 90.0)
-    counters.leave("new")
+    counters.remove("new")
     counters.join("new")
     assert counters.served("new") == 190.0, "others have caught up"
 
@@ -99,7 +99,7 @@ def test_nothing_is_remembered_once_nobody_is_active() -> None:
         service.charge(Account(name, "x"), 3.0)
     assert service.several
     for name in "ab":
-        service.leave(Account(name, "x"))
+        service.remove(Account(name, "x"))
     assert (service.several, service.remembered) == (False, 0)
 
 
@@ -111,12 +111,12 @@ def test_what_is_remembered_of_the_idle_has_a_bound() -> None:
         for account in (Account(f"address {number}"), Account("busy", f"user {number}")):
             service.join(account)
             service.charge(account, 1.0)
-            service.leave(account)
+            service.remove(account)
     assert service.remembered < 3_000
     service.charge(busy, 2.0)
     for number in range(2_000):
         account = Account(f"late {number}")
         service.join(account)
         service.charge(account, 1.0)
-        service.leave(account)
+        service.remove(account)
     assert service.remembered < 3_000

@@ -89,7 +89,7 @@ class Verifier:
         self.members = self.in_order()
         self.planner.steps()
         for name in ended:
-            self.planner.leaves(name)
+            self.planner.withdraw(name)
             self.ended.append(name)
         self.plan()
 

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from outrider.contracts.slo import LedgerRecord
-from outrider.scheduling.ledger import CREDIT_CAP_S, DEBT_CAP_S, Ledger, resumed_ledger, round_deadline_at_s
+from outrider.scheduling.ledger import DEBT_CAP_S, SLACK_CAP_S, Ledger, resumed_ledger, round_deadline_at_s
 
 NEVER = float("inf")
 
@@ -36,19 +36,19 @@ def play(ledger: Ledger, commits: list[Commit], now_s: float) -> tuple[Ledger, f
 
 def credits_s(speed: float, commits: list[Commit]) -> tuple[list[float], int]:
     """By the recurrence: the credit after each commit with tokens, the first's included, and how many were late."""
-    credit_s, whole_s, waited_s, behind, after = 0.0, 0.0, 0.0, 0, list[float]()
+    slack_s, whole_s, waited_s, behind, after = 0.0, 0.0, 0.0, 0, list[float]()
     for commit in commits:
         waited_s += commit.after_s
         if commit.tokens == 0:
             continue
         if after:
-            credit_s += commit.tokens / speed - waited_s
+            slack_s += commit.tokens / speed - waited_s
             whole_s += commit.tokens / speed - waited_s
-        behind += credit_s < 0.0
-        credit_s = min(credit_s, CREDIT_CAP_S)
-        credit_s = max(credit_s, min(-DEBT_CAP_S, whole_s))
+        behind += slack_s < 0.0
+        slack_s = min(slack_s, SLACK_CAP_S)
+        slack_s = max(slack_s, min(-DEBT_CAP_S, whole_s))
         waited_s = 0.0
-        after.append(credit_s)
+        after.append(slack_s)
     return after, behind
 
 
@@ -67,7 +67,7 @@ def test_the_ledger_is_its_recurrence(speed: float, commits: list[Commit], start
     for commit in commits:
         now_s += commit.after_s
         ledger = ledger.committed(commit.tokens, now_s)
-        seen += [ledger.credit_s(now_s)] if commit.tokens else []
+        seen += [ledger.slack_s(now_s)] if commit.tokens else []
     assert (seen, ledger.times_behind) == credits_s(speed, commits)
 
 
@@ -91,7 +91,7 @@ def test_who_keeps_the_pace_from_the_anchor_is_never_behind(speed: float, commit
     for commit in commits:
         now_s = min(now_s + commit.after_s, ledger.deadline_at_s(commit.tokens))
         ledger = ledger.committed(commit.tokens, now_s)
-        assert ledger.credit_s(now_s) >= 0.0
+        assert ledger.slack_s(now_s) >= 0.0
     assert ledger.times_behind == 0
     assert ledger.kept
 
@@ -118,7 +118,7 @@ def test_a_commit_is_late_iff_it_comes_after_its_deadline(speed: float, commits:
 
 def owed_s(ledger: Ledger, tokens: int) -> float:
     """From the last commit on, whether or not the response is doomed."""
-    return ledger.credit_s(ledger.last_at_s) + tokens / ledger.tokens_per_s
+    return ledger.slack_s(ledger.last_at_s) + tokens / ledger.tokens_per_s
 
 
 @given(SPEEDS, COMMITS, STARTS_S)
@@ -134,7 +134,7 @@ def test_a_response_is_doomed_iff_as_a_whole_it_owes_more_than_the_cap(
         assert record is not None
         whole_s = record.tokens / speed - record.elapsed_s
         assert ledger.doomed is (whole_s < -DEBT_CAP_S)
-        assert ledger.credit_s(ledger.last_at_s) <= whole_s or whole_s >= -DEBT_CAP_S
+        assert ledger.slack_s(ledger.last_at_s) <= whole_s or whole_s >= -DEBT_CAP_S
         due_at_s = ledger.last_at_s + owed_s(ledger, 2)
         assert ledger.deadline_at_s(2.0) == (NEVER if ledger.doomed else due_at_s)
 
@@ -145,10 +145,10 @@ def test_what_is_judged_is_what_is_scheduled(speed: float, commits: list[Commit]
     ledger, now_s, forgot = Ledger(speed).committed(1, start_s), start_s, False
     for commit in commits:
         now_s += commit.after_s
-        forgot |= bool(commit.tokens) and ledger.credit_s(now_s) + commit.tokens / speed > CREDIT_CAP_S
+        forgot |= bool(commit.tokens) and ledger.slack_s(now_s) + commit.tokens / speed > SLACK_CAP_S
         ledger = ledger.committed(commit.tokens, now_s)
         if not forgot:
-            assert ledger.kept is (ledger.credit_s(ledger.last_at_s) >= 0.0)
+            assert ledger.kept is (ledger.slack_s(ledger.last_at_s) >= 0.0)
 
 
 @given(SPEEDS, COMMITS, STARTS_S)
@@ -167,7 +167,7 @@ def test_credit_is_capped_at_any_speed_and_time(speed: float, steps: list[tuple[
         now_s += gap_s
         ledger = ledger.committed(tokens, now_s)
         if tokens:
-            assert ledger.credit_s(now_s) <= CREDIT_CAP_S + 1e-6
+            assert ledger.slack_s(now_s) <= SLACK_CAP_S + 1e-6
     assert ledger.tokens == sum(tokens for tokens, _ in steps)
 
 
@@ -179,14 +179,14 @@ def test_a_deadline_is_the_later_the_more_is_expected(
     fewer, more = sorted((one, other))
     assert ledger.deadline_at_s(fewer) <= ledger.deadline_at_s(more)
     if not ledger.doomed:
-        assert ledger.deadline_at_s(0.0) == now_s + ledger.credit_s(now_s)
+        assert ledger.deadline_at_s(0.0) == now_s + ledger.slack_s(now_s)
 
 
 @given(COMMITS, STARTS_S)
 def test_who_was_promised_nothing_is_never_behind(commits: list[Commit], start_s: float) -> None:
     ledger, now_s = play(Ledger(), commits, start_s)
     assert (ledger.times_behind, ledger.kept) == (0, True)
-    assert ledger.deadline_at_s(5.0) == ledger.credit_s(now_s) == NEVER
+    assert ledger.deadline_at_s(5.0) == ledger.slack_s(now_s) == NEVER
     assert ledger.tokens == counted(commits)[0], "they are counted all the same"
 
 
@@ -201,12 +201,12 @@ def test_a_resumed_response_goes_on_as_if_nothing_had_happened(
     assert record is not None
     second = resumed_ledger(speed, record, there_s)
     assert second.record() == record
-    assert second.credit_s(there_s) == first.credit_s(last_at_s)
+    assert second.slack_s(there_s) == first.slack_s(last_at_s)
     assert second.kept == first.kept
     on, on_at_s = play(first, after, last_at_s)
     resumed, resumed_at_s = play(second, after, there_s)
     assert resumed.record() == on.record()
-    assert resumed.credit_s(resumed_at_s) == on.credit_s(on_at_s)
+    assert resumed.slack_s(resumed_at_s) == on.slack_s(on_at_s)
 
 
 @given(SPEEDS, COMMITS, st.lists(GAPS_S, min_size=1, max_size=3), STARTS_S)
@@ -245,23 +245,23 @@ def test_an_example_in_full() -> None:
     assert ledger.deadline_at_s(2.0) == 11.25
     ledger = ledger.committed(4, 10.5)  # 1.25 s early
     ledger = ledger.committed(9, 10.5)  # 3.5 s early: three count
-    assert ledger.credit_s(10.5) == 3.0
+    assert ledger.slack_s(10.5) == 3.0
     ledger = ledger.committed(1, 14.25)  # 0.5 s late
     assert (ledger.times_behind, ledger.deadline_at_s(1.0)) == (1, 14.0)
     assert ledger.kept, "17 tokens in 4.25 s: as a whole it is in time"
-    assert ledger.record() == LedgerRecord(tokens=17, elapsed_s=4.25, credit_s=-0.5, times_behind=1)
+    assert ledger.record() == LedgerRecord(tokens=17, elapsed_s=4.25, slack_s=-0.5, times_behind=1)
     ledger = ledger.committed(1, 20.0)  # 6 s late, of which as a whole it owes 5.5
     assert ledger.doomed
-    assert (ledger.deadline_at_s(1.0), ledger.credit_s(20.0)) == (NEVER, -5.5)
+    assert (ledger.deadline_at_s(1.0), ledger.slack_s(20.0)) == (NEVER, -5.5)
     ledger = ledger.committed(10, 20.0)
     assert (ledger.doomed, ledger.deadline_at_s(1.0)) == (False, 17.25)
 
 
 def test_a_debt_that_credit_would_have_paid_is_capped() -> None:
     ledger = Ledger(1.0).committed(1, 0.0).committed(30, 0.0).committed(1, 0.0)
-    assert ledger.credit_s(0.0) == 3.0
+    assert ledger.slack_s(0.0) == 3.0
     late = ledger.committed(1, 20.0)
-    assert (late.credit_s(20.0), late.kept, late.doomed) == (-3.0, True, False)
+    assert (late.slack_s(20.0), late.kept, late.doomed) == (-3.0, True, False)
 
 
 def test_a_pause_before_the_first_token_puts_it_off() -> None:

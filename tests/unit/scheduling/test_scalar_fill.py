@@ -26,12 +26,14 @@ def test_a_batch_is_filled_alike(
     queue: list[PendingVerification], limits: BatchLimits, load: float, round_s: float
 ) -> None:
     promised = Promised(load, round_s, least_load=load)
-    arrays, few = SloAware(few=0), SloAware(few=len(queue))
-    assert few.plan(queue, NOW_S, limits, COSTS, promised) == arrays.plan(queue, NOW_S, limits, COSTS, promised)
+    arrays, scalar_limit = SloAware(scalar_limit=0), SloAware(scalar_limit=len(queue))
+    assert scalar_limit.plan(queue, NOW_S, limits, COSTS, promised) == arrays.plan(
+        queue, NOW_S, limits, COSTS, promised
+    )
 
 
 @given(chains, st.floats(0.0, 30.0), st.floats(0.0, 0.1))
 def test_drafts_are_cut_alike(drafted: list[Chain], other_tokens: float, idle_s: float) -> None:
     others = BatchWork(20, 20_000, 1000)
-    few, arrays = (trim(drafted, others, other_tokens, idle_s, COSTS, few_rows) for few_rows in (1000, -1))
-    assert few == arrays
+    scalar_limit, arrays = (trim(drafted, others, other_tokens, idle_s, COSTS, few_rows) for few_rows in (1000, -1))
+    assert scalar_limit == arrays

@@ -46,7 +46,7 @@ def test_who_finds_room_is_in_and_nothing_is_planned_while_nobody_waits(policy: 
     assert (sorted(plan.joining), plan.held_back) == (["a", "b"], ())
     assert (steps.waiting, steps.within, steps.reason) == (0, 2, StopReason.QUEUE_EMPTY)
     assert steps.plan(NOW_S, COSTS) == StepPlan()
-    steps.leaves("a")
+    steps.withdraw("a")
     assert steps.within == 1
 
 
@@ -109,7 +109,7 @@ def test_who_is_decided_by_the_step_under_way_needs_no_room_in_the_next_one(poli
     assert names(steps.plan(NOW_S, COSTS)) == (["later"], []), "it waits longer than the next"
     assert names(steps.plan(NOW_S, COSTS)) == ([], [])
     steps.steps()
-    steps.leaves("now")
+    steps.withdraw("now")
     assert names(steps.plan(NOW_S, COSTS)) == (["next"], []), "the step under way decides what was let in before it"
 
 
@@ -142,7 +142,7 @@ def test_nobody_is_lost_or_doubled(policy: str, happens: list[tuple[str, str]]) 
     steps, within, waiting = planner(policy, FOR_TWO, []), set[str](), set[str]()
     for number, (what, name) in enumerate(happens):
         if what == "l":
-            steps.leaves(name)
+            steps.withdraw(name)
             within.discard(name)
             waiting.discard(name)
         elif what == "p":
@@ -173,7 +173,7 @@ def test_drafts_are_cut_as_they_join_and_never_again() -> None:
     plan = steps.plan(NOW_S, DEAR)
     assert len(plan.joining) == 17
     assert dict(plan.cuts) == dict.fromkeys(names, 1)
-    assert steps.worth_above == 0.25
+    assert steps.min_survival == 0.25
     steps.arrives("more", Asking(drafted("more")))
     assert {name for name, _ in steps.plan(NOW_S, DEAR).cuts} == {"more"}
 
@@ -187,9 +187,9 @@ def test_a_cut_that_was_fixed_with_the_order_holds_whatever_the_step() -> None:
     """It is the same for a draft that came early, to an empty step, as for one that came late to a full one."""
     crowd = [drafted(f"g{number}") for number in range(32)]
     for others in ([], crowd):
-        early = planner("fcfs", ROOMY, [drafted("a", worth_above=0.2), *others])
+        early = planner("fcfs", ROOMY, [drafted("a", min_survival=0.2), *others])
         assert dict(early.plan(NOW_S, DEAR).cuts)["a"] == 2
-        whole = planner("fcfs", ROOMY, [drafted("a", worth_above=0.0), *others])
+        whole = planner("fcfs", ROOMY, [drafted("a", min_survival=0.0), *others])
         assert "a" not in dict(whole.plan(NOW_S, DEAR).cuts)
 
 
@@ -203,17 +203,17 @@ def cuts_beside(one: PendingVerification) -> dict[str, int]:
     return cuts
 
 
-def promised(credit_s: float = 0.5, before_s: float = 0.3, **more: object) -> PendingVerification:
+def promised(slack_s: float = 0.5, before_s: float = 0.3, **more: object) -> PendingVerification:
     """At 4 tokens/s, and so far ahead without what it has drafted."""
-    deadline_at_s = NOW_S + credit_s + (1.0 + sum(HALVES)) / 4.0
+    deadline_at_s = NOW_S + slack_s + (1.0 + sum(HALVES)) / 4.0
     return drafted("promised", **{"deadline_at_s": deadline_at_s, "tokens_per_s": 4.0, "before_s": before_s, **more})
 
 
 def test_where_the_device_takes_its_time_who_has_little_credit_keeps_its_draft() -> None:
     """Rounds are no shorter for less to verify, and so many of them bring too little."""
-    assert "promised" not in cuts_beside(promised(credit_s=-0.3))
-    assert "promised" not in cuts_beside(promised(credit_s=0.9))
-    assert cuts_beside(promised(credit_s=1.1))["promised"] == 1
+    assert "promised" not in cuts_beside(promised(slack_s=-0.3))
+    assert "promised" not in cuts_beside(promised(slack_s=0.9))
+    assert cuts_beside(promised(slack_s=1.1))["promised"] == 1
     assert cuts_beside(promised(before_s=0.2))["promised"] == 1, "the verifier makes its rounds as long as they are"
 
 
@@ -229,7 +229,7 @@ def test_where_not_all_can_be_kept_nobody_is_spared() -> None:
 
 
 def test_credit_moves_no_cut_that_was_fixed_with_the_order() -> None:
-    assert cuts_beside(promised(worth_above=0.2))["promised"] == 2
+    assert cuts_beside(promised(min_survival=0.2))["promised"] == 2
 
 
 def test_rules_switch_both_off() -> None:
@@ -260,7 +260,7 @@ def test_who_does_not_come_is_waited_for_once() -> None:
     held_s = steps.plan(NOW_S, DEAR).hold_s
     assert 0.002 < held_s <= 0.005
     assert steps.plan(NOW_S + held_s, DEAR).joining == ("a",)
-    steps.leaves("a")
+    steps.withdraw("a")
     steps.arrives("a", Asking(block("a")))
     assert steps.plan(NOW_S + 1.0, DEAR).hold_s == 0.0
 
@@ -281,7 +281,7 @@ def test_holds_in_a_row_are_no_longer_than_one() -> None:
 def test_nobody_is_waited_for_who_gave_up() -> None:
     steps = planner("fcfs", ROOMY, [block("a")])
     steps.expects("b", NOW_S + 0.002)
-    steps.leaves("b")
+    steps.withdraw("b")
     assert steps.plan(NOW_S, DEAR).joining == ("a",)
 
 
@@ -321,7 +321,7 @@ def test_what_active_promises_need_reaches_the_policy_until_they_are_over() -> N
         steps.arrives(name, Asking(block(name, slack_s=1.0), goes_on=False))
         steps.plan(NOW_S + number, COSTS)
         steps.steps()
-        steps.leaves(name)
+        steps.withdraw(name)
     steps.over("a")
     steps.arrives("none", Asking(block("none")))
     steps.plan(NOW_S + 2.0, COSTS)
@@ -353,10 +353,10 @@ def test_whoever_is_to_be_alone_is_and_the_others_go_on_behind_it(policy: str) -
     steps.steps()
     assert set(steps.under_way) == {"b"}
     assert steps.plan(NOW_S, COSTS, alone) == StepPlan()
-    steps.leaves("b")
+    steps.withdraw("b")
     plan = steps.plan(NOW_S, COSTS, alone - {"b"})
     assert (plan.joining, plan.held_back, set(steps.under_way)) == (("e",), (), {"e"})
-    steps.leaves("e")
+    steps.withdraw("e")
     assert sorted(steps.plan(NOW_S, COSTS, ()).joining) == ["a", "c", "d"]
 
 

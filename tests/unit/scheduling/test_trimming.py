@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contracts.cost import EXACT_ROWS, ROW_BUCKETS, BatchWork, LinearCostModel, VerifyCost
-from outrider.scheduling.trimming import Chain, Trim, idle_s, trim, worth
+from outrider.scheduling.trimming import Chain, Trim, idle_s, rows_worth_verifying, trim
 
 DEAR = LinearCostModel(4.5e-3, 2e-7, 8e-6, 45e-3)
 FREE = LinearCostModel(0.0, 0.0, 0.0, 27e-3)
@@ -46,8 +46,8 @@ def test_a_crowd_keeps_what_survives_and_the_first_row_that_does_not_pay_is_told
     good, bad = chain(0.95, 0.95, 0.95), chain(0.3, 0.3, 0.3)
     found = trim([good, bad] * 16, NOTHING, 0.0, 0.0, DEAR)
     assert found.kept == (3, 0) * 16
-    assert found.worth_above == pytest.approx(0.3)
-    assert [worth(one.survivals, found.worth_above) for one in (good, bad)] == [3, 0]
+    assert found.min_survival == pytest.approx(0.3)
+    assert [rows_worth_verifying(one.survivals, found.min_survival) for one in (good, bad)] == [3, 0]
 
 
 def test_nothing_is_cut_where_rows_are_free_or_the_verifier_waits_anyway() -> None:
@@ -60,9 +60,9 @@ def test_nothing_is_cut_where_rows_are_free_or_the_verifier_waits_anyway() -> No
 
 def test_who_goes_on_alone_makes_a_second_dear() -> None:
     """Thirty-two more tokens a step: each row delays them."""
-    chains, stretches = [chain(0.6, 0.6, 0.6)] * 4, BatchWork(32, 32 * 101, 3200)
+    chains, autonomous_runs = [chain(0.6, 0.6, 0.6)] * 4, BatchWork(32, 32 * 101, 3200)
     assert min(trim(chains, NOTHING, 0.0, 0.0, DEAR).kept) > 0
-    assert trim(chains, stretches, 32.0, 0.0, DEAR).kept == (0,) * 4
+    assert trim(chains, autonomous_runs, 32.0, 0.0, DEAR).kept == (0,) * 4
 
 
 def test_rows_behind_a_jump_are_looked_at() -> None:

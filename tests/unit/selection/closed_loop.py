@@ -66,7 +66,7 @@ class Loop:
         """Choose the device's next round; its block arrives in time."""
         device, world = self._fleet[n], self._world
         view = VerifierView(world.model, self._queue_s, self._blocks, world.round_fixed_s)
-        promise = SpeedPromise(device.ledger.tokens_per_s, device.ledger.credit_s(now_s))
+        promise = SpeedPromise(device.ledger.tokens_per_s, device.ledger.slack_s(now_s))
         device.choice = self._policy.choose(replace(self._told, verifier=view, promise=promise), device.choice)
         own_s = world.round_fixed_s
         if device.plan is not None:

@@ -41,19 +41,19 @@ def test_speeds_are_compared_with_those_of_the_others() -> None:
     """The middle one of three, so that one odd device says nothing; nothing can be said without rounds."""
     canaries = Canaries()
     canaries.send(DRAFT, named(12))
-    paces = {name: ThroughputSample(tokens=10, seconds=1.0, rounds=10) for name in named(12)}
-    paces |= {
+    samples = {name: ThroughputSample(tokens=10, seconds=1.0, rounds=10) for name in named(12)}
+    samples |= {
         "g9": ThroughputSample(1, 1, 1.0, 1),
         "g10": ThroughputSample(12, 20, 1.0, 4),
         "g11": ThroughputSample(90, 900, 1.0, 9),
     }
-    assert canaries.ratio(paces, None) == pytest.approx(1.2)
-    assert canaries.ratio(paces, 10.0) == pytest.approx(1.2)
-    assert canaries.ratio(paces, 10.5) == pytest.approx(1.2), "noise"
-    assert canaries.ratio(paces, 12.5) == pytest.approx(1.2 * (1.0 - 3 * 0.15)), (
+    assert canaries.ratio(samples, None) == pytest.approx(1.2)
+    assert canaries.ratio(samples, 10.0) == pytest.approx(1.2)
+    assert canaries.ratio(samples, 10.5) == pytest.approx(1.2), "noise"
+    assert canaries.ratio(samples, 12.5) == pytest.approx(1.2 * (1.0 - 3 * 0.15)), (
         "all would cost everybody more than three"
     )
-    assert canaries.rounds_each(paces) == 1.0
+    assert canaries.rounds_each(samples) == 1.0
     assert canaries.ratio(dict.fromkeys(named(12), ThroughputSample()), 10.0) is None
 
 

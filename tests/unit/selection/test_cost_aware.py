@@ -151,7 +151,7 @@ def estimates_of(told: RoundSituation) -> Estimates:
 
 
 @pytest.mark.parametrize(
-    ("tokens_per_s", "credit_s", "expected"),
+    ("tokens_per_s", "slack_s", "expected"),
     [
         (3.0, float("inf"), 15),  # nothing binds: the verifier's choice
         (3.0, 0.0, 15),
@@ -163,14 +163,14 @@ def estimates_of(told: RoundSituation) -> Estimates:
         (0.0, float("inf"), 15),  # best effort
     ],
 )
-def test_credit_is_spent_on_the_verifier(tokens_per_s: float, credit_s: float, expected: int) -> None:
-    told = replace(chains(READ_BOUND, 2.0, 0.8), promise=SpeedPromise(tokens_per_s, credit_s))
+def test_credit_is_spent_on_the_verifier(tokens_per_s: float, slack_s: float, expected: int) -> None:
+    told = replace(chains(READ_BOUND, 2.0, 0.8), promise=SpeedPromise(tokens_per_s, slack_s))
     assert window(CostAware().choose(told, None)) == expected
 
 
 def test_nothing_is_owed_before_the_first_token() -> None:
     told, ledger = chains(READ_BOUND, 2.0, 0.8), Ledger(4.0)
-    promise = SpeedPromise(ledger.tokens_per_s, ledger.credit_s(100.0))
+    promise = SpeedPromise(ledger.tokens_per_s, ledger.slack_s(100.0))
     assert CostAware().choose(replace(told, promise=promise), None) == CostAware().choose(told, None)
 
 

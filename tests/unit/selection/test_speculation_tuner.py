@@ -307,6 +307,6 @@ def test_looking_up_needs_no_device_and_is_tried_at_once() -> None:
 
 
 def test_what_is_left_of_an_arm_is_an_arm() -> None:
-    assert {within(mode, drafts=True, looks_up=True) for mode in MODES.values()} == set(MODES.values())
-    assert [within(mode, drafts=False, looks_up=True) for mode in FOUR] == [NONE, LOOKUP, NONE, LOOKUP]
-    assert [within(mode, drafts=True, looks_up=False) for mode in FOUR] == [NONE, NONE, DRAFT, DRAFT]
+    assert {within(mode, drafts=True, uses_lookup=True) for mode in MODES.values()} == set(MODES.values())
+    assert [within(mode, drafts=False, uses_lookup=True) for mode in FOUR] == [NONE, LOOKUP, NONE, LOOKUP]
+    assert [within(mode, drafts=True, uses_lookup=False) for mode in FOUR] == [NONE, NONE, DRAFT, DRAFT]

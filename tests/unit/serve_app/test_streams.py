@@ -10,7 +10,7 @@ from ray.exceptions import ActorDiedError, RayError
 from ray.serve.handle import DeploymentHandle
 
 from outrider.contracts.errors import (
-    CoordinatorDrainedError,
+    CoordinatorDrainingError,
     CoordinatorSilentError,
     VerifierAwayError,
     VerifierLostError,
@@ -129,10 +129,10 @@ async def test_one_that_has_nothing_to_say_and_answers_is_not_silent() -> None:
 async def test_whoever_stops_reading_is_forgotten_and_the_others_go_on() -> None:
     handle = MemoryHandle(coordinator="the one")
     streams = streams_of(handle)
-    leaves = streams.chunks(REQUESTS[0])
+    grants = streams.chunks(REQUESTS[0])
     stays = asyncio.create_task(read(streams, REQUESTS[1]))
-    await anext(leaves)
-    await leaves.aclose()
+    await anext(grants)
+    await grants.aclose()
     assert tokens_of(await stays) == truth_of(REQUESTS[1])
     await handle.closed()
     assert sorted(handle.coordinators.left) == ["a", "b"]
@@ -179,14 +179,14 @@ async def test_what_a_drained_one_makes_leaves_one_after_the_other_the_newest_fi
     streams = streams_of(handle, drained=drained)
     left = list[tuple[str, float]]()
 
-    async def leaves(request: GenerationRequest) -> None:
-        with pytest.raises(CoordinatorDrainedError):
+    async def grants(request: GenerationRequest) -> None:
+        with pytest.raises(CoordinatorDrainingError):
             await read(streams, request)
         left.append((request.generation, now_s()))
 
     unread = streams.chunks(request_for("unread", window=0))
     got = [await anext(unread)]
-    making = [asyncio.create_task(leaves(request)) for request in REQUESTS]
+    making = [asyncio.create_task(grants(request)) for request in REQUESTS]
     await until(lambda: handle.told >= 3)
     handle.goes_on.clear()
     await asyncio.sleep(60.0)

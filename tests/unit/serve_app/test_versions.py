@@ -8,7 +8,7 @@ from ray.serve._private.config import DeploymentConfig
 from ray.serve._private.version import DeploymentVersion
 
 from outrider.config.reading import load_config, override
-from outrider.config.reloadable import with_light
+from outrider.config.reloadable import with_reloadable
 from outrider.config.schema import Config
 from serve_app import versions
 from serve_app.app import build_app
@@ -41,7 +41,7 @@ def deployed(config: Config, running: str = "") -> dict[str, Any]:
 
 
 def light(config: Config) -> Config:
-    return with_light(config, LIGHT)
+    return with_reloadable(config, LIGHT)
 
 
 def scaled(config: Config) -> Config:

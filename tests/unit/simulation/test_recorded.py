@@ -67,7 +67,7 @@ def test_a_comparison() -> None:
 
 
 def test_a_machine_that_slows_down_is_replayed_as_it_was() -> None:
-    late = verifier(pace=lambda now_s: 3.0 if now_s > 0.7 else 1.0)
+    late = verifier(speed=lambda now_s: 3.0 if now_s > 0.7 else 1.0)
     log = replay(RECORD, late, SCHEDULING["fcfs"]).batch_log
     assert [entry.took_s for entry in log] == pytest.approx([0.1, 0.3, 0.3, 0.3])
     assert [entry.predicted_s for entry in log] == pytest.approx([0.1] * 4)

@@ -15,7 +15,7 @@ def told(foreteller: Calibrated | Flags, chance: float) -> list[tuple[float, boo
     """What it tells of many tokens, and whether they are accepted."""
     draws, luck = (uniforms(1, 0, 1, purpose, TOKENS) for purpose in (1, 2))
     return [
-        (foreteller.tells(chance, lucky, accepted=draw < chance), draw < chance)
+        (foreteller.predict(chance, lucky, accepted=draw < chance), draw < chance)
         for draw, lucky in zip(draws, luck, strict=True)
     ]
 
@@ -50,7 +50,7 @@ def test_at_wisps_auc_it_can_do_what_wisps_does() -> None:
 
 @pytest.mark.parametrize("chance", [0.0, 1.0])
 def test_what_is_certain_is_told(chance: float) -> None:
-    assert Calibrated(0.9).tells(chance, 0.3, accepted=chance == 1.0) == chance
+    assert Calibrated(0.9).predict(chance, 0.3, accepted=chance == 1.0) == chance
 
 
 def test_a_yes_or_no_is_believed_as_far_as_it_is_right() -> None:

@@ -17,7 +17,7 @@ from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.drafting.acceptance import AcceptancePredictor, ConfidenceLogistic
 from outrider.drafting.cost_aware import CostAwareStop
 from outrider.drafting.features import DraftFeatures
-from outrider.drafting.recalibration import Calibration, ChainVerdict, Recalibration, ToldChain, verdict_on
+from outrider.drafting.recalibration import Calibration, ChainVerdict, Recalibration, SentChain, verdict_on
 from outrider.drafting.stops import NeverStop, SendAndStop, StopBefore, StopDecision, StopRule
 from outrider.engines.drafter import engine as drafter_engine
 from outrider.engines.drafter import job
@@ -168,7 +168,7 @@ def test_a_rule_may_learn_from_what_was_tested(protocol: ProtocolName) -> None:
     assert any(len(steps) == 2 for steps in said.told.values()), "of the same row it says now this, now that"
 
 
-def peeking(told: ToldChain, token_ids: Sequence[int], *known: Any, **more: Any) -> ChainVerdict | None:
+def peeking(told: SentChain, token_ids: Sequence[int], *known: Any, **more: Any) -> ChainVerdict | None:
     """Learns what stands behind a rejection, which nobody tested."""
     found = verdict_on(told, token_ids, *known, **more)
     if found is None or not found.rejected or token_ids[found.accepted + 1 :] != (0,):

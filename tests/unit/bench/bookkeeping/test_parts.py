@@ -28,10 +28,10 @@ def test_an_ingress_answers_all_its_clients() -> None:
 
 
 def test_a_verifier_decides_all_its_blocks() -> None:
-    stretches, drafts = verifier.measured(context_tokens=40, generations=3, steps=4, repeats=2)
-    assert [(cost.kind, cost.context_tokens) for cost in stretches] == [("stretches", 40)] * 2
+    autonomous_runs, drafts = verifier.measured(context_tokens=40, generations=3, steps=4, repeats=2)
+    assert [(cost.kind, cost.context_tokens) for cost in autonomous_runs] == [("stretches", 40)] * 2
     assert [(cost.kind, cost.context_tokens) for cost in drafts] == [("drafts of 4", 40)] * 2
-    assert all(cost.step_s > 0.0 and cost.messages_s > 0.0 for cost in (*stretches, *drafts))
+    assert all(cost.step_s > 0.0 and cost.messages_s > 0.0 for cost in (*autonomous_runs, *drafts))
 
 
 def test_figures_are_medians() -> None:

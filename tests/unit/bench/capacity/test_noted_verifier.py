@@ -108,8 +108,8 @@ async def test_a_prefix_computed_in_chunks_is_opened_once_and_costs_its_chunks(k
 @on_loop
 async def test_rounds_that_follow_by_themselves_are_noted_with_what_they_cost() -> None:
     verifier = NotedVerifier(LocalVerifier(), keeps_kv=True, clock=now_s)
-    stretch, steps = AutonomousRun(until_round=3), verifier.steps()
-    verifier.give(VerifyCall(openings=(OPENING,), blocks=(replace(block(0, (), ()), stretch=stretch),)))
+    autonomous_run, steps = AutonomousRun(until_round=3), verifier.steps()
+    verifier.give(VerifyCall(openings=(OPENING,), blocks=(replace(block(0, (), ()), autonomous_run=autonomous_run),)))
     for _ in range(4):
         await anext(steps)
     noted, prompt = [batch.members for batch in verifier.batches], len(PROMPTS[0])

@@ -55,10 +55,12 @@ class Drafted:
     waits: list[str] = field(default_factory=list)
 
 
-def drafted(names: list[str], rule: StopRule, monkeypatch: pytest.MonkeyPatch, *, beside: bool, told: bool) -> Drafted:
+def drafted(
+    names: list[str], rule: StopRule, monkeypatch: pytest.MonkeyPatch, *, beside: bool, sent_chain: bool
+) -> Drafted:
     """Two blocks of each kind by one engine, whose prompts come in chunks."""
     verdicts: list[object] = []
-    on_verdict = (lambda *verdict: verdicts.append(verdict)) if told else None
+    on_verdict = (lambda *verdict: verdicts.append(verdict)) if sent_chain else None
     engine: TorchDrafter = torch_drafter(tiny_llama(), rule=rule, on_verdict=on_verdict)
     devices = {name: Device(name, KINDS[name].params, (len(name), *PROMPT), KINDS[name].protocol) for name in names}
     found = Drafted()
@@ -81,15 +83,15 @@ def drafted(names: list[str], rule: StopRule, monkeypatch: pytest.MonkeyPatch, *
     return found
 
 
-@pytest.mark.parametrize("told", [False, True], ids=["", "told"])
+@pytest.mark.parametrize("sent_chain", [False, True], ids=["", "told"])
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 @pytest.mark.parametrize("names", [*([name] for name in KINDS), [*KINDS]], ids=", ".join)
 def test_a_pass_reads_the_device_once_and_drafts_the_same(
-    names: list[str], rule: StopRule, monkeypatch: pytest.MonkeyPatch, *, told: bool
+    names: list[str], rule: StopRule, monkeypatch: pytest.MonkeyPatch, *, sent_chain: bool
 ) -> None:
     monkeypatch.setattr(drafter_engine, "draft_model", DraftModel)  # a processor has loops of its own
-    expected = drafted(names, rule, monkeypatch, beside=False, told=told)
-    found = drafted(names, rule, monkeypatch, beside=True, told=told)
+    expected = drafted(names, rule, monkeypatch, beside=False, sent_chain=sent_chain)
+    found = drafted(names, rule, monkeypatch, beside=True, sent_chain=sent_chain)
     assert found.waits == []
     assert max(found.reads) == 1
     assert {name: repr(answer) for name, answer in found.answers.items()} == {

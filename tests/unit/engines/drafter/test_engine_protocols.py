@@ -32,36 +32,38 @@ def number(device: Device, at: int) -> float:
 
 def rounded_like(draft: Draft, device: Device, terms: DraftTerms) -> None:
     """Each told row is the model's own adjusted row, rounded."""
-    told = draft.distribution
+    sent_chain = draft.distribution
     for i, token_id in enumerate(draft.token_ids):
         own = device.logits(draft.token_ids[:i])
-        if isinstance(told, ScalarDraft):
+        if isinstance(sent_chain, ScalarDraft):
             numerators = fixed_point(softmax(own), terms.wire.scalar_bits)
-            assert abs(int(numerators[token_id]) - int(told.numerators[i])) <= 1 + 2e-4 * int(numerators[token_id])
+            assert abs(int(numerators[token_id]) - int(sent_chain.numerators[i])) <= 1 + 2e-4 * int(
+                numerators[token_id]
+            )
             continue
         step = STEP[terms.wire.logit_field] + 2e-4
-        if isinstance(told, SparseDraft):
+        if isinstance(sent_chain, SparseDraft):
             token_ids, logits = truncated(own, terms.wire)
-            np.testing.assert_array_equal(told.token_ids[i], token_ids)
-            np.testing.assert_allclose(told.logits[i], logits, atol=step)
+            np.testing.assert_array_equal(sent_chain.token_ids[i], token_ids)
+            np.testing.assert_allclose(sent_chain.logits[i], logits, atol=step)
         else:
-            assert isinstance(told, DenseDraft)
+            assert isinstance(sent_chain, DenseDraft)
             logits = rounded_logits(own, terms.wire.logit_field)
-            np.testing.assert_array_equal(np.isneginf(told.logits[i]), np.isneginf(logits))
+            np.testing.assert_array_equal(np.isneginf(sent_chain.logits[i]), np.isneginf(logits))
             kept = np.isfinite(logits)
-            np.testing.assert_allclose(told.logits[i][kept], logits[kept], atol=step)
+            np.testing.assert_allclose(sent_chain.logits[i][kept], logits[kept], atol=step)
 
 
 def drawn_like(draft: Draft, device: Device, terms: DraftTerms) -> None:
     """Each token follows from the told row (DSSD: from the rounded row) and the noise of its position."""
-    told = draft.distribution
+    sent_chain = draft.distribution
     for i, token_id in enumerate(draft.token_ids):
-        if isinstance(told, SparseDraft):
-            assert token_id == told.token_ids[i][draw(softmax(told.logits[i]), number(device, i))]
-        elif isinstance(told, DenseDraft):
-            assert token_id == draw(softmax(told.logits[i]), number(device, i))
+        if isinstance(sent_chain, SparseDraft):
+            assert token_id == sent_chain.token_ids[i][draw(softmax(sent_chain.logits[i]), number(device, i))]
+        elif isinstance(sent_chain, DenseDraft):
+            assert token_id == draw(softmax(sent_chain.logits[i]), number(device, i))
         else:
-            assert isinstance(told, ScalarDraft)
+            assert isinstance(sent_chain, ScalarDraft)
             own: FloatRow = device.logits(draft.token_ids[:i])
             probs = fixed_point(softmax(own), terms.wire.scalar_bits) / 2.0**terms.wire.scalar_bits
             assert token_id == draw(probs, number(device, i))
@@ -92,9 +94,9 @@ def test_every_field_is_rounded_to_before_drawing(
     engine.open(device.opening(), terms)
     draft = draft_of(engine, device.request(WINDOW))
     drawn_like(draft, device, terms)
-    told = draft.distribution
-    assert isinstance(told, DenseDraft | SparseDraft)
-    for row in told.logits:
+    sent_chain = draft.distribution
+    assert isinstance(sent_chain, DenseDraft | SparseDraft)
+    for row in sent_chain.logits:
         np.testing.assert_array_equal(row, rounded_logits(row, logit_field))
 
 

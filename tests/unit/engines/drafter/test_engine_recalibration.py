@@ -49,7 +49,7 @@ class Drafting:
 
     @property
     def learned(self) -> list[tuple[int, int, bool]]:
-        return [(len(one.told.logits), one.accepted, one.rejected) for one in self.kept.verdicts]
+        return [(len(one.sent_chain.logits), one.accepted, one.rejected) for one in self.kept.verdicts]
 
 
 def other(token_id: int) -> int:
@@ -66,7 +66,7 @@ def test_it_learns_from_what_was_tested(accepted: int, replaced: bool, expected:
     drafting.committed(*drafting.draft[:accepted], *([other([*drafting.draft, 0][accepted])] if replaced else []))
     assert drafting.learned == [expected]
     (verdict,) = drafting.kept.verdicts
-    assert (verdict.told.rule, verdict.told.temperature) == (AcceptanceRule.GREEDY, 0.0)
+    assert (verdict.sent_chain.rule, verdict.sent_chain.temperature) == (AcceptanceRule.GREEDY, 0.0)
 
 
 def test_an_order_that_comes_again_is_not_learned_from_again() -> None:
@@ -127,7 +127,7 @@ def test_a_rule_that_asks_twice_of_a_row_is_told_once() -> None:
     engine.open(device.opening(), TERMS)
     device.tokens += draft_of(engine, device.request(WINDOW)).token_ids
     draft_of(engine, device.request(1))
-    assert [(len(one.told.logits), one.accepted) for one in kept.verdicts] == [(WINDOW, WINDOW)]
+    assert [(len(one.sent_chain.logits), one.accepted) for one in kept.verdicts] == [(WINDOW, WINDOW)]
 
 
 def test_trees_and_whole_drafts_are_nothing_to_learn_from() -> None:

@@ -34,7 +34,7 @@ class Logging:
 
     def note(self, generation: str, verdict: object) -> None:
         assert generation == "a"
-        self.rules.append(verdict.told.rule)  # type: ignore[attr-defined]
+        self.rules.append(verdict.sent_chain.rule)  # type: ignore[attr-defined]
         if (found := logged_round(generation, verdict)) is not None:  # type: ignore[arg-type]
             self.rounds.append(found)
 
@@ -116,4 +116,4 @@ def test_nothing_is_kept_where_nobody_logs() -> None:
     device, engine = Device("a", SAMPLED), torch_drafter(tiny_llama())
     engine.open(device.opening(), TERMS)
     draft_of(engine, device.request(WINDOW))
-    assert engine._generations["a"].told is None  # noqa: SLF001
+    assert engine._generations["a"].sent_chain is None  # noqa: SLF001

@@ -114,15 +114,15 @@ def test_a_rule_is_told_of_the_distribution_that_is_sampled_from(params: Samplin
 @pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
 @pytest.mark.parametrize("protocol", ["token_ids", "tslt"])
 def test_what_a_model_does_not_propose_is_no_part_of_it(protocol: ProtocolName, params: SamplingParams) -> None:
-    told = []
+    sent_chain = []
     for recognised in (True, False):
         listening = Listening()
         engine, device = torch_drafter(proposing_some(recognised=recognised), rule=listening), Device("a", params)
         device.protocol = protocol
         engine.open(device.opening(), TERMS)
         draft_of(engine, device.request(WINDOW))
-        told.append(listening.confidences)
-    assert told[0] == pytest.approx(told[1], rel=1e-9)
+        sent_chain.append(listening.confidences)
+    assert sent_chain[0] == pytest.approx(sent_chain[1], rel=1e-9)
 
 
 def test_features_are_made_ready_only_for_a_rule_that_asks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,21 +47,21 @@ def test_rows_are_those_of_each_path_and_children_follow_their_noise(
     draft = draft_of(engine, device.request(expansion=shape))
     assert parents_of(draft) == shape_parents(shape), "parents first, children of one node side by side"
     assert draft.hidden is None
-    told = draft.distribution
-    assert isinstance(told, SparseDraft)
+    sent_chain = draft.distribution
+    assert isinstance(sent_chain, SparseDraft)
     for row, node in enumerate(inner_nodes(draft)):
         path = path_tokens(draft, node)
         token_ids, logits = truncated(device.logits(path), terms.wire)
-        np.testing.assert_array_equal(told.token_ids[row], token_ids)
-        np.testing.assert_allclose(told.logits[row], logits, atol=2**-7 + 2e-4)
+        np.testing.assert_array_equal(sent_chain.token_ids[row], token_ids)
+        np.testing.assert_allclose(sent_chain.logits[row], logits, atol=2**-7 + 2e-4)
         children = children_of(draft, node)
         position = len(device.tokens) + len(path)
-        probs = softmax(told.logits[row])
+        probs = softmax(sent_chain.logits[row])
         for token_id, uniform in zip(
             children, uniforms(params.seed, position, Purpose.DRAFT_TOKEN, len(children)), strict=True
         ):
             drawn = draw(probs, float(uniform))
-            assert token_id == told.token_ids[row][drawn]
+            assert token_id == sent_chain.token_ids[row][drawn]
             if terms.wire.distinct_siblings:
                 probs = without(probs, drawn)
         assert len(set(children)) == len(children) or not terms.wire.distinct_siblings

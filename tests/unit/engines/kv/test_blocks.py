@@ -247,8 +247,8 @@ def test_what_was_evicted_is_shared_again_copied_back_or_computed_in_turn() -> N
     assert dict(store.evicted()) == {"a": 12}
     store.begin_pass([first])
     first.share_lost(13)
-    assert len(first.on_shelf(13)) == 2
-    assert len(first.on_shelf(11)) == 1  # not what has to be computed anyway
+    assert len(first.on_host(13)) == 2
+    assert len(first.on_host(11)) == 1  # not what has to be computed anyway
     assert store.restore(first, 14, 13, set())
     assert (first.computed_tokens, len(second.blocks)) == (12, 0)
     store.computing(first, 12, 14)
@@ -290,12 +290,12 @@ def test_what_was_forced_and_refused_does_not_come_back() -> None:
 
 
 def test_a_full_shelf_gives_up_the_least_recently_used_but_not_what_is_awaited() -> None:
-    shelf = HostKvCache(2)
-    assert (shelf.put(b"1"), shelf.put(b"2"), shelf.put(b"1")) == (0, 1, None)
-    assert shelf.put(b"3") == 1
-    with shelf.awaiting([b"1", b"3"]):
-        assert shelf.put(b"4") is None
-    assert (shelf.get(b"1"), shelf.put(b"4"), b"3" in shelf) == (0, 1, False)
+    host_cache = HostKvCache(2)
+    assert (host_cache.put(b"1"), host_cache.put(b"2"), host_cache.put(b"1")) == (0, 1, None)
+    assert host_cache.put(b"3") == 1
+    with host_cache.awaiting([b"1", b"3"]):
+        assert host_cache.put(b"4") is None
+    assert (host_cache.get(b"1"), host_cache.put(b"4"), b"3" in host_cache) == (0, 1, False)
 
 
 def test_sequences_of_the_same_pass_are_never_evicted() -> None:

@@ -261,7 +261,7 @@ def test_stretches_follow_the_grammar(params: SamplingParams) -> None:
     stepper = Stepper(engine)
     stepper.open(client.opening())
     assert engine._generations["a"].grammar is not None, "it is waited for"  # noqa: SLF001
-    stepper.give([replace(client.block(), stretch=AutonomousRun(100, frozenset({END})))])
+    stepper.give([replace(client.block(), autonomous_run=AutonomousRun(100, frozenset({END})))])
     output = list[int]()
     while not stepper.idle:
         for outcome in stepper.step():

@@ -51,15 +51,15 @@ class Opened:
         self.stepper = Stepper(self.engine, None, self.woken.set)
 
 
-def stretch(client: Client, until_round: int) -> OpenGeneration:
-    return replace(client.block(), stretch=AutonomousRun(until_round))  # type: ignore[return-value]
+def autonomous_run(client: Client, until_round: int) -> OpenGeneration:
+    return replace(client.block(), autonomous_run=AutonomousRun(until_round))  # type: ignore[return-value]
 
 
 def test_others_go_on_while_a_grammar_is_compiled() -> None:
     opened, free, bound = Opened(), Client("free", PROMPT, FREE), Client("bound", PROMPT, BOUND)
     for client in (free, bound):
         opened.stepper.open(client.opening())
-    opened.stepper.give([stretch(free, 5), stretch(bound, 5)])  # type: ignore[list-item]
+    opened.stepper.give([autonomous_run(free, 5), autonomous_run(bound, 5)])  # type: ignore[list-item]
     told = [outcome for _ in range(3) for outcome in opened.stepper.step()]
     assert [outcome.generation for outcome in told] == ["free"] * 3
     assert not opened.woken.is_set()
@@ -95,7 +95,7 @@ def with_slow_masks(mask_s: float = 1.0) -> tuple[Opened, Client, Client]:
     assert grammar is not None
     grammar.cost = MaskCost()
     grammar.cost.took(mask_s)
-    opened.stepper.give([stretch(free, 5), stretch(bound, 5)])  # type: ignore[list-item]
+    opened.stepper.give([autonomous_run(free, 5), autonomous_run(bound, 5)])  # type: ignore[list-item]
     return opened, free, bound
 
 
@@ -155,7 +155,7 @@ def test_masks_that_cannot_be_made_end_their_response_alone(monkeypatch: pytest.
 def test_a_mask_that_fails_once_changes_no_token(monkeypatch: pytest.MonkeyPatch, mask_s: float) -> None:
     opened, _, bound = with_slow_masks(mask_s)
     draft = tiny_alone(PROMPT, BOUND, 3)
-    opened.stepper.give([replace(bound.block(draft), stretch=AutonomousRun(5))])
+    opened.stepper.give([replace(bound.block(draft), autonomous_run=AutonomousRun(5))])
     mask, failed = GrammarState._mask, list[object]()  # noqa: SLF001
 
     def fails_once(state: GrammarState, path: tuple[int, ...]) -> Mask:

@@ -40,7 +40,7 @@ def model() -> PreTrainedModel:
 
 
 def stretched(client: Client, until_round: int, end_ids: Sequence[int] = (), draft: Sequence[int] = ()) -> Block:
-    return replace(client.block(draft), stretch=AutonomousRun(until_round, frozenset(end_ids)))
+    return replace(client.block(draft), autonomous_run=AutonomousRun(until_round, frozenset(end_ids)))
 
 
 def take(clients: Sequence[Client], outcomes: Sequence[Outcome]) -> None:
@@ -88,8 +88,8 @@ def test_credit_ends_a_stretch_and_more_of_it_goes_on(model: PreTrainedModel) ->
     run(stepper, client)
     assert len(client.output) == 4
     assert stepper.idle
-    stepper.leave("a", 6)
-    stepper.leave("nobody", 6)
+    stepper.grant_rounds("a", 6)
+    stepper.grant_rounds("nobody", 6)
     run(stepper, client)
     assert client.output == said_alone(PROMPT, GREEDY, 7)
 
@@ -101,7 +101,7 @@ def test_an_end_token_is_the_last(model: PreTrainedModel) -> None:
     opened(stepper, client)
     stepper.give([stretched(client, 99, [end])])
     run(stepper, client)
-    stepper.leave("a", 200)
+    stepper.grant_rounds("a", 200)
     assert stepper.idle
     assert client.output == expected[: expected.index(end) + 1]
 
@@ -135,7 +135,7 @@ def test_a_late_block_may_be_older_than_its_stretch(model: PreTrainedModel, late
         expected = said_alone(PROMPT, params, TOKENS)
         stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT, params)
         opened(stepper, client)
-        late = replace(client.block([*expected[:4], 96]), round=60, stretch=AutonomousRun(62))
+        late = replace(client.block([*expected[:4], 96]), round=60, autonomous_run=AutonomousRun(62))
         stepper.give([stretched(client, 50)])
         for _ in range(late_by):
             take([client], stepper.step())
@@ -160,7 +160,7 @@ def test_a_late_block_that_was_drafted_in_vain_brings_a_token_like_any_other_rou
     opened(stepper, client)
     stepper.give([stretched(client, 50)])
     take([client], stepper.step())
-    late = replace(client.block(drafts.get(draft, expected[1:2])), round=60, stretch=AutonomousRun(62))
+    late = replace(client.block(drafts.get(draft, expected[1:2])), round=60, autonomous_run=AutonomousRun(62))
     for _ in range(2):
         take([client], stepper.step())
     client.round = 60
@@ -201,12 +201,12 @@ def test_who_is_held_back_or_closed_stops_at_once_and_the_former_goes_on_where_i
     stepper.give([stretched(client, 5) for client in clients])
     while not all(client.output for client in clients):
         take(clients, stepper.step())
-    stepper.leave("a", 0)
+    stepper.grant_rounds("a", 0)
     stepper.close("b", keep_cache=True)
     made = len(held_back.output), len(closed.output)
     run(stepper, *clients)
     assert (len(held_back.output), len(closed.output), len(goes_on.output)) == (*made, 6)
-    stepper.leave("a", 9)
+    stepper.grant_rounds("a", 9)
     run(stepper, *clients)
     assert held_back.output == said_alone(PROMPT, GREEDY, 10)
 
@@ -218,9 +218,9 @@ def test_a_prefix_that_is_held_back_goes_on_where_it_was(model: PreTrainedModel)
     stepper.give([client.block()])
     (first,) = stepper.step()
     assert isinstance(first, Unfinished)
-    stepper.leave("a", client.round - 1)
+    stepper.grant_rounds("a", client.round - 1)
     assert stepper.idle
-    stepper.leave("a", client.round)
+    stepper.grant_rounds("a", client.round)
     (then,) = stepper.step()
     assert isinstance(then, Unfinished)
     assert then.remaining_tokens < first.remaining_tokens
@@ -279,12 +279,12 @@ def test_who_is_held_back_in_the_middle_of_a_prefix_keeps_nobody_waiting(model: 
     stepper.give([first.block()])
     (begun,) = stepper.step()
     assert isinstance(begun, Unfinished)
-    stepper.leave("a", first.round - 1)
+    stepper.grant_rounds("a", first.round - 1)
     stepper.give([stretched(second, 3)])
     for _ in range(8):
         take([second], stepper.step())
     assert len(second.output) == 4
-    stepper.leave("a", first.round)
+    stepper.grant_rounds("a", first.round)
     for _ in range(8):
         take([first], stepper.step())
     assert first.output == said_alone(PROMPT * 4, GREEDY, 1)
@@ -295,8 +295,10 @@ REPETITIVE = SamplingParams(temperature=0.7, seed=3, logit_bias=((5, 100.0),))  
 LEAVE = PromptLookupGrant(8, len(PROMPT) + 60, 1.0, 0.0)
 
 
-def looking(client: Client, leave: PromptLookupGrant, until_round: int = 99, end_ids: Sequence[int] = ()) -> Block:
-    return replace(client.block(), stretch=AutonomousRun(until_round, frozenset(end_ids), leave))
+def looking(
+    client: Client, grant_rounds: PromptLookupGrant, until_round: int = 99, end_ids: Sequence[int] = ()
+) -> Block:
+    return replace(client.block(), autonomous_run=AutonomousRun(until_round, frozenset(end_ids), grant_rounds))
 
 
 @pytest.mark.parametrize("params", [GREEDY, SEEDED, PENALISED], ids=["greedy", "seeded", "penalised"])

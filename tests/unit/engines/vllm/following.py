@@ -33,5 +33,5 @@ def stuck() -> None:
     """Wait, as in a collective, for a rank that is gone."""
     followers.GRACE_S = 0.2
     group = started("")
-    group.tell("die", (), {})
+    group.broadcast("die", (), {})
     group.beside(threading.Event().wait)

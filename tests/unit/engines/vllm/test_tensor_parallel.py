@@ -86,7 +86,7 @@ def test_every_follower_answers_in_order_of_ranks() -> None:
     group = started("", "")
     try:
         for method in ("one", "two"):
-            group.tell(method, (1,), {"x": 2})
+            group.broadcast(method, (1,), {"x": 2})
             assert group.beside(lambda: "own") == ["own", *[(method, (1,), {"x": 2})] * 2]
     finally:
         group.close()
@@ -101,11 +101,11 @@ def test_every_follower_answers_in_order_of_ranks() -> None:
 def test_a_failure_is_told_and_ends_the_group(method: str, said: str) -> None:
     group = started("")
     try:
-        group.tell(method, (), {})
+        group.broadcast(method, (), {})
         with pytest.raises(VerifierLostError, match=said):
             group.beside(lambda: None)
         with pytest.raises(VerifierLostError, match=said):
-            group.tell("again", (), {})
+            group.broadcast("again", (), {})
     finally:
         group.close()
 
@@ -122,7 +122,7 @@ def test_a_failure_here_ends_the_group_too() -> None:
         raise ZeroDivisionError("here")
 
     try:
-        group.tell("one", (), {})
+        group.broadcast("one", (), {})
         with pytest.raises(VerifierLostError, match="ZeroDivisionError: here"):
             group.beside(fail)
     finally:

@@ -107,13 +107,13 @@ def _said(message: Mapping[str, Any]) -> dict[str, Any]:
 def _check_events(document: Mapping[str, Any], method: str, path: str, text: str) -> None:
     """Every event of a stream, which must end as streams do."""
     media = document["paths"][path][method]["responses"]["200"]["content"]["text/event-stream"]
-    told = media["schema"]["properties"]["data"]["anyOf"][1]["contentSchema"]
+    with_tools = media["schema"]["properties"]["data"]["anyOf"][1]["contentSchema"]
     events = list(_events(text))
     assert events[-1] == "[DONE]", events[-1]
     for event in events[:-1]:
         found = json.loads(event)
         assert "error" not in found, found
-        check_against(document, told, found)
+        check_against(document, with_tools, found)
 
 
 def check_against(document: Mapping[str, Any], schema: Mapping[str, Any], found: object) -> None:

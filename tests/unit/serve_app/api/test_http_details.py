@@ -19,8 +19,8 @@ def test_each_token_tells_its_origin_and_its_text(*, chat: bool) -> None:
     choices = (
         streamed("/v1/chat/completions", CHAT | DETAILS) if chat else streamed("/v1/completions", COMPLETION | DETAILS)
     )
-    told = [choice["outrider"] for choice in choices if "outrider" in choice]
-    tokens = [token for each in told for token in each["tokens"]]
+    with_tools = [choice["outrider"] for choice in choices if "outrider" in choice]
+    tokens = [token for each in with_tools for token in each["tokens"]]
     assert [token["id"] for token in tokens] == IDS
     assert "".join(token["text"] for token in tokens) == ALL_TEXT
     assert [token["origin"] for token in tokens[:6]] == ["verifier"] * 3 + ["accepted", "accepted", "correction"]

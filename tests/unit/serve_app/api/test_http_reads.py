@@ -109,11 +109,11 @@ def test_no_stranger_is_told_why_a_drafter_is_refused() -> None:
         (CountingGate(), {"authorization": "Bearer sk-nobody-012345"}, False),
         (CountingGate(), WITH_KEY, True),
     ):
-        told = ask(Asked(gate=gate), "GET", "/status", headers=headers)
-        assert told.status_code == 200
-        assert ("alice" in told.text) is shown
-        assert [drafter["name"] for drafter in told.json()["drafters"]] == ["lab-0", "lab-1"]
-        assert told.json()["drafters"][1]["reason"] is None
+        with_tools = ask(Asked(gate=gate), "GET", "/status", headers=headers)
+        assert with_tools.status_code == 200
+        assert ("alice" in with_tools.text) is shown
+        assert [drafter["name"] for drafter in with_tools.json()["drafters"]] == ["lab-0", "lab-1"]
+        assert with_tools.json()["drafters"][1]["reason"] is None
     assert ask(Asked(), "GET", "/status").json()["drafters"] == DRAFTERS, "without keys nobody is a stranger"
 
 

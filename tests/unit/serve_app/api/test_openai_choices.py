@@ -11,7 +11,7 @@ from outrider.contracts.requests import SAMPLING_RANGES, GenerationRequest, Samp
 from outrider.contracts.slo import SloClass
 from serve_app.api.openai.bodies import ChatMessage
 from serve_app.api.openai.choices import choice_seed
-from serve_app.api.openai.tools import told
+from serve_app.api.openai.tools import with_tools
 from serve_app.api.service import RequestLimits
 from tests.unit.serve_app.api.asked_choices import SEED, choices, generation
 from tests.unit.serve_app.api.text_service import LIMITS, TOKENIZER
@@ -220,7 +220,7 @@ def test_a_developer_is_the_system_to_a_template_that_knows_none() -> None:
     ("template", "role"), [("{% if role == 'developer' %}", "developer"), ("{# of its developers #}", "system")]
 )
 def test_a_template_that_knows_developers_is_told_of_them(template: str, role: str) -> None:
-    (message,) = told([ChatMessage(role="developer", content="Be kind.")], (), template, "")
+    (message,) = with_tools([ChatMessage(role="developer", content="Be kind.")], (), template, "")
     assert message == {"role": role, "content": "Be kind."}
 
 

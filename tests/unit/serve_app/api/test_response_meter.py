@@ -134,7 +134,7 @@ def test_responses_run_side_by_side() -> None:
     ("tokens_per_s", "ledger", "speeds", "kept"),
     [
         (4.0, LedgerRecord(tokens=8, elapsed_s=2.0), [4.0], {"yes": 1}),
-        (4.0, LedgerRecord(tokens=8, elapsed_s=2.5, credit_s=0.5), [3.2], {"no": 1}),
+        (4.0, LedgerRecord(tokens=8, elapsed_s=2.5, slack_s=0.5), [3.2], {"no": 1}),
         (4.0, LedgerRecord(tokens=9, elapsed_s=2.0, times_behind=3), [4.5], {"yes": 1}),
         (4.0, LedgerRecord(), [], {}),  # all came at once: there is no speed
         (4.0, None, [], {}),
@@ -162,8 +162,8 @@ def test_a_broken_promise_is_told_with_its_cause(elapsed_s: float, queue: int, c
     stats = RoundStats(rounds=4, late_queue_rounds=queue, late_compute_rounds=compute)
     with responses.response(1, SloClass("some", 4.0)) as metered:
         metered.chunk(replace(chunk(8, LAST), stats=stats, ledger=LedgerRecord(tokens=8, elapsed_s=elapsed_s)))
-    told = {key for key in sink.values if key[0] == metrics.SLO_BROKEN.name}
-    assert told == ({(metrics.SLO_BROKEN.name, "some", cause)} if elapsed_s > 2.0 else set())
+    with_tools = {key for key in sink.values if key[0] == metrics.SLO_BROKEN.name}
+    assert with_tools == ({(metrics.SLO_BROKEN.name, "some", cause)} if elapsed_s > 2.0 else set())
 
 
 def test_a_response_that_is_given_up_broke_no_promise() -> None:

@@ -117,22 +117,22 @@ def submit(
 
 async def follows(batcher: Batcher, name: str) -> VerifyResult:
     """The next round of a stretch."""
-    told: asyncio.Future[VerifyResult] = asyncio.get_running_loop().create_future()
+    sent: asyncio.Future[VerifyResult] = asyncio.get_running_loop().create_future()
 
     def follower(result: VerifyResult | Exception) -> bool:
         if isinstance(result, Exception):
-            told.set_exception(result)
+            sent.set_exception(result)
         else:
-            told.set_result(result)
+            sent.set_result(result)
         return False
 
     batcher.follow(name, follower)
-    return await told
+    return await sent
 
 
 def alone(name: str, until_round: int, end_ids: frozenset[int] = frozenset()) -> Block:
     """A block whose generation may go on by itself."""
-    return replace(block(name), draft=(), stretch=AutonomousRun(until_round, end_ids))
+    return replace(block(name), draft=(), autonomous_run=AutonomousRun(until_round, end_ids))
 
 
 class Asked(Fcfs):

@@ -51,7 +51,7 @@ class Making:
         self.over.set()
         await self.task
 
-    async def leave(self) -> None:
+    async def grant(self) -> None:
         """Its client does."""
         self.task.cancel()
         with suppress(asyncio.CancelledError):
@@ -82,7 +82,7 @@ async def test_who_leaves_while_it_waits_frees_its_place_in_the_queue() -> None:
     to = admitting(max_waiting=1)
     first, second = Making(to, request("a", EIGHT)), Making(to, request("b", EIGHT))
     await settled()
-    await second.leave()
+    await second.grant()
     assert to.admitted == 1
     third = Making(to, request("c", EIGHT))
     await settled()
@@ -114,7 +114,7 @@ async def test_best_effort_begins_nothing_while_a_promise_needs_its_place() -> N
     await settled()
     assert fast.place is not None, "at once"
     assert not slow.credit.left
-    slow.credit.told(5)
+    slow.credit.sent(5)
     slow.credit.read(5)
     assert not slow.credit.left, "reading is no place"
     assert (to.running, to.admitted, to.report().suspended) == (1, 2, 1)
@@ -142,7 +142,7 @@ async def test_who_does_not_read_gives_its_place_back_and_gets_it_again(slo: Slo
     to = admitting(max_active=1)
     deaf, other = Making(to, request("deaf", slo)), Making(to, request("other", slo))
     await settled()
-    deaf.credit.told(MOST_UNREAD_TOKENS)
+    deaf.credit.sent(MOST_UNREAD_TOKENS)
     await asyncio.sleep(9.0)
     assert other.place is None, "a short pause is no matter"
     await asyncio.sleep(2.0)
@@ -163,15 +163,15 @@ async def test_who_reads_now_and_then_keeps_its_place() -> None:
     to = admitting(max_active=1)
     slow, other = Making(to, request("slow", TWO)), Making(to, request("other"))
     await settled()
-    slow.credit.told(MOST_UNREAD_TOKENS // 2)
+    slow.credit.sent(MOST_UNREAD_TOKENS // 2)
     for part in range(1, 10):
-        slow.credit.told(MOST_UNREAD_TOKENS // 2)
+        slow.credit.sent(MOST_UNREAD_TOKENS // 2)
         assert not slow.credit.left
         await asyncio.sleep(9.0)
         slow.credit.read(part * MOST_UNREAD_TOKENS // 2)
         assert slow.credit.left
     assert other.place is None
-    await other.leave()
+    await other.grant()
     await slow.end()
 
 
@@ -180,9 +180,9 @@ async def test_one_that_nobody_reads_and_whose_client_leaves_holds_nothing() -> 
     to = admitting(max_active=1)
     deaf = Making(to, request("deaf"))
     await settled()
-    deaf.credit.told(MOST_UNREAD_TOKENS)
+    deaf.credit.sent(MOST_UNREAD_TOKENS)
     await asyncio.sleep(11.0)
-    await deaf.leave()
+    await deaf.grant()
     assert (to.running, to.admitted, to.report().stalled) == (0, 0, 0)
 
 
@@ -193,9 +193,9 @@ async def test_a_lower_class_is_told_with_the_first_chunk_only() -> None:
     await asyncio.sleep(3.5)
     assert second.place is not None
     assert second.place.slo == BEST_EFFORT
-    assert [second.place.told(CHUNK).granted for _ in range(2)] == [BEST_EFFORT, None]
+    assert [second.place.annotated(CHUNK).granted for _ in range(2)] == [BEST_EFFORT, None]
     assert first.place is not None
-    assert first.place.told(CHUNK).granted is None
+    assert first.place.annotated(CHUNK).granted is None
     await first.end()
     await second.end()
 
@@ -209,7 +209,7 @@ async def test_what_ended_is_counted_as_kept_or_late_and_what_was_cancelled_is_n
         assert one.place is not None
         if elapsed_s is not None:
             ledger = LedgerRecord(tokens=8, elapsed_s=elapsed_s)
-            one.place.told(replace(CHUNK, finish_reason=FinishReason.STOP, ledger=ledger))
+            one.place.annotated(replace(CHUNK, finish_reason=FinishReason.STOP, ledger=ledger))
         await one.end()
     found = to.report().classes["speed_2"]
     assert (found.asked, found.admitted, found.kept, found.late) == (3, 3, 1, 1)

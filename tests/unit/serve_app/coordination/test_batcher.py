@@ -87,11 +87,11 @@ async def test_a_stretch_is_followed_round_by_round_as_far_as_it_may_go() -> Non
     assert batcher.idle, "its leave is used up"
     again = submit(batcher, alone("a", 9, frozenset({9})))
     batcher.extend("a", 12)
-    assert (await verifier.calls.get()).leaves == (), "nothing goes on yet"
+    assert (await verifier.calls.get()).grants == (), "nothing goes on yet"
     verifier.brings(verified(alone("a", 9)))
     await again
     batcher.extend("a", 12)
-    assert (await verifier.calls.get()).leaves == (("a", 12),)
+    assert (await verifier.calls.get()).grants == (("a", 12),)
     verifier.brings(Verified("a", 1, (), 9))
     await follows(batcher, "a")
     assert batcher.idle, "that was an end token"
@@ -108,7 +108,7 @@ async def test_leave_that_comes_late_finds_the_stretch_where_it_stopped() -> Non
     await until(lambda: batcher.idle)
     batcher.extend("a", 3)
     assert (await follows(batcher, "a")).outcome.round == 1
-    assert (await verifier.calls.get()).leaves == (("a", 3),)
+    assert (await verifier.calls.get()).grants == (("a", 3),)
     verifier.brings(Verified("a", 2, (), 7))
     assert (await follows(batcher, "a")).outcome.round == 2
     verifier.brings(Verified("a", 3, (), 7))
@@ -349,23 +349,23 @@ async def test_the_policy_is_told_what_each_block_is_owed_and_how_much_memory_th
 @on_loop
 async def test_who_decodes_alone_is_held_back_for_whom_the_policy_prefers_and_goes_on_after_it() -> None:
     batcher, verifier = make()
-    stretches = [submit(batcher, alone(name, 50)) for name in "abcd"]
+    autonomous_runs = [submit(batcher, alone(name, 50)) for name in "abcd"]
     await verifier.calls.get()
     await asyncio.sleep(1.0)
     waiting = submit(batcher, block("e"))
     await asyncio.sleep(1.0)
     assert verifier.calls.empty(), "they came first"
     verifier.brings(*(verified(block(name)) for name in "abcd"))
-    await asyncio.gather(*stretches)
+    await asyncio.gather(*autonomous_runs)
     call = await verifier.calls.get()
-    assert (call.blocks, call.leaves) == ((block("e"),), (("d", 0),))
+    assert (call.blocks, call.grants) == ((block("e"),), (("d", 0),))
     assert batcher.queued_blocks == 1
     batcher.extend("d", 70)
     verifier.brings(*(Verified(name, 1, (), 7) for name in "abc"), Verified("d", 1, (), 7), verified(block("e")))
     await waiting
     assert (await follows(batcher, "d")).outcome.round == 1, "it was under way when it was held back"
     call = await verifier.calls.get()
-    assert call.leaves == (("d", 70),)
+    assert call.grants == (("d", 70),)
     verifier.brings(*(Verified(name, 2, (), 7) for name in "abcd"))
     assert (await follows(batcher, "d")).outcome.round == 2
 
@@ -453,7 +453,7 @@ async def test_who_is_lost_with_the_verifier_alone_twice_is_refused_and_the_othe
 @on_loop
 async def test_an_outcome_that_cannot_be_settled_is_its_own_generations(monkeypatch: pytest.MonkeyPatch) -> None:
     batcher, verifier = make()
-    told, other = submit(batcher, block("a")), submit(batcher, block("b"))
+    sent, other = submit(batcher, block("a")), submit(batcher, block("b"))
     await verifier.calls.get()
     whole = QueuedBlock.went_on
 
@@ -465,5 +465,5 @@ async def test_an_outcome_that_cannot_be_settled_is_its_own_generations(monkeypa
     monkeypatch.setattr(QueuedBlock, "went_on", went_on)
     verifier.brings(verified(block("a")), verified(block("b")))
     with pytest.raises(RequestFailedError, match="ZeroDivisionError"):
-        await told
+        await sent
     assert (await other).outcome == verified(block("b"))

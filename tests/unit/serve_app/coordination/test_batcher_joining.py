@@ -28,7 +28,7 @@ from tests.unit.virtual_clock import now_s, on_loop
 
 
 def late(name: str, *draft: int, until_round: int = 60) -> Block:
-    return replace(block(name, 60), position=11, draft=draft, stretch=AutonomousRun(until_round, frozenset({9})))
+    return replace(block(name, 60), position=11, draft=draft, autonomous_run=AutonomousRun(until_round, frozenset({9})))
 
 
 @on_loop
@@ -42,7 +42,7 @@ async def test_a_block_that_joins_a_stretch_is_told_behind_the_rounds_that_were_
     events, terms = list[RoundEvent](), VerifyTerms(7.0, 2.0, survivals=(0.8, 0.4, 0.2))
     batcher.join(late("a", 7, 8, 9, until_round=62), VerifyCost(4, 11), events.append, terms)
     call = await verifier.calls.get()
-    assert (call.blocks, call.leaves) == ((late("a", 7, 8, 9, until_round=62),), ()), "no leave of the stretch's"
+    assert (call.blocks, call.grants) == ((late("a", 7, 8, 9, until_round=62),), ()), "no leave of the stretch's"
     assert events == [RoundEvent.DISPATCHED]
     batcher.promised("a", VerifyTerms())
     verifier.brings(Verified("a", 1, (), 7))
@@ -65,19 +65,19 @@ async def test_a_block_that_joins_a_stretch_is_told_behind_the_rounds_that_were_
 async def test_a_block_that_finds_no_room_holds_its_stretch_back_and_joins_later() -> None:
     policy = Picky()
     batcher, verifier = make(policy=policy)
-    stretches = [submit(batcher, alone(name, 50)) for name in "abcd"]
+    autonomous_runs = [submit(batcher, alone(name, 50)) for name in "abcd"]
     await verifier.calls.get()
     verifier.brings(*(verified(block(name)) for name in "abcd"))
-    await asyncio.gather(*stretches)
+    await asyncio.gather(*autonomous_runs)
     policy.unwanted = {"a"}
     batcher.join(late("a", 7, 8, 3), VerifyCost(4, 11), lambda _: None)
     call = await verifier.calls.get()
-    assert (call.blocks, call.leaves) == ((), (("a", 0),))
+    assert (call.blocks, call.grants) == ((), (("a", 0),))
     policy.unwanted = set()
     verifier.brings(*(Verified(name, 1, (), 7) for name in "abcd"))
     call = await verifier.calls.get()
     left = overtaken(late("a", 7, 8, 3), (7,))
-    assert (call.blocks, call.leaves, left.draft) == ((left,), (), (8, 3))
+    assert (call.blocks, call.grants, left.draft) == ((left,), (), (8, 3))
 
 
 @pytest.mark.parametrize("given", [True, False])
@@ -127,15 +127,15 @@ async def test_what_its_follower_promises_for_the_stretch_behind_it_holds() -> N
     batcher.join(late("a", 7, 8, until_round=70), VerifyCost(3, 11), lambda _: None, VerifyTerms(7.0, 2.2))
     await verifier.calls.get()
 
-    def told(_: VerifyResult | Exception) -> bool:
+    def sent(_: VerifyResult | Exception) -> bool:
         batcher.promised("a", VerifyTerms(99.0, 1.0))
         return True
 
-    batcher.follow("a", told)
+    batcher.follow("a", sent)
     verifier.brings(Verified("a", 60, (0,), 4))
     await asyncio.sleep(1.0)
     batcher.extend("a", 60)
-    pending = batcher._members["a"].pending()  # noqa: SLF001 (what the policy will see)
+    pending = batcher._queued["a"].pending()  # noqa: SLF001 (what the policy will see)
     assert pending.deadline_at_s == 99.0
 
 
@@ -159,8 +159,8 @@ async def test_who_waits_already_keeps_its_place_when_its_draft_comes() -> None:
     policy.unwanted = {"a"}
     other = submit(batcher, alone("c", 50))
     await verifier.calls.get()
-    since_s = batcher._members["a"].pending().arrived_at_s  # noqa: SLF001 (what the policy sees)
+    since_s = batcher._queued["a"].pending().arrived_at_s  # noqa: SLF001 (what the policy sees)
     await asyncio.sleep(5.0)
     batcher.join(late("a", 7, 8), VerifyCost(3, 11), lambda _: None)
-    assert batcher._members["a"].pending().arrived_at_s == since_s  # noqa: SLF001
+    assert batcher._queued["a"].pending().arrived_at_s == since_s  # noqa: SLF001
     other.cancel()

@@ -42,7 +42,7 @@ async def test_who_is_held_back_is_due_as_promised() -> None:
     policy.unwanted.add("a")
     submit(batcher, block("b"))
     call = await verifier.calls.get()
-    assert call.leaves == (("a", -1),)
+    assert call.grants == (("a", -1),)
     assert dict(call.dues) == {"a": pytest.approx(7.0), "b": inf}
 
 

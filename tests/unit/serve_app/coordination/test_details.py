@@ -14,15 +14,15 @@ from tests.unit.virtual_clock import on_loop
 def check(service: Service, chunks: list[GenerationChunk]) -> Counter[TokenOrigin]:
     """Every token has its piece, and every round its time; how many tokens are whose."""
     pieces = [piece for chunk in chunks if chunk.details for piece in chunk.details.pieces]
-    rounds = [told for chunk in chunks if chunk.details for told in chunk.details.rounds]
+    rounds = [sent for chunk in chunks if chunk.details for sent in chunk.details.rounds]
     assert len(pieces) == len(tokens_of(chunks))
     assert "".join(piece.text for piece in pieces) == TOKENIZER.decode(tokens_of(chunks))
-    assert sum(told.committed_tokens for told in rounds) == len(pieces)
+    assert sum(sent.committed_tokens for sent in rounds) == len(pieces)
     assert len(rounds) == len(service.timings) == chunks[-1].stats.rounds
-    for told, timing in zip(rounds, service.timings, strict=True):
-        assert dict(told.phases_s) == timing.phases_s
-        assert sum(seconds for _, seconds in told.phases_s) == pytest.approx(timing.total_s)
-    assert [told.ended_s for told in rounds] == sorted(told.ended_s for told in rounds)
+    for sent, timing in zip(rounds, service.timings, strict=True):
+        assert dict(sent.phases_s) == timing.phases_s
+        assert sum(seconds for _, seconds in sent.phases_s) == pytest.approx(timing.total_s)
+    assert [sent.ended_s for sent in rounds] == sorted(sent.ended_s for sent in rounds)
     return Counter(piece.origin for piece in pieces)
 
 

@@ -126,10 +126,10 @@ def test_what_has_not_changed_is_not_said_again() -> None:
     assert (quiet.held, quiet.ended, quiet.settings) == ({}, (), None)
     places.heard(news(quiet, 4))
     assert places.take("i", (), None) == (FIRST, None)
-    told = heard.beat()
-    assert (told.held, len(told.ended)) == ({"i": FIRST}, 1)
+    sent = heard.beat()
+    assert (sent.held, len(sent.ended)) == ({"i": FIRST}, 1)
     again = heard.beat()
-    assert (again.held, again.ended) == (told.held, told.ended), "until it is answered"
+    assert (again.held, again.ended) == (sent.held, sent.ended), "until it is answered"
     places.heard(news(again, 4))
     often = list[Heartbeat]()
     for _ in range(60):

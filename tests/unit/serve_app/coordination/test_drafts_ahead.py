@@ -239,23 +239,23 @@ async def test_min_tokens_and_log_probabilities(params: SamplingParams) -> None:
 
 @on_loop
 async def test_a_response_that_nobody_reads_stops_beside_its_drafts_and_breaks_no_promise() -> None:
-    service, leave, window = serving(slow(5)), 32, 4
+    service, grant, window = serving(slow(5)), 32, 4
     slo = SloClass("fast", tokens_per_s=0.1)
     request = replace(request_for(window=window), max_tokens=120, ignore_eos=True, slo=slo)
     chunks, credit = list[GenerationChunk](), Credit(10)
 
     def put(chunk: GenerationChunk) -> None:
         chunks.append(chunk)
-        credit.told(len(chunk.token_ids))
+        credit.sent(len(chunk.token_ids))
 
-    making, told = asyncio.create_task(service.make(request, put, credit)), 0
+    making, sent = asyncio.create_task(service.make(request, put, credit)), 0
     for _ in range(30):
         await asyncio.sleep(100.0)
-        before, told = told, len(tokens_of(chunks))
-        assert told - before <= 10 + leave + window + 1
+        before, sent = sent, len(tokens_of(chunks))
+        assert sent - before <= 10 + grant + window + 1
         if making.done():
             break
-        credit.read(told)
+        credit.read(sent)
     await making
     assert tokens_of(chunks) == truth_of(request)
     assert (chunks[-1].ledger or LedgerRecord()).times_behind == 0
@@ -322,7 +322,7 @@ async def test_a_draft_may_come_at_the_moment_in_which_its_stretch_ends(steps: i
 
     def put(chunk: GenerationChunk) -> None:
         tokens.extend(chunk.token_ids)
-        credit.told(len(chunk.token_ids))
+        credit.sent(len(chunk.token_ids))
 
     making = asyncio.create_task(service.make(request, put, credit))
     while not making.done():

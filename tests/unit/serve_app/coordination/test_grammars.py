@@ -114,9 +114,9 @@ async def test_a_verifier_that_is_lost_begins_the_grammar_anew(params: SamplingP
 async def test_it_is_resumed_behind_any_token(params: SamplingParams) -> None:
     """As the record has it when a coordinator is lost: committed tokens, and nothing of where the grammar was."""
     request = request_for(params=params)
-    for told in range(1, len(ended(truth_of(request)))):
+    for sent in range(1, len(ended(truth_of(request)))):
         service = bound(drafter())
-        resumed = replace(request, generation=f"g.{told}", output_ids=tuple(truth_of(request)[:told]))
+        resumed = replace(request, generation=f"g.{sent}", output_ids=tuple(truth_of(request)[:sent]))
         assert_the_targets_own(resumed, await service.response(resumed))
         await service.idle()
 

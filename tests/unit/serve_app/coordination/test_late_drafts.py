@@ -71,7 +71,7 @@ def response(protocol: ProtocolName, models: Pair, binding_deadline_s: float) ->
         service.verifier.engine = verifier_over(models, masks=True)
         service.link_settings = replace(SETTINGS, wire=WIRE, binding_deadline_s=binding_deadline_s)
         speculation = replace(service.rules.speculation, wire=WIRE)
-        service.rules = replace(service.rules, speculation=speculation, leave=RunGrant(with_drafter=0))
+        service.rules = replace(service.rules, speculation=speculation, grant=RunGrant(with_drafter=0))
         request = GenerationRequest(
             "g", played.PROMPT, CASE.params, CASE.length, window=1, protocol=protocol, reproducible=False
         )
@@ -92,8 +92,8 @@ def outcomes(protocol: ProtocolName, binding_deadline_s: float = 60.0) -> list[t
 def distance(found: list[tuple[float, Told]]) -> float:
     """Total variation between what is said and what the target would say."""
     law: Law = {}
-    for prob, told in found:
-        law[told.tokens] = law.get(told.tokens, 0.0) + prob
+    for prob, sent in found:
+        law[sent.tokens] = law.get(sent.tokens, 0.0) + prob
     wanted = target_law(CASE)
     return sum(abs(law.get(tokens, 0.0) - wanted.get(tokens, 0.0)) for tokens in law | wanted) / 2
 
@@ -102,26 +102,26 @@ def distance(found: list[tuple[float, Told]]) -> float:
 def test_a_device_that_is_slow_for_what_it_drew_does_not_change_the_law(protocol: ProtocolName) -> None:
     found = outcomes(protocol)
     assert distance(found) <= BOUND
-    assert sum(prob for prob, told in found if told.late) > 0.1
-    assert all(told.took_s > SLOW_S for _, told in found if told.late), "it was waited for"
-    assert all((told.stats.inexact_rounds, told.given_up) == (0, 0) for _, told in found)
+    assert sum(prob for prob, sent in found if sent.late) > 0.1
+    assert all(sent.took_s > SLOW_S for _, sent in found if sent.late), "it was waited for"
+    assert all((sent.stats.inexact_rounds, sent.given_up) == (0, 0) for _, sent in found)
 
 
 def test_a_draft_that_never_comes_changes_the_law_and_that_is_said() -> None:
     """What a time-out costs, and that this file would notice one."""
     found = outcomes("dsd", binding_deadline_s=5.0)
     assert distance(found) > 0.1
-    late = [told for _, told in found if told.late]
+    late = [sent for _, sent in found if sent.late]
     assert late
-    assert all(told.stats.inexact_rounds == told.given_up == min(1, told.late) for _, told in found)
+    assert all(sent.stats.inexact_rounds == sent.given_up == min(1, sent.late) for _, sent in found)
 
 
 def test_drafts_that_may_be_dropped_are_not_waited_for() -> None:
     """By shared noise the target's token is the same without them."""
     found = outcomes("token_ids")
     assert distance(found) <= BOUND
-    assert any(told.late for _, told in found)
-    assert all(told.took_s < SLOW_S and told.stats.inexact_rounds == 0 for _, told in found)
+    assert any(sent.late for _, sent in found)
+    assert all(sent.took_s < SLOW_S and sent.stats.inexact_rounds == 0 for _, sent in found)
 
 
 async def ordered(

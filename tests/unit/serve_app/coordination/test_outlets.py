@@ -121,7 +121,7 @@ async def test_where_nobody_can_say_what_was_read_nothing_waits_for_it() -> None
         assert credit.left
         with outlets.of("ingress").response("b") as (_, later), outlets.of("another").response("c") as (_, another):
             for begun in (later, another):
-                begun.told(2 * MOST_UNREAD_TOKENS)
+                begun.sent(2 * MOST_UNREAD_TOKENS)
                 assert begun.left
                 begun.suspended()
                 assert not begun.left, "its place is needed all the same"

@@ -17,7 +17,7 @@ from tests.unit.serve_app.coordination.in_memory import SAMPLED, Gate, until
 from tests.unit.virtual_clock import now_s, on_loop
 
 
-def told(**verifiers: str) -> list[CoordinatorState]:
+def sent(**verifiers: str) -> list[CoordinatorState]:
     return [CoordinatorState(name, verifier, "") for name, verifier in verifiers.items()]
 
 
@@ -36,17 +36,17 @@ class Loading:
 async def test_others_count_while_the_fleet_tells_of_them() -> None:
     peers = Peers("own", now_s)
     assert not peers.ready(), "of nobody yet"
-    peers.heard(told(own="ready", other="restarting"))
+    peers.heard(sent(own="ready", other="restarting"))
     assert not peers.ready()
-    peers.heard(told(own="restarting", other="ready"))
+    peers.heard(sent(own="restarting", other="ready"))
     since_s = now_s()
     assert peers.ready()
     assert not peers.ready(after_s=since_s)
     await asyncio.sleep(2.0)
-    peers.heard(told(other="ready"))
+    peers.heard(sent(other="ready"))
     assert not peers.ready(after_s=since_s), "it was ready all the time"
-    peers.heard(told(other="restarting"))
-    peers.heard(told(other="ready"))
+    peers.heard(sent(other="restarting"))
+    peers.heard(sent(other="ready"))
     assert peers.ready(after_s=since_s)
     await asyncio.sleep(60.0)
     assert not peers.ready(), "the fleet has told nothing for long"
@@ -56,7 +56,7 @@ async def test_others_count_while_the_fleet_tells_of_them() -> None:
 async def test_who_has_another_target_cannot_go_on() -> None:
     peers = Peers("own", now_s)
     peers.target = "old"
-    reports = told(other="ready")
+    reports = sent(other="ready")
     peers.heard([report._replace(target="new") for report in reports])
     assert not peers.ready()
     peers.heard([report._replace(target="old") for report in reports])
@@ -68,7 +68,7 @@ async def test_who_has_another_target_cannot_go_on() -> None:
 async def test_a_response_is_handed_back_at_once_where_another_verifier_is_ready(*, is_up: bool) -> None:
     """``is_up``: it hangs, and nobody knows yet."""
     peers = Peers("own", now_s)
-    peers.heard(told(other="ready"))
+    peers.heard(sent(other="ready"))
     homes, begun_s = FailoverTargets(Loading(300.0, is_up=is_up), peers, now_s), now_s()
     with pytest.raises(VerifierLostError, match="handed to another"):
         await homes.verifier_answers(-inf)
@@ -79,7 +79,7 @@ async def test_a_response_is_handed_back_at_once_where_another_verifier_is_ready
 @on_loop
 async def test_who_may_have_cost_the_verifier_its_process_is_not_sent_to_the_next_one() -> None:
     peers = Peers("own", now_s)
-    peers.heard(told(other="ready"))
+    peers.heard(sent(other="ready"))
     begun_s = now_s()
     await FailoverTargets(Loading(300.0), peers, now_s).verifier_answers(-inf, stays=lambda: True)
     assert now_s() - begun_s >= 300.0
@@ -88,7 +88,7 @@ async def test_who_may_have_cost_the_verifier_its_process_is_not_sent_to_the_nex
 @on_loop
 async def test_a_verifier_that_is_well_keeps_its_responses() -> None:
     peers = Peers("own", now_s)
-    peers.heard(told(other="ready"))
+    peers.heard(sent(other="ready"))
     await FailoverTargets(Loading(0.1, is_up=True), peers, now_s).verifier_answers(-inf)
 
 
@@ -98,14 +98,14 @@ async def test_it_waits_for_whoever_comes_first(*, known: bool) -> None:
     """``known``: the other one was ready before, and the response was sent here all the same."""
     peers, begun_s = Peers("own", now_s), now_s()
     if known:
-        peers.heard(told(other="ready"))
+        peers.heard(sent(other="ready"))
     homes = FailoverTargets(Loading(300.0), peers, now_s)
     waiting = asyncio.create_task(homes.verifier_answers(homes.settled_at_s(nobody_else=True)))
     await asyncio.sleep(10.0)
     assert not waiting.done()
-    peers.heard(told(other="restarting"))
+    peers.heard(sent(other="restarting"))
     await asyncio.sleep(1.0)
-    peers.heard(told(other="ready"))
+    peers.heard(sent(other="ready"))
     with pytest.raises(VerifierLostError, match="handed to another"):
         await waiting
     assert now_s() - begun_s < 20.0
@@ -118,7 +118,7 @@ async def test_nothing_is_begun_without_a_verifier_where_another_has_one() -> No
     peers, verifier = Peers("own", now_s), Loading(300.0)
     homes = FailoverTargets(verifier, peers, now_s)
     homes.check(-inf)
-    peers.heard(told(other="ready"))
+    peers.heard(sent(other="ready"))
     with pytest.raises(VerifierAwayError, match="another coordinator has one"):
         homes.check(-inf)
     homes.check(homes.settled_at_s(nobody_else=True))
@@ -130,7 +130,7 @@ async def test_nothing_is_begun_without_a_verifier_where_another_has_one() -> No
 async def test_a_response_that_is_handed_back_leaves_nothing_and_goes_on_exactly() -> None:
     """Lost in its fifth step, by a verifier that does not come back."""
     peers, service, request = Peers("own", now_s), Service(drafter()), request_for(params=SAMPLED)
-    peers.heard(told(other="ready"))
+    peers.heard(sent(other="ready"))
     service.verifier.dies_after, service.verifier.restarting = (5,), Gate()
     homes = FailoverTargets(service.verifier, peers, now_s)
     service.services = replace(service.services, await_verifier=partial(homes.verifier_answers, -inf))

@@ -10,7 +10,7 @@ import pytest
 from outrider.contracts.requests import GenerationChunk, GenerationRequest, SamplingParams
 from outrider.contracts.slo import BEST_EFFORT, LedgerRecord, SloClass
 from outrider.scheduling.attribution import ViolationCause
-from outrider.scheduling.ledger import CREDIT_CAP_S, FIRST_TOKEN_S, DeadlineRule
+from outrider.scheduling.ledger import FIRST_TOKEN_S, SLACK_CAP_S, DeadlineRule
 from outrider.scheduling.policy import PendingVerification
 from tests.unit.engines.conftest import BLOCK_TOKENS
 from tests.unit.serve_app.api.in_memory_service import (
@@ -100,7 +100,7 @@ async def test_an_easy_promise_is_kept_in_every_round(request_: GenerationReques
         assert any(timing.drafted_tokens and not timing.committed_tokens for timing in judged), "or this tests nothing"
     stats, ledger = chunks[-1].stats, last_ledger(chunks)
     assert (stats.late_queue_rounds, stats.late_compute_rounds, ledger.times_behind) == (0, 0, 0)
-    assert ledger.credit_s == pytest.approx(CREDIT_CAP_S), "however early it all came"
+    assert ledger.slack_s == pytest.approx(SLACK_CAP_S), "however early it all came"
 
 
 @on_loop
@@ -125,7 +125,7 @@ async def test_best_effort_is_measured_and_not_judged() -> None:
     chunks = await service.response(request_for(window=5))
     assert {(timing.slo_class, timing.late, timing.behind) for timing in service.timings} == {(None, None, False)}
     ledger, stats = last_ledger(chunks), chunks[-1].stats
-    assert (ledger.times_behind, ledger.credit_s) == (0, 0.0)
+    assert (ledger.times_behind, ledger.slack_s) == (0, 0.0)
     assert ledger.tokens_per_s is not None
     assert (stats.late_queue_rounds, stats.late_compute_rounds) == (0, 0)
 
@@ -164,9 +164,9 @@ async def test_a_token_that_a_device_drew_is_read_and_needs_memory_as_any_other(
     service = Service(drafter(), scheduling=(policy := Asked()))
     await service.response(SPLIT)
     assert sum(timing.protocol == "dssd" for timing in service.timings) > 3
-    told = [pending.cost for pending in policy.pending if pending.round > 0]
-    done = [cost for [cost] in service.verifier.computed[-len(told) :]]
-    assert told == done
+    sent = [pending.cost for pending in policy.pending if pending.round > 0]
+    done = [cost for [cost] in service.verifier.computed[-len(sent) :]]
+    assert sent == done
 
 
 @on_loop
@@ -178,7 +178,7 @@ async def test_a_ledgers_deadline_counts_from_the_last_commit_and_its_credit() -
 
     for before, pending in pairwise((second, *others)):
         # Far ahead by then: from the last commit, which lies between these two, and the most there is of credit.
-        assert before.arrived_at_s - 1e-6 <= counts_from_s(pending) - CREDIT_CAP_S <= pending.arrived_at_s + 1e-6
+        assert before.arrived_at_s - 1e-6 <= counts_from_s(pending) - SLACK_CAP_S <= pending.arrived_at_s + 1e-6
 
 
 @on_loop
@@ -199,7 +199,7 @@ async def test_a_rounds_own_deadline_counts_from_its_beginning_whatever_came_bef
 @on_loop
 async def test_a_resumed_response_owes_what_it_owed() -> None:
     """Half a second behind, of a speed at which tokens are ages apart."""
-    record = LedgerRecord(tokens=8, elapsed_s=9.0, credit_s=-0.5, times_behind=3)
+    record = LedgerRecord(tokens=8, elapsed_s=9.0, slack_s=-0.5, times_behind=3)
     request = replace(request_for(window=0), slo=EASY)
     truth = truth_of(request)
     service = Service(drafter(), scheduling=(seen := Asked()))

@@ -7,7 +7,7 @@ import pytest
 
 from actors.messages import ModelCard
 from outrider.config.reading import parse_config
-from outrider.config.reloadable import with_light
+from outrider.config.reloadable import with_reloadable
 from outrider.contracts.errors import NotAdmittedError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from serve_app.coordination.generations import Generations, Target
@@ -51,7 +51,7 @@ class Coordinator:
 
     def take(self, **light: dict[str, object]) -> None:
         """As ``reconfigure`` does."""
-        self.generations.take(self.settings.with_light(with_light(BUILT, light)))
+        self.generations.take(self.settings.with_reloadable(with_reloadable(BUILT, light)))
 
     def begin(self, request: GenerationRequest) -> "Response":
         return Response(self.generations, request)

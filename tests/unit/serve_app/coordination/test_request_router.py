@@ -13,7 +13,7 @@ from ray.serve._private.request_router.replica_wrapper import RunningReplica
 from ray.serve.config import RequestRouterConfig
 
 from serve_app.app import ROUTER
-from serve_app.coordination.draining import leaves
+from serve_app.coordination.draining import should_migrate
 from serve_app.coordination.listener import BY_RESPONSES, PLACES, TAKEN, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
 from serve_app.coordination.request_router import PrefixRouter
 from tests.unit.serve_app.api.in_memory_service import request_for
@@ -71,9 +71,9 @@ def router_of(chance: random.Random, *, counts: bool, of: type[Replica] = IdleRe
     return router
 
 
-def tell(router: Any, told: Mapping[str, Stats], chance: random.Random, of: type[Replica] = IdleReplica) -> None:
+def tell(router: Any, sent: Mapping[str, Stats], chance: random.Random, of: type[Replica] = IdleReplica) -> None:
     """Serve's word: these are all there are, and what each has said."""
-    replicas = [of(name, chance, 1000, routing_stats=dict(said)) for name, said in told.items()]
+    replicas = [of(name, chance, 1000, routing_stats=dict(said)) for name, said in sent.items()]
     router.update_replicas(cast("list[RunningReplica]", replicas))
 
 
@@ -174,10 +174,10 @@ async def test_what_one_target_has_begun_goes_on_at_the_same_as_long_as_there_is
 
     def serve(**targets: str) -> None:
         """What each has said of its target and, before the slash, of its token ids; nothing, if it is not named."""
-        told: dict[str, Stats] = {name: {} for name in NAMES}
+        sent: dict[str, Stats] = {name: {} for name in NAMES}
         for name, target in targets.items():
-            told[name] = {VERIFIER_UP: True, TARGET: target, TOKEN_MAP: target.partition("/")[0]}
-        tell(router, told, chance, Replica)
+            sent[name] = {VERIFIER_UP: True, TARGET: target, TOKEN_MAP: target.partition("/")[0]}
+        tell(router, sent, chance, Replica)
 
     new, old, *others = NAMES
     begun = replace(request_for(prompt=tuple(range(64))), target="ids/float32", token_map="ids")  # noqa: S106 (no password)
@@ -230,14 +230,14 @@ async def test_the_process_of_a_router_knows_whom_it_is_not_told_of_any_more() -
         tell(router, {name: {VERIFIER_UP: True, TARGET: "big", TAKEN: share} for name, share in full.items()}, chance)
 
     there(x=0.2, y=0.2)
-    assert not leaves("x", 0.0)
+    assert not should_migrate("x", 0.0)
     there(y=0.2)
-    assert leaves("x", 0.0)
-    assert not leaves("x", 600.0)
-    assert not leaves("x", None)
-    assert not leaves("y", 0.0)
+    assert should_migrate("x", 0.0)
+    assert not should_migrate("x", 600.0)
+    assert not should_migrate("x", None)
+    assert not should_migrate("y", 0.0)
     there(y=0.95)
-    assert not leaves("x", 0.0), "nobody has room"
+    assert not should_migrate("x", 0.0), "nobody has room"
 
 
 @on_loop
@@ -305,12 +305,12 @@ async def test_what_other_ingresses_sent_counts_as_it_is_told_until_the_next_wor
 async def test_responses_count_for_what_they_take_of_what_is_allowed() -> None:
     """Two with fast promises take as much as eight without."""
     chance = random.Random(0)
-    router, told = router_of(chance, counts=True), {"x": (0.8, 2), "y": (0.4, 4), "z": (0.6, 6)}
+    router, sent = router_of(chance, counts=True), {"x": (0.8, 2), "y": (0.4, 4), "z": (0.6, 6)}
     await asyncio.sleep(0.1)  # they are asked how many they have, and say none: Serve's word is about requests
-    for name, (_, number) in told.items():
+    for name, (_, number) in sent.items():
         for _ in range(number):
             router.on_send_request(ReplicaID(name, DEPLOYMENT))
-    tell(router, {name: {TAKEN: taken, BY_RESPONSES: number} for name, (taken, number) in told.items()}, chance)
+    tell(router, {name: {TAKEN: taken, BY_RESPONSES: number} for name, (taken, number) in sent.items()}, chance)
     chosen = list[str]()
     for number in range(7):
         chosen.append(await routed(router, call_of(f"{number}", request_for(str(number)))))

@@ -76,24 +76,24 @@ async def test_who_reads_slowly_gets_the_same(window: int) -> None:
 @pytest.mark.parametrize("window", [0, 2])
 @on_loop
 async def test_a_response_that_nobody_reads_waits_and_breaks_no_promise(window: int) -> None:
-    service, leave = Service(drafter()), RunGrant()
+    service, grant = Service(drafter()), RunGrant()
     slo = SloClass("fast", tokens_per_s=0.1)
     request = replace(request_for(window=window), max_tokens=100, ignore_eos=True, slo=slo)
     chunks, credit = list[GenerationChunk](), Credit(10)
 
     def put(chunk: GenerationChunk) -> None:
         chunks.append(chunk)
-        credit.told(len(chunk.token_ids))
+        credit.sent(len(chunk.token_ids))
 
-    making, told = asyncio.create_task(service.make(request, put, credit)), 0
+    making, sent = asyncio.create_task(service.make(request, put, credit)), 0
     for _ in range(10):
         await asyncio.sleep(100.0)
-        before, told = told, len(tokens_of(chunks))
-        assert told - before <= 10 + leave.without_drafter
+        before, sent = sent, len(tokens_of(chunks))
+        assert sent - before <= 10 + grant.without_drafter
         if making.done():
             break
-        assert told < len(truth_of(request))
-        credit.read(told)
+        assert sent < len(truth_of(request))
+        credit.read(sent)
     await making
     assert tokens_of(chunks) == truth_of(request)
     assert (chunks[-1].ledger or LedgerRecord()).times_behind == 0

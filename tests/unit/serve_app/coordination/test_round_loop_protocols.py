@@ -144,7 +144,7 @@ async def test_over_seeds_a_protocol_draws_as_the_target_does(protocol: Protocol
     """Of tokens among the target's two likeliest; the second and the third are the ones drafted."""
     service, seen, count = Service(drafter()), Counter[tuple[int, ...]](), 150
     policy = service.rules.policy if protocol is not None else Cycling()
-    service.rules = replace(service.rules, policy=policy, leave=RunGrant(with_drafter=0))
+    service.rules = replace(service.rules, policy=policy, grant=RunGrant(with_drafter=0))
     for seed in range(count):
         params = SamplingParams(temperature=1.5, top_k=2, seed=seed)
         request = GenerationRequest(

@@ -149,18 +149,18 @@ def test_promises_are_counted_by_class_and_cause_and_told_twice(timings: list[Ro
     promised = [timing for timing in timings if timing.slo_class is not None]
     slo = stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0).slo
     assert set(slo) == {timing.slo_class for timing in promised}, "best effort is not judged"
-    for name, told in slo.items():
+    for name, sent in slo.items():
         rounds = [timing for timing in promised if timing.slo_class == name]
         late = [timing.late for timing in rounds]
         queue, compute = late.count(ViolationCause.QUEUE), late.count(ViolationCause.COMPUTE)
-        assert told == SloRounds(len(rounds), queue, compute, sum(timing.behind for timing in rounds))
+        assert sent == SloRounds(len(rounds), queue, compute, sum(timing.behind for timing in rounds))
         counted = [
             sum(sink.of(metrics.SLO_ROUNDS, name)),
             sum(sink.of(metrics.SLO_LATE_ROUNDS, name, "queue")),
             sum(sink.of(metrics.SLO_LATE_ROUNDS, name, "compute")),
             sum(sink.of(metrics.SLO_BEHIND, name)),
         ]
-        assert counted == [told.rounds, told.late_queue, told.late_compute, told.behind]
+        assert counted == [sent.rounds, sent.late_queue, sent.late_compute, sent.behind]
     assert sum(len(v) for key, v in sink.values.items() if key[0] == metrics.SLO_ROUNDS.name) == len(promised)
 
 
@@ -212,8 +212,8 @@ def test_batches_tell_idleness_prediction_and_evictions() -> None:
 def test_a_call_without_blocks_is_no_batch() -> None:
     stats, sink, _ = made()
     stats.batch(replace(BATCH, blocks=0, engine_s=0.0))
-    told = {metrics.VERIFIER_IDLE_S.name}
-    assert {key[0] for key in sink.values} == told
+    sent = {metrics.VERIFIER_IDLE_S.name}
+    assert {key[0] for key in sink.values} == sent
     stats.batch(replace(BATCH, engine_s=0.0))
     assert sink.of(metrics.COST_ERROR) == [1e6], "an engine that took no time divides nothing by zero"
 
@@ -247,10 +247,10 @@ def test_a_rounds_phases_add_up_to_its_time(parts: tuple[float, ...], drafted: i
 
 def test_a_regime_sets_its_gauges_and_counts_what_came_since_the_last_report() -> None:
     stats, sink, _ = made()
-    told = TunerReport("none", "none", (), (("none", 0), ("draft", 1)), 0.5, 10.0, 0)
-    told = replace(told, at_load=(("none", 40.0, 0.0), ("draft", 30.0, 0.25)))
-    later = replace(told, arm="draft", kept="draft", probes=(("none", 2), ("draft", 1)), probes_lost_s=0.75, changes=1)
-    for tuner in (told, later, later):
+    sent = TunerReport("none", "none", (), (("none", 0), ("draft", 1)), 0.5, 10.0, 0)
+    sent = replace(sent, at_load=(("none", 40.0, 0.0), ("draft", 30.0, 0.25)))
+    later = replace(sent, arm="draft", kept="draft", probes=(("none", 2), ("draft", 1)), probes_lost_s=0.75, changes=1)
+    for tuner in (sent, later, later):
         report = stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0, tuner=tuner)
         assert report.regime == tuner
     assert (sink.of(metrics.TUNER_MODE, "none"), sink.of(metrics.TUNER_MODE, "draft")) == ([1, 0, 0], [0, 1, 1])
@@ -267,8 +267,8 @@ def test_admission_is_reported_and_its_counters_move_by_what_is_new() -> None:
     def tell(**counts: int) -> None:
         classes = {"fast": ClassAdmission(**counts)}
         report = AdmissionReport(load=0.5, limit=0.7, classes=classes)
-        told = stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0, admission=report)
-        assert told.admission == report
+        sent = stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0, admission=report)
+        assert sent.admission == report
 
     tell(asked=5, admitted=3, lowered=1, kept=2, late=1, waiting=2)
     tell(asked=8, admitted=7, lowered=1, kept=4, late=1, waiting=0)
@@ -281,7 +281,7 @@ def test_admission_is_reported_and_its_counters_move_by_what_is_new() -> None:
 
 def test_links_and_faults_are_reported() -> None:
     stats, _, _ = made()
-    told = stats.report(
+    sent = stats.report(
         verifier="ready",
         admitted=0,
         running=0,
@@ -289,7 +289,7 @@ def test_links_and_faults_are_reported() -> None:
         links={DrafterId("near", 1): Csi(2e7, 3e7, 0.0, 0.0, 0.05)},
         faults={"drafter_losses": 2},
     )
-    assert (told.links, told.faults) == ({"drafter-near-1": LinkReport(0.05, 2e7, 3e7)}, {"drafter_losses": 2})
+    assert (sent.links, sent.faults) == ({"drafter-near-1": LinkReport(0.05, 2e7, 3e7)}, {"drafter_losses": 2})
 
 
 def test_faults_are_what_the_metrics_count() -> None:

@@ -42,7 +42,7 @@ def test_a_lease_goes_to_whom_the_fleet_actor_would_give_it(happened: list[tuple
             table.release(generation)
             pool.release(held.pop(number), talks[number])
         elif what == "leave" and pool.drafter(device).present:
-            lost = {talk.number for talk in pool.leaves(device)}
+            lost = {conversation.number for conversation in pool.depart(device)}
             assert {GenerationId(str(one)) for one in lost} == table.mark_lost(names[device])
             for one in lost:
                 del held[one]

@@ -87,7 +87,7 @@ def test_every_response_ends_once(
         assert 0 <= one.hit_tokens <= one.prompt_tokens
     under_way = run.under_way()
     assert sum(one.unfinished for one in found.traffic) == len(under_way)
-    assert len({talk.number for talk in under_way}) == len(under_way)
+    assert len({conversation.number for conversation in under_way}) == len(under_way)
 
 
 def test_one_verifier_and_a_closed_loop_are_the_simulation_of_one_verifier() -> None:
@@ -115,11 +115,11 @@ def test_one_verifier_and_a_closed_loop_are_the_simulation_of_one_verifier() -> 
         admission=AdmissionRules(max_active=8),
     )
     together = simulate_fleet(of)
-    (site,), (users,) = together.sites, together.traffic
+    (replica,), (users,) = together.replicas, together.traffic
     assert together.rounds == alone.simulated_rounds
-    assert site.steps == alone.batches
-    assert site.busy_share * together.measured_s >= alone.busy_s
-    assert site.busy_share == pytest.approx(alone.busy_share, abs=0.01)  # the last step may end behind the end
+    assert replica.steps == alone.batches
+    assert replica.busy_share * together.measured_s >= alone.busy_s
+    assert replica.busy_share == pytest.approx(alone.busy_share, abs=0.01)  # the last step may end behind the end
     assert users.goodput_tokens_per_s == pytest.approx(alone.goodput_tokens_per_s)
     assert users.kept + users.late == sum(len(one.speeds_tokens_per_s) for one in alone.devices)
 
@@ -135,7 +135,7 @@ def test_a_lost_verifier_loses_no_response() -> None:
     assert after.asked == before.asked
     assert after.refused == 0
     assert after.unfinished <= 4 + before.unfinished
-    assert sum(one.recomputed_tokens for one in losing.sites) > 0
+    assert sum(one.recomputed_tokens for one in losing.replicas) > 0
 
 
 def test_the_router_finds_what_conversations_and_system_prompts_left() -> None:
@@ -154,8 +154,8 @@ def test_where_memory_is_short_what_was_kept_goes() -> None:
     short = verifier(cost_model=TABLE_12, limits=replace(LIMITS, max_memory_blocks=80), dispatch_s=0.002)
     of = fleet(verifiers=1, traffic=(talks(users=16, max_context_tokens=1000),), duration_s=30.0)
     wide, narrow = simulate_fleet(of), simulate_fleet(replace(of, verifier=short))
-    assert sum(one.evictions for one in wide.sites) == 0
-    assert sum(one.evictions for one in narrow.sites) > 0
+    assert sum(one.evictions for one in wide.replicas) == 0
+    assert sum(one.evictions for one in narrow.replicas) > 0
     assert narrow.hit_share < wide.hit_share
 
 
@@ -204,11 +204,11 @@ def test_devices_that_leave_cost_drafts_and_no_response() -> None:
 def test_a_coordinator_s_core_can_be_what_is_short() -> None:
     of = fleet(verifiers=1, traffic=(traffic(users=32),), drafters=(drafters(count=32),), duration_s=20.0)
     light, heavy = (simulate_fleet(replace(of, coordinator_round_s=cost_s)) for cost_s in (1e-4, 1e-2))
-    assert light.sites[0].coordinator_share < 0.1
-    assert heavy.sites[0].coordinator_share > 0.9
+    assert light.replicas[0].coordinator_share < 0.1
+    assert heavy.replicas[0].coordinator_share > 0.9
     assert heavy.goodput_tokens_per_s < 0.8 * light.goodput_tokens_per_s
     half = simulate_fleet(replace(of, coordinator_round_s=1e-4, traffic=(traffic(users=8),)))
-    assert half.sites[0].coordinator_share < light.sites[0].coordinator_share
+    assert half.replicas[0].coordinator_share < light.replicas[0].coordinator_share
 
 
 def test_speeds_and_acceptances_spread_from_device_to_device() -> None:

@@ -13,7 +13,7 @@ def compute(memory: PrefixMemory, sequence: int, tokens: int, system: int | None
     found = memory.opens(sequence, system, system_tokens)
     assert memory.hold(sequence, tokens, [sequence])
     memory.shrink(sequence, tokens)
-    memory.leave(sequence)
+    memory.release(sequence)
     return found
 
 
@@ -63,7 +63,7 @@ def test_no_block_is_lost_or_held_twice(blocks: int, happened: list[tuple[int, i
             assert memory.hold(sequence, wanted, [sequence]), "nobody else is under way"
             memory.shrink(sequence, wanted)
             assert memory.resident_tokens(sequence) == wanted
-        memory.leave(sequence)
+        memory.release(sequence)
         if ends:
             memory.drop(sequence)
             del systems[sequence]

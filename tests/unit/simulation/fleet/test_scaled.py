@@ -45,7 +45,7 @@ def test_verifiers_come_for_a_burst_and_go_behind_it() -> None:
     assert found.most_verifiers > 1
     assert found.verifiers_started > 0
     assert found.verifier_s < 40.0 * found.most_verifiers, "they did not stay"
-    assert sum(one.responses > 0 for one in found.sites) > 1, "those added took traffic"
+    assert sum(one.responses > 0 for one in found.replicas) > 1, "those added took traffic"
     assert ended_once(found)
     assert found.traffic[0].unfinished <= 12 * found.most_verifiers
 
@@ -60,7 +60,7 @@ def test_a_burst_costs_a_fleet_that_cannot_grow_its_promises() -> None:
 def test_a_start_is_paid_for_and_takes_no_traffic() -> None:
     found = scaled(scaling=Scaling(by=BY_PROMISE, cold_start_s=1000.0))
     assert found.verifiers_started == 0
-    assert len(found.sites) == 1
+    assert len(found.replicas) == 1
     assert found.verifier_s > 40.0
 
 
@@ -137,7 +137,7 @@ def test_a_mistake_is_named(text: str, problem: str) -> None:
 
 
 def test_what_a_drained_verifier_has_left_goes_on_elsewhere() -> None:
-    stays, leaves = (scaled(scaling=Scaling(by=BY_PROMISE, cold_start_s=2.0, drain_s=s)) for s in (None, 0.0))
+    stays, depart = (scaled(scaling=Scaling(by=BY_PROMISE, cold_start_s=2.0, drain_s=s)) for s in (None, 0.0))
     assert stays.responses_resumed == 0
-    assert leaves.responses_resumed > 0
-    assert ended_once(leaves)
+    assert depart.responses_resumed > 0
+    assert ended_once(depart)

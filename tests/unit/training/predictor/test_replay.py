@@ -3,7 +3,7 @@ import pytest
 from scipy.special import expit
 
 from outrider.contracts.verifying import AcceptanceRule
-from outrider.drafting.recalibration import ChainVerdict, Recalibration, ToldChain
+from outrider.drafting.recalibration import ChainVerdict, Recalibration, SentChain
 from outrider.training.predictor.drafted import DraftedTokens
 from outrider.training.predictor.quality import log_loss
 from outrider.training.predictor.replay import replay
@@ -27,7 +27,7 @@ def test_each_round_is_told_by_what_those_before_it_taught() -> None:
         known = recalibration.calibration(RATIO, temperature)
         told += [known.probability(logit) for logit in own]
         front = sum(accepted[first:last])
-        recalibration.learn(ChainVerdict(ToldChain(RATIO, temperature, own), front, front < len(own)))
+        recalibration.learn(ChainVerdict(SentChain(RATIO, temperature, own), front, front < len(own)))
     found = replay(logits, tokens, RATIO, window_tokens=2)
     assert list(found) == ["all", "0.7", "1"]
     assert found["all"].loss == pytest.approx(log_loss(np.array(told), tokens.accepted))
