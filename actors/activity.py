@@ -27,7 +27,6 @@ class CoordinatorActivity:
         return _ratio(self.committed_tokens, self.span_s)
 
     def rounds_per_s(self) -> float | None:
-        """Rounds per second."""
         return _ratio(self.rounds, self.span_s)
 
     def accepted_fraction(self) -> float | None:

@@ -14,8 +14,6 @@ _SPREAD = 0.25  # of a pause: who was taken out together does not come back toge
 
 @dataclass(frozen=True, slots=True)
 class DrafterStrikes:
-    """Of one drafter."""
-
     accusers: frozenset[GenerationId] = frozenset()  # since it was taken out last
     strikes: int = 0
     struck_at_s: float = float("-inf")

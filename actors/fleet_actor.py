@@ -38,7 +38,6 @@ class FleetActor(Fleet):
         end_when_abandoned(lambda: self._beaten_at_s, end)
 
     async def beat(self, heartbeat: Heartbeat) -> FleetNews:
-        """As ``Fleet.beat``."""
         self._beaten_at_s = time.monotonic()
         return await super().beat(heartbeat)
 

@@ -92,7 +92,6 @@ def packed(report: CoordinatorReport) -> bytes:
 
 
 def unpacked(report: bytes) -> CoordinatorReport:
-    """As it was."""
     found: CoordinatorReport = pickle.loads(report)  # noqa: S301 (a coordinator's, as all that Ray brings from it)
     return found
 
@@ -105,11 +104,9 @@ class PackedStatus:
         self._drafters, self._reports = drafters, reports
 
     def read(self) -> FleetStatus:
-        """Here."""
         return _status_of(self._drafters, self._reports)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Elsewhere."""
         return _status_of, (self._drafters, self._reports)
 
 

@@ -48,8 +48,6 @@ class PlainHandle:
 
 
 class PlainMethod:
-    """One method."""
-
     def __init__(self, handle: "ActorHandle[Any]", name: str, most_bytes: int | None = None) -> None:
         """``most_bytes``: that its reply may have; None: what the method's may ever have."""
         self._handle, self._name = handle, name

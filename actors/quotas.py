@@ -29,17 +29,14 @@ class QuotasActor:
         end_when_abandoned(lambda: self._told_at_s, lambda: end_named(QUOTAS_NAME, namespace))
 
     async def ask(self, owner: str, grant: str, asked: QuotaRequest, limits: QuotaLimits) -> OverQuota | None:
-        """As ``Quotas.ask``."""
         now_s = asyncio.get_running_loop().time()
         self._quotas.expire(now_s, OWNER_TTL_S)
         return self._quotas.ask(owner, grant, asked, limits, now_s)
 
     async def settle(self, owner: str, grant: str, tokens: int) -> None:
-        """As ``Quotas.settle``."""
         self._quotas.settle(owner, grant, tokens)
 
     async def renew(self, owner: str, held: Mapping[str, QuotaRequest]) -> None:
-        """As ``Quotas.renew``."""
         self._told_at_s = time.monotonic()
         self._quotas.renew(owner, held, asyncio.get_running_loop().time())
 

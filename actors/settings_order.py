@@ -32,8 +32,6 @@ class _SettingsEntry:
 
 
 class SettingsOrder:
-    """Of one fleet."""
-
     def __init__(self) -> None:
         self._entries: dict[str, _SettingsEntry] = {}
         self._silent_ranks: dict[tuple[str, int], _Rank] = {}  # by owner and session

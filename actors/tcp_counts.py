@@ -44,7 +44,6 @@ class Carried:
     resent_segments: int = 0
 
     def __add__(self, other: "Carried") -> "Carried":
-        """Of both."""
         return Carried(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
     def since(self, before: "Carried") -> "Carried":

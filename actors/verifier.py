@@ -110,7 +110,6 @@ class VerifierActor:
             yield await replies.get()
 
     async def usage(self) -> KvUsage:
-        """Its engine's memory."""
         return self._steps.usage
 
     def _send(self, reply: StepReply) -> None:

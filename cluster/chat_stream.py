@@ -38,7 +38,6 @@ class ChatOptions:
     verification: str | None = None
 
     def body(self, messages: Sequence[Message]) -> dict[str, object]:
-        """The request."""
         wished = {name: getattr(self, name) for name in ("window", "protocol", "slo_class", "verification")}
         outrider = {"spans": True, **{name: value for name, value in wished.items() if value is not None}}
         chosen = {name: getattr(self, name) for name in ("temperature", "top_p", "seed", "max_tokens")}

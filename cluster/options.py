@@ -53,7 +53,6 @@ def checked_config(arguments: argparse.Namespace) -> "Config":
 
 
 def add_url_option(parser: argparse.ArgumentParser) -> None:
-    """``--url``."""
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="of the service (default: %(default)s)")
 
 
@@ -65,7 +64,6 @@ def add_key_option(parser: argparse.ArgumentParser) -> None:
 
 
 def own_api_key() -> str | None:
-    """The environment's."""
     return os.environ.get("OUTRIDER_API_KEY") or None
 
 

@@ -87,7 +87,6 @@ def await_notice(taken_back: Callable[[], bool], wait: Callable[[float], None]) 
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Wait, then drain."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cloud", choices=sorted(CLOUDS))
     cloud = parser.parse_args(arguments).cloud

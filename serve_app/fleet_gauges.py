@@ -11,16 +11,12 @@ from serve_app.metrics import Sink, in_ray
 
 
 class FleetGauges:
-    """Of one fleet."""
-
     def __init__(self, sink: Sink) -> None:
-        """Set nothing yet."""
         self._sink = sink
         self._gauged: set[tuple[str, DrafterState]] = set()
         self._sent: dict[str, SentSegments] = {}  # as it was told last
 
     def __call__(self, sums: FleetSums) -> None:
-        """Set them."""
         self._gauged |= {key for key, drafters in sums.drafters.items() if drafters}
         for group, state in self._gauged:  # a state nobody is in any more has to be told as well
             self._sink.record(metrics.DRAFTERS, sums.drafters.get((group, state), 0), group=group, state=str(state))

@@ -140,7 +140,6 @@ class CoordinatorService:
 
     @property
     def running(self) -> int:
-        """Responses under way."""
         return self._meter.running
 
     async def _attempt(self, record: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:

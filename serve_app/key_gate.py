@@ -59,7 +59,6 @@ class KeyGate:
 
     @property
     def keys(self) -> Keys:
-        """As ``Gate.keys``."""
         return self.in_use.keys
 
     async def start(self) -> None:
@@ -92,7 +91,6 @@ class KeyGate:
         return answer
 
     async def ask(self, tenant: Tenant, asked: QuotaRequest) -> Pass | OverQuota:
-        """As ``Gate.ask``."""
         limits = replace(QuotaLimits.of(tenant), requests_per_minute=None)
         if limits.none:
             return Uncounted()
@@ -169,7 +167,6 @@ class _Counted:
         self._settled = False
 
     def settle(self, tokens: int) -> None:
-        """Once."""
         if not self._settled:
             self._settled = True
             self._over(self._grant, tokens)

@@ -43,8 +43,6 @@ def traces_url(endpoint: str | None) -> str | None:
 
 
 class SpanExport:
-    """Of one process."""
-
     def __init__(self, config: TracingConfig, instance: str) -> None:
         """Begin; ``instance`` tells this process's spans from those of others."""
         name = config.service_name or os.environ.get("OTEL_SERVICE_NAME") or _NAME

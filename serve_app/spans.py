@@ -18,8 +18,6 @@ log = logging.getLogger(__name__)
 
 
 class SpanSink(Protocol):
-    """Takes spans."""
-
     def emit(self, span: Span) -> None:
         """Take one; neither waits nor raises."""
         ...

@@ -52,14 +52,12 @@ class _ChunkQueue:
         return self._begun and not self._pieces and self._waiter is not None and not self._waiter.done()
 
     def put(self, piece: GenerationChunk | Exception) -> None:
-        """One more."""
         self._begun = True
         self._pieces.append(piece)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     async def next(self) -> GenerationChunk | Exception:
-        """The next one."""
         while not self._pieces:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter

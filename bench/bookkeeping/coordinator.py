@@ -27,7 +27,6 @@ class _Verifier:
         self._actor = actor
 
     def give(self, call: VerifyCall) -> None:
-        """Tell it something."""
         self._actor.give.remote(call)
 
     async def steps(self) -> AsyncGenerator[StepReply]:
@@ -36,11 +35,9 @@ class _Verifier:
             yield await reply
 
     def hangs(self) -> None:
-        """It only sleeps."""
         raise AssertionError("a sleeping engine hangs")
 
-    async def answers(self) -> None:
-        """Always."""
+    async def answers(self) -> None: ...
 
 
 def measured(sequences: int, tokens: int, repeats: int) -> list[Flow]:
@@ -65,7 +62,6 @@ async def _runs(actor: Any, sequences: int, tokens: int, repeats: int) -> list[F
 
 
 async def _made(generations: Generations, sequences: int, tokens: int, run: str) -> int:
-    """Tokens made."""
     made = 0
 
     def put(name: GenerationId, chunk: GenerationChunk) -> None:  # noqa: ARG001

@@ -40,7 +40,6 @@ def middle_cost(runs: Sequence[BlockCost]) -> BlockCost:
 
 
 def show_flows(found: Sequence[Flow]) -> None:
-    """As a table."""
     show_table(
         "Behind an engine that only sleeps",
         ("part", "tokens/s", "engine alone", "share", "us of CPU a token"),
@@ -55,7 +54,6 @@ def show_flows(found: Sequence[Flow]) -> None:
 
 
 def show_costs(found: Sequence[BlockCost]) -> None:
-    """As a table."""
     show_table(
         "Around a model that computes nothing",
         ("verifier's blocks", "context", "us of CPU a block", "us of its messages"),

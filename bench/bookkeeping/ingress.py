@@ -50,15 +50,13 @@ class _Method:
         self._call = call
 
     def remote(self, *args: object) -> _Call:
-        """Call it."""
         return _Call(self._call(*args))
 
 
 class _Read:
     """What an ingress says it has read: a recording goes on all the same."""
 
-    async def remote(self, listener: Listener, read: Mapping[GenerationId, int]) -> None:
-        """Call it."""
+    async def remote(self, listener: Listener, read: Mapping[GenerationId, int]) -> None: ...
 
 
 class _Coordinator:
@@ -76,7 +74,6 @@ class _Coordinator:
         self.began_s = self.began_cpu_s = 0.0
 
     def options(self, **options: bool) -> "_Coordinator":  # noqa: ARG002 (a handle's)
-        """The same one."""
         return self
 
     async def _generate(
@@ -117,7 +114,6 @@ class _Client:
         return {"type": "http.disconnect"}
 
     async def send(self, message: AsgiMessage) -> None:
-        """Count it."""
         self.status = message.get("status", self.status)
         self.sent_bytes += len(message.get("body", b""))
 

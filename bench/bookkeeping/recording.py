@@ -25,7 +25,6 @@ class WakefulVerifier:
         self._on_step = on_step
 
     def give(self, call: VerifyCall) -> None:
-        """Tell it something."""
         self._given.append(call)
         self._some.set()
 
@@ -41,11 +40,9 @@ class WakefulVerifier:
             await asyncio.sleep(0)  # others take in what it brought
 
     def hangs(self) -> None:
-        """It does not."""
         raise AssertionError("a verifier in this process hangs")
 
-    async def answers(self) -> None:
-        """Always."""
+    async def answers(self) -> None: ...
 
 
 async def recorded(names: Sequence[GenerationId], tokens: int) -> list[bytes]:

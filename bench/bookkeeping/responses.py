@@ -23,17 +23,13 @@ _STEP_TOKENS = 1_000_000  # all prompts at once
 class _NoDrafters:
     """A fleet without any (``FleetPort``)."""
 
-    async def lease(self, generation: GenerationId, exclude: object, groups: object) -> None:
-        """None."""
+    async def lease(self, generation: GenerationId, exclude: object, groups: object) -> None: ...
 
-    def release(self, generation: GenerationId) -> None:
-        """Nothing was leased."""
+    def release(self, generation: GenerationId) -> None: ...
 
-    def report_lost(self, drafter: object) -> None:
-        """Nobody."""
+    def report_lost(self, drafter: object) -> None: ...
 
-    def report_broken(self, drafter: object, fault: str, generation: GenerationId) -> None:
-        """Nobody."""
+    def report_broken(self, drafter: object, fault: str, generation: GenerationId) -> None: ...
 
 
 def generations_over(verifier: VerifierAccess, sequences: int, traces: ResponseTraces | None = None) -> Generations:

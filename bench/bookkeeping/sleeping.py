@@ -29,18 +29,14 @@ class SleepingEngine:
         """One that is wakeful does not even sleep."""
         self._wakeful = wakeful
 
-    def open(self, request: OpenGeneration) -> None:
-        """Nothing to hold."""
+    def open(self, request: OpenGeneration) -> None: ...
 
-    def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
-        """Nothing to forget."""
+    def close(self, generation: GenerationId, *, keep_cache: bool) -> None: ...
 
     def committed(self, generation: GenerationId) -> Sequence[int]:  # noqa: ARG002
-        """Nothing."""
         return ()
 
     def prepare(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> dict[str, Future[None]]:  # noqa: ARG002
-        """Nobody waits."""
         return {}
 
     def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:  # noqa: ARG002
@@ -58,11 +54,9 @@ class SleepingEngine:
         """Is not looked at."""
 
     def evicted(self) -> tuple[tuple[GenerationId, int], ...]:
-        """Nobody."""
         return ()
 
     def usage(self) -> KvUsage:
-        """Room for everybody."""
         return KvUsage(16, 1 << 20, 0, 0, 0, 0)
 
 

@@ -107,13 +107,10 @@ async def _receive() -> AsgiMessage:
     return {"type": "http.request", "body": b"{}"}
 
 
-async def _send(message: AsgiMessage) -> None:
-    """Throw it away."""
+async def _send(message: AsgiMessage) -> None: ...
 
 
 class _Taking(BaseHTTPRequestHandler):
-    """Takes what comes."""
-
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
@@ -123,8 +120,7 @@ class _Taking(BaseHTTPRequestHandler):
         self.send_header("content-length", "0")
         self.end_headers()
 
-    def log_message(self, *args: Any) -> None:
-        """Say nothing."""
+    def log_message(self, *args: Any) -> None: ...
 
 
 def _collect(port: Connection) -> None:

@@ -28,8 +28,6 @@ GROUP = "emulated"  # name of the drafter group that these devices are
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
-    """One device."""
-
     step_s: float  # per drafted token
     prefill_token_s: float  # per token of a prefix it takes up
     link: LinkSource  # between it and the coordinator

@@ -88,7 +88,6 @@ def figures(
 
 
 def batch_model(batches: Iterable[BatchEntry]) -> LinearCostModel:
-    """Fitted to batches."""
     return fit_offsets(batch_samples(batches))
 
 

@@ -30,7 +30,6 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Short and unique."""
         return f"{self.policy}-{self.load.replace(' ', '-').replace('/', '-per-')}-{self.repeat}"
 
 
@@ -89,7 +88,6 @@ class BatchEntry:
 
     @property
     def costs(self) -> tuple[VerifyCost, ...]:
-        """Of its blocks."""
         return tuple(cost for _, _, cost in self.members)
 
 
@@ -108,8 +106,6 @@ class DecisionEntry:
 
 @dataclass(frozen=True, slots=True)
 class CellLog:
-    """One cell."""
-
     cell: Cell
     warmup_s: float  # what was committed before does not count
     ended_at_s: float  # when enough had ended, and it was broken off
@@ -121,5 +117,4 @@ class CellLog:
 
     @property
     def measured_s(self) -> float:
-        """Seconds that count."""
         return self.ended_at_s - self.warmup_s

@@ -80,16 +80,13 @@ class NotedVerifier:
             yield reply
 
     def hangs(self) -> None:
-        """See ``SteppedVerifier.hangs``."""
         self._verifier.hangs()
 
     @property
     def is_up(self) -> bool:
-        """See ``VerifierAccess.is_up``."""
         return self._verifier.is_up
 
     async def answers(self) -> None:
-        """See ``VerifierAccess.answers``."""
         await self._verifier.answers()
 
     def forget_all(self) -> None:

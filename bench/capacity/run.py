@@ -47,8 +47,6 @@ _OF_CELLS = ("policies", "arrivals", "users", "rates", "repeats", "first_repeat"
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """What is measured."""
-
     policies: tuple[str, ...] = ("fcfs", "wisp", "slo_aware", "slo_aware_admission")
     arrivals: tuple[str, ...] = (CLOSED, *OPEN)
     users: tuple[int, ...] = (18,)  # of closed loops
@@ -75,7 +73,6 @@ class RunSettings:
 
     @property
     def profile(self) -> LinkProfile:
-        """Every device's link."""
         return PROFILES[self.link]
 
     @property
@@ -93,7 +90,6 @@ class RunSettings:
 
     @property
     def most_users(self) -> int:
-        """Of all loads."""
         return max(load.users for load in self.loads)
 
     def devices(self, users: int) -> tuple[DeviceSpec, ...]:
@@ -148,7 +144,6 @@ def write_run(file: Path, run: Run) -> None:
 
 
 def read_run(file: Path) -> Run:
-    """The same run."""
     try:
         return Run(*_RECORD.validate_json(gzip.decompress(file.read_bytes())))
     except (OSError, EOFError, ValidationError) as error:

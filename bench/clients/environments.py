@@ -25,7 +25,6 @@ class Client:
 
     @property
     def pins(self) -> Path:
-        """What is installed."""
         return PINS / f"{self.name}.txt"
 
     @property

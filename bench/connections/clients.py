@@ -61,7 +61,6 @@ async def answers(host: str, port: int, body: Mapping[str, object], number: int,
 
 
 def counted(found: Sequence[Answer]) -> dict[str, dict[str, int]]:
-    """Outcomes by kind."""
     return {kind: dict(Counter(each.outcome for each in found if each.kind is kind)) for kind in MIX}
 
 

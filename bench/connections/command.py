@@ -56,7 +56,6 @@ async def _model(url: str) -> str:
 
 
 def lines(found: Sequence[Answer], memory: Memory) -> list[str]:
-    """The figures."""
     told = [
         f"{kind}: {', '.join(f'{n} {outcome}' for outcome, n in of.items())}" for kind, of in counted(found).items()
     ]

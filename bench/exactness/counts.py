@@ -45,7 +45,6 @@ class Counts:
     found: tuple[Difference, ...] = ()
 
     def __add__(self, other: "Counts") -> "Counts":
-        """Of both."""
         values: dict[str, Any] = {
             field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(Counts)
         }
@@ -54,7 +53,6 @@ class Counts:
 
 
 def total(parts: "list[Counts]") -> Counts:
-    """Of all parts."""
     return reduce(add, parts, Counts())
 
 

@@ -51,7 +51,6 @@ class Cost:
 
     @property
     def cpu_us(self) -> float:
-        """Of one."""
         return 1e6 * self.cpu_s / max(1, self.calls)
 
 
@@ -137,7 +136,6 @@ async def _flow(pace: FleetTimeouts, actors: VirtualActors, callers: list[Caller
 
 
 def settings_ids(size: Size) -> list[DrafterId]:
-    """All drafters."""
     groups = settings_of(size.drafters, size.places).groups
     return [DrafterId(group.name, index) for group in groups for index in range(group.count)]
 

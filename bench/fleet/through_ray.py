@@ -27,7 +27,6 @@ class Paced:
 
     @property
     def cpu_share(self) -> float:
-        """Of a core."""
         return self.calls_per_s * self.cpu_s
 
 

@@ -32,7 +32,6 @@ class Flow:
 
     @property
     def calls_per_s(self) -> float:
-        """Of all kinds."""
         return sum(self.calls.values())
 
 

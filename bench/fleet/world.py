@@ -40,7 +40,6 @@ class Method:
         return self
 
     def remote(self, *arguments: object) -> "asyncio.Task[Any]":
-        """Begin the call."""
         return asyncio.ensure_future(self._answer(*arguments))
 
 
@@ -78,7 +77,6 @@ class VirtualActors(DrafterActors):
     """They outlive a fleet, as the real ones do."""
 
     def __init__(self) -> None:
-        """Nobody runs."""
         self.processes: dict[DrafterId, VirtualDrafter] = {}
         self.asked = 0  # what they hold
 
@@ -94,11 +92,9 @@ class VirtualActors(DrafterActors):
         handle.generations.clear()
 
     async def stop(self, drafter: DrafterId) -> None:
-        """It is gone."""
         self.processes.pop(drafter, None)
 
     async def running(self) -> frozenset[DrafterId]:
-        """All there are."""
         return frozenset(self.processes)
 
     def _count(self) -> None:

@@ -191,7 +191,6 @@ def write_responses(file: Path, responses: Sequence[RecordedResponse]) -> None:
 
 
 def read_responses(file: Path) -> tuple[RecordedResponse, ...]:
-    """The same responses."""
     return _RESPONSES.validate_json(file.read_bytes())
 
 

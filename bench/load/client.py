@@ -169,7 +169,6 @@ class _Stream:
         self.done_s: float | None = None
 
     def take(self, line: str) -> None:
-        """Read one line."""
         if not line.startswith("data:"):
             return
         data = line.removeprefix("data:").strip()

@@ -232,7 +232,6 @@ def request_tpot_s(answers: Sequence[Answer]) -> float | None:
 
 
 def percentiles(values: Sequence[float]) -> Percentiles | None:
-    """Interpolated linearly."""
     return Percentiles(*map(float, np.percentile(values, (50, 90, 99)))) if values else None
 
 

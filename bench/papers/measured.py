@@ -48,7 +48,6 @@ class Measured:
 
     @property
     def positions(self) -> int:
-        """Measured in all."""
         return sum(map(len, self.entropy_bits))
 
 

@@ -19,8 +19,6 @@ PROB_BITS = 32  # a target probability (dssd): what DSSD's DSD column implies, a
 
 @dataclass(frozen=True, slots=True)
 class RoundShape:
-    """An average round."""
-
     tokens: float  # committed, the correction or bonus token included
     rejection: float  # probability that the round ends with a rejection
 

@@ -37,7 +37,6 @@ class ProtocolBits:
 
     @property
     def bits_per_committed(self) -> float:
-        """Both directions."""
         return (DEPTH * self.up_bits_per_drafted + self.down_bits_per_round) / self.tokens_per_round
 
 

@@ -30,7 +30,6 @@ def ratios(tops: Sequence[float], bottoms: Sequence[float]) -> Spread:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Of several turns."""
     return Spread(median(values), min(values), max(values))
 
 

@@ -15,7 +15,6 @@ class PassShape:
 
     @property
     def total_rows(self) -> int:
-        """Of the pass."""
         return self.rows * self.generations
 
     def __str__(self) -> str:
@@ -24,7 +23,6 @@ class PassShape:
 
 
 def parse_shape(text: str) -> PassShape:
-    """``ROWSxGENERATIONS``."""
     rows, _, generations = text.partition("x")
     if not (rows.isdecimal() and generations.isdecimal() and int(rows) and int(generations)):
         raise argparse.ArgumentTypeError(f"needs ROWSxGENERATIONS such as 4x1, both at least 1, found {text!r}")
@@ -48,7 +46,6 @@ class Pool:
 
     @property
     def blocks(self) -> int:
-        """Of all sequences."""
         return self._needed(self.long_tokens) + self.generations * self._needed(self.tokens)
 
     def of_long(self) -> range:
@@ -56,7 +53,6 @@ class Pool:
         return range(self._needed(self.long_tokens))
 
     def of(self, generation: int) -> range:
-        """Blocks of another."""
         each, first = self._needed(self.tokens), self._needed(self.long_tokens)
         return range(first + generation * each, first + (generation + 1) * each)
 

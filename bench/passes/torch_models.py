@@ -49,7 +49,6 @@ class FilledModel(PagedModel):
     """By transformers' modules, its KV likewise random."""
 
     def __init__(self, model: PreTrainedModel, total_blocks: int, block_tokens: int) -> None:
-        """See ``PagedModel``."""
         super().__init__(model, total_blocks, block_tokens)
         _filled(self)
 

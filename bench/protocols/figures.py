@@ -51,7 +51,6 @@ class Comparison:
 
     @property
     def within_tenth(self) -> bool:
-        """The criterion."""
         return self.ratio.mean <= 1.1
 
 

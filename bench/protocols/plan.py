@@ -26,7 +26,6 @@ class Cell:
 
     @property
     def profile(self) -> LinkProfile:
-        """What to emulate."""
         return LinkProfile(self.rate_mbps * 1e6, self.rate_mbps * 1e6, self.rtt_ms / 1e3)
 
     @property

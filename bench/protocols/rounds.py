@@ -54,8 +54,6 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """One measured response."""
-
     cell: Cell
     method: str
     repeat: int
@@ -69,7 +67,6 @@ class Response:
 
     @property
     def tokens(self) -> int:
-        """Committed in ``rounds``."""
         return sum(one.timing.committed_tokens for one in self.rounds)
 
     @property
@@ -79,7 +76,6 @@ class Response:
 
 
 def parse_choices(reports: Sequence[Mapping[str, object]]) -> tuple[Choice, ...]:
-    """From ``usage.outrider.choices``."""
     return tuple(_choice(str(one["reason"]), one["chosen"]) for one in reports)
 
 

@@ -52,7 +52,6 @@ def _tell(runs: Sequence[Run]) -> None:
 
 
 def show(found: Sequence[Figures], config: Config) -> None:
-    """As a table."""
     header = (
         *("users, rule", "responses", "found", "tokens, busiest / mean", "busy s, busiest / mean"),
         *(f"TTFT p{share} ms" for share in PERCENTILES),

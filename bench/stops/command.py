@@ -111,7 +111,6 @@ def _drafting_without(config: Config, layers: Sequence[int]) -> Config:
 
 
 def _emulated(config: Config) -> dict[str, object]:
-    """What was."""
     verifiers, groups = config.verifiers, config.drafters
     return {
         "step_ms": [group.emulated_step_ms for group in groups],

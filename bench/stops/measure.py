@@ -106,7 +106,6 @@ def figures(arm: str, clients: int, repeat: int, timings: Sequence[RoundTiming],
 
 
 async def _ask_all(http: httpx.AsyncClient, arm: Arm, asking: Asking, prompts: Sequence[str]) -> None:
-    """One client."""
     for prompt in prompts:
         await _ask(http, arm, asking, prompt, asking.tokens)
 

@@ -42,7 +42,6 @@ def show(found: Sequence[Figures]) -> None:
 
 
 def show_bound(found: Sequence[Waste], rounds: int, window: int) -> None:
-    """Threshold by threshold."""
     rows = [
         (
             f"{one.threshold:g}",

@@ -43,7 +43,6 @@ _HEADER = ("draft", "rows", "layers", "tokens per round", "over the best chain")
 
 
 def main(argv: Sequence[str]) -> None:
-    """Measure and print."""
     args = _arguments(argv)
     torch.set_num_threads(args.threads)
     models = load_pair(PairSpec(args.target, args.drafter))

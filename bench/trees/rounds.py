@@ -58,7 +58,6 @@ class WeightedSiblings(TokenIds):
         self._weight = weight
 
     def children(self, rows: Sequence[DraftRow], layer: Layer) -> list[list[Child]]:
-        """See ``DraftProtocol``."""
         told = super().children(rows, layer)
         return [[*own[:1], *((token_id, self._weight * prob) for token_id, prob in own[1:])] for own in told]
 

@@ -25,7 +25,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run one."""
     if not _IS_CHECKOUT:
         needed = "a source checkout, installed with `pip install -e .`, as packages hold no benchmarks"
         raise ParameterError("outrider bench", needed, f"none at {_CHECKOUT}")

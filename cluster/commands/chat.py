@@ -84,8 +84,6 @@ def make_console() -> Console:
 
 
 class Chat:
-    """One conversation."""
-
     def __init__(self, client: httpx.Client, url: str, options: ChatOptions, system: str | None, out: Console) -> None:
         """Begin a conversation with the service at ``url``."""
         self._client, self._url, self._options, self._out = client, url, options, out

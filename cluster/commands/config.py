@@ -21,7 +21,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Show or check."""
     arguments.act(arguments)
 
 

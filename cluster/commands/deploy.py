@@ -18,7 +18,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Deploy or remove."""
     config = read_config(arguments) if arguments.remove else checked_config(arguments)
     from cluster.remote import deploy, remove
 

@@ -5,7 +5,6 @@ import sys
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What to do."""
     parser.description = __doc__
     actions = parser.add_subparsers(required=True, metavar="ACTION", dest="action")
     actions.add_parser("fetch", help="fetch and convert the embedded target, if it is not there yet or is damaged")
@@ -16,7 +15,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Do it."""
     if arguments.action == "fetch":
         from outrider.models.embedded import fetch_embedded_target
 

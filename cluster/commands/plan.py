@@ -76,7 +76,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Answer."""
     if arguments.seeds < 1:
         raise ParameterError("--seeds", "a number of at least 1", arguments.seeds)
     if arguments.first_token_s <= 0.0:

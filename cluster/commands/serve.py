@@ -6,13 +6,11 @@ from cluster.options import add_config_options, checked_config
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Which configuration."""
     parser.description = __doc__
     add_config_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Serve."""
     config = checked_config(arguments)
     from cluster.local import serve_locally
 

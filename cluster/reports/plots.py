@@ -24,7 +24,6 @@ def describe(axes: Axes, title: str, x: str, y: str) -> None:
 
 
 def save(drawn: Figure, file: Path) -> None:
-    """Write a PNG."""
     with whole_file(file) as partial:
         drawn.savefig(partial, dpi=150, format="png")
     print(f"wrote {file}")

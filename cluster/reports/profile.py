@@ -12,7 +12,6 @@ _TARGET_VARIATION = 0.05  # the paper's aim for a measurement
 
 
 def show_profile(train: Sequence[BatchSample], test: Sequence[BatchSample], fitted: FittedModel) -> None:
-    """Noise, coefficients, errors."""
     _show_noise((*train, *test))
     _show_coefficients(fitted)
     reports = fitted.reports

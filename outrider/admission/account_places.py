@@ -23,7 +23,6 @@ class AccountPlaces:
     """Whose turn it is. ``service`` counts every response that waits, is made or is suspended."""
 
     def __init__(self) -> None:
-        """Nobody waits."""
         self.service = AccountService()
         self._counted_at_s = 0.0
 

@@ -59,8 +59,6 @@ _LEAST_SHARE = 0.05  # what leaves less to rows is no dearer
 
 
 class Admission:
-    """Of one verifier."""
-
     def __init__(self, rules: AdmissionRules) -> None:
         """Nobody asks. ``rules`` may be replaced: whoever waits then goes on waiting for as long as it was to."""
         self.rules = rules
@@ -422,7 +420,6 @@ class Admission:
         return DecisionDraft(now_s, verifier, bounds, sums_of(promised), sums_of(best_effort))
 
     def _needs(self, one: TrackedResponse, now_s: float, verifier: VerifierNow) -> Needs:
-        """As priced lately."""
         if one.needs is not None and now_s - one.priced_at_s < _REPRICED_S:
             return one.needs
         asked, slo, history = one.asked, one.slo, self._histories.of(one.slo.name)

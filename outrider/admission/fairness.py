@@ -17,14 +17,11 @@ _AHEAD = 1.1  # times the time that all were given
 
 @dataclass(frozen=True, slots=True)
 class DecisionMeans:
-    """Means over decisions."""
-
     refused: float = 0.0  # share
     given: float = 0.0  # price of those let in, nothing of those refused
     decisions: int = 0
 
     def after(self, *, refused: bool, price: float) -> "DecisionMeans":
-        """With one more."""
         weight = max(_WEIGHT, 1.0 / (self.decisions + 1))
         given = 0.0 if refused else price
         return DecisionMeans(
@@ -41,7 +38,6 @@ class Fairness:
     """Lately, by class and of all."""
 
     def __init__(self) -> None:
-        """Nobody was refused."""
         self._classes: dict[str, DecisionMeans] = {}
         self._all = _NONE
 

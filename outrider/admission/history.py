@@ -52,10 +52,7 @@ class ResponseMean:
 
 
 class Histories:
-    """By class."""
-
     def __init__(self) -> None:
-        """Nothing has ended."""
         self._means: dict[str, ResponseMean] = {}
         self._all = ResponseMean()
 

@@ -71,5 +71,4 @@ class DecisionDraft:
     shortages: dict[GenerationId, Shortage] = field(default_factory=dict)
 
     def decisions(self) -> Decisions:
-        """All of it."""
         return Decisions(tuple(self.admitted), tuple(self.refused), tuple(self.suspended), tuple(self.continued))

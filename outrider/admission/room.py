@@ -36,7 +36,6 @@ class Sums:
     kv_variance: float = 0.0
 
     def plus(self, needs: Needs) -> "Sums":
-        """With one more."""
         return Sums(
             self.places + 1,
             self.load + needs.load,
@@ -46,7 +45,6 @@ class Sums:
         )
 
     def beside(self, other: "Sums") -> "Sums":
-        """Both together."""
         return Sums(
             self.places + other.places,
             self.load + other.load,
@@ -92,7 +90,6 @@ class Bounds:
 
     @property
     def kv_tokens(self) -> float:
-        """Positions there are."""
         return inf if self.verifier.kv_tokens is None or not self.weighs else float(self.verifier.kv_tokens)
 
     def places_of(self, one: ResourceHolder) -> float:

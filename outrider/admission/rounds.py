@@ -40,7 +40,6 @@ class MeasuredRounds:
     """Of one verifier, by arm."""
 
     def __init__(self) -> None:
-        """Nothing is known."""
         self._shapes: dict[str, RoundShape] = {}
 
     def round(self, rows: int, tokens: int, away_s: float, mode: SpeculationMode = DRAFT) -> None:

@@ -34,25 +34,18 @@ class Trust:
         return Trust(min(1.0, self.share + _KEPT)) if pressure >= _PRESSED or self.share < 1.0 else self
 
     def after_refusal(self) -> "Trust":
-        """With one refused."""
         return Trust(min(1.0, self.share + _REFUSED))
 
 
 class Trusts:
-    """By class."""
-
     def __init__(self) -> None:
-        """All are trusted."""
         self._trusts = defaultdict[str, Trust](Trust)
 
     def of(self, slo_class: str) -> float:
-        """The factor."""
         return self._trusts[slo_class].share
 
     def ended(self, slo_class: str, *, kept: bool, pressure: float) -> None:
-        """One ended."""
         self._trusts[slo_class] = self._trusts[slo_class].after(kept=kept, pressure=pressure)
 
     def refused(self, slo_class: str) -> None:
-        """One was."""
         self._trusts[slo_class] = self._trusts[slo_class].after_refusal()

@@ -364,8 +364,6 @@ class WireConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class SloClassConfig:
-    """One class; ``outrider.contracts.slo.SloClass``."""
-
     name: Name
     tokens_per_s: TokensPerSecond = 0.0
     verification: Verification = "lossless"

@@ -73,8 +73,6 @@ def work_of_alike(block: VerifyCost, blocks: int) -> BatchWork:
 
 
 class CostModel(Protocol):
-    """Predicts batch times."""
-
     def predict_s(self, batch: Sequence[VerifyCost]) -> float:
         """Seconds of one forward pass over this batch."""
         ...

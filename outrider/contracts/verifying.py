@@ -344,9 +344,7 @@ class VerifierEngine(Protocol):
         """
         ...
 
-    def usage(self) -> KvUsage:
-        """Present KV memory."""
-        ...
+    def usage(self) -> KvUsage: ...
 
     def evicted(self) -> tuple[tuple[GenerationId, int], ...]:
         """Who lost KV in the last ``verify``, and how many leading positions of it need no computing still."""

@@ -30,7 +30,6 @@ class GenerationDriver:
     """
 
     def __init__(self, engine: VerifierEngine, params: SamplingParams) -> None:
-        """Hold none yet."""
         self._engine, self._params, self._rounds = engine, params, 0
         self.tokens: dict[str, list[int]] = {}
 

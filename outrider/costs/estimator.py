@@ -40,8 +40,6 @@ _LARGEST_SAVING = 0.9  # of the time of a batch without a prefix: what an offset
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Learned:
-    """What measurements left."""
-
     information: Floats  # ``[n, n]`` of measurements alone, forgotten in part; likewise ``weighted``, ``[n]``
     weighted: Floats
     covariance: Floats  # ``[n, n]`` of the relative coefficients, prior included

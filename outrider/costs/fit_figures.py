@@ -27,15 +27,12 @@ PAPER_KINDS = (BatchKind.COMPUTE_BOUND, BatchKind.MEMORY_BOUND, BatchKind.MIXED)
 
 @dataclass(frozen=True, slots=True)
 class BatchSample:
-    """One configuration, measured."""
-
     kind: BatchKind
     blocks: tuple[VerifyCost, ...]  # of the batch; at least one, with positions to compute
     seconds: tuple[float, ...]  # of each repeat; at least one
 
     @property
     def work(self) -> BatchWork:
-        """Its sums."""
         return work_of(self.blocks)
 
     @property

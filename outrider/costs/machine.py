@@ -24,7 +24,6 @@ def cpu_name_in(cpu_info: str) -> str | None:
 
 
 def cpu_name() -> str:
-    """This machine's processor."""
     try:
         found = cpu_name_in(_CPU_INFO.read_text(encoding="utf-8"))
     except OSError:

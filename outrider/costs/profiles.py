@@ -77,7 +77,6 @@ class CostProfile:
 
     @property
     def model(self) -> LinearCostModel:
-        """The cost model."""
         offsets = [self.row_offsets_s.get(rows, 0.0) for rows in _ROWS]
         return LinearCostModel(
             self.seconds_per_token,
@@ -136,7 +135,6 @@ def parse_profile(text: str, source: str) -> CostProfile:
 
 
 def to_json(profile: CostProfile) -> str:
-    """What ``parse_profile`` reads."""
     return _ADAPTER.dump_json(profile, indent=1).decode() + "\n"
 
 

@@ -38,7 +38,6 @@ class Configuration:
 
     @property
     def new_tokens(self) -> int:
-        """Of all blocks."""
         return sum(block.new_tokens for block in self.blocks)
 
 
@@ -154,5 +153,4 @@ def _cold(new_counts: Iterable[int]) -> Configuration:
 
 
 def _between(rng: np.random.Generator, low: int, high: int) -> int:
-    """Both ends included."""
     return int(rng.integers(low, high + 1))

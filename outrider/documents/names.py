@@ -14,7 +14,6 @@ class NameIn:
     registry: Mapping[str, object]
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Called by pydantic."""
         return core_schema.no_info_plain_validator_function(self._checked)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, object]:

@@ -14,8 +14,6 @@ _LEAST = 1e-12  # confidence stays this far inside (0, 1), so that its logit exi
 
 
 class AcceptancePredictor(Protocol):
-    """Whoever can tell."""
-
     def probability(self, features: DraftFeatures) -> float:
         """That the token drawn from a row with these features is accepted, given that those before it are."""
         ...
@@ -41,7 +39,6 @@ class ConfidenceLogistic:
                 raise ParameterError(name, "a finite number", value)
 
     def probability(self, features: DraftFeatures) -> float:
-        """See ``AcceptancePredictor``."""
         return sigmoid(self.bias + self.weight * confidence_logit(features.confidence))
 
 

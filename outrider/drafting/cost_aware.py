@@ -35,12 +35,10 @@ class CostAwareStop:
     asks: ClassVar[bool] = True
 
     def step(self, features: DraftFeatures) -> StopDecision:
-        """See ``StopRule``."""
         survival = self.survival * self.predictor.probability(features)
         if survival <= self.price.send_above:
             return StopDecision.STOP
         return StopDecision.DRAW if survival > self.price.go_on_above else StopDecision.DRAW_LAST
 
     def behind(self, features: DraftFeatures) -> "CostAwareStop":
-        """See ``StopRule``."""
         return CostAwareStop(self.predictor, self.price, self.survival * self.predictor.probability(features))

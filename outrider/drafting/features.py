@@ -23,7 +23,6 @@ class DraftFeatures:
 
     @cached_property
     def confidence(self) -> float:
-        """The largest probability."""
         return float(self._probs.max())
 
     @cached_property
@@ -37,7 +36,6 @@ class DraftFeatures:
 
     @cached_property
     def entropy_nats(self) -> float:
-        """Entropy."""
         return max(0.0, -float(self._possible @ self._logits))
 
     @cached_property

@@ -20,8 +20,6 @@ PerceptronLayer = tuple[FloatMatrix, FloatRow]  # ``[out, in]`` weights and ``[o
 
 
 class Perceptron:
-    """An ``AcceptancePredictor``."""
-
     def __init__(self, layers: Sequence[PerceptronLayer]) -> None:
         """Take layers, the first of four inputs and the last of one output; else it is a ``ShapeError``."""
         width = len(FEATURE_NAMES)
@@ -38,7 +36,6 @@ class Perceptron:
         self._outer, self._outer_bias = outer[0], float(outer_bias[0])
 
     def probability(self, features: DraftFeatures) -> float:
-        """See ``AcceptancePredictor``."""
         x = features.vector.astype(np.float32)
         for weights, bias in self._inner:
             x = weights @ x

@@ -109,7 +109,6 @@ class ChainPredictor:
         rule: AcceptanceRule,
         temperature: float,
     ) -> None:
-        """Begin a chain."""
         self._predictor, self._calibration = predictor, calibration
         self._rule, self._temperature = rule, temperature
         self._asked: DraftFeatures | None = None
@@ -117,7 +116,6 @@ class ChainPredictor:
         self._features: list[DraftFeatures] = []
 
     def probability(self, features: DraftFeatures) -> float:
-        """See ``AcceptancePredictor``."""
         if features is not self._asked:
             self._asked = features
             self._logits.append(confidence_logit(self._predictor.probability(features)))

@@ -76,7 +76,6 @@ class LogHeader:
     file: str = ""  # random: tells a copy of a file from another file
 
     def __str__(self) -> str:
-        """For messages."""
         pair = f"drafter {self.drafter} ({self.drafter_hash}) and target {self.target} ({self.target_hash})"
         return f"rule {self.rule} of {pair}"
 
@@ -137,7 +136,6 @@ def write_header(header: LogHeader) -> bytes:
 
 
 def write_round(logged: LoggedRound) -> bytes:
-    """A record."""
     chain = _CHAIN.pack(logged.generation, logged.temperature, len(logged.features), logged.rejected)
     record = chain + logged.features.astype("<f4").tobytes()
     return record + _CHECKSUM.pack(crc32(record))

@@ -52,7 +52,6 @@ class GroupStopping:
 
     @property
     def kind(self) -> StopKind:
-        """The rule."""
         return STOP_KINDS[self.rule]
 
 
@@ -103,9 +102,7 @@ class StopSetting:
         return STOP_KINDS[self.kind].stops
 
     def recalibration(self) -> Recalibration:
-        """See ``Stops``."""
         return Recalibration(self.predictors)
 
     def rule(self, predictor: AcceptancePredictor, price: DraftPrice | None) -> StopRule:
-        """See ``Stops``."""
         return STOP_KINDS[self.kind].make(predictor, self.least_acceptance, price or _FREE)

@@ -47,11 +47,9 @@ class NeverStop:
     asks: ClassVar[bool] = False
 
     def step(self, features: DraftFeatures) -> StopDecision:  # noqa: ARG002 (as others)
-        """Draw."""
         return StopDecision.DRAW
 
     def behind(self, features: DraftFeatures) -> "NeverStop":  # noqa: ARG002 (as others)
-        """The same."""
         return self
 
 
@@ -91,7 +89,6 @@ class StopBefore(_Threshold):
     asks: ClassVar[bool] = True
 
     def step(self, features: DraftFeatures) -> StopDecision:
-        """See ``StopRule``."""
         return StopDecision.STOP if self.flags(features) else StopDecision.DRAW
 
 
@@ -102,5 +99,4 @@ class SendAndStop(_Threshold):
     asks: ClassVar[bool] = True
 
     def step(self, features: DraftFeatures) -> StopDecision:
-        """See ``StopRule``."""
         return StopDecision.DRAW_LAST if self.flags(features) else StopDecision.DRAW

@@ -40,7 +40,6 @@ class PassTimer:
         self._speed, self._clock, self._sleep = speed, clock, sleep
 
     def begun(self) -> float:
-        """Now."""
         return self._clock()
 
     def until_over(self, began_at_s: float, rows: int) -> None:
@@ -58,7 +57,6 @@ class SlowedDrafter:
 
     @property
     def max_context_tokens(self) -> int:
-        """Its engine's."""
         return self._engine.max_context_tokens
 
     @property
@@ -67,15 +65,12 @@ class SlowedDrafter:
         return self._engine.busy
 
     def open(self, request: OpenGeneration, terms: DraftTerms) -> None:
-        """As its engine."""
         self._engine.open(request, terms)
 
     def submit(self, request: DraftRequest) -> None:
-        """As its engine."""
         self._engine.submit(request)
 
     def started(self) -> tuple[GenerationId, ...]:
-        """Its engine's."""
         return self._engine.started()
 
     def step(self, among: Collection[GenerationId] | None = None) -> list[DraftAnswer]:
@@ -86,11 +81,9 @@ class SlowedDrafter:
         return answers
 
     def close(self, generation: GenerationId) -> None:
-        """As its engine."""
         self._engine.close(generation)
 
     def usage(self) -> KvUsage:
-        """Its engine's."""
         return self._engine.usage()
 
 
@@ -102,17 +95,14 @@ class SlowedVerifier:
 
     @property
     def max_context_tokens(self) -> int:
-        """Its engine's."""
         return self._engine.max_context_tokens
 
     def open(self, request: OpenGeneration) -> Future[Any] | None:
-        """As its engine."""
         return self._engine.open(request)
 
     def prepare(
         self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()
     ) -> Mapping[GenerationId, Future[Any]]:
-        """As its engine."""
         return self._engine.prepare(blocks, resolutions)
 
     def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:
@@ -124,25 +114,19 @@ class SlowedVerifier:
         return outcomes
 
     def committed(self, generation: GenerationId) -> Sequence[int]:
-        """Its engine's."""
         return self._engine.committed(generation)
 
     def due(self, generation: GenerationId, at_s: float) -> None:
-        """As its engine."""
         self._engine.due(generation, at_s)
 
     def evicted(self) -> tuple[tuple[GenerationId, int], ...]:
-        """Its engine's."""
         return self._engine.evicted()
 
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
-        """As its engine."""
         self._engine.close(generation, keep_cache=keep_cache)
 
     def usage(self) -> KvUsage:
-        """Its engine's."""
         return self._engine.usage()
 
     def last_pass(self) -> tuple[VerifyCost, ...]:
-        """Its engine's."""
         return self._engine.last_pass()

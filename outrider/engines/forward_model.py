@@ -81,9 +81,7 @@ class ForwardModel(Protocol):
         ...
 
     @property
-    def block_tokens(self) -> int:
-        """Positions in one."""
-        ...
+    def block_tokens(self) -> int: ...
 
     @property
     def no_logits(self) -> Tensor:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VerifierSpec:
-    """One verifier engine."""
-
     engine: str  # its kind, by its name in ``registry.VERIFIERS``
     target: str  # name or path of the model
     dtype: str  # ``float32``, ``bfloat16``, ``float16``, or ``auto`` until an engine is built
@@ -121,8 +119,6 @@ def cuda_dtype(device: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DrafterSpec:
-    """One drafter engine."""
-
     engine: str  # its kind, by its name in ``registry.DRAFTERS``
     model: str  # name or path of the draft model
     target: str  # name or path of the model it drafts for; of it only what they share is read

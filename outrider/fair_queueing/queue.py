@@ -22,7 +22,6 @@ class FairQueue(Generic[Item]):
     _taken: Counter[str] = field(default_factory=Counter)
 
     def __len__(self) -> int:
-        """How many wait."""
         return sum(map(len, self._waiting.values()))
 
     def waiting(self, account: str) -> int:

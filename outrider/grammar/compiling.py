@@ -67,7 +67,6 @@ class Grammars:
         return cls(make_tokens, ends, vocab_size)
 
     def begin(self, grammar: Grammar, output_ids: Sequence[int] = ()) -> GrammarState:
-        """``open``, waited for."""
         return self.open(grammar, output_ids).result()
 
     def open(self, grammar: Grammar, output_ids: Sequence[int] = (), account: str = "") -> "Future[GrammarState]":

@@ -156,7 +156,6 @@ class _Sizes:
         self._groups = [(0, 0)]  # of each open group: the size of all but its last item, and of that
 
     def item(self, size: int) -> None:
-        """One more."""
         before, last = self._groups[-1]
         self._groups[-1] = self._join(before, last), size
 
@@ -167,7 +166,6 @@ class _Sizes:
         self._groups[-1] = before, last * max(times, 1)
 
     def open(self) -> None:
-        """A group begins."""
         self._groups.append((0, 0))
 
     def close(self) -> None:

@@ -42,8 +42,6 @@ _NOTHING = _Size()
 
 
 class _SchemaBounds:
-    """Of one document."""
-
     def __init__(self, document: object) -> None:
         self._document = document
         self._schemas: dict[int, object] = {}  # by identity

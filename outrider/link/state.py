@@ -116,7 +116,6 @@ class LinkState:
     """The measured state of one drafter's link."""
 
     def __init__(self) -> None:
-        """Know nothing yet."""
         self._small: deque[LinkSample] = deque(maxlen=_WINDOW)
         self._large: dict[Direction, deque[LinkSample]] = {way: deque(maxlen=_WINDOW) for way in Direction}
         self._next_ping_at_s = -inf

@@ -25,7 +25,6 @@ class EarlierTexts:
 
     @property
     def tokens(self) -> int:
-        """Kept now."""
         return self._tokens
 
     def add(self, tenant: str, token_ids: Sequence[int]) -> None:

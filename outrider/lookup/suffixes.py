@@ -23,7 +23,6 @@ class Suffixes:
     """One growing text. Mutable; a token costs the same whatever went before."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._tokens: list[int] = []
         self._places: defaultdict[tuple[int, ...], list[int]] = defaultdict(
             list

@@ -42,7 +42,6 @@ class LookupText:
 
     @property
     def length(self) -> int:
-        """Tokens so far."""
         return len(self._suffixes.token_ids)
 
     def extend(self, token_ids: Sequence[int]) -> None:

@@ -62,7 +62,6 @@ class Dsd(DraftProtocol):
         return DrawnRow((token_id,), logits=logits)
 
     def rounded(self, row: FloatRow, wire: WireFormat, params: SamplingParams) -> DraftRow:  # noqa: ARG002 (one signature for all)
-        """To the field."""
         return DraftRow(rounded_logits(row, wire.logit_field))
 
     def draw_sampled(self, rows: Sequence[DraftRow], layer: Layer) -> list[DrawnRow]:
@@ -71,7 +70,6 @@ class Dsd(DraftProtocol):
         return [DrawnRow(siblings(row.probs, numbers, distinct=False), logits=row.logits) for row in rows]
 
     def distribution(self, rows: Sequence[DrawnRow], wire: WireFormat, params: SamplingParams) -> DraftDistribution:  # noqa: ARG002 (one signature for all)
-        """The rows."""
         whole = [row.logits for row in rows if row.logits is not None]
         return DenseDraft(np.stack(whole) if whole else np.zeros((0, wire.vocab_size), dtype=np.float32))
 

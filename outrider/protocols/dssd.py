@@ -42,7 +42,6 @@ class Dssd(DraftProtocol):
         writer.uints(sent.numerators - 1, wire.scalar_bits)
 
     def decode(self, reader: BitReader, request: DraftRequest, wire: WireFormat) -> Draft:
-        """The same."""
         nodes, parents = read_shape(reader, request.plan)
         token_ids = tuple(reader.ids(nodes, wire.vocab_size).tolist())
         numerators = reader.uints(nodes, wire.scalar_bits).astype(np.int64) + 1
@@ -53,7 +52,6 @@ class Dssd(DraftProtocol):
         return plan.nodes * (id_bits(wire.vocab_size) + wire.scalar_bits)
 
     def overhead_bits(self, wire: WireFormat, plan: DraftPlan) -> int:  # noqa: ARG002 (one signature for all)
-        """The length."""
         return shape_bits(plan)
 
     def draw_greedy(self, row: FloatRow, layer: Layer) -> DrawnRow:
@@ -61,7 +59,6 @@ class Dssd(DraftProtocol):
         return DrawnRow((int(row.argmax()),), numerators=fixed_point_row(row, layer.wire, layer.params))
 
     def rounded(self, row: FloatRow, wire: WireFormat, params: SamplingParams) -> DraftRow:
-        """In fixed point."""
         return DraftRow(row, numerators=fixed_point_row(row, wire, params))
 
     def draw_sampled(self, rows: Sequence[DraftRow], layer: Layer) -> list[DrawnRow]:

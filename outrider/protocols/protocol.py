@@ -125,8 +125,7 @@ class SecondStep(ABC):
         """Write which tokens of the block are asked about: indices, ascending."""
 
     @abstractmethod
-    def decode_question(self, reader: BitReader, plan: DraftPlan) -> tuple[int, ...]:
-        """Read them."""
+    def decode_question(self, reader: BitReader, plan: DraftPlan) -> tuple[int, ...]: ...
 
     @abstractmethod
     def encode_states(self, writer: BitWriter, hidden: FloatRow, wire: WireFormat) -> None:

@@ -35,7 +35,6 @@ def register(protocol: DraftProtocol) -> None:
 
 
 def unregister(name: ProtocolName) -> None:
-    """Forget a protocol."""
     del _PROTOCOLS[name]
 
 

@@ -22,14 +22,11 @@ from outrider.wire.shapes import read_shape, shape_bits, write_shape
 
 
 class TokenIds(DraftProtocol):
-    """Ids only."""
-
     name = "token_ids"
     code = 0
     trees = grows = reproducible = draws_as_target = True
 
     def encode(self, writer: BitWriter, draft: Draft, plan: DraftPlan, wire: WireFormat) -> None:
-        """Shape and ids."""
         if draft.distribution is not None:
             found = type(draft.distribution).__name__
             raise MessageError(f"token_ids needs a block without distributions, found a {found}")
@@ -37,7 +34,6 @@ class TokenIds(DraftProtocol):
         writer.ids(draft.token_ids, wire.vocab_size)
 
     def decode(self, reader: BitReader, request: DraftRequest, wire: WireFormat) -> Draft:
-        """The same."""
         nodes, parents = read_shape(reader, request.plan)
         return block(request, tuple(reader.ids(nodes, wire.vocab_size).tolist()), parents)
 
@@ -46,11 +42,9 @@ class TokenIds(DraftProtocol):
         return plan.nodes * id_bits(wire.vocab_size)
 
     def overhead_bits(self, wire: WireFormat, plan: DraftPlan) -> int:  # noqa: ARG002 (one signature for all)
-        """The shape."""
         return shape_bits(plan)
 
     def draw_greedy(self, row: FloatRow, layer: Layer) -> DrawnRow:
-        """The likeliest tokens."""
         return DrawnRow(best(row, layer.children))
 
     def draw_sampled(self, rows: Sequence[DraftRow], layer: Layer) -> list[DrawnRow]:

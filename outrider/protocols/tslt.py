@@ -35,7 +35,6 @@ class Tslt(DraftProtocol):
         write_drawn(writer, distribution_as(SparseDraft, draft), [[token_id] for token_id in draft.token_ids], wire)
 
     def decode(self, reader: BitReader, request: DraftRequest, wire: WireFormat) -> Draft:
-        """The same."""
         nodes, parents = read_shape(reader, request.plan)
         token_ids, drawn = read_drawn(reader, [1] * nodes, wire)
         return block(request, token_ids, parents, drawn)
@@ -59,7 +58,6 @@ class Tslt(DraftProtocol):
         return DraftRow(logits, support)
 
     def draw_sampled(self, rows: Sequence[DraftRow], layer: Layer) -> list[DrawnRow]:
-        """From truncated rows."""
         numbers, drawn = layer.numbers(), []
         for row in rows:
             assert row.support is not None
@@ -68,7 +66,6 @@ class Tslt(DraftProtocol):
         return drawn
 
     def distribution(self, rows: Sequence[DrawnRow], wire: WireFormat, params: SamplingParams) -> DraftDistribution:  # noqa: ARG002 (one signature for all)
-        """The truncated rows."""
         return SparseDraft(
             tuple(row.support for row in rows if row.support is not None),
             tuple(row.logits for row in rows if row.logits is not None),

@@ -43,7 +43,6 @@ class TsltTree(Tslt):
         write_drawn(writer, distribution_as(SparseDraft, draft), tokens, wire)
 
     def decode(self, reader: BitReader, request: DraftRequest, wire: WireFormat) -> Draft:
-        """The same."""
         has_rows = reader.flag()
         nodes, parents = read_shape(reader, request.plan)
         if not has_rows:

@@ -49,7 +49,6 @@ class WisvFull(Judged):
             write_states(writer, draft.hidden, wire)
 
     def decode(self, reader: BitReader, request: DraftRequest, wire: WireFormat) -> Draft:
-        """The same."""
         draft = super().decode(reader, request, wire)
         return replace(draft, hidden=read_states(reader, len(draft.token_ids), wire))
 

@@ -26,18 +26,15 @@ class Selective(SecondStep):
         writer.uints(list(mismatches), index_bits(plan))
 
     def decode_question(self, reader: BitReader, plan: DraftPlan) -> tuple[int, ...]:
-        """The same."""
         asked = tuple(int(index) for index in reader.uints(reader.uint(plan.window.bit_length()), index_bits(plan)))
         if any(later <= earlier for earlier, later in pairwise(asked)):
             raise MessageError(f"needs indices that ascend, found {asked}; the message is damaged")
         return asked
 
     def encode_states(self, writer: BitWriter, hidden: FloatRow, wire: WireFormat) -> None:
-        """One after another."""
         write_states(writer, hidden, wire)
 
     def decode_states(self, reader: BitReader, count: int, wire: WireFormat) -> FloatRow:
-        """The same."""
         return read_states(reader, count, wire)
 
 

@@ -73,7 +73,6 @@ class RoundAccount:
 
     @property
     def tokens_per_s(self) -> float:
-        """Promised."""
         return self._ledger.tokens_per_s
 
     def committed(self, tokens: int, now_s: float) -> None:

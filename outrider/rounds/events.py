@@ -147,8 +147,6 @@ class Extend:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """End the response."""
-
     error: OutriderError
 
 

@@ -61,7 +61,6 @@ class Generation:
 
     @property
     def name(self) -> GenerationId:
-        """Its id."""
         return self.request.generation
 
     @property
@@ -81,7 +80,6 @@ class Generation:
 
     @property
     def verifier_prefix_hash(self) -> int:
-        """Hash of these."""
         return self._verifier_prefix_hash if self.unverified else self.prefix_hash
 
     def opening(self) -> OpenGeneration:

@@ -101,7 +101,6 @@ class RoundMachine:
 
     @property
     def generation(self) -> Generation:
-        """What is made."""
         return self._generation
 
     @property

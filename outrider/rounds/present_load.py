@@ -15,8 +15,6 @@ _WEIGHT = 0.1  # of the newest round or batch
 
 @dataclass(slots=True, eq=False)
 class _Rounds:
-    """Averages over rounds."""
-
     queue_s: float = 0.0
     orchestration_s: float = 0.0
 
@@ -27,8 +25,6 @@ class _Rounds:
 
 @dataclass(slots=True, eq=False)
 class _Averages:
-    """Of one arm."""
-
     last_rounds: _Rounds = field(default_factory=_Rounds)
     last_batches: _Rounds = field(default_factory=_Rounds)  # of rounds, each of which counts as its part of a batch
     batch_blocks: float = 1.0
@@ -68,7 +64,6 @@ class PresentLoad:
             averages.batch_s += weight * (took_s - averages.batch_s)
 
     def view(self, cost_model: LinearCostModel, mode: SpeculationMode = DRAFT) -> VerifierView:
-        """Now."""
         averages = self._of(mode)
         return VerifierView(
             cost_model=cost_model,

@@ -52,7 +52,6 @@ class RoundTiming:
 
     @property
     def orchestration_s(self) -> float:
-        """Everything else."""
         exchange_s = self.draft_s + self.link_s - self.beside_s
         return self.total_s - exchange_s - self.queue_s - self.verify_s
 

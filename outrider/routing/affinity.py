@@ -24,7 +24,6 @@ class Affinity(Generic[Name]):
         self._salts: dict[Name, int] = {}
 
     def __len__(self) -> int:
-        """Blocks remembered."""
         return len(self._index)
 
     def tokens(self, digests: Sequence[Hashable], candidates: Sequence[Name]) -> dict[Name, int]:

@@ -31,7 +31,6 @@ class DrainWatch:
     """As one router knows them; it tells, whoever hears responses asks."""
 
     def __init__(self) -> None:
-        """Nobody is known."""
         self._there: Mapping[str, RoutedCoordinator] = {}
         self._left: Mapping[str, tuple[float, str]] = {}  # since when, and with which target
         self._leaving = 0  # since it was told last

@@ -15,7 +15,6 @@ class LazyHeap(Generic[Name]):
     """Names and their ranks, which are tuples or numbers; the least is the first, of equals the least name."""
 
     def __init__(self) -> None:
-        """Nobody."""
         self._ranks: dict[Name, Any] = {}
         self._heap: list[tuple[Any, Name]] = []
 
@@ -39,7 +38,6 @@ class LazyHeap(Generic[Name]):
             heappush(self._heap, (rank, name))
 
     def drop(self, name: Name) -> None:
-        """Forget one."""
         self._ranks.pop(name, None)
 
     def first(self, skip: Container[Name] = ()) -> Name | None:

@@ -30,8 +30,6 @@ def leading_digests(token_ids: Sequence[int], block_tokens: int, salt: bytes = b
 
 
 class PrefixIndex(Generic[Holder]):
-    """Holders of prefixes."""
-
     def __init__(self, max_blocks: int, max_holders: int = MAX_HOLDERS, *, follows: bool = False) -> None:
         """Remember at most so many blocks, and of each the latest holders; also what ``follows``, for ``branches``."""
         self._max_blocks, self._max_holders, self._follows = max_blocks, max_holders, follows
@@ -39,7 +37,6 @@ class PrefixIndex(Generic[Holder]):
         self._next: dict[Hashable, Hashable] = {}  # the block behind each, or None where there were several
 
     def __len__(self) -> int:
-        """Blocks remembered."""
         return len(self._holders)
 
     def insert(self, digests: Sequence[Hashable], holder: Holder) -> None:

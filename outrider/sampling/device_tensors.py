@@ -51,7 +51,6 @@ class Upload:
     """A host's integers that go to a device together: one copy, whatever their number."""
 
     def __init__(self) -> None:
-        """Nothing goes yet."""
         self._parts: list[npt.NDArray[np.int64]] = []
         self._sent: list[Tensor] | None = None
 

@@ -29,8 +29,6 @@ _ROUND_WEIGHT = 0.05  # of a response's newest round in the mean of them
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """Of one response."""
-
     load: float
     least_load: float
     round_s: float
@@ -40,7 +38,6 @@ class ActivePromises:
     """Every response that is promised a speed, from its first block until it is over."""
 
     def __init__(self) -> None:
-        """Nobody."""
         self._needs: dict[GenerationId, _Need] = {}
         self._prefix_load, self._counted_at_s = 0.0, 0.0
 

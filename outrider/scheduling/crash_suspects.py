@@ -64,7 +64,6 @@ class CrashSuspects:
         return replace(self.over(generation), convicted=False)
 
     def over(self, generation: GenerationId) -> "CrashSuspects":
-        """Its response is."""
         if generation not in self.losses and generation not in self.alone:
             return self
         losses = {name: count for name, count in self.losses.items() if name != generation}

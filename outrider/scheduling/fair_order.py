@@ -26,7 +26,6 @@ class ServiceCounters:
     """
 
     def __init__(self) -> None:
-        """Nobody is active."""
         self._served: dict[str, float] = {}  # of the active
         self._members = Counter[str]()
         self._idle: dict[str, float] = {}  # those idle for longest first
@@ -83,7 +82,6 @@ class AccountService:
     """Service that accounts have received, and inside each of them its users."""
 
     def __init__(self) -> None:
-        """Nobody is active."""
         self._accounts = ServiceCounters()
         self._users: dict[str, ServiceCounters] = {}
         self._active = 0

@@ -24,7 +24,6 @@ class FairPrefill:
     """Of one verifier. Counted is what is left of each cold block from one plan to the next."""
 
     def __init__(self) -> None:
-        """Nobody asks."""
         self._accounts: dict[GenerationId, Account] = {}
         self._asking = Counter[Account]()
         self._cold: dict[GenerationId, tuple[Account, int]] = {}  # prefix tokens that were left in the last plan

@@ -94,7 +94,6 @@ class StepPlanner:
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
         return len(self._waiting)
 
     @property

@@ -36,7 +36,6 @@ class ThroughputSample:
     late: int = 0  # of these
 
     def plus(self, other: "ThroughputSample") -> "ThroughputSample":
-        """Both together."""
         return ThroughputSample(
             self.tokens + other.tokens,
             self.squares + other.squares,
@@ -51,7 +50,6 @@ class ActiveGenerations:
     """How many generations are active, over time. Mutable."""
 
     def __init__(self, now_s: float) -> None:
-        """Begin with none."""
         self.count = 0
         self._until_s = now_s
         self._busy_s = self._generation_s = 0.0
@@ -73,12 +71,10 @@ class ActiveInterval:
     """Time since a moment, as far as any generation was active."""
 
     def __init__(self, activity: ActiveGenerations, now_s: float) -> None:
-        """It begins now."""
         self._activity = activity
         self._began = activity.at(now_s)
 
     def seconds(self, now_s: float) -> float:
-        """So far."""
         return self._activity.at(now_s)[0] - self._began[0]
 
     def load(self, now_s: float) -> float:
@@ -94,7 +90,6 @@ class EpochSamples:
     """
 
     def __init__(self) -> None:
-        """Begin with none."""
         self.undisturbed: dict[str, ThroughputSample] = {}
         self.disturbed: dict[str, ThroughputSample] = {}
         self._over: list[tuple[ThroughputSample, ThroughputSample]] = []  # of responses that ended in this epoch

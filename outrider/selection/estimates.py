@@ -79,7 +79,6 @@ class Estimates:
     alone_s: float  # a round without a draft
 
     def at(self, index: int) -> Estimate:
-        """One plan's."""
         return Estimate(
             self.plans.plans[index],
             float(self.seconds_per_token[index]),

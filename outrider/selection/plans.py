@@ -35,7 +35,6 @@ class PlanSet:
     index: dict[DraftPlan | None, int] = field(init=False)  # of each plan
 
     def __post_init__(self) -> None:
-        """Number the plans."""
         object.__setattr__(self, "index", {plan: number for number, plan in enumerate(self.plans)})
 
 

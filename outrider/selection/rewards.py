@@ -87,7 +87,6 @@ class Comparison:
         return not self._exceeds(log(1.0 + margin) - _SURE_DEVIATIONS * self.deviation)
 
     def _exceeds(self, least: float) -> bool:
-        """Promises come first."""
         return self.later < 0.0 if abs(self.later) > _LATER else self.log_ratio > least
 
 

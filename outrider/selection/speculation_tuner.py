@@ -196,7 +196,6 @@ class SpeculationTuner:
             self._tick(now_s)
 
     def report(self, now_s: float) -> TunerReport:
-        """How it stands."""
         return TunerReport(
             arm=self._mode.name,
             kept=self._kept.name,

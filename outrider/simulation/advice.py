@@ -43,8 +43,6 @@ _FULL = 0.9  # of what fits into memory
 
 
 class Side(StrEnum):
-    """What is compared."""
-
     DRAFTING = "with drafts"
     ALONE = "target alone"
 
@@ -130,7 +128,6 @@ def drafting_mix(groups: Sequence[DeviceGroup], verifier: VerifierModel) -> Mix:
 def questions(
     mix: Mix, rule: PromiseRule, seed: int, most_rounds: int = MOST_ROUNDS
 ) -> tuple[PlanQuestion, PlanQuestion]:
-    """Both sides'."""
     return (
         PlanQuestion(mix, Side.DRAFTING, rule, seed, most_rounds),
         PlanQuestion(mix.without_drafts(), Side.ALONE, rule, seed, most_rounds),

@@ -13,7 +13,6 @@ class Agenda:
     __slots__ = ("_events", "_sequence", "now_s")
 
     def __init__(self) -> None:
-        """It is 0."""
         self._events: list[tuple[float, int, Happening, Any]] = []
         self._sequence = 0
         self.now_s = 0.0

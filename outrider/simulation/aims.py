@@ -106,7 +106,6 @@ def aims() -> tuple[Aim, ...]:
 
 
 def run_aim(work: AimRun) -> AimResult:
-    """Search both capacities."""
     fcfs, ours = _Runs(work, Variant.KV), _Runs(work, Variant.SCHEDULER)
     first = fcfs.served(work.aim.guess)
     second = ours.served(round(work.aim.multiple * max(first.devices, 1)))
@@ -124,7 +123,6 @@ class _Runs:
         self._work, self._variant = work, variant
 
     def run(self, devices: int) -> SimulationResults:
-        """With so many."""
         if devices not in self.made:
             aim, costs = self._work.aim, Costs(self._work.aim.cost_model, self._work.aim.cost_model)
             speeds, seed, responses = aim.speeds_tokens_per_s, self._work.seed, self._work.responses
@@ -161,7 +159,6 @@ class AimSummary:
 
     @property
     def multiple(self) -> float:
-        """Mean."""
         return fmean(self.multiples)
 
     @property

@@ -35,7 +35,6 @@ class Runs:
         self._capacity: Capacity | None = None
 
     def __getitem__(self, devices: int) -> SimulationResults:
-        """With so many."""
         if devices not in self._runs:
             self._runs[devices] = self._simulated(devices)
         return self._runs[devices]
@@ -73,7 +72,6 @@ class Windows:
         self._windows: dict[int, Runs] = {}
 
     def __getitem__(self, window: int) -> Runs:
-        """Of one."""
         if window not in self._windows:
             self._windows[window] = self._runs_of(window)
         return self._windows[window]

@@ -56,7 +56,6 @@ class SimDevice:
     min_survival: float | None = None  # of its draft, where its cut was fixed when it was ordered
 
     def __post_init__(self) -> None:
-        """Name it."""
         if self.number < 0:
             self.number = self.account.results.device
         self.name = device_name(self.number)

@@ -18,12 +18,10 @@ class DeviceAccount:
 
     @property
     def slo(self) -> SloClass:
-        """What is promised."""
         return self.results.slo
 
     @property
     def tokens_per_s(self) -> float:
-        """Promised."""
         return self.results.slo.tokens_per_s
 
     def first_tokens(self, now_s: float, *, measured: bool) -> None:

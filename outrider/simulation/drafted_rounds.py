@@ -35,8 +35,6 @@ class SimResponse(NamedTuple):
 
 
 class SimDraft(NamedTuple):
-    """One round's draft."""
-
     nodes: int  # drafted tokens that are verified; 0 is a round of the verifier alone
     depth: int  # on their longest path
     accepted: int  # of these
@@ -99,7 +97,6 @@ class GroupDrafts:
     """What is the same for all drafts of a group, by depth: made once."""
 
     def __init__(self, group: DeviceGroup) -> None:
-        """Write the tables."""
         self.group = group
         self.shape = draft_shape(group.acceptance, group.window, group.expansion, group.sibling_factor)
         depths = range(1, len(self.shape.passes) + 1)

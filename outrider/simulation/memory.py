@@ -83,7 +83,6 @@ class KvMemory:
         self.drop(sequence)
 
     def drop(self, sequence: int) -> None:
-        """Forget a sequence."""
         held = self._held.pop(sequence, None)
         if held is not None:
             self._cut(held, held.shared_tokens)

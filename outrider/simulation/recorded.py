@@ -31,8 +31,6 @@ from outrider.simulation.tally import RunTally
 
 @dataclass(frozen=True, slots=True)
 class RecordedDevice:
-    """One emulated device."""
-
     responses: tuple[tuple[SimResponse, tuple[SimDraft, ...]], ...]  # in order, each with its rounds behind the first
     slo: SloClass = BEST_EFFORT
     link: LinkProfile | None = None  # it was emulated with; None delivered at once
@@ -156,7 +154,6 @@ class ReplayComparison:
 
     @property
     def p99_error(self) -> float:
-        """Likewise."""
         return self.simulated_p99_s / self.measured_p99_s - 1.0
 
 

@@ -119,8 +119,6 @@ class PlanePoint:
 
 @dataclass(frozen=True, slots=True)
 class BatchEntry:
-    """One forward pass."""
-
     planned_at_s: float  # when it was decided on
     starts_at_s: float  # when it began; at ``ends_at_s``, ``took_s`` later, it was over
     took_s: float
@@ -157,7 +155,6 @@ class RunResults:
 
     @property
     def mean_batch_blocks(self) -> float:
-        """Blocks per batch."""
         batches = sum(count for _, count in self.batch_sizes)
         return _share(sum(size * count for size, count in self.batch_sizes), batches)
 
@@ -204,11 +201,9 @@ class SimulationResults(RunResults):
 
     @property
     def promised(self) -> ClassResults:
-        """As the function."""
         return promised(self.devices)
 
     def by_class(self) -> tuple[ClassResults, ...]:
-        """As the function."""
         return by_class(self.devices)
 
 

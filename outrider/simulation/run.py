@@ -170,7 +170,6 @@ class EventLoop:
         """As ``Surroundings``; likewise below. Devices are their own."""
 
     def stepped(self, step: SimStep) -> None:
-        """Count it."""
         self._tally.step(step)
 
     def began(self, device: SimDevice, now_s: float) -> None:
@@ -181,14 +180,12 @@ class EventLoop:
             self._tally.first_token_s.append(now_s - device.asked_at_s)
 
     def round(self, device: SimDevice, tokens: int, now_s: float) -> None:
-        """Judge it."""
         measured = self._count(now_s)
         device.account.round_committed(tokens, now_s, measured=measured)
         if measured:
             self._tally.round(device, now_s)
 
     def over(self, device: SimDevice, now_s: float) -> None:
-        """Judge the response."""
         device.account.end_response(measured=now_s >= self._warmup_s)
 
     def next(self, device: SimDevice, now_s: float) -> None:

@@ -131,8 +131,6 @@ def host_memory(
 
 @dataclass(frozen=True, slots=True)
 class VerifierModel:
-    """The server."""
-
     cost_model: CostModel  # what its forward passes take
     limits: BatchLimits  # of a batch; ``max_memory_blocks`` is all the KV memory there is
     kv_block_tokens: int = 16  # positions of one KV block

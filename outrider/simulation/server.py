@@ -116,7 +116,6 @@ class SimulatedServer:
         device.min_survival = self._planner.min_survival if device.draft.cut_as_ordered else None
 
     def enqueue(self, device: SimDevice, now_s: float) -> None:
-        """A block arrived."""
         self._asks(device, now_s)
         device.queued_at_s = now_s
         self._asking[device.name] = device
@@ -129,7 +128,6 @@ class SimulatedServer:
             device.alone_rounds = rounds_left
 
     def over(self, device: SimDevice) -> None:
-        """Its response is."""
         self.memory.release(device.number)
         self._planner.over(device.name)
 

@@ -90,12 +90,10 @@ class MapCell:
 
     @property
     def tokens_per_s(self) -> float:
-        """Promised."""
         return self.promise * fastest_draft(self._group(1.0), self.verifier, self._chains).tokens_per_s_alone
 
     @property
     def verifier(self) -> VerifierModel:
-        """That all share."""
         return verifier_of(self.case.settings, self.case.costs)
 
     @property
@@ -116,8 +114,6 @@ class MapCell:
 
 @dataclass(frozen=True, slots=True)
 class LoadFigures:
-    """One run."""
-
     devices: int
     window: int  # at most drafted
     goodput_tokens_per_s: float
@@ -156,7 +152,6 @@ class PlaceResult:
     endings: tuple[EndingResult, ...]
 
     def of(self, ending: DraftEnding) -> EndingResult:
-        """One rule's."""
         return next(one for one in self.endings if one.ending is ending)
 
     def over(self, ending: DraftEnding, base: Sequence[DraftEnding]) -> float | None:

@@ -36,8 +36,6 @@ class SimFeatures(DraftFeatures):
 
 
 class SimulatedPredictor(Protocol):
-    """A modelled predictor."""
-
     def predict(self, chance: float, luck: float, *, accepted: bool) -> float:
         """What it tells of a token.
 
@@ -60,11 +58,9 @@ class Flags:
     rates: SimPredictor
 
     def predict(self, chance: float, luck: float, *, accepted: bool) -> float:  # noqa: ARG002 (as others)
-        """See ``SimulatedPredictor``."""
         return float(luck < (self.rates.recall if accepted else self.rates.false_positive_rate))
 
     def believed(self, chance: float, told: float) -> float:
-        """See ``SimulatedPredictor``."""
         recall, false_rate = self.rates.recall, self.rates.false_positive_rate
         if told == 0.0:
             recall, false_rate = 1.0 - recall, 1.0 - false_rate
@@ -93,7 +89,6 @@ class Calibrated:
             raise ParameterError("auc", "a number in [0.5, 1)", self.auc)
 
     def predict(self, chance: float, luck: float, *, accepted: bool) -> float:
-        """See ``SimulatedPredictor``."""
         if not 0.0 < chance < 1.0:
             return chance
         apart = _apart(self.auc)
@@ -101,7 +96,6 @@ class Calibrated:
         return _probability(_logit(chance) + apart * signal)
 
     def believed(self, chance: float, told: float) -> float:  # noqa: ARG002 (as others)
-        """See ``SimulatedPredictor``."""
         return told
 
     def threshold(self, chance: float, recall: float) -> float:

@@ -19,7 +19,6 @@ class RunTally:
     """Counts and times of all devices' rounds and of batches."""
 
     def __init__(self, warmup_s: float, *, keep_batch_log: bool) -> None:
-        """Nothing yet."""
         self.warmup_s, self._keep_batch_log = warmup_s, keep_batch_log
         self.spikes = SpikeDetector()
         self.round_s, self.draft_s, self.link_s = array("d"), array("d"), array("d")

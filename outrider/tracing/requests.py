@@ -33,7 +33,6 @@ class RequestTrace:
             self.events.append(SpanEvent(name, at_s, attributes))
 
     def span(self, name: str, ended_at_s: float, error: str | None) -> Span:
-        """It is over."""
         return Span(
             name,
             self.context,

@@ -60,8 +60,6 @@ class Span:
 
 
 class Ids:
-    """Makes contexts."""
-
     def __init__(self, random_bits: Callable[[int], int]) -> None:
         """``random_bits(n)`` draws an integer of n bits."""
         self._random_bits = random_bits

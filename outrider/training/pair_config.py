@@ -32,11 +32,9 @@ class PairConfig:
 
     @property
     def pair(self) -> PairSpec:
-        """Which models."""
         return PairSpec(self.target, self.drafter, self.dtype, self.drafter_dtype, self.device)
 
     def plain(self) -> dict[str, object]:
-        """For reports."""
         return {name: _plain(value) for name, value in asdict(self).items()}
 
 

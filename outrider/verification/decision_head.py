@@ -90,8 +90,6 @@ class HeadWeights:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecisionHead:
-    """A ``MismatchJudge``."""
-
     weights: HeadWeights
     threshold: float
 

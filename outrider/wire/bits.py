@@ -53,7 +53,6 @@ class BitWriter:
             self._pending &= (1 << self._pending_bits) - 1
 
     def flag(self, *, value: bool) -> None:
-        """One bit."""
         self.uint(int(value), 1)
 
     def count(self, value: int) -> None:
@@ -153,7 +152,6 @@ class BitReader:
         return word >> (-self._at % 8) & ((1 << width) - 1)
 
     def flag(self) -> bool:
-        """One bit."""
         return bool(self.uint(1))
 
     def count(self) -> int:

@@ -105,7 +105,7 @@ class MisdirectedError(OutriderError):
 
 
 class UnknownPathError(OutriderError):
-    """No such URL."""
+    pass
 
 
 class MethodError(OutriderError):

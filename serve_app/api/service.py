@@ -188,8 +188,6 @@ class Pass(Protocol):
 
 
 class Gate(Protocol):
-    """Before an ingress."""
-
     @property
     def keys(self) -> Keys | None:
         """Whoever has one may ask; None: everybody."""

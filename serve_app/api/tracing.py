@@ -39,8 +39,6 @@ class Traced:
 
 
 class RequestTraces:
-    """Of one ingress."""
-
     def __init__(self, emit: Emit, ratio: float, random_bits: Callable[[int], int], wall: Callable[[], float]) -> None:
         """``ratio`` of the requests whose callers do not decide are sampled; ``wall`` shows seconds since 1970.
 

@@ -83,7 +83,6 @@ class AdmissionQueue:
             self._decide()
 
     def report(self) -> AdmissionReport:
-        """How it stands."""
         return self._admission.report()
 
     @asynccontextmanager
@@ -174,7 +173,6 @@ class _Reading:
             self._admitting.reads(self._name)
 
     def over(self) -> None:
-        """Look no more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

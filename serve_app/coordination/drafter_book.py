@@ -92,7 +92,6 @@ class DrafterBook:
         self._exchanges: Counter[tuple[str, ExchangeOutcome]] = Counter()  # by group
 
     def record(self, drafter: DrafterId) -> DrafterRecord:
-        """Of one drafter."""
         return self._records.setdefault(drafter, DrafterRecord())
 
     def acceptance(self, drafter: DrafterId) -> AcceptanceBook:

@@ -157,7 +157,6 @@ class DrafterLink:
 
     @property
     def drafter(self) -> LeasedDrafter | None:
-        """The leased drafter."""
         if self._port is None:
             return None
         book, drafter = self._book, self._port.drafter

@@ -26,8 +26,6 @@ Place = tuple[DrafterId, Any]  # with the drafter's handle
 
 
 class DrafterSlots:
-    """Of one coordinator."""
-
     def __init__(self, owner: str) -> None:
         """None yet; ``owner`` is the coordinator's id."""
         self.owner = owner

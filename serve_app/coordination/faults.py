@@ -20,11 +20,9 @@ class FaultCounter:
     """Since the coordinator's start. Of all other metrics it is told nothing."""
 
     def __init__(self) -> None:
-        """None yet."""
         self._counts: Counter[str] = Counter()
 
     def exporter(self, metric: Metric) -> _Record | None:
-        """For a ``Sink``."""
         name = _NAMES.get(metric.name)
         return None if name is None else lambda value, _: self._counts.update({name: int(value)})
 

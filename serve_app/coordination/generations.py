@@ -53,7 +53,7 @@ _LEASE_RETRY_S = 1.0
 
 
 class VerifierAccess(SteppedVerifier, Waited, Protocol):
-    """A coordinator's verifier."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,6 @@ class Outlets:
     """Of all ingresses that have asked for a response."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Of nobody yet."""
         self._clock, self._unheard = clock, False
         self._outlets: dict[str, Outlet] = {}
 

@@ -31,7 +31,6 @@ class RoundOutcomes:
         self._error: Exception | None = None
 
     def deliver(self, result: VerifyResult) -> None:
-        """One more."""
         self._results.append(result)
         self._wake()
 

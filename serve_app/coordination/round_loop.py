@@ -79,8 +79,6 @@ class RoundServices:
 
 
 class RoundLoop:
-    """Makes one response."""
-
     def __init__(
         self,
         rounds: RoundMachine,

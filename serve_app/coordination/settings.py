@@ -95,7 +95,6 @@ class DraftingSettings:
 
     @property
     def policy(self) -> SelectionPolicy:
-        """What chooses."""
         return SELECTION[self.speculation.policy].policy
 
 
@@ -162,7 +161,6 @@ def coordinator_settings(
 
 
 def verifier_settings(config: Config, heads: Mapping[str, Head] | None = None) -> VerifierSettings:
-    """The verifier's piece."""
     verifiers, limits = config.verifiers, config.limits
     return VerifierSettings(
         spec=verifier_spec(config.model, verifiers, heads),

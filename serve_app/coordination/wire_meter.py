@@ -16,8 +16,6 @@ _MOST_ASKED = 8  # of the head in a look
 
 
 class WireMeter:
-    """Of one process."""
-
     def __init__(
         self, where: Callable[[Any], Address | None], read: Callable[[], Mapping[TcpConnection, Carried]]
     ) -> None:

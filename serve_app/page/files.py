@@ -18,8 +18,6 @@ INDEX = "index.html"
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """One file."""
-
     content: bytes
     media_type: str
     tag: str  # an HTTP entity tag: another one for other content

@@ -58,7 +58,6 @@ class History:
         return {field.name: [getattr(sample, field.name) for sample in samples] for field in fields(Sample)}
 
     def __iter__(self) -> Iterator[Sample]:
-        """Oldest first."""
         return iter(self._samples)
 
 

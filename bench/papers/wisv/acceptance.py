@@ -31,7 +31,6 @@ class Acceptance:
         return tuple(min(1.0, self.first * exp(self.drift * depth)) for depth in range(window))
 
     def tokens(self, window: int, *, bonus: bool) -> float:
-        """AAL."""
         return expected_tokens(self.at_depths(window), bonus=bonus)
 
     def accepted(self, window: int) -> float:

@@ -29,12 +29,10 @@ class Cell:
 
     @property
     def best(self) -> Method:
-        """The faster one."""
         return Method.WISV_FULL if self.full_s < self.selective_s else Method.WISV_SELECTIVE
 
     @property
     def by_rule(self) -> Method:
-        """The paper's choice."""
         return Method.WISV_FULL if self.rtt_s > RULE_RTT_S else Method.WISV_SELECTIVE
 
     @property

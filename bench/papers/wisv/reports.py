@@ -14,7 +14,6 @@ from cluster.reports.tables import percent, show_table
 
 
 def show_table_1(found: Sequence[Reproduced], point: OperatingPoint) -> None:
-    """Printed beside ours."""
     show_table(
         f"Table I from its own AALs and rounds, RTT 50 ms; {point.step_s * 1e3:.2f} ms a drafted token, verification "
         f"{point.verify_s * 1e3:g} ms, hidden state {point.hidden_size} x {point.hidden_bits} bits",

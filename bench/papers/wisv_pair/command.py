@@ -29,7 +29,6 @@ _THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Of both parts."""
     add = parser.add_argument
     add("--tasks", default="embedded", help="embedded, a JSON Lines file, or a dataset's name; of these the test split")
     add("--most-tasks", type=int, default=None, help="of the test split (default: all; the cluster answers 4)")

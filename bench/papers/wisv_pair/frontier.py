@@ -29,7 +29,6 @@ class Frontier:
 
     @property
     def strict(self) -> SweptRow:
-        """Greedy verification."""
         return next(row for row in self.rows if row.rule == STRICT)
 
     @property

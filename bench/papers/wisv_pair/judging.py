@@ -28,7 +28,6 @@ class JudgingTime:
 
     @property
     def share(self) -> float:
-        """Of the pass."""
         return self.judge_s / self.pass_s
 
 

@@ -48,8 +48,6 @@ METHODS = {method.name: method for method in (STRICT, REJECT, FULL, SELECTIVE, F
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request."""
-
     link: str
     task: Task
     method: Method

@@ -74,5 +74,4 @@ class Board:
 
     @property
     def panels(self) -> tuple[Panel, ...]:
-        """All of them."""
         return tuple(panel for row in self.rows for panel in row.panels)

@@ -48,7 +48,6 @@ def worst(gauge: Metric, *where: str, by: str = "") -> str:
 
 
 def quantile(q: float, histogram: Metric, *where: str, by: str = "", over: str = RATE) -> str:
-    """Of a histogram."""
     assert histogram.kind is MetricKind.HISTOGRAM, histogram.name
     return f"histogram_quantile({q}, {buckets(histogram, *where, by=by, over=over)})"
 

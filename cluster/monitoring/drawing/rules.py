@@ -7,7 +7,6 @@ from cluster.monitoring.drawing.recordings import Recording, as_vllm, kept
 
 
 def as_dict() -> dict[str, Any]:
-    """Prometheus's rule file."""
     return {
         "groups": [
             {"name": "outrider-as-vllm", "rules": [_recorded(rule) for rule in as_vllm()]},

@@ -9,7 +9,6 @@ BY_PROCESS = f"{BY_CLUSTER}, {COORDINATOR_LABEL}"
 
 
 def summed(counter: Metric, over: str, *where: str, by: str = BY_CLUSTER) -> str:
-    """A counter's rate."""
     return rate(counter, *where, by=by, over=over)
 
 

@@ -193,7 +193,6 @@ class TorchDrafter:
         self._store.close(generation, keep_cache=True)
 
     def usage(self) -> KvUsage:
-        """Present KV memory."""
         return self._store.usage()
 
     def _start(self, generation: DraftedGeneration, request: DraftRequest) -> None:

@@ -23,7 +23,6 @@ class HostKvCache:
     """So many slots; the content that was used least recently goes first."""
 
     def __init__(self, slots: int) -> None:
-        """Start empty."""
         self.slots = slots
         self._free = list(range(slots - 1, -1, -1))
         self._slot_of: OrderedDict[bytes, int] = OrderedDict()
@@ -35,7 +34,6 @@ class HostKvCache:
 
     @property
     def used(self) -> int:
-        """Slots with content."""
         return len(self._slot_of)
 
     def put(self, digest: bytes) -> int | None:

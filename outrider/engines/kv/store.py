@@ -153,7 +153,6 @@ class SequenceKv:
         self._lost = digests[len(self._digests) :]
 
     def drop(self, *, keep_cache: bool) -> None:
-        """Give back everything."""
         self._release_forks()
         self._pool.release(self.blocks, keep_cache=keep_cache)
         self.blocks, self._digests, self._lost, self.computed_tokens = [], [], [], 0

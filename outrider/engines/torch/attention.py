@@ -120,10 +120,7 @@ def ask_span_attention(
 
 
 class SpanAttention:
-    """Sequence by sequence."""
-
     def __init__(self, spans: Sequence[_Span], block_tokens: int) -> None:
-        """See ``ask_span_attention``."""
         self._spans, self._block_tokens = spans, block_tokens
 
     def __call__(self, query: Tensor, keys: Tensor, values: Tensor, scale: float | None) -> Tensor:
@@ -221,7 +218,6 @@ class TiledAttention:
     """Row by row the same bits in every company."""
 
     def __init__(self, groups: Sequence[_Group], block_tokens: int) -> None:
-        """See ``ask_tiled_attention``."""
         self._groups, self._block_tokens = groups, block_tokens
 
     def __call__(self, query: Tensor, keys: Tensor, values: Tensor, scale: float | None) -> Tensor:

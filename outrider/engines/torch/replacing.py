@@ -22,9 +22,7 @@ class Product(Protocol):
     """What takes the place of some layers of one input."""
 
     @property
-    def widths(self) -> tuple[int, ...]:
-        """Outputs of each."""
-        ...
+    def widths(self) -> tuple[int, ...]: ...
 
     def __call__(self, rows: Tensor) -> Tensor:
         """``[..., inputs] -> [..., sum(widths)]``."""
@@ -86,8 +84,6 @@ class _Whole:
 
 
 class _Part(nn.Module):
-    """One of them."""
-
     def __init__(self, whole: _Whole, index: int) -> None:
         super().__init__()
         self.whole, self._index = whole, index

@@ -214,7 +214,6 @@ class PagedVerifier:
         return self._store.evicted()
 
     def usage(self) -> KvUsage:
-        """Present KV memory."""
         return self._store.usage()
 
     def last_pass(self) -> tuple[VerifyCost, ...]:

@@ -161,7 +161,6 @@ class HeldGeneration:
         return max(0, self.grammar.lawful((*forced, *draft)) - len(forced))
 
     def commit(self, token_ids: Sequence[int]) -> None:
-        """Append tokens."""
         if self.grammar is not None:
             taken = self.grammar.feed(token_ids)
             assert taken == len(token_ids) or self.grammar.fault(), "what the grammar forbids is never decided"

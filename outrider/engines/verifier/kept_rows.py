@@ -20,7 +20,6 @@ class KeptRows:
 
     @property
     def kept_bytes(self) -> int:
-        """Memory held now."""
         return sum(row.nbytes for row in self._rows.values())
 
     def keep(self, generation: GenerationId, row: Tensor) -> None:

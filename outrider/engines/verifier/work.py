@@ -81,7 +81,6 @@ class Work:
 
     @property
     def segments(self) -> list[Segment]:
-        """All it computes."""
         own = [] if self.segment is None else [self.segment]
         return [*own, *(path.segment for path in self.forked)] if self.forked else own
 

@@ -84,7 +84,6 @@ class Followers:
             self._check()
 
     def close(self) -> None:
-        """End them. Repeatable."""
         self._closing = True
         for calls in self._calls:
             calls.close()

@@ -44,8 +44,6 @@ _LEADING = "outrider.engines.vllm.leading.LeadingExecutor"
 
 @dataclass(frozen=True, slots=True)
 class VllmSettings:
-    """One vLLM engine."""
-
     spec: VerifierSpec  # as it was asked for; its ``limits`` hold for each GPU under tensor parallelism
     folder: Path  # the model in Hugging Face format
     vocab_size: int  # real tokens. Logits rows may be wider; who reads them cuts them

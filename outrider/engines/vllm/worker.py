@@ -20,11 +20,9 @@ class NoProposer:
     def __init__(self, config: object) -> None:
         """Take vLLM's configuration and forget it."""
 
-    def load_model(self, target: object) -> None:
-        """Load nothing."""
+    def load_model(self, target: object) -> None: ...
 
     def propose(self, *inputs: object) -> list[list[int]]:  # noqa: ARG002 (vLLM's signature)
-        """Propose nothing."""
         return []
 
 

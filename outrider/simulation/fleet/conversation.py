@@ -146,7 +146,6 @@ class Conversation(SimDevice):
 
     @property
     def system_tokens(self) -> int:
-        """Of its prompt."""
         return 0 if self.traffic.system_prompts is None else self.traffic.system_prompts.tokens
 
     @property

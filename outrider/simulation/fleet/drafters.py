@@ -74,7 +74,6 @@ class DrafterPool:
     """All of them. Leases go to the one with the least share of its room in use, then by number."""
 
     def __init__(self, groups: tuple[DrafterGroup, ...], seed: int) -> None:
-        """Everybody is ready."""
         self._seed = seed
         self.tables = [DrafterGroupTables(group) for group in groups]
         self._table_of = [table for table in self.tables for _ in range(table.group.count)]
@@ -109,7 +108,6 @@ class DrafterPool:
         return drafter
 
     def release(self, drafter: SimDrafter, conversation: "Conversation") -> None:
-        """End a lease."""
         drafter.leases.discard(conversation)
         if drafter.present:
             self._rank(drafter)

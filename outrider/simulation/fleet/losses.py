@@ -24,7 +24,6 @@ class Losses:
     """Of one fleet. Each of many leaves after a time exponentially distributed: so one of them does, as much sooner."""
 
     def __init__(self, fleet: "FleetSimulation") -> None:
-        """None yet."""
         self._fleet, self._scenario, self._agenda, self._pool = fleet, fleet.scenario, fleet.agenda, fleet.pool
         self._nth_loss = self._nth_leaving = self._nth_left = 0
         self.verifiers = 0  # lost; ``responses`` that went on elsewhere, ``drafts`` that were made for nobody

@@ -14,7 +14,6 @@ class PrefixMemory(KvMemory):
     """As ``KvMemory``; whoever is begun is to be told of by ``opens``. System prompts are numbers from 0 on."""
 
     def __init__(self, blocks: int | None, block_tokens: int, host_blocks: int = 0) -> None:
-        """Empty."""
         super().__init__(blocks, block_tokens, host_blocks)
         self._kept: dict[int, Held] = {}  # the least recently left first; system prompts are -1 - their number
         self._shared: dict[int, tuple[Held, set[int]]] = {}  # system prompts, with the sequences that use each

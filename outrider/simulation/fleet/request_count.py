@@ -9,10 +9,7 @@ _NEAR = 1e-9
 
 
 class RequestCounting:
-    """One deployment's."""
-
     def __init__(self, rules: RequestCount) -> None:
-        """Nothing was seen."""
         self._rules = rules
         self._seen: deque[tuple[float, int]] = deque()
         self._direction, self._since_s = 0, 0.0

@@ -19,11 +19,9 @@ class TimeHistogram:
     __slots__ = ("_bins",)
 
     def __init__(self) -> None:
-        """None yet."""
         self._bins: Counter[int] = Counter()
 
     def add(self, seconds: float) -> None:
-        """One more."""
         self._bins[floor(_PER_FACTOR * log(max(seconds, _LEAST_S)))] += 1
 
     def quantile_s(self, share: float) -> float:
@@ -110,7 +108,6 @@ class FleetResults:
 
     @property
     def goodput_tokens_per_s(self) -> float:
-        """Of all traffic."""
         return sum(one.goodput_tokens_per_s for one in self.traffic)
 
     @property
@@ -120,7 +117,6 @@ class FleetResults:
 
     @property
     def blocks_per_step(self) -> float:
-        """Over all verifiers."""
         return _share(sum(one.blocks for one in self.replicas), sum(one.steps for one in self.replicas))
 
 

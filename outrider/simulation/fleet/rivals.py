@@ -18,7 +18,6 @@ class ServePrefixTree(Generic[Name]):
     """By blocks, where Serve's goes by characters."""
 
     def __init__(self) -> None:
-        """Nobody."""
         self._holders: dict[Hashable, set[Name]] = {}
         self._sizes: Counter[Name] = Counter()
 
@@ -44,7 +43,6 @@ class ServePrefixTree(Generic[Name]):
                 self._sizes[name] += 1
 
     def forget(self, name: Name) -> None:
-        """It is gone."""
         self._sizes.pop(name, None)
         for holders in self._holders.values():
             holders.discard(name)

@@ -27,7 +27,6 @@ class Routes:
         self.up: list[int] = []  # who may be sent anything, by number
 
     def add(self, coordinator: int) -> None:
-        """One more."""
         self._board.add(coordinator)
         self.up = sorted((*self.up, coordinator))
 

@@ -39,8 +39,6 @@ def simulate_fleet(scenario: FleetScenario, progress: Callable[[float], None] | 
 
 
 class FleetSimulation:
-    """One run."""
-
     def __init__(self, scenario: FleetScenario) -> None:
         """Everybody is about to begin."""
         self.scenario, self.agenda = scenario, Agenda()
@@ -83,7 +81,6 @@ class FleetSimulation:
         self.agenda.run(scenario.duration_s)
 
     def results(self) -> FleetResults:
-        """What was measured."""
         measured_s = max(0.0, self.agenda.now_s - self.scenario.warmup_s)
         each_s, end_s = max(measured_s, 1e-9), max(self.agenda.now_s, 1e-9)
         return FleetResults(

@@ -35,12 +35,10 @@ class ScalingResult:
 
     @property
     def kept(self) -> float:
-        """Of promises."""
         return self.found.promised_kept
 
     @property
     def verifier_h(self) -> float:
-        """Paid for."""
         return self.found.verifier_s / 3600.0
 
 
@@ -83,7 +81,6 @@ def scaling_runs(
 
 
 def run_scaling(run: ScalingRun) -> ScalingResult:
-    """Simulate one."""
     return ScalingResult(run.by, run.target, simulate_fleet(run.scenario))
 
 

@@ -20,7 +20,6 @@ class SimReplica:
     """As its lane's ``Surroundings``. After a loss it has a new lane, with nothing in it."""
 
     def __init__(self, number: int, fleet: "FleetSimulation") -> None:
-        """Up, and idle."""
         self.number, self._fleet = number, fleet
         self.busy_s = self.cpu_s = 0.0  # from the warm-up on; that of lanes that were lost included
         self.steps = self.blocks = self.evictions = self.recomputed_tokens = self.responses = 0
@@ -64,7 +63,6 @@ class SimReplica:
 
     @property
     def coordinator_s(self) -> float:
-        """The coordinator computed."""
         return self.cpu_s + self._cpu.busy_s
 
     def begins(self, device: SimDevice, now_s: float) -> None:
@@ -74,7 +72,6 @@ class SimReplica:
         conversation.alone_rounds = conversation.drafts.alone_rounds
 
     def stepped(self, step: SimStep) -> None:
-        """Count it."""
         entry, tally = step.entry, self._fleet
         if entry.starts_at_s >= tally.scenario.warmup_s:
             self.busy_s += entry.took_s
@@ -88,11 +85,9 @@ class SimReplica:
         self._fleet.began(cast("Conversation", device), now_s)
 
     def round(self, device: SimDevice, tokens: int, now_s: float) -> None:
-        """Count its tokens."""
         self._fleet.round(cast("Conversation", device), tokens, now_s)
 
     def over(self, device: SimDevice, now_s: float) -> None:
-        """Count the response."""
         self.responses += now_s >= self._fleet.scenario.warmup_s
         self._fleet.over(cast("Conversation", device))
 
@@ -101,5 +96,4 @@ class SimReplica:
         self._fleet.next(cast("Conversation", device), now_s)
 
     def refused(self, device: SimDevice, refused: AdmissionRefused, now_s: float) -> None:
-        """Try again."""
         self._fleet.refused(cast("Conversation", device), refused.retry_after_s, now_s)

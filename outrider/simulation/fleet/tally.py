@@ -21,7 +21,6 @@ class TrafficTally:
     )
 
     def __init__(self, traffic: Traffic) -> None:
-        """Nothing yet."""
         self._traffic = traffic
         self.asked = self.kept = self.late = self.refused = 0
         self.tokens = self.kept_tokens = self.prompt_tokens = self.hit_tokens = 0

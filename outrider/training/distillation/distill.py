@@ -47,8 +47,6 @@ _TRACE_BATCH = 16
 
 @dataclass(frozen=True, slots=True)
 class DistillConfig:
-    """One distillation."""
-
     target: str  # name or path of the model to make a drafter for
     out: Path  # file to write, ``*.safetensors``. Traces and the checkpoint lie beside it under its name
     steps: int = 2000  # optimiser steps; with ``init_from`` perhaps 0: another head, the same weights

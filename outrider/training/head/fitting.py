@@ -53,7 +53,6 @@ class HeadModule(nn.Module):
         self.outer = nn.Linear(hidden, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits of rejection."""
         logits: Tensor = self.outer(self.dropout(torch.relu(self.inner(x))))
         return logits[:, 0]
 

@@ -86,7 +86,6 @@ class HeadConfig(PairConfig):
 
     @property
     def policy(self) -> Relabelling:
-        """Of relabelling."""
         return Relabelling(self.least_repair_share, self.temperature)
 
     @property

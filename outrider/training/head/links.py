@@ -27,7 +27,6 @@ class LinkRanges:
     rtt_s: tuple[float, float] = (1e-3, 0.1)
 
     def draw(self, rng: np.random.Generator) -> Csi:
-        """One link."""
         up, down = (_log_uniform(rng, self.rate_bps) for _ in range(2))
         per_up, per_down = (_log_uniform(rng, self.packet_error_rate) for _ in range(2))
         link = Csi(up, down, per_up, per_down, _log_uniform(rng, self.rtt_s))

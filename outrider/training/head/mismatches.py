@@ -19,7 +19,6 @@ Rounding = Callable[[FloatRow], FloatRow]  # [M, d] drafter states, as they are 
 
 
 def as_computed(hidden: FloatRow) -> FloatRow:
-    """No rounding."""
     return hidden
 
 

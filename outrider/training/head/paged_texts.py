@@ -32,7 +32,6 @@ class PagedText:
         self.resident = min(self.resident, length)
 
     def extend(self, token_ids: Sequence[int]) -> None:
-        """Append."""
         self.token_ids.extend(token_ids)
 
 
@@ -73,12 +72,10 @@ class PagedTexts:
 
     @property
     def free_blocks(self) -> int:
-        """That nobody uses."""
         return len(self._free)
 
     @property
     def total_blocks(self) -> int:
-        """Used or not."""
         return len(self._users)
 
     def blocks_for(self, tokens: int) -> int:

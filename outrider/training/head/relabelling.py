@@ -20,8 +20,6 @@ Labels = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Relabelling:
-    """The policy's parameters."""
-
     least_share: float = 0.7  # of the critical mismatches that is still repaired on the worst link
     temperature: float = 0.25  # in units of importance
 

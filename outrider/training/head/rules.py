@@ -45,10 +45,7 @@ class MismatchRule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StrictRule:
-    """Greedy verification."""
-
     def accepts(self, facts: RoundFacts) -> Sequence[bool]:
-        """None."""
         return [False] * len(facts.found)
 
 

@@ -35,7 +35,6 @@ class DraftedTokens(ArrayData):
     prompt: Ints
 
     def __len__(self) -> int:
-        """N."""
         return len(self.accepted)
 
     def where(self, chosen: npt.NDArray[np.bool_]) -> "DraftedTokens":

@@ -64,7 +64,6 @@ class RecordedFeatures(DraftFeatures):
 
     @property
     def vector(self) -> Floats:
-        """As told."""
         return self._vector
 
 
@@ -81,7 +80,6 @@ Fit = Callable[[DraftedTokens, DraftedTokens, SearchEffort], Fitted]
 
 
 def fit_perceptron(train: DraftedTokens, validation: DraftedTokens, effort: SearchEffort) -> Fitted:
-    """The paper's."""
     found = search_mlp(train, validation, trials=effort.trials, patience=effort.patience, seed=effort.seed)
     chosen = found.settings
     settings = {name: getattr(chosen, name) for name in chosen.__dataclass_fields__} | {"epochs": found.best_epoch}
@@ -111,7 +109,6 @@ def fit_regression(train: DraftedTokens, validation: DraftedTokens, effort: Sear
 
 
 def fit_forest(train: DraftedTokens, validation: DraftedTokens, effort: SearchEffort) -> Fitted:
-    """Random forest (scikit-learn)."""
     ensemble = importlib.import_module("sklearn.ensemble")
 
     def drawn(rng: np.random.Generator) -> dict[str, Any]:
@@ -132,7 +129,6 @@ def fit_forest(train: DraftedTokens, validation: DraftedTokens, effort: SearchEf
 
 
 def fit_xgboost(train: DraftedTokens, validation: DraftedTokens, effort: SearchEffort) -> Fitted:
-    """Gradient-boosted trees (XGBoost)."""
     xgboost = importlib.import_module("xgboost")
 
     def drawn(rng: np.random.Generator) -> dict[str, Any]:

@@ -124,7 +124,6 @@ class _Module(nn.Module):
         self.dropout = nn.Dropout(settings.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits of acceptance."""
         for linear, norm in zip(self._linears, self._norms, strict=True):
             x = linear(x)
             x = self.dropout(torch.relu(x if norm is None else norm(x)))

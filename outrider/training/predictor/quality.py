@@ -36,7 +36,6 @@ class Confusion:
 
     @property
     def recall_accepted(self) -> float | None:
-        """Of the accepted."""
         return _share(self.true_accepted, self.true_accepted + self.false_rejected)
 
     @property

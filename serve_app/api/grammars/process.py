@@ -62,7 +62,6 @@ class ValidatorProcess:
 
     @property
     def pid(self) -> int:
-        """Its id."""
         return self._process.pid
 
     def wait_until_warm(self) -> None:

@@ -34,7 +34,6 @@ class VerdictCache:
         return verdict
 
     def put(self, key: bytes, verdict: GrammarVerdict) -> None:
-        """Remember a verdict."""
         if (known := self._verdicts.pop(key, None)) is not None:
             self.used_bytes -= _size_bytes(known)
         self._verdicts[key] = verdict

@@ -80,7 +80,6 @@ class Body:
         self.bytes = 0
 
     def add(self, part_bytes: int) -> None:
-        """As ``Bodies.add``."""
         self._bodies.add(self._account, self, part_bytes)
 
 
@@ -147,6 +146,5 @@ class Intake:
         self.account: str | None = None  # whose place it has, if any
 
     def take_place(self, account: str) -> None:
-        """As ``Bounded.take_place``."""
         self._bounded.take_place(account)
         self.account = account

@@ -27,8 +27,6 @@ class _CachedPage:
 
 
 class CachedPages:
-    """Of one ingress."""
-
     def __init__(self, service: Service) -> None:
         self._service = service
         self._ready: Shared[_CachedPage] = Shared(lambda: _or_error("/ready", self._make_ready))

@@ -26,11 +26,7 @@ class ConnectionLimits:
 
 
 class HttpConnection(Protocol):
-    """One client's."""
-
-    def give_way(self) -> None:
-        """End it now."""
-        ...
+    def give_way(self) -> None: ...
 
 
 @dataclass(slots=True)

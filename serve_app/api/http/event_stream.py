@@ -32,7 +32,6 @@ class EventStream:
             self._said_at_s = self._loop.time()
 
     def close(self) -> None:
-        """Say nothing more."""
         for pending in (self._timer, self._comment):
             if pending is not None:
                 pending.cancel()

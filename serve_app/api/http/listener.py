@@ -18,8 +18,6 @@ _ACCEPTED_AT_ONCE = 16  # uvloop accepts one connection of a socket per turn of 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to listen."""
-
     host: str
     port: int
 

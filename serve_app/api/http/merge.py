@@ -77,7 +77,6 @@ class _ReusedTimer:
     """
 
     def __init__(self) -> None:
-        """None yet."""
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[object] | None = None  # that waits
@@ -99,7 +98,6 @@ class _ReusedTimer:
         self._cancelling = task.cancelling()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """It has ended."""
         task, self._task = self._task, None
         if self._expired and isinstance(error, asyncio.CancelledError):
             assert task is not None, "who waits has entered"

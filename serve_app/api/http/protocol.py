@@ -39,7 +39,6 @@ class CountedTransport:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """As the transport's."""
         self._bytes += len(data)
         self._transport.write(data)
         self._wrote()
@@ -51,8 +50,6 @@ class CountedTransport:
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection."""
-
     head_s: ClassVar = 20.0  # for the head of a request, and for a new connection to send one
     body_s: ClassVar = 60.0  # for the body, from the end of the head on
     head_bytes: ClassVar = 64 * 2**10  # of a head; likewise of what follows or divides a body, such as trailers
@@ -107,7 +104,6 @@ class BoundedProtocol(HttpToolsProtocol):
                 return
 
     def on_message_begin(self) -> None:
-        """A request begins."""
         self._head_bytes = self._head_fields = 0
         super().on_message_begin()
 

@@ -191,7 +191,6 @@ class GenerationResponse(Response):
         return sum(reader.completion_tokens for reader in self._readers)
 
     def _facts(self) -> dict[str, object]:
-        """For the log."""
         readers = self._readers
         return {
             "prompt_tokens": self._prompt_tokens(),
@@ -212,7 +211,6 @@ class DocumentResponse(Response):
         self._parts = parts
 
     async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
-        """Send it."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         for parts in batched(self._parts, _PART_BYTES):
             await send({"type": "http.response.body", "body": b"".join(parts), "more_body": True})

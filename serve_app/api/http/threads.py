@@ -11,8 +11,6 @@ _T = TypeVar("_T")
 
 
 class RequestThreads:
-    """Of one ingress."""
-
     def __init__(self) -> None:
         self._worker = FairWorker("request", _THREADS)
 

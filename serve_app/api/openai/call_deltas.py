@@ -10,8 +10,6 @@ TOOL_CALLS = "tool_calls"  # why a choice ended that calls tools
 
 
 class CallDeltas:
-    """Of one choice."""
-
     def __init__(self, form: str, name: str) -> None:
         """``form`` of its model's calls; ``name`` is its own, from which its calls' ids are made."""
         self._reader, self._name = ToolReader(form), name

@@ -29,7 +29,6 @@ class JsonSize:
     values: int = 0  # of lists and objects
 
     def __add__(self, other: "JsonSize") -> "JsonSize":
-        """Of both texts."""
         return JsonSize(self.structure + other.structure, self.values + other.values)
 
     def fits(self, max_values: int) -> bool:

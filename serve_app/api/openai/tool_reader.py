@@ -12,8 +12,6 @@ from serve_app.api.openai.tools import FORMS
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Text outside calls."""
-
     text: str
 
 
@@ -51,7 +49,6 @@ class _Call:
 
     @property
     def whole(self) -> str:
-        """All of it."""
         return "".join(self._pieces)
 
     def push(self, text: str) -> list[Piece]:

@@ -88,7 +88,6 @@ class _Rows:
     paths: _Array
 
     def of(self, part: slice) -> "_Rows":
-        """Some of them."""
         return _Rows(
             self.positions[part],
             self.slots[part],

@@ -70,7 +70,6 @@ class PanelProduct:
     widths: tuple[int, ...]  # of the layers it is made of
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """See the class."""
         found = self.multiplied(stored_numbers(rows.reshape(-1, rows.shape[-1]).contiguous()))
         return torch.from_numpy(found).view(*rows.shape[:-1], found.shape[1])
 
@@ -89,7 +88,6 @@ def stored_numbers(numbers: Tensor) -> _Array:
 
 
 def as_tensor(numbers: _Array) -> Tensor:
-    """The inverse."""
     found = torch.from_numpy(numbers)
     return found if found.dtype is torch.float32 else found.view(torch.bfloat16)
 
