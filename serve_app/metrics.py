@@ -114,7 +114,7 @@ ACCEPTED_AT = _counter(
 DRAFT_WINDOW = _histogram(
     "draft_window_tokens", "Draft tokens ordered in a round with a message, or looked up", _WINDOWS
 )
-LOOKED_UP_TOKENS = _counter(
+LOOKUP_TOKENS = _counter(
     "looked_up_tokens_total",
     "Of draft tokens verified, those looked up in prompts and responses: accepted, rejected",
     "outcome",

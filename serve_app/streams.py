@@ -74,16 +74,16 @@ class CoordinatorStreams:
         self,
         coordinator: DeploymentHandle[Any],
         elsewhere: Callable[[str], Awaitable[bool]],
-        leaves: Callable[[str], bool],
+        should_migrate: Callable[[str], bool],
     ) -> None:
         """Hear nobody yet.
 
         Args:
             coordinator: the deployment.
             elsewhere: whether any coordinator but this one can make responses now.
-            leaves: whether something that this one makes goes on elsewhere now, as it is drained.
+            should_migrate: whether something that this one makes goes on elsewhere now, as it is drained.
         """
-        self._elsewhere, self._leaves = elsewhere, leaves
+        self._elsewhere, self._should_migrate = elsewhere, should_migrate
         self._routing = FairGate(_ROUTED, _WAIT_FOR_ROUTING)
         self._name = uuid.uuid4().hex[:12]
         self._coordinators = coordinator.options(_by_reference=False)
@@ -92,7 +92,7 @@ class CoordinatorStreams:
         self._made_by: dict[GenerationId, str] = {}
         self._read: dict[GenerationId, int] = {}  # tokens that were read, of responses whose coordinator is to know
         self._lost_at_s: dict[str, float] = {}  # coordinators by when they were without a verifier, in this order
-        self._telling: dict[str, asyncio.Task[None]] = {}
+        self._reporting: dict[str, asyncio.Task[None]] = {}
         self._hearing: dict[str, asyncio.Task[None]] = {}
 
     async def chunks(self, record: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
@@ -135,12 +135,12 @@ class CoordinatorStreams:
         call: Any = None  # a DeploymentResponseGenerator
         first: asyncio.Future[str] | None = None
         try:
-            leave = await self._routing.enter(record.account.name)
-            loop.call_later(_ANSWERS_WITHIN_S, leave)  # one that stands still holds nobody else up
+            release = await self._routing.enter(record.account.name)
+            loop.call_later(_ANSWERS_WITHIN_S, release)  # one that stands still holds nobody else up
             call = self._calls.generate.remote(record, self._name, self._lost())
             replies = aiter(call)
             first = asyncio.ensure_future(anext(replies))
-            first.add_done_callback(lambda _: leave())
+            first.add_done_callback(lambda _: release())
             coordinator = await asyncio.shield(first)
             self._made_by[record.generation] = coordinator
             self._hear(coordinator)
@@ -170,8 +170,8 @@ class CoordinatorStreams:
         return tuple(self._lost_at_s)
 
     def _tell_soon(self, coordinator: str) -> None:
-        if coordinator not in self._telling:
-            self._telling[coordinator] = asyncio.create_task(self._tell_read(coordinator), context=Context())
+        if coordinator not in self._reporting:
+            self._reporting[coordinator] = asyncio.create_task(self._tell_read(coordinator), context=Context())
 
     async def _tell_read(self, coordinator: str) -> None:
         """Tell one coordinator what was read; until it is told, its responses are held up."""
@@ -182,9 +182,9 @@ class CoordinatorStreams:
                 for name, acknowledged in self._read.items()
                 if self._made_by.get(name) == coordinator
             }:
-                telling: Any = self._coordinators.read.remote(Listener(self._name, coordinator), read)
+                reporting: Any = self._coordinators.read.remote(Listener(self._name, coordinator), read)
                 try:
-                    await within(_ANSWERS_WITHIN_S, telling)
+                    await within(_ANSWERS_WITHIN_S, reporting)
                 except (TimeoutError, RayError, RayServeException, OutriderError):
                     await asyncio.sleep(again_s)
                     again_s = min(2.0 * again_s, _TELL_AGAIN_AT_MOST_S)
@@ -192,7 +192,7 @@ class CoordinatorStreams:
                     again_s = _TELL_AGAIN_S
                     self._read = {name: tokens for name, tokens in self._read.items() if read.get(name) != tokens}
         finally:
-            del self._telling[coordinator]
+            del self._reporting[coordinator]
 
     def _hear(self, coordinator: str) -> None:
         if coordinator not in self._hearing:
@@ -233,7 +233,7 @@ class CoordinatorStreams:
         """
         while True:
             await asyncio.sleep(_LEAVES_EVERY_S)
-            if not self._leaves(coordinator):
+            if not self._should_migrate(coordinator):
                 continue
             ready = [name for name in self._made_at(coordinator) if self._mailboxes[name].waits]
             if ready:

@@ -20,7 +20,7 @@ _TRAFFIC = (
     "kept tokens/s",
     "prefix hits",
 )
-_SITES = ("of verifiers", "least", "median", "mean", "most")
+_REPLICAS = ("of verifiers", "least", "median", "mean", "most")
 
 
 def show_fleet(found: FleetResults, note: str, wall_s: float, cpu_s: float, peak_mib: float) -> None:
@@ -43,7 +43,7 @@ def show_fleet(found: FleetResults, note: str, wall_s: float, cpu_s: float, peak
     replicas = found.replicas
     show_table(
         "how evenly",
-        _SITES,
+        _REPLICAS,
         [
             ("busy", *(percent(value) for value in spread([one.busy_share for one in replicas]))),
             ("coordinator's core", *(percent(value) for value in spread([one.coordinator_share for one in replicas]))),

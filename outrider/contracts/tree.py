@@ -22,12 +22,6 @@ def node_paths(parents: Sequence[int]) -> list[tuple[int, ...]]:
     return paths
 
 
-def leaves(parents: Sequence[int]) -> list[int]:
-    """The nodes without children, by index."""
-    inner = set(parents)
-    return [node for node in range(len(parents)) if node not in inner]
-
-
 def ancestors(parents: Sequence[int]) -> npt.NDArray[np.bool_]:
     """``[T, T]``: whether the column's node is the row's node or an ancestor of it."""
     seen = np.eye(len(parents), dtype=np.bool_)

@@ -76,7 +76,7 @@ class Calibration:
         return _bounded(scale / determinant, bias / determinant, (both, shared, alone))
 
 
-AS_TOLD = Calibration()
+UNCHANGED = Calibration()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class Recalibration:
     def __init__(
         self,
         predictors: Mapping[AcceptanceRule, AcceptancePredictor],
-        begin: Calibration = AS_TOLD,
+        begin: Calibration = UNCHANGED,
         known: Mapping[tuple[AcceptanceRule, int], Calibration] | None = None,
     ) -> None:
         """Begin with what is known.

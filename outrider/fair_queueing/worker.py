@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Task:
+class _QueuedTask:
     run: Callable[[], Any]
     future: "Future[Any]"
 
@@ -27,7 +27,7 @@ class FairWorker:
         """Nothing to do. Of several ``threads`` of this ``name`` one is always left for other accounts."""
         self._name, self._threads = name, threads
         self._lock = threading.Condition()
-        self._waiting: FairQueue[_Task] = FairQueue(
+        self._waiting: FairQueue[_QueuedTask] = FairQueue(
             sys.maxsize, sys.maxsize, max(threads - 1, 1)
         )  # whoever submits has bounds
         self._running = self._idle = 0
@@ -40,7 +40,7 @@ class FairWorker:
         """
         future: Future[_T] = Future()
         with self._lock:
-            self._waiting.put(account, _Task(task, future))
+            self._waiting.put(account, _QueuedTask(task, future))
             begin = self._idle < len(self._waiting) and self._running < self._threads
             self._running += begin
             self._lock.notify()
@@ -59,7 +59,7 @@ class FairWorker:
             self._do(*taken)
             del taken  # what a task holds is not kept while its thread waits for another
 
-    def _do(self, account: str, task: _Task) -> None:
+    def _do(self, account: str, task: _QueuedTask) -> None:
         if task.future.set_running_or_notify_cancel():
             try:
                 result = task.run()
@@ -70,7 +70,7 @@ class FairWorker:
         with self._lock:
             self._waiting.release(account)
 
-    def _next(self) -> tuple[str, _Task] | None:
+    def _next(self) -> tuple[str, _QueuedTask] | None:
         with self._lock:
             notified = True
             while (taken := self._waiting.take()) is None and notified:

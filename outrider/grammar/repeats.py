@@ -54,7 +54,7 @@ def check_regex(pattern: str) -> int:
     Raises:
         TooLargeError: one of its quantifiers is too large, or all of it written out.
     """
-    size = _Sizes(_written_out)
+    size = _RepeatSizes(_written_out)
     verbose = _VERBOSE.search(pattern) is not None  # then brackets may stand in comments
     at, in_class = 0, False
     while at < len(pattern):
@@ -147,7 +147,7 @@ class _Rule:
         return (token["name"] for token in self.tokens if token.lastgroup == "name")
 
 
-class _Sizes:
+class _RepeatSizes:
     """Sizes of a sequence of items, groups and repetitions, as they are read from left to right."""
 
     def __init__(self, join: Callable[[int, int], int]) -> None:
@@ -239,7 +239,7 @@ def _defined(tokens: list[re.Match[str]]) -> str | None:
 
 def _size(rule: _Rule, sizes: Mapping[str, int]) -> int:
     """Written out, if it is a terminal; else the largest product of repetitions within each other."""
-    sized = _Sizes(_written_out if rule.is_terminal else max)
+    sized = _RepeatSizes(_written_out if rule.is_terminal else max)
     for token in rule.tokens:
         kind, text = token.lastgroup, token.group()
         if kind == "repeat":

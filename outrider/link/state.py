@@ -159,10 +159,10 @@ class LinkState:
             wanted_bits = min(rate_bps * probe_s, MAX_PROBE_BITS, max(measured_bits, default=0) * PROBE_GROWTH)
             bits = max(int(wanted_bits), LARGE_BITS)
             # Messages much shorter than a probe drown in jitter: they refine an estimate and do not replace a probe.
-            telling = [sample for sample in self._large[way] if sample.bits(way) >= bits / 4]
+            informative = [sample for sample in self._large[way] if sample.bits(way) >= bits / 4]
             asked_at_s, asked_bits = self._asked[way]
             pause_s = max(MIN_PAUSE_S, asked_bits / rate_bps / PROBE_SHARE)
-            if _stale(telling, now_s) and now_s >= asked_at_s + pause_s:
+            if _stale(informative, now_s) and now_s >= asked_at_s + pause_s:
                 self._asked[way] = (now_s, bits)
                 upwards = way is Direction.UP
                 return ProbeRequest(PING_BITS, bits) if upwards else ProbeRequest(bits, PING_BITS)

@@ -185,7 +185,7 @@ class Generation:
         trimmed_tokens: int = 0,
         wrong_tokens: int = 0,
         judged_tokens: int = 0,
-        looked_up: bool = False,
+        from_lookup: bool = False,
     ) -> CommittedRound:
         """Take a verified round's tokens into the response, up to its end.
 
@@ -194,7 +194,7 @@ class Generation:
         the draft, and ``exact`` says whether they keep the target's distribution. ``trimmed_tokens`` were drafted
         beside what the block had of the draft, and so were ``wrong_tokens``, which something else was committed in
         place of before they came. ``judged_tokens`` are mismatches that were judged.
-        A draft that was ``looked_up`` is no drafter's.
+        A draft that was ``from_lookup`` is no drafter's.
         """
         self.round_happened(outcome.round, RoundEvent.VERIFIED)
         self.unverified = ()
@@ -202,7 +202,7 @@ class Generation:
         after = [] if outcome.next_token is None else [outcome.next_token]
         last = outcome.accepted_path[-1] if outcome.accepted_path else -1
         rejected = outcome.accepted_len < len(draft) if parents is None else last in parents
-        proposed = TokenOrigin.LOOKUP if looked_up else TokenOrigin.ACCEPTED
+        proposed = TokenOrigin.LOOKUP if from_lookup else TokenOrigin.ACCEPTED
         origins = [TokenOrigin.CORRECTION] * len(forced) + [proposed] * len(accepted)
         for index in outcome.overrides:
             origins[len(forced) + index] = TokenOrigin.OVERRIDE

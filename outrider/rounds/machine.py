@@ -262,7 +262,7 @@ class RoundMachine:
         ahead.came(exchange.answer)
         ahead.beside_s = exchange.draft_s + exchange.link_s
         ahead.overtaken(tuple(generation.output_ids[exchange.answer.position - len(generation.request.prompt_ids) :]))
-        if self._round is not None and self._round.looked_up is not None:
+        if self._round is not None and self._round.from_lookup is not None:
             return []  # held until that is decided
         if self._round is not None:
             return self._joins(ahead)
@@ -298,7 +298,7 @@ class RoundMachine:
         """No device drafts: the verifier may go on by itself, behind what was looked up, unless a device ``asks``."""
         if found is not None:
             with_draft(round_, found, self._generation)
-            self._emitter.explain_looked_up(self._choice, found)
+            self._emitter.explain_lookup(self._choice, found)
         autonomous_run = self._run_behind(round_, asks=asks)
         self._verifier.until_round = autonomous_run.until_round
         return [self._verifier.block(round_, autonomous_run)]
@@ -400,7 +400,7 @@ class RoundMachine:
             judged_tokens=round_.judged_tokens(outcome),
             trimmed_tokens=round_.trimmed_tokens,
             wrong_tokens=round_.wrong_tokens,
-            looked_up=round_.by_lookup,
+            from_lookup=round_.by_lookup,
         )
         if self._ahead is not None and self._ahead.draft is not None:
             self._ahead.overtaken(committed.token_ids)

@@ -73,7 +73,7 @@ class ResponseLookup:
         self._experience.earlier.add(self._tenant, output_ids)
 
 
-def report_looked_up(choice: RoundChoice, found: NgramDraft) -> ChoiceReport:
+def report_lookup(choice: RoundChoice, found: NgramDraft) -> ChoiceReport:
     """As a client sees it, beside what would have been done without it."""
     expected_tokens, round_s = 1.0 + found.value.gain_tokens, choice.chosen.alone_s + found.value.longer_s
     return _reported(choice, len(found.token_ids), expected_tokens, round_s)
@@ -88,7 +88,7 @@ def report_own(choice: RoundChoice, own: OwnDraft, grant: PromptLookupGrant | No
 
 def _reported(choice: RoundChoice, tokens: int, expected_tokens: float, round_s: float) -> ChoiceReport:
     estimate = PlanEstimate(LOOKUP, tokens, (), round_s / expected_tokens, expected_tokens)
-    return ChoiceReport(estimate, report(choice).chosen, ChoiceReason.LOOKED_UP)
+    return ChoiceReport(estimate, report(choice).chosen, ChoiceReason.FROM_LOOKUP)
 
 
 def lookup_of(request: GenerationRequest, experience: LookupHistory, most_tokens: int) -> ResponseLookup | None:

@@ -22,7 +22,7 @@ class OpenRound:
 
     Attributes:
         plan: None in a round without a drafter.
-        looked_up: the draft, if it was looked up here.
+        from_lookup: the draft, if it was looked up here.
         own_draft: what the verifier drafted itself.
         expected_tokens: that it should commit, correction or bonus token included; by its plan until its draft is here.
         allowed_s: that an exchange with the drafter may take beyond the usual deadline.
@@ -52,7 +52,7 @@ class OpenRound:
     stays_whole: bool = False
     exchanges: list[Exchange] = field(default_factory=list)
     draft: Draft | None = None
-    looked_up: NgramDraft | None = None
+    from_lookup: NgramDraft | None = None
     own_draft: OwnDraft | None = None
     uncommitted: tuple[int, ...] = ()
     sent_tokens: int = 0
@@ -113,7 +113,7 @@ class OpenRound:
     @property
     def by_lookup(self) -> bool:
         """Whether its draft was looked up, by whomever."""
-        return self.looked_up is not None or self.own_draft is not None
+        return self.from_lookup is not None or self.own_draft is not None
 
     @property
     def protocol(self) -> ProtocolName | None:

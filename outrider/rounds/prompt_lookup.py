@@ -63,7 +63,7 @@ class PromptLookup:
 
 def with_draft(round_: OpenRound, found: NgramDraft, generation: Generation) -> OpenRound:
     """What was looked up into a round without a device."""
-    round_.looked_up, round_.survivals = found, found.survivals
+    round_.from_lookup, round_.survivals = found, found.survivals
     round_.expected_tokens = 1.0 + sum(found.survivals)
     round_.draft = Draft(generation.name, round_.number, generation.position, found.token_ids)
     return round_

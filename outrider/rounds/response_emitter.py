@@ -6,7 +6,7 @@ from outrider.contracts.verifying import AutonomousRun, OwnDraft
 from outrider.rounds.account import RoundAccount
 from outrider.rounds.choice import report
 from outrider.rounds.generation import Generation
-from outrider.rounds.ngram_drafts import NgramDraft, report_looked_up, report_own
+from outrider.rounds.ngram_drafts import NgramDraft, report_lookup, report_own
 from outrider.rounds.states import GenerationEvent
 from outrider.rounds.timing import RoundTiming
 from outrider.selection.situation import RoundChoice
@@ -28,10 +28,10 @@ class ResponseEmitter:
         if self._generation.request.explain and choice is not None:
             self._choices.append(report(choice))
 
-    def explain_looked_up(self, choice: RoundChoice | None, found: NgramDraft) -> None:
+    def explain_lookup(self, choice: RoundChoice | None, found: NgramDraft) -> None:
         """A round goes by what was found, in place of the one that was told last."""
         if self._generation.request.explain and choice is not None:
-            self._choices[-1:] = [report_looked_up(choice, found)]
+            self._choices[-1:] = [report_lookup(choice, found)]
 
     def explain_own(
         self, choice: RoundChoice | None, own: OwnDraft | None, autonomous_run: AutonomousRun | None

@@ -39,7 +39,7 @@ class Affinity(Generic[Name]):
             branches = self._index.branches(digests)
             shared = branches[-1] if branches else 0
             if max(matches.values(), default=0) <= shared:  # of the conversation itself nothing is known
-                at = self._home(digests, branches, matches, candidates)
+                at = self._hashed_to(digests, branches, matches, candidates)
                 found[at] = found.get(at, 0) + BLOCK_TOKENS * (len(digests) - shared)
         return found
 
@@ -52,7 +52,7 @@ class Affinity(Generic[Name]):
         self._index.forget(name)
         self._salts.pop(name, None)
 
-    def _home(
+    def _hashed_to(
         self,
         digests: Sequence[Hashable],
         branches: Sequence[int],

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Generic
 
 from outrider.routing.lazy_heap import LazyHeap, Name
-from outrider.routing.load_units import NOTHING_TOLD, CoordinatorLoad, beyond, filling
+from outrider.routing.load_units import NOTHING_REPORTED, CoordinatorLoad, beyond, filling
 from outrider.routing.scores import LOAD_TOKENS, Rank, price, rank
 
 
@@ -28,12 +28,12 @@ class LoadBoard(Generic[Name]):
     def add(self, name: Name) -> None:
         """A candidate more, with nothing under way."""
         self._ongoing[name] = self._dispatched[name] = 0
-        self._reported[name], self._beyond[name] = NOTHING_TOLD, 0.0
+        self._reported[name], self._beyond[name] = NOTHING_REPORTED, 0.0
         self._rank(name)
 
     def drop(self, name: Name) -> None:
         """It is gone, and what was under way there."""
-        self.report(name, NOTHING_TOLD)
+        self.report(name, NOTHING_REPORTED)
         del self._ongoing[name], self._dispatched[name], self._reported[name], self._beyond[name]
         self._heap.drop(name)
 

@@ -32,7 +32,7 @@ class CoordinatorLoad:
         return min(self.share, _MOST)
 
 
-NOTHING_TOLD = CoordinatorLoad()
+NOTHING_REPORTED = CoordinatorLoad()
 
 
 def filling(shares: float, responses: float) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from outrider.routing.load_units import NOTHING_TOLD, CoordinatorLoad, beyond, filling_of
+from outrider.routing.load_units import NOTHING_REPORTED, CoordinatorLoad, beyond, filling_of
 
 Name = TypeVar("Name")
 _NOTHING: Mapping[Any, CoordinatorLoad] = MappingProxyType({})
@@ -66,7 +66,7 @@ def ranked(
         reported: how full each said it was; by it responses count for what they need.
     """
     fills = filling_of(reported.values())
-    loads = {name: ongoing.get(name, 0) + beyond(reported.get(name, NOTHING_TOLD), fills) for name in candidates}
+    loads = {name: ongoing.get(name, 0) + beyond(reported.get(name, NOTHING_REPORTED), fills) for name in candidates}
     each_tokens = price(fills)
 
     def rank_of(name: Name) -> Rank:

@@ -28,7 +28,7 @@ _ROUND_WEIGHT = 0.05  # of a response's newest round in the mean of them
 
 
 @dataclass(frozen=True, slots=True)
-class _Need:
+class _ResponseNeed:
     load: float
     least_load: float
     round_s: float
@@ -38,7 +38,7 @@ class ActivePromises:
     """Every response that is promised a speed, from its first block until it is over."""
 
     def __init__(self) -> None:
-        self._needs: dict[GenerationId, _Need] = {}
+        self._needs: dict[GenerationId, _ResponseNeed] = {}
         self._prefix_load, self._counted_at_s = 0.0, 0.0
 
     def arrived(self, blocks: Sequence[tuple[PendingVerification, int]], now_s: float, cost_model: CostModel) -> None:
@@ -55,7 +55,7 @@ class ActivePromises:
             round_s, before = block.expected_tokens / block.tokens_per_s, self._needs.get(block.generation)
             if before is not None:
                 round_s = before.round_s + _ROUND_WEIGHT * (round_s - before.round_s)
-            self._needs[block.generation] = _Need(load, least_load, round_s)
+            self._needs[block.generation] = _ResponseNeed(load, least_load, round_s)
 
     def over(self, generation: GenerationId) -> None:
         """It needs nothing any more."""

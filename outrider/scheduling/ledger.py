@@ -67,11 +67,11 @@ class Ledger:
         """When a round that commits so many tokens has to be committed; infinity where nothing is owed, or too much."""
         if self.first_at_s is None:
             return self.first_due_at_s
-        return inf if self.doomed else self._pace_at_s(expected_tokens)
+        return inf if self.doomed else self._on_schedule_until_s(expected_tokens)
 
     def slack_s(self, now_s: float) -> float:
         """Time until it is behind, negative if it is; infinity where nothing is owed."""
-        return inf if self.first_at_s is None else self._pace_at_s(0.0) - now_s
+        return inf if self.first_at_s is None else self._on_schedule_until_s(0.0) - now_s
 
     @property
     def doomed(self) -> bool:
@@ -115,7 +115,7 @@ class Ledger:
         least_s = min(-DEBT_CAP_S, whole_s)
         return replace(ledger, anchor_at_s=now_s + least_s, anchored_tokens=0) if slack_s < least_s else ledger
 
-    def _pace_at_s(self, more_tokens: float) -> float:
+    def _on_schedule_until_s(self, more_tokens: float) -> float:
         """When it will be behind with so many tokens more."""
         if self.tokens_per_s == 0.0:
             return inf

@@ -74,13 +74,13 @@ def _work(others: int, cached: int) -> BatchWork:
     return BatchWork(others, others * (cached + 1), others * cached)
 
 
-def beats(worth: LookupValue, verifier: VerifierView, chosen: Estimate) -> bool:
+def beats(value: LookupValue, verifier: VerifierView, chosen: Estimate) -> bool:
     """Whether that is cheaper, per token, than what was chosen to be drafted, to its generation and all others."""
-    if worth.tokens == 0:
+    if value.tokens == 0:
         return False
-    load, blocks, tokens = chosen.load, max(verifier.batch_blocks, 1.0), 1.0 + worth.gain_tokens
-    own_s = (chosen.alone_s + worth.longer_s) / tokens
-    shared_s = (worth.step_s + blocks * worth.longer_s) / tokens
+    load, blocks, tokens = chosen.load, max(verifier.batch_blocks, 1.0), 1.0 + value.gain_tokens
+    own_s = (chosen.alone_s + value.longer_s) / tokens
+    shared_s = (value.step_s + blocks * value.longer_s) / tokens
     return (1.0 - load) * own_s + load * shared_s < (
         (1.0 - load) * chosen.seconds_per_token + load * blocks * chosen.verifier_s_per_token
     )

@@ -124,7 +124,7 @@ class ChoiceReason(StrEnum):
     NO_DRAFTER = "no_drafter"
     TUNED = "regime"  # nothing is drafted for any of the verifier's generations
     LAST_TOKEN = "last_token"  # noqa: S105 (a draft could not become part of the response)
-    LOOKED_UP = "looked_up"  # found in the text itself, and worth more than what would have been drafted
+    FROM_LOOKUP = "looked_up"  # found in the text itself, and worth more than what would have been drafted
     EXPLORING = "exploring"  # a draft that is not the cheapest, to learn whether it has become so
 
 

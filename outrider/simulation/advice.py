@@ -36,7 +36,7 @@ from outrider.simulation.planning import (
 from outrider.simulation.results import ClassResults, Percentiles, SimulationResults, summary
 from outrider.simulation.scenario import DeviceGroup, VerifierModel
 
-_WORTH = 1.05  # multiples below this are noise
+_LEAST_GAIN = 1.05  # multiples below this are noise
 _NO_SPEED = 1.0  # tokens/s of best effort, where a closed form asks for one
 _SAFE = 0.9  # of a speed that one device gets alone
 _FULL = 0.9  # of what fits into memory
@@ -106,9 +106,9 @@ class Advice:
         ours, theirs = self.drafting.served, self.alone.served
         if ours is None or theirs is None or not (ours.searched_all or theirs.searched_all):
             pairs = zip(self.drafts, self.alone_tokens_per_s, strict=True)
-            faster = all(draft.tokens_per_s_alone > _WORTH * speed for draft, speed in pairs)
+            faster = all(draft.tokens_per_s_alone > _LEAST_GAIN * speed for draft, speed in pairs)
             return self.drafting if faster else self.alone
-        more = theirs.searched_all and (not ours.searched_all or ours.devices > _WORTH * theirs.devices)
+        more = theirs.searched_all and (not ours.searched_all or ours.devices > _LEAST_GAIN * theirs.devices)
         return self.drafting if more else self.alone
 
     @property

@@ -106,7 +106,7 @@ def aims() -> tuple[Aim, ...]:
 
 
 def run_aim(work: AimRun) -> AimResult:
-    fcfs, ours = _Runs(work, Variant.KV), _Runs(work, Variant.SCHEDULER)
+    fcfs, ours = _PolicyRuns(work, Variant.KV), _PolicyRuns(work, Variant.SCHEDULER)
     first = fcfs.served(work.aim.guess)
     second = ours.served(round(work.aim.multiple * max(first.devices, 1)))
     same_load = ours.run(max(first.devices, 1)).first_token_times.p99_s
@@ -115,7 +115,7 @@ def run_aim(work: AimRun) -> AimResult:
     return AimResult(work.aim.name, work.aim.multiple, work.seed, first, second, same_load, bound)
 
 
-class _Runs:
+class _PolicyRuns:
     """Of one policy; each number of devices once."""
 
     def __init__(self, work: AimRun, variant: Variant) -> None:

@@ -40,7 +40,7 @@ from outrider.simulation.settings import (
     scenario_of,
     verifier_of,
 )
-from outrider.simulation.stopping import AS_TOLD, Calibrated, SimStopSetting
+from outrider.simulation.stopping import UNCHANGED, Calibrated, SimStopSetting
 
 _MOST_DEVICES = 1024
 _A100, _MODEL = HARDWARE["a100-80gb"], MODELS["qwen3-32b"]
@@ -277,7 +277,7 @@ def _stopping(place: MapCell, ending: DraftEnding) -> SimStopSetting | None:
         return SimStopSetting(predictor)
     rule = StopBefore if ending is DraftEnding.BEFORE else SendAndStop
     threshold = predictor.threshold(place.case.settings.token_acceptance, SimPredictor().recall)
-    return SimStopSetting(predictor, rule(AS_TOLD, threshold))
+    return SimStopSetting(predictor, rule(UNCHANGED, threshold))
 
 
 def _result(ending: DraftEnding, ways: tuple[Runs, ...], loads: tuple[int, int], guess: int) -> EndingResult:

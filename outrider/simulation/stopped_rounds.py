@@ -10,7 +10,7 @@ from outrider.selection.stop_prices import MarginalDraftCost, RoundsLately, draf
 from outrider.selection.yields import expected_tokens
 from outrider.simulation.chance import uniforms
 from outrider.simulation.drafted_rounds import NO_DRAFT, GroupDrafts, ModelledDevice, SimDraft, SimResponse, accepted_of
-from outrider.simulation.stopping import AS_TOLD, SimFeatures, SimStopSetting
+from outrider.simulation.stopping import UNCHANGED, SimFeatures, SimStopSetting
 
 _FLAGS = 2  # purpose of chance
 _WEIGHT = 0.02  # of the newest rounds of a group, as many as a batch has
@@ -87,7 +87,7 @@ class StoppingDevice(ModelledDevice):
         drafts, depth = self._drafts, min(self._longest, remaining_tokens - 1)
         if depth == 0:
             return NO_DRAFT
-        rule = self._stopping.rule or CostAwareStop(AS_TOLD, self._price(committed_tokens))
+        rule = self._stopping.rule or CostAwareStop(UNCHANGED, self._price(committed_tokens))
         computed, sent, believed = self._until_stopped(rule, committed_tokens, depth)
         accepted = accepted_of(self.acceptance_draws, committed_tokens, drafts.shape.passes, sent)
         draft_s, bits = drafts.shape.steps[computed - 1] * self.step_s, self._bits[sent]

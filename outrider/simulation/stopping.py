@@ -23,7 +23,7 @@ _LEAST_LUCK = 1e-12
 _EVEN = 0.5
 _NO_ROW = np.ones(1)
 
-AS_TOLD = ConfidenceLogistic()  # the product's predictor that takes confidence for acceptance
+UNCHANGED = ConfidenceLogistic()  # the product's predictor that takes confidence for acceptance
 
 
 class SimFeatures(DraftFeatures):
@@ -46,7 +46,7 @@ class SimulatedPredictor(Protocol):
         """
         ...
 
-    def believed(self, chance: float, told: float) -> float:
+    def believed(self, chance: float, predicted: float) -> float:
         """The probability of acceptance of a token of which it told that."""
         ...
 
@@ -60,9 +60,9 @@ class Flags:
     def predict(self, chance: float, luck: float, *, accepted: bool) -> float:  # noqa: ARG002 (as others)
         return float(luck < (self.rates.recall if accepted else self.rates.false_positive_rate))
 
-    def believed(self, chance: float, told: float) -> float:
+    def believed(self, chance: float, predicted: float) -> float:
         recall, false_rate = self.rates.recall, self.rates.false_positive_rate
-        if told == 0.0:
+        if predicted == 0.0:
             recall, false_rate = 1.0 - recall, 1.0 - false_rate
         joint = chance * recall
         total = joint + (1.0 - chance) * false_rate
@@ -74,7 +74,7 @@ class Calibrated:
     """One that tells a probability that is right, and as sharp as its AUC.
 
     Its signal is normal with a deviation of 1, and has another mean for tokens that are accepted than for those that
-    are not. Then ``logit(told) = logit(chance) + d * signal`` is the probability of acceptance given the signal, and
+    are not. Then ``logit(predicted) = logit(chance) + d * signal`` is the probability of acceptance for a signal, and
     ``AUC = Phi(d / sqrt(2))``. At 0.5 it knows nothing and tells the chance.
 
     Raises:
@@ -95,8 +95,8 @@ class Calibrated:
         signal = _NORMAL.inv_cdf(max(luck, _LEAST_LUCK)) + (apart if accepted else -apart) / 2.0
         return _probability(_logit(chance) + apart * signal)
 
-    def believed(self, chance: float, told: float) -> float:  # noqa: ARG002 (as others)
-        return told
+    def believed(self, chance: float, predicted: float) -> float:  # noqa: ARG002 (as others)
+        return predicted
 
     def threshold(self, chance: float, recall: float) -> float:
         """Of what is told, where such a share of accepted tokens is above it; chance in (0, 1)."""
@@ -115,7 +115,7 @@ class SimStopSetting:
 def flagging(rates: SimPredictor) -> SimStopSetting:
     """As WISP's devices stop."""
     rule = SendAndStop if rates.sends_flagged else StopBefore
-    return SimStopSetting(Flags(rates), rule(AS_TOLD, _EVEN))
+    return SimStopSetting(Flags(rates), rule(UNCHANGED, _EVEN))
 
 
 @cache

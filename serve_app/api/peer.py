@@ -28,7 +28,7 @@ def peer_address(scope: Scope, trusted_proxies: Sequence[str] = ()) -> str:
     client = scope.get("client")
     peer = str(client[0]) if client else ""
     if not trusted_proxies:
-        return site_of(peer)
+        return network_of(peer)
     proxies = tuple(trusted_proxies)
     for hop in _forwarded_for(scope):
         if not is_trusted(peer, proxies):
@@ -36,7 +36,7 @@ def peer_address(scope: Scope, trusted_proxies: Sequence[str] = ()) -> str:
         if _parsed(hop) is None:  # the proxy's own is the last that is known
             break
         peer = hop
-    return site_of(peer)
+    return network_of(peer)
 
 
 @lru_cache(_KEPT_ADDRESSES)
@@ -73,7 +73,7 @@ def _without_port(hop: str) -> str:
 
 
 @lru_cache(_KEPT_ADDRESSES)
-def site_of(address: str) -> str:
+def network_of(address: str) -> str:
     """What an address is counted as: an IPv4 or loopback address itself, the IPv6 network of 64 bits that it is in."""
     parsed = _parsed(address)
     if not isinstance(parsed, IPv6Address) or parsed.is_loopback:

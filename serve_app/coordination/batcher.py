@@ -109,7 +109,7 @@ class Batcher:
         self._outcomes: dict[GenerationId, RoundOutcomes] = {}
         self._resolutions: dict[GenerationId, Resolution] = {}
         self._resolving: dict[GenerationId, QueuedBlock] = {}  # undecided, or resolved but not told yet
-        self._leaves: dict[GenerationId, int] = {}
+        self._grants: dict[GenerationId, int] = {}
         self._lookups: dict[GenerationId, PromptLookupGrant | None] = {}
         self._min_survival: dict[GenerationId, float] = {}  # of drafts that are ordered, when they were
         self._due_at_s: dict[GenerationId, float] = {}  # not told yet
@@ -204,7 +204,7 @@ class Batcher:
         queued.overtakes = before if before is not None and before.given else None
         for outcomes in queued.outcomes.waiting:  # whoever made the block has not heard of these yet
             queued.behind(outcomes.outcome, now_s)
-        self._leaves.pop(name, None)  # the stretch's
+        self._grants.pop(name, None)  # the stretch's
         self._lookups.pop(name, None)
         self._queued[name] = queued
         self._arrives(name, queued, overtakes=queued.overtakes is not None)
@@ -226,13 +226,13 @@ class Batcher:
         """Let a stretch go on that far, and draft so by itself; also one that has used up its leave meanwhile."""
         if (queued := self._queued.get(generation)) is None or not queued.given:
             return
-        if queued.looks_up(lookup):
+        if queued.set_lookup(lookup):
             self._lookups[generation] = lookup
-        used_up, queued.until_round = not queued.has_leave, until_round
+        used_up, queued.until_round = not queued.has_grant, until_round
         if used_up:
             self._arrives(generation, queued)
         elif not self._planner.waits(generation):
-            self._leaves[generation] = until_round
+            self._grants[generation] = until_round
         self._send_soon()
 
     async def resolve(self, resolution: Resolution) -> VerifyResult:
@@ -276,7 +276,7 @@ class Batcher:
 
     def _forget(self, generation: GenerationId) -> None:
         self._queued.pop(generation, None)
-        self._leaves.pop(generation, None)
+        self._grants.pop(generation, None)
         self._lookups.pop(generation, None)
         self._min_survival.pop(generation, None)
         self._planner.withdraw(generation)
@@ -303,7 +303,7 @@ class Batcher:
             openings=tuple(queued.opening for queued in given if queued.opening is not None),
             blocks=tuple(queued.block for queued in given),
             resolutions=tuple(self._resolutions.values()),
-            grants=tuple(self._leaves.items()),
+            grants=tuple(self._grants.items()),
             lookups=tuple(self._lookups.items()),
             prefill_order=None if self._prefill_order == self._sent_order else self._prefill_order,
         )
@@ -311,7 +311,7 @@ class Batcher:
             return
         call = replace(call, dues=self._dues(), session=self._session, number=self._calls)
         self._calls += 1
-        self._closings, self._resolutions, self._leaves, self._lookups = {}, {}, {}, {}
+        self._closings, self._resolutions, self._grants, self._lookups = {}, {}, {}, {}
         self._sent_order = self._prefill_order
         if self._listening is None or self._listening.done():
             self._listening = asyncio.get_running_loop().create_task(self._listen(self._verifier.steps()))
@@ -344,17 +344,17 @@ class Batcher:
             self._queued[name].cut(draft_tokens)
         for name in plan.held_back:
             queued = self._queued[name]
-            self._leaves[name] = (queued.overtakes or queued).round - 1
+            self._grants[name] = (queued.overtakes or queued).round - 1
             self._due_at_s[name] = queued.terms.deadline_at_s
         for name in plan.joining:
             queued = self._queued[name]
             if queued.given:
-                self._leaves[name] = queued.until_round
+                self._grants[name] = queued.until_round
             else:
                 queued.given = True
                 self._due_at_s[name] = queued.terms.deadline_at_s
                 self._resident.pop(name, None)
-                self._leaves.pop(name, None)  # of a stretch that it overtakes
+                self._grants.pop(name, None)  # of a stretch that it overtakes
                 self._lookups.pop(name, None)
                 given.append(queued)
                 queued.observe(RoundEvent.DISPATCHED)
@@ -395,7 +395,7 @@ class Batcher:
             self._forget(queued.block.generation)
         for queued in (*lost, *self._resolving.values()):
             queued.outcomes.fail(error if queued.block.generation != culprit else _poison_error(error))
-        self._resolving, self._resolutions, self._leaves, self._lookups = {}, {}, {}, {}
+        self._resolving, self._resolutions, self._grants, self._lookups = {}, {}, {}, {}
         self._resident = {}  # everything is gone, and opened anew
         self._session, self._calls = self._session + 1, 0
         self._prefill_order = self._sent_order = ()
@@ -484,7 +484,7 @@ class Batcher:
         went_on, queued.overtakes = queued.went_on(outcome), None
         if not went_on:
             self._forget(name)
-        elif not queued.has_leave:
+        elif not queued.has_grant:
             self._planner.withdraw(name)
         if isinstance(outcome, Undecided):
             queued.given = False  # it is a device that is waited for

@@ -177,7 +177,7 @@ class QueuedBlock:
         """Its own round was told, and its stretch has begun."""
         self.block, self.draft_tokens = alone(self.block), None
 
-    def looks_up(self, lookup: PromptLookupGrant | None) -> bool:
+    def set_lookup(self, lookup: PromptLookupGrant | None) -> bool:
         """From now on its stretch may draft so by itself; whether that is news."""
         autonomous_run = self.block.autonomous_run
         if autonomous_run is None or autonomous_run.lookup == lookup:
@@ -186,7 +186,7 @@ class QueuedBlock:
         return True
 
     @property
-    def has_leave(self) -> bool:
+    def has_grant(self) -> bool:
         """Whether the verifier may make the round now."""
         return self.round <= self.until_round
 

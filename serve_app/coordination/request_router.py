@@ -20,7 +20,7 @@ from ray.serve.request_router import FIFOMixin, PendingRequest, RequestRouter, R
 from outrider.contracts.requests import GenerationRequest
 from outrider.routing.affinity import Affinity
 from outrider.routing.draining import RoutedCoordinator
-from outrider.routing.load_units import NOTHING_TOLD, CoordinatorLoad
+from outrider.routing.load_units import NOTHING_REPORTED, CoordinatorLoad
 from outrider.routing.prefix_index import BLOCK_TOKENS, leading_digests
 from outrider.routing.scores import ranked, takers
 from serve_app.coordination import draining
@@ -168,7 +168,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
     def _load(self, replica: ReplicaID, streams: int) -> int:
         """A stream stays open behind its last response."""
         calls = max(self._ongoing[replica], self.replica_queue_len_cache.get(replica) or 0)
-        said, ongoing = self._reported.get(replica, (NOTHING_TOLD, 0))
+        said, ongoing = self._reported.get(replica, (NOTHING_REPORTED, 0))
         return max(0, calls - streams, round(said.responses) + self._ongoing[replica] - streams - ongoing)
 
 

@@ -108,8 +108,8 @@ class CoordinatorStats:
             sink.record(metrics.JUDGED_TOKENS, timing.judged_tokens - passed, outcome="rejected")
         if timing.protocol == LOOKUP:
             rejected = drafted - timing.trimmed_tokens - accepted
-            sink.record(metrics.LOOKED_UP_TOKENS, accepted, outcome="accepted")
-            sink.record(metrics.LOOKED_UP_TOKENS, rejected, outcome="rejected")
+            sink.record(metrics.LOOKUP_TOKENS, accepted, outcome="accepted")
+            sink.record(metrics.LOOKUP_TOKENS, rejected, outcome="rejected")
 
     def _followed_round(self, timing: RoundTiming) -> None:
         """Nothing was drafted, and no message went to or fro."""

@@ -34,7 +34,7 @@ _SILENT_WHEN_ALL_IS_WELL = (
 )
 _SILENT_WHERE_WINDOWS_ARE_NAMED = (
     *(metrics.TUNER_ACTIVE_S, metrics.TUNER_CHANGES, metrics.TUNER_PROBES, metrics.TUNER_PROBES_LOST_S),
-    *(metrics.LOOKED_UP_TOKENS, metrics.TUNER_REWARD, metrics.TUNER_LOSS),
+    *(metrics.LOOKUP_TOKENS, metrics.TUNER_REWARD, metrics.TUNER_LOSS),
 )
 _SILENT_WITHOUT_KEYS = (metrics.KEYS_AGE_S, metrics.KEYS_REFUSED)
 _REQUESTS = 4

@@ -93,7 +93,7 @@ _AS_IN_VLLM = Row(
         ),
         Panel(
             "Looked up",
-            (Query(rate(m.LOOKED_UP_TOKENS, COORDINATOR, by="outcome"), "{{outcome}}"),),
+            (Query(rate(m.LOOKUP_TOKENS, COORDINATOR, by="outcome"), "{{outcome}}"),),
             "short",
             "Draft tokens that prompts and responses themselves proposed, per second.",
             Shape.STACK,

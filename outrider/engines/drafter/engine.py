@@ -45,7 +45,7 @@ from outrider.verification.correction import draw_correction
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _DraftWork:
     """What one generation computes in a pass."""
 
     generation: DraftedGeneration
@@ -159,7 +159,7 @@ class TorchDrafter:
         return answers
 
     def _step(self, started: Sequence[DraftedGeneration]) -> None:
-        works: list[_Work] = []
+        works: list[_DraftWork] = []
         admitted: set[SequenceKv] = set()
         chunk_left = self._limits.prefill_chunk_tokens
         for generation in started:
@@ -167,7 +167,7 @@ class TorchDrafter:
             assert job is not None
             segment = self._segment(generation, job, chunk_left, admitted)
             if segment is not None:
-                works.append(_Work(generation, job, segment))
+                works.append(_DraftWork(generation, job, segment))
                 admitted.add(generation.kv)
                 chunk_left -= len(segment.token_ids) - segment.logit_rows
         if works:
@@ -274,7 +274,7 @@ class TorchDrafter:
             return Segment(sequence[start:stop], start, kv.blocks, 0)
         return Segment(sequence[start:stop], start, kv.blocks, rows, tree.parents if tree.branches else ())
 
-    def _advance(self, works: Sequence[_Work]) -> None:
+    def _advance(self, works: Sequence[_DraftWork]) -> None:
         """Run the pass; draw the next layer of every block whose last layer was in it."""
         drawing = [work for work in works if work.segment.logit_rows]
         want_hidden = any(work.job.request.want_hidden for work in drawing)
@@ -285,7 +285,7 @@ class TorchDrafter:
         if drawing:
             self._draw(drawing, result)
 
-    def _draw(self, drawing: Sequence[_Work], result: PassResult) -> None:
+    def _draw(self, drawing: Sequence[_DraftWork], result: PassResult) -> None:
         width = self._vocab_size if self._columns is None else len(self._columns.token_ids)
         head_rows = HeadRows(result.logits[:, :width], self._columns)
         readback = Readback()

@@ -83,7 +83,7 @@ def _paged_attention(
 AttentionInterface.register(ATTENTION_NAME, _paged_attention)
 
 
-class _Span(NamedTuple):
+class _SegmentSpan(NamedTuple):
     """Where one segment lies in the packed row and what it may see."""
 
     first: int
@@ -111,7 +111,7 @@ def ask_span_attention(
 
     def attention() -> SpanAttention:
         spans = [
-            _Span(end - len(segment.token_ids), end, its_blocks(), segment.stop, mask())
+            _SegmentSpan(end - len(segment.token_ids), end, its_blocks(), segment.stop, mask())
             for segment, end, its_blocks, mask in zip(segments, ends, blocks, masks, strict=True)
         ]
         return SpanAttention(spans, block_tokens)
@@ -120,7 +120,7 @@ def ask_span_attention(
 
 
 class SpanAttention:
-    def __init__(self, spans: Sequence[_Span], block_tokens: int) -> None:
+    def __init__(self, spans: Sequence[_SegmentSpan], block_tokens: int) -> None:
         self._spans, self._block_tokens = spans, block_tokens
 
     def __call__(self, query: Tensor, keys: Tensor, values: Tensor, scale: float | None) -> Tensor:
@@ -186,7 +186,7 @@ class _Group:
 
 
 @dataclass(slots=True)
-class _Shape:
+class _TileShape:
     """What tiles have in common that are computed together."""
 
     size: int
@@ -200,7 +200,7 @@ def ask_tiled_attention(
     segments: Sequence[Segment], block_tokens: int, group: int, like: Tensor, sizes: Sizes, upload: Upload
 ) -> Callable[[], "TiledAttention"]:
     """See ``ask_span_attention``; ``sizes`` are those of ``agreeing_rows``."""
-    shapes: dict[tuple[int, int, int | None, bool], _Shape] = {}
+    shapes: dict[tuple[int, int, int | None, bool], _TileShape] = {}
     first, step = 0, keys_step(block_tokens)
     for number, segment in enumerate(segments):
         chain = _chain_tiles(segment, first, block_tokens, step)
@@ -208,7 +208,7 @@ def ask_tiled_attention(
         for tile in (*chain, *_tree_tiles(segment, first, block_tokens)):
             by_block, keys = tile.position < segment.tree_start, _keys_of(tile.position, step)
             key = (sizes.at_least(len(tile.rows)), keys, several if by_block else None, by_block)
-            shapes.setdefault(key, _Shape(*key)).tiles.append(tile)
+            shapes.setdefault(key, _TileShape(*key)).tiles.append(tile)
         first += len(segment.token_ids)
     groups = [_ask_group(shape, group, like, block_tokens, upload) for shape in shapes.values()]
     return lambda: TiledAttention([one() for one in groups], block_tokens)
@@ -299,7 +299,7 @@ def _tree_tiles(segment: Segment, first: int, block_tokens: int) -> list[_Tile]:
     return tiles
 
 
-def _ask_group(shape: _Shape, group: int, like: Tensor, block_tokens: int, upload: Upload) -> Callable[[], _Group]:
+def _ask_group(shape: _TileShape, group: int, like: Tensor, block_tokens: int, upload: Upload) -> Callable[[], _Group]:
     tiles, size, device = shape.tiles, shape.size, like.device
     rows = [[*tile.rows, *[tile.rows[-1]] * (size - len(tile.rows))] for tile in tiles]
     kept = [number * size + at for number, tile in enumerate(tiles) for at in range(len(tile.rows))]

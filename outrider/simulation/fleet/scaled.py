@@ -110,9 +110,9 @@ class Scaled:
             return
         self._draining.add(replica)
         if self._scaling is not None and self._scaling.drain_s is not None:
-            self._agenda.at(now_s + self._scaling.drain_s, self._drained, (replica, replica.lives))
+            self._agenda.at(now_s + self._scaling.drain_s, self._remove_drained, (replica, replica.lives))
 
-    def _drained(self, of: tuple[SimReplica, int], now_s: float) -> None:
+    def _remove_drained(self, of: tuple[SimReplica, int], now_s: float) -> None:
         """It has had its time: what is left there goes on elsewhere."""
         replica, lives = of
         if replica in self._draining and replica.lives == lives:

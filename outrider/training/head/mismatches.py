@@ -11,7 +11,7 @@ import numpy as np
 
 from outrider.contracts.exchanged import ArrayData, FloatField, FloatRow, WireFormat
 from outrider.protocols.hidden_states import rounded_states
-from outrider.training.head.paged_texts import PagedText, PagedTexts, Rows
+from outrider.training.head.paged_texts import PagedText, PagedTexts, TextRows
 from outrider.training.head.pair import Pair
 from outrider.verification.semantic import mismatches
 
@@ -56,7 +56,7 @@ class HiddenPair(ArrayData):
     target: FloatRow
 
 
-def along(texts: PagedTexts, prompt_ids: Sequence[int], answer_ids: Sequence[int], *, want_hidden: bool) -> Rows:
+def along(texts: PagedTexts, prompt_ids: Sequence[int], answer_ids: Sequence[int], *, want_hidden: bool) -> TextRows:
     """The rows that predict each token of an answer behind the true tokens before it; nothing stays resident."""
     text = PagedText([*prompt_ids, *answer_ids[:-1]])
     rows = texts.run([text], [len(answer_ids)], want_hidden=want_hidden)

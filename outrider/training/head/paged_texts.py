@@ -36,7 +36,7 @@ class PagedText:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class TextRows:
     """Of the last tokens of some texts, as many of each as were asked for.
 
     ``logits`` is ``[R, vocab]``, ``hidden`` ``[R, d]`` (final norm) or None, ``starts`` where each text's rows begin,
@@ -94,7 +94,7 @@ class PagedTexts:
         self._drop(text, 0)
         text.resident = 0
 
-    def run(self, texts: Sequence[PagedText], rows: Sequence[int], *, want_hidden: bool = False) -> Rows:
+    def run(self, texts: Sequence[PagedText], rows: Sequence[int], *, want_hidden: bool = False) -> TextRows:
         """Compute what is not resident of each text, and its last so many rows."""
         segments = [self._segment(text, wanted) for text, wanted in zip(texts, rows, strict=True)]
         results = [self._model.forward(part, want_hidden=want_hidden) for part in _parts(segments)]
@@ -102,7 +102,7 @@ class PagedTexts:
             text.resident = len(text.token_ids)
         hidden = [result.hidden for result in results if result.hidden is not None]
         logits = _together([result.logits[:, : self._vocab_size] for result in results])
-        return Rows(logits, _together(hidden) if hidden else None, [0, *accumulate(rows)])
+        return TextRows(logits, _together(hidden) if hidden else None, [0, *accumulate(rows)])
 
     def _segment(self, text: PagedText, rows: int) -> Segment:
         length = len(text.token_ids)

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from outrider.contracts.exchanged import FloatRow
 from outrider.training.head.mismatches import Rounding, as_computed
-from outrider.training.head.paged_texts import PagedText, Rows
+from outrider.training.head.paged_texts import PagedText, TextRows
 from outrider.training.head.pair import EncodedTask, Pair
 from outrider.training.head.rules import MismatchRule, RoundFacts
 from outrider.verification.decision import BlockDecision
@@ -134,7 +134,7 @@ def _autonomous_run(pair: Pair, states: Sequence[_State], rounding: Rounding) ->
     facts = []
     for at, (draft, choices, own) in enumerate(zip(drafts, rows.choices(), hidden, strict=True)):
         found = mismatches(choices, draft)
-        probs, ranks = _standing(rows, at, found, [draft[place] for place in found])
+        probs, ranks = _probs_and_ranks(rows, at, found, [draft[place] for place in found])
         states_there = rounding(own[list(found)]) if found else own[:0]
         facts.append(RoundFacts(draft, choices, found, states_there, rows.hidden_of(at, found), probs, ranks))
     return facts
@@ -160,8 +160,8 @@ def _drafted(pair: Pair, states: Sequence[_State]) -> tuple[list[list[int]], lis
     return drafts, [np.concatenate(own) if own else nothing for own in hidden]
 
 
-def _standing(
-    rows: Rows, text: int, found: Sequence[int], token_ids: Sequence[int]
+def _probs_and_ranks(
+    rows: TextRows, text: int, found: Sequence[int], token_ids: Sequence[int]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """Probability and rank, by the target, of some tokens at some rows of a text."""
     if not found:

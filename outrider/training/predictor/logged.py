@@ -19,7 +19,7 @@ from outrider.drafting.round_log import SUFFIX, LoggedRound, RoundLogContents, r
 from outrider.models.pair_names import PairNames
 from outrider.training.predictor.drafted import LEAST_PROMPTS, DraftedTokens, Ints
 
-_TELLING = 0.999  # confidence below which no two rows are the same by chance
+_DISTINCT = 0.999  # confidence below which no two rows are the same by chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def _texts(tokens: DraftedTokens, requests: int) -> Ints:
 
     owner: dict[bytes, int] = {}
     for row, request in zip(tokens.features, tokens.prompt.tolist(), strict=True):
-        if row[0] < _TELLING:
+        if row[0] < _DISTINCT:
             one, other = root(request), root(owner.setdefault(row.tobytes(), request))
             first[max(one, other)] = min(one, other)
     return np.array([root(request) for request in range(requests)], np.int64)

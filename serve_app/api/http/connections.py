@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from serve_app.api.peer import LOOPBACK, is_trusted, site_of
+from serve_app.api.peer import LOOPBACK, is_trusted, network_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class HttpConnections:
 
     def open(self, connection: HttpConnection, address: str) -> bool:
         """A new one, which is silent; whether there is room for it."""
-        name = "" if is_trusted(address, self.limits.shared) else site_of(address)
+        name = "" if is_trusted(address, self.limits.shared) else network_of(address)
         peer = self._peers.get(name)
         if name and peer is not None and peer.connected >= self.most_by_address and not self._make_room(peer.silent):
             return False

@@ -6,7 +6,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-_TOLD = ("X-Request-Id", "Retry-After")  # of a response's headers, beside those that every script may read
+_EXPOSED = ("X-Request-Id", "Retry-After")  # of a response's headers, beside those that every script may read
 _REMEMBERED_S = 600  # by browsers
 
 
@@ -38,6 +38,6 @@ class _Cors:
             allow_origins=list(origins),
             allow_methods=["GET", "HEAD", "POST"],
             allow_headers=["*"],
-            expose_headers=list(_TOLD),
+            expose_headers=list(_EXPOSED),
             max_age=_REMEMBERED_S,
         )

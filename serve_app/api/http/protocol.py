@@ -69,7 +69,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_is_refused = False
         self._reader: asyncio.TimerHandle | None = None  # while the socket has not accepted all
         self._taken_bytes, self._taken_at_s = 0, 0.0  # by the socket, when that was news
-        self._leaves = False
+        self._closing = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's, too
         """Begin to wait for a request, if there is room."""
@@ -163,7 +163,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """The server is to end: it waits for responses, but not long for who does not read them."""
-        self._leaves = True
+        self._closing = True
         super().shutdown()
         if self._reader is not None:
             self._watch_reader()
@@ -214,7 +214,7 @@ class BoundedProtocol(HttpToolsProtocol):
     @property
     def _reader_s(self) -> float:
         limit_s = self._all.limits.reader_s
-        return min(limit_s, self.leaving_s) if self._leaves else limit_s
+        return min(limit_s, self.leaving_s) if self._closing else limit_s
 
     def _fall_silent(self) -> None:
         """If its last request is answered, and the answer taken."""

@@ -179,7 +179,7 @@ def test_statistics_count_every_round() -> None:
 def test_what_was_looked_up_is_no_drafters_and_counts_as_accepted() -> None:
     generation = make()
     number = begin(generation)
-    committed = generation.commit(Verified("g", number, (0, 1), 4), (5, 6, 7), protocol="lookup", looked_up=True)
+    committed = generation.commit(Verified("g", number, (0, 1), 4), (5, 6, 7), protocol="lookup", from_lookup=True)
     assert committed.origins == (TokenOrigin.LOOKUP, TokenOrigin.LOOKUP, CORRECTION)
     assert (generation.stats.drafted_tokens, generation.stats.accepted_tokens) == (3, 2)
     generation.swallowed((TokenOrigin.LOOKUP, CORRECTION))

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from outrider.routing.board import LoadBoard
 from outrider.routing.lazy_heap import LazyHeap
-from outrider.routing.load_units import NOTHING_TOLD, CoordinatorLoad
+from outrider.routing.load_units import NOTHING_REPORTED, CoordinatorLoad
 from outrider.routing.prefix_index import PrefixIndex
 from outrider.routing.scores import ranked
 
@@ -28,7 +28,7 @@ def test_the_best_is_the_first_of_all_ranked(happened: list[tuple[str, int, dict
         if what == "add" and name not in ongoing:
             board.add(name)
             ongoing[name] = dispatched[name] = 0
-            told[name] = NOTHING_TOLD
+            told[name] = NOTHING_REPORTED
         elif what == "drop" and name in ongoing:
             board.drop(name)
             del ongoing[name], dispatched[name], told[name]

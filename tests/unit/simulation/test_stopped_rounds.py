@@ -15,7 +15,7 @@ from outrider.simulation.lengths import Lengths
 from outrider.simulation.run import simulate
 from outrider.simulation.scenario import DeviceGroup
 from outrider.simulation.stopped_rounds import GroupPrices, StoppingDevice
-from outrider.simulation.stopping import AS_TOLD, Calibrated, SimStopSetting, flagging
+from outrider.simulation.stopping import UNCHANGED, Calibrated, SimStopSetting, flagging
 from tests.unit.simulation.long_response import mean_tokens, rounds_of
 from tests.unit.simulation.scenarios import TABLE_12, TENTH, crowd, group, scenario, verifier
 
@@ -59,7 +59,7 @@ def test_a_withheld_token_was_drafted_all_the_same() -> None:
     assert (first.nodes, first.draft_s) == (0, 0.05)
 
 
-@pytest.mark.parametrize("rule", [None, StopBefore(AS_TOLD, 0.7), SendAndStop(AS_TOLD, 0.7)])
+@pytest.mark.parametrize("rule", [None, StopBefore(UNCHANGED, 0.7), SendAndStop(UNCHANGED, 0.7)])
 def test_a_block_that_came_brings_what_its_predictor_told(rule: StopRule | None) -> None:
     made = rounds(long(), SimStopSetting(Calibrated(0.8), rule))
     assert len({draft.nodes for draft in made}) > 3, "drafts stop here and there"
@@ -102,7 +102,7 @@ def test_alone_nothing_fixed_is_faster(step_s: float, costs: LinearCostModel) ->
     priced = tokens_per_s(12, SimStopSetting(foreteller))
     windows = [tokens_per_s(window, None) for window in (1, 2, 4, 8, 12)]
     flagged = [
-        tokens_per_s(12, SimStopSetting(foreteller, rule(AS_TOLD, least)))
+        tokens_per_s(12, SimStopSetting(foreteller, rule(UNCHANGED, least)))
         for rule in (StopBefore, SendAndStop)
         for least in (0.3, 0.6)
     ]
@@ -110,7 +110,7 @@ def test_alone_nothing_fixed_is_faster(step_s: float, costs: LinearCostModel) ->
 
 
 def test_a_price_of_its_own_may_be_fixed() -> None:
-    made = rounds(long(), SimStopSetting(Calibrated(0.8), CostAwareStop(AS_TOLD, DraftPrice(1.0, 1.0))))
+    made = rounds(long(), SimStopSetting(Calibrated(0.8), CostAwareStop(UNCHANGED, DraftPrice(1.0, 1.0))))
     assert {draft.nodes for draft in made} == {0}
 
 

@@ -6,7 +6,7 @@ from outrider.contracts.errors import ParameterError
 from outrider.drafting.stops import SendAndStop, StopBefore
 from outrider.simulation.acceptance_models import SimPredictor
 from outrider.simulation.chance import uniforms
-from outrider.simulation.stopping import AS_TOLD, Calibrated, Flags, SimFeatures, flagging
+from outrider.simulation.stopping import UNCHANGED, Calibrated, Flags, SimFeatures, flagging
 
 TOKENS = 40_000
 
@@ -65,7 +65,7 @@ def test_a_yes_or_no_is_believed_as_far_as_it_is_right() -> None:
 def test_the_products_rules_go_by_what_is_told() -> None:
     assert isinstance(flagging(SimPredictor()).rule, SendAndStop)
     assert isinstance(flagging(SimPredictor(sends_flagged=False)).rule, StopBefore)
-    assert AS_TOLD.probability(SimFeatures(0.37)) == pytest.approx(0.37)
+    assert UNCHANGED.probability(SimFeatures(0.37)) == pytest.approx(0.37)
 
 
 def test_an_auc_that_no_signal_has_is_refused() -> None:

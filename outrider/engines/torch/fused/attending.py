@@ -113,9 +113,9 @@ def _read(made: Code, offset: Any, kind: Any) -> Any:
     return made.builder.bitcast(bits, FLOATS)
 
 
-_QUERIES, _FEW, _VECTORS = 4, 3, 4  # whose sums fit into the registers together
-_four_by_four, _three_by_four, _one_by_four = (_accumulating(queries, _VECTORS) for queries in (_QUERIES, _FEW, 1))
-_four_by_one, _three_by_one, _one_by_one = (_accumulating(queries, 1) for queries in (_QUERIES, _FEW, 1))
+_QUERIES, _SMALL, _VECTORS = 4, 3, 4  # their accumulators fit into the vector registers together
+_four_by_four, _three_by_four, _one_by_four = (_accumulating(queries, _VECTORS) for queries in (_QUERIES, _SMALL, 1))
+_four_by_one, _three_by_one, _one_by_one = (_accumulating(queries, 1) for queries in (_QUERIES, _SMALL, 1))
 
 
 @inner
@@ -139,14 +139,14 @@ def _accumulate(
         whole = vectors >= _VECTORS
         left, own, factor = queries, at, first
         while left > 0:
-            count = _QUERIES if left >= _QUERIES else _FEW if left >= _FEW else 1
+            count = _QUERIES if left >= _QUERIES else _SMALL if left >= _SMALL else 1
             if count == _QUERIES and whole:
                 _four_by_four(sums, own, sums_step, factors, factor, factors_step, matrix, starts, begin, step, rows)
             elif count == _QUERIES:
                 _four_by_one(sums, own, sums_step, factors, factor, factors_step, matrix, starts, begin, step, rows)
-            elif count == _FEW and whole:
+            elif count == _SMALL and whole:
                 _three_by_four(sums, own, sums_step, factors, factor, factors_step, matrix, starts, begin, step, rows)
-            elif count == _FEW:
+            elif count == _SMALL:
                 _three_by_one(sums, own, sums_step, factors, factor, factors_step, matrix, starts, begin, step, rows)
             elif whole:
                 _one_by_four(sums, own, sums_step, factors, factor, factors_step, matrix, starts, begin, step, rows)

@@ -21,7 +21,7 @@ from outrider.events import event
 
 intrinsic: Callable[[Any], Any] = _numbas_intrinsic
 _LOG = logging.getLogger(__name__)
-_TOLD: set[str] = set()
+_LOGGED: set[str] = set()
 
 LANES = 16  # computed side by side
 ZERO, ONE = np.float32(0.0), np.float32(1.0)
@@ -71,8 +71,8 @@ class SparableCache(FunctionCache):  # type: ignore[misc]  # numba is untyped
 
 def _told_once(name: str, error: Exception) -> None:
     """A line for the first of a kind in this process: each function would write one."""
-    if name not in _TOLD:
-        _TOLD.add(name)
+    if name not in _LOGGED:
+        _LOGGED.add(name)
         event(_LOG, name, logging.WARNING, reason=f"{error!r:.200}")
 
 

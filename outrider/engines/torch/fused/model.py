@@ -61,7 +61,7 @@ def can_fuse(model: PreTrainedModel) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Layer:
+class _FusedLayer:
     """One layer's linear layers, norm weights (float32) and pool."""
 
     project: _Product
@@ -77,7 +77,7 @@ class _Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _FusedRows:
     """Where a pass's rows are, and what they see; as ``kernels.attend``."""
 
     positions: _Array
@@ -87,8 +87,8 @@ class _Rows:
     tables: _Array
     paths: _Array
 
-    def of(self, part: slice) -> "_Rows":
-        return _Rows(
+    def of(self, part: slice) -> "_FusedRows":
+        return _FusedRows(
             self.positions[part],
             self.slots[part],
             self.sequences[part],
@@ -169,7 +169,9 @@ class FusedModel:
         return cuts
 
     @torch.inference_mode()
-    def _hidden(self, token_ids: Tensor, rows: _Rows, wanted: _Array, written: Sequence[Sequence[Event]]) -> _Array:
+    def _hidden(
+        self, token_ids: Tensor, rows: _FusedRows, wanted: _Array, written: Sequence[Sequence[Event]]
+    ) -> _Array:
         """``[len(wanted), d]``: of some rows of a pass, of which those before are made beside them.
 
         ``written`` is what tells, of each part before and of this one, that a layer's keys and values are there.
@@ -223,10 +225,10 @@ class FusedModel:
         keys = np.zeros((*shape, self._width // (1 + paired), self.block_tokens), np.uint32 if paired else np.float32)
         return keys, np.zeros((*shape[:2], self.total_blocks * self.block_tokens, self._width), self._stored)
 
-    def _layer(self, layer: Any, keys: _Array, values: _Array) -> _Layer:
+    def _layer(self, layer: Any, keys: _Array, values: _Array) -> _FusedLayer:
         attention, mlp = layer.self_attn, layer.mlp
         nothing = np.empty(0, np.float32)
-        return _Layer(
+        return _FusedLayer(
             _product(attention.q_proj, attention.k_proj, attention.v_proj),
             _product(attention.o_proj),
             _product(mlp.gate_proj, mlp.up_proj),
@@ -257,12 +259,12 @@ class FusedModel:
         gate(both, out)
         return out
 
-    def _write(self, layer: _Layer, projected: _Array, rows: _Rows) -> None:
+    def _write(self, layer: _FusedLayer, projected: _Array, rows: _FusedRows) -> None:
         """Keys and values of these rows."""
         turned = self._cosines, self._sines, rows.positions
         write(projected, self._heads, layer.key, self._eps, *turned, rows.slots, layer.keys, layer.values)
 
-    def _attended(self, layer: _Layer, projected: _Array, rows: _Rows) -> _Array:
+    def _attended(self, layer: _FusedLayer, projected: _Array, rows: _FusedRows) -> _Array:
         eps, cosines, sines = self._eps, self._cosines, self._sines
         keys, values, positions = layer.keys, layer.values, rows.positions
         out = np.empty((len(projected), self._heads * self._width), self._stored)
@@ -300,7 +302,7 @@ def _multiplies_and_adds() -> bool:
     return platform.machine() not in {"x86_64", "AMD64"} or bool(binding.get_host_cpu_features().get("fma"))
 
 
-def _rows(segments: Sequence[Segment], block_tokens: int) -> tuple[_Rows, _Array]:
+def _rows(segments: Sequence[Segment], block_tokens: int) -> tuple[_FusedRows, _Array]:
     """What the kernels need to know of them, and which rows want logits."""
     positions = np.array([position for segment in segments for position in segment.positions()], np.int64)
     sequences = np.repeat(np.arange(len(segments)), [len(segment.token_ids) for segment in segments])
@@ -321,7 +323,7 @@ def _rows(segments: Sequence[Segment], block_tokens: int) -> tuple[_Rows, _Array
         paths[row, : len(path)], branch[row] = path, len(path)
         straight[row] = segments[sequences[row]].tree_start
     lengths = np.stack([straight, branch], 1)
-    return _Rows(positions, slots, sequences, lengths, tables, paths), np.array(wanted, np.int64)
+    return _FusedRows(positions, slots, sequences, lengths, tables, paths), np.array(wanted, np.int64)
 
 
 def _branches(segments: Sequence[Segment], tables: _Array, block_tokens: int) -> dict[int, list[int]]:

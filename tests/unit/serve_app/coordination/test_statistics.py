@@ -59,7 +59,7 @@ def test_what_was_looked_up_is_counted_apart() -> None:
     stats.round(replace(DRAFTED, protocol="lookup", drafted_tokens=8, accepted_tokens=3, trimmed_tokens=1))
     stats.round(DRAFTED)
     assert sink.of(metrics.ROUNDS, "lookup") == [1]
-    assert (sink.of(metrics.LOOKED_UP_TOKENS, "accepted"), sink.of(metrics.LOOKED_UP_TOKENS, "rejected")) == ([3], [4])
+    assert (sink.of(metrics.LOOKUP_TOKENS, "accepted"), sink.of(metrics.LOOKUP_TOKENS, "rejected")) == ([3], [4])
 
 
 def test_rounds_add_up_in_report_and_metrics() -> None:
@@ -124,7 +124,7 @@ def test_what_a_verifier_has_drafted_itself_is_counted_like_any_draft() -> None:
     report = stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0)
     assert (report.speculative_rounds, report.drafted_tokens, report.accepted_tokens) == (1, 4, 3)
     assert (sink.of(metrics.ROUNDS, "lookup"), sink.of(metrics.ROUNDS, "none")) == ([1], [])
-    assert sink.of(metrics.LOOKED_UP_TOKENS, "accepted") == [3]
+    assert sink.of(metrics.LOOKUP_TOKENS, "accepted") == [3]
     assert report.phase_seconds["verify"] == DRAFTED.verify_s
     assert sink.of(metrics.PHASE_S, "verify") == []
 

@@ -1,0 +1,94 @@
+"""The words of the code: each name means one thing, and is the field's (docs/glossary.md)."""
+
+import ast
+import io
+import re
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.budgets import ROOT, product_files
+
+# Words that only we would know, or that meant several things. docs/archive/renames.md says what is written now.
+PRIVATE_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        arm arms contender door few guilty inbox lane leave leaves looked_up looking looks_up lookup_leave owed pace
+        paces regime scout scouts shelf standing stretch stretches surroundings talk teller telling told trail witnesses
+        worth worth_above
+        """,
+    )
+)
+# Names of /status and of a metric's label, which stay as they are.
+KEPT = {
+    "actors/messages.py": {"regime"},
+    "cluster/top_view.py": {"regime", "arm"},
+    "outrider/selection/speculation_tuner.py": {"arm"},
+    "serve_app/coordination/statistics.py": {"regime", "arm"},
+}
+FEWEST_WORDS = 4  # of a docstring that is no shape
+
+
+def identifiers(text: str) -> set[str]:
+    """All names in a module, without leading underscores, lower-case, with ``_`` between words."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return {_snake(token.string.lstrip("_")) for token in tokens if token.type == tokenize.NAME}
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def docstrings(text: str) -> Iterator[str]:
+    """Of all classes and functions of a module."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield ast.get_docstring(node) or ""
+
+
+def says_nothing(docstring: str) -> bool:
+    """Whether it is so short that it says less than a name does; shapes and formats may be as short as they are."""
+    return 0 < len(docstring.split()) < FEWEST_WORDS and not re.search(r"``[^`]*[\[\d={:]", docstring)
+
+
+def test_no_two_classes_have_one_name() -> None:
+    nodes = (node for file in product_files() for node in ast.walk(ast.parse(file.read_text())))
+    names = Counter(node.name.lstrip("_") for node in nodes if isinstance(node, ast.ClassDef))
+    assert not {name: count for name, count in names.items() if count > 1}
+
+
+def test_identifiers_are_the_fields_words() -> None:
+    found = dict[str, set[str]]()
+    for file in product_files():
+        name = str(file.relative_to(ROOT))
+        words = identifiers(file.read_text()) | {*Path(name).with_suffix("").parts}
+        if private := words & PRIVATE_WORDS - KEPT.get(name, set()):
+            found[name] = private
+    assert not found
+
+
+def test_what_is_kept_is_still_there() -> None:
+    for name, words in KEPT.items():
+        assert words <= identifiers((ROOT / name).read_text()), name
+
+
+def test_docstrings_say_more_than_names() -> None:
+    described = (
+        "serve_app/api/openapi/",
+        "serve_app/api/openai/",
+    )  # docstrings of bodies and answers are the API's text
+    files = [file for file in product_files() if not str(file.relative_to(ROOT)).startswith(described)]
+    found = {(file.name, text) for file in files for text in docstrings(file.read_text()) if says_nothing(text)}
+    assert not found
+
+
+def test_private_words_and_empty_docstrings_would_be_found() -> None:
+    assert identifiers("class _Stretch:\n    lookupLeave = few_rows = None\n") >= {
+        "stretch",
+        "lookup_leave",
+        "few_rows",
+    }
+    assert says_nothing("Its engine's.")
+    assert not says_nothing("``[N, heads, d]``.")
