@@ -78,7 +78,7 @@ def _coordinators(now: ServiceStatus, recent: CoordinatorActivity) -> Table:
 
 
 def _mode(coordinator: CoordinatorReport) -> str:
-    """Whether its generations draft; another arm in use than the one that is kept is being tried."""
+    """Whether its generations draft; another mode in use than the one that is kept is being tried."""
     tuner = coordinator.regime
     if tuner is None:
         return "-"

@@ -1,4 +1,4 @@
-"""One cell: a closed loop of clients on a virtual clock, under each fixed window and under the regime."""
+"""One cell: a closed loop of clients on a virtual clock, under each fixed window and under the tuner."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _NOISE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What is simulated. ``acceptance`` of a drafted token, ``step_s`` to draft it; ``policy`` within drafting arms."""
+    """What is simulated. ``acceptance`` of a drafted token, ``step_s`` to draft it; ``policy`` in drafting modes."""
 
     costs: str
     clients: int
@@ -51,7 +51,7 @@ class Outcome:
     fixed_warm: Mapping[int, int]
     chosen: int
     chosen_warm: int
-    kept: str  # arm, in the end
+    kept: str  # mode, in the end
     probes: int
     probes_lost_s: float
 
@@ -61,13 +61,13 @@ class Outcome:
         return max(self.fixed, key=self.fixed.__getitem__)
 
     def regret(self, window: int, *, warm: bool) -> float:
-        """Share of a fixed window's tokens that the regime does not bring; negative where it brings more."""
+        """Share of a fixed window's tokens that the tuner does not bring; negative where it brings more."""
         fixed, chosen = (self.fixed_warm, self.chosen_warm) if warm else (self.fixed, self.chosen)
         return 1.0 - chosen / fixed[window]
 
 
 def played(cell: Cell, windows: Sequence[int], warmup_s: float) -> Outcome:
-    """Simulate a cell under each window, and under the regime."""
+    """Simulate a cell under each window, and under the tuner."""
     fixed, begun = {}, {}
     for window in windows:
         fixed[window], begun[window] = (_tokens(cell, window, end_s) for end_s in (cell.seconds, warmup_s))

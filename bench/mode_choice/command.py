@@ -1,7 +1,7 @@
 """``outrider bench mode_choice``: what a verifier's choice whether to draft costs, on a virtual clock.
 
 Closed loops of clients that all begin at once on a cold service. Each is simulated under every fixed window, 0 among
-them, and under the regime: its regret is the share of the best window's tokens that it does not bring.
+them, and under the tuner: its regret is the share of the best window's tokens that it does not bring.
 """
 
 import argparse

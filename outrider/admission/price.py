@@ -1,4 +1,4 @@
-"""What a promise needs of a verifier in the regime in force, and how much all of them may need. Pure.
+"""What a promise needs of a verifier in the speculation mode in use, and how much all of them may need. Pure.
 
 Each response's part is ``outrider.scheduling.promised_load``: its rounds and, spread over its output, its prompt. What
 a pass costs whatever is in it (c) takes c / L of the time in passes of length L, and passes may be as long as the
@@ -28,7 +28,7 @@ class VerifierNow:
     """A verifier as admission sees it."""
 
     cost_model: CostModel
-    round: RoundShape  # of the regime in force
+    round: RoundShape  # of the speculation mode in use
     kv_tokens: int | None = None  # positions it holds at most; None is no limit, or not known yet
     block_tokens: int = 16  # positions of a block of it
 
@@ -40,7 +40,7 @@ def response_load(tokens_per_s: float, prompt_tokens: int, output_tokens: float,
         tokens_per_s: promised; 0 needs nothing.
         prompt_tokens: to compute before its first token.
         output_tokens: that it is expected to have.
-        verifier: in the regime in force.
+        verifier: in the speculation mode in use.
     """
     if tokens_per_s == 0.0:
         return 0.0

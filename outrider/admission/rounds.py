@@ -1,6 +1,6 @@
-"""What rounds of the regime in force are like: running means, kept apart for each arm.
+"""What rounds of the speculation mode in use are like: running means, kept apart for each mode.
 
-What a committed token costs is rows over tokens of its round, and depends on whether devices draft: figures of one arm
+What a committed token costs is rows over tokens of its round, and depends on whether devices draft: figures of one mode
 say nothing of another.
 """
 
@@ -37,16 +37,16 @@ _ALONE = RoundShape()
 
 
 class MeasuredRounds:
-    """Of one verifier, by arm."""
+    """Of one verifier, by mode."""
 
     def __init__(self) -> None:
         self._shapes: dict[str, RoundShape] = {}
 
     def round(self, rows: int, tokens: int, away_s: float, mode: SpeculationMode = DRAFT) -> None:
-        """One was committed that began under an arm; rounds without a token say nothing."""
+        """One was committed that began under a mode; rounds without a token say nothing."""
         if tokens > 0:
             self._shapes[mode.name] = self.shape(mode).after(rows, tokens, away_s)
 
     def shape(self, mode: SpeculationMode = DRAFT) -> RoundShape:
-        """Of the rounds under an arm."""
+        """Of the rounds under a mode."""
         return self._shapes.get(mode.name, _ALONE)

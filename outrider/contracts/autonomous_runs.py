@@ -1,10 +1,11 @@
-"""Stretches: a verifier goes on alone behind a block, until it is called back.
+"""Autonomous runs: a verifier goes on alone behind a block, until it is called back.
 
-A stretch's rounds are blocks like any others, numbered on from the block's own. No device drafts for them; the verifier
-may, where it has leave to, by looking into the text (``Stretch.lookup``), and tells what with the outcome. Whoever sent
-the block counts along: it knows from the outcomes alone how far a stretch has come and whether it is over.
+An autonomous run's rounds are blocks like any others, numbered on from the block's own. No device drafts for them; the
+verifier may draft by prompt lookup where it was granted that (``AutonomousRun.lookup``); the outcome has the draft.
+Whoever sent the block counts along: it knows from the outcomes alone how far an autonomous run has come and whether it
+is over.
 
-What calls it back may have been drafted before the stretch came so far. Such a *late* block is worth what is not
+What calls it back may have been drafted before the autonomous run came so far. Such a *late* block is worth what is not
 committed yet, under rules by which the output is the target's own whatever is drafted: both count that alike, too.
 """
 
@@ -18,7 +19,7 @@ from outrider.contracts.verifying import OWN_CHOICE_RULES, AcceptanceRule, Block
 def goes_on(block: Block, outcome: Verified) -> bool:
     """Whether a round follows by itself the one with this outcome, which is ``block``'s or followed it.
 
-    The stretch's credit is not looked at: that may be raised while the stretch waits for more.
+    The grant is not looked at: a later message may extend it while the run waits.
     """
     autonomous_run, after = block.autonomous_run, outcome.next_token
     if autonomous_run is None or after is None or after in autonomous_run.end_ids:
@@ -80,13 +81,13 @@ def survivals_behind(survivals: tuple[float, ...], equal_tokens: int) -> tuple[f
 
 
 def alone(block: Block) -> Block:
-    """Of a stretch behind a block that was drafted: what its rounds have of that block."""
+    """Of an autonomous run behind a block that was drafted: what its rounds have of that block."""
     return replace(block, forced=(), draft=()) if block.forced or block.draft else block
 
 
 @dataclass(slots=True, eq=False)
 class RunLog:
-    """What a stretch has committed so far, the block before it included.
+    """What an autonomous run has committed so far, the block before it included.
 
     Attributes:
         start: position of the first of ``token_ids``.
@@ -99,7 +100,7 @@ class RunLog:
 
     @classmethod
     def begin(cls, block: Block) -> "RunLog":
-        """Nothing yet; ``block`` is the one before the stretch."""
+        """Nothing yet; ``block`` is the one before the autonomous run."""
         return cls(block.position, [], [block.prefix_hash])
 
     def went_on(self, block: Block, outcome: Verified) -> None:
@@ -109,7 +110,7 @@ class RunLog:
             self.prefix_hashes.append(extend_prefix_hash(self.prefix_hashes[-1], (token_id,)))
 
     def rebased(self, block: Block) -> Block | None:
-        """A block that was made while the stretch went on, as it is worth now; None if it never fitted.
+        """A block that was made while the autonomous run went on, as it is worth now; None if it never fitted.
 
         The front of its draft that is committed already is dropped; all of it, if something else is. Only under rules
         by which the output is the target's own: else whether a draft is used must not depend on when it arrives.

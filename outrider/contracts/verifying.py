@@ -50,11 +50,11 @@ OWN_CHOICE_RULES = frozenset({AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE
 
 @dataclass(frozen=True, slots=True)
 class PromptLookupGrant:
-    """Leave for a verifier to draft by itself what it finds in the text that it goes on with, and the price of that.
+    """Permission for a verifier to draft by prompt lookup while it decodes autonomously, and the price of a row.
 
     Attributes:
         tokens: of a draft, at most.
-        until_position: of the first token that the response cannot take any more: there the stretch ends.
+        until_position: of the first token that the response cannot take any more: there the autonomous run ends.
         blocks: in one of its steps, as these are now.
         row_price: by so much of itself a row more makes such a step longer.
     """
@@ -67,9 +67,9 @@ class PromptLookupGrant:
 
 @dataclass(frozen=True, slots=True)
 class AutonomousRun:
-    """Leave for a verifier to go on alone behind a block (``contracts.autonomous_runs``)."""
+    """Permission for a verifier to go on alone behind a block (``contracts.autonomous_runs``)."""
 
-    until_round: int  # the last round it may make by itself: its credit, which a later message may raise
+    until_round: int  # the last round it may make by itself; a later message may raise it
     end_ids: frozenset[int] = frozenset()  # a token of these is the last
     lookup: PromptLookupGrant | None = None  # to draft by itself; a later message may change that, too
 
@@ -133,7 +133,7 @@ class Resolution(ArrayData):
 
 @dataclass(frozen=True, slots=True)
 class OwnDraft:
-    """What a verifier drafted itself in a round of a stretch, and how many tokens of that it expected to be right."""
+    """A verifier's own draft in a round of an autonomous run, and how many of its tokens it expected to be accepted."""
 
     token_ids: tuple[int, ...]
     expected_tokens: float

@@ -55,12 +55,12 @@ class CostFitReport:
     """One kind of fit.
 
     Attributes:
-        by_kind: on the test samples of each regime (the training samples where there are none).
+        by_kind: on the test samples of each kind of batch (the training samples where there are none).
     """
 
     model: LinearCostModel
     coefficients: Mapping[str, Interval]  # by field of ``LinearCostModel``
-    train: FitFigures  # on the paper's regimes; likewise ``test``, None without test samples
+    train: FitFigures  # on the paper's kinds of batches; likewise ``test``, None without test samples
     test: FitFigures | None
     by_kind: Mapping[BatchKind, FitFigures]
     cross_validation: tuple[float, float]  # mean and standard deviation of R2 over five folds of the training samples
@@ -107,11 +107,11 @@ def fit(
 ) -> FittedModel:
     """Fit on ``train``, judge on ``test``.
 
-    Eq. 19 is fitted to the paper's regimes, row offsets to all samples; figures are those of the paper's regimes, and
-    of every regime apart.
+    Eq. 19 is fitted to the paper's kinds of batches, row offsets to all samples; figures are those of the paper's kinds
+    of batches, and of every kind of batch apart.
 
     Raises:
-        ParameterError: too few training samples of the paper's regimes, or a time that is none.
+        ParameterError: too few training samples of the paper's kinds of batches, or a time that is none.
     """
     paper = _of_paper(train)
     if len(paper) < 2 * _FOLDS:

@@ -41,7 +41,7 @@ class Speculation:
         expansion: fixed tree shape; () leaves it to the policy.
         wire: how messages are written.
         has_drafters: whether there are any.
-        drafts_ahead: whether stretches may go on while a device drafts.
+        drafts_ahead: whether autonomous runs may go on while a device drafts.
         lookup_window: tokens looked up in the text itself, at most; 0: nothing is unless a request asks for it.
         rows: if any, nodes of trees that grow where the drafter is sure, for all requests that name no window.
     """
@@ -110,7 +110,7 @@ class RoundChooser:
 
     @property
     def follows_tuner(self) -> bool:
-        """Whether what is drafted is up to the verifier's regime, and so tells of it."""
+        """Whether what is drafted is up to the verifier's speculation tuner, and so tells of it."""
         request = self._generation.request
         if request.window is not None:
             return False
@@ -123,7 +123,7 @@ class RoundChooser:
 
     @property
     def _uses_lookup(self) -> bool:
-        """Whether looking up is up to the regime."""
+        """Whether looking up is up to the tuner."""
         return self._speculation.lookup_window > 0 and self._generation.request.protocol is None
 
     def choose(self, turn: Turn, promise: SpeedPromise | None) -> RoundChoice:

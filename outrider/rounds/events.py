@@ -94,7 +94,7 @@ class VerifierAnswered:
 
     Attributes:
         turn: what there is now, where ``Follow`` asks for it, and of blocks that joined.
-        goes_on: whether a stretch's leave may be renewed: its reader keeps up.
+        goes_on: whether an autonomous run's grant may be renewed: its reader keeps up.
     """
 
     round: int
@@ -204,9 +204,9 @@ class AwaitDraft:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Give the verifier a block that was ordered ahead, in place of the stretch it makes.
+    """Give the verifier a block that was ordered ahead, in place of the autonomous run it makes.
 
-    ``VerifierAnswered`` tells of the stretch's rounds until the block is decided, then of the block.
+    ``VerifierAnswered`` tells of the autonomous run's rounds until the block is decided, then of the block.
     """
 
     block: Block
@@ -242,7 +242,7 @@ class Follow:
 
     round: int
     terms: VerifyTerms
-    asks: bool  # what there is then, as it matters for the leave to go on
+    asks: bool  # what there is then, as it matters for the grant to go on
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,13 @@
 Of the effects of one step at most one is to be waited for, the last; it is answered by an event. Where there is none,
 nothing is under way and a ``Turn`` is next, as long as the generation is active.
 
-Where nothing is drafted the verifier may make a stretch of rounds by itself: they are followed one by one, and its
-leave is renewed before it ends as long as nothing is to be drafted.
+Where nothing is drafted the verifier may make an autonomous run of rounds by itself: they are followed one by one, and
+its grant is renewed before it ends as long as nothing is to be drafted.
 
 It may also make one while a device drafts, where it does not matter when the draft comes: that is ordered *ahead*,
-under a number behind all rounds of the stretch, and joins the verifier's next step as soon as it is there. Whatever is
-committed until it is decided is taken off its front, here as at the verifier. One draft is ordered ahead at most; no
-other, and no correction, is asked of a device before that one came or the device was lost.
+under a number behind all rounds of the autonomous run, and joins the verifier's next step as soon as it is there.
+Whatever is committed until it is decided is taken off its front, here as at the verifier. One draft is ordered ahead at
+most; no other, and no correction, is asked of a device before that one came or the device was lost.
 
 What is looked up in the text itself comes at once. It goes before a device's draft where more is expected of it, and
 no device is asked then. While the verifier goes on by itself it looks up by itself, and what it has drafted is told
@@ -74,7 +74,9 @@ from outrider.selection.modes import DRAFT
 from outrider.selection.situation import Estimate, RoundChoice
 from outrider.text.shown import IncrementalText
 
-_MOST_BESIDE = 1024  # rounds of a stretch while a draft is under way; messages to devices tell a number modulo 256
+_MOST_BESIDE = (
+    1024  # rounds of an autonomous run while a draft is under way; messages to devices tell a number modulo 256
+)
 _LEAST_BESIDE = 64  # of these, for what is looked up to go on: else the draft is waited for
 
 
@@ -105,7 +107,7 @@ class RoundMachine:
 
     @property
     def follows_tuner(self) -> bool:
-        """Whether what is drafted is up to the verifier's regime; then its rounds tell of the arm in use."""
+        """Whether the verifier's speculation tuner decides what is drafted: then rounds count for the mode in use."""
         return self._chooser.follows_tuner
 
     @property
@@ -250,7 +252,7 @@ class RoundMachine:
         return [*sent, self._verifier.block(round_)] if generation.state is GenerationState.ACTIVE else sent
 
     def _came(self, ahead: OpenRound, event: DrafterAnswered, now_s: float) -> list[Effect]:
-        """What was ordered ahead is here, or its device is lost: then there was a stretch and nothing more."""
+        """What was ordered ahead is here, or its device is lost: then there was an autonomous run and nothing more."""
         generation, exchange = self._generation, event.exchange
         if exchange is None:
             generation.round_happened(ahead.number, RoundEvent.DRAFTER_LOST)
@@ -288,7 +290,7 @@ class RoundMachine:
         return [verify]
 
     def _takes_place(self, ahead: OpenRound) -> None:
-        """What was ordered ahead is the round that is made now, and its stretch the one that follows."""
+        """What was ordered ahead is the round that is made now, and its autonomous run the one that follows."""
         assert ahead.block is not None, "what takes a round's place is with the verifier"
         assert ahead.block.autonomous_run is not None
         self._round, self._verifier.until_round = ahead, ahead.block.autonomous_run.until_round
@@ -309,7 +311,7 @@ class RoundMachine:
 
     @property
     def _given(self) -> OpenRound | None:
-        """The block that joins the verifier's steps in place of its stretch, until it is decided."""
+        """The block that joins the verifier's steps in place of its autonomous run, until it is decided."""
         ahead = self._ahead
         return ahead if ahead is not None and ahead.block is not None else None
 
@@ -447,7 +449,7 @@ class RoundMachine:
         return [] if ahead is None or ahead.draft is None else self._joins(ahead)
 
     def _await_joined(self, now_s: float) -> list[Effect]:
-        """A stretch has used up its leave: what was ordered ahead is next, if the verifier has it."""
+        """An autonomous run has used up its grant: what was ordered ahead is next, if the verifier has it."""
         ahead = self._given
         if ahead is None:
             return []
@@ -457,7 +459,7 @@ class RoundMachine:
         return [Follow(ahead.number, self._account.terms(now_s, ahead.expected_tokens), asks=True)]
 
     def _renewed(self, number: int, turn: Turn | None, now_s: float, *, drafted: bool) -> list[Effect]:
-        """What goes on beside a stretch: drafts where that pays, the stretch itself where it does not end for them."""
+        """Order a draft beside an autonomous run where that pays; else let the run go on."""
         due, ordered = self._half_used(number), list[Effect]()
         if self._ahead is None and turn is not None and (due or drafted):
             chosen = self._choose(turn, now_s).chosen
@@ -472,7 +474,7 @@ class RoundMachine:
         return [*ordered, Extend(self._verifier.until_round, self._lookup.grant)]
 
     def _half_used(self, number: int) -> bool:
-        """Whether the verifier's leave is due to be renewed with this round."""
+        """Whether the verifier's grant is due to be renewed with this round."""
         grant = self._verifier.grant(number, self._choice, self._drafting)
         return 2 * (self._verifier.until_round - number) < grant - number
 

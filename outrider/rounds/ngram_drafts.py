@@ -111,5 +111,5 @@ def lookup_tokens(request: GenerationRequest, most_tokens: int) -> int:
 
 
 def uses_lookup(request: GenerationRequest, mode: SpeculationMode) -> bool:
-    """Whether it does under an arm; who asks for it does under any."""
+    """Whether it does under a mode; who asks for it does under any."""
     return mode.uses_lookup if request.lookup is None else request.lookup > 0

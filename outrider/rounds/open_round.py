@@ -146,7 +146,7 @@ class OpenRound:
         return not outcome.overrides if protocol.judged else protocol.lossless(wire)
 
     def timing(self, outcome: Verified, committed_tokens: int, now_s: float, mode: SpeculationMode) -> RoundTiming:
-        """Of the round, which was begun under an arm and ends now."""
+        """Of the round, which was begun under a mode and ends now."""
         drafted, exchanges = len(self.verified.draft) + self.trimmed_tokens + self.wrong_tokens, self.exchanges
         if not (exchanges or drafted):
             total_s = now_s - self.began_at_s

@@ -1,6 +1,6 @@
 """How busy a coordinator and its verifier are, as the choice of a round sees it: running averages of what was.
 
-Kept for each arm of the verifier's regime: what drafts cost under one tells nothing of another.
+Kept for each mode of the verifier's speculation tuner: what drafts cost under one tells nothing of another.
 """
 
 from dataclasses import dataclass, field
@@ -29,14 +29,14 @@ class _Averages:
     last_batches: _Rounds = field(default_factory=_Rounds)  # of rounds, each of which counts as its part of a batch
     batch_blocks: float = 1.0
     batch_s: float = 0.0
-    rounds: int = 0  # since the arm was last begun; likewise ``batches``
+    rounds: int = 0  # since the mode was last begun; likewise ``batches``
     batches: int = 0
 
 
 class PresentLoad:
-    """Running averages over rounds and batches that are over, by arm.
+    """Running averages over rounds and batches that are over, by mode.
 
-    An arm that is begun anew starts from what it was, which the first rounds and batches soon outweigh.
+    A mode that is begun anew starts from what it was, which the first rounds and batches soon outweigh.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class PresentLoad:
         self._last: SpeculationMode | None = None
 
     def round(self, queue_s: float, orchestration_s: float, mode: SpeculationMode = DRAFT) -> None:
-        """A round begun under an arm was committed: what it waited, and took beyond draft, link, queue and pass."""
+        """A round begun under a mode was committed: what it waited, and took beyond draft, link, queue and pass."""
         averages = self._of(mode)
         averages.rounds += 1
         first = 1.0 / (averages.rounds + 1)
@@ -53,7 +53,7 @@ class PresentLoad:
         averages.last_batches.count(queue_s, orchestration_s, max(_WEIGHT / averages.batch_blocks, first))
 
     def batch(self, blocks: int, mode: SpeculationMode = DRAFT, took_s: float = 0.0) -> None:
-        """A batch of so many blocks came back from the verifier, under the arm in use."""
+        """A batch of so many blocks came back from the verifier, under the mode in use."""
         averages = self._of(mode)
         if mode is not self._last:
             self._last, averages.rounds, averages.batches = mode, 0, 0

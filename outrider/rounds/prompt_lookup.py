@@ -13,7 +13,7 @@ from outrider.selection.situation import Estimate, VerifierView
 
 
 class PromptLookup:
-    """Of one response, under the arm in use. Mutable."""
+    """Of one response, under the mode in use. Mutable."""
 
     def __init__(self, generation: Generation, rules: RoundRules) -> None:
         """Nothing is looked up before a first turn is seen."""
@@ -24,7 +24,7 @@ class PromptLookup:
 
     @property
     def may(self) -> bool:
-        """Whether it depends on the arm, or is always so."""
+        """Whether it depends on the mode, or is always so."""
         return self._lookup is not None
 
     def sees(self, turn: Turn) -> None:
@@ -57,7 +57,7 @@ class PromptLookup:
 
     @property
     def _uses_lookup(self) -> bool:
-        """Who asks for it does under any arm."""
+        """Who asks for it does under any mode."""
         return self._mode is not None and uses_lookup(self._generation.request, self._mode)
 
 

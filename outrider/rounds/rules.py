@@ -17,8 +17,8 @@ class RunGrant:
     """Rounds that a verifier may make by itself before it is asked anew."""
 
     with_drafter: int = 2  # while one may be of use
-    without_drafter: int = 32  # likewise the most of any leave
-    undrafted_s: float = 1.0  # worth of rounds where the verifier's regime has nothing drafted
+    without_drafter: int = 32  # likewise the most of any grant
+    undrafted_s: float = 1.0  # worth of rounds where the verifier's speculation tuner has nothing drafted
 
     def rounds(self, choice: RoundChoice | None, *, may_draft: bool) -> int:
         """That may follow, where the last choice was to draft nothing."""

@@ -23,7 +23,7 @@ class RoundTiming:
         slo_class: of its response, where it was promised a speed and this round had to keep it; else None.
         late: taken alone it was slower than promised, and why.
         behind: with it the response as a whole was slower than promised.
-        mode: of the verifier's regime when it was begun.
+        mode: of the verifier's speculation tuner when it was begun.
         beside_s: of drafting and link, while the verifier went on by itself: rounds of their own, no part of this one.
     """
 

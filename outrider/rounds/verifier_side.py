@@ -88,7 +88,7 @@ class VerifierSide:
         return Verify(block, opening, cost, replace(terms, survivals=survivals, began_at_s=round_.began_at_s))
 
     def grant(self, number: int, choice: RoundChoice | None, before: int | None, drafted_tokens: int = 0) -> int:
-        """The last round of a leave given with this one, which may bring as many tokens as it has drafted and one.
+        """The last round of a grant given with this one, which may bring as many tokens as it has drafted and one.
 
         ``before``: the number of a round that a device drafts for meanwhile, if one does.
         """

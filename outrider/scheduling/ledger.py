@@ -1,15 +1,15 @@
 """A response's ledger: what it was promised, what it was given, and by when it needs its next tokens.
 
 A promise is about the response, not the round (WISP judges each round alone, eq. 4 and 6): tokens that came early are
-credit for rounds that come late, and what is behind is a debt until it is made up for. So what a response is scheduled
-by is what it is judged by in the end.
+slack for rounds that come late, and what is behind is a debt until it is made up for. So a response is scheduled by the
+same rule that judges it in the end.
 
-    credit at t         =    tokens since the anchor / speed - (t - anchor), a debt where it is negative
+    slack at t          =    tokens since the anchor / speed - (t - anchor), a debt where it is negative
     a round's deadline  =    anchor + (tokens since the anchor + the round's expected tokens) / speed
 
-The anchor is the first token, which has a deadline of its own. Both sides are bounded. *Credit is capped*: a response
+The anchor is the first token, which has a deadline of its own. Both sides are bounded. *Slack is capped*: a response
 that is far ahead may not be left waiting for as long as it is ahead, as a reader would see the pause. *Debt is capped*
-where the response as a whole owes less, because credit was: it does not outrank everybody for a pause it could afford.
+where the response as a whole owes less, because slack was: it does not outrank everybody for a pause it could afford.
 A response that as a whole owes more than the cap is *doomed*: unlikely to end in time, and costing others their
 promises if it were served as if it could. It has no deadline, is best effort, and back as soon as it owes less.
 

@@ -1,4 +1,4 @@
-"""Filling a batch where few wait: what ``GrowingBatch`` does, one after another and without arrays.
+"""Filling a batch where few wait: what ``BatchBuilder`` does, one after another and without arrays.
 
 Arrays cost some hundred microseconds however little is in them, a block here two or three. The decision is the same.
 """

@@ -29,7 +29,7 @@ from outrider.scheduling.trimming import Chain, idle_s, rows_worth_verifying, tr
 
 
 class StepCandidate(Protocol):
-    """A block or the stretch behind it."""
+    """A block or the autonomous run behind it."""
 
     def pending(self) -> PendingVerification:
         """As it is now: the policy's view of what it needs of the next step."""
@@ -83,7 +83,7 @@ class StepPlanner:
         self._waiting: dict[GenerationId, StepCandidate] = {}
         self._within: dict[GenerationId, StepCandidate] = {}
         self._stepped: set[GenerationId] = set()  # of those within, who is in the step under way
-        self._overtaking: set[GenerationId] = set()  # of those waiting, whose stretch is still in the steps
+        self._overtaking: set[GenerationId] = set()  # of those waiting, whose autonomous run is still in the steps
         self._expected_at_s: dict[GenerationId, float] = {}
         self._held_since_s: float | None = None
         self._promises = ActivePromises()

@@ -1,12 +1,12 @@
-"""Scouts: a few generations try an arm while all others go on as they are.
+"""Canaries: a few generations try a mode while all others go on as they are.
 
-What an arm brings those who use it shows so at a fraction of what a try by all costs. What it costs everybody - rows,
-and processors that a drafter takes from the verifier - shows in part: by how much the others are slower than the arm in
-use was before, which would be more if all did as the scouts do. So scouts that clearly lose spare all a try, and
+What a mode brings those who use it shows so at a fraction of what a try by all costs. What it costs everybody - rows,
+and processors that a drafter takes from the verifier - shows in part: by how much the others are slower than the mode
+in use was before, which would be more if all did as the canaries do. So canaries that clearly lose spare all a try, and
 what others find tells how long a try has to be saved for.
 
-Scouts and the others are measured in the same epoch, side by side. A slow device among the scouts may delay a try, not
-prevent it: the next scouts are others.
+Canaries and the others are measured in the same epoch, side by side. A slow device among the canaries may delay a try,
+not prevent it: the next canaries are others.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -15,18 +15,18 @@ from dataclasses import dataclass, field
 from outrider.selection.epoch_samples import ThroughputSample, shortfall, trimmed_mean
 from outrider.selection.modes import SpeculationMode
 
-_MANY = 12  # generations, of which three are scouts, so that one odd one among them is left out
-_LOST = 0.6  # times as fast as the others: a scout waits for their steps, which are longer than those of drafters
+_MANY = 12  # generations, of which three are canaries, so that one odd one among them is left out
+_LOST = 0.6  # times as fast as the others: a canary waits for their steps, which are longer than those of drafters
 _UNSEEN_LOSS = 0.1
 _MOST_BEHIND = 3.0  # times what a few cost the others that all are taken to cost at most
 
 
 @dataclass(frozen=True, slots=True)
 class CanaryResult:
-    """What scouts found.
+    """What canaries found.
 
     Attributes:
-        ratio: the speed all should have to that of the arm in use.
+        ratio: the speed all should have to that of the mode in use.
         load: the mean number of active generations then.
     """
 
@@ -37,7 +37,7 @@ class CanaryResult:
 
     @property
     def loss(self) -> float:
-        """What a try by all should lose: so much, and what scouts cannot show."""
+        """What a try by all should lose: so much, and what canaries cannot show."""
         return max(0.0, 1.0 - self.ratio) + _UNSEEN_LOSS
 
     @property
@@ -55,7 +55,7 @@ def canary_count(generations: int) -> int:
 
 @dataclass(slots=True, eq=False)
 class Canaries:
-    """Those that are out, for an arm. Mutable."""
+    """Those that are out, for a mode. Mutable."""
 
     mode: SpeculationMode | None = None
     out: frozenset[str] = frozenset()
@@ -81,15 +81,15 @@ class Canaries:
             self.mode = None
 
     def rounds_each(self, samples: Mapping[str, ThroughputSample]) -> float:
-        """Of the scout that has the fewest."""
+        """Of the canary that has the fewest."""
         return min((float(samples[name].rounds) for name in self.out), default=0.0)
 
     def ratio(self, samples: Mapping[str, ThroughputSample], known: float | None) -> float | None:
-        """Speed to that of the arm in use that all should have; None if scouts or others did nothing.
+        """Speed to that of the mode in use that all should have; None if canaries or others did nothing.
 
         Args:
             samples: of all in one epoch.
-            known: tokens per second that the arm in use brought one generation before.
+            known: tokens per second that the mode in use brought one generation before.
         """
         mine = _speed(sample for name, sample in samples.items() if name in self.out)
         theirs = _speed(sample for name, sample in samples.items() if name not in self.out)

@@ -11,7 +11,7 @@ computes, they shrink, and in the end nothing is drafted.
 A promised speed is a condition, not a cost. Only plans whose round is expected to be over before the response is
 behind are compared,
 
-    round <= expected tokens / promised speed + credit
+    round <= expected tokens / promised speed + slack
 
 so whoever is ahead of its promise spends what it has to spare on the verifier's relief. If no plan keeps it, all are
 compared as if nothing were promised: on a verifier that cannot keep its promises, everybody's own fastest plan is the

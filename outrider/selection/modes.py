@@ -1,4 +1,4 @@
-"""The arms of a regime: the ways a verifier's generations may be served, one for all of them at a time."""
+"""The modes of a speculation tuner: the ways a verifier's generations may be served, one for all of them at a time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,11 +39,11 @@ MODES: Mapping[
     mode.name: mode for mode in (LOOKUP, NONE, DRAFT, LOOKUP_DRAFT)
 }
 
-# What is looked up is priced draft by draft, and so is no worse than without: fewer arms, fewer wrong turns.
+# What is looked up is priced draft by draft, and so is no worse than without: fewer modes, fewer wrong turns.
 DEFAULT_MODES = (LOOKUP.name, LOOKUP_DRAFT.name)
 
 
 def within(mode: SpeculationMode, *, drafts: bool, uses_lookup: bool) -> SpeculationMode:
-    """What is left of an arm where there are no devices to draft, or nothing is looked up."""
+    """What is left of a mode where there are no devices to draft, or nothing is looked up."""
     left = mode.drafts and drafts, mode.uses_lookup and uses_lookup
     return next(one for one in MODES.values() if (one.drafts, one.uses_lookup) == left)

@@ -1,7 +1,7 @@
-"""When another arm may be tried, and what that has cost: a budget for all tries, and a pause for each arm that lost.
+"""When another mode may be tried, and what that has cost: a budget for all tries, and a pause for each mode that lost.
 
 What a try costs is its time times the share of the reward that is lost in it. All tries together may cost a small
-allowance and a fiftieth of the time in which anything was made. An arm that loses again and again is tried ever more
+allowance and a fiftieth of the time in which anything was made. A mode that loses again and again is tried ever more
 seldom; where it is not known at a load, or something has changed, its turn comes as soon as the budget allows.
 """
 
@@ -10,11 +10,11 @@ from math import inf
 
 from outrider.selection.rewards import Comparison
 
-_UNKNOWN_LOSS = 0.4  # of an arm of which nothing is known
+_UNKNOWN_LOSS = 0.4  # of a mode of which nothing is known
 _BORROWED_LOSS = 0.2  # at least, of one that is known at other loads only
 _SLACK_S = 0.6
 _BEATEN_RETRIES = 4.0
-_LEAST_LOSS = 0.02  # an arm that is as good costs its changes
+_LEAST_LOSS = 0.02  # a mode that is as good costs its changes
 _LEAST_RETRIES = 6.0  # what lost is not tried again sooner, whatever has changed
 
 
@@ -26,8 +26,8 @@ class ProbeRules:
         share: of the time in which anything was made, for what tries may cost.
         allowance_s: to begin with.
         most_saved_s: unspent, at most.
-        retry_s: between two tries of an arm of which it is not clear whether it is better.
-        longest_retry_s: between two of an arm that lost every one.
+        retry_s: between two tries of a mode of which it is not clear whether it is better.
+        longest_retry_s: between two of a mode that lost every one.
     """
 
     share: float = 0.02
@@ -64,15 +64,15 @@ class Probes:
         canary_loss: float | None = None,
         unknown_loss: float = _UNKNOWN_LOSS,
     ) -> bool:
-        """Whether an arm may be tried now, against the one in use; on credit where a load is new to it and it may win.
+        """Whether a mode may be tried now, against the one in use; over budget where a load is new to it and it may win.
 
         Args:
             mode: it.
             comparison: with the one in use, at this load.
             takes_s: so long, of everybody's time.
             now_s: absolute.
-            canary_loss: expected by what scouts found; None if there were none.
-            unknown_loss: expected of the arm where nothing is known.
+            canary_loss: expected by what canaries found; None if there were none.
+            unknown_loss: expected of the mode where nothing is known.
         """
         waited = now_s >= self._next_at_s.get(mode, now_s)
         cost_s = takes_s * expected_loss(comparison, canary_loss, unknown_loss)
@@ -82,7 +82,7 @@ class Probes:
         return cost_s <= self.left_s + budget_s and now_s >= self._last_at_s + self._rules.retry_s
 
     def spent(self, mode: str, lost_s: float, now_s: float, *, lost: bool) -> None:
-        """An arm was tried, and lost for certain or not."""
+        """A mode was tried, and lost for certain or not."""
         rules = self._rules
         self._charge(mode, lost_s)
         wait_s = self._waits_s.get(mode, rules.retry_s) if lost else rules.retry_s
@@ -92,14 +92,14 @@ class Probes:
             self._lost_at_s[mode] = now_s
 
     def canary_result(self, mode: str, lost_s: float, now_s: float, *, lost: bool) -> None:
-        """Scouts have tried an arm; unless they lost for certain, all may try it at once."""
+        """Canaries have tried a mode; unless they lost for certain, all may try it at once."""
         if lost:
             self.spent(mode, lost_s, now_s, lost=True)
         else:
             self._charge(mode, lost_s)
 
     def beaten(self, mode: str, now_s: float) -> None:
-        """An arm was left for another one that was tried beside it: no need to look back at once."""
+        """A mode was left for another one that was tried beside it: no need to look back at once."""
         wait_s = _BEATEN_RETRIES * self._rules.retry_s
         self._next_at_s[mode], self._waits_s[mode] = now_s + wait_s, 2.0 * wait_s
 
@@ -119,7 +119,7 @@ class Probes:
 def expected_loss(
     comparison: Comparison, canary_loss: float | None = None, unknown_loss: float = _UNKNOWN_LOSS
 ) -> float:
-    """Share of the reward that trying an arm should cost."""
+    """Share of the reward that trying a mode should cost."""
     if comparison.known:
         return max(_LEAST_LOSS, comparison.loss)
     if canary_loss is not None:

@@ -1,10 +1,10 @@
-"""What is known of each arm: committed tokens per second of an active generation, by load; and how two arms compare.
+"""What is known of each mode: committed tokens per second of an active generation, by load; and how two modes compare.
 
 A *load* is a mean number of active generations. Loads fall into cells: each number up to eight has its own, behind it
-every cell is a quarter wider than the one before. Within a cell an arm's figures are forgotten over tens of seconds of
+every cell is a quarter wider than the one before. Within a cell a mode's figures are forgotten over tens of seconds of
 its own time in it.
 
-Arms are compared by the ratio of their rewards in cells where both are known, the nearest counting most: a ratio
+Modes are compared by the ratio of their rewards in cells where both are known, the nearest counting most: a ratio
 changes slowly from load to load where rewards themselves do not. What is borrowed from afar is less sure.
 """
 
@@ -13,15 +13,15 @@ from math import exp, inf, log, sqrt
 
 from outrider.selection.epoch_samples import EpochThroughput
 
-_MEMORY_S = 30.0  # an epoch's weight falls to 1/e after so much of its arm's time in the cell
+_MEMORY_S = 30.0  # an epoch's weight falls to 1/e after so much of its mode's time in the cell
 _EXACT_LOADS = 8
 _CELL_RATIO = 1.25
 _FIRST_NOISE, _LEAST_NOISE, _MOST_NOISE = 0.08, 0.02, 0.4  # of an epoch's reward, relative
 _FIRST_EPOCHS = 3.0  # the first guess of the noise is worth so many
 _CHANGED = log(1.2)  # two epochs in a row off by more than this, and than so many deviations of the noise: a change
 _CHANGED_DEVIATIONS = 3.0
-_DOUBTED_EPOCHS = 0.25  # what an arm showed at other loads is worth so many at most behind a change
-_RATIO_SLOPE = 0.3  # deviation of the logarithm of two arms' ratio where the load is e times another
+_DOUBTED_EPOCHS = 0.25  # what a mode showed at other loads is worth so many at most behind a change
+_RATIO_SLOPE = 0.3  # deviation of the logarithm of two modes' ratio where the load is e times another
 _NEAR = log(1.6)  # loads within this tell of one another
 _ELASTICITY = 0.5  # reward falls with about this power of the load within a cell: between none and a full server's 1
 _SURE_DEVIATIONS = 1.5
@@ -37,7 +37,7 @@ def load_cell(load: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """What is known of an arm in one cell.
+    """What is known of a mode in one cell.
 
     Attributes:
         epochs: that it rests on, forgotten ones in part.
@@ -54,7 +54,7 @@ class Reward:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """An arm against another at one load.
+    """A mode against another at one load.
 
     Attributes:
         distance: to the nearest load where both are known, log; infinite if there is none.
@@ -73,7 +73,7 @@ class Comparison:
 
     @property
     def loss(self) -> float:
-        """Share of the reward that the arm loses against the other; negative: the other loses so much against it."""
+        """Share of the reward that the mode loses against the other; negative: the other loses so much against it."""
         if abs(self.later) > _LATER:
             return 1.0 if self.later > 0.0 else -1.0
         return 1.0 - exp(self.log_ratio) if self.log_ratio < 0.0 else exp(-self.log_ratio) - 1.0
@@ -91,18 +91,18 @@ class Comparison:
 
 
 class Rewards:
-    """What all arms have shown. Mutable."""
+    """What all modes have shown. Mutable."""
 
     def __init__(self) -> None:
         """Begin with nothing known."""
         self._cells: dict[str, dict[int, Reward]] = {}
 
     def of(self, mode: str) -> tuple[Reward, ...]:
-        """What is known of an arm, by load."""
+        """What is known of a mode, by load."""
         return tuple(reward for _, reward in sorted(self._cells.get(mode, {}).items()))
 
     def observe(self, mode: str, found: EpochThroughput) -> bool:
-        """Learn from an epoch; whether the arm has changed at this load, for better or worse."""
+        """Learn from an epoch; whether the mode has changed at this load, for better or worse."""
         cells, cell = self._cells.setdefault(mode, {}), load_cell(found.load)
         known, fresh = cells.get(cell), _first(found)
         if known is None:
@@ -129,19 +129,19 @@ class Rewards:
         return False
 
     def surprise(self, mode: str, load: float) -> float:
-        """How far off the arm's last epoch at this load was, if that is not yet believed: log, positive is better."""
+        """How far off the mode's last epoch at this load was, if that is not yet believed: log, positive is better."""
         known = self._cells.get(mode, {}).get(load_cell(load))
         return 0.0 if known is None else known.surprise
 
     def tokens_per_s(self, mode: str, load: float) -> float | None:
-        """Of an arm's generation, from the nearest load; None if that is far."""
+        """Of a mode's generation, from the nearest load; None if that is far."""
         nearest = min(self._cells.get(mode, {}).values(), key=lambda one: abs(log(one.load / load)), default=None)
         if nearest is None or abs(log(nearest.load / load)) > _NEAR:
             return None
         return nearest.tokens_per_s * exp(_ELASTICITY * log(nearest.load / load))
 
     def compare(self, mode: str, other: str, load: float) -> Comparison:
-        """An arm with another, from the cells where both are known."""
+        """A mode with another, from the cells where both are known."""
         mine, theirs = self._cells.get(mode, {}), self._cells.get(other, {})
         weights = total = later = 0.0
         distance = inf

@@ -60,7 +60,7 @@ class RoundSituation:
 
     Attributes:
         protocols: those the request and the configuration allow; the first is the configured one.
-        mode: of the verifier's regime; a ``window`` that is fixed goes before it.
+        mode: of the verifier's speculation tuner; a ``window`` that is fixed goes before it.
     """
 
     params: SamplingParams

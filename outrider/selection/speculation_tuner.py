@@ -1,17 +1,17 @@
-"""One arm for all generations of a verifier, chosen by what each was measured to bring.
+"""One mode for all generations of a verifier, chosen by what each was measured to bring.
 
 Whether drafting pays under load cannot be told round by round: what one generation's draft costs the others, and what
-all of them would do without drafts, shows only when all do alike. So an arm is in use for all generations together,
+all of them would do without drafts, shows only when all do alike. So a mode is in use for all generations together,
 its *reward* is measured in common epochs - committed tokens per second of an active generation, at that load - and the
 best at the present load is kept (``outrider.selection.rewards``).
 
 - A generation is active from its first committed tokens to its end: neither its prefill nor idle time counts. Rounds
   beside others' prefills count only where there are hardly any others.
-- Rounds count that begin after a *settling*: behind a change of arms, until stretches and rounds of the one before are
-  over and, under an arm that needs drafters, most generations have theirs.
-- Another arm is tried for an epoch or a few when its turn has come and the budget allows (``selection.probing``); one
-  that needs drafters by a few scouts first (``selection.canaries``).
-- The arm in use is left for one known to be better once what staying has cost exceeds what changing does. So a load
+- Rounds count that begin after a *settling*: behind a change of modes, until autonomous runs and rounds of the one
+  before are over and, under a mode that needs drafters, most generations have theirs.
+- Another mode is tried for an epoch or a few when its turn has come and the budget allows (``selection.probing``); one
+  that needs drafters by a few canaries first (``selection.canaries``).
+- The mode in use is left for one known to be better once what staying has cost exceeds what changing does. So a load
   that goes back and forth around the crossover changes nothing, and a large step is followed within an epoch.
 
 Pure: the caller tells what happens and when. Told once a token, so ``round`` does next to nothing.
@@ -38,24 +38,24 @@ _STEADY = log(1.5)  # two epochs' loads are alike within this
 _LEFT = 1.3  # an epoch is discarded where the load has left it by more than this, and by more than one
 _LONGEST_EPOCH = 3.0  # times ``epoch_s``
 _LEAST_ROUNDS = 2.0  # of each generation, that an epoch may be judged by
-_MOST_PROBE_EPOCHS = 12  # what the kept arm showed grows old meanwhile
+_MOST_PROBE_EPOCHS = 12  # what the kept mode showed grows old meanwhile
 _GIVEN_UP = 0.25  # a try that loses more than this ends before its epoch is over
 _WITH_DRAFTERS = 0.75  # of the generations; the others are not waited for
 _FORGOTTEN_S = 5.0  # idle for longer, nothing comes of a try
-_ALONE_LOSS = 0.15  # at most, of an arm of which nothing is known, where there is nobody it could take anything from
-_VERDICT_S = 60.0  # what scouts found holds for so long
+_ALONE_LOSS = 0.15  # at most, of a mode of which nothing is known, where there is nobody it could take anything from
+_VERDICT_S = 60.0  # what canaries found holds for so long
 
 
 @dataclass(frozen=True, slots=True)
 class TunerSettings:
-    """How arms are measured and changed.
+    """How modes are measured and changed.
 
     Attributes:
         tick_s: nothing is decided more often.
         epoch_s: an epoch takes as long at least, and so many rounds of each generation: ``rounds_each``.
-        settle_s: behind a change of arms, at least; at most ``longest_settle_s`` where drafters are waited for.
-        margin: an arm that is better by less is not better.
-        change_s: what changing arms costs, in seconds of everybody's time.
+        settle_s: behind a change of modes, at least; at most ``longest_settle_s`` where drafters are waited for.
+        margin: a mode that is better by less is not better.
+        change_s: what changing modes costs, in seconds of everybody's time.
     """
 
     tick_s: float = 0.25
@@ -70,16 +70,16 @@ class TunerSettings:
 
 @dataclass(frozen=True, slots=True)
 class TunerReport:
-    """How a regime stands.
+    """How a speculation tuner stands.
 
     Attributes:
-        kept: the arm that is the best as far as is known; another one in use is being tried.
-        rewards: of each arm, by load.
-        probes: tries of each arm, by scouts or by all.
+        kept: the mode that is the best as far as is known; another one in use is being tried.
+        rewards: of each mode, by load.
+        probes: tries of each mode, by canaries or by all.
         probes_lost_s: what they have cost, in seconds of everybody's time, out of ``active_s``: those in which anybody
             was active who does not fix drafts itself.
-        changes: of the arm that is kept.
-        at_load: of arms measured near the present load: tokens/s of a response, and the share of these that the arm
+        changes: of the mode that is kept.
+        at_load: of modes measured near the present load: tokens/s of a response, and the share of these that the mode
             loses against the one that is kept (negative: gains).
     """
 
@@ -94,28 +94,28 @@ class TunerReport:
 
 
 class SpeculationTuner:
-    """The arm of one verifier. Mutable."""
+    """The mode of one verifier. Mutable."""
 
     def __init__(self, modes: Sequence[SpeculationMode], settings: TunerSettings, now_s: float) -> None:
-        """Begin with the first arm."""
+        """Begin with the first mode."""
         self._modes, self._settings = tuple(modes), settings
         self._mode = self._kept = self._modes[0]
         self._rewards, self._probes = Rewards(), Probes(settings.probes)
         self._activity, self._samples = ActiveGenerations(now_s), EpochSamples()
-        self._choosing = ActiveGenerations(now_s)  # those that go by the arm
+        self._choosing = ActiveGenerations(now_s)  # those that go by the mode
         self._prefilling: set[str] = set()
         self._prefilled_at_s = now_s
         self._ready: set[str] = set()
         self._due_at_s = self._idle_since_s = self._changed_at_s = now_s
         self._changed = self._tick_span = ActiveInterval(
             self._activity, now_s
-        )  # since the last change of arms; since a tick
-        self._made = ThroughputSample()  # by all together since the last change of arms, undisturbed
+        )  # since the last change of modes; since a tick
+        self._made = ThroughputSample()  # by all together since the last change of modes, undisturbed
         self._unpaid = ActiveInterval(self._choosing, now_s)
         self._epoch: ActiveInterval | None = None  # None: nothing is measured
         self._from_s = inf  # rounds count that begin then or later
-        self._last_load: float | None = None  # of the last epoch under the kept arm
-        self._regret_s = 0.0  # what staying with the kept arm has cost
+        self._last_load: float | None = None  # of the last epoch under the kept mode
+        self._regret_s = 0.0  # what staying with the kept mode has cost
         self._probe_epochs = 0
         self._is_young = False  # the try, whose first epoch tells only whether it is hopeless
         self._changes = 0
@@ -125,7 +125,7 @@ class SpeculationTuner:
 
     @property
     def mode(self) -> SpeculationMode:
-        """In use, but for scouts."""
+        """In use, but for canaries."""
         return self._mode
 
     def mode_of(self, generation: str) -> SpeculationMode:
@@ -138,7 +138,7 @@ class SpeculationTuner:
         self._prefilling.add(generation)
 
     def began(self, generation: str, now_s: float, *, counts: bool = True) -> None:
-        """A response has its first tokens. One that fixes its drafts itself is load, but counts for no arm."""
+        """A response has its first tokens. One that fixes its drafts itself is load, but counts for no mode."""
         idle = self._activity.count == 0 and now_s - self._idle_since_s > _FORGOTTEN_S
         if idle and self._mode is not self._kept:
             self._use(self._kept, now_s)
@@ -297,11 +297,11 @@ class SpeculationTuner:
         return kept is not None and found.tokens_per_s < (1.0 - _GIVEN_UP) * kept
 
     def _try_another(self, load: float, now_s: float) -> None:
-        """The most promising arm whose turn it is: by scouts first if drafters are needed, then by all."""
+        """The most promising mode whose turn it is: by canaries first if drafters are needed, then by all."""
         due = [one for one in self._others(load) if self._due(*one, load, now_s)]
         if not due:
             return
-        kept = self._kept  # between arms of which as little is known, the one that is more like it
+        kept = self._kept  # between modes of which as little is known, the one that is more like it
         mode, _ = min(due, key=lambda one: (_loss(one), one[0].uses_lookup is not kept.uses_lookup))
         if self._canaries_needed(mode, load, now_s):
             self._use(self._mode, now_s)
@@ -311,7 +311,7 @@ class SpeculationTuner:
             self._use(mode, now_s)
 
     def _canaries_needed(self, mode: SpeculationMode, load: float, now_s: float) -> int:
-        """Scouts to send ahead of a try; 0 if there is no need."""
+        """Canaries to send ahead of a try; 0 if there is no need."""
         known = self._worth_a_try.get(mode)
         if known is not None and now_s - known.at_s < _VERDICT_S and not _apart(known.load, load):
             return 0
@@ -328,7 +328,7 @@ class SpeculationTuner:
         return self._probes.due(mode.name, comparison, takes_s, now_s, canary_loss, unknown_loss)
 
     def _weigh(self, mode: SpeculationMode, epoch: ActiveInterval, now_s: float) -> None:
-        """Scouts have been out for an epoch: what they found, if it is enough."""
+        """Canaries have been out for an epoch: what they found, if it is enough."""
         canaries, settings, samples = self._canaries, self._settings, self._samples.undisturbed
         known = self._rewards.tokens_per_s(self._kept.name, epoch.load(now_s))
         ratio, rounds_each = canaries.ratio(samples, known), canaries.rounds_each(samples)
@@ -347,7 +347,7 @@ class SpeculationTuner:
         self._use(self._mode, now_s)
 
     def _judge(self, load: float, now_s: float) -> None:
-        """An epoch of a try is over: the tried arm is kept, given up, or tried on."""
+        """An epoch of a try is over: the tried mode is kept, given up, or tried on."""
         settings, probes = self._settings, self._probes
         tried = self._rewards.compare(self._mode.name, self._kept.name, load)
         lost_s = self._cost_s(tried.loss, load, now_s)
@@ -375,7 +375,7 @@ class SpeculationTuner:
         return max(0.0, lost_share, missed) * self._changed.seconds(now_s)
 
     def _load_has_left(self, passed_s: float, load: float) -> bool:
-        """Whether another arm is kept from now on, as staying has cost enough."""
+        """Whether another mode is kept from now on, as staying has cost enough."""
         if load <= 0.0 or len(self._modes) == 1:
             return False
         mode, comparison = min(self._others(load), key=_loss)
@@ -389,7 +389,7 @@ class SpeculationTuner:
         return True
 
     def _others(self, load: float) -> list[tuple[SpeculationMode, Comparison]]:
-        """Every arm but the kept one, compared with that."""
+        """Every mode but the kept one, compared with that."""
         kept = self._kept
         return [(mode, self._rewards.compare(mode.name, kept.name, load)) for mode in self._modes if mode is not kept]
 
@@ -398,7 +398,7 @@ class SpeculationTuner:
         self._changes += 1
 
     def _use(self, mode: SpeculationMode, now_s: float) -> None:
-        """Change arms, or go on without scouts: nothing is measured until things have settled."""
+        """Change modes, or go on without canaries: nothing is measured until things have settled."""
         self._canaries.recall()
         self._mode, self._changed_at_s = mode, now_s
         self._changed, self._made = ActiveInterval(self._activity, now_s), ThroughputSample()

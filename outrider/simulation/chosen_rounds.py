@@ -1,7 +1,7 @@
 """A device whose rounds are chosen one by one, by the product's own selection policies.
 
 The policy sees what the product's coordinator would: acceptance learned from verdicts (one book for a group), the
-load of the verifier as running averages, the response's credit, the arm in use. The state of a link is taken as known;
+load of the verifier as running averages, the response's slack, the mode in use. The state of a link is taken as known;
 of one that changes over time, as it begins.
 """
 
@@ -74,7 +74,7 @@ class GroupChoices:
 
     @property
     def verifier(self) -> VerifierView:
-        """As it was lately, under the arm in use."""
+        """As it was lately, under the mode in use."""
         return self._load.view(self._cost_model, DRAFT if self._tuner is None else self._tuner.mode)
 
     def shape(self, plan: DraftPlan) -> tuple[DepthAcceptance, tuple[int, int]]:

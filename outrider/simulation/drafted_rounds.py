@@ -62,7 +62,7 @@ class Workload(Protocol):
 
     @property
     def follows_tuner(self) -> bool:
-        """Whether what is drafted is up to the verifier's regime."""
+        """Whether what is drafted is up to the verifier's speculation tuner."""
         ...
 
     @property

@@ -167,7 +167,7 @@ class EventLoop:
         )
 
     def begins(self, device: SimDevice, now_s: float) -> None:
-        """As ``Surroundings``; likewise below. Devices are their own."""
+        """As ``VerifierListener``; likewise below. Devices are their own."""
 
     def stepped(self, step: SimStep) -> None:
         self._tally.step(step)

@@ -185,7 +185,7 @@ class Scenario:
     admission: AdmissionRules | None = None
     keep_batch_log: bool = False  # whether results hold every batch
     tuner: TunerSettings | None = None  # of groups with a selection; None lets each of their rounds be chosen
-    modes: tuple[str, ...] = MODELLED_MODES  # of the regime
+    modes: tuple[str, ...] = MODELLED_MODES  # of the tuner
 
     def __post_init__(self) -> None:
         """Refuse a seed that the streams of chance cannot take."""

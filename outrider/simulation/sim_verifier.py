@@ -267,7 +267,7 @@ class SimVerifier:
         return DRAFT if self._tuner is None else self._tuner.mode
 
     def _measure(self, tuner: SpeculationTuner, device: SimDevice, tokens: int, now_s: float) -> None:
-        """Tell the regime of a committed round; a drafter is ready by a response's first token."""
+        """Tell the tuner of a committed round; a drafter is ready by a response's first token."""
         if device.first_at_s is None:
             tuner.began(device.name, now_s, counts=device.workload.follows_tuner)
             tuner.ready(device.name)
@@ -306,7 +306,7 @@ class SimVerifier:
             self._serve(now_s)
 
     def _follow(self, device: SimDevice, now_s: float) -> None:
-        """The verifier makes the next round by itself; its leave is renewed as long as nothing is to be drafted."""
+        """The verifier makes the next round by itself; its grant is renewed as long as nothing is to be drafted."""
         left = device.alone_rounds
         device.begin_round(NO_DRAFT, now_s)
         device.follows = True

@@ -1,6 +1,6 @@
 """The trace of one response at its coordinator: waiting for admission, its rounds, what went wrong on the way.
 
-Rounds that the verifier makes by itself are one token each: some are told of together, as a *stretch*.
+Rounds that the verifier makes by itself are one token each: some are told of together, as an *autonomous run*.
 """
 
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ from outrider.tracing.rounds import round_spans
 from outrider.tracing.spans import Emit, Ids, Span, SpanEvent, SpanKind, SpanLink, Value
 
 MOST_TOGETHER = (
-    128  # rounds in the span of a stretch: so long it stays readable, and as many links OpenTelemetry allows
+    128  # rounds in the span of an autonomous run: so long it stays readable, and as many links OpenTelemetry allows
 )
 _MOST_EVENTS = 128
 _MOST_PASSES = 1024  # of rounds that were not committed yet, or never will be

@@ -127,7 +127,7 @@ class Batcher:
 
     @property
     def queued_blocks(self) -> int:
-        """Blocks and stretches that wait for a step."""
+        """Blocks and autonomous runs that wait for a step."""
         return self._planner.waiting
 
     @property
@@ -158,7 +158,7 @@ class Batcher:
         observe: Callable[[RoundEvent], object],
         terms: VerifyTerms = _NO_TERMS,
     ) -> VerifyResult:
-        """Have one block verified, over as many steps as its prefix needs; ``follow`` tells of its stretch.
+        """Have one block verified, over as many steps as its prefix needs; ``follow`` tells of its autonomous run.
 
         ``observe`` is told when the block is given to the verifier (DISPATCHED).
 
@@ -189,7 +189,7 @@ class Batcher:
     def join(
         self, block: Block, cost: VerifyCost, observe: Callable[[RoundEvent], object], terms: VerifyTerms = _NO_TERMS
     ) -> None:
-        """Have a block verified in place of the generation's stretch; whoever is told of that is told of the block.
+        """Have a block verified in place of the generation's autonomous run; the run's follower gets its outcome.
 
         The rounds that the verifier still makes until it has the block are told before it.
         """
@@ -204,26 +204,26 @@ class Batcher:
         queued.overtakes = before if before is not None and before.given else None
         for outcomes in queued.outcomes.waiting:  # whoever made the block has not heard of these yet
             queued.behind(outcomes.outcome, now_s)
-        self._grants.pop(name, None)  # the stretch's
+        self._grants.pop(name, None)  # the autonomous run's
         self._lookups.pop(name, None)
         self._queued[name] = queued
         self._arrives(name, queued, overtakes=queued.overtakes is not None)
         self._send_soon()
 
     def follow(self, generation: GenerationId, follower: Follower) -> None:
-        """Tell what each round of a stretch brings, or the error that ends it, until the follower has enough."""
+        """Deliver each round of an autonomous run, or the error that ends it, until the follower has enough."""
         outcomes = self._outcomes[generation]
         if outcomes.empty and generation not in self._queued:
             outcomes.fail(VerifierLostError(f"nothing of {generation} is under way"))
         outcomes.follow(follower)
 
     def promised(self, generation: GenerationId, terms: VerifyTerms) -> None:
-        """What a stretch's next round is owed."""
+        """What an autonomous run's next round is owed."""
         if (queued := self._queued.get(generation)) is not None and queued.overtakes is None:
             queued.terms = terms
 
     def extend(self, generation: GenerationId, until_round: int, lookup: PromptLookupGrant | None = None) -> None:
-        """Let a stretch go on that far, and draft so by itself; also one that has used up its leave meanwhile."""
+        """Let an autonomous run go on that far, and draft so by itself; also one whose grant is used up meanwhile."""
         if (queued := self._queued.get(generation)) is None or not queued.given:
             return
         if queued.set_lookup(lookup):
@@ -334,7 +334,7 @@ class Batcher:
         return tuple((name, at_s - now_s) for name, at_s in changed.items())
 
     def _let_in(self) -> list[QueuedBlock]:
-        """Who is to be given to the verifier; who is there already gets leave to go on, or is held back."""
+        """Who is to be given to the verifier; who is there already is granted more rounds, or is held back."""
         plan, given = self._planner.plan(self._clock(), self.cost_model, self._crash_suspects.names), []
         if plan.hold_s:
             self._sending = asyncio.get_running_loop().call_later(plan.hold_s, self._send)
@@ -354,7 +354,7 @@ class Batcher:
                 queued.given = True
                 self._due_at_s[name] = queued.terms.deadline_at_s
                 self._resident.pop(name, None)
-                self._grants.pop(name, None)  # of a stretch that it overtakes
+                self._grants.pop(name, None)  # of an autonomous run that it overtakes
                 self._lookups.pop(name, None)
                 given.append(queued)
                 queued.observe(RoundEvent.DISPATCHED)
@@ -497,7 +497,7 @@ class Batcher:
     def _settle_overtaken(
         self, queued: QueuedBlock, before: QueuedBlock, outcome: Outcome, reply: StepReply, now_s: float
     ) -> bool:
-        """Of a stretch whose generation has a newer block, which the verifier has not got to yet."""
+        """Of an autonomous run whose generation has a newer block, which the verifier has not got to yet."""
         if outcome.round != before.round:
             return False
         before.verify_s += reply.engine_s

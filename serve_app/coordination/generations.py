@@ -120,7 +120,7 @@ class Generations:
     def take(self, settings: GenerationsSettings) -> None:
         """Begin responses with other light settings from now on; those that are being made keep theirs.
 
-        Between other arms another regime chooses, which has to learn; the responses under way go by the old one.
+        Between other modes another tuner chooses, which has to learn; the responses under way go by the old one.
         """
         self._rules, self._links = self._made_with(settings)
         if (modes := settings.drafting.modes) != self._modes:
@@ -207,7 +207,7 @@ class Generations:
                 await self._round_loop(granted, stop_ids, since_s, emit, credit, services).run()
 
     def _verifier_now(self) -> VerifierNow:
-        """As admission sees it: what a token costs is that of the regime in force."""
+        """As admission sees it: what a token costs is that of the speculation mode in use."""
         usage, shape = self._usage, self._measured.shape(self.tuner.mode)
         if usage is None:
             return VerifierNow(self.batcher.cost_model, shape)

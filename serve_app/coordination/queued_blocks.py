@@ -78,7 +78,7 @@ class RoundOutcomes:
 
 @dataclass(slots=True, eq=False)
 class QueuedBlock:
-    """A block that waits or is with the verifier, or the stretch behind it.
+    """A block that waits or is with the verifier, or the autonomous run behind it.
 
     Attributes:
         round: that is decided next.
@@ -89,7 +89,8 @@ class QueuedBlock:
         given: whether the verifier has it, and owes an answer.
         min_survival: as ``PendingVerification``'s.
         draft_tokens: that are verified, where the draft was cut.
-        overtakes: a stretch of its generation that the verifier still makes: its rounds are told before this one.
+        overtakes: an autonomous run of its generation that the verifier still makes: its rounds are told before this
+            one.
     """
 
     block: Block
@@ -160,7 +161,7 @@ class QueuedBlock:
         return True
 
     def behind(self, outcome: Outcome, now_s: float) -> None:
-        """A round of the stretch before it was told: it is worth what that leaves of it, and waits from now on."""
+        """The autonomous run before it made a round: what that leaves of the block counts, and waits from now on."""
         self.since_s = now_s
         if not isinstance(outcome, Verified) or outcome.next_token is None:
             return
@@ -174,11 +175,11 @@ class QueuedBlock:
             self.draft_tokens = min(self.draft_tokens, left)
 
     def autonomous_runs(self) -> None:
-        """Its own round was told, and its stretch has begun."""
+        """Its own round was told, and its autonomous run has begun."""
         self.block, self.draft_tokens = alone(self.block), None
 
     def set_lookup(self, lookup: PromptLookupGrant | None) -> bool:
-        """From now on its stretch may draft so by itself; whether that is news."""
+        """From now on its autonomous run may draft so by itself; whether that is news."""
         autonomous_run = self.block.autonomous_run
         if autonomous_run is None or autonomous_run.lookup == lookup:
             return False

@@ -286,7 +286,7 @@ class RoundLoop:
         return VerifierAnswered(number, result, self._turn() if asks else None, self._credit.left)
 
     async def _follow(self, follow: Follow) -> Awaited | None:
-        """Follow a stretch round by round, as each is told and without a turn of the event loop for it.
+        """Follow an autonomous run round by round, as each is told and without a turn of the event loop for it.
 
         Returns:
             What is to be waited for behind it.

@@ -83,9 +83,9 @@ class DraftingSettings:
 
     @property
     def modes(self) -> tuple[SpeculationMode, ...]:
-        """Between which a verifier's regime chooses: what is left of those named by what there is.
+        """Between which a verifier's speculation tuner chooses: what is left of those named by what there is.
 
-        Where the window is fixed, devices draft under every arm alike.
+        Where the window is fixed, devices draft under every mode alike.
         """
         speculation = self.speculation
         drafts, uses_lookup = self.has_drafters and speculation.window is None, speculation.lookup_window > 0

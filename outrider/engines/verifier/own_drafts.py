@@ -1,4 +1,4 @@
-"""What a verifier drafts by itself in the rounds of a stretch: what it finds in the text, at the price it was told.
+"""Prompt lookup by the verifier in rounds of an autonomous run, at the row price that its grant names.
 
 Nobody is asked for it: it is looked up between two steps.
 """

@@ -1,4 +1,4 @@
-"""Steps a verifier engine: what was given joins at the next step, stretches and begun prefixes go on by themselves.
+"""Steps a verifier engine: new blocks join the next step; autonomous runs and begun prefills go on by themselves.
 
 One step is one forward pass. A block for which another thread compiles a grammar or makes masks waits for that, and
 holds up nobody. Generations that decode alone come first in it, so that one which is begun under
@@ -42,12 +42,12 @@ _MOST_REASON_CHARS = 300
 
 @dataclass(slots=True, eq=False)
 class _UnderWay:
-    """A block that is not decided yet, or the stretch behind it; stepped as far as its leave goes."""
+    """A block that is not decided yet, or the autonomous run behind it; stepped up to its last granted round."""
 
     next: Block
     until_round: int
     lookup: PromptLookupGrant | None
-    run_log: RunLog | None = None  # of a stretch
+    run_log: RunLog | None = None  # of an autonomous run
     looked: bool = True  # for what ``next`` may have of the verifier itself
     own_draft: OwnDraft | None = None
 
@@ -122,7 +122,7 @@ class Stepper:
         self._trace_ids.clear()
 
     def give(self, blocks: Iterable[Block], resolutions: Iterable[Resolution] = ()) -> None:
-        """Have blocks and resolutions join the next step. A generation's block ends its stretch."""
+        """Have blocks and resolutions join the next step. A generation's block ends its autonomous run."""
         for block in blocks:
             before = self._under_way.pop(block.generation, None)
             rebased = block if before is None or before.run_log is None else before.run_log.rebased(block)
@@ -136,7 +136,7 @@ class Stepper:
         self._resolutions += resolutions
 
     def grant_rounds(self, generation: GenerationId, until_round: int) -> None:
-        """How far a generation goes on from now on, if it is under way: a stretch, or a block that is undecided yet."""
+        """Set the last round a generation may reach, if it is under way: an autonomous run, or an undecided block."""
         under_way = self._under_way.get(generation)
         if under_way is not None:
             under_way.until_round = until_round
@@ -173,7 +173,7 @@ class Stepper:
         return [*settled, *outcomes]
 
     def _may_step(self, each: _UnderWay) -> bool:
-        """Whether it has leave, and is open."""
+        """Whether it may make another round, and is open."""
         if not each.steps:
             return False
         name = each.next.generation
@@ -250,7 +250,7 @@ class Stepper:
         return outcome
 
     def _draft(self, stepped: Sequence[_UnderWay]) -> None:
-        """Look up what rounds of stretches may draft: where memory is short, what fits blocks that they need anyway.
+        """Look up drafts for autonomous rounds: where memory is short, what fits blocks that they need anyway.
 
         Others' KV goes before a guess.
         """

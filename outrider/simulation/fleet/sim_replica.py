@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SimReplica:
-    """As its lane's ``Surroundings``. After a loss it has a new lane, with nothing in it."""
+    """As its lane's ``VerifierListener``. After a loss it has a new lane, with nothing in it."""
 
     def __init__(self, number: int, fleet: "FleetSimulation") -> None:
         self.number, self._fleet = number, fleet

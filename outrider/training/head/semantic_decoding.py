@@ -2,7 +2,7 @@
 
 Drafts are greedy chains of one window, mismatches are decided by ``verification.semantic``, as in service. Rules that
 have committed the same tokens of a task share its rounds: they part where their decisions first differ. A block is
-drafted and verified in stretches, and no further than some rule gets.
+drafted and verified in autonomous runs, and no further than some rule gets.
 """
 
 from collections.abc import Mapping, Sequence

@@ -73,7 +73,7 @@ def test_a_pass_that_goes_wrong_once_costs_nobody_anything() -> None:
     assert not stepped.step([]).faults
 
 
-def test_a_block_that_fails_alone_twice_is_told_so_and_its_stretch_ends() -> None:
+def test_a_block_that_fails_alone_twice_is_told_so_and_its_autonomous_run_ends() -> None:
     engine = Failing()
     stepped, client = SteppedEngine(engine), Client("a", PROMPT, SamplingParams(temperature=0.0))  # type: ignore[arg-type]
     engine.errors = [ParameterError("seed", "one", None)] * 2

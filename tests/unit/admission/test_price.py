@@ -32,7 +32,7 @@ def test_a_mean_of_rows_lies_between_whole_ones() -> None:
     assert response_load(4.0, 0, 200.0, between) == pytest.approx(0.75 * low + 0.25 * high)
 
 
-def test_the_price_is_that_of_the_regime_in_force() -> None:
+def test_the_price_is_that_of_the_tuner_in_force() -> None:
     measured = MeasuredRounds()
     for _ in range(100):
         measured.round(9, 4, 0.2, DRAFT)

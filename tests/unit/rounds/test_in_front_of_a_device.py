@@ -85,7 +85,7 @@ def test_a_match_that_should_bring_more_goes_before_a_device(mode: SpeculationMo
 
 
 def test_behind_it_the_choice_is_made_anew() -> None:
-    """No stretch: a device that is near would have to wait for its end."""
+    """No autonomous run: a device that is near would have to wait for its end."""
     generation, rounds = made((*SAID, *SAID[:16]))
     verify = one(rounds.step(turn(NEAR), 0.0), Verify)
     assert isinstance(verify, Verify)
@@ -108,7 +108,7 @@ def test_beside_ratio_rules_it_is_decided_by_the_targets_own(protocol: ProtocolN
 
 
 def drafting_beside() -> tuple[Generation, RoundMachine, AskDrafter]:
-    """A far device drafts beside a stretch, whose rounds so far end in nothing that was said before."""
+    """A far device drafts beside an autonomous run, whose rounds so far end in nothing that was said before."""
     generation, rounds = made(SAID)
     rounds.step(turn(None), 0.0)
     rounds.moved(0, RoundEvent.DISPATCHED)

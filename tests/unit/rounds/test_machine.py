@@ -183,7 +183,7 @@ def grant(mode: SpeculationMode, step_s: float, window: int | None = None) -> in
 
 
 @pytest.mark.parametrize(("step_s", "rounds"), [(0.001, 32), (0.0625, 16), (0.25, 4), (2.0, 2)])
-def test_a_leave_under_an_arm_without_drafts_is_a_second(step_s: float, rounds: int) -> None:
+def test_a_leave_under_an_mode_without_drafts_is_a_second(step_s: float, rounds: int) -> None:
     assert grant(NONE, step_s) == rounds
 
 
@@ -193,7 +193,7 @@ def test_a_leave_while_a_drafter_may_be_of_use_is_short() -> None:
     assert grant(DRAFT, 0.0125, window=0) == 32
 
 
-def test_what_is_drafted_is_up_to_the_regime_unless_the_request_says_it() -> None:
+def test_what_is_drafted_is_up_to_the_tuner_unless_the_request_says_it() -> None:
     assert fresh().follows_tuner
     assert fresh(lookup=0).follows_tuner, "devices draft for it under some arms only"
     assert not fresh(window=0).follows_tuner
@@ -214,7 +214,7 @@ def turn(view: DrafterView | None, queue_s: float = 0.0) -> Turn:
 
 
 def alone(protocol: ProtocolName, params: SamplingParams) -> tuple[Generation, RoundMachine]:
-    """A response in its first stretch, of which the first round is committed."""
+    """A response in its first autonomous run, of which the first round is committed."""
     request = GenerationRequest("g", PROMPT, params, 64, protocol=protocol, reproducible=False)
     generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
     generation.happened(GenerationEvent.STARTED)
@@ -298,7 +298,7 @@ def test_what_has_to_be_used_is_waited_for_by_a_verifier_that_stands_still(proto
 
 
 @pytest.mark.parametrize(("view", "queue_s"), [(NEAR, 0.0), (FAR, 1.0)], ids=["quicker than a step", "loaded"])
-def test_a_draft_is_waited_for_where_a_stretch_would_bring_little_or_cost_others(
+def test_a_draft_is_waited_for_where_a_autonomous_run_would_bring_little_or_cost_others(
     view: DrafterView, queue_s: float
 ) -> None:
     _, rounds = alone("token_ids", GREEDY)
@@ -323,7 +323,7 @@ def test_a_verifier_that_is_lost_beside_a_draft_waits_for_it() -> None:
     assert (verify.block.round, verify.block.draft) == (ordered.round, (8, 9))
 
 
-def test_a_device_that_is_lost_beside_a_stretch_leaves_the_stretch() -> None:
+def test_a_device_that_is_lost_beside_a_autonomous_run_leaves_the_autonomous_run() -> None:
     generation, rounds = alone("token_ids", GREEDY)
     ordered = ordered_ahead(rounds.step(said(1, 5, at=turn(FAR)), 0.02))
     assert rounds.step(DrafterAnswered(ordered.round, None, censored=True), 0.025) == []

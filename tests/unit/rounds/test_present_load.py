@@ -1,4 +1,4 @@
-"""What the choice of a round sees of load: of the arm in use, and of no other."""
+"""What the choice of a round sees of load: of the mode in use, and of no other."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from outrider.rounds.present_load import PresentLoad
 from outrider.selection.modes import DRAFT, NONE
 
 
-def test_an_arm_is_never_seen_by_figures_of_another() -> None:
+def test_an_mode_is_never_seen_by_figures_of_another() -> None:
     load = PresentLoad()
     for _ in range(50):
         load.round(0.4, 0.02, DRAFT)
@@ -20,7 +20,7 @@ def test_an_arm_is_never_seen_by_figures_of_another() -> None:
     assert [none.queue_s, none.fixed_s, none.batch_blocks] == pytest.approx([0.01, 0.002, 16.0], rel=0.02)
 
 
-def test_an_arm_that_is_begun_anew_soon_forgets_what_it_was() -> None:
+def test_an_mode_that_is_begun_anew_soon_forgets_what_it_was() -> None:
     load = PresentLoad()
     for _ in range(100):
         load.batch(2, DRAFT)

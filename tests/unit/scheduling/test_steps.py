@@ -75,7 +75,7 @@ def test_the_policy_decides_who_of_those_within_makes_room() -> None:
 
 
 @ALL_POLICIES
-def test_stretches_take_turns_where_there_is_no_room_for_all(policy: str) -> None:
+def test_autonomous_runs_take_turns_where_there_is_no_room_for_all(policy: str) -> None:
     names = "abcdefg"
     steps = planner(policy, FOR_TWO, [])
     asking = {name: Asking(block(name)) for name in names}
@@ -286,8 +286,8 @@ def test_nobody_is_waited_for_who_gave_up() -> None:
 
 
 @ALL_POLICIES
-def test_who_overtakes_a_stretch_is_not_held_for_others_and_takes_its_place_with_it(policy: str) -> None:
-    """The verifier steps that stretch until it has what comes instead: it is not idle."""
+def test_who_overtakes_a_autonomous_run_is_not_held_for_others_and_takes_its_place_with_it(policy: str) -> None:
+    """The verifier steps that autonomous run until it has what comes instead: it is not idle."""
     steps = planner(policy, FOR_TWO, [block("a", waited_s=0.3)])
     steps.plan(NOW_S, COSTS)
     steps.steps()

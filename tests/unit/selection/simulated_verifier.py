@@ -1,4 +1,4 @@
-"""Generations without an end under a regime, in virtual time: each arm's speed at each load is given."""
+"""Generations without an end under a speculation tuner, in virtual time: each mode's speed at each load is given."""
 
 import heapq
 import random
@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from outrider.selection.modes import DRAFT, NONE, SpeculationMode
 from outrider.selection.speculation_tuner import SpeculationTuner, TunerSettings
 
-Speed = Callable[[SpeculationMode, int, float], float]  # arm, active generations, now: tokens per second of one of them
+Speed = Callable[
+    [SpeculationMode, int, float], float
+]  # mode, active generations, now: tokens per second of one of them
 DRAFT_YIELD = (1, 1, 2, 3, 5)  # tokens of a round with a draft, as often each
 DRAFTER_S = 0.4  # until a new response's drafter has its prefix
 
@@ -77,7 +79,7 @@ class World:
         return self
 
     def share(self, mode: SpeculationMode, since_s: float) -> float:
-        """Of the time since then, with this arm in use."""
+        """Of the time since then, with this mode in use."""
         spans = zip(self.modes, [*self.modes[1:], (self.now_s, NONE)], strict=True)
         used_s = sum(max(0.0, end - max(since_s, begin)) for (begin, used), (end, _) in spans if used is mode)
         return used_s / (self.now_s - since_s)

@@ -26,7 +26,7 @@ def test_the_newest_go_first_and_everybody_once() -> None:
     assert sent == ["g2", "g1", "g0", "g2"]
 
 
-def test_scouts_are_out_until_the_last_of_them_ends() -> None:
+def test_canaries_are_out_until_the_last_of_them_ends() -> None:
     canaries = Canaries()
     canaries.send(DRAFT, named(12))
     assert canaries.out == {"g9", "g10", "g11"}
@@ -57,7 +57,7 @@ def test_speeds_are_compared_with_those_of_the_others() -> None:
     assert canaries.ratio(dict.fromkeys(named(12), ThroughputSample()), 10.0) is None
 
 
-def test_the_better_scouts_did_the_less_a_try_should_cost() -> None:
+def test_the_better_canaries_did_the_less_a_try_should_cost() -> None:
     verdicts = [CanaryResult(DRAFT, ratio, 4.0, 0.0) for ratio in (0.5, 0.9, 1.5, 2.0)]
     assert [verdict.loss for verdict in verdicts] == pytest.approx([0.6, 0.2, 0.1, 0.1])
     assert [verdict.lost for verdict in verdicts] == [True, False, False, False]

@@ -71,7 +71,7 @@ def test_no_draft_where_there_can_be_none(
 
 
 @pytest.mark.parametrize("policy", [Fixed(), Cheapest(), CostAware()])
-def test_a_window_that_is_named_is_drafted_under_any_arm(policy: SelectionPolicy) -> None:
+def test_a_window_that_is_named_is_drafted_under_any_mode(policy: SelectionPolicy) -> None:
     assert window(policy.choose(situation(window=3, mode=NONE), None)) == 3
 
 

@@ -1,4 +1,4 @@
-"""When an arm's turn comes again."""
+"""When a mode's turn comes again."""
 
 from outrider.selection.probing import ProbeRules, Probes
 from outrider.selection.rewards import Comparison
@@ -7,7 +7,7 @@ _KNOWN = Comparison(log_ratio=-0.1, deviation=0.01, distance=0.0)
 
 
 def turns(probes: Probes, *at_s: float) -> list[bool]:
-    """Whether it is the arm's turn at these times."""
+    """Whether it is the mode's turn at these times."""
     return [probes.due("draft", _KNOWN, 1.0, now_s) for now_s in at_s]
 
 

@@ -41,7 +41,7 @@ def test_a_ratio_is_borrowed_from_the_nearest_loads_and_less_sure_there() -> Non
     assert not rewards.compare("draft", "lookup", 2.0).known
 
 
-def test_loads_that_differ_within_a_cell_are_no_difference_between_arms() -> None:
+def test_loads_that_differ_within_a_cell_are_no_difference_between_modes() -> None:
     rewards = Rewards()
     rewards.observe("none", found(16.0, 20.0))
     rewards.observe("draft", found(17.0, 20.0 * (16.0 / 17.0) ** 0.5))

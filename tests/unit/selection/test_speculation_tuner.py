@@ -1,4 +1,4 @@
-"""Which arm is kept, when it is left, and what finding out costs: in virtual time, with each arm's speed given."""
+"""Which mode is kept, when it is left, and what finding out costs: in virtual time, with each mode's speed given."""
 
 from itertools import pairwise
 
@@ -13,18 +13,18 @@ MINUTE_S = 60.0
 
 
 def best_of(world: World, loads: int) -> float:
-    """Tokens per second of all, under the better arm."""
+    """Tokens per second of all, under the better mode."""
     return loads * max(world.speed(NONE, loads, 0.0), world.speed(DRAFT, loads, 0.0))
 
 
 def changed_at_s(world: World, since_s: float, mode: SpeculationMode) -> float:
-    """When an arm was next put in use."""
+    """When a mode was next put in use."""
     return next(at_s for at_s, used in world.modes if at_s >= since_s and used is mode)
 
 
 @pytest.mark.parametrize("load", [1, 2, 8, 16])
 @pytest.mark.parametrize("ratio", [0.4, 0.8, 1.0, 1.2, 1.5])
-def test_a_cold_start_loses_little_against_the_better_arm(ratio: float, load: int) -> None:
+def test_a_cold_start_loses_little_against_the_better_mode(ratio: float, load: int) -> None:
     """Hardly anything against none from the first second on; what is won is won within the first minutes."""
     world = World(constant(ratio))
     world.load(load)
@@ -38,7 +38,7 @@ def test_a_cold_start_loses_little_against_the_better_arm(ratio: float, load: in
         assert world.tuner.report(world.now_s).kept == ("draft" if ratio > 1.0 else "none")
 
 
-def test_where_scouts_win_all_follow_and_where_they_lose_nobody_does() -> None:
+def test_where_canaries_win_all_follow_and_where_they_lose_nobody_does() -> None:
     for ratio, follow in ((1.5, True), (0.5, False)):
         world = World(constant(ratio))
         world.load(8)
@@ -48,7 +48,7 @@ def test_where_scouts_win_all_follow_and_where_they_lose_nobody_does() -> None:
         assert len(world.modes) == 1 + follow
 
 
-def test_scouts_that_end_are_followed_by_others() -> None:
+def test_canaries_that_end_are_followed_by_others() -> None:
     world = World(constant(1.5))
     world.load(4)
     drafted: set[str] = set()
@@ -104,7 +104,7 @@ def test_a_load_that_goes_back_and_forth_around_the_crossover_changes_nothing() 
     assert len(world.modes) <= 20, "tries included"
 
 
-def test_a_step_in_load_is_followed_within_two_seconds_where_both_arms_are_known() -> None:
+def test_a_step_in_load_is_followed_within_two_seconds_where_both_modes_are_known() -> None:
     world = World(crossing(8.0))
     for load, until_s in ((4, 40.0), (16, 80.0), (4, 120.0), (16, 160.0)):
         world.load(load)
@@ -126,8 +126,8 @@ def test_a_step_to_a_load_that_is_new_is_followed_by_a_try() -> None:
 
 
 @pytest.mark.parametrize(("ratio", "load"), [(0.4, 8), (0.9, 8), (0.8, 1), (1.4, 8)])
-def test_what_arms_bring_at_the_present_load_is_told(ratio: float, load: int) -> None:
-    """By tries, or by the scouts after which there was none."""
+def test_what_modes_bring_at_the_present_load_is_told(ratio: float, load: int) -> None:
+    """By tries, or by the canaries after which there was none."""
     world = World(constant(ratio))
     world.load(load)
     assert world.tuner.report(0.0).at_load == (), "before anything is measured"
@@ -160,7 +160,7 @@ def test_one_device_that_is_too_good_does_not_make_the_others_draft() -> None:
 
 
 def test_promises_are_a_condition() -> None:
-    """An arm that breaks them loses to one that keeps them, though it is faster."""
+    """A mode that breaks them loses to one that keeps them, though it is faster."""
     for late, kept, ratio in (({NONE: 0.0, DRAFT: 0.4}, "none", 1.3), ({NONE: 0.4, DRAFT: 0.0}, "draft", 0.8)):
         world = World(constant(ratio), late=late)
         world.load(4)
@@ -176,7 +176,7 @@ def steps(tuner: SpeculationTuner, names: list[str], since_s: float, until_s: fl
 
 
 def alone_until(tuner: SpeculationTuner, name: str, mode: SpeculationMode, now_s: float) -> float:
-    """One token of the only one in every step, until an arm is in use; when that is."""
+    """One token of the only one in every step, until a mode is in use; when that is."""
     while tuner.mode is not mode:
         now_s += 0.02
         tuner.round(name, 1, 0.02, now_s)
@@ -237,7 +237,7 @@ def test_a_try_is_charged_with_what_drafters_take_before_it_is_measured() -> Non
     assert 1.6 < tuner.report(now_s).probes_lost_s < 2.0
 
 
-def test_what_comes_right_behind_a_change_counts_for_neither_arm() -> None:
+def test_what_comes_right_behind_a_change_counts_for_neither_mode() -> None:
     """Rounds begun before drafters are ready, however many, tell nothing of drafting."""
     tuner = SpeculationTuner((NONE, DRAFT), TunerSettings(), 0.0)
     tuner.began("g", 0.0)
@@ -271,7 +271,7 @@ def test_a_try_that_idle_time_interrupts_is_over() -> None:
 
 
 def given(speeds: dict[SpeculationMode, float]) -> Speed:
-    """Each arm brings so many times what none does, at any load."""
+    """Each mode brings so many times what none does, at any load."""
 
     def speed(mode: SpeculationMode, load: int, now_s: float) -> float:  # noqa: ARG001
         return 60.0 / (1.0 + 0.2 * load) * speeds[mode]
@@ -288,7 +288,7 @@ FOUR = (NONE, LOOKUP, DRAFT, LOOKUP_DRAFT)
     [(1.0, 1.5, 0.6, 0.8), (1.0, 0.9, 0.5, 0.45), (1.0, 1.2, 1.2, 1.5), (1.0, 0.9, 1.4, 1.2)],
     ids=["lookup", "none", "both", "draft"],
 )
-def test_the_best_of_four_arms_is_kept_and_finding_it_costs_little(speeds: tuple[float, ...], load: int) -> None:
+def test_the_best_of_four_modes_is_kept_and_finding_it_costs_little(speeds: tuple[float, ...], load: int) -> None:
     world = World(given(dict(zip(FOUR, speeds, strict=True))), arms_to_choose=FOUR)
     world.load(load)
     world.until(10 * MINUTE_S)
@@ -306,7 +306,7 @@ def test_looking_up_needs_no_device_and_is_tried_at_once() -> None:
     assert world.tuner.report(6.0).kept == "lookup"
 
 
-def test_what_is_left_of_an_arm_is_an_arm() -> None:
+def test_what_is_left_of_an_mode_is_an_mode() -> None:
     assert {within(mode, drafts=True, uses_lookup=True) for mode in MODES.values()} == set(MODES.values())
     assert [within(mode, drafts=False, uses_lookup=True) for mode in FOUR] == [NONE, LOOKUP, NONE, LOOKUP]
     assert [within(mode, drafts=True, uses_lookup=False) for mode in FOUR] == [NONE, NONE, DRAFT, DRAFT]

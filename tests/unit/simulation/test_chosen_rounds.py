@@ -58,7 +58,7 @@ def test_selection_needs_a_linear_model() -> None:
         simulate(scenario(choosing(), verifier=verifier(planner_cost_model=MeasuredTimes(TENTH))))
 
 
-def test_devices_draft_under_a_regime_only_where_it_pays() -> None:
+def test_devices_draft_under_a_tuner_only_where_it_pays() -> None:
     """Estimates alone price no draft with what was measured while drafting."""
     rows = verifier(cost_model=LinearCostModel(0.01, 0.0, 0.0, 0.02))  # each is paid for
     for step_s, acceptance, kept in ((0.002, 0.95, "draft"), (0.02, 0.5, "none")):
@@ -70,7 +70,7 @@ def test_devices_draft_under_a_regime_only_where_it_pays() -> None:
         assert (drafted > 1.0) == (kept == "draft")
 
 
-def test_windows_of_their_own_are_load_and_nothing_more_to_a_regime() -> None:
+def test_windows_of_their_own_are_load_and_nothing_more_to_a_tuner() -> None:
     fixed = choosing(selection=None, count=3, output=Lengths(tokens=60))
     alone, beside = (simulate(scenario(fixed, tuner=tuner)) for tuner in (None, TunerSettings()))
     assert alone.batch_log == beside.batch_log

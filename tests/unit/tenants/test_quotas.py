@@ -1,4 +1,4 @@
-"""What a tenant has left: rates over any stretch of time, what is under way, and who falls silent."""
+"""What a tenant has left: rates over any autonomous run of time, what is under way, and who falls silent."""
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ ONE = QuotaRequest("t", 1, 10)
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 20.0), st.sampled_from("ab")), max_size=80))
-def test_over_any_stretch_no_more_than_a_minutes_worth_beyond_the_rate(steps: list[tuple[float, str]]) -> None:
+def test_over_any_autonomous_run_no_more_than_a_minutes_worth_beyond_the_rate(steps: list[tuple[float, str]]) -> None:
     quotas, now_s, let_in = Quotas(), 0.0, list[float]()
     for i, (pause_s, owner) in enumerate(steps):
         now_s += pause_s

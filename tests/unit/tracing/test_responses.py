@@ -1,4 +1,4 @@
-"""The trace of one response: its rounds in turn, stretches told together, bounded whatever happens."""
+"""The trace of one response: its rounds in turn, autonomous runs told together, bounded whatever happens."""
 
 import random
 from dataclasses import replace
@@ -71,7 +71,7 @@ def test_rounds_that_follow_by_themselves_are_told_together_and_not_without_end(
     assert told.index(autonomous_runs[-1]) < [span.name for span in told].index("round")
 
 
-def test_a_stretch_that_a_response_ends_in_is_told() -> None:
+def test_a_autonomous_run_that_a_response_ends_in_is_told() -> None:
     trace, told = begun()
     trace.round(replace(ALONE, follows=True), 11.0)
     trace.ended(12.0, "failed", "RequestFailedError: no")

@@ -17,7 +17,7 @@ def steady(tokens: int, *, repeat: int = 0, seconds: int = 40) -> CellLog:
     return replace(found, cell=replace(found.cell, repeat=repeat))
 
 
-def test_stretches_are_equal_and_lose_nothing() -> None:
+def test_autonomous_runs_are_equal_and_lose_nothing() -> None:
     assert autonomous_runs(steady(4)) == [Stretch(5.0, 25, 5, 5, 0)] * 8
     assert autonomous_runs(steady(1)) == [Stretch(5.0, 10, 0, 5, 0)] * 8
     assert [piece.seconds for piece in autonomous_runs(replace(steady(4), warmup_s=3.0))] == pytest.approx(

@@ -16,7 +16,7 @@ ALONE = RoundTiming(None, 0, 0, 1, 0.0, 0.0, 0.0, 0.2, 0.2)
 STOPPED = replace(DRAFTED, protocol=None, drafted_tokens=0, accepted_tokens=0, committed_tokens=1)
 
 
-def test_each_rule_has_an_arm_and_each_arm_a_service() -> None:
+def test_each_rule_has_an_mode_and_each_mode_a_service() -> None:
     made = arms([0, 4], longest=8)
     assert [arm.name for arm in made if is_fixed(arm.name)] == ["target alone", "window 4"]
     assert {arm.rule for arm in made} == set(STOP_KINDS)

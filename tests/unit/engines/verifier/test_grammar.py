@@ -252,7 +252,7 @@ def test_eviction_and_resumption_are_invisible(make_verifier: MakeVerifier, para
 
 
 @each_params
-def test_stretches_follow_the_grammar(params: SamplingParams) -> None:
+def test_autonomous_runs_follow_the_grammar(params: SamplingParams) -> None:
     from outrider.contracts.verifying import AutonomousRun  # noqa: PLC0415
 
     truth = ended(tiny_alone(PROMPT, params, 40))

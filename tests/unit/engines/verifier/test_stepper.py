@@ -1,4 +1,4 @@
-"""Stretches: whatever joins or leaves meanwhile, each generation gets the target's own tokens."""
+"""Autonomous runs: whatever joins or leaves meanwhile, each generation gets the target's own tokens."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -65,7 +65,7 @@ def opened(stepper: Stepper, *clients: Client) -> None:
 
 
 @pytest.mark.parametrize("params", [GREEDY, SEEDED, PENALISED], ids=["greedy", "seeded", "penalised"])
-def test_a_stretch_says_what_the_target_alone_says(model: PreTrainedModel, params: SamplingParams) -> None:
+def test_a_autonomous_run_says_what_the_target_alone_says(model: PreTrainedModel, params: SamplingParams) -> None:
     stepper = Stepper(torch_verifier(model))
     client, company = Client("a", PROMPT, params, logprobs=2), Client("b", PROMPT * 3, SEEDED)
     opened(stepper, client, company)
@@ -81,7 +81,7 @@ def test_a_stretch_says_what_the_target_alone_says(model: PreTrainedModel, param
         assert_same_logprobs(found, expected_logprobs(rows, client.output, 2))
 
 
-def test_credit_ends_a_stretch_and_more_of_it_goes_on(model: PreTrainedModel) -> None:
+def test_credit_ends_a_autonomous_run_and_more_of_it_goes_on(model: PreTrainedModel) -> None:
     stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT, GREEDY)
     opened(stepper, client)
     stepper.give([stretched(client, 3)])
@@ -129,8 +129,8 @@ def test_a_late_block_counts_for_what_is_not_committed_yet(model: PreTrainedMode
 
 
 @pytest.mark.parametrize("late_by", [0, 1, 3])
-def test_a_late_block_may_be_older_than_its_stretch(model: PreTrainedModel, late_by: int) -> None:
-    """It was drafted while the block that began the stretch was under way."""
+def test_a_late_block_may_be_older_than_its_autonomous_run(model: PreTrainedModel, late_by: int) -> None:
+    """It was drafted while the block that began the autonomous run was under way."""
     for params in (GREEDY, SEEDED):
         expected = said_alone(PROMPT, params, TOKENS)
         stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT, params)
@@ -169,7 +169,7 @@ def test_a_late_block_that_was_drafted_in_vain_brings_a_token_like_any_other_rou
     assert client.output == expected[:6]
 
 
-def test_a_late_block_that_does_not_fit_is_stale_and_ends_the_stretch(model: PreTrainedModel) -> None:
+def test_a_late_block_that_does_not_fit_is_stale_and_ends_the_autonomous_run(model: PreTrainedModel) -> None:
     expected = said_alone(PROMPT, SEEDED, TOKENS)
     others = {
         "another prefix": {"prefix_hash": 1},
@@ -322,7 +322,7 @@ def test_what_a_verifier_drafts_itself_changes_no_token(model: PreTrainedModel, 
     assert 20 < accepted < drafted
 
 
-def test_an_end_token_inside_ones_own_draft_ends_the_stretch(model: PreTrainedModel) -> None:
+def test_an_end_token_inside_ones_own_draft_ends_the_autonomous_run(model: PreTrainedModel) -> None:
     expected = said_alone(PROMPT, SEEDED, 60)
     inside = 0
     for first in (i for i in range(8, 40) if expected[i] not in expected[:i]):
@@ -339,7 +339,7 @@ def test_an_end_token_inside_ones_own_draft_ends_the_stretch(model: PreTrainedMo
     assert inside > 3
 
 
-def test_leave_to_draft_is_given_and_taken_while_a_stretch_goes_on(model: PreTrainedModel) -> None:
+def test_leave_to_draft_is_given_and_taken_while_a_autonomous_run_goes_on(model: PreTrainedModel) -> None:
     stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT, REPETITIVE)
     opened(stepper, client)
     stepper.give([stretched(client, 99)])

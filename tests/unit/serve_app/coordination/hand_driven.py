@@ -116,7 +116,7 @@ def submit(
 
 
 async def follows(batcher: Batcher, name: str) -> VerifyResult:
-    """The next round of a stretch."""
+    """The next round of an autonomous run."""
     sent: asyncio.Future[VerifyResult] = asyncio.get_running_loop().create_future()
 
     def follower(result: VerifyResult | Exception) -> bool:

@@ -76,7 +76,7 @@ async def test_who_finds_no_room_joins_as_soon_as_there_is_some() -> None:
 
 
 @on_loop
-async def test_a_stretch_is_followed_round_by_round_as_far_as_it_may_go() -> None:
+async def test_a_autonomous_run_is_followed_round_by_round_as_far_as_it_may_go() -> None:
     batcher, verifier = make()
     first = submit(batcher, alone("a", 2, frozenset({9})))
     assert (await verifier.calls.get()).blocks == (alone("a", 2, frozenset({9})),)
@@ -98,7 +98,7 @@ async def test_a_stretch_is_followed_round_by_round_as_far_as_it_may_go() -> Non
 
 
 @on_loop
-async def test_leave_that_comes_late_finds_the_stretch_where_it_stopped() -> None:
+async def test_leave_that_comes_late_finds_the_autonomous_run_where_it_stopped() -> None:
     batcher, verifier = make()
     first = submit(batcher, alone("a", 1))
     await verifier.calls.get()

@@ -1,4 +1,4 @@
-"""Blocks that join a stretch of their generation, against a verifier that is driven by hand."""
+"""Blocks that join an autonomous run of their generation, against a verifier that is driven by hand."""
 
 import asyncio
 from dataclasses import replace
@@ -32,7 +32,7 @@ def late(name: str, *draft: int, until_round: int = 60) -> Block:
 
 
 @on_loop
-async def test_a_block_that_joins_a_stretch_is_told_behind_the_rounds_that_were_under_way() -> None:
+async def test_a_block_that_joins_a_autonomous_run_is_told_behind_the_rounds_that_were_under_way() -> None:
     batcher, verifier = make()
     first = submit(batcher, alone("a", 50, frozenset({9})))
     await verifier.calls.get()
@@ -62,7 +62,7 @@ async def test_a_block_that_joins_a_stretch_is_told_behind_the_rounds_that_were_
 
 
 @on_loop
-async def test_a_block_that_finds_no_room_holds_its_stretch_back_and_joins_later() -> None:
+async def test_a_block_that_finds_no_room_holds_its_autonomous_run_back_and_joins_later() -> None:
     policy = Picky()
     batcher, verifier = make(policy=policy)
     autonomous_runs = [submit(batcher, alone(name, 50)) for name in "abcd"]
@@ -122,7 +122,7 @@ async def decoding_alone(*names: str) -> tuple[Batcher, HandDrivenVerifier, Pick
 
 
 @on_loop
-async def test_what_its_follower_promises_for_the_stretch_behind_it_holds() -> None:
+async def test_what_its_follower_promises_for_the_autonomous_run_behind_it_holds() -> None:
     batcher, verifier, _ = await decoding_alone("a")
     batcher.join(late("a", 7, 8, until_round=70), VerifyCost(3, 11), lambda _: None, VerifyTerms(7.0, 2.2))
     await verifier.calls.get()
@@ -140,7 +140,7 @@ async def test_what_its_follower_promises_for_the_stretch_behind_it_holds() -> N
 
 
 @on_loop
-async def test_a_block_whose_stretch_was_lost_is_not_given_any_more() -> None:
+async def test_a_block_whose_autonomous_run_was_lost_is_not_given_any_more() -> None:
     batcher, verifier, policy = await decoding_alone("a", "b")
     policy.unwanted = {"a"}
     events = list[RoundEvent]()

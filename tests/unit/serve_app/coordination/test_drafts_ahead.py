@@ -105,7 +105,7 @@ async def test_the_stream_is_what_the_target_alone_says(params: SamplingParams, 
 
 @pytest.mark.parametrize("wait_s", [0.0, 2.5 * ENGINE_S, 6.5 * ENGINE_S], ids=["at once", "soon", "late"])
 @on_loop
-async def test_a_right_draft_brings_what_is_left_of_it_and_the_stretch_the_rest(wait_s: float) -> None:
+async def test_a_right_draft_brings_what_is_left_of_it_and_the_autonomous_run_the_rest(wait_s: float) -> None:
     """Nobody waits for a device: an exchange brings as many tokens as steps or the draft, and one more."""
     device = EngineTransport(torch_drafter(tiny_llama()))
     device.delay_s = lambda draft: wait_s if draft.token_ids else 0.0
@@ -128,7 +128,7 @@ async def test_a_right_draft_brings_what_is_left_of_it_and_the_stretch_the_rest(
 @pytest.mark.parametrize("seed", range(2))
 @on_loop
 async def test_concurrent_responses_stay_exact_whatever_is_lost(blocks: int, seed: int) -> None:
-    """More than a step has room for, so that drafts wait and stretches are held back; now and then all is lost."""
+    """More than a step has room for: drafts wait, autonomous runs are held back; now and then all is lost."""
     rng = random.Random(100 * seed + blocks)
     requests = [
         replace(
@@ -162,7 +162,7 @@ async def test_a_verifier_that_is_lost_beside_a_draft_changes_nothing(trouble: s
 
 
 @on_loop
-async def test_a_device_that_is_lost_beside_a_stretch_costs_nothing_but_its_draft() -> None:
+async def test_a_device_that_is_lost_beside_a_autonomous_run_costs_nothing_but_its_draft() -> None:
     service, request = serving(slow(1), slow(2)), replace(request_for(params=SAMPLED, window=4), max_tokens=60)
     service.fleet.transports[FIRST].lost["draft"] = DrafterLostError("gone")
     chunks = await service.response(request)
@@ -187,7 +187,7 @@ async def test_a_device_that_does_not_answer_holds_nothing_up() -> None:
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 @on_loop
 async def test_it_ends_while_a_draft_is_out(params: SamplingParams) -> None:
-    """With an end token, a stop string or its last token inside the stretch; the device is released."""
+    """With an end token, a stop string or its last token inside the autonomous run; the device is released."""
     request = replace(request_for(params=params, window=4), max_tokens=40)
     truth = truth_of(request)
     ends = [i for i in range(8, 30) if truth[i] not in truth[:i]][:4]
@@ -313,7 +313,7 @@ async def test_no_block_that_a_ratio_rule_decides_is_ever_ordered_ahead(
 
 @pytest.mark.parametrize("steps", range(1, 5))
 @on_loop
-async def test_a_draft_may_come_at_the_moment_in_which_its_stretch_ends(steps: int) -> None:
+async def test_a_draft_may_come_at_the_moment_in_which_its_autonomous_run_ends(steps: int) -> None:
     """For want of a reader; whichever of both is heard first."""
     device = drafter()
     device.delay_s = lambda draft: steps * ENGINE_S - LINK_S if draft.token_ids else 0.0
@@ -354,7 +354,7 @@ async def test_an_exchange_brings_its_steps_or_its_draft_and_one_more(steps: int
 
 
 def without_room(service: Service, policy: Picky) -> list[int]:
-    """The first block of g0 that joins its stretch finds no room; gives the number of the next step once it waits."""
+    """The first block of g0 that joins its autonomous run finds no room; returns the next step's number then."""
     waits, join = list[int](), service.services.batcher.join
 
     def joins(block: Block, cost: VerifyCost, observe: Callable[[RoundEvent], object], terms: VerifyTerms) -> None:
@@ -388,7 +388,7 @@ def slow_for_drafts() -> EngineTransport:
 
 
 @on_loop
-async def test_a_stretch_that_is_lost_while_its_draft_waits_for_room_takes_it_along() -> None:
+async def test_a_autonomous_run_that_is_lost_while_its_draft_waits_for_room_takes_it_along() -> None:
     policy = Picky()
     service = serving(slow_for_drafts(), scheduling=policy)
     waits = without_room(service, policy)

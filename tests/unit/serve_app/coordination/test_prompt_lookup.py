@@ -213,7 +213,7 @@ async def test_where_a_match_is_worth_more_no_device_is_asked() -> None:
 
 @pytest.mark.parametrize(("mode", "asked", "looks"), [(DRAFT, None, False), (DRAFT, 8, True), (LOOKUP_DRAFT, 0, False)])
 @on_loop
-async def test_a_request_says_it_whatever_the_arm(mode: SpeculationMode, asked: int | None, looks: bool) -> None:
+async def test_a_request_says_it_whatever_the_mode(mode: SpeculationMode, asked: int | None, looks: bool) -> None:
     service = serving()
     service.services = replace(service.services, tuner=SpeculationTuner((mode,), TunerSettings(), 0.0))
     request = replace(request_for(params=REPETITIVE, window=None), max_tokens=60, lookup=asked)

@@ -101,7 +101,7 @@ async def test_speculation_changes_for_those_that_begin_and_no_token_does(params
 
 
 @on_loop
-async def test_other_arms_are_chosen_from_by_those_that_begin() -> None:
+async def test_other_modes_are_chosen_from_by_those_that_begin() -> None:
     coordinator = Coordinator()
     coordinator.verifier.gates[2] = gate = Gate()
     before, running = coordinator.generations.tuner, coordinator.begin(request_for("running"))

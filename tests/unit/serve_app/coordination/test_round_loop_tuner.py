@@ -1,4 +1,4 @@
-"""Responses under a verifier's regime: what is drafted follows the arm, what is answered never does."""
+"""Responses under a verifier's speculation tuner: what is drafted follows the mode, what is answered never does."""
 
 import asyncio
 from dataclasses import replace
@@ -18,7 +18,7 @@ PERIOD_S = 0.02
 
 
 class Alternating(SpeculationTuner):
-    """Changes arms again and again."""
+    """Changes modes again and again."""
 
     @property
     def mode(self) -> SpeculationMode:
@@ -27,7 +27,7 @@ class Alternating(SpeculationTuner):
 
 
 def service_under(tuner: SpeculationTuner) -> Service:
-    """Whose drafter is always right, and asked in each round of a drafting arm."""
+    """Whose drafter is always right, and asked in each round of a drafting mode."""
     service = Service(EngineTransport(torch_drafter(tiny_llama())), tuner=tuner)
     speculation = replace(service.rules.speculation, window=None, k_max=4)
     service.rules = replace(service.rules, speculation=speculation)
@@ -35,7 +35,7 @@ def service_under(tuner: SpeculationTuner) -> Service:
 
 
 @on_loop
-async def test_without_a_drafting_arm_no_drafter_is_asked_for() -> None:
+async def test_without_a_drafting_mode_no_drafter_is_asked_for() -> None:
     service = service_under(SpeculationTuner((NONE,), TunerSettings(), now_s()))
     request = request_for()
     assert tokens_of(await service.response(request)) == truth_of(request)
@@ -48,7 +48,7 @@ async def test_without_a_drafting_arm_no_drafter_is_asked_for() -> None:
 
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 @on_loop
-async def test_changing_arms_changes_no_token_and_drafts_are_as_good_as_before(params: SamplingParams) -> None:
+async def test_changing_modes_changes_no_token_and_drafts_are_as_good_as_before(params: SamplingParams) -> None:
     service = service_under(tuner := Alternating((NONE, DRAFT), TunerSettings(), now_s()))
     request = replace(request_for(params=params), max_tokens=200, ignore_eos=True)
     assert tokens_of(await service.response(request)) == truth_of(request)
@@ -57,7 +57,9 @@ async def test_changing_arms_changes_no_token_and_drafts_are_as_good_as_before(p
     assert changes >= 4
     drafted = [timing for timing in service.timings if timing.drafted_tokens]
     assert {timing.mode for timing in drafted} == {DRAFT}
-    right = [timing.accepted_tokens + timing.trimmed_tokens for timing in drafted]  # some beside a stretch, and late
+    right = [
+        timing.accepted_tokens + timing.trimmed_tokens for timing in drafted
+    ]  # some beside an autonomous run, and late
     assert right == [timing.drafted_tokens for timing in drafted], "also behind a stretch"
     assert len(service.fleet.excluded) == 1, "one drafter is leased, once"
     assert tuner.report(now_s()).active_s > 0.0
@@ -65,7 +67,7 @@ async def test_changing_arms_changes_no_token_and_drafts_are_as_good_as_before(p
 
 
 @on_loop
-async def test_scouts_draft_while_the_others_do_not() -> None:
+async def test_canaries_draft_while_the_others_do_not() -> None:
     class Scouting(SpeculationTuner):
         def arm_of(self, generation: str) -> SpeculationMode:
             return DRAFT if generation == "scout" else NONE
@@ -82,7 +84,7 @@ async def test_scouts_draft_while_the_others_do_not() -> None:
 
 
 @on_loop
-async def test_a_regime_hears_of_all_that_is_active_and_of_nobody_else() -> None:
+async def test_a_tuner_hears_of_all_that_is_active_and_of_nobody_else() -> None:
     heard = list[str]()
 
     class Hearing(SpeculationTuner):

@@ -245,7 +245,7 @@ def test_a_rounds_phases_add_up_to_its_time(parts: tuple[float, ...], drafted: i
     assert sorted(alone.phases_s) == ["orchestration", "queue", "verify"]
 
 
-def test_a_regime_sets_its_gauges_and_counts_what_came_since_the_last_report() -> None:
+def test_a_tuner_sets_its_gauges_and_counts_what_came_since_the_last_report() -> None:
     stats, sink, _ = made()
     sent = TunerReport("none", "none", (), (("none", 0), ("draft", 1)), 0.5, 10.0, 0)
     sent = replace(sent, at_load=(("none", 40.0, 0.0), ("draft", 30.0, 0.25)))
