@@ -58,7 +58,7 @@ def _drafters(now: ServiceStatus) -> Table:
 
 
 def _coordinators(now: ServiceStatus, recent: CoordinatorActivity) -> Table:
-    table = _table("Coordinator", "Verifier", "Arm", "Idle", "Active", "Queued", "Blocks", "KV tokens", "Evicted")
+    table = _table("Coordinator", "Verifier", "Mode", "Idle", "Active", "Queued", "Blocks", "KV tokens", "Evicted")
     for c in now.coordinators:
         idle = recent.verifier_idle_s[c.id] / recent.span_s if recent.span_s else 0.0
         table.add_row(

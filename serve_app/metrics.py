@@ -211,19 +211,19 @@ EXCHANGES = _counter(
 )
 CANDIDATE_FALLBACKS = _counter("candidate_fallbacks_total", "Corrections for which no candidate was taken")
 CORRECTIONS_GIVEN_UP = _counter("corrections_given_up_total", "Corrections drawn inexactly for want of their drafter")
-TUNER_MODE = _gauge("regime_arm", "Arm of the verifier's regime: 1 for the one in use", "arm")
-TUNER_CHANGES = _counter("regime_changes_total", "Times another arm was found to bring more, and kept")
-TUNER_PROBES = _counter("regime_probes_total", "Times an arm was tried beside the one that was kept", "arm")
+TUNER_MODE = _gauge("regime_arm", "Speculation mode of the verifier: 1 for the one in use", "arm")
+TUNER_CHANGES = _counter("regime_changes_total", "Times another mode was measured to be faster, and kept")
+TUNER_PROBES = _counter("regime_probes_total", "Times a mode was tried beside the one that was kept", "arm")
 TUNER_PROBES_LOST_S = _counter(
-    "regime_probes_lost_seconds_total", "What tries have cost, in seconds of all active responses' time"
+    "regime_probes_lost_seconds_total", "Cost of trying modes, in seconds of all active responses' time"
 )
-TUNER_ACTIVE_S = _counter("regime_active_seconds_total", "Time in which responses were active: what that is a share of")
+TUNER_ACTIVE_S = _counter("regime_active_seconds_total", "Time in which responses were active: the whole of which that is a share")
 TUNER_REWARD = _gauge(
-    "regime_reward_tokens_per_second", "What an arm was measured to bring a response at the present load", "arm"
+    "regime_reward_tokens_per_second", "Measured speed of a response under a mode at the present load", "arm"
 )
 TUNER_LOSS = _gauge(
     "regime_loss_ratio",
-    "Share of what the kept arm brings that this one was measured to lose at the present load; below 0: to gain",
+    "Share of the kept mode's speed that this one was measured to lose at the present load; below 0: to gain",
     "arm",
 )
 DRAFTS_GIVEN_UP = _counter("drafts_given_up_total", "Drafts that had to be used and never came: inexact rounds")

@@ -65,7 +65,7 @@ def _bound_memory(memory_bytes: int) -> int:
 
 
 def serve(connection: socket.socket, memory_bytes: int) -> None:
-    """Answer each ``{"source": ..., "cpu_s": ..., "alarm_s": ...}`` by a ``GrammarVerdict``, until the other side is gone."""
+    """Answer each ``{"source": ..., "cpu_s": ..., "alarm_s": ...}`` by a ``GrammarVerdict``, until the peer is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: its owner decides what that means
     for source in (GrammarSource(GrammarKind.JSON_SCHEMA, "{}"), GrammarSource(GrammarKind.RULES, 'root ::= "a"')):
         assert validate(source).is_valid  # imports all there is

@@ -12,7 +12,7 @@ from outrider.selection.rewards import Comparison
 
 _UNKNOWN_LOSS = 0.4  # of a mode of which nothing is known
 _BORROWED_LOSS = 0.2  # at least, of one that is known at other loads only
-_SLACK_S = 0.6
+_EXTRA_S = 0.6
 _BEATEN_RETRIES = 4.0
 _LEAST_LOSS = 0.02  # a mode that is as good costs its changes
 _LEAST_RETRIES = 6.0  # what lost is not tried again sooner, whatever has changed
@@ -64,7 +64,7 @@ class Probes:
         canary_loss: float | None = None,
         unknown_loss: float = _UNKNOWN_LOSS,
     ) -> bool:
-        """Whether a mode may be tried now, against the one in use; over budget where a load is new to it and it may win.
+        """Whether a mode may be tried now; over budget where a load is new to it and it may win.
 
         Args:
             mode: it.
@@ -78,7 +78,7 @@ class Probes:
         cost_s = takes_s * expected_loss(comparison, canary_loss, unknown_loss)
         if comparison.known or comparison.log_ratio == 0.0:
             return waited and cost_s <= self.left_s
-        budget_s = _SLACK_S if comparison.log_ratio + comparison.deviation > 0.0 else 0.0
+        budget_s = _EXTRA_S if comparison.log_ratio + comparison.deviation > 0.0 else 0.0
         return cost_s <= self.left_s + budget_s and now_s >= self._last_at_s + self._rules.retry_s
 
     def spent(self, mode: str, lost_s: float, now_s: float, *, lost: bool) -> None:
