@@ -217,7 +217,7 @@ TUNER_PROBES = _counter("regime_probes_total", "Times a mode was tried beside th
 TUNER_PROBES_LOST_S = _counter(
     "regime_probes_lost_seconds_total", "Cost of trying modes, in seconds of all active responses' time"
 )
-TUNER_ACTIVE_S = _counter("regime_active_seconds_total", "Time in which responses were active: the whole of which that is a share")
+TUNER_ACTIVE_S = _counter("regime_active_seconds_total", "Time in which responses were active, beside that cost")
 TUNER_REWARD = _gauge(
     "regime_reward_tokens_per_second", "Measured speed of a response under a mode at the present load", "arm"
 )

@@ -14,10 +14,9 @@ from tests.budgets import ROOT, product_files
 PRIVATE_WORDS = frozenset(
     re.findall(
         r"\w+",
-        """
-        mode modes contender door few guilty inbox lane leave leaves looked_up looking looks_up lookup_leave owed pace
-        paces tuner canary canaries shelf standing autonomous run autonomous runs surroundings talk teller telling told
-        trail witnesses worth worth_above """,
+        "arm arms contender door few guilty inbox lane leave leaves looked_up looking looks_up lookup_leave owed pace"
+        " paces regime scout scouts shelf standing stretch stretches surroundings talk teller telling told trail witnesses"
+        " worth worth_above",
     )
 )
 # Names of /status and of a metric's label, which stay as they are.
@@ -50,6 +49,22 @@ def docstrings(text: str) -> Iterator[str]:
 def says_nothing(docstring: str) -> bool:
     """Whether it is so short that it says less than a name does; shapes and formats may be as short as they are."""
     return 0 < len(docstring.split()) < FEWEST_WORDS and not re.search(r"``[^`]*[\[\d={:]", docstring)
+
+
+def glossary() -> list[list[str]]:
+    """Rows of all its tables: term, meaning, where it comes from."""
+    lines = (ROOT / "docs" / "glossary.md").read_text().splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    return [row for row in rows if row[0] not in {"term", "---"}]
+
+
+def test_each_term_is_explained_in_one_line_and_says_where_it_comes_from() -> None:
+    rows = glossary()
+    assert len(rows) > 100
+    assert all(len(row) == 3 and all(row) for row in rows)
+    terms = Counter(term for row in rows for term in row[0].split(", "))
+    assert terms.most_common(1)[0][1] == 1
+    assert all(len(row[2]) > len("coined: ") for row in rows if row[2].startswith("coined")), "it says why"
 
 
 def test_no_two_classes_have_one_name() -> None:

@@ -128,7 +128,7 @@ _CHOICE = Row(
             "Speculation mode in use",
             (Query(total(m.TUNER_MODE, COORDINATOR, by="arm"), "{{arm}}"),),
             "short",
-            "Coordinators by the speculation mode they use. none and lookup order nothing from devices. No value: windows are set.",
+            "Coordinators by the mode they use. none and lookup order nothing from devices. No value: windows are set.",
             Shape.STACK,
         ),
         Panel(
