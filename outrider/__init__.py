@@ -1,3 +1,3 @@
-"""Outrider: distributed speculative decoding. This package holds the algorithms, free of Ray, HTTP and clocks."""
+"""Outrider: distributed speculative decoding. This package holds the algorithms; it knows neither Ray nor HTTP."""
 
 __version__ = "0.1.0"

@@ -1,1 +1,1 @@
-"""Engines: model and resident KV behind one contract (``base``)."""
+"""Engines: a model and its resident KV behind one contract (``contracts.verifying``, ``contracts.drafting``)."""

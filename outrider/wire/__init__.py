@@ -1,1 +1,1 @@
-"""Messages between coordinator and drafter as bits, and the protocols that use them. One module per protocol."""
+"""Messages between coordinator and drafter as bits; ``outrider.protocols`` says what goes into them."""

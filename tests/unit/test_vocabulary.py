@@ -15,8 +15,8 @@ PRIVATE_WORDS = frozenset(
     re.findall(
         r"\w+",
         "arm arms contender door few guilty inbox lane leave leaves looked_up looking looks_up lookup_leave owed pace"
-        " paces regime scout scouts shelf standing stretch stretches surroundings talk teller telling told trail witnesses"
-        " worth worth_above",
+        " paces regime scout scouts shelf standing stretch stretches surroundings talk teller telling told trail"
+        " witnesses worth worth_above",
     )
 )
 # Names of /status and of a metric's label, which stay as they are.

@@ -1,4 +1,4 @@
-"""Whether the vLLM this engine was made for is installed: it drives internals, so one version is as good as none other.
+"""Whether the vLLM version that this engine was made for is installed. It drives vLLM's internals: no other will do.
 
 The check reads pip's records first, so that a command line can refuse at once; importing vLLM takes seconds.
 """
