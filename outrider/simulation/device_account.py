@@ -81,8 +81,8 @@ class DeviceAccount:
     def _count_response(self) -> None:
         self.results.responses += 1
         self.results.late_responses += self.open_tokens < self.tokens_per_s * self.open_s
-        self.results.needed_tokens += self.open_tokens
-        self.results.slowed_s += self.open_s
+        self.results.timed_tokens += self.open_tokens
+        self.results.timed_s += self.open_s
 
     def _count_late(self, cause: ViolationCause) -> None:
         if cause is ViolationCause.QUEUE:

@@ -36,8 +36,8 @@ class DeviceCounts:
     drafted_tokens: int = 0  # of these rounds, and verified; likewise ``accepted_tokens``
     accepted_tokens: int = 0
     committed_tokens: int = 0  # all, first tokens included
-    needed_tokens: int = 0  # committed after first tokens (or the warm-up); ``slowed_s``: in so much time
-    slowed_s: float = 0.0
+    timed_tokens: int = 0  # committed after first tokens (or the warm-up); ``timed_s``: in so much time
+    timed_s: float = 0.0
 
     @property
     def late_rounds(self) -> int:
@@ -64,12 +64,12 @@ class DeviceResults(DeviceCounts):
     @property
     def late(self) -> bool:
         """Whether it was given less than promised, over all."""
-        return self.needed_tokens < self.slo.tokens_per_s * self.slowed_s
+        return self.timed_tokens < self.slo.tokens_per_s * self.timed_s
 
     @property
     def achieved_tokens_per_s(self) -> float | None:
         """Mean speed behind first tokens; None if none was due yet."""
-        return self.needed_tokens / self.slowed_s if self.slowed_s > 0.0 else None
+        return self.timed_tokens / self.timed_s if self.timed_s > 0.0 else None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -225,7 +225,7 @@ def summary(devices: Sequence[DeviceResults]) -> ClassResults:
         slo=devices[0].slo,
         devices=len(devices),
         late_devices=sum(device.late for device in devices),
-        achieved_tokens_per_s=total["paced_tokens"] / total["paced_s"] if total["paced_s"] > 0.0 else None,
+        achieved_tokens_per_s=total["timed_tokens"] / total["timed_s"] if total["timed_s"] > 0.0 else None,
         **total,
     )
 

@@ -69,7 +69,7 @@ def test_a_device_that_gets_nothing_is_late_for_the_time_it_waits(warmup_s: floa
     served, starved = starving(warmup_s=warmup_s).devices
     assert (served.late, served.starved, served.late_responses) == (False, False, 0)
     assert (starved.late, starved.starved, starved.late_responses, starved.responses) == (True, True, 1, 1)
-    assert (starved.needed_tokens, starved.slowed_s) == (0, 60.0 - warmup_s - 5.0)
+    assert (starved.timed_tokens, starved.timed_s) == (0, 60.0 - warmup_s - 5.0)
     assert (starved.rounds, starved.late_queue_rounds) == (1, 1)
 
 
@@ -83,17 +83,17 @@ def test_a_device_starved_in_the_middle_is_late_too() -> None:
         )
     ).devices
     assert not first.late
-    assert second.needed_tokens > 0
+    assert second.timed_tokens > 0
     assert (second.late, second.starved, second.late_responses) == (True, True, 1)
-    assert second.slowed_s == pytest.approx(199.9)  # from its first token to the end
+    assert second.timed_s == pytest.approx(199.9)  # from its first token to the end
 
 
 def test_what_is_under_way_at_the_end_is_not_late_yet() -> None:
     results = simulate(scenario(promised(0.9 * SPEED), duration_s=0.1 + ROUND_S + 0.2))
     device = results.devices[0]
     assert (device.unfinished, device.starved, device.late, device.responses) == (True, False, False, 1)
-    assert device.needed_tokens == 4
-    assert device.slowed_s == pytest.approx(ROUND_S)
+    assert device.timed_tokens == 4
+    assert device.timed_s == pytest.approx(ROUND_S)
 
 
 def test_causes_by_the_queue_and_by_the_pass() -> None:

@@ -124,7 +124,7 @@ def test_nothing_is_lost_and_nothing_comes_from_nowhere(system: System) -> None:
         assert (device.responses, device.unfinished, device.starved) == (2, False, False)
         assert device.committed_tokens == same.committed_tokens  # two responses of the same lengths
         assert device.committed_tokens == device.accepted_tokens + device.rounds + device.responses
-        assert device.needed_tokens == device.committed_tokens - device.responses
+        assert device.timed_tokens == device.committed_tokens - device.responses
         assert device.accepted_tokens <= device.drafted_tokens
         if system is not System.CENTRALIZED:  # the same draws, whoever planned the batches
             assert (device.drafted_tokens, device.accepted_tokens) == (same.drafted_tokens, same.accepted_tokens)

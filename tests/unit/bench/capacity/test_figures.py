@@ -58,7 +58,7 @@ def test_a_response_is_late_by_its_mean_speed_and_a_round_by_itself() -> None:
     found = device_results(log(response(0, rounds, ended=True)), 0, block_tokens=BLOCK, grace_s=GRACE_S)
     assert (found.responses, found.late_responses) == (1, 1)  # 12 tokens in 3.5 s
     assert (found.rounds, found.late_queue_rounds, found.late_compute_rounds) == (3, 1, 1)
-    assert (found.needed_tokens, found.slowed_s, found.committed_tokens) == (12, 3.5, 13)
+    assert (found.timed_tokens, found.timed_s, found.committed_tokens) == (12, 3.5, 13)
     assert (found.drafted_tokens, found.accepted_tokens) == (12, 9)
     assert found.late
     assert not found.unfinished
