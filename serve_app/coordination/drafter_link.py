@@ -452,7 +452,7 @@ class DrafterLink:
         """Part with a drafter, and tell the fleet if it is the drafter's fault."""
         pending = self._generation.correction_by is not None
         event(
-            log, "drafter_given_up", logging.WARNING, **self._named(port), reason=str(error), correction_pending=pending
+            log, "drafter_given_up", logging.WARNING, **self._named(port), reason=str(error), correction_owed=pending
         )
         self._log("drafter_given_up", port, reason=str(error))
         port.transport.close(self._generation.name)

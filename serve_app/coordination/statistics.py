@@ -172,8 +172,8 @@ class CoordinatorStats:
         if all(getattr(usage, name) == getattr(before, name) for name in _COUNTED_OF_KV):  # most steps
             return
         unowed = usage.unowed_evictions - before.unowed_evictions
-        sink.record(metrics.KV_EVICTIONS, usage.evictions - before.evictions - unowed, pending="yes")
-        sink.record(metrics.KV_EVICTIONS, unowed, pending="no")
+        sink.record(metrics.KV_EVICTIONS, usage.evictions - before.evictions - unowed, owed="yes")
+        sink.record(metrics.KV_EVICTIONS, unowed, owed="no")
         sink.record(metrics.KV_EVICTED_BLOCKS, usage.evicted_blocks - before.evicted_blocks)
         sink.record(metrics.KV_RECOMPUTED_TOKENS, usage.recomputed_tokens - before.recomputed_tokens)
         for direction in ("out", "in"):

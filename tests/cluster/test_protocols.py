@@ -179,7 +179,7 @@ def test_a_drafter_is_killed_while_it_owes_corrections(service: Service, far: Li
         ray.kill(service.drafter(name), no_restart=False)
 
     def owed() -> int:
-        return len(service.events("drafter_given_up", correction_pending=True, drafter=name))
+        return len(service.events("drafter_given_up", correction_owed=True, drafter=name))
 
     before = owed()
     for _ in range(_MOST_KILLS):
