@@ -71,7 +71,7 @@ class Ledger:
         return inf if self.doomed else self._on_schedule_until_s(expected_tokens)
 
     def slack_s(self, now_s: float) -> float:
-        """Return the time until it is behind, negative if it is; infinity for best effort and before the first token."""
+        """Return the time until it is behind, negative if it is; infinity for best effort or before a first token."""
         return inf if self.first_at_s is None else self._on_schedule_until_s(0.0) - now_s
 
     @property

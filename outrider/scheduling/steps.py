@@ -168,7 +168,7 @@ class StepPlanner:
         return self._stepped | self._within.keys()
 
     def plan(self, now_s: float, cost_model: CostModel, alone: Collection[GenerationId] = ()) -> StepPlan:
-        """Choose by the policy who is in the steps. While a generation of ``alone`` is there, let one of these in by itself."""
+        """Choose by the policy who is in the steps; while one of ``alone`` is there, let it in by itself."""
         if not self.is_due:
             self.reason, self._held_since_s = StopReason.QUEUE_EMPTY, None
             return _NOTHING_CHANGES
