@@ -51,7 +51,7 @@ class DrainWatch:
         self._there = {other: place for other, place in self._there.items() if other != name}
 
     def should_migrate(self, coordinator: str, after_s: float, now_s: float) -> bool:
-        """Return whether a response leaves: its coordinator draining for ``after_s``, and another can take it.
+        """Return whether a response leaves: its coordinator has been draining long enough, and another can take it.
 
         Responses that leave between two updates count as if all went to the same coordinator.
         """
