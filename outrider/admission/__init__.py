@@ -1,1 +1,1 @@
-"""Which responses a verifier takes on: pure, and the same object for coordinator, simulator and planner."""
+"""Decide which responses a verifier takes on. Pure: coordinator, simulator and planner use the same objects."""

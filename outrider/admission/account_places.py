@@ -1,10 +1,10 @@
-"""Places shared between accounts: who holds fewest goes next, and of those alike who has held least so far. Pure.
+"""Share places between accounts: the account with the fewest goes next; on a tie the one served least so far. Pure.
 
-What is counted is places times time; a response that has a greater share of KV than of places holds as many more
-(dominant resource fairness, Ghodsi et al., NSDI 2011). An account may hold all of them as long as nobody else waits.
-One that holds none, or less than a fourth of what another does, has one more every ``PATIENCE_S`` where others are
-without a promise: the account with the most has its youngest response suspended. More than that is never taken: shares
-become equal as responses end.
+Service is counted in places times time. A response with a greater share of KV than of places counts as more places in
+proportion (dominant resource fairness, Ghodsi et al., NSDI 2011). An account may hold all places while no other waits.
+An account that holds none, or less than a fourth of what another holds, gets one more every ``PATIENCE_S`` if the other
+has best effort: the account with the most has its youngest best-effort response suspended. Nothing more is taken:
+shares become equal as responses end.
 """
 
 from collections import Counter, defaultdict
@@ -16,11 +16,11 @@ from outrider.scheduling.fair_order import AccountService, Level, fair_order
 
 PlacesOf = Callable[[TrackedResponse], float]
 PATIENCE_S = 0.5  # longer than places take to become free where responses are short
-_FAR_MORE = 4  # times as many: less, and whoever is nearly even would stop streams for a place or two
+_FAR_MORE = 4  # times as many places; with less, nearly equal accounts would suspend each other's responses
 
 
 class AccountPlaces:
-    """Whose turn it is. ``service`` counts every response that waits, is made or is suspended."""
+    """Order of accounts. ``service`` counts every response that waits, is active, suspended or stalled."""
 
     def __init__(self) -> None:
         self.service = AccountService()
@@ -28,11 +28,11 @@ class AccountPlaces:
 
     @property
     def several(self) -> bool:
-        """Whether there is anybody to be fair to."""
+        """Whether more than one account or user is present."""
         return self.service.several
 
     def count(self, active: Iterable[TrackedResponse], now_s: float) -> None:
-        """Charge those that have held places since the last call."""
+        """Charge active responses for the time since the last call."""
         passed_s, self._counted_at_s = now_s - self._counted_at_s, max(now_s, self._counted_at_s)
         if self.several and passed_s > 0.0:
             for one in active:
@@ -41,7 +41,7 @@ class AccountPlaces:
     def order(
         self, waiting: Iterable[TrackedResponse], active: Iterable[TrackedResponse], places_of: PlacesOf
     ) -> Iterator[TrackedResponse]:
-        """Those that wait, of one precedence and by arrival, in the order in which places are theirs."""
+        """Yield waiting responses of one precedence, given by arrival, in the order in which they get places."""
         by_account, by_user = _held(active, places_of)
 
         def account_level(account: Account) -> Level:
@@ -55,9 +55,10 @@ class AccountPlaces:
     def gives_way(
         self, account: Account, active: Sequence[TrackedResponse], places_of: PlacesOf
     ) -> TrackedResponse | None:
-        """Whose place is given to an account that holds far fewer; None if nobody does, or all have promises."""
+        """Return the response to suspend for an account that holds far fewer places; None if there is none."""
         numbers, (held, _) = Counter(one.account.name for one in active), _held(active, places_of)
         most = _FAR_MORE * held[account.name]
+        # Nobody loses its only response. ``reversed``: of responses begun at the same time, max() takes the last.
         crowd = [
             one
             for one in reversed(active)
@@ -69,10 +70,11 @@ class AccountPlaces:
 def last_in_queue(
     queued: Iterable[TrackedResponse], refusable: Iterable[TrackedResponse], most: int
 ) -> TrackedResponse | None:
-    """Who is refused where more than ``most`` wait: of the account with most, best effort before promises, the newest.
+    """Return the response to refuse where more than ``most`` wait; None if no account holds more than its even share.
 
-    Those suspended wait as well, and are never refused: whoever has many of them makes nobody else's be refused, as
-    long as these are no more than their account's even share.
+    It is of the account with the most responses in the queue, best effort before promises, and the newest of these.
+    Suspended responses count as waiting and are never refused. An account loses none to those of another while it has
+    no more than its even share of the queue.
     """
     by_account, by_user = _numbers(queued)
     last = max(
@@ -92,7 +94,7 @@ def last_in_queue(
 
 
 def _held(responses: Iterable[TrackedResponse], places_of: PlacesOf) -> tuple[dict[str, float], dict[Account, float]]:
-    """How many places each account has, and each of its users."""
+    """Return the number of places of each account, and of each of its users."""
     by_account, by_user = defaultdict[str, float](float), defaultdict[Account, float](float)
     for one in responses:
         places = places_of(one)
@@ -102,7 +104,7 @@ def _held(responses: Iterable[TrackedResponse], places_of: PlacesOf) -> tuple[di
 
 
 def _numbers(responses: Iterable[TrackedResponse]) -> tuple[Counter[str], Counter[Account]]:
-    """How many there are of each account, and of each of its users."""
+    """Return the number of responses of each account, and of each of its users."""
     by_user = Counter(one.account for one in responses)
     by_account = Counter[str]()
     for account, number in by_user.items():

@@ -1,27 +1,27 @@
-"""Who is let in, who waits and who is refused. A state machine without a clock: time is an argument.
+"""Decide which responses are begun, wait or are refused. A state machine without a clock: time is an argument.
 
-Whoever drives it tells of what happened (``ask``, ``withdraw``, ``ends``) and then has it ``decide``; again at
-``due_at_s``, when somebody has waited for long enough. The order:
+The caller reports events (``ask``, ``withdraw``, ``stalls``, ``reads``, ``ends``) and then calls ``decide``; again at
+``due_at_s``, when a wait ends. Responses are considered in this order:
 
-1. resumed responses, whose clients have been answered: they need a place, no more;
-2. responses that would be promised a speed: those of classes that refusals fell on more than on others, then by
-   arrival. One that has no room may be passed by others that need less for half of the time it may wait; from then on,
-   or if it is of such a class, what becomes free is kept for it, unless its class was given more time than others. So
-   time falls to the classes alike. Behind all of them, and only where none is made, come promises in vain: those that
-   could not be kept with the verifier to itself;
-3. best effort: those suspended first, then by arrival.
+1. resumed responses: they were begun elsewhere and their clients have tokens, so they need a place only;
+2. responses with a promise: first those of classes refused more often than others, then by arrival. If one does not
+   fit, smaller ones may pass it for half of its wait. After that, or if its class was refused more often, what becomes
+   free is kept for it, unless its class was given more verifier time than others. So classes get equal time. Behind all
+   of these, and only while no promise is active, come promises in vain: those that could not be kept even with the
+   verifier to themselves;
+3. best effort: suspended responses first, then by arrival.
 
-Of one precedence responses take turns by account (``account_places``): arrival is the order of those of one account.
+Within one precedence accounts take turns (``account_places``); arrival orders the responses of one account.
 
-Best effort takes whatever places are free, and never delays a promise: if that needs a place or KV, the youngest best
-effort is *suspended*, down to a floor which promises leave to it. Suspended is not lost: it begins no round until it is
+Best effort takes any free place and never delays a promise. If a promise needs a place or KV, the youngest best-effort
+response is *suspended*, down to a floor that promises leave to it. A suspended response begins no round until it is
 continued, and its KV may be evicted.
 
-A response whose reader stands still is *stalled*: it has neither place nor promise until its reader goes on, and its KV
-may be evicted. From then on it is suspended, and comes before what its account has not begun.
+A response whose client has stopped reading is *stalled*: it holds neither place nor promise, and its KV may be evicted.
+When the client reads on, it is suspended, and goes before responses of its account that were not begun.
 
-A response waits for each class it allows in turn, the preferred one first, and is refused when its last wait is over or
-when more wait than may. Lengths are not known: what a class had lately is expected of the next.
+A response waits for each class it allows in turn, the preferred one first. It is refused when its last wait ends or
+when too many wait. Output lengths are unknown: a class's recent mean is expected of the next response.
 """
 
 from collections import Counter
@@ -51,77 +51,77 @@ from outrider.admission.trust import Trusts
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.slo import SloClass
 
-_PASSED_SHARE = 0.5  # of its wait, in which others may pass a response that has no room
-_REPRICED_S = 1.0  # what active responses need is priced anew as often, at most
+_PASSED_SHARE = 0.5  # of a response's wait: until then others may pass it
+_REPRICED_S = 1.0  # shortest time between two prices of one response
 _LONGEST_RETRY_S = 120
-_RETRY_UNKNOWN_S = 5.0
-_LEAST_SHARE = 0.05  # what leaves less to rows is no dearer
+_RETRY_UNKNOWN_S = 5.0  # where nothing active will free what is missing
+_LEAST_SHARE = 0.05  # bounds a class's price at 20
 
 
 class Admission:
     def __init__(self, rules: AdmissionRules) -> None:
-        """Nobody asks. ``rules`` may be replaced: whoever waits then goes on waiting for as long as it was to."""
+        """Start empty. ``rules`` may be replaced at any time; responses that wait keep the rules they came under."""
         self.rules = rules
         self._waiting: dict[GenerationId, TrackedResponse] = {}
         self._active: dict[GenerationId, TrackedResponse] = {}
         self._suspended: dict[GenerationId, TrackedResponse] = {}
-        self._stalled: dict[GenerationId, tuple[TrackedResponse, float]] = {}  # and since when
+        self._stalled: dict[GenerationId, tuple[TrackedResponse, float]] = {}  # with the time it stalled
         self._histories, self._trusts, self._fairness = Histories(), Trusts(), Fairness()
         self._accounts, self._turn_at_s = AccountPlaces(), inf
         self._counts: dict[str, Counter[str]] = {}
         self._pressure = self._limit = 0.0
-        self._decided: tuple[float, VerifierNow] | None = None  # when last, and of what
+        self._decided: tuple[float, VerifierNow] | None = None  # arguments of the last decision
 
     @property
     def active(self) -> int:
-        """Responses that are being made, without those suspended."""
+        """Number of responses with a place; without those suspended or stalled."""
         return len(self._active)
 
     @property
     def waiting(self) -> int:
-        """Responses that wait to be begun."""
+        """Number of responses that wait to be begun."""
         return len(self._waiting)
 
     @property
     def due_at_s(self) -> float:
-        """When somebody will have waited for long enough, at the latest; infinity if nobody waits."""
+        """When ``decide`` must be called at the latest, as a wait or turn ends; infinity if nobody waits."""
         return min(self._turn_at_s, min((one.until_s for one in self._waiting.values()), default=inf))
 
     def ask(self, asked: AdmissionRequest) -> None:
-        """A response is to be begun; ``decide`` says whether."""
+        """Add a response that is to be begun; a later ``decide`` answers."""
         self._waiting[asked.name] = TrackedResponse(asked, self.rules, since_s=asked.asked_at_s)
         self._accounts.service.join(asked.account)
         self._count(asked.classes[0], "asked")
 
     def withdraw(self, name: GenerationId) -> None:
-        """Nobody waits for a response any more that has not been begun; one that was is no matter of this."""
+        """Remove a waiting response whose client has left. No effect on a response that was begun."""
         if (one := self._waiting.pop(name, None)) is not None:
             self._accounts.service.remove(one.account)
             self._count(one.asked.classes[0], "left")
 
     def stalls(self, name: GenerationId, now_s: float) -> None:
-        """Nobody reads a response that was begun: others have its place."""
+        """Free the place of a response whose client has stopped reading."""
         self._accounts.count(self._active.values(), now_s)
         one = self._active.pop(name, None) or self._suspended.pop(name, None)
         if one is not None:
             self._stalled[name] = one, now_s
 
     def reads(self, name: GenerationId, now_s: float) -> None:
-        """Its reader goes on: it waits for a place, as one that is suspended."""
+        """Let a stalled response wait for a place as a suspended one, as its client reads on."""
         if name in self._stalled:
             one, since_s = self._stalled.pop(name)
-            one.begun_at_s += now_s - since_s  # how long responses take is no matter of their readers
-            one.since_s = now_s  # and nothing was kept for it meanwhile
+            one.begun_at_s += now_s - since_s  # stalls do not count in the class's mean duration
+            one.since_s = now_s  # it waits from now on: nothing was kept for it before
             self._suspended[name] = one
 
     def ends(self, name: GenerationId, now_s: float, output_tokens: int | None = None, *, kept: bool = True) -> None:
-        """A response that was begun is over.
+        """Remove a response that was begun and is over.
 
         Args:
-            name: whose.
-            now_s: absolute.
-            output_tokens: that it had; None if it did not end by itself, which says nothing of lengths or promises.
-            kept: whether its promise was.
+            name: its generation.
+            now_s: absolute time.
+            output_tokens: its length; None if it was cut off, which teaches nothing about lengths or promises.
+            kept: whether its promise was kept.
         """
         self._accounts.count(self._active.values(), now_s)
         stalled, _ = self._stalled.pop(name, (None, 0.0))
@@ -132,18 +132,19 @@ class Admission:
             return
         self._histories.ended(one.slo.name, output_tokens, now_s - one.begun_at_s)
         self._count(one.slo, "kept" if kept else "late")
+        # That a promise in vain was late says nothing about prices.
         if one.promised and (kept or one.needs is None or not one.needs.in_vain):
             self._trusts.ended(one.slo.name, kept=kept, pressure=self._pressure)
 
     def decide(self, now_s: float, verifier: VerifierNow) -> Decisions:
-        """What changes now that all this has happened."""
+        """Return what changes, given all events since the last call."""
         self._decided = now_s, verifier
         self._accounts.count(self._active.values(), now_s)
         self._turn_at_s = inf
         made = self._round(now_s, verifier)
         self._begin_promised(made)
         self._begin_best_effort(made)
-        while self._pass_on(made):  # to a class that is asked for less
+        while self._pass_on(made):  # a lowered response may fit at once in its next class
             self._begin_promised(made)
             self._begin_best_effort(made)
         self._refuse_beyond_bound(made)
@@ -152,13 +153,13 @@ class Admission:
         return made.decisions()
 
     def report(self) -> AdmissionReport:
-        """How it stands, as of the last decision."""
+        """Return the state as of the last decision."""
         held = sums_of(one.needs for one in self._active.values() if one.needs is not None)
         waiting = Counter(one.slo.name for one in self._waiting.values())
         active = Counter(one.slo.name for one in self._active.values())
         classes = {
             name: replace(_counted(self._counts[name]), waiting=waiting[name], active=active[name])
-            for name in sorted(self._counts)  # none waits or is made that was not counted
+            for name in sorted(self._counts)  # without a class that was only ever waited for behind another
         }
         queued, kv_limit = Sums(), None
         if self._decided is not None:
@@ -178,9 +179,10 @@ class Admission:
         )
 
     def _begin_promised(self, made: DecisionDraft) -> None:
-        """Begin those that have room, in order."""
-        keeps = False  # what becomes free is kept for one before
+        """Begin promises that fit, in order."""
+        keeps = False  # what becomes free is kept for a response before
         waiting = self._promised_waiting(made.bounds)
+        # Promises in vain go last; the sort is stable.
         waiting.sort(key=lambda one: self._needs(one, made.now_s, made.verifier).in_vain and not one.asked.resumed)
         for one in waiting:
             resumed = one.asked.resumed
@@ -203,7 +205,8 @@ class Admission:
             for one in self._waiting.values()
             if one.promised and one.asked.name in made.shortages
         )
-        short = set[str]()  # accounts whose next has no room, or took a turn: what is free is not for those behind
+        # accounts whose next response does not fit or waits for its turn; those behind it wait as well
+        short = set[str]()
         for one in self._best_effort_waiting(made.bounds):
             if one.account.name in short:
                 continue
@@ -220,7 +223,7 @@ class Admission:
                 if self._accounts.several:
                     other = self._accounts.gives_way(one.account, active, made.bounds.places_of)
                 if other is None:
-                    return  # nor does anybody give way to those behind, who hold no fewer
+                    return  # the responses behind hold no fewer places: nobody gives way to them either
                 if not self._take_turn(one, needs, other, made, pressed=pressed):
                     continue
             made.best_effort = made.best_effort.plus(needs)
@@ -229,7 +232,7 @@ class Admission:
     def _take_turn(
         self, one: TrackedResponse, needs: Needs, other: TrackedResponse, made: DecisionDraft, *, pressed: bool
     ) -> bool:
-        """Suspend another account's response where there is room for this one then; whether it was."""
+        """Suspend ``other`` of another account if ``one`` fits then; return whether it was suspended."""
         own = [each.begun_at_s for each in self._active.values() if each.account.name == one.account.name]
         turn_at_s = max((one.since_s, *own)) + PATIENCE_S
         if one.asked.name in self._waiting and made.now_s < turn_at_s:
@@ -256,9 +259,10 @@ class Admission:
             made.suspended.append(name)
 
     def _make_room(self, needs: Needs, made: DecisionDraft) -> None:
-        """Suspend best effort above its floor, the youngest first, as far as a promise needs its place or its KV.
+        """Suspend best effort above its floor, youngest first, while a promise needs the place or KV.
 
-        There are as many places as by the widest rules by which anybody was begun: fewer do not suspend those.
+        The number of places is the largest under whose rules an active response was begun: rules with fewer places
+        suspend none of these.
         """
         if not made.best_effort.places:
             return
@@ -296,7 +300,7 @@ class Admission:
             self._count(one.asked.classes[0], "lowered")
 
     def _pass_on(self, made: DecisionDraft) -> bool:
-        """Have those who waited for long enough wait for their next class, or refuse them; whether any was passed."""
+        """Move responses whose wait is over to their next class, or refuse them; return whether any was moved."""
         over = [one for one in self._waiting.values() if made.now_s >= one.until_s]
         last = [one for one in over if one.turn + 1 == len(one.asked.classes)]
         for one in over:
@@ -309,9 +313,9 @@ class Admission:
         one.turn, one.since_s, one.needs = one.turn + 1, now_s, None
 
     def _refuse_beyond_bound(self, made: DecisionDraft) -> None:
-        """Of more than may wait the last are refused (``last_in_queue``); or they have their lower class.
+        """Refuse or lower responses while more wait than allowed, in the order of ``last_in_queue``.
 
-        No one that found room to wait under other rules is refused.
+        A response that was accepted into the queue under other rules is not refused.
         """
         most = self.rules.max_waiting
         while len(self._waiting) + len(self._suspended) > most:
@@ -328,7 +332,7 @@ class Admission:
             self._refuse([last], made)
 
     def _refuse(self, refused: Sequence[TrackedResponse], made: DecisionDraft) -> None:
-        """All at once: whoever is told when to come back is not the only one who does."""
+        """Refuse responses. All are counted as waiting until each has its retry time, as all of them will come back."""
         for one in refused:
             name, waited_s = one.asked.name, made.now_s - one.asked.asked_at_s
             shortage = made.shortages.get(name) or self._shortage_behind_others(one, made)
@@ -343,7 +347,7 @@ class Admission:
             self._accounts.service.remove(one.account)
 
     def _shortage_behind_others(self, one: TrackedResponse, made: DecisionDraft) -> Shortage:
-        """Of one that had no turn, as room is kept for others."""
+        """Return the shortage of a response that was not tried, because what is free is kept for others."""
         needs = self._needs(one, made.now_s, made.verifier)
         if one.promised:
             allowed = made.bounds.load(min(made.promised.share, needs.share))
@@ -351,7 +355,7 @@ class Admission:
         return Shortage(Lack.PLACES, 1.0, made.promised.places + made.best_effort.places, made.bounds.places)
 
     def _retry_after_s(self, one: TrackedResponse, shortage: Shortage, made: DecisionDraft) -> int:
-        """When what it lacks should be there, those before it served: what is missing over how fast it becomes free."""
+        """Return the seconds until it should fit behind those before it: what is missing over its rate of release."""
 
         def amount(other: TrackedResponse) -> float:
             needs = self._needs(other, made.now_s, made.verifier)
@@ -363,6 +367,7 @@ class Admission:
         missing = sum(map(amount, before))
         if shortage.lack is not Lack.QUEUE:
             missing += shortage.held - shortage.allowed
+        # An active response frees what it holds once in its class's mean duration.
         freed_per_s = sum(
             amount(other) / self._histories.of(other.slo.name).takes_s(other.slo.tokens_per_s)
             for other in self._active.values()
@@ -371,7 +376,7 @@ class Admission:
         return max(1, ceil(min(seconds, _LONGEST_RETRY_S)))
 
     def _promised_waiting(self, bounds: Bounds) -> list[TrackedResponse]:
-        """Resumed ones, those of classes that were refused too often, suspended ones; then by turn and arrival."""
+        """Return resumed responses, then classes refused too often, then others; accounts take turns in each."""
 
         def precedence(one: TrackedResponse) -> tuple[bool, bool]:
             return not one.asked.resumed, not self._behind(one)
@@ -383,7 +388,7 @@ class Admission:
         return [one for _, alike in groupby(both, precedence) for one in self._in_turn(list(alike), bounds)]
 
     def _keeps_room(self, one: TrackedResponse, now_s: float) -> bool:
-        """Whether no other may pass it any more."""
+        """Return whether no other response may pass it any more."""
         waited = now_s - one.since_s >= _PASSED_SHARE * one.wait_s
         return self._behind(one) or (waited and not self._fairness.ahead(one.slo.name))
 
@@ -391,7 +396,7 @@ class Admission:
         return self._fairness.behind(one.slo.name)
 
     def _best_effort_waiting(self, bounds: Bounds) -> Iterable[TrackedResponse]:
-        """Suspended ones first, then resumed ones, then by arrival; accounts take turns. Few of many are looked at."""
+        """Return suspended responses, then resumed ones, then by arrival; accounts take turns. May be lazy."""
         waiting = [one for one in self._waiting.values() if not one.promised]
         waiting.sort(key=lambda one: (not one.asked.resumed, one.asked.asked_at_s))
         return self._in_turn([*(one for one in self._suspended.values() if not one.promised), *waiting], bounds)
@@ -425,6 +430,7 @@ class Admission:
         asked, slo, history = one.asked, one.slo, self._histories.of(one.slo.name)
         load = response_load(slo.tokens_per_s, asked.prompt_tokens, history.tokens(asked.most_tokens), verifier)
         kv = history.kv(asked.prompt_tokens, asked.most_tokens, verifier.block_tokens)
+        # In vain: it needs more than passes as short as its own speed demands leave to rows.
         share = useful_share(slo.tokens_per_s, verifier) * self._trusts.of(slo.name)
         one.needs = Needs(load, *kv, share=share, in_vain=load > self.rules.max_load * share)
         one.priced_at_s = now_s

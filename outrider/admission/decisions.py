@@ -1,4 +1,4 @@
-"""What admission is asked and what it decides: plain data."""
+"""Define requests to admission and its decisions: plain data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,11 +15,11 @@ class AdmissionRequest:
     """A response that is to be begun.
 
     Attributes:
-        classes: whose promise it takes, in order of preference; at least one.
-        most_tokens: of its output, as far as that is known: an upper bound, no length.
-        first_token_s: in which it is to be begun, if it says so: shared by its classes.
-        resumed: it was begun elsewhere, and its client has been answered.
-        account: it is charged to.
+        classes: SLO classes it accepts, in order of preference; at least one.
+        most_tokens: upper bound of its output, if known; not a length.
+        first_token_s: longest time until it is begun, if the client sets one; divided evenly among its classes.
+        resumed: whether it was begun elsewhere, so that its client has tokens.
+        account: account that is charged.
     """
 
     name: GenerationId
@@ -33,17 +33,17 @@ class AdmissionRequest:
 
 
 class Lack(StrEnum):
-    """What there was too little of; exported as a metric label."""
+    """Resource that was too scarce; exported as a metric label."""
 
     LOAD = "load"  # verifier time for the promise
     MEMORY = "memory"  # KV
-    PLACES = "places"  # responses at once
-    QUEUE = "queue"  # room to wait
+    PLACES = "places"  # responses at a time
+    QUEUE = "queue"  # places to wait in
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Of what, and how much: ``needed`` beside ``held`` of ``allowed``, in the unit of the lack."""
+    """A response ``needed`` more than was left of ``allowed`` beside ``held``, in the unit of the lack."""
 
     lack: Lack
     needed: float
@@ -53,7 +53,7 @@ class Shortage:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """It is to be begun now, with the promise of this class."""
+    """A response to begin now, with the promise of this class."""
 
     name: GenerationId
     slo: SloClass
@@ -62,17 +62,17 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRefused:
-    """It is not begun."""
+    """A response that is not begun."""
 
     name: GenerationId
-    slo: SloClass  # the last class it could have had
+    slo: SloClass  # the last class it waited for
     shortage: Shortage
     waited_s: float
-    retry_after_s: int  # by when there should be room, at least 1
+    retry_after_s: int  # when it should fit, at least 1
 
     @property
     def message(self) -> str:
-        """What was needed, what was found, what to do."""
+        """Text for the client: what was needed, what was found and when to retry."""
         found = _FOUND[self.shortage.lack].format(slo=self.slo.name, **_rounded(self.shortage))
         waited = f" for {self.waited_s:.1f} s" if self.waited_s >= 0.05 else ""
         lower = "" if not self.slo.tokens_per_s else ", or list slower classes behind it in outrider.slo_class"
@@ -94,7 +94,7 @@ def _rounded(shortage: Shortage) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What changes now. Whoever was admitted and is ``suspended`` begins no round until it is ``continued``."""
+    """Changes since the last decision. A ``suspended`` response begins no round until it is ``continued``."""
 
     admitted: tuple[Admitted, ...] = ()
     refused: tuple[AdmissionRefused, ...] = ()
@@ -104,26 +104,30 @@ class Decisions:
 
 @dataclass(frozen=True, slots=True)
 class ClassAdmission:
-    """Responses of one class; counters since the start, ``waiting`` and ``active`` aside, which are of now."""
+    """Responses of one class: counters since the start; ``waiting`` and ``active`` are of now."""
 
-    asked: int = 0  # that preferred it
-    admitted: int = 0  # that were begun with its promise
-    lowered: int = 0  # that preferred it and were begun with another
-    refused: int = 0  # that preferred it and were not begun
-    left: int = 0  # whose client left while they waited
-    kept: int = 0  # that ended by themselves, at the promised speed; without a promise all that ended
-    late: int = 0  # that ended by themselves, slower
+    asked: int = 0  # preferred it
+    admitted: int = 0  # begun with its promise
+    lowered: int = 0  # preferred it, begun with another
+    refused: int = 0  # preferred it, not begun
+    left: int = 0  # client left while it waited
+    kept: int = 0  # ended by itself at the promised speed; without a promise, every one that ended by itself
+    late: int = 0  # ended by itself, slower than promised
     waiting: int = 0
     active: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionReport:
-    """How it stands: verifier seconds per second promised and allowed, positions of KV expected, and the classes.
+    """State of admission.
 
-    ``suspended``: responses that wait for a place again; ``stalled``: that nobody reads.
-    ``queued_load``, ``queued_kv_tokens``: what those would need that wait to be begun. ``kv_limit``: positions there
-    are, None is no limit or not known yet; ``places``: responses that may be made at once.
+    Attributes:
+        load: verifier seconds per second that active promises need; ``limit``: that they may need.
+        kv_tokens: positions of KV expected of active responses; ``kv_limit``: of the verifier, None if without limit or
+            not known yet.
+        suspended: responses that wait for a place again; ``stalled``: responses whose clients have stopped reading.
+        queued_load: load of responses that wait to be begun; ``queued_kv_tokens``: their positions.
+        places: responses that may be active at once.
     """
 
     load: float = 0.0

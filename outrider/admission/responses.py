@@ -1,4 +1,4 @@
-"""State of admission: its responses, and what one call of ``decide`` has decided so far."""
+"""Hold the state of admission: its responses, and what one call of ``decide`` has decided so far."""
 
 from dataclasses import dataclass, field
 from math import inf
@@ -14,34 +14,33 @@ from outrider.contracts.slo import SloClass
 
 @dataclass(slots=True, eq=False)
 class TrackedResponse:
-    """One that waits, is made, or is suspended."""
+    """A response that waits, is active, suspended or stalled."""
 
     asked: AdmissionRequest
-    rules: AdmissionRules  # when it asked: it waits by these
-    turn: int = 0  # which of its classes it waits for or has
-    since_s: float = 0.0  # it has waited for that one
+    rules: AdmissionRules  # at the time it asked; its waits follow these
+    turn: int = 0  # index of the class that it waits for or has
+    since_s: float = 0.0  # when it began to wait for that class
     begun_at_s: float = 0.0
-    needs: Needs | None = None  # as priced last, ``priced_at_s``
+    needs: Needs | None = None  # as last priced, at ``priced_at_s``
     priced_at_s: float = -inf
 
     @property
     def slo(self) -> SloClass:
-        """Its class, or the one it waits for."""
+        """Its class, or the one that it waits for."""
         return self.asked.classes[self.turn]
 
     @property
     def promised(self) -> bool:
-        """Whether that promises anything."""
+        """Whether that class promises a speed."""
         return self.asked.classes[self.turn].tokens_per_s > 0.0
 
     @property
     def account(self) -> Account:
-        """Who it is charged to."""
         return self.asked.account
 
     @property
     def wait_s(self) -> float:
-        """That it may wait for its present class; a resumed one's client waits as long as it takes."""
+        """How long it may wait for its present class; a resumed response waits without bound."""
         if self.asked.resumed:
             return inf
         wait_s = self.rules.wait_s(self.slo)
@@ -51,13 +50,13 @@ class TrackedResponse:
 
     @property
     def until_s(self) -> float:
-        """When that is over."""
+        """When its wait for the present class ends."""
         return self.since_s + self.wait_s
 
 
 @dataclass(slots=True)
 class DecisionDraft:
-    """What one call of ``decide`` has decided so far."""
+    """What one call of ``decide`` has decided so far; mutated during the call."""
 
     now_s: float
     verifier: VerifierNow

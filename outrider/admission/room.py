@@ -1,4 +1,4 @@
-"""Whether there is room for one response more: arithmetic over what those hold that are being made. Pure."""
+"""Check whether one response more fits: sums over what the active responses need, against bounds. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,27 +11,27 @@ from outrider.admission.price import VerifierNow
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What one response needs while it is made."""
+    """What one response needs while it is active."""
 
     load: float  # verifier seconds per second
-    kv_tokens: float  # positions at a random moment: their mean and variance
+    kv_tokens: float  # mean of its positions at a random moment, and their variance
     kv_variance: float
-    share: float = 1.0  # of the time, left to rows in passes as short as it asks for; 1 of one that asks for nothing
-    in_vain: bool = False  # its promise could not be kept with the verifier to itself
+    share: float = 1.0  # of the time, left to rows in passes as short as its speed demands; 1 for best effort
+    in_vain: bool = False  # its promise could not be kept even alone on the verifier
 
     @property
     def bound(self) -> float:
-        """The share that it leaves to all: nobody has shorter passes for what is in vain."""
+        """Share of time that it leaves to all; 1 for a promise in vain, for which passes are not shortened."""
         return 1.0 if self.in_vain else self.share
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What several responses hold together."""
+    """Needs of several responses together."""
 
     places: int = 0
     load: float = 0.0
-    share: float = 1.0  # the least of theirs
+    share: float = 1.0  # the least of their bounds
     kv_tokens: float = 0.0
     kv_variance: float = 0.0
 
@@ -55,12 +55,12 @@ class Sums:
 
     @property
     def kv_nearly_always(self) -> float:
-        """Positions that are not exceeded often: the mean and one deviation, as sums of many are nearly normal."""
+        """Positions that are rarely exceeded: mean and one standard deviation, as sums of many are nearly normal."""
         return self.kv_tokens + sqrt(self.kv_variance)
 
 
 def sums_of(needs: Iterable[Needs]) -> Sums:
-    """Of any number of responses."""
+    """Add up the needs of any number of responses."""
     places, load, share, kv_tokens, kv_variance = 0, 0.0, 1.0, 0.0, 0.0
     for one in needs:
         places += 1
@@ -72,20 +72,20 @@ def sums_of(needs: Iterable[Needs]) -> Sums:
 
 
 class ResourceHolder(Protocol):
-    """Who may hold something."""
+    """A response whose needs may have been priced."""
 
     needs: Needs | None
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What may be held: by all, and what of it promises leave to best effort now."""
+    """What may be held in all, and the floor that promises leave to best effort now."""
 
     places: int
     floor_places: int
     floor_share: float  # of KV
     max_load: float
-    weighs: bool
+    weighs: bool  # whether load and KV are bounded at all
     verifier: VerifierNow
 
     @property
@@ -93,20 +93,20 @@ class Bounds:
         return inf if self.verifier.kv_tokens is None or not self.weighs else float(self.verifier.kv_tokens)
 
     def places_of(self, one: ResourceHolder) -> float:
-        """As how many places it counts: one, or as many as its share of KV would be."""
+        """Return the places that a response counts as: at least one, or its share of KV in places."""
         return 1.0 if one.needs is None else max(1.0, self.places * one.needs.kv_tokens / max(self.kv_tokens, 1.0))
 
     def load(self, share: float) -> float:
-        """What promises may need, where so much of the time is left to rows."""
+        """Return the load that promises may need where passes leave this share of time to rows."""
         return self.max_load * share
 
 
 def promised_shortage(needs: Needs, promised: Sums, bounds: Bounds, *, resumed: bool) -> Shortage | None:
-    """Why a promise cannot be made now, given what those hold that have one; None if it can.
+    """Return why a promise does not fit beside the active promises; None if it does.
 
-    One alone is always let in: an idle verifier does what it can. So is one in vain, but nobody waits for it to end or
-    has shorter passes for it. A resumed one was let in already: it needs a place.
-    Best effort is no obstacle, as it can be suspended down to its floor.
+    A promise without others is always let in: an idle verifier does what it can, and a wrong estimate must not refuse
+    for ever. That holds for a promise in vain too, but none is begun beside others. A resumed response was let in
+    before, so it needs a place only. Best effort is no obstacle, as it can be suspended down to its floor.
     """
     places = bounds.places - bounds.floor_places
     if promised.places >= places:
@@ -125,9 +125,9 @@ def promised_shortage(needs: Needs, promised: Sums, bounds: Bounds, *, resumed: 
 def best_effort_shortage(
     needs: Needs, promised: Sums, best_effort: Sums, bounds: Bounds, *, pressed: bool, resumed: bool
 ) -> Shortage | None:
-    """Why one without a promise cannot be begun now; None if it can.
+    """Return why a response without a promise does not fit; None if it does.
 
-    ``pressed``: a promise waits for a place or for KV. Then best effort gets its floor and no more.
+    ``pressed``: a promise waits for a place or KV; then best effort gets no more than its floor.
     """
     together = promised.beside(best_effort)
     if together.places >= bounds.places or (pressed and best_effort.places >= bounds.floor_places):

@@ -1,7 +1,7 @@
-"""What rounds of the speculation mode in use are like: running means, kept apart for each mode.
+"""Measure mean rounds of each speculation mode: rows, tokens, time away from the verifier.
 
-What a committed token costs is rows over tokens of its round, and depends on whether devices draft: figures of one mode
-say nothing of another.
+The cost of a committed token is rows over tokens of its round and depends on whether devices draft. So figures of one
+mode are never used for another.
 """
 
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ _WEIGHT = 0.01  # of the newest round
 
 @dataclass(frozen=True, slots=True)
 class RoundShape:
-    """A mean round behind a response's first; begins as one of the verifier alone."""
+    """Running means over rounds after a response's first; starts as a round without a draft."""
 
     rows: float = 1.0  # positions verified
     tokens: float = 1.0  # committed
-    away_s: float = 0.0  # neither in the queue nor in a pass: drafting, link, orchestration
+    away_s: float = 0.0  # neither queued nor in a pass: drafting, link, orchestration
     drafted: float = 0.0  # share of rounds with a draft
-    rounds: int = 0  # behind it
+    rounds: int = 0  # number of rounds counted
 
     def after(self, rows: int, tokens: int, away_s: float) -> "RoundShape":
-        """With one round more."""
+        """Return the means with one round more."""
         weight = max(_WEIGHT, 1.0 / (self.rounds + 1))
         return RoundShape(
             self.rows + weight * (rows - self.rows),
@@ -37,16 +37,16 @@ _ALONE = RoundShape()
 
 
 class MeasuredRounds:
-    """Of one verifier, by mode."""
+    """Mean rounds of one verifier, by speculation mode."""
 
     def __init__(self) -> None:
         self._shapes: dict[str, RoundShape] = {}
 
     def round(self, rows: int, tokens: int, away_s: float, mode: SpeculationMode = DRAFT) -> None:
-        """One was committed that began under a mode; rounds without a token say nothing."""
+        """Count a committed round that began under ``mode``. A round without a token teaches nothing."""
         if tokens > 0:
             self._shapes[mode.name] = self.shape(mode).after(rows, tokens, away_s)
 
     def shape(self, mode: SpeculationMode = DRAFT) -> RoundShape:
-        """Of the rounds under a mode."""
+        """Return the mean round under a mode."""
         return self._shapes.get(mode.name, _ALONE)

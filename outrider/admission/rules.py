@@ -1,4 +1,4 @@
-"""What an operator sets of admission."""
+"""Define the settings of admission."""
 
 from dataclasses import dataclass
 
@@ -7,15 +7,15 @@ from outrider.contracts.slo import SloClass
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRules:
-    """Of one verifier.
+    """Settings of admission at one verifier.
 
     Attributes:
-        weighs: whether load and KV are looked at; False lets in whatever has a place.
-        max_load: verifier seconds per second that promises may need, where passes cost nothing beside their blocks.
-        best_effort_floor: share of places, KV and time that promises leave to best effort where it wants them.
-        max_active: responses made at once; ``max_waiting``: that wait to be begun.
-        max_wait_s: that a response waits for a promise, in each class it allows.
-        best_effort_max_wait_s: that it waits to be begun without one.
+        weighs: whether load and KV are checked; False lets in every response that finds a place.
+        max_load: verifier seconds per second that promises may need, if passes had no constant cost.
+        best_effort_floor: share of places, KV and time that promises leave to best effort while any is there.
+        max_active: responses active at once; ``max_waiting``: responses that wait to be begun.
+        max_wait_s: longest wait for a promise, in each class that the response allows.
+        best_effort_max_wait_s: longest wait to be begun without a promise.
     """
 
     weighs: bool = True
@@ -27,12 +27,12 @@ class AdmissionRules:
     best_effort_max_wait_s: float = 300.0
 
     def wait_s(self, slo: SloClass) -> float:
-        """How long a response may wait to be begun in a class."""
+        """Return how long a response may wait to be begun in a class."""
         return self.max_wait_s if slo.tokens_per_s else self.best_effort_max_wait_s
 
     @property
     def floor_places(self) -> int:
-        """Places that promises leave to best effort; one at least, unless the floor is 0 or there is but one place."""
+        """Places left to best effort: at least one, unless the floor is 0 or there is only one place."""
         if self.best_effort_floor == 0.0 or self.max_active == 1:
             return 0
         return min(max(1, round(self.best_effort_floor * self.max_active)), self.max_active - 1)

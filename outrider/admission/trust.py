@@ -1,33 +1,32 @@
-"""How far prices are to be trusted: broken promises lower what their class leaves to rows, kept ones raise it.
+"""Correct prices by outcome: a broken promise lowers the share that its class leaves to rows, a kept one raises it.
 
-A cost model knows passes; what a coordinator, a link or a shared processor costs beside them shows in responses that
-end late. It shows in the fastest first, and makes those dearer: what slower ones may need while none of these is made
-is none of it. With the steps below a class settles where about one promise in ten of it is broken. One that is only
-refused any more is tried again after some time, as what made it late may be over.
+A cost model predicts passes. What coordinator, link or a shared processor cost besides shows only in responses that end
+late, in the fastest class first. So the correction is a class's own: it makes that class more expensive, and does not
+limit slower ones while none of it is active. With these steps a class settles where about one promise in ten is broken.
+A refusal gives a little back, so that a class which is only refused is tried again: what made it late may be over.
 """
 
 from collections import defaultdict
 from dataclasses import dataclass
 
-_LATE = 0.94  # a broken promise takes the share to so much of it
-_KEPT = 0.006  # a kept one gives so much back
-_REFUSED = 0.001  # and a refusal so much
+_LATE = 0.94  # factor of the share for a broken promise
+_KEPT = 0.006  # added for a kept one, about a tenth of a broken one's loss
+_REFUSED = 0.001  # added for a refusal
 _LEAST = 0.2
-_PRESSED = 0.8  # of the limit: below that, what is kept says nothing of it
+_PRESSED = 0.8  # of the limit: below that load, a kept promise proves nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """A factor of the share that a class leaves to rows, ``_LEAST`` to 1."""
+    """Factor of the share that a class leaves to rows, ``_LEAST`` to 1."""
 
     share: float = 1.0
 
     def after(self, *, kept: bool, pressure: float) -> "Trust":
-        """With one more promise kept or broken.
+        """Return the factor after one more promise was kept or broken.
 
-        Args:
-            kept: whether it was.
-            pressure: the load over its limit: a promise that is kept while there is none teaches nothing.
+        ``pressure`` is the load over its limit: without load, a kept promise proves nothing, unless trust was lost
+        before.
         """
         if not kept:
             return Trust(max(_LEAST, self.share * _LATE))

@@ -1,1 +1,1 @@
-"""How long a batch takes on a machine: measured, fitted, kept in profiles, corrected while serving."""
+"""Model the time of a batch on a machine: measured, fitted, kept in profiles and corrected while serving."""

@@ -1,8 +1,8 @@
-"""Measure batches on a live verifier engine, to fit a cost model to their times.
+"""Measure the times of batches on a live verifier engine, to fit a cost model to them.
 
-A cached position is a committed one that is resident: the block's generation was opened, and its prompt computed,
-before. A block without any opens its generation with a prompt of its new positions. No prompt is used twice, and an
-engine that finds a part of one in its prefix cache all the same ends the profile: it would be measured too fast.
+A block's cached positions must be committed and resident: its generation was opened and its prompt computed before. A
+block without cached positions opens its generation with a prompt of its new positions. No prompt is used twice. If the
+engine still finds part of one in its prefix cache, profiling fails, as the measured time would be too short.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,21 +18,21 @@ from outrider.costs.profiling_plan import ProfilingPlan
 
 
 class ProfilingError(OutriderError):
-    """The engine did not do what was to be measured, or a prompt came twice."""
+    """The engine did not run the batch that was to be measured, or a prompt was repeated."""
 
 
 class UniquePrompts:
-    """Random token ids, of which no two prompts share a beginning."""
+    """Generate prompts of random token ids, no two of which begin alike."""
 
     def __init__(self, vocab_size: int, seed: int, told_apart_tokens: int = 16) -> None:
-        """``told_apart_tokens``: prompts that agree on so many first tokens (an engine's KV block) are the same."""
+        """Start the generator; prompts with equal first ``told_apart_tokens`` (an engine's KV block) count as equal."""
         self._vocab_size = vocab_size
         self._rng = np.random.default_rng(seed)
         self._told_apart_tokens = told_apart_tokens
         self._seen: set[tuple[int, ...]] = set()
 
     def take(self, length: int) -> tuple[int, ...]:
-        """A prompt of so many tokens, which begins with its number; it was never taken before."""
+        """Return a new prompt of ``length`` tokens, whose first token is its number."""
         first = len(self._seen) % self._vocab_size
         prompt = (first, *self.draft(length - 1))
         beginning = prompt[: self._told_apart_tokens]
@@ -44,15 +44,15 @@ class UniquePrompts:
         return prompt
 
     def draft(self, length: int) -> tuple[int, ...]:
-        """So many random tokens that need not be unique."""
+        """Return random tokens that need not be unique."""
         return tuple(self._rng.integers(self._vocab_size, size=length).tolist())
 
 
 class BatchRunner:
-    """Builds batches, times their passes, and takes them down again."""
+    """Opens the generations of a batch, times its pass and closes them."""
 
     def __init__(self, engine: VerifierEngine, prompts: UniquePrompts, now_s: Callable[[], float]) -> None:
-        """``now_s`` reads a clock."""
+        """Use ``now_s`` as the clock."""
         self._engine = engine
         self._prompts = prompts
         self._now_s = now_s
@@ -60,10 +60,10 @@ class BatchRunner:
         self._opened = 0
 
     def run(self, blocks: Sequence[VerifyCost], warmups: int = 0) -> float:
-        """Seconds of one pass over such a batch, after ``warmups`` passes over others like it that do not count.
+        """Return the seconds of one pass over the batch, after ``warmups`` untimed passes over batches like it.
 
         Raises:
-            ProfilingError: a pass did not decide every block, or used KV it should not have had.
+            ProfilingError: a pass did not decide every block, or used KV that should not have been cached.
             RoundFailedError: the engine cannot decide a block.
         """
         warm = {i: self._resident(block, warmups) for i, block in enumerate(blocks) if block.cached_tokens}
@@ -78,7 +78,7 @@ class BatchRunner:
         return seconds
 
     def _resident(self, block: VerifyCost, passes_before: int) -> str:
-        """A generation whose resident prefix has the wanted length when it counts: each pass commits one token."""
+        """Open a generation with the wanted cached prefix in the timed pass; each pass before commits one token."""
         name = self._open(max(1, block.cached_tokens - passes_before))
         waiting = [self._driver.block(name)]
         while waiting:
@@ -100,7 +100,7 @@ class BatchRunner:
         return seconds
 
     def _commit(self, batch: Sequence[Block], outcomes: Sequence[Outcome]) -> list[Block]:
-        """The blocks that are not decided yet."""
+        """Commit the outcomes; return the blocks that are not decided yet."""
         cached = sum(outcome.cached_tokens for outcome in outcomes if isinstance(outcome, Verified))
         if cached:
             raise ProfilingError(f"needs a prompt that is not in the cache, found {cached} tokens of it")
@@ -116,20 +116,20 @@ def measure(
     seed: int,
     on_batch: Callable[[], object] = lambda: None,
 ) -> tuple[list[BatchSample], list[BatchSample]]:
-    """Run everything ``repeats`` times, each time in another order: the samples to fit to, and those to test with.
+    """Time each configuration ``repeats`` times, in another order each time; return training and test samples.
 
     Args:
         runner: of the engine.
-        plan: what is run.
-        repeats: of each configuration, each a pass that is timed.
-        warmups: passes before the first of them, which are not.
+        plan: configurations to run.
+        repeats: timed passes of each configuration.
+        warmups: untimed passes before the first timed one of each configuration.
         seed: of the orders.
-        on_batch: called after each.
+        on_batch: called after each timed pass.
     """
     configurations = (*plan.train, *plan.test)
     seconds: list[list[float]] = [[] for _ in configurations]
     rng = np.random.default_rng(seed)
-    runner.run(max(configurations, key=lambda one: one.new_tokens).blocks)  # the process's own warm-up: memory, kernels
+    runner.run(max(configurations, key=lambda one: one.new_tokens).blocks)  # warms up the process: memory, kernels
     for repeat in range(repeats):
         for index in rng.permutation(len(configurations)).tolist():
             seconds[index].append(runner.run(configurations[index].blocks, 0 if repeat else warmups))

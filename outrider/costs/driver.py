@@ -1,4 +1,4 @@
-"""Drives generations of a verifier engine, block by block."""
+"""Drive generations of a verifier engine, block by block."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -19,14 +19,14 @@ GREEDY = SamplingParams(temperature=0.0)
 
 
 class RoundFailedError(OutriderError):
-    """An engine did not decide a block it should have decided."""
+    """An engine did not decide a block that it should have decided."""
 
 
 class GenerationDriver:
-    """Generations of one engine, all with the same sampling parameters.
+    """Generations of one engine with equal sampling parameters.
 
     Attributes:
-        tokens: of each generation, prompt and output.
+        tokens: prompt and output of each generation.
     """
 
     def __init__(self, engine: VerifierEngine, params: SamplingParams) -> None:
@@ -34,12 +34,12 @@ class GenerationDriver:
         self.tokens: dict[str, list[int]] = {}
 
     def open(self, name: str, prompt: Sequence[int]) -> None:
-        """Open a generation; its prompt is computed by its first blocks."""
+        """Open a generation; its first blocks compute the prompt."""
         self._engine.open(OpenGeneration(name, tuple(prompt), self._params))
         self.tokens[name] = list(prompt)
 
     def block(self, name: str, draft: tuple[int, ...] = ()) -> Block:
-        """The next round of one generation."""
+        """Return the block of a generation's next round."""
         self._rounds += 1
         return Block(
             generation=name,
@@ -51,11 +51,11 @@ class GenerationDriver:
         )
 
     def verify(self, blocks: Sequence[Block]) -> list[Block]:
-        """One call of the engine; returns the blocks that are not decided yet."""
+        """Call the engine once, commit, and return the blocks that are not decided yet."""
         return self.commit(blocks, self._engine.verify(blocks))
 
     def commit(self, blocks: Sequence[Block], outcomes: Sequence[Outcome]) -> list[Block]:
-        """What a call came to; returns the blocks that are not decided yet.
+        """Append decided tokens to ``tokens``; return the blocks that are not decided yet.
 
         Raises:
             RoundFailedError: a block was refused, forgotten or stuck for memory.
@@ -72,13 +72,13 @@ class GenerationDriver:
         return unfinished
 
     def round(self, drafts: Mapping[str, tuple[int, ...]]) -> None:
-        """One round of these generations: as many calls as it takes until every block is decided."""
+        """Run one round of these generations, calling the engine until every block is decided."""
         blocks = [self.block(name, draft) for name, draft in drafts.items()]
         while blocks:
             blocks = self.verify(blocks)
 
     def close(self, names: Iterable[str]) -> None:
-        """Close these, and keep nothing of them: what was measured must not help what follows."""
+        """Close generations without keeping their KV cached, which would speed up what is measured next."""
         for name in names:
             self._engine.close(name, keep_cache=False)
             del self.tokens[name]

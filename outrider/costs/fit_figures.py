@@ -1,4 +1,4 @@
-"""How well a cost model predicts measured batches: WISP Appendix C's figures (its Table 7)."""
+"""Compute how well a cost model predicts measured batches: the figures of WISP Appendix C (its Table 7)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ Floats = npt.NDArray[np.float64]
 
 
 class BatchKind(StrEnum):
-    """What dominates a batch, by how it was made (WISP Appendix C); the last is ours."""
+    """What dominates a batch, by how it was made (WISP Appendix C); ``VERIFICATION`` is ours."""
 
     COMPUTE_BOUND = "compute_bound"  # nothing cached
     MEMORY_BOUND = "memory_bound"  # few new positions behind long prefixes
     MIXED = "mixed"  # both kinds of blocks in one batch
-    VERIFICATION = "verification"  # rows that speculation really has: short drafts behind resident prefixes
+    VERIFICATION = "verification"  # as in real rounds: short drafts behind resident prefixes
 
 
 PAPER_KINDS = (BatchKind.COMPUTE_BOUND, BatchKind.MEMORY_BOUND, BatchKind.MIXED)
@@ -28,8 +28,8 @@ PAPER_KINDS = (BatchKind.COMPUTE_BOUND, BatchKind.MEMORY_BOUND, BatchKind.MIXED)
 @dataclass(frozen=True, slots=True)
 class BatchSample:
     kind: BatchKind
-    blocks: tuple[VerifyCost, ...]  # of the batch; at least one, with positions to compute
-    seconds: tuple[float, ...]  # of each repeat; at least one
+    blocks: tuple[VerifyCost, ...]  # at least one, with positions to compute
+    seconds: tuple[float, ...]  # one per repeat; at least one
 
     @property
     def work(self) -> BatchWork:
@@ -37,7 +37,7 @@ class BatchSample:
 
     @property
     def median_s(self) -> float:
-        """Over repeats: what models are fitted to."""
+        """Median over repeats; models are fitted to it."""
         return median(self.seconds)
 
     @property
@@ -50,20 +50,20 @@ class BatchSample:
 
 @dataclass(frozen=True, slots=True)
 class FitFigures:
-    """Errors of predictions. None where too few samples, or no spread among them, leave a figure undefined."""
+    """Errors of predictions. A figure is None if it is undefined: too few samples, or no spread among them."""
 
     samples: int
     r2: float | None  # share of the variance explained
-    adjusted_r2: float | None  # the same, charged for the predictors
+    adjusted_r2: float | None  # r2 corrected for the number of predictors
     rmse_s: float
     mae_s: float
     mape: float  # mean of |error| over the measured time
     largest_s: float
-    largest_relative: float  # error over the measured time, without sign
+    largest_relative: float  # absolute error over the measured time
 
 
 def works_of(samples: Sequence[BatchSample]) -> Floats:
-    """``[n, 3]`` new tokens, interactions, cached tokens."""
+    """Return ``[n, 3]`` new tokens, interactions, cached tokens."""
     works = [sample.work for sample in samples]
     return np.array([(work.new_tokens, work.interactions, work.cached_tokens) for work in works], dtype=np.float64)
 
@@ -74,12 +74,12 @@ def medians_of(samples: Sequence[BatchSample]) -> Floats:
 
 
 def assess(model: CostModel, samples: Sequence[BatchSample], predictors: int = 3) -> FitFigures:
-    """Figures of a model's predictions on these samples (at least one)."""
+    """Return the figures of a model's predictions on at least one sample."""
     return figures(medians_of(samples), model.predict_works_s(works_of(samples)), predictors)
 
 
 def figures(measured_s: Floats, predicted_s: Floats, predictors: int = 3) -> FitFigures:
-    """Figures of ``[n]`` predictions, n at least 1; ``predictors`` is the number of terms beside the constant."""
+    """Return the figures of ``[n]`` predictions, n >= 1; ``predictors`` is the number of terms beside the constant."""
     errors, count = predicted_s - measured_s, len(measured_s)
     spread = float(((measured_s - measured_s.mean()) ** 2).sum())
     r2 = 1.0 - float((errors**2).sum()) / spread if spread > 0.0 else None
@@ -98,7 +98,7 @@ def figures(measured_s: Floats, predicted_s: Floats, predictors: int = 3) -> Fit
 
 
 def noise_floor_mape(samples: Sequence[BatchSample]) -> float | None:
-    """MAPE of the median of the other repeats, as a prediction of one: no model can be expected to do better.
+    """Return the MAPE of predicting each repeat by the median of the others, a bound for any model.
 
     None if no sample was repeated.
     """

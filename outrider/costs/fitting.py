@@ -1,8 +1,8 @@
 """Fit the cost model to measured batches (WISP section 4.4 and Appendix C). Pure and seeded.
 
-Three fits of the same samples: eq. 19 by ordinary least squares, as the paper does it (non-negative here); eq. 19 with
-errors relative to the measured time, since batches of 50 ms decide about deadlines as much as those of a second do;
-and the latter with row offsets, which is the model to use.
+The same samples are fitted three ways: eq. 19 by ordinary least squares as in the paper (non-negative here); eq. 19
+with errors relative to the measured time, since batches of 50 ms decide about deadlines as much as those of a second;
+and the latter with row offsets. The last is the model to use.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,12 +29,12 @@ from outrider.costs.fit_figures import (
 
 _FOLDS = 5
 _GUARD_QUANTILE = 0.9
-_OFFSET_SHRINKAGE = 1.0  # samples' worth of belief that a bucket has no offset
-_ROUNDS = 20  # of fitting coefficients and offsets in turn; they settle in about five
+_OFFSET_SHRINKAGE = 1.0  # weight, in samples, of the belief that a bucket has no offset
+_ROUNDS = 20  # alternations between coefficients and offsets; they settle in about five
 
 
 class FitKind(StrEnum):
-    """How coefficients are found."""
+    """Method of a fit."""
 
     ORDINARY = "eq. 19, ordinary"
     RELATIVE = "eq. 19, relative"
@@ -52,15 +52,15 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class CostFitReport:
-    """One kind of fit.
+    """Result of one kind of fit.
 
     Attributes:
-        by_kind: on the test samples of each kind of batch (the training samples where there are none).
+        by_kind: figures on the test samples of each kind of batch; on the training samples if there are no others.
     """
 
     model: LinearCostModel
     coefficients: Mapping[str, Interval]  # by field of ``LinearCostModel``
-    train: FitFigures  # on the paper's kinds of batches; likewise ``test``, None without test samples
+    train: FitFigures  # on the paper's kinds of batches; ``test`` likewise, None without test samples
     test: FitFigures | None
     by_kind: Mapping[BatchKind, FitFigures]
     cross_validation: tuple[float, float]  # mean and standard deviation of R2 over five folds of the training samples
@@ -68,24 +68,24 @@ class CostFitReport:
 
 @dataclass(frozen=True, slots=True)
 class FittedModel:
-    """All kinds of fits."""
+    """Results of all kinds of fits."""
 
     reports: Mapping[FitKind, CostFitReport]
 
     @property
     def model(self) -> LinearCostModel:
-        """The one to use."""
+        """The model with row offsets, which is the one to use."""
         return self.reports[FitKind.OFFSETS].model
 
     def guarded(self, unseen: Sequence[BatchSample]) -> LinearCostModel:
-        """The one to use, with a guard: by how much it was short of all but a tenth of these samples."""
+        """Return the model with a guard: the relative shortfall that a tenth of ``unseen`` samples exceed."""
         if not unseen:
             return self.model
         short = medians_of(unseen) / self.model.predict_works_s(works_of(unseen)) - 1.0
         return replace(self.model, relative_guard=max(0.0, float(np.quantile(short, _GUARD_QUANTILE, method="higher"))))
 
     def quality(self, train: Sequence[BatchSample], test: Sequence[BatchSample]) -> dict[str, float | None]:
-        """What a profile says of itself: how ``model`` does on the samples it was fitted to, and on the others."""
+        """Return the figures kept in a profile, on the samples of the fit and on the others."""
         report = self.reports[FitKind.OFFSETS]
         verification = [sample for sample in test if sample.kind is BatchKind.VERIFICATION]
         return {
@@ -105,13 +105,13 @@ _COEFFICIENTS = ("seconds_per_token", "seconds_per_interaction", "seconds_per_ca
 def fit(
     train: Sequence[BatchSample], test: Sequence[BatchSample] = (), seed: int = 0, bootstraps: int = 1000
 ) -> FittedModel:
-    """Fit on ``train``, judge on ``test``.
+    """Fit on ``train`` and assess on ``test``.
 
-    Eq. 19 is fitted to the paper's kinds of batches, row offsets to all samples; figures are those of the paper's kinds
-    of batches, and of every kind of batch apart.
+    Eq. 19 is fitted to the paper's kinds of batches, row offsets to all samples. Figures are of the paper's kinds
+    together and of each kind alone.
 
     Raises:
-        ParameterError: too few training samples of the paper's kinds of batches, or a time that is none.
+        ParameterError: too few training samples of the paper's kinds, or a time that is not positive and finite.
     """
     paper = _of_paper(train)
     if len(paper) < 2 * _FOLDS:
@@ -126,19 +126,20 @@ def fit(
 
 
 def fit_offsets(samples: Sequence[BatchSample]) -> LinearCostModel:
-    """Eq. 19 with row offsets to any samples (at least one): what ``FittedModel.model`` is.
+    """Fit eq. 19 with row offsets to any samples (at least one), as ``FittedModel.model`` is.
 
     Offsets and coefficients are fitted in turn. An offset is the weighted mean of the residuals in its bucket, shrunk
-    towards 0; buckets without samples have none.
+    towards 0; it is 0 in a bucket without samples.
     """
     return _with_offsets(*_arrays(samples))
 
 
 def _with_offsets(works: Floats, measured_s: Floats) -> LinearCostModel:
+    # Weights 1 / time^2 make squared errors relative. The shrinkage adds one sample of mean weight with residual 0.
     buckets, weights = row_buckets(works[:, 0]), measured_s**-2.0
     counts = np.bincount(buckets, minlength=ROW_BUCKETS)
     totals = np.bincount(buckets, weights, ROW_BUCKETS) * (1.0 + _OFFSET_SHRINKAGE / np.maximum(counts, 1))
-    totals[counts == 0] = 1.0
+    totals[counts == 0] = 1.0  # avoids 0 / 0: the offset is 0 / 1
     slopes, offsets = _slopes(works, measured_s, 1.0 / measured_s), np.zeros(ROW_BUCKETS)
     for _ in range(_ROUNDS):
         residuals = measured_s - works @ slopes[:3] - slopes[3]
@@ -156,8 +157,9 @@ _FITS: Mapping[FitKind, _Fit] = {
 
 
 def _slopes(works: Floats, wanted_s: Floats, weights: Floats) -> tuple[float, float, float, float]:
-    """a, b_compute, b_read, c. Columns are brought to one size first: they differ by six orders of magnitude."""
+    """Return a, b_compute, b_read, c by non-negative least squares. ``weights`` multiply unsquared residuals."""
     rows = np.column_stack((works, np.ones(len(works))))
+    # Columns differ by six orders of magnitude: scaled to one size for a well-conditioned problem.
     sizes = np.maximum(rows.max(axis=0), 1.0)
     found, _ = nnls(rows / sizes * weights[:, None], wanted_s * weights)
     a, b_compute, b_read, c = (found / sizes).tolist()

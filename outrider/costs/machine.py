@@ -1,4 +1,4 @@
-"""What this machine is called, for profiles: so that coefficients are used where they were measured."""
+"""Name this machine's hardware for profiles, so that coefficients are used only where they were measured."""
 
 import platform
 from pathlib import Path
@@ -9,13 +9,13 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 
 def hardware_name(device: str, devices: int = 1) -> str:
-    """Of a torch device here; several that share a model are another hardware than one."""
+    """Return the name of a torch device here; several devices that share a model count as other hardware than one."""
     name = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else cpu_name()
     return name if devices == 1 else f"{devices} x {name}"
 
 
 def cpu_name_in(cpu_info: str) -> str | None:
-    """The model name in the text of ``/proc/cpuinfo``; None where there is none."""
+    """Return the model name in the text of ``/proc/cpuinfo``; None if there is none."""
     for line in cpu_info.splitlines():
         key, _, value = line.partition(":")
         if key.strip() in ("model name", "Model") and value.strip():

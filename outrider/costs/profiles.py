@@ -1,8 +1,8 @@
-"""Coefficients on disk: what ``outrider profile`` measured, and on what. One JSON file each.
+"""Read and write cost profiles: coefficients measured by ``outrider profile`` and the machine they are for, as JSON.
 
 A profile is used only where it was made: same model, dtype, engine, kind of device and hardware, and on a CPU the same
-number of threads. What fits by less than that is refused with the reason; the online estimator then begins with the
-built-in model. ``wisp_table_12`` is published, for comparison, and fits no machine.
+number of threads. Otherwise it is refused with the reason, and the online estimator starts from the built-in model.
+``wisp_table_12`` is published, for comparison, and matches no machine.
 """
 
 from collections.abc import Mapping
@@ -33,13 +33,13 @@ Count = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class ProfiledOn:
-    """What a profile fits."""
+    """Machine, engine and model that a profile is for."""
 
     hardware: Text  # name of the CPU or GPU
     device: Text  # ``cpu`` or ``cuda``
-    threads: Count  # of the engine; cores: of the machine. 0 if not known
-    engine: Text  # its name; ``engine_version`` is kept for the reader and compared with nothing
-    model: Text  # short name; dtype: of weights and KV
+    threads: Count  # of the engine; ``cores``: of the machine; 0 if not known
+    engine: Text  # name; ``engine_version`` is informative only and never compared
+    model: Text  # short name; ``dtype``: of weights and KV
     dtype: Text
     cores: Count = 0
     engine_version: Text = "unknown"
@@ -47,10 +47,10 @@ class ProfiledOn:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class CostProfile:
-    """Coefficients of eq. 19 with row offsets, in seconds, and where they come from.
+    """Coefficients of eq. 19 with row offsets, in seconds, and their origin.
 
     Attributes:
-        row_offsets_s: by numbers of new positions, ``7`` or ``17-32``; those left out are 0.
+        row_offsets_s: by numbers of new positions, ``7`` or ``17-32``; 0 for those left out.
     """
 
     name: Text
@@ -62,12 +62,12 @@ class CostProfile:
     seconds_per_batch: Slope
     row_offsets_s: Mapping[Text, Offset] = Field(default_factory=dict)
     guard: Guard = 0.0  # share of a prediction to keep free behind it
-    figures: Mapping[Text, float | None] = Field(default_factory=dict)  # of the fit, by name; for the reader
-    published: bool = False  # taken from a paper, for comparison: fits no machine
+    figures: Mapping[Text, float | None] = Field(default_factory=dict)  # of the fit, by name; informative only
+    published: bool = False  # taken from a paper, for comparison: matches no machine
     schema_version: Count = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
-        """Refuse what another version wrote, and offsets of rows that have no bucket."""
+        """Refuse another schema version, and offsets of rows that have no bucket."""
         if self.schema_version != SCHEMA_VERSION:
             needed = f"{SCHEMA_VERSION}, the one this version reads; run `outrider profile` again"
             raise ConfigError("schema_version", needed, self.schema_version)
@@ -100,7 +100,7 @@ _ADAPTER = TypeAdapter(CostProfile)
 def profile_of(
     name: str, model: LinearCostModel, profiled_on: ProfiledOn, date: str, figures: Mapping[str, float | None]
 ) -> CostProfile:
-    """A profile to write. Offsets of 0 (rows that were not measured) are left out."""
+    """Return a profile to write. Offsets of 0 (rows that were not measured) are left out."""
     offsets = zip(_ROWS, model.row_offsets_s, strict=False)
     measured = {rows: offset for rows, offset in offsets if offset}
     return CostProfile(name, profiled_on, date, *model.slopes, measured, model.relative_guard, figures)
@@ -110,13 +110,13 @@ def read_profile(path: str | Path) -> CostProfile:
     """Read a profile's file.
 
     Raises:
-        ConfigError: the file cannot be read or is no profile; all problems are named, with field and file.
+        ConfigError: the file cannot be read or is no profile; lists all problems with field and file.
     """
     return parse_profile(read_text(path, "cost profile", "JSON"), str(path))
 
 
 def shipped_profile(name: str) -> CostProfile:
-    """A profile that is part of the package; a ``ConfigError`` lists those there are."""
+    """Return a profile that is part of the package; a ``ConfigError`` lists those that exist."""
     known = sorted(file.name.removesuffix(".json") for file in _SHIPPED.iterdir() if file.name.endswith(".json"))
     if name not in known:
         raise ConfigError("cost profile", f"one of {', '.join(known)}", name)
@@ -124,7 +124,7 @@ def shipped_profile(name: str) -> CostProfile:
 
 
 def parse_profile(text: str, source: str) -> CostProfile:
-    """Read JSON text; ``source`` names it in messages."""
+    """Parse JSON text; ``source`` names it in messages."""
     try:
         return _ADAPTER.validate_json(text)
     except ValidationError as error:
@@ -139,7 +139,7 @@ def to_json(profile: CostProfile) -> str:
 
 
 def matches(profile: CostProfile, machine: ProfiledOn) -> str | None:
-    """Why a profile must not be used on a machine; None if it fits."""
+    """Return why a profile must not be used on a machine; None if it matches."""
     if profile.published:
         return f"{profile.name} is published, for comparison; measure this machine with `outrider profile`"
     compared = ["model", "dtype", "engine", "device", "hardware"]

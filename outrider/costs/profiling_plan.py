@@ -1,13 +1,13 @@
-"""Which batches to measure: the configurations of WISP Appendix C, scaled to the machine, and a sixth kind of ours.
+"""Plan the batches to measure: the configurations of WISP Appendix C, scaled to the machine, and a sixth kind of ours.
 
 The paper's 123 training configurations are 25 compute-bound ones on a grid (totals of 1200 to 2000 tokens, nothing
 cached, in batch patterns single, split in 2, split in 4, varied), 48 memory-bound ones on a grid (1 to 100 new tokens
 of 500 to 2000, batches of 1 and 4), 15 and 15 random ones of both, and 20 mixed ones; its 50 test configurations come
-from other seeds. 2000 tokens are ``largest_tokens`` here, and all else is scaled by the same factor. The paper does not
-say what "varied" is, nor how the 50 are split: two uneven patterns here (5 totals x 5 patterns = 25), and 16
-compute-bound, 26 memory-bound and 8 mixed ones, all random.
+from other seeds. Here 2000 tokens are ``largest_tokens``, and the rest is scaled by the same factor. The paper does not
+define "varied", nor the split of the 50. Here, two uneven patterns (5 totals x 5 patterns = 25), and 16 compute-bound,
+26 memory-bound and 8 mixed configurations, all random.
 
-The sixth kind are the rows that verification really has: 1 + K for short drafts, at several batch sizes.
+The sixth kind has the rows of real verification: 1 + K for short drafts, at several batch sizes.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -31,7 +31,7 @@ _LARGEST_DRAFT = 8
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One batch to measure: blocks with their new and resident positions."""
+    """One batch to measure: blocks with new and resident positions."""
 
     kind: BatchKind
     blocks: tuple[VerifyCost, ...]
@@ -43,22 +43,22 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class ProfilingPlan:
-    """What to fit on, and what to judge by; no configuration is in both."""
+    """Configurations to fit on and to test with; none is in both."""
 
     train: tuple[Configuration, ...]
     test: tuple[Configuration, ...]
 
 
 def profiling_plan(largest_tokens: int, seed: int = 0, share: float = 1.0) -> ProfilingPlan:
-    """The configurations for a machine.
+    """Return the configurations for a machine.
 
     Args:
-        largest_tokens: of a batch that is computed, and of a block that is mostly cached.
-        seed: of the random ones.
-        share: of each kind to keep, evenly over its grid; 1 keeps all.
+        largest_tokens: positions of the largest computed batch, and of the longest mostly cached block.
+        seed: of the random configurations.
+        share: of each kind to keep, evenly spaced over its grid; 1 keeps all.
 
     Raises:
-        ParameterError: too few tokens to scale by, or a share outside of (0, 1].
+        ParameterError: ``largest_tokens`` is too small, or ``share`` outside of (0, 1].
     """
     if largest_tokens < SMALLEST_LARGEST_TOKENS:
         raise ParameterError("largest_tokens", f"at least {SMALLEST_LARGEST_TOKENS}", largest_tokens)
@@ -92,7 +92,7 @@ _Draw = Callable[[int, np.random.Generator], Configuration]
 def _drawn(
     count: int, draw: _Draw, largest: int, rng: np.random.Generator, taken: Sequence[Configuration]
 ) -> list[Configuration]:
-    """So many different ones, none of which is taken."""
+    """Draw ``count`` different configurations, none of which is taken."""
     seen, found = set(taken), list[Configuration]()
     while len(found) < count:
         one = draw(largest, rng)
@@ -110,6 +110,7 @@ def _compute_grid(largest: int) -> Iterable[Configuration]:
 def _memory_grid(largest: int) -> Iterable[Configuration]:
     new_counts: list[int] = []
     for new_share in _NEW_SHARES:
+        # On a small scale rounded shares coincide: keep the counts distinct.
         new_counts.append(max(round(largest * new_share), new_counts[-1] + 1 if new_counts else 1))
     for new, length, blocks in product(new_counts, _LENGTH_SHARES, _MEMORY_BATCHES):
         yield Configuration(BatchKind.MEMORY_BOUND, (VerifyCost(new, round(largest * length) - new),) * blocks)

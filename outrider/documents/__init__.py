@@ -1,1 +1,1 @@
-"""Files that operators write: read as YAML, and what is wrong with them said in one form."""
+"""Read files that operators write, and report their problems in one form."""

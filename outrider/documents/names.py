@@ -1,4 +1,4 @@
-"""Fields that name an entry of a registry: what they allow, and what errors say is allowed, are its keys."""
+"""Validate fields that name an entry of a registry: values and error messages follow from its keys."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NameIn:
-    """Annotates a ``str``: the name of an entry of ``registry``, as it is when the field is read."""
+    """Annotation of a ``str`` that names an entry of ``registry``, as the registry is when the field is read."""
 
     registry: Mapping[str, object]
 
@@ -17,7 +17,7 @@ class NameIn:
         return core_schema.no_info_plain_validator_function(self._checked)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, object]:
-        """Called by pydantic; ``explain`` reads the names off it."""
+        """Return the names, which ``explain`` reads from the schema. Called by pydantic."""
         return {"enum": list(self.registry)}
 
     def _checked(self, value: object) -> str:

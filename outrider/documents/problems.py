@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in Outrider's words: pydantic finds it, the JSON schema says what was needed."""
+"""Report problems of a configuration in one form: pydantic finds them, the JSON schema says what was needed."""
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -13,7 +13,7 @@ _UNKNOWN = frozenset({"unexpected_keyword_argument", "invalid_key"})
 
 
 class ConfigFileError(ConfigError):
-    """All that is wrong with one source of configuration; its fields are those of the first problem."""
+    """All problems of one source of configuration; the inherited fields are those of the first."""
 
     def __init__(self, problems: tuple[ConfigError, ...], source: str) -> None:
         """Keep all ``problems`` (at least one) and name their ``source``."""
@@ -21,7 +21,7 @@ class ConfigFileError(ConfigError):
         self.problems, self.source = problems, source
 
     def __str__(self) -> str:
-        """One line per problem."""
+        """Return one line per problem."""
         return "\n".join(f"{problem} (in {self.source})" for problem in self.problems)
 
     def __reduce__(self) -> tuple[type, Any]:
@@ -32,12 +32,12 @@ class ConfigFileError(ConfigError):
 def explain(
     error: ValidationError, schema: dict[str, Any], renamed: Mapping[str, str] = _NOTHING
 ) -> tuple[ConfigError, ...]:
-    """All problems that pydantic found, each mistake once.
+    """Return all problems that pydantic found, each mistake once.
 
     Args:
         error: pydantic's.
         schema: the JSON schema of what was validated.
-        renamed: earlier names of keys, as in ``speculation.arms``, and the keys' names now.
+        renamed: earlier names of keys, as in ``speculation.arms``, and their present names.
     """
     found = error.errors(include_url=False)
     inner = {details["loc"][:depth] for details in found for depth in range(len(details["loc"]))}
@@ -48,7 +48,7 @@ def explain(
 
 
 def _problem(details: Mapping[str, Any], schema: dict[str, Any], renamed: Mapping[str, str]) -> ConfigError:
-    """Say in our words what pydantic found."""
+    """Convert one problem that pydantic found."""
     location, kind = details["loc"], details["type"]
     if kind == "value_error":  # raised by a __post_init__ of the schema
         inner: ConfigError = details["ctx"]["error"]
@@ -67,7 +67,7 @@ def _problem(details: Mapping[str, Any], schema: dict[str, Any], renamed: Mappin
 
 
 def _meant(location: Sequence[str | int], schema: dict[str, Any]) -> list[str]:
-    """The key that an unknown one was meant to be, if any is near."""
+    """Return the known key that is most like an unknown one, if any is near."""
     return get_close_matches(str(location[-1]), list(_node(schema, location[:-1])["properties"]), n=1)
 
 
@@ -77,7 +77,7 @@ def _dotted(location: Sequence[str | int]) -> str:
 
 
 def _node(schema: dict[str, Any], location: Sequence[str | int]) -> dict[str, Any]:
-    """The part of the JSON schema that describes the value at ``location``."""
+    """Return the part of the JSON schema that describes the value at ``location``."""
     node = schema
     for part in (None, *location):
         if part is not None:

@@ -1,4 +1,4 @@
-"""Reading a file that an operator wrote: bounded, of a regular file only, never waiting for a writer."""
+"""Read files that operators wrote: bounded in size, regular files only, and without waiting for a writer."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ _KINDS = {
 
 
 def read_text(path: str | Path, field: str, kind: str, max_bytes: int = MAX_SETTINGS_BYTES) -> str:
-    """The text of a file; ``field`` and ``kind`` name it in messages.
+    """Read a file as text; ``field`` and ``kind`` name it in messages.
 
     Raises:
         ConfigError: it cannot be read, is no regular file, has more than ``max_bytes``, or is not UTF-8.
@@ -28,10 +28,10 @@ def read_text(path: str | Path, field: str, kind: str, max_bytes: int = MAX_SETT
 
 
 def decode(data: bytes, path: str | Path, field: str, kind: str) -> str:
-    """The text of a file that was read.
+    """Decode the bytes of a file.
 
     Raises:
-        ConfigError: it is not UTF-8.
+        ConfigError: they are not UTF-8.
     """
     try:
         return data.decode()
@@ -40,7 +40,7 @@ def decode(data: bytes, path: str | Path, field: str, kind: str) -> str:
 
 
 def read_bytes(path: str | Path, field: str, kind: str, max_bytes: int = MAX_SETTINGS_BYTES) -> bytes:
-    """As ``read_text``, before it is decoded.
+    """Read a file as ``read_text`` does, without decoding.
 
     Raises:
         ConfigError: it cannot be read, is no regular file, or has more than ``max_bytes``.

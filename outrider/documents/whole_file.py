@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whatever becomes of the disk meanwhile."""
+"""Write files atomically: a file is there whole or not at all, even if the disk fails meanwhile."""
 
 import os
 from collections.abc import Iterator
@@ -9,15 +9,15 @@ from outrider.contracts.errors import OutriderError
 
 
 class FileNotWrittenError(OutriderError):
-    """The disk refuses a file: it is full, or nobody may write there."""
+    """A file cannot be written: the disk is full, or permission is missing."""
 
 
 @contextmanager
 def whole_file(file: Path) -> Iterator[Path]:
-    """A place beside ``file`` to write it at, in a folder that exists; it takes the file's name when the block ends.
+    """Yield a path beside ``file`` to write to; it is renamed to ``file`` when the block ends. Its folder is created.
 
     Raises:
-        FileNotWrittenError: the disk refuses. What was there stays, and nothing half is left.
+        FileNotWrittenError: it cannot be written. An earlier file stays, and no partial file is left.
     """
     partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
     try:
@@ -34,6 +34,6 @@ def whole_file(file: Path) -> Iterator[Path]:
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Write text as UTF-8; as ``whole_file``."""
+    """Write text as UTF-8 by ``whole_file``."""
     with whole_file(file) as partial:
         partial.write_text(text, encoding="utf-8")

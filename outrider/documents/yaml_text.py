@@ -1,4 +1,4 @@
-"""YAML as operators write it: a key given twice is refused, what aliases expand to is bounded, errors take one line."""
+"""Parse operators' YAML: repeated keys are refused, expansion of aliases is bounded, errors take one line."""
 
 import re
 from collections.abc import Callable, Hashable
@@ -10,24 +10,24 @@ from outrider.contracts.errors import ConfigError
 from outrider.documents.problems import ConfigFileError
 
 MAX_VALUES = 100_000  # with aliases expanded; 8,000 API keys have 70,000
-MAX_DEPTH = 100  # of lists and mappings in each other: PyYAML takes quadratic time over them
+MAX_DEPTH = 100  # of nested lists and mappings: PyYAML takes quadratic time over them
 MAX_NUMBER_CHARS = 100  # of a number or a date: base-60 integers take quadratic time
 _TOO_MANY = f"more than {MAX_VALUES:,} values, with aliases expanded"
-_QUOTED_TEXT = re.compile(r"'(?!<)[^']{12,}'")  # in PyYAML's complaints; it may be a secret
+_QUOTED_TEXT = re.compile(r"'(?!<)[^']{12,}'")  # in PyYAML's messages; it may be a secret
 _NUMBERS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "timestamp"))
 
 
 def parse_yaml(text: str, source: str) -> Any:
-    """The one document of a YAML text, None if it is empty; ``source`` names it in messages.
+    """Return the only document of a YAML text, None if it is empty; ``source`` names it in messages.
 
     Raises:
-        ConfigError: it is no YAML, gives a key twice, or is too deep or too large with its aliases expanded.
+        ConfigError: it is no YAML, repeats a key, or is too deep or too large with its aliases expanded.
     """
     return _parsed(lambda: yaml.load(text, Loader=_BoundedLoader), source)  # noqa: S506 (a SafeLoader)
 
 
 def parse_yaml_documents(text: str, source: str) -> list[Any]:
-    """All documents of a YAML text, likewise.
+    """Return all documents of a YAML text.
 
     Raises:
         ConfigError: as ``parse_yaml``.
@@ -47,7 +47,7 @@ def _parsed(parse: Callable[[], Any], source: str) -> Any:
 
 
 class _BoundedLoader(yaml.SafeLoader):
-    """Refuses what ``MAX_VALUES``, ``MAX_DEPTH`` and ``MAX_NUMBER_CHARS`` exclude, and a key given twice.
+    """Enforces ``MAX_VALUES``, ``MAX_DEPTH`` and ``MAX_NUMBER_CHARS``, and refuses repeated keys.
 
     YAML libraries silently keep the last of a repeated key.
     """
@@ -55,7 +55,7 @@ class _BoundedLoader(yaml.SafeLoader):
     _composed_values = _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Compose one node, unless there are too many already."""
+        """Compose one node within the bounds."""
         if self._depth >= MAX_DEPTH:
             raise RecursionError
         self._composed_values += 1
@@ -68,12 +68,12 @@ class _BoundedLoader(yaml.SafeLoader):
             self._depth -= 1
 
     def construct_document(self, node: yaml.Node) -> Any:
-        """Build a document after counting it: aliases cost nothing until somebody walks what they expand to."""
+        """Build a document after counting its values: aliases cost nothing until their expansion is traversed."""
         _expanded_values(node, {})
         return super().construct_document(node)
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT002 (PyYAML's signature)
-        """Build a value; one that its type does not allow, such as the 45th of a month, is named by its line."""
+        """Build a value; an invalid one, such as the 45th of a month, is reported with its line."""
         try:
             return super().construct_object(node, deep)
         except (yaml.YAMLError, RecursionError):
@@ -82,7 +82,7 @@ class _BoundedLoader(yaml.SafeLoader):
             raise _refused(f"no valid {node.tag.rpartition(':')[2]} (quote what is text)", node) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT002 (PyYAML's signature)
-        """Build a mapping after looking for repeated keys."""
+        """Build a mapping after checking for repeated keys."""
         seen: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
@@ -94,7 +94,7 @@ class _BoundedLoader(yaml.SafeLoader):
 
 
 def _expanded_values(node: yaml.Node, counted: dict[yaml.Node, int | None]) -> int:
-    """How many values a node is, with aliases expanded; ``counted`` has None for a node that is being counted."""
+    """Return a node's number of values with aliases expanded; ``counted`` has None for a node being counted."""
     if node in counted:
         if (known := counted[node]) is None:
             raise _refused("an alias stands inside what it repeats", node)
@@ -118,7 +118,7 @@ def _refused(problem: str, node: yaml.Node) -> yaml.constructor.ConstructorError
 
 
 def _complaint(error: Exception) -> str:
-    """One line: where and what."""
+    """Return one line with place and problem."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         problem = _QUOTED_TEXT.sub("'...'", str(error.problem))
         return f"line {error.problem_mark.line + 1}: {problem}"

@@ -1,1 +1,1 @@
-"""Queues and threads in which accounts take turns: who brings much waits for itself."""
+"""Queue and run tasks with accounts in turn, so that an account with many tasks delays only itself."""

@@ -10,9 +10,9 @@ Item = TypeVar("Item", bound=Hashable)
 
 @dataclass(slots=True)
 class FairQueue(Generic[Item]):
-    """Items wait by account; each account has at most ``max_taken`` that were taken and not released.
+    """Items wait by account; each account has at most ``max_taken`` items taken and not released.
 
-    So whoever fills a queue delays nobody else by more than the items that are under way.
+    So an account that fills the queue delays others by no more than the items under way.
     """
 
     max_waiting: int  # of one account
@@ -25,13 +25,13 @@ class FairQueue(Generic[Item]):
         return sum(map(len, self._waiting.values()))
 
     def waiting(self, account: str) -> int:
-        """How many of an account wait."""
+        """Return how many items of an account wait."""
         return len(self._waiting.get(account, ()))
 
     def put(self, account: str, item: Item) -> bool:
-        """Have an item wait behind its account's others; whether there was room.
+        """Add an item behind its account's others; return whether it fitted.
 
-        A full queue is full for those who have most in it: an account below its even share still has room.
+        When the queue is full, an account below its even share may still add items.
         """
         own = self.waiting(account)
         even_share = self.max_waiting_in_all // (len(self._waiting.keys() | {account}))
@@ -41,7 +41,7 @@ class FairQueue(Generic[Item]):
         return True
 
     def take(self) -> tuple[str, Item] | None:
-        """The next item, of the account whose turn it is; None if nobody waits who may have another one."""
+        """Return the next item and its account; None if no account with items may have another one taken."""
         account = next((each for each in self._waiting if self._taken[each] < self.max_taken), None)
         if account is None:
             return None
@@ -53,13 +53,13 @@ class FairQueue(Generic[Item]):
         return account, item
 
     def release(self, account: str) -> None:
-        """One that was taken is done."""
+        """Count a taken item of an account as done."""
         self._taken[account] -= 1
         if not self._taken[account]:
             del self._taken[account]
 
     def remove(self, account: str, item: Item) -> None:
-        """Nobody waits for an item any more; nothing happens if it was taken."""
+        """Remove a waiting item; no effect if it was taken."""
         items = self._waiting.get(account, deque[Item]())
         if item in items:
             items.remove(item)

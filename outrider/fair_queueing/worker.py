@@ -1,4 +1,4 @@
-"""Threads that work off tasks, those of accounts in turn."""
+"""Run tasks on threads, with accounts in turn."""
 
 import sys
 import threading
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from outrider.fair_queueing.queue import FairQueue
 
-_IDLE_S = 10.0  # until a thread ends: to start one costs more than most tasks, and whoever submits waits for it
+_IDLE_S = 10.0  # until a thread ends: starting one costs more than most tasks, and delays the submitter
 
 _T = TypeVar("_T")
 
@@ -21,10 +21,10 @@ class _QueuedTask:
 
 
 class FairWorker:
-    """Runs tasks as they come. Thread-safe. Its threads end some seconds behind the last."""
+    """Runs tasks in fair order. Thread-safe. Its threads end some seconds after the last task."""
 
     def __init__(self, name: str, threads: int = 1) -> None:
-        """Nothing to do. Of several ``threads`` of this ``name`` one is always left for other accounts."""
+        """Start without threads. If ``threads`` > 1, an account may occupy all but one."""
         self._name, self._threads = name, threads
         self._lock = threading.Condition()
         self._waiting: FairQueue[_QueuedTask] = FairQueue(
@@ -33,7 +33,7 @@ class FairWorker:
         self._running = self._idle = 0
 
     def submit(self, task: Callable[[], _T], account: str) -> "Future[_T]":
-        """Run a task behind its account's others. One that is cancelled before its turn is not run.
+        """Queue a task behind its account's others. A task cancelled before its turn is not run.
 
         Raises:
             RuntimeError: the system starts no more threads; the task is not run.
@@ -57,7 +57,7 @@ class FairWorker:
     def _run(self) -> None:
         while (taken := self._next()) is not None:
             self._do(*taken)
-            del taken  # what a task holds is not kept while its thread waits for another
+            del taken  # frees what the task holds while this thread waits
 
     def _do(self, account: str, task: _QueuedTask) -> None:
         if task.future.set_running_or_notify_cancel():

@@ -1,1 +1,1 @@
-"""The link between coordinator and drafter: what it does to messages, emulated, measured and predicted."""
+"""Emulate, measure and predict the link between coordinator and drafter."""

@@ -1,16 +1,16 @@
-"""What a link does to messages: when each one sent would arrive. Computes times; waiting is the caller's.
+"""Emulate a link: compute when each message sent would arrive. The caller waits.
 
 A message waits for those before it in its direction, its bits leave at the link's rate, then it travels for half a
 round trip. It is cut into packets; a lost packet is sent again at once, until it arrives. So a message takes
-``bits / (rate * (1 - PER))`` on the average, which is what WISV eq. 6 charges. Nothing is added for noticing a loss:
-radios do so within a fraction of a millisecond (link-layer acknowledgements, HARQ), and eq. 6 has no term for it.
+``bits / (rate * (1 - PER))`` on average, as in WISV eq. 6. No time is added for detecting a loss: radios do so within a
+fraction of a millisecond (link-layer acknowledgements, HARQ), and eq. 6 has no term for it.
 
-Jitter is normal and cut off at three standard deviations or where half the round trip would become negative, alike on
-both sides: its mean is 0. It never lets a message overtake another. A link without a round trip has none.
+Jitter is normal with mean 0, cut off on both sides at three standard deviations, or at half a round trip if that is
+less. It never lets a message overtake another. A link without a round trip has no jitter.
 
-Losses and jitter are a function of (seed, direction, number of the message in its direction): what happens in one
-direction never changes the other. Messages of one packet, which most are, share a block of chance: a generator for each
-would take longer than all the rest.
+Losses and jitter are a function of (seed, direction, number of the message in its direction), so one direction never
+changes the other. Messages of one packet, the common case, take their random numbers from a shared block: a generator
+for each would cost more than all the rest.
 """
 
 from math import ceil, log
@@ -25,14 +25,14 @@ from outrider.link.trace import LinkSource, profile_at, segments
 PACKET_BITS = 1500 * 8
 _STREAM = 1  # second word of the key; the noise of tokens has 0 there
 _BLOCK = 128  # messages
-_ONE, _MANY = 0, 1  # purposes of chance: jitter and the first packet's losses, block by block; a long message's losses
-_LEAST = 2.0**-54  # a chance of 0 has no logarithm
+_ONE, _MANY = 0, 1  # Philox counters: jitter and first packet's loss by block; losses of a long message
+_LEAST = 2.0**-54  # bounds a uniform number away from 0, which has no logarithm
 _NORMAL = NormalDist()
 _JITTER_CUT = 3.0  # standard deviations
 
 
 class LinkEmulator:
-    """One drafter's link, both directions."""
+    """One drafter's link in both directions."""
 
     def __init__(self, source: LinkSource, seed: int) -> None:
         """Emulate ``source`` from time 0 of the caller's clock on."""
@@ -45,12 +45,12 @@ class LinkEmulator:
         self._uniforms: dict[Direction, list[list[float]]] = {}
 
     def deliver(self, direction: Direction, payload_bits: int, now_s: float) -> float:
-        """Send a message now; returns when it has arrived completely, on the caller's clock.
+        """Send a message now and return when it has arrived completely, on the caller's clock.
 
         Messages of one direction leave in the order of the calls.
         """
         start_at_s = max(now_s, self._idle_at_s[direction])
-        if self._steady is not None:  # the rest, for what chance and time change nothing of
+        if self._steady is not None:  # fast path of the code below, without losses, jitter and changes
             idle_at_s = start_at_s + payload_bits / self._steady.rate_bps(direction)
             arrives_at_s = max(idle_at_s + self._steady.rtt_s / 2.0, self._delivered_at_s[direction])
             self._idle_at_s[direction], self._delivered_at_s[direction] = idle_at_s, arrives_at_s
@@ -63,7 +63,7 @@ class LinkEmulator:
         return arrives_at_s
 
     def _chances(self, direction: Direction, payload_bits: int, profile: LinkProfile) -> tuple[int, float]:
-        """Bits to send, every repetition included, and the message's jitter in seconds."""
+        """Return the bits to send, repetitions included, and the message's jitter in seconds."""
         number = self._sent[direction]
         self._sent[direction] += 1
         per = profile.per_up if direction is Direction.UP else profile.per_down
@@ -75,6 +75,7 @@ class LinkEmulator:
         packets = ceil(payload_bits / PACKET_BITS)
         if per == 0.0 or packets == 0:
             return payload_bits, jitter_s
+        # Inverse of the geometric distribution: the packet is lost n times with probability per^n (1 - per).
         if packets == 1:
             return payload_bits * (1 + int(log(max(lost, _LEAST)) / log(per))), jitter_s
         times = self._generator(direction, number, _MANY).geometric(1.0 - per, size=packets)
@@ -82,7 +83,7 @@ class LinkEmulator:
         return int(times[:-1].sum()) * PACKET_BITS + int(times[-1]) * last_bits, jitter_s
 
     def _uniforms_of(self, direction: Direction, number: int) -> list[float]:
-        """A message's two numbers in [0, 1)."""
+        """Return a message's two numbers in [0, 1)."""
         block, within = divmod(number, _BLOCK)
         if self._block[direction] != block:
             self._block[direction] = block
@@ -95,7 +96,7 @@ class LinkEmulator:
         return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
     def _left_at_s(self, direction: Direction, bits: float, start_at_s: float) -> float:
-        """When the last bit has left, through changes of the rate on the way."""
+        """Return when the last bit has left, through changes of the rate on the way."""
         at_s = start_at_s
         for profile, lasts_s in segments(self._source, start_at_s):
             rate_bps = profile.rate_bps(direction)

@@ -1,6 +1,6 @@
-"""What a link is like, and the links that papers measured or assumed, by name.
+"""Define link conditions and, by name, the links that papers measured or assumed.
 
-Where each figure comes from:
+Sources of the figures:
 
 - ``wifi_2m``, ``wifi_20m``: average uplink rates measured on WISV's testbed (section VII-B) at 2 m and 20 m from the
   router. The paper gives neither downlink, RTT, packet errors nor jitter. Assumed here: a downlink as fast as the
@@ -44,7 +44,7 @@ class LinkProfile:
     jitter_s: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what no link can be."""
+        """Refuse values out of range."""
         for field in ("up_bps", "down_bps"):
             value = getattr(self, field)
             if not (isfinite(value) and value > 0.0):
@@ -60,11 +60,11 @@ class LinkProfile:
 
     @property
     def steady(self) -> bool:
-        """Whether every message fares alike."""
+        """Whether a message's delay depends on its size alone: neither jitter nor loss."""
         return self.jitter_s == self.per_up == self.per_down == 0.0
 
     def rate_bps(self, direction: Direction) -> float:
-        """Bits per second that way."""
+        """Return the bits per second in a direction."""
         return self.up_bps if direction is Direction.UP else self.down_bps
 
 

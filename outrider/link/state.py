@@ -1,18 +1,19 @@
-"""The state of one drafter's link, as measured from its own traffic (WISV's CSI). No clock: callers pass times.
+"""Measure the state of one drafter's link from its own traffic (WISV's CSI). No clock: callers pass times.
 
 Everything is measured on one clock: an exchange takes ``elapsed_s`` from the first bit sent to the last received, of
 which the peer reports that it spent ``peer_s`` (a duration, so its clock need not agree).
 
 - The RTT is the median over the last small exchanges. A median follows a change after half its window and ignores
-  the exchanges that waited in a busy process, as long as those are the minority; a minimum would call jitter progress.
+  exchanges that waited in a busy process, as long as those are the minority. A minimum would mistake jitter for a
+  shorter round trip.
 - A rate comes from exchanges with one large message: least absolute deviations of (time left after the RTT and the
   small message) over (bits), which is a weighted median. Large messages count most, and a stray wait counts little.
-- What can be measured is ``rate * (1 - PER)``: lost packets look like a slower link. So measured rates are net, the
-  measured packet error rates are 0, and every formula that multiplies the two (WISV eq. 6) is right with them.
+- Only ``rate * (1 - PER)`` can be measured: lost packets look like a slower link. So measured rates are net, measured
+  packet error rates are 0, and every formula that multiplies the two (WISV eq. 6) holds with them.
 
-Where traffic does not say enough, ``probe_due`` asks for an exchange of fillers: a ping, or a message that takes a few
-tens of milliseconds (the first ones are short and grow, as the rate is not known yet). Per direction that is at most
-1/250 of the time, so probing stays under 1 % of the link.
+Where traffic does not suffice, ``probe_due`` requests an exchange of filler bits: a ping, or a message that takes some
+tens of milliseconds (the first ones are short and grow, as the rate is not known yet). That is at most 1/250 of the
+time in each direction, so probing stays under 1 % of the link.
 """
 
 from bisect import bisect_left
@@ -26,26 +27,26 @@ from statistics import median
 from outrider.contracts.link import Csi, Direction
 from outrider.link.profiles import LinkProfile
 
-SMALL_BITS = 2 * 1500 * 8  # both messages at most two packets: the exchange tells the RTT
-LARGE_BITS = 16_000 * 8  # one message at least 16 kB: the exchange tells that direction's rate
-PROBE_S, MAX_PROBE_S = 0.025, 0.1  # a probe of a rate is to take so long,
-PROBE_PER_SPREAD = 10  # between these limits as many times the spread of round trips: much longer than jitter
+SMALL_BITS = 2 * 1500 * 8  # both messages at most two packets: the exchange measures the RTT
+LARGE_BITS = 16_000 * 8  # one message at least 16 kB: the exchange measures that direction's rate
+PROBE_S, MAX_PROBE_S = 0.025, 0.1  # shortest and longest time of a probe of a rate
+PROBE_PER_SPREAD = 10  # a probe takes this many times the spread of round trips: much longer than jitter
 MAX_PROBE_BITS = 2_000_000 * 8
 PING_BITS = 64
-MAX_AGE_S = 10.0  # older estimates are worth a probe
+MAX_AGE_S = 10.0  # older estimates are probed
 PROBE_SHARE = 1 / 250  # of the time, per direction
-MIN_PAUSE_S = 1.0  # between two probes of one kind: time to be answered
-PROBE_GROWTH = 8  # a probe is at most so much larger than the largest message measured
-PRIOR_BPS = 20e6  # of a rate never measured: the slower of WISV's two settings, so that large messages have to earn it
+MIN_PAUSE_S = 1.0  # between two probes of one kind, so that the first can be answered
+PROBE_GROWTH = 8  # bound of a probe, times the largest message measured
+PRIOR_BPS = 20e6  # of a rate never measured: the slower of WISV's settings, so large messages are not favoured
 
 _WINDOW = 25  # exchanges of one kind
-_WINDOW_S = 60.0  # and none so much older than the newest
+_WINDOW_S = 60.0  # exchanges older than the newest by more are dropped
 _FASTEST_BPS = 1e11
 _ROUNDS = 5  # RTT and rates correct one another; an error shrinks by SMALL_BITS / LARGE_BITS or better each time
 
 
 def profile_csi(profile: LinkProfile) -> Csi:
-    """The state of a link whose conditions are known."""
+    """Return the state of a link with known conditions."""
     return Csi(profile.up_bps, profile.down_bps, profile.per_up, profile.per_down, profile.rtt_s)
 
 
@@ -55,9 +56,9 @@ class LinkSample:
 
     Attributes:
         at_s: when it ended.
-        down_bits: payload, what crossed the link; likewise ``up_bits``.
+        down_bits: payload that crossed the link; likewise ``up_bits``.
         elapsed_s: from the first bit sent to the last received.
-        peer_s: of these, spent by the peer between the two messages.
+        peer_s: part of it that the peer spent between the two messages.
     """
 
     at_s: float
@@ -67,7 +68,7 @@ class LinkSample:
     peer_s: float
 
     def bits(self, way: Direction) -> int:
-        """Size of the message that way."""
+        """Return the size of the message in a direction."""
         return self.up_bits if way is Direction.UP else self.down_bits
 
     @property
@@ -77,25 +78,25 @@ class LinkSample:
 
     @property
     def large(self) -> Direction | None:
-        """The direction whose rate it tells: the one with a large message, if the other's is small."""
+        """Direction whose rate it measures: the one with a large message, if the other message is small."""
         if min(self.up_bits, self.down_bits) > SMALL_BITS or max(self.up_bits, self.down_bits) < LARGE_BITS:
             return None
         return Direction.UP if self.up_bits > self.down_bits else Direction.DOWN
 
     @property
     def small(self) -> bool:
-        """Whether it tells the RTT."""
+        """Whether it measures the RTT."""
         return max(self.up_bits, self.down_bits) <= SMALL_BITS
 
 
 @dataclass(frozen=True, slots=True)
 class LinkEstimate:
-    """What is known of a link now.
+    """State of a link as measured up to now.
 
     Attributes:
         csi: measured; a rate never measured is ``PRIOR_BPS``.
-        rtt_age_s: seconds since the newest exchange that tells the RTT.
-        up_age_s: likewise of the uplink's rate; None: never measured. ``down_age_s`` of the downlink's.
+        rtt_age_s: seconds since the newest exchange that measured the RTT.
+        up_age_s: likewise for the uplink's rate, None if never measured; ``down_age_s`` for the downlink's.
     """
 
     csi: Csi
@@ -106,7 +107,7 @@ class LinkEstimate:
 
 @dataclass(frozen=True, slots=True)
 class ProbeRequest:
-    """An exchange of fillers to make: both small is a ping."""
+    """An exchange of filler bits to make; two small messages are a ping."""
 
     down_bits: int
     up_bits: int
@@ -123,7 +124,7 @@ class LinkState:
         self._csi: Csi | None = None
 
     def observe(self, sample: LinkSample) -> None:
-        """Take in an exchange; one that tells nothing (middling messages, or two large ones) is ignored."""
+        """Take in an exchange; one with medium or two large messages measures nothing and is ignored."""
         way = sample.large
         if way is None and not sample.small:
             return
@@ -134,7 +135,7 @@ class LinkState:
         self._csi = self._measure()
 
     def estimate(self, now_s: float) -> LinkEstimate | None:
-        """What is known; None before the first exchange that tells the RTT."""
+        """Return the estimate; None before the first exchange that measures the RTT."""
         rtt_age_s = _age_s(self._small, now_s)
         if self._csi is None or rtt_age_s is None:
             return None
@@ -142,15 +143,15 @@ class LinkState:
         return LinkEstimate(self._csi, rtt_age_s, up_age_s, down_age_s)
 
     def probe_due(self, now_s: float) -> ProbeRequest | None:
-        """What to measure now, if anything; the caller makes the exchange and observes it.
+        """Return the probe to make now, if any; the caller makes the exchange and observes it.
 
-        A request counts as under way: asking again gives what else is due, or None.
+        A returned probe counts as under way: the next call returns what else is due, or None.
         """
         if _stale(self._small, now_s) and now_s >= self._next_ping_at_s:
             self._next_ping_at_s = now_s + MIN_PAUSE_S
             return ProbeRequest(down_bits=PING_BITS, up_bits=PING_BITS)
         if self._csi is None:
-            return None  # a rate cannot be told without the RTT
+            return None  # a rate cannot be measured without the RTT
         spread_s = median(abs(time_s - self._csi.rtt_s) for time_s in _round_trips_s(self._small, self._csi))
         probe_s = min(max(spread_s * PROBE_PER_SPREAD, PROBE_S), MAX_PROBE_S)
         for way in Direction:
@@ -158,7 +159,7 @@ class LinkState:
             measured_bits = [sample.bits(way) for sample in self._large[way]]
             wanted_bits = min(rate_bps * probe_s, MAX_PROBE_BITS, max(measured_bits, default=0) * PROBE_GROWTH)
             bits = max(int(wanted_bits), LARGE_BITS)
-            # Messages much shorter than a probe drown in jitter: they refine an estimate and do not replace a probe.
+            # In messages much shorter than a probe, jitter prevails: they refine an estimate but replace no probe.
             informative = [sample for sample in self._large[way] if sample.bits(way) >= bits / 4]
             asked_at_s, asked_bits = self._asked[way]
             pause_s = max(MIN_PAUSE_S, asked_bits / rate_bps / PROBE_SHARE)
@@ -184,7 +185,7 @@ def _round_trips_s(samples: Iterable[LinkSample], csi: Csi) -> list[float]:
 
 
 def _rate_bps(samples: Iterable[LinkSample], way: Direction, csi: Csi) -> float:
-    """Least absolute deviations of time over bits, through the origin: the median of seconds per bit, by bits."""
+    """Return the rate by least absolute deviations of time over bits: the median of seconds per bit, by bits."""
     other = Direction.DOWN if way is Direction.UP else Direction.UP
     ordered = sorted(
         ((s.link_s - csi.rtt_s - s.bits(other) / csi.rate_bps(other)) / s.bits(way), s.bits(way)) for s in samples
@@ -197,7 +198,7 @@ def _rate_bps(samples: Iterable[LinkSample], way: Direction, csi: Csi) -> float:
 
 
 def _age_s(samples: Iterable[LinkSample], now_s: float) -> float | None:
-    """Of the newest; None if there is none."""
+    """Return the age of the newest sample; None if there is none."""
     newest_at_s = max((sample.at_s for sample in samples), default=None)
     return None if newest_at_s is None else max(now_s - newest_at_s, 0.0)
 

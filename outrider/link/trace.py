@@ -1,13 +1,13 @@
-"""A link that changes: recorded conditions over time, read from CSV, repeated for ever.
+"""Read a changing link from CSV: recorded conditions over time, repeated for ever.
 
-The file has one header line and one line per change, strictly by time from 0::
+The file has one header line and one line per change, in strict order of time from 0::
 
     time_s,up_bps,down_bps,rtt_s,per_up,per_down
     0,20e6,50e6,0.040,0.01,0.01
     0.5,2e6,5e6,0.090,0.05,0.02
 
-A line holds until the next one's time; the last as long as the one before it (a single line for ever), and then
-the trace begins again.
+A line holds until the next one's time. The last holds as long as the one before it (a single line for ever); then the
+trace begins again.
 """
 
 import csv
@@ -31,7 +31,7 @@ class LinkTrace:
 
     Attributes:
         starts_s: when each of ``profiles`` begins, strictly ascending from 0.
-        profiles: as many.
+        profiles: one for each start.
     """
 
     starts_s: tuple[float, ...]
@@ -39,7 +39,7 @@ class LinkTrace:
 
     @property
     def lasts_s(self) -> tuple[float, ...]:
-        """How long each profile holds."""
+        """Seconds for which each profile holds."""
         if len(self.starts_s) == 1:
             return (inf,)
         steps = [after - before for before, after in pairwise(self.starts_s)]
@@ -50,7 +50,7 @@ LinkSource = LinkProfile | LinkTrace
 
 
 def segments(source: LinkSource, t_s: float) -> Iterator[tuple[LinkProfile, float]]:
-    """Conditions from time ``t_s`` of the trace on, each with the seconds it holds; the last may hold for ever."""
+    """Yield conditions from ``t_s`` of the trace on, each with the seconds it holds; the last may hold for ever."""
     if isinstance(source, LinkProfile) or len(source.profiles) == 1:
         yield source if isinstance(source, LinkProfile) else source.profiles[0], inf
         return
@@ -62,7 +62,7 @@ def segments(source: LinkSource, t_s: float) -> Iterator[tuple[LinkProfile, floa
 
 
 def profile_at(source: LinkSource, t_s: float) -> LinkProfile:
-    """Conditions at time ``t_s`` of the trace."""
+    """Return the conditions at time ``t_s`` of the trace."""
     return next(segments(source, t_s))[0]
 
 
@@ -76,7 +76,7 @@ def load_trace(path: str | Path) -> LinkTrace:
 
 
 def parse_trace(text: str, source: str) -> LinkTrace:
-    """Read a trace; ``source`` names it in messages."""
+    """Parse a trace; ``source`` names it in messages."""
     rows = _rows(text, source)
     _, header = next(rows, (1, []))
     if tuple(header) != COLUMNS:
@@ -105,7 +105,7 @@ def parse_trace(text: str, source: str) -> LinkTrace:
 
 
 def _rows(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
-    """Each row with the number of its line."""
+    """Yield each row with its line number."""
     rows = csv.reader(text.splitlines(), skipinitialspace=True)
     try:
         for row in rows:

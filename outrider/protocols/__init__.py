@@ -1,1 +1,1 @@
-"""What crosses the link of a block, one module per protocol."""
+"""Define what of a block crosses the link, one module per protocol."""

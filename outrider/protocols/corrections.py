@@ -1,7 +1,7 @@
-"""What comes down of the target for a correction the device draws (DSSD): its row, or draws from it.
+"""Encode what a device draws a deferred correction from (DSSD): the target's row, or candidates drawn from it.
 
-The message says which of the two it is: the device that draws need not be the one whose token was rejected, nor go on
-with the same protocol.
+The message itself says which: the device that draws may not be the one whose token was rejected, and may go on with
+another protocol.
 """
 
 import numpy as np
@@ -11,13 +11,13 @@ from outrider.contracts.exchanged import Candidates, CorrectionSource, FloatRow,
 from outrider.sampling.floats import vector_bits
 from outrider.wire.bits import BitReader, BitWriter, id_bits
 
-MAX_DRAWS = 2**16  # one distinct token costs no bits per draw: the number needs a bound of its own
-_ALL, _LISTED, _MASKED = range(3)  # which tokens the probabilities belong to: all, listed ids, a bit for each token
+MAX_DRAWS = 2**16  # a single distinct token costs no bits per draw, so message size does not bound the number
+_ALL, _LISTED, _MASKED = range(3)  # tokens of the probabilities: all, listed ids, or a bit mask over the vocabulary
 _FORM_BITS = 2
 
 
 def write_source(writer: BitWriter, source: CorrectionSource, wire: WireFormat) -> None:
-    """What a correction is drawn from."""
+    """Write a row or candidates, behind a flag that says which."""
     writer.flag(value=isinstance(source, Candidates))
     if isinstance(source, Candidates):
         _write_candidates(writer, source, wire)
@@ -26,28 +26,26 @@ def write_source(writer: BitWriter, source: CorrectionSource, wire: WireFormat) 
 
 
 def read_source(reader: BitReader, wire: WireFormat) -> CorrectionSource:
-    """The same; bits that are neither row nor candidates are a ``MessageError``."""
+    """Read a row or candidates; invalid bits are a ``MessageError``."""
     return _read_candidates(reader, wire) if reader.flag() else _read_row(reader, wire)
 
 
 def expected_row_bits(wire: WireFormat, tokens: int | None = None) -> int:
-    """Bits of the target's row coming down: ``|V| * b_prob`` (DSSD eq. 9), or less if few tokens have any probability.
+    """Return the bits of a target row: ``|V| * b_prob`` (DSSD eq. 9), or less if few tokens have any probability.
 
-    Args:
-        wire: of the message.
-        tokens: how many have any probability (top-k, top-p, min-p); None: all.
+    ``tokens`` is the number of tokens left by top-k, top-p or min-p; None if all are.
     """
     return _form(wire.vocab_size if tokens is None else tokens, wire, dense=tokens is None)[0]
 
 
 def expected_candidate_bits(wire: WireFormat, draws: int, distinct: int) -> int:
-    """Bits of ``draws`` candidates of which ``distinct`` differ, their two counts aside."""
+    """Return the bits of ``draws`` candidates of which ``distinct`` differ, without their two counts."""
     table = distinct * id_bits(wire.vocab_size) + vector_bits(distinct, wire.row_field)
     return table + draws * (distinct - 1).bit_length()
 
 
 def _write_row(writer: BitWriter, row: TargetRow, wire: WireFormat) -> None:
-    """In the smallest of three forms."""
+    """Write a row in the smallest of three forms."""
     probs = row.probs
     dense = row.token_ids is None
     if dense and len(probs) != wire.vocab_size:
@@ -93,9 +91,9 @@ def _read_row(reader: BitReader, wire: WireFormat) -> TargetRow:
 
 
 def _write_candidates(writer: BitWriter, candidates: Candidates, wire: WireFormat) -> None:
-    """Draws repeat, the more so the surer the target is.
+    """Write each distinct token once with its probability, and each draw as an index into that table.
 
-    Each distinct token is sent once, with its probability, and each draw as an index into that table.
+    Draws repeat, the more the surer the target is.
     """
     token_ids, first, indices = np.unique(candidates.token_ids, return_index=True, return_inverse=True)
     draws = len(candidates.token_ids)
@@ -140,7 +138,7 @@ def _read_probs(reader: BitReader, length: int, wire: WireFormat) -> FloatRow:
 
 
 def _form(tokens: int, wire: WireFormat, *, dense: bool) -> tuple[int, int]:
-    """Bits of the smallest form (its number aside) and which it is; a sparse row is never sent as a dense one."""
+    """Return the bits of the smallest form, without its number, and the form. A sparse row is never sent dense."""
     counted = BitWriter()
     counted.count(tokens)
     listed = counted.bits + tokens * id_bits(wire.vocab_size) + vector_bits(tokens, wire.row_field)

@@ -1,4 +1,4 @@
-"""Drawing several tokens from one row: what protocols have in common."""
+"""Draw several tokens from one row, for all protocols."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from outrider.sampling.distributions import Probs, draw, without
 
 
 def siblings(probs: Probs, numbers: Sequence[float], *, distinct: bool) -> tuple[int, ...]:
-    """One index per number; without replacement as long as there is anything left to draw."""
+    """Draw one index per number; without replacement if ``distinct``, until nothing is left to draw."""
     drawn: list[int] = []
     for number in numbers:
         if distinct and drawn:
@@ -21,10 +21,10 @@ def siblings(probs: Probs, numbers: Sequence[float], *, distinct: bool) -> tuple
 
 
 def best(scores: FloatRow, count: int) -> tuple[int, ...]:
-    """The tokens with the largest scores, best first, lowest id first on ties; none that was removed."""
+    """Return the ``count`` largest scores' tokens, best first, lowest id first on ties; never a token of score -inf."""
     if count == 1:
         return (int(scores.argmax()),)
-    # A drafter may propose few of all tokens; so many equals are sorted slowly.
+    # Partition first: most tokens may be at -inf, and so many equal scores sort slowly.
     possible = np.flatnonzero(scores > -np.inf)
     own = scores[possible]
     if count < own.size:

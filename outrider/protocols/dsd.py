@@ -1,4 +1,4 @@
-"""dsd: whole draft distributions go up, with the ids drawn from them (TSLT section 2, the baseline of both papers)."""
+"""dsd: whole draft distributions go up with the ids drawn from them (TSLT section 2, baseline of both papers)."""
 
 from collections.abc import Sequence
 
@@ -18,13 +18,13 @@ from outrider.wire.shapes import read_shape, shape_bits, write_shape
 
 
 class Dsd(DraftProtocol):
-    """Whole rows of logits."""
+    """Sends whole rows of logits."""
 
     name = "dsd"
     code = 1
 
     def encode(self, writer: BitWriter, draft: Draft, plan: DraftPlan, wire: WireFormat) -> None:
-        """Length, ids, then the rows."""
+        """Write length and ids, then the rows."""
         logits = distribution_as(DenseDraft, draft).logits
         if logits.shape != (len(draft.token_ids), wire.vocab_size):
             raise MessageError(f"needs logits {(len(draft.token_ids), wire.vocab_size)}, found {logits.shape}")
@@ -35,7 +35,7 @@ class Dsd(DraftProtocol):
             writer.floats(row, wire.logit_field)
 
     def decode(self, reader: BitReader, request: DraftRequest, wire: WireFormat) -> Draft:
-        """The same; room is made for the rows once their bits are known to be there."""
+        """Read a block; the rows are allocated only once the message is known to hold their bits."""
         nodes, parents = read_shape(reader, request.plan)
         token_ids = reader.ids(nodes, wire.vocab_size)
         reader.need(nodes * vector_bits(wire.vocab_size, wire.logit_field))
@@ -47,15 +47,15 @@ class Dsd(DraftProtocol):
         return block(request, drawn, parents, DenseDraft(logits))
 
     def expected_bits(self, wire: WireFormat, plan: DraftPlan) -> int:
-        """``K * (|V| * b_prob + ceil(log2 |V|))``: TSLT eq. 3 untruncated, and the ids."""
+        """Return ``K * (|V| * b_prob + ceil(log2 |V|))``: TSLT eq. 3 untruncated, and the ids."""
         return plan.nodes * (wire.vocab_size * CODE_BITS[wire.logit_field] + id_bits(wire.vocab_size))
 
     def overhead_bits(self, wire: WireFormat, plan: DraftPlan) -> int:
-        """The length, and the scales of int8 rows."""
+        """Return the bits of the length and of the scales of int8 rows."""
         return shape_bits(plan) + plan.nodes * header_bits(wire.logit_field)
 
     def draw_greedy(self, row: FloatRow, layer: Layer) -> DrawnRow:  # noqa: ARG002 (one signature for all)
-        """The likeliest token; a row without any other."""
+        """Take the most probable token; the row sent has no other."""
         token_id = int(row.argmax())
         logits = np.full(row.size, -np.inf, dtype=np.float32)
         logits[token_id] = 0.0
@@ -65,7 +65,7 @@ class Dsd(DraftProtocol):
         return DraftRow(rounded_logits(row, wire.logit_field))
 
     def draw_sampled(self, rows: Sequence[DraftRow], layer: Layer) -> list[DrawnRow]:
-        """From rows rounded to the field."""
+        """Draw from the rows as rounded to the message's field."""
         numbers = layer.numbers()
         return [DrawnRow(siblings(row.probs, numbers, distinct=False), logits=row.logits) for row in rows]
 
@@ -74,7 +74,7 @@ class Dsd(DraftProtocol):
         return DenseDraft(np.stack(whole) if whole else np.zeros((0, wire.vocab_size), dtype=np.float32))
 
     def fault(self, draft: Draft, params: SamplingParams) -> str | None:  # noqa: ARG002 (one signature for all)
-        """A token whose logit is finite, and so far below the largest that its probability is 0."""
+        """Name a token whose logit is finite but so far below the largest that its probability is 0."""
         rows = distribution_as(DenseDraft, draft).logits
         faults = (
             impossible_token([token_id], row, np.array([token_id]))

@@ -1,7 +1,7 @@
-"""dssd: drafted ids and their probabilities go up, the target's row comes down after a rejection (DSSD section 3).
+"""dssd: ids and their probabilities go up; after a rejection the target's row comes down (DSSD section 3).
 
-The probabilities are fixed point and exact: the drafter samples from multiples of ``2**-scalar_bits``. It keeps the
-rows it drew from, and draws the correction itself: the verifier does not know the draft distribution.
+The probabilities are exact in fixed point: the drafter samples from multiples of ``2**-scalar_bits``. It keeps the rows
+that it drew from and draws the correction itself, as the verifier does not have the draft distribution.
 """
 
 from collections.abc import Sequence
@@ -24,13 +24,13 @@ from outrider.wire.shapes import read_shape, shape_bits, write_shape
 
 
 class Dssd(DraftProtocol):
-    """Scalars up, a row down."""
+    """Sends scalars up and a row down."""
 
     name = "dssd"
     code = 4
 
     def encode(self, writer: BitWriter, draft: Draft, plan: DraftPlan, wire: WireFormat) -> None:
-        """Length, ids, then a numerator each: 1 .. 2**bits."""
+        """Write length and ids, then a numerator each, 1 .. 2**bits."""
         sent = distribution_as(ScalarDraft, draft)
         if sent.bits != wire.scalar_bits or len(sent.numerators) != len(draft.token_ids):
             raise MessageError(
@@ -48,39 +48,39 @@ class Dssd(DraftProtocol):
         return block(request, token_ids, parents, ScalarDraft(numerators, wire.scalar_bits))
 
     def expected_bits(self, wire: WireFormat, plan: DraftPlan) -> int:
-        """``K * (ceil(log2 |V|) + b_prob)``: ids and one scalar each."""
+        """Return ``K * (ceil(log2 |V|) + b_prob)``: ids and one scalar each."""
         return plan.nodes * (id_bits(wire.vocab_size) + wire.scalar_bits)
 
     def overhead_bits(self, wire: WireFormat, plan: DraftPlan) -> int:  # noqa: ARG002 (one signature for all)
         return shape_bits(plan)
 
     def draw_greedy(self, row: FloatRow, layer: Layer) -> DrawnRow:
-        """The likeliest token, with all the mass there is."""
+        """Take the most probable token; it has all the mass."""
         return DrawnRow((int(row.argmax()),), numerators=fixed_point_row(row, layer.wire, layer.params))
 
     def rounded(self, row: FloatRow, wire: WireFormat, params: SamplingParams) -> DraftRow:
         return DraftRow(row, numerators=fixed_point_row(row, wire, params))
 
     def draw_sampled(self, rows: Sequence[DraftRow], layer: Layer) -> list[DrawnRow]:
-        """From rows in fixed point."""
+        """Draw from the rows in fixed point."""
         numbers = layer.numbers()
         return [DrawnRow(siblings(row.probs, numbers, distinct=False), numerators=row.numerators) for row in rows]
 
     def distribution(self, rows: Sequence[DrawnRow], wire: WireFormat, params: SamplingParams) -> DraftDistribution:  # noqa: ARG002 (one signature for all)
-        """The drawn tokens' own numerators."""
+        """Return the numerators of the drawn tokens."""
         drawn = [row.numerators[row.token_ids[0]] for row in rows if row.numerators is not None]
         return ScalarDraft(np.array(drawn, dtype=np.int64), wire.scalar_bits)
 
     def lossless(self, wire: WireFormat) -> bool:
-        """Only if the target's probabilities come down unrounded: they are the law of the output."""
+        """Return whether the target's probabilities come down unrounded, as the device draws the output from them."""
         return wire.row_field is FloatField.FP32
 
     def deferral(self, terms: RoundTerms) -> Deferral | None:
-        """The row; a greedy request leaves nothing to draw."""
+        """Return a deferral with the whole row; None for a greedy request, which has nothing to draw."""
         return None if terms.params.greedy else Deferral(terms.wire.row_field)
 
     def rejection_s(self, terms: RoundTerms) -> float:
-        """The row down and an id up."""
+        """Return the seconds of the row down and an id up."""
         support = expected_support(terms.params, terms.wire.vocab_size)
         if terms.csi is None or support <= 1:
             return 0.0
@@ -88,11 +88,11 @@ class Dssd(DraftProtocol):
         return self.source_s(terms, row_bits(terms.wire, support) * down_s(terms.csi, 1.0)) + correction_up_s
 
     def source_s(self, terms: RoundTerms, row_s: float) -> float:  # noqa: ARG002 (dssd_candidates has another)
-        """Expected seconds until the device has what it draws from; ``row_s``: a row's way down."""
+        """Return the expected seconds until the device can draw; ``row_s`` is the time of a row on the downlink."""
         return row_s
 
 
 @lru_cache(maxsize=256)
 def row_bits(wire: WireFormat, support: int) -> int:
-    """A target row of so many tokens, downwards."""
+    """Return the bits of a target row with ``support`` tokens."""
     return expected_row_bits(wire, None if support >= wire.vocab_size else support)

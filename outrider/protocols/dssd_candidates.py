@@ -1,14 +1,14 @@
-"""dssd_candidates: dssd's blocks go up; draws from the target come down in place of its row.
+"""dssd_candidates: blocks go up as in dssd; draws from the target come down in place of its row.
 
 A draw x from the target serves as the correction with probability max(0, 1 - q(x) / p(x)), on average
-TV = sum max(0, p - q) over draws. All m fail with probability (1 - TV)^m; then the row itself crosses, one RTT later.
+TV = sum max(0, p - q) over draws. All m fail with probability (1 - TV)^m; then the row itself is sent, one RTT later.
 
-TV differs from position to position, and a position is rejected with probability TV. With TV spread as
-Beta(a, b), a + b = ``_SPREAD``, those that are rejected have TV spread as Beta(a + 1, b), and
+TV differs between positions, and a position is rejected with probability TV. If TV is distributed as Beta(a, b) with
+a + b = ``_SPREAD``, then over rejected positions it is distributed as Beta(a + 1, b), and
 
     E[(1 - TV)^m | rejected] = B(a + 1, b + m) / B(a + 1, b)
 
-which falls as m^-(a + 1), not exponentially: positions where the models nearly agree fail most, and need many draws.
+This falls as m^-(a + 1), not exponentially: positions where the models nearly agree fail most and need many draws.
 """
 
 from functools import lru_cache
@@ -24,25 +24,25 @@ from outrider.protocols.protocol import RoundTerms
 from outrider.wire.envelope import envelope_bits
 
 _COUNTS = tuple(2**n for n in range(3, 11))
-# Language models agree at most positions and differ much at a few: flatter than uniform. Assumed, not fitted.
+# Language models agree at most positions and differ much at a few: mass at both ends. Assumed, not fitted.
 _SPREAD = 1.0
-_LEAST = 1e-3
-# Of a link not measured yet: round trips cost nothing and bits alike.
+_LEAST = 1e-3  # keeps both parameters of the Beta distribution above 0
+# Used for a link not measured yet: round trips cost nothing, bits cost the same both ways.
 _UNKNOWN = Csi(up_bps=1e9, down_bps=1e9, per_up=0.0, per_down=0.0, rtt_s=0.0)
 
 
 class DssdCandidates(Dssd):
-    """Scalars up, draws down."""
+    """Sends scalars up and draws down."""
 
     name = "dssd_candidates"
     code = 5
 
     def deferral(self, terms: RoundTerms) -> Deferral | None:
-        """As many draws as serve the device soonest; a greedy request leaves nothing to draw."""
+        """Return a deferral with the fastest number of draws; None for a greedy request, which has nothing to draw."""
         return None if terms.params.greedy else Deferral(terms.wire.row_field, candidate_count(terms))
 
     def source_s(self, terms: RoundTerms, row_s: float) -> float:
-        """The draws down; where they fail, one more exchange for the row."""
+        """Return the seconds of the draws down, and of another exchange for the row where they fail."""
         count = candidate_count(terms)
         if not count or terms.csi is None:
             return row_s
@@ -53,7 +53,7 @@ class DssdCandidates(Dssd):
 
 
 def candidate_count(terms: RoundTerms) -> int:
-    """The number of candidates that gets a correction to the device soonest; 0 if that is the row itself."""
+    """Return the number of candidates that gets a correction to the device soonest; 0 if that is the row itself."""
     wire, link = terms.wire, terms.csi or _UNKNOWN
     support = expected_support(terms.params, wire.vocab_size)
     again_s = fallback_s(wire, link, support)
@@ -66,24 +66,25 @@ def candidate_count(terms: RoundTerms) -> int:
 
 
 def failure_probability(count: int, rejection_mass: float) -> float:
-    """None of the candidates serves, given a rejection."""
+    """Return the probability that no candidate serves, given a rejection."""
     mass = min(max(rejection_mass, _LEAST), 1.0 - _LEAST)
+    # b = (1 - TV) _SPREAD, a + 1 + b = _SPREAD + 1. Log gammas avoid overflow for large counts.
     rest = (1.0 - mass) * _SPREAD
     return exp(lgamma(rest + count) - lgamma(_SPREAD + 1.0 + count) + lgamma(_SPREAD + 1.0) - lgamma(rest))
 
 
 def fallback_s(wire: WireFormat, csi: Csi, support: int) -> float:
-    """What the exchange takes in which a row is asked for after all: an order with the row, for an empty answer."""
+    """Return the seconds of the exchange that asks for a row after all: an order with the row, an empty answer."""
     return exchange_s(csi, order_bits(wire) + row_bits(wire, support), envelope_bits(0))
 
 
 def candidates_bits(count: int, wire: WireFormat, support: int) -> int:
-    """Draws from the target in its place. Of m, 2 sqrt(m) are taken to differ: likely tokens repeat."""
+    """Return the bits of ``count`` draws. 2 sqrt(count) of them are assumed to differ, as likely tokens repeat."""
     distinct = max(1, min(count, support, round(2.0 * sqrt(count))))
     return expected_candidate_bits(wire, count, distinct)
 
 
 @lru_cache(maxsize=64)
 def _options(wire: WireFormat, support: int) -> tuple[tuple[int, float], ...]:
-    """Counts to choose from, and their bits."""
+    """Return the counts to choose from and their bits."""
     return tuple((count, candidates_bits(count, wire, support)) for count in _COUNTS)

@@ -1,4 +1,4 @@
-"""Draft rows in fixed point: what protocols that defer corrections draw from, and what those are drawn from."""
+"""Convert draft rows to fixed point, in which protocols that defer corrections draw tokens and corrections."""
 
 import numpy as np
 
@@ -8,12 +8,9 @@ from outrider.sampling.distributions import Probs, fixed_point, softmax
 
 
 def fixed_point_row(logits: FloatRow, wire: WireFormat, params: SamplingParams) -> IntRow:
-    """``[vocab]`` int64 numerators of ``2**-wire.scalar_bits``; one-hot for a greedy request.
+    """Return ``[vocab]`` int64 numerators of ``2**-wire.scalar_bits``; one-hot for a greedy request.
 
-    Args:
-        logits: ``[vocab]`` float32, adjusted by the request's parameters.
-        wire: of the messages.
-        params: the request's.
+    ``logits`` are ``[vocab]`` float32, adjusted by the request's parameters.
     """
     if not params.greedy:
         return fixed_point(softmax(logits), wire.scalar_bits)
@@ -23,6 +20,6 @@ def fixed_point_row(logits: FloatRow, wire: WireFormat, params: SamplingParams) 
 
 
 def fixed_point_probs(numerators: IntRow, wire: WireFormat) -> Probs:
-    """Its probabilities, exactly: ``[vocab]`` float64."""
+    """Return the exact probabilities, ``[vocab]`` float64."""
     probs: Probs = numerators.astype(np.float64) * 2.0**-wire.scalar_bits
     return probs

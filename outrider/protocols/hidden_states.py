@@ -1,6 +1,6 @@
-"""A drafter's hidden states as they cross the link (WISV eq. 3): rounded to the field, and judged as rounded.
+"""Encode a drafter's hidden states (WISV eq. 3): rounded to the message's field, and judged as rounded.
 
-A single number of a state may be thousands of times larger than the others: int8 has a scale for each 32 of them.
+One number of a state may be thousands of times larger than the others, so int8 has a scale for each 32 numbers.
 """
 
 import numpy as np
@@ -13,17 +13,17 @@ from outrider.wire.bits import BitReader, BitWriter
 
 GROUP = 32
 STATE_FIELDS = (FloatField.FP32, FloatField.FP16, FloatField.INT8)
-_LARGEST = {FloatField.FP16: float(np.finfo(np.float16).max)}  # more would be infinite
+_LARGEST = {FloatField.FP16: float(np.finfo(np.float16).max)}  # clipped, as more would be infinite
 
 
 def state_bits(wire: WireFormat) -> int:
-    """Of one hidden state: ``d * b_h`` (WISV eq. 3), scales included."""
+    """Return the bits of one hidden state: ``d * b_h`` (WISV eq. 3), scales included."""
     whole, rest = divmod(wire.hidden_width, _group(wire))
     return whole * vector_bits(_group(wire), wire.hidden_field) + (vector_bits(rest, wire.hidden_field) if rest else 0)
 
 
 def rounded_states(hidden: FloatRow, wire: WireFormat) -> FloatRow:
-    """``[M, d]`` as the other end reads them; any of another width, or that is not finite, is a ``MessageError``."""
+    """Return ``[M, d]`` as the other end reads them; a ``MessageError`` for another width or infinite numbers."""
     if hidden.ndim != 2 or hidden.shape[1] != wire.hidden_width or not np.isfinite(hidden).all():
         needed = f"finite hidden states of {wire.hidden_width} numbers"
         raise MessageError(f"needs {needed}, found shape {list(hidden.shape)}; is this the drafter the head is for?")
@@ -34,7 +34,7 @@ def rounded_states(hidden: FloatRow, wire: WireFormat) -> FloatRow:
 
 
 def write_states(writer: BitWriter, hidden: FloatRow, wire: WireFormat) -> None:
-    """Write ``[M, d]``, rounded."""
+    """Round and write ``[M, d]``."""
     for state in rounded_states(hidden, wire):
         for part in _groups(state, wire):
             writer.floats(part, wire.hidden_field)

@@ -1,4 +1,4 @@
-"""Payload bits to expect of a round's messages: the protocols' own formulas, at what a request's truncation leaves."""
+"""Estimate the payload bits of a round's messages from the protocols' formulas and a request's truncation."""
 
 from functools import lru_cache
 
@@ -7,12 +7,12 @@ from outrider.contracts.requests import SamplingParams
 from outrider.wire.bits import id_bits
 from outrider.wire.envelope import envelope_bits
 
-_CUT_SUPPORT = 256  # tokens that top-p or min-p usually leave, at most: an assumption
+_CUT_SUPPORT = 256  # most tokens that top-p or min-p are assumed to leave
 _ORDER_BODY_BITS = 16  # verdict and plan
 
 
 def expected_support(params: SamplingParams, vocab_size: int) -> int:
-    """Tokens that a request's truncation leaves of a distribution; exact for top-k, a usual number for the others."""
+    """Return the number of tokens that truncation leaves; exact for top-k, an assumption for top-p and min-p."""
     if params.greedy:
         return 1
     kept = min(params.top_k, vocab_size) if params.top_k else vocab_size
@@ -22,5 +22,5 @@ def expected_support(params: SamplingParams, vocab_size: int) -> int:
 
 @lru_cache(maxsize=256)
 def order_bits(wire: WireFormat) -> int:
-    """An order that appends one token, downwards, without what a deferred correction is drawn from."""
+    """Return the bits of an order that appends one token, without the source of a deferred correction."""
     return envelope_bits(_ORDER_BODY_BITS + id_bits(wire.vocab_size))

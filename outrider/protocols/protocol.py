@@ -1,12 +1,12 @@
-"""What a protocol is: all in which one differs from another, behind one object. The registry holds one of each.
+"""Define the interface of a protocol: everything in which one differs from another. The registry holds one of each.
 
 A protocol decides what tokens are drawn from at the device, what of that crosses the link, by which rule a block is
-verified, and who draws the correction after a rejection. Nothing outside this room asks which protocol it has: whoever
-needs to know something that differs asks the object.
+verified, and who draws the correction after a rejection. Code outside this package never asks which protocol it has; it
+asks the object for what differs.
 
-"Quantise, then sample": a row of draft logits is first rounded to what the message can carry, and the tokens are drawn
-from the row as decoded, so that both ends of the link compute with the same numbers. These are two calls, ``rows`` and
-``draw``: between them whoever decides how far to draft knows the distribution, and nobody knows a token.
+"Quantise, then sample": a row of draft logits is first rounded to what the message can carry, and tokens are drawn from
+the row as decoded, so both ends compute with the same numbers. These are two calls, ``rows`` and ``draw``. A stop rule
+decides between them: it sees the distribution but no token.
 """
 
 from abc import ABC, abstractmethod
@@ -30,11 +30,11 @@ Sent = TypeVar("Sent")
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """How the rows of one depth are drawn from.
+    """Parameters for drawing from all rows of one depth.
 
     Attributes:
-        wire: how they are rounded.
-        params: the request's; the logits are adjusted by them already.
+        wire: format to which rows are rounded.
+        params: of the request; the logits are already adjusted by them.
         position: absolute position of the tokens drawn.
         children: tokens to draw from each row.
     """
@@ -45,9 +45,9 @@ class Layer:
     children: int
 
     def numbers(self) -> list[float]:
-        """A uniform number for each child.
+        """Return a uniform number for each child.
 
-        Nodes of one depth share theirs: only the children of one of them can be on the path that is accepted.
+        Nodes of one depth share these numbers: only the children of one of the nodes can be on the accepted path.
         """
         numbers: list[float] = uniforms(self.params.seed, self.position, Purpose.DRAFT_TOKEN, self.children).tolist()
         return numbers
@@ -55,10 +55,10 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class DraftRow:
-    """What the next tokens behind one node are drawn from. None is drawn yet.
+    """Distribution of the next tokens behind one node, before any is drawn.
 
     Attributes:
-        logits: ``[vocab]``, or ``[n]`` of a truncated row; float32, as decoded where a sampled request sends them.
+        logits: ``[vocab]``, or ``[n]`` of a truncated row; float32, as decoded if a sampled request sends them.
         support: ``[n]`` int64, ids of a truncated row.
         numerators: ``[vocab]`` int64, the row in fixed point (``fixed_point``).
     """
@@ -71,24 +71,24 @@ class DraftRow:
     def probs(self) -> Probs:
         """``[vocab]`` or ``[n]`` float64, exactly what a sampled request's tokens are drawn from.
 
-        Of a greedy request, which takes the likeliest: what its model says at temperature 1.
+        For a greedy request, which takes the most probable token: the model's distribution at temperature 1.
         """
         if self.numerators is None:
             return softmax(self.logits)
-        probs: Probs = self.numerators / self.numerators.sum()  # by a power of two: exact
+        probs: Probs = self.numerators / self.numerators.sum()  # exact: the sum is a power of two
         return probs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrawnRow:
-    """Tokens drawn from one row; of the rest, what the protocol sends or keeps.
+    """Tokens drawn from one row, and what the protocol sends or keeps of the row.
 
     Attributes:
         token_ids: the children, in the order of their noise; fewer than wanted if the support ran out.
         support: ``[n]`` int64, ids of a truncated row.
-        logits: ``[n]`` of them, or ``[vocab]`` of a whole row, float32 as decoded.
-        numerators: ``[vocab]`` int64, the row in fixed point (``fixed_point``). The device keeps it: if the token is
-            rejected, it is what the device draws the correction from.
+        logits: ``[n]`` of the support, or ``[vocab]`` of a whole row; float32 as decoded.
+        numerators: ``[vocab]`` int64, the row in fixed point (``fixed_point``). The device keeps it and draws the
+            correction from it if the token is rejected.
     """
 
     token_ids: tuple[int, ...]
@@ -99,12 +99,11 @@ class DrawnRow:
 
 @dataclass(frozen=True, slots=True)
 class RoundTerms:
-    """What deferral and costs of one generation's next round depend on.
+    """What deferral and costs of a generation's next round depend on.
 
     Attributes:
         csi: state of the link to the drafter; None if not measured yet.
-        rejection_mass: expected total variation between target and draft, at the first draft position: one less the
-            acceptance of a token.
+        rejection_mass: expected total variation between target and draft at the first draft position, 1 - acceptance.
     """
 
     params: SamplingParams
@@ -114,26 +113,26 @@ class RoundTerms:
 
 
 class SecondStep(ABC):
-    """What crosses the link where the verifier asks again before it decides (``Undecided``, ``Resolution``).
+    """Messages of a round in which the verifier asks again before it decides (``Undecided``, ``Resolution``).
 
-    The device keeps the hidden states its last chain was drawn from until it has the next order. What cannot be written
-    or read is a ``MessageError``.
+    The device keeps the hidden states of its last chain until the next order. Anything that cannot be written or read
+    is a ``MessageError``.
     """
 
     @abstractmethod
     def encode_question(self, writer: BitWriter, mismatches: Sequence[int], plan: DraftPlan) -> None:
-        """Write which tokens of the block are asked about: indices, ascending."""
+        """Write the indices, ascending, of the tokens that the question is about."""
 
     @abstractmethod
     def decode_question(self, reader: BitReader, plan: DraftPlan) -> tuple[int, ...]: ...
 
     @abstractmethod
     def encode_states(self, writer: BitWriter, hidden: FloatRow, wire: WireFormat) -> None:
-        """Write the hidden state each of them was chosen from, ``[M, d]`` float32."""
+        """Write the hidden states that these tokens were chosen from, ``[M, d]`` float32."""
 
     @abstractmethod
     def decode_states(self, reader: BitReader, count: int, wire: WireFormat) -> FloatRow:
-        """Read ``count`` of them, as the verifier is to see them."""
+        """Read ``count`` states, rounded as the verifier is to judge them."""
 
 
 class DraftProtocol(ABC):
@@ -141,16 +140,15 @@ class DraftProtocol(ABC):
 
     Attributes:
         name: in configuration, requests, metrics and ``usage``.
-        code: on the wire; never given to another protocol.
-        chains: its messages carry chains; one that does not drafts a chain as a tree of single children.
+        code: on the wire; never reused for another protocol.
+        chains: its messages carry chains; without, a chain is drafted as a tree of single children.
         trees: its messages carry token trees.
-        grows: which of a tree's nodes are sent may be decided once they are known, as its output is the target's own
-            choice whatever is drafted.
-        reproducible: the output is, token for token, what the target alone makes of a request's seed.
-        draws_as_target: an only child is drawn as the target itself would draw it, so that an engine may draw it with
-            the target's sampler, and nothing of the row is sent.
+        grows: nodes may be chosen after they are drawn, as the output is the target's own choice whatever is drafted.
+        reproducible: the output is token for token what the target alone makes of a request's seed.
+        draws_as_target: an only child is drawn as the target itself would draw it. So an engine may draw it with the
+            target's sampler, and nothing of the row is sent.
         judged: mismatches are judged by the drafter's hidden states, for requests that allow it; it drafts chains.
-        second_step: of a rule that may ask again; such a protocol drafts chains.
+        second_step: messages of a rule that may ask again; such a protocol drafts chains.
     """
 
     name: ClassVar[ProtocolName]
@@ -165,89 +163,89 @@ class DraftProtocol(ABC):
 
     @abstractmethod
     def encode(self, writer: BitWriter, draft: Draft, plan: DraftPlan, wire: WireFormat) -> None:
-        """Write a block: tokens, shape, distributions or hidden states. The correction is no part of it.
+        """Write a block without its correction: tokens, shape, distributions or hidden states.
 
-        A ``MessageError`` says that it is not one of this plan, or holds what the format cannot carry.
+        A ``MessageError`` if it is not a block of this plan, or holds what the format cannot carry.
         """
 
     @abstractmethod
     def decode(self, reader: BitReader, request: DraftRequest, wire: WireFormat) -> Draft:
-        """Read the block that answers ``request``; bits that are none are a ``MessageError``."""
+        """Read the block that answers ``request``; invalid bits are a ``MessageError``."""
 
     @abstractmethod
     def expected_bits(self, wire: WireFormat, plan: DraftPlan) -> int:
-        """The paper's formula for a full block going up."""
+        """Return the paper's formula for a full block going up."""
 
     @abstractmethod
     def overhead_bits(self, wire: WireFormat, plan: DraftPlan) -> int:
-        """Bits of a full block's body that the paper's formula leaves out. The sum of both is exact."""
+        """Return the bits of a full block's body that the paper's formula omits. The sum of both is exact."""
 
     def rows(self, logits: FloatRow, layer: Layer) -> list[DraftRow]:
-        """What the next layer is drawn from: adjusted logits, ``[n, vocab]`` float32, -inf where removed."""
+        """Return the rows of the next layer from adjusted logits, ``[n, vocab]`` float32, -inf where removed."""
         if layer.params.greedy:
             return [DraftRow(row) for row in logits]
         return [self.rounded(row, layer.wire, layer.params) for row in logits]
 
     def draw(self, rows: Sequence[DraftRow], layer: Layer) -> list[DrawnRow]:
-        """Draw the next layer from what ``rows`` has made of its logits."""
+        """Draw the next layer from the result of ``rows``."""
         if layer.params.greedy:
             return [self.draw_greedy(row.logits, layer) for row in rows]
         return self.draw_sampled(rows, layer)
 
     def rounded(self, row: FloatRow, wire: WireFormat, params: SamplingParams) -> DraftRow:  # noqa: ARG002 (what others need)
-        """A sampled request's row, ``[vocab]``, as its message can carry it; where none is sent, as it is."""
+        """Round a sampled request's row, ``[vocab]``, to what the message carries; unchanged where no row is sent."""
         return DraftRow(row)
 
     @abstractmethod
     def draw_greedy(self, row: FloatRow, layer: Layer) -> DrawnRow:
-        """From one row, ``[vocab]``, for a greedy request. What is sent is one-hot, which any rounding keeps."""
+        """Draw from one row, ``[vocab]``, for a greedy request. What is sent is one-hot, which any rounding keeps."""
 
     @abstractmethod
     def draw_sampled(self, rows: Sequence[DraftRow], layer: Layer) -> list[DrawnRow]:
-        """From rounded rows, for the others."""
+        """Draw from rounded rows, for a sampled request."""
 
     def children(self, rows: Sequence[DraftRow], layer: Layer) -> list[list[Child]]:  # noqa: ARG002 (what others need)
-        """The children that nodes of a growing tree may have, from the rows behind them.
+        """Return the possible children of nodes in a growing tree, from the rows behind the nodes.
 
-        Of a row the ``layer.children`` likeliest to be the target's choice, best first, each with that probability. An
-        ``UnsupportedBlockError`` of a protocol that grows none.
+        For each row: the ``layer.children`` tokens most likely to be the target's choice, best first, with that
+        probability. Raises ``UnsupportedBlockError`` if the protocol grows no trees.
         """
         raise UnsupportedBlockError(f"{self.name} grows no trees: what it draws is to be sent")
 
     def distribution(self, rows: Sequence[DrawnRow], wire: WireFormat, params: SamplingParams) -> DraftDistribution:  # noqa: ARG002 (what others need)
-        """What is sent of the rows of a block, in order; nothing unless a protocol says so."""
+        """Return what is sent of a block's rows, in order; None unless a protocol overrides it."""
         return None
 
     def lossless(self, wire: WireFormat) -> bool:  # noqa: ARG002 (what others need)
-        """Whether the output has exactly the target's distribution. Rounding a row before drawing from it is exact."""
+        """Return whether the output has exactly the target's distribution. Rounding a row before drawing keeps that."""
         return True
 
     def rule(self, params: SamplingParams, wire: WireFormat) -> AcceptanceRule:  # noqa: ARG002 (what others need)
-        """By which a request's blocks are verified."""
+        """Return the rule by which a request's blocks are verified."""
         return AcceptanceRule.GREEDY if params.greedy else AcceptanceRule.RATIO
 
     def needs_trust(self, params: SamplingParams) -> bool:
-        """Whether what a device says, or draws, could change what a request is answered."""
+        """Return whether what a device sends or draws could change the response."""
         return self.judged or not (params.greedy or self.reproducible)
 
     def deferral(self, terms: RoundTerms) -> Deferral | None:  # noqa: ARG002 (what others need)
-        """What the verifier is to leave to the device after a rejection; None if it draws corrections itself.
+        """Return what the verifier leaves to the device after a rejection; None if it draws corrections itself.
 
-        A protocol that defers keeps ``DrawnRow.numerators``: any device with the same draft model can compute that row
-        again, and draw what another one owes.
+        A protocol that defers keeps ``DrawnRow.numerators``. Any device with the same draft model can compute that row
+        again and draw a pending correction of another device.
         """
         return None
 
     def rejection_s(self, terms: RoundTerms) -> float:  # noqa: ARG002 (what others need)
-        """Seconds on the link that a rejection is expected to cost, beyond the exchange every round needs."""
+        """Return the expected seconds on the link that a rejection costs beyond the exchange of every round."""
         return 0.0
 
     def again_s(self, terms: RoundTerms, plan: DraftPlan, mismatches: float) -> float:  # noqa: ARG002 (what others need)
-        """Seconds on the link of a second step, given that the target differs from so many tokens, at least one."""
+        """Return the seconds on the link of a second step with this expected number of mismatches, at least one."""
         return 0.0
 
     def fault(self, draft: Draft, params: SamplingParams) -> str | None:  # noqa: ARG002 (what others need)
-        """What is wrong with a block that could be read, or None. A device is not trusted to draw sensibly."""
+        """Return what is wrong with a block that was read, or None. Devices are not trusted to draw correctly."""
         return None
 
 
@@ -257,13 +255,13 @@ def block(
     parents: tuple[int, ...] | None = None,
     distribution: DraftDistribution = None,
 ) -> Draft:
-    """A decoded block, with what both ends know of it anyway."""
+    """Return a decoded block, completed by what the request says."""
     position = request.feedback_position + len(request.feedback)
     return Draft(request.generation, request.round, position, token_ids, parents=parents, distribution=distribution)
 
 
 def distribution_as(kind: type[Sent], draft: Draft) -> Sent:
-    """The distribution of a block, of the type its protocol sends; another one is a ``MessageError``."""
+    """Return a block's distribution as the type its protocol sends; another type is a ``MessageError``."""
     if not isinstance(draft.distribution, kind):
         raise MessageError(f"needs a {kind.__name__} to send, found a {type(draft.distribution).__name__}")
     return draft.distribution

@@ -1,4 +1,4 @@
-"""The protocols by name. A new one needs its file and its line here."""
+"""Register the protocols by name and code. A new one needs its module and one line here."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -19,13 +19,13 @@ from outrider.protocols.wisv_full import WisvFull
 from outrider.protocols.wisv_selective import WisvSelective
 from outrider.wire.envelope import envelope_bits
 
-PLAINEST: ProtocolName = TokenIds.name  # of which an answer is nothing but what was drafted
+PLAINEST: ProtocolName = TokenIds.name  # its messages hold ids only
 _PROTOCOLS: dict[ProtocolName, DraftProtocol] = {}
-PROTOCOLS: Mapping[ProtocolName, DraftProtocol] = MappingProxyType(_PROTOCOLS)  # in the order they were registered
+PROTOCOLS: Mapping[ProtocolName, DraftProtocol] = MappingProxyType(_PROTOCOLS)  # in order of registration
 
 
 def register(protocol: DraftProtocol) -> None:
-    """Make a protocol known, on both sides of the link, if nobody else has its name or its code."""
+    """Add a protocol; its name and code must be free."""
     if protocol.name in _PROTOCOLS:
         raise ParameterError("name", f"one that is not taken ({', '.join(_PROTOCOLS)})", protocol.name)
     taken = sorted(other.code for other in _PROTOCOLS.values())
@@ -39,49 +39,49 @@ def unregister(name: ProtocolName) -> None:
 
 
 def protocol_coded(code: int) -> DraftProtocol | None:
-    """The protocol of that code on the wire, if there is one."""
+    """Return the protocol with this code on the wire, if there is one."""
     return next((protocol for protocol in _PROTOCOLS.values() if protocol.code == code), None)
 
 
 def message_bits(wire: WireFormat, plan: DraftPlan) -> int:
-    """Payload bits of the whole message with a full block, exactly (a correction in front of it aside)."""
+    """Return the exact payload bits of a message with a full block, without a correction in front of it."""
     protocol = PROTOCOLS[plan.protocol]
     return envelope_bits(protocol.expected_bits(wire, plan) + protocol.overhead_bits(wire, plan))
 
 
 def answer_bits(plan: DraftPlan, wire: WireFormat, support: int) -> int:
-    """The same for a request that leaves ``support`` tokens of a distribution."""
+    """Compute ``message_bits`` for a request whose truncation leaves ``support`` tokens."""
     return message_bits(replace(wire, top_k=min(wire.top_k or wire.vocab_size, support)), plan)
 
 
 def tree_protocols() -> tuple[ProtocolName, ...]:
-    """Those whose messages carry token trees."""
+    """Return the protocols whose messages carry token trees."""
     return tuple(name for name, protocol in _PROTOCOLS.items() if protocol.trees)
 
 
 def growing_protocols() -> tuple[ProtocolName, ...]:
-    """Those whose trees may grow where the drafter is sure."""
+    """Return the protocols whose trees are grown by the drafter's confidence."""
     return tuple(name for name, protocol in _PROTOCOLS.items() if protocol.grows)
 
 
 def judged_protocols() -> tuple[ProtocolName, ...]:
-    """Those whose mismatches are judged."""
+    """Return the protocols whose mismatches are judged."""
     return tuple(name for name, protocol in _PROTOCOLS.items() if protocol.judged)
 
 
 def harmless_protocols(protocols: Iterable[ProtocolName], params: SamplingParams) -> tuple[ProtocolName, ...]:
-    """Of these, those by which no device can change what a request is answered, in their order."""
+    """Return those of ``protocols``, in order, with which no device can change a response."""
     return tuple(name for name in protocols if not _PROTOCOLS[name].needs_trust(params))
 
 
 def reproducible_protocols() -> tuple[ProtocolName, ...]:
-    """Those that leave a seeded request the tokens its seed stands for."""
+    """Return the protocols that give a seeded request the target's own tokens for its seed."""
     return tuple(name for name, protocol in _PROTOCOLS.items() if protocol.reproducible)
 
 
 for _protocol in (TokenIds(), Dsd(), Tslt(), TsltTree(), Dssd(), DssdCandidates(), WisvFull(), WisvSelective()):
     register(_protocol)
 
-NO_TOKENS = DraftPlan(TokenIds.name, 0)  # brings a drafter's KV up to date
-UNJUDGED = TokenIds.name  # verifies as the judged ones do where nobody judges
-CORRECTION_ALONE = DraftPlan(Dssd.name, 0)  # the token a device owes, and nothing behind it
+NO_TOKENS = DraftPlan(TokenIds.name, 0)  # only brings a drafter's KV up to date
+UNJUDGED = TokenIds.name  # verifies like the judged protocols where there is no judge
+CORRECTION_ALONE = DraftPlan(Dssd.name, 0)  # a device draws a pending correction and nothing behind it

@@ -1,4 +1,4 @@
-"""Truncated draft distributions and the tokens drawn from them: what tslt and tslt_tree send (TSLT eq. 3).
+"""Encode truncated draft distributions and the tokens drawn from them, for tslt and tslt_tree (TSLT eq. 3).
 
 A row is its number of ids, the ids (none if the whole vocabulary is kept: eq. 3's remark) and their logits. A token is
 sent as its rank among the row's ids, in ``ceil(log2 n)`` bits in place of ``ceil(log2 |V|)``.
@@ -18,36 +18,29 @@ from outrider.wire.shapes import children_of
 
 
 def kept_tokens(wire: WireFormat) -> int:
-    """The most ids a row can have."""
+    """Return the largest number of ids in a row."""
     return min(wire.top_k or wire.vocab_size, wire.vocab_size)
 
 
 def expected_row_bits(wire: WireFormat) -> int:
-    """TSLT eq. 3: ``|V'| * (b_prob + ceil(log2 |V|))``, or ``|V| * b_prob`` if nothing is cut off."""
+    """Return TSLT eq. 3: ``|V'| * (b_prob + ceil(log2 |V|))``, or ``|V| * b_prob`` if nothing is cut off."""
     kept = kept_tokens(wire)
     ids = 0 if kept == wire.vocab_size else id_bits(wire.vocab_size)
     return kept * (CODE_BITS[wire.logit_field] + ids)
 
 
 def row_overhead_bits(wire: WireFormat) -> int:
-    """What eq. 3 leaves out: the number of ids, and the scale of an int8 vector."""
+    """Return the bits that eq. 3 omits: the number of ids, and the scale of an int8 vector."""
     return _size_bits(wire) + header_bits(wire.logit_field)
 
 
 def rank_bits(kept: int) -> int:
-    """Bits of a drawn token among ``kept`` ids."""
+    """Return the bits of a drawn token among ``kept`` ids."""
     return (kept - 1).bit_length()
 
 
 def write_drawn(writer: BitWriter, drawn: SparseDraft, groups: list[list[int]], wire: WireFormat) -> None:
-    """Rows, each followed by the tokens drawn from it.
-
-    Args:
-        writer: of the message.
-        drawn: the rows.
-        groups: token ids drawn from each row, in order.
-        wire: of the message.
-    """
+    """Write rows, each followed by ``groups``' ids drawn from it, in order."""
     if not len(groups) == len(drawn.token_ids) == len(drawn.logits):
         raise MessageError(f"needs {len(groups)} rows of ids and logits, found {len(drawn.token_ids)}")
     for token_ids, logits, tokens in zip(drawn.token_ids, drawn.logits, groups, strict=True):
@@ -71,7 +64,7 @@ def write_drawn(writer: BitWriter, drawn: SparseDraft, groups: list[list[int]], 
 
 
 def read_drawn(reader: BitReader, group_sizes: list[int], wire: WireFormat) -> tuple[tuple[int, ...], SparseDraft]:
-    """Drawn tokens group by group, and the rows they were drawn from."""
+    """Read the drawn tokens, group by group, and the rows that they were drawn from."""
     tokens: list[int] = []
     rows: list[tuple[IntRow, FloatRow]] = []
     for drawn in group_sizes:
@@ -93,7 +86,7 @@ def read_drawn(reader: BitReader, group_sizes: list[int], wire: WireFormat) -> t
 
 
 def unlikely_token(draft: Draft) -> str | None:
-    """Fault of a block with a token in its row that has no probability there; None if there is none."""
+    """Return a fault if a token of the block has no probability in its row, else None."""
     sent = distribution_as(SparseDraft, draft)
     groups = children_of(draft.parents, len(draft.token_ids))
     for group, ids, logits in zip(groups, sent.token_ids, sent.logits, strict=True):
@@ -104,7 +97,8 @@ def unlikely_token(draft: Draft) -> str | None:
 
 
 def impossible_token(token_ids: Sequence[int], logits: FloatRow, places: IntRow) -> str | None:
-    """Fault of tokens at ``places`` of a row one of which the softmax gives no probability; None if all have some."""
+    """Return a fault if the softmax of a row gives a token at ``places`` no probability, else None."""
+    # A lower bound of the softmax: its normaliser is at most the number of tokens times the largest term.
     shares = np.exp(logits[places].astype(np.float64) - np.float64(logits.max())) / logits.size
     bad = np.flatnonzero(shares <= 0.0)
     return f"needs tokens drawn from their rows, found {token_ids[bad[0]]} without probability" if bad.size else None

@@ -1,7 +1,7 @@
-"""token_ids: nothing but ids crosses the link, as a chain or a tree.
+"""token_ids: only ids cross the link, as a chain or a tree.
 
 Exact for greedy requests, and by shared noise for sampled ones (Daliri, Musco, Suresh 2024, arXiv 2408.07978): the
-drafter draws with the very noise the target draws with.
+drafter draws with the same noise as the target.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class TokenIds(DraftProtocol):
         return block(request, tuple(reader.ids(nodes, wire.vocab_size).tolist()), parents)
 
     def expected_bits(self, wire: WireFormat, plan: DraftPlan) -> int:
-        """``K * ceil(log2 |V|)``."""
+        """Return ``K * ceil(log2 |V|)``."""
         return plan.nodes * id_bits(wire.vocab_size)
 
     def overhead_bits(self, wire: WireFormat, plan: DraftPlan) -> int:  # noqa: ARG002 (one signature for all)
@@ -48,15 +48,15 @@ class TokenIds(DraftProtocol):
         return DrawnRow(best(row, layer.children))
 
     def draw_sampled(self, rows: Sequence[DraftRow], layer: Layer) -> list[DrawnRow]:
-        """Those the target is likeliest to draw there, by its own noise."""
+        """Take the tokens that the target most likely draws there with the same noise."""
         scores = noisy_scores(np.stack([row.logits for row in rows]), layer.params.seed, layer.position)
         return [DrawnRow(best(row, layer.children)) for row in scores]
 
     def children(self, rows: Sequence[DraftRow], layer: Layer) -> list[list[Child]]:
-        """By a softmax of what the target chooses by: logits, or with shared noise the noisy scores.
+        """Return children with their softmax of the scores that the target chooses by: logits, or noisy scores.
 
-        If the target's scores are the drafter's with independent standard Gumbel errors, that is the probability of
-        its choice.
+        That is the probability of the target's choice if its scores are the drafter's plus independent standard Gumbel
+        errors.
         """
         scores = np.stack([row.logits for row in rows])
         if not layer.params.greedy:
@@ -66,5 +66,5 @@ class TokenIds(DraftProtocol):
         return [[(token, float(own[token])) for token in of_row] for of_row, own in zip(tokens, probs, strict=True)]
 
     def rule(self, params: SamplingParams, wire: WireFormat) -> AcceptanceRule:  # noqa: ARG002 (one signature for all)
-        """The target's own choice."""
+        """Return the rule that commits the target's own choice."""
         return target_rule(params)

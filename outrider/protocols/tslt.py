@@ -24,13 +24,13 @@ from outrider.wire.shapes import read_shape, shape_bits, write_shape
 
 
 class Tslt(DraftProtocol):
-    """Truncated rows, for chains."""
+    """Sends truncated rows of chains."""
 
     name = "tslt"
     code = 2
 
     def encode(self, writer: BitWriter, draft: Draft, plan: DraftPlan, wire: WireFormat) -> None:
-        """Length, then rows and what was drawn from them."""
+        """Write the length, then each row with its drawn token."""
         write_shape(writer, draft, plan)
         write_drawn(writer, distribution_as(SparseDraft, draft), [[token_id] for token_id in draft.token_ids], wire)
 
@@ -40,20 +40,20 @@ class Tslt(DraftProtocol):
         return block(request, token_ids, parents, drawn)
 
     def expected_bits(self, wire: WireFormat, plan: DraftPlan) -> int:
-        """TSLT eq. 3 at each of K positions, every row full: ``top_rho`` below 1 sends less."""
+        """Return TSLT eq. 3 at each of K positions with full rows; ``top_rho`` below 1 sends less."""
         return plan.window * expected_row_bits(wire)
 
     def overhead_bits(self, wire: WireFormat, plan: DraftPlan) -> int:
-        """Length, row sizes, int8 scales, and the drawn tokens (eq. 3 forgets them)."""
+        """Return the bits of length, row sizes, int8 scales and drawn tokens, which eq. 3 omits."""
         return shape_bits(plan) + plan.window * (row_overhead_bits(wire) + rank_bits(kept_tokens(wire)))
 
     def draw_greedy(self, row: FloatRow, layer: Layer) -> DrawnRow:  # noqa: ARG002 (one signature for all)
-        """The likeliest token; a row without any other."""
+        """Take the most probable token; the row sent has no other."""
         token_id = int(row.argmax())
         return DrawnRow((token_id,), np.array([token_id], dtype=np.int64), np.zeros(1, dtype=np.float32))
 
     def rounded(self, row: FloatRow, wire: WireFormat, params: SamplingParams) -> DraftRow:  # noqa: ARG002 (one signature for all)
-        """Truncated, what is kept of it to the field."""
+        """Truncate a row and round what is kept to the message's field."""
         support, logits = truncated(row, wire)
         return DraftRow(logits, support)
 
@@ -72,5 +72,5 @@ class Tslt(DraftProtocol):
         )
 
     def fault(self, draft: Draft, params: SamplingParams) -> str | None:  # noqa: ARG002 (one signature for all)
-        """A token whose logit is so far below the row's largest that its probability is 0."""
+        """Name a token whose logit is so far below its row's largest that its probability is 0."""
         return unlikely_token(draft)

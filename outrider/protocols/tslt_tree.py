@@ -1,6 +1,6 @@
-"""tslt_tree: a token tree, and the truncated distributions its nodes were drawn from (TSLT section 4).
+"""tslt_tree: a token tree goes up with the truncated distributions of its nodes (TSLT section 4).
 
-One distribution per node that has children. A greedy request's tree has none, and sends ids only.
+There is one distribution for each node with children. A greedy request's tree has none and sends ids only.
 """
 
 from collections.abc import Sequence
@@ -25,14 +25,14 @@ from outrider.wire.shapes import children_of, read_shape, shape_bits, write_shap
 
 
 class TsltTree(Tslt):
-    """Truncated rows, for trees."""
+    """Sends truncated rows of trees."""
 
     name = "tslt_tree"
     code = 3
     chains, trees = False, True
 
     def encode(self, writer: BitWriter, draft: Draft, plan: DraftPlan, wire: WireFormat) -> None:
-        """Whether there are rows, the shape, then ids, or rows and what was drawn from them."""
+        """Write whether there are rows, the shape, then ids alone or each row with its drawn tokens."""
         writer.flag(value=draft.distribution is not None)
         write_shape(writer, draft, plan)
         if draft.distribution is None:
@@ -51,29 +51,29 @@ class TsltTree(Tslt):
         return block(request, token_ids, parents, drawn)
 
     def expected_bits(self, wire: WireFormat, plan: DraftPlan) -> int:
-        """TSLT eq. 3 for each of the ``|Q| = 1 + sum_{l=1}^{L-1} prod_{i<=l} k_i`` distributions of eq. 27."""
+        """Return TSLT eq. 3 for each of the ``|Q| = 1 + sum_{l=1}^{L-1} prod_{i<=l} k_i`` distributions of eq. 27."""
         return _rows(plan) * expected_row_bits(wire)
 
     def overhead_bits(self, wire: WireFormat, plan: DraftPlan) -> int:
-        """Whether there are rows, the shape, row sizes, int8 scales, and the drawn tokens."""
+        """Return the bits of the flag for rows, shape, row sizes, int8 scales and drawn tokens."""
         drawn = plan.nodes * rank_bits(kept_tokens(wire))
         return 1 + shape_bits(plan) + _rows(plan) * row_overhead_bits(wire) + drawn
 
     def draw_greedy(self, row: FloatRow, layer: Layer) -> DrawnRow:
-        """The likeliest tokens, from nothing that would have to be sent."""
+        """Take the most probable tokens; nothing of the row is sent."""
         return DrawnRow(best(row, layer.children))
 
     def distribution(self, rows: Sequence[DrawnRow], wire: WireFormat, params: SamplingParams) -> DraftDistribution:
-        """The truncated rows; none of a greedy request's tree."""
+        """Return the truncated rows; None for a greedy request's tree."""
         return None if params.greedy else super().distribution(rows, wire, params)
 
     def rule(self, params: SamplingParams, wire: WireFormat) -> AcceptanceRule:
-        """As siblings are drawn: with replacement or without."""
+        """Return the ratio rule that matches how siblings are drawn, with or without replacement."""
         rule = super().rule(params, wire)
         return AcceptanceRule.RATIO_DISTINCT if rule is AcceptanceRule.RATIO and wire.distinct_siblings else rule
 
     def fault(self, draft: Draft, params: SamplingParams) -> str | None:
-        """As ``Tslt``; or no rows: only a greedy tree is drawn from nothing."""
+        """Return a fault as ``Tslt`` does, or if a sampled tree has no rows."""
         if draft.distribution is None:
             return None if params.greedy else "needs a SparseDraft, found none"
         return super().fault(draft, params)

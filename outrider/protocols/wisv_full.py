@@ -1,7 +1,7 @@
 """wisv_full: ids go up, each with the hidden state it was chosen from (WISV's full-hidden upload, eq. 5, 6).
 
-For greedy requests that allow it: at a mismatch with the target's choice a judge decides, from both models' hidden
-states and the state of the link, whether the drafter's token may stand (``outrider.verification.semantic``). Lossy.
+Used for greedy requests that allow it. At a mismatch with the target's choice a judge decides, from both models' hidden
+states and the link's state, whether the drafter's token is kept (``outrider.verification.semantic``). Lossy.
 """
 
 from dataclasses import replace
@@ -17,28 +17,28 @@ from outrider.wire.bits import BitReader, BitWriter
 
 
 class Judged(TokenIds):
-    """What both uploads have in common: a chain of the drafter's own choices, and a judge of its mismatches."""
+    """Base of both uploads: a chain of the drafter's own choices, whose mismatches are judged."""
 
     trees = grows = reproducible = draws_as_target = False
     judged = True
 
     def rule(self, params: SamplingParams, wire: WireFormat) -> AcceptanceRule:
-        """The semantic rule; a sampled request is verified as if it had only ids."""
+        """Return the semantic rule; a sampled request is verified as one of ``TokenIds``."""
         return AcceptanceRule.SEMANTIC if params.greedy else super().rule(params, wire)
 
     def lossless(self, wire: WireFormat) -> bool:  # noqa: ARG002 (one signature for all)
-        """Mismatches may be committed."""
+        """Return False, as mismatches may be committed."""
         return False
 
 
 class WisvFull(Judged):
-    """All hidden states at once."""
+    """Sends all hidden states at once."""
 
     name = "wisv_full"
     code = 6
 
     def encode(self, writer: BitWriter, draft: Draft, plan: DraftPlan, wire: WireFormat) -> None:
-        """Ids, then a hidden state for each."""
+        """Write ids, then a hidden state for each."""
         super().encode(writer, draft, plan, wire)
         found = 0 if draft.hidden is None else len(draft.hidden)
         if found != len(draft.token_ids):
@@ -53,5 +53,5 @@ class WisvFull(Judged):
         return replace(draft, hidden=read_states(reader, len(draft.token_ids), wire))
 
     def expected_bits(self, wire: WireFormat, plan: DraftPlan) -> int:
-        """``K * b_tok + K * d * b_h`` (WISV eq. 5)."""
+        """Return ``K * b_tok + K * d * b_h`` (WISV eq. 5)."""
         return super().expected_bits(wire, plan) + plan.nodes * state_bits(wire)

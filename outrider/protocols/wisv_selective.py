@@ -1,6 +1,6 @@
-"""wisv_selective: ids go up; hidden states only where the target would have said something else (WISV eq. 7-10).
+"""wisv_selective: ids go up, and hidden states only at mismatches with the target's choice (WISV eq. 7-10).
 
-Decides as ``wisv_full`` does. A round without a mismatch costs what ids cost; one with some costs another exchange.
+It decides as ``wisv_full`` does. A round without a mismatch costs what ids cost; any other costs one more exchange.
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ from outrider.wire.envelope import envelope_bits
 
 
 class Selective(SecondStep):
-    """The states of some tokens, on request: ``M * b_idx`` down (eq. 8), ``M * d * b_h`` up (eq. 9)."""
+    """Exchanges the states of some tokens on request: ``M * b_idx`` down (eq. 8), ``M * d * b_h`` up (eq. 9)."""
 
     def encode_question(self, writer: BitWriter, mismatches: Sequence[int], plan: DraftPlan) -> None:
-        """How many, then which."""
+        """Write the number of indices, then the indices."""
         writer.uint(len(mismatches), plan.window.bit_length())
         writer.uints(list(mismatches), index_bits(plan))
 
@@ -39,19 +39,19 @@ class Selective(SecondStep):
 
 
 def index_bits(plan: DraftPlan) -> int:
-    """Of one of a chain's tokens."""
+    """Return the bits of an index into a chain."""
     return max(1, (plan.window - 1).bit_length())
 
 
 class WisvSelective(Judged):
-    """Hidden states of mismatches, when they are known."""
+    """Sends hidden states once mismatches are known."""
 
     name = "wisv_selective"
     code = 7
     second_step = Selective()
 
     def again_s(self, terms: RoundTerms, plan: DraftPlan, mismatches: float) -> float:
-        """The request down, the states up and another round trip (eq. 10)."""
+        """Return the seconds of the question down, the states up and another round trip (eq. 10)."""
         if terms.csi is None:
             return 0.0
         asked_bits = plan.window.bit_length() + mismatches * index_bits(plan)

@@ -1,1 +1,1 @@
-"""Which coordinator a request goes to: where its prefix is resident, unless that one is overloaded."""
+"""Choose the coordinator of a request: where its prefix is resident, unless that coordinator is overloaded."""

@@ -1,7 +1,7 @@
-"""The best candidate for a request, found without ranking all: ``scores.ranked``'s first where all take alike many.
+"""Find the best candidate of ``scores.ranked`` without ranking all, where all have equal capacity.
 
-Of those with nothing cached of a request's prefix the least loaded is the best, and few have anything cached. So these
-few are ranked, beside the one that is first of all by load alone.
+Among candidates without a cached prefix the least loaded is the best, and few have one cached. So only those few and
+the least loaded candidate are ranked.
 """
 
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ from outrider.routing.scores import LOAD_TOKENS, Rank, price, rank
 
 
 class LoadBoard(Generic[Name]):
-    """Candidates with what is under way at each, and what that needs as far as they told."""
+    """Candidates with their responses under way and the load that they reported."""
 
     def __init__(self, capacity: int) -> None:
-        """Nobody; each will take so many at once."""
+        """Start without candidates; each takes ``capacity`` responses at once."""
         self._capacity = capacity
         self._ongoing: dict[Name, int] = {}
         self._dispatched: dict[Name, int] = {}
@@ -26,19 +26,19 @@ class LoadBoard(Generic[Name]):
         self._heap: LazyHeap[Name] = LazyHeap()
 
     def add(self, name: Name) -> None:
-        """A candidate more, with nothing under way."""
+        """Add a candidate with nothing under way."""
         self._ongoing[name] = self._dispatched[name] = 0
         self._reported[name], self._beyond[name] = NOTHING_REPORTED, 0.0
         self._rank(name)
 
     def drop(self, name: Name) -> None:
-        """It is gone, and what was under way there."""
+        """Remove a candidate and what was under way there."""
         self.report(name, NOTHING_REPORTED)
         del self._ongoing[name], self._dispatched[name], self._reported[name], self._beyond[name]
         self._heap.drop(name)
 
     def report(self, name: Name, fullness: CoordinatorLoad) -> None:
-        """How full it is, by its own word."""
+        """Record how full a candidate says it is."""
         before, self._reported[name] = self._reported[name], fullness
         self._shares += fullness.bounded - before.bounded
         self._responses += fullness.responses - before.responses
@@ -46,30 +46,30 @@ class LoadBoard(Generic[Name]):
         self._rank(name)
 
     def sent(self, name: Name) -> None:
-        """One more is under way there."""
+        """Count one more response under way."""
         self._dispatched[name] += 1
         self._change(name, 1)
 
     def ended(self, name: Name) -> None:
-        """One fewer; if it is known at all."""
+        """Count one response fewer; no effect for an unknown candidate."""
         if name in self._ongoing:
             self._change(name, -1)
 
     @property
     def ongoing(self) -> Mapping[Name, int]:
-        """Responses under way at each."""
+        """Responses under way at each candidate."""
         return self._ongoing
 
     def load(self, name: Name) -> float:
-        """What is under way there, in responses of the mean."""
+        """Return the load of a candidate, in mean responses."""
         return self._ongoing[name] + self._beyond[name]
 
     def has_room(self, name: Name) -> bool:
-        """Whether it would take one more."""
+        """Return whether it takes one more response."""
         return self._ongoing[name] < self._capacity
 
     def best(self, cached_tokens: Mapping[Name, int]) -> Name | None:
-        """For a request of whose prefix so much is cached; None if everybody is full."""
+        """Return the best candidate given each one's cached tokens of the request's prefix; None if all are full."""
         first = self._heap.first()
         if first is None or not self.has_room(first):
             return None
@@ -91,7 +91,8 @@ class LoadBoard(Generic[Name]):
         self._rank(name)
 
     def _rank(self, name: Name) -> None:
-        self._heap.set(name, self._rank_of(name, 0, LOAD_TOKENS))  # what one is worth does not change the order
+        # without cached tokens any price gives the same order
+        self._heap.set(name, self._rank_of(name, 0, LOAD_TOKENS))
 
     def _rank_of(self, name: Name, cached_tokens: int, each_tokens: float) -> Rank:
         full = not self.has_room(name)

@@ -1,7 +1,7 @@
-"""Where a conversation is at home, by its content alone: ingresses that know nothing of one another agree. Pure.
+"""Hash a conversation to a coordinator by its content, so that ingresses without shared state agree. Pure.
 
-Rendezvous hashing (Thaler and Ravishankar 1998): of all candidates the one whose hash with the conversation's key is
-the highest. One that leaves moves its own conversations only.
+Rendezvous hashing (Thaler and Ravishankar 1998) takes the candidate whose hash with the conversation's key is highest.
+A candidate that leaves moves only its own conversations.
 """
 
 import hashlib
@@ -14,23 +14,23 @@ import numpy as np
 Name = TypeVar("Name", bound=Hashable)
 
 _MASK = (1 << 64) - 1
-_MANY = 32  # candidates: for fewer an array costs more than it saves
+_MANY = 32  # candidates from which arrays are faster
 _FIRST, _SECOND = 0x9E37_79B9_7F4A_7C15, 0xBF58_476D_1CE4_E5B9
 
 
 def hashed_to(key: Hashable, candidates: Sequence[Name], salts: dict[Name, int]) -> Name:
-    """Of a conversation.
+    """Return the hashed coordinator of a conversation.
 
     Args:
         key: a block digest (bytes), or a number that stands for one.
-        candidates: who may be chosen, in any order; one at least.
-        salts: of candidates that were met before; added to.
+        candidates: at least one, in any order.
+        salts: of known candidates; new ones are added.
     """
     return nearest(key, candidates, salts, 1)[0]
 
 
 def nearest(key: Hashable, candidates: Sequence[Name], salts: dict[Name, int], count: int) -> list[Name]:
-    """The first so many by the same hash, of which ``hashed_to`` is the first: fewer are among more."""
+    """Return the ``count`` candidates of highest hash, highest first. A smaller count returns the first of these."""
     number = _number(key)
     salted = _salted(candidates, salts)
     if len(salted) >= _MANY:
@@ -60,7 +60,7 @@ def _mixed(number: int, salt: int) -> int:
 
 
 def _first_of_many(number: int, salts: list[int], count: int) -> list[int]:
-    """The same by arrays, in which products wrap: whose hashes are the highest, the highest first."""
+    """Compute the same with arrays, whose products wrap; indices of the highest hashes, highest first."""
     mixed = (np.array(salts, np.uint64) ^ np.uint64(number & _MASK)) * np.uint64(_FIRST)
     mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(_SECOND)
     mixed ^= mixed >> np.uint64(32)

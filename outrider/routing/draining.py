@@ -1,6 +1,6 @@
-"""Whose responses are to go on elsewhere, by what a router is told of coordinators.
+"""Decide which responses migrate, from the coordinators that a router is given.
 
-One that is drained is left out of what is told; so is, for a moment, one that takes other settings.
+A draining coordinator is missing from that list. So is, for a moment, one that takes other settings.
 """
 
 from collections.abc import Mapping
@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 
 from outrider.routing.load_units import CoordinatorLoad
 
-_ROOM = 0.9  # of what one allows: who is fuller takes nothing over
+_ROOM = 0.9  # share of what a coordinator allows, above which it takes over no response
 _REMEMBERED_S = 3600.0  # longer than any response
 
 
 @dataclass(frozen=True, slots=True)
 class RoutedCoordinator:
-    """What a coordinator tells of itself.
+    """What a coordinator reports of itself.
 
     Attributes:
-        target: of its verifier; "" is not known (yet).
+        target: of its verifier; "" if not known (yet).
         up: whether its verifier answers.
-        fullness: of what it allows.
+        fullness: share of what it allows.
     """
 
     target: str
@@ -28,31 +28,32 @@ class RoutedCoordinator:
 
 
 class DrainWatch:
-    """As one router knows them; it tells, whoever hears responses asks."""
+    """Coordinators as one router knows them. The router updates; whoever streams responses asks."""
 
     def __init__(self) -> None:
         self._there: Mapping[str, RoutedCoordinator] = {}
-        self._left: Mapping[str, tuple[float, str]] = {}  # since when, and with which target
-        self._leaving = 0  # since it was told last
+        self._left: Mapping[str, tuple[float, str]] = {}  # since when, with its target
+        self._leaving = 0  # responses that migrate since the last update
 
     def update(self, there: Mapping[str, RoutedCoordinator], now_s: float) -> None:
-        """These are all that are given anything, at a time on a monotonic clock."""
+        """Set the coordinators that may be given responses, at ``now_s`` of a monotonic clock."""
         left = {name: (now_s, place.target) for name, place in self._there.items()} | dict(self._left)
         self._left = {
             name: since for name, since in left.items() if name not in there and now_s - since[0] < _REMEMBERED_S
         }
-        known = {name: place.target for name, place in self._there.items()}  # one that was not asked yet says nothing
+        # a coordinator that was not asked yet keeps its last known target
+        known = {name: place.target for name, place in self._there.items()}
         self._there = {name: replace(one, target=one.target or known.get(name, "")) for name, one in there.items()}
         self._leaving = 0
 
     def died(self, name: str) -> None:
-        """One is gone, and takes nothing over."""
+        """Remove a coordinator that is gone, so that nothing migrates to it."""
         self._there = {other: place for other, place in self._there.items() if other != name}
 
     def should_migrate(self, coordinator: str, after_s: float, now_s: float) -> bool:
-        """Whether a response leaves one, as it has been drained for so long and another of its target has room.
+        """Return whether a response leaves: its coordinator has been draining long enough, and another can take it.
 
-        Those that leave before it is told how full others are meanwhile count as if they all went to the same one.
+        Responses that leave between two updates count as if all went to the same coordinator.
         """
         since_s, target = self._left.get(coordinator, (now_s, ""))
         if coordinator not in self._left or now_s - since_s < after_s:

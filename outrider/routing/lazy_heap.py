@@ -1,6 +1,6 @@
-"""Who is first by a rank that changes all the time, without looking at everybody. Pure.
+"""Keep the name of least rank while ranks change all the time, without scanning all names. Pure.
 
-A heap of (rank, name) in which ranks that are no longer true are left until they come up.
+A heap of (rank, name). Outdated entries stay until they reach the top.
 """
 
 from collections.abc import Container
@@ -8,26 +8,24 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Generic, TypeVar
 
 Name = TypeVar("Name", int, str)
-_STALE = 4  # times as many entries as names, and the heap is made anew
+_STALE = 4  # entries per name above which the heap is rebuilt
 
 
 class LazyHeap(Generic[Name]):
-    """Names and their ranks, which are tuples or numbers; the least is the first, of equals the least name."""
+    """Names with ranks, which are tuples or numbers; of equal ranks the least name is first."""
 
     def __init__(self) -> None:
         self._ranks: dict[Name, Any] = {}
         self._heap: list[tuple[Any, Name]] = []
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self._ranks)
 
     def __contains__(self, name: Name) -> bool:
-        """Whether it is ranked."""
         return name in self._ranks
 
     def set(self, name: Name, rank: Any) -> None:
-        """Rank one, or rank it anew."""
+        """Set the rank of a new or known name."""
         if name in self._ranks and self._ranks[name] == rank:
             return
         self._ranks[name] = rank
@@ -41,7 +39,7 @@ class LazyHeap(Generic[Name]):
         self._ranks.pop(name, None)
 
     def first(self, skip: Container[Name] = ()) -> Name | None:
-        """The first that is not to be skipped; None of nobody."""
+        """Return the first name not in ``skip``; None if there is none."""
         heap, ranks = self._heap, self._ranks
         skipped, found = list[tuple[Any, Name]](), None
         while heap:
@@ -58,5 +56,5 @@ class LazyHeap(Generic[Name]):
         return found
 
     def rank(self, name: Name) -> Any:
-        """Of one that is ranked."""
+        """Return the rank of a known name."""
         return self._ranks[name]

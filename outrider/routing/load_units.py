@@ -1,26 +1,26 @@
-"""What is under way at each coordinator, counted by what it needs. Pure.
+"""Convert responses under way at coordinators to a common unit, the mean response. Pure.
 
-A response with a fast promise needs several times the verifier time of a slow one, and one without a promise none that
-is promised: as many of them are not as much. So a coordinator tells, every so often, how full its verifier is, and
-all of it together counts for as many responses as fill a verifier to there on the average of all. What was sent there
-since, or has ended, counts for one each.
+A response with a fast promise needs several times the verifier time of a slow one, and best effort has no promised
+load, so numbers of responses do not compare. A coordinator reports periodically how full its verifier is. That share is
+converted to the number of responses that would fill a verifier as much on average over all coordinators. Responses sent
+or ended since the report count as one each.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_NONE = 1e-9  # what is left of a sum that was added to and taken from
-_MOST = 2.0  # fuller than that nobody counts for: what is allowed is an estimate
+_NONE = 1e-9  # rounding residue of sums that are updated by differences
+_MOST = 2.0  # bound of a share, as what a coordinator allows is an estimate
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorLoad:
-    """What a coordinator tells of itself.
+    """What a coordinator reports of itself.
 
     Attributes:
-        share: of what its admission allows, taken by who is answered and who waits: of verifier time, KV or places,
-            whatever is scarcest; above 1 somebody waits.
-        responses: that take it.
+        share: of what its admission allows, taken by active and waiting responses: of verifier time, KV or places,
+            whichever is scarcest; above 1 responses wait.
+        responses: number of these responses.
     """
 
     share: float = 0.0
@@ -28,7 +28,7 @@ class CoordinatorLoad:
 
     @property
     def bounded(self) -> float:
-        """The share that counts."""
+        """The share, bounded by ``_MOST``."""
         return min(self.share, _MOST)
 
 
@@ -36,12 +36,12 @@ NOTHING_REPORTED = CoordinatorLoad()
 
 
 def filling(shares: float, responses: float) -> float:
-    """Responses that fill a verifier, on the average of all that told so much together; 0 is not known."""
+    """Return the responses that fill a verifier on average over all reports together; 0 if not known."""
     return responses / shares if shares > _NONE else 0.0
 
 
 def filling_of(reported: Iterable[CoordinatorLoad]) -> float:
-    """The same of what each told."""
+    """Compute ``filling`` from reports."""
     shares = responses = 0.0
     for one in reported:
         shares += one.bounded
@@ -50,5 +50,5 @@ def filling_of(reported: Iterable[CoordinatorLoad]) -> float:
 
 
 def beyond(reported: CoordinatorLoad, filling: float) -> float:
-    """By how many responses more than it has a coordinator is loaded; fewer where they need less than others do."""
+    """Return by how many mean responses a coordinator's load exceeds its number of responses; may be negative."""
     return filling * reported.bounded - reported.responses if filling else 0.0

@@ -1,8 +1,7 @@
-"""Who has computed which prefix, remembered by block digests. Bounded: the least recently used blocks are forgotten.
+"""Record which coordinators computed which prefix, by block digests; bounded by forgetting the least recently used.
 
-It follows what was sent where, not what engines still hold, so it may promise too much: that costs a prefill, no more.
-Of who computed a block the latest few are remembered: a system prompt that everybody has would otherwise cost each
-request a look at everybody.
+The index follows what was sent where, not what engines still hold, so it may be wrong; that costs a prefill. Only the
+latest holders of a block are kept: a system prompt that all have would otherwise cost each request a scan of all.
 """
 
 from collections import OrderedDict
@@ -20,7 +19,7 @@ Holder = TypeVar("Holder", bound=Hashable)
 
 
 def leading_digests(token_ids: Sequence[int], block_tokens: int, salt: bytes = b"") -> list[bytes]:
-    """Digests of the full leading blocks, each standing for everything before it as well, and for the ``salt``."""
+    """Return digests of the full leading blocks; each covers the ``salt`` and all blocks before it."""
     digests: list[bytes] = []
     parent = salt
     for end in range(block_tokens, len(token_ids) + 1, block_tokens):
@@ -31,18 +30,18 @@ def leading_digests(token_ids: Sequence[int], block_tokens: int, salt: bytes = b
 
 class PrefixIndex(Generic[Holder]):
     def __init__(self, max_blocks: int, max_holders: int = MAX_HOLDERS, *, follows: bool = False) -> None:
-        """Remember at most so many blocks, and of each the latest holders; also what ``follows``, for ``branches``."""
+        """Bound blocks, and holders of each; with ``follows`` record each block's successor, for ``branches``."""
         self._max_blocks, self._max_holders, self._follows = max_blocks, max_holders, follows
         self._holders: OrderedDict[Hashable, dict[Holder, None]] = OrderedDict()
-        self._next: dict[Hashable, Hashable] = {}  # the block behind each, or None where there were several
+        self._next: dict[Hashable, Hashable] = {}  # the block behind each, or None if there were several
 
     def __len__(self) -> int:
         return len(self._holders)
 
     def insert(self, digests: Sequence[Hashable], holder: Holder) -> None:
-        """Note that a holder computes these blocks, which are the leading ones of some sequence."""
+        """Record that a holder computes these leading blocks of a sequence."""
         blocks = self._holders
-        for digest in reversed(digests):  # the first block is used by most, so it is to be forgotten last
+        for digest in reversed(digests):  # the first block is shared by most, so it is forgotten last
             holders = blocks.get(digest)
             if holders is None:
                 blocks[digest] = {holder: None}
@@ -59,12 +58,12 @@ class PrefixIndex(Generic[Holder]):
             self._next.pop(blocks.popitem(last=False)[0], None)
 
     def branches(self, digests: Sequence[Hashable]) -> list[int]:
-        """After how many of the leading blocks others went on differently: at the end of a system prompt, say."""
+        """Return after how many leading blocks others continued differently, as at the end of a system prompt."""
         behind = enumerate(pairwise(digests), start=1)
         return [count for count, (digest, after) in behind if self._next.get(digest, after) != after]
 
     def matches(self, digests: Sequence[Hashable]) -> Mapping[Holder, int]:
-        """How many of the leading blocks each holder has: who computed a block has all before it."""
+        """Return the number of leading blocks of each holder; a holder of a block has all blocks before it."""
         found: dict[Holder, int] = {}
         for count, digest in enumerate(digests, start=1):
             holders = self._holders.get(digest)
@@ -74,7 +73,7 @@ class PrefixIndex(Generic[Holder]):
         return found
 
     def forget(self, holder: Holder) -> None:
-        """Take a holder out: it is gone, and what it held."""
+        """Remove a holder that is gone."""
         for digest, holders in list(self._holders.items()):
             holders.pop(holder, None)
             if not holders:

@@ -1,6 +1,6 @@
 """Rank coordinators for a request: cached prefix against load. Pure.
 
-Load is counted in responses of the mean (``worth``).
+Load is counted in mean responses (``load_units``).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,29 +15,29 @@ _NOTHING: Mapping[Any, CoordinatorLoad] = MappingProxyType({})
 # A cached prefix attracts requests, and a queue of them repels the next. A verifier that is full delays a new response
 # about as much as computing this many prompt tokens would, and one under way by its part of that.
 FULL_TOKENS = 2000
-LOAD_TOKENS = 64  # of one under way, where nobody knows how many fill a verifier
-LEAST_LOAD_TOKENS = 32  # where many do, which may be places that nobody hurries in: it takes time of every pass as well
+LOAD_TOKENS = 64  # price of one response under way, if it is not known how many fill a verifier
+LEAST_LOAD_TOKENS = 32  # lowest price, as many responses may fill only places: each takes time of every pass as well
 
 Rank = tuple[bool, float, int]
 
 
 def price(filling: float) -> float:
-    """Prompt tokens that one response under way is worth, where so many fill a verifier; 0 is not known."""
+    """Return the prompt tokens that one response counts for, where ``filling`` fill a verifier; 0: not known."""
     return max(LEAST_LOAD_TOKENS, FULL_TOKENS / filling) if filling else LOAD_TOKENS
 
 
 def rank(load: float, cached_tokens: float, dispatched: int, *, full: bool, price: float) -> Rank:
-    """Of one candidate, the least is the best; the arguments are those of ``ranked``."""
+    """Return the rank of one candidate, the least is the best; arguments as in ``ranked``."""
     return full, price * load - cached_tokens, dispatched
 
 
 def takers(candidates: Sequence[Name], loading: Collection[Name], lost: Sequence[Name]) -> list[Name]:
-    """Who may be given a response at all: whoever has a verifier; where nobody has, who lost it first.
+    """Return the candidates that have a verifier; if none has, those that lost it first.
 
     Args:
-        candidates: all there are.
-        loading: those whose verifiers were not ready when they were last asked.
-        lost: those that were found without one since then, the last one at the end.
+        candidates: all coordinators.
+        loading: those whose verifiers were not ready when last asked.
+        lost: those found without a verifier since then, the latest last.
     """
     well = [name for name in candidates if name not in loading and name not in lost]
     if well:
@@ -55,15 +55,15 @@ def ranked(
     capacity: Mapping[Name, int],
     reported: Mapping[Name, CoordinatorLoad] = _NOTHING,
 ) -> list[Name]:
-    """Best first.
+    """Return candidates, best first.
 
     Args:
-        candidates: who may be chosen.
-        cached_tokens: of the request's prefix, resident at each; those left out have none.
+        candidates: coordinators that may be chosen.
+        cached_tokens: resident tokens of the request's prefix; those left out have none.
         ongoing: responses under way at each.
-        dispatched: requests ever sent to each; among equals the least used is first, so that load spreads.
-        capacity: responses each takes; those that are full come last, whatever they have cached.
-        reported: how full each said it was; by it responses count for what they need.
+        dispatched: requests ever sent to each; the least used wins ties, so that load spreads.
+        capacity: responses that each takes; full ones come last, whatever they have cached.
+        reported: how full each said it was; responses are weighted by it.
     """
     fills = filling_of(reported.values())
     loads = {name: ongoing.get(name, 0) + beyond(reported.get(name, NOTHING_REPORTED), fills) for name in candidates}

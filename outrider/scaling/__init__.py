@@ -1,1 +1,1 @@
-"""How many verifiers and ingresses there are to be: pure, and the same for Serve's controller and the simulator."""
+"""Decide the number of verifiers and ingresses. Pure: Serve's controller and the simulator use the same code."""

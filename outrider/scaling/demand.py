@@ -1,4 +1,4 @@
-"""How many verifiers' worth of room is asked for, from what each one's admission says of itself. Pure."""
+"""Compute the demand for verifiers from the reports of each one's admission. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -9,14 +9,14 @@ from outrider.routing.load_units import CoordinatorLoad
 
 @dataclass(frozen=True, slots=True)
 class AdmissionLoad:
-    """What one verifier's admission has promised, has waiting, and allows. A limit of 0 is not known, or none.
+    """Load that one verifier's admission has promised, has waiting, and allows. A limit of 0 is none or not known.
 
     Attributes:
-        load: verifier seconds per second that active promises need; ``queued_load``: that those waiting need.
-        kv_tokens: positions of KV that active responses are expected to hold; ``queued_kv_tokens``: those waiting.
-        responses: that are made, suspended, or wait; ``queued_responses``: of these, that wait.
-        places: responses that may be made at once.
-        started_in_s: that it took to start; 0 is not known.
+        load: verifier seconds per second that active promises need; ``queued_load``: that waiting ones need.
+        kv_tokens: positions of KV expected of active responses; ``queued_kv_tokens``: of waiting ones.
+        responses: active, suspended and waiting responses; ``queued_responses``: the waiting ones of these.
+        places: responses that may be active at once.
+        started_in_s: how long the verifier took to start; 0 is not known.
     """
 
     load: float = 0.0
@@ -31,7 +31,7 @@ class AdmissionLoad:
     started_in_s: float = 0.0
 
     def figures(self) -> dict[str, float]:
-        """By name, as Serve carries them from a replica to its controller."""
+        """Return the fields by name, as Serve sends them from a replica to its controller."""
         return {name: float(value) for name, value in asdict(self).items()}
 
 
@@ -39,13 +39,13 @@ _NAMES = frozenset(one.name for one in fields(AdmissionLoad))
 
 
 def verifier_load(figures: Mapping[str, float]) -> AdmissionLoad | None:
-    """Of what ``AdmissionLoad.figures`` made; None if that is not all there (yet)."""
+    """Restore a load from ``AdmissionLoad.figures``; None if a figure is missing (yet)."""
     found = {name: figures[name] for name in _NAMES if name in figures}
     return AdmissionLoad(**found) if len(found) == len(_NAMES) else None
 
 
 def load_of_report(report: AdmissionReport, started_in_s: float = 0.0) -> AdmissionLoad:
-    """As admission reports it."""
+    """Convert a report of admission."""
     waiting = sum(one.waiting for one in report.classes.values())
     active = sum(one.active for one in report.classes.values())
     return AdmissionLoad(
@@ -64,11 +64,11 @@ def load_of_report(report: AdmissionReport, started_in_s: float = 0.0) -> Admiss
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """In verifiers, each filled to what its admission allows.
+    """Demand in verifiers, each filled to what its admission allows.
 
     Attributes:
-        all: that active responses and those waiting need; ``active``: that active ones need.
-        of: what there is least of: load, memory or places.
+        all: of active and waiting responses; ``active``: of active ones.
+        of: the scarcest resource: load, memory or places.
     """
 
     all: float
@@ -77,10 +77,10 @@ class Demand:
 
 
 def demand_of(verifiers: Sequence[AdmissionLoad], unrouted: float = 0.0) -> Demand | None:
-    """What all ask for together, by the resource that is shortest; None if nobody says what it allows.
+    """Return the demand of all verifiers for the scarcest resource; None if no limit is known.
 
-    ``unrouted``: requests that wait for a verifier to be sent to. Best effort needs no load: it counts by its KV and
-    its places. What an idle one allows says little of what it would with promises: it counts only where all are idle.
+    ``unrouted`` is the number of requests that wait for a verifier. Best effort has no load and counts by KV and
+    places. An idle verifier's limit is not that with promises, so it counts only where all are idle.
     """
     found = list[Demand]()
     for of, (active, queued, limit, more) in _RESOURCES.items():
@@ -110,7 +110,7 @@ _RESOURCES: Mapping[str, tuple[_Figure, _Figure, _Figure, float]] = {
 
 
 def fullness_of_report(report: AdmissionReport) -> CoordinatorLoad:
-    """Of one verifier, for whoever chooses among several."""
+    """Return how full one verifier is, for routing."""
     load = load_of_report(report)
     demand = demand_of([load])
     return CoordinatorLoad(0.0 if demand is None else demand.all, load.responses)

@@ -1,9 +1,9 @@
-"""How many replicas there are to be. Pure: what is seen now and what is remembered in, a decision and a memory out.
+"""Decide the number of replicas. Pure: input and memory in, decision and memory out.
 
-A replica is of use only once it has started, so what counts is the demand then: the present one and, where it has been
-growing, its growth over the time that a start takes. That time is measured from each replica that was asked for until
-it runs, a node's arrival included. More are asked for at once. Fewer are kept only when for ``down_after_s`` not one
-decision needed more, and never fewer than the active promises need where they are.
+A new replica serves only after it has started, so the demand at that time counts: the present demand and, if it has
+been growing, its growth over the time of a start. That time is measured for each replica from the request to running, a
+node's arrival included. Replicas are added at once. They are removed only if no decision of the last ``down_after_s``
+needed more, and never below what the active promises need.
 """
 
 from dataclasses import dataclass, replace
@@ -12,21 +12,21 @@ from math import ceil
 from outrider.contracts.errors import ParameterError
 from outrider.scaling.trend import Sample, ahead
 
-_SAMPLES = 60  # of a window, at most
-_NEAR = 1e-9  # a demand of exactly two replicas needs two
-_OLD = 0.3  # of the time that the latest start took, in what is remembered of all
+_SAMPLES = 60  # most samples in a window
+_NEAR = 1e-9  # tolerance: a demand of exactly two replicas needs two
+_OLD = 0.3  # weight of the latest start in the mean; a longer one replaces it
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingRules:
-    """What an operator sets.
+    """Settings of scaling.
 
     Attributes:
-        least: replicas there always are; ``most``: that there may be.
+        least: lowest number of replicas; ``most``: highest.
         target_load: share of what replicas allow that is to be used.
-        down_after_s: for how long fewer must have been enough.
-        cold_start_s: what a start takes, until one was measured.
-        trend_s: how far back a trend is looked for; at least the time that a start takes.
+        down_after_s: for how long fewer replicas must have sufficed before some are removed.
+        cold_start_s: time of a start until one was measured.
+        trend_s: window of a trend; at least the time of a start.
     """
 
     least: int
@@ -37,7 +37,7 @@ class ScalingRules:
     trend_s: float = 1200.0
 
     def __post_init__(self) -> None:
-        """Refuse rules that nothing can follow."""
+        """Refuse rules that contradict themselves."""
         if not 1 <= self.least <= self.most:
             raise ParameterError("least", f"a number from 1 to most ({self.most})", self.least)
         if not 0.0 < self.target_load <= 1.0:
@@ -46,13 +46,13 @@ class ScalingRules:
 
 @dataclass(frozen=True, slots=True)
 class ScalingInput:
-    """How it stands.
+    """Observed state.
 
     Attributes:
-        now_s: absolute; never goes back.
-        running: replicas that serve; ``wanted``: that there are to be, as decided last.
-        demand: in replicas, each filled to what it allows; None is not known. ``active``: of that, what has been begun.
-        started_in_s: the longest that a replica says it took to start; 0 is not known.
+        now_s: absolute; never decreases.
+        running: replicas that serve; ``wanted``: number decided last.
+        demand: in replicas, each filled to what it allows; None if not known. ``active``: the part of active responses.
+        started_in_s: longest start that a replica reports; 0 is not known.
     """
 
     now_s: float
@@ -65,14 +65,14 @@ class ScalingInput:
 
 @dataclass(frozen=True, slots=True)
 class ScalingState:
-    """Between two decisions.
+    """Memory between two decisions.
 
     Attributes:
         samples: of the demand, oldest first.
-        needs: when how many were needed, oldest first, without those that a later one exceeds.
-        asked_at_s: of replicas that were asked for and do not run yet.
-        running: replicas that served.
-        start_s: what a start took lately.
+        needs: times and numbers of replicas needed, oldest first, without those that a later one exceeds.
+        asked_at_s: request times of replicas that do not run yet.
+        running: replicas that served at the last decision.
+        start_s: recent time of a start.
     """
 
     samples: tuple[Sample, ...] = ()
@@ -84,7 +84,7 @@ class ScalingState:
 
 @dataclass(frozen=True, slots=True)
 class ScalingDecision:
-    """How many there are to be, and why: ``expected`` demand, in replicas, after ``ahead_s``."""
+    """Number of replicas, and why: the ``expected`` demand, in replicas, after ``ahead_s``."""
 
     count: int
     needed: int
@@ -93,7 +93,7 @@ class ScalingDecision:
 
 
 def decide(rules: ScalingRules, memory: ScalingState, seen: ScalingInput) -> tuple[ScalingDecision, ScalingState]:
-    """What is to be now. While no demand is known nothing changes but what floor and ceiling ask for."""
+    """Return the decision and the new memory. While the demand is unknown, only ``least`` and ``most`` apply."""
     memory = _started(memory, seen)
     start_s = max(memory.start_s or 0.0, seen.started_in_s) or rules.cold_start_s
     window_s = max(rules.trend_s, start_s)
@@ -103,7 +103,8 @@ def decide(rules: ScalingRules, memory: ScalingState, seen: ScalingInput) -> tup
     samples = _sampled(memory.samples, (seen.now_s, seen.demand), window_s)
     expected = max(ahead(samples, seen.now_s, window_s, start_s), seen.active)
     needed = _whole(expected / rules.target_load)
-    before = memory.needs or ((seen.now_s, seen.wanted),)  # whoever has just begun to look knows no reason for fewer
+    # at first the present number counts as needed, so that nothing is removed at once
+    before = memory.needs or ((seen.now_s, seen.wanted),)
     needs = (*(one for one in before if one[1] > needed), (seen.now_s, needed))
     needs = tuple(one for one in needs if seen.now_s - one[0] <= rules.down_after_s)
     held = max(needs[0][1], _whole(seen.active))
@@ -122,7 +123,7 @@ def _whole(replicas: float) -> int:
 
 
 def _sampled(samples: tuple[Sample, ...], newest: Sample, window_s: float) -> tuple[Sample, ...]:
-    """With one more; the newest two in the place of one as long as they are close, so that memory is bounded."""
+    """Add a sample, in place of the newest one if the last two are close, so that memory is bounded."""
     kept = tuple(one for one in samples if newest[0] - one[0] <= window_s)
     if len(kept) >= 2 and newest[0] - kept[-2][0] < window_s / _SAMPLES:
         kept = kept[:-1]
@@ -130,7 +131,7 @@ def _sampled(samples: tuple[Sample, ...], newest: Sample, window_s: float) -> tu
 
 
 def _started(memory: ScalingState, seen: ScalingInput) -> ScalingState:
-    """Take the time of those that run now and did not before; the longest waiting are the first to run."""
+    """Measure the starts of replicas that run now and did not before; the longest waiting are taken to run first."""
     if memory.running is None:
         return replace(memory, running=seen.running)
     more = max(0, seen.running - memory.running)
@@ -143,7 +144,7 @@ def _started(memory: ScalingState, seen: ScalingInput) -> ScalingState:
 
 
 def _asked(memory: ScalingState, seen: ScalingInput, count: int) -> ScalingState:
-    """Remember since when there are too few; those that are not asked for any more are forgotten, the newest first."""
+    """Record since when replicas are missing; of those no longer wanted the newest requests are forgotten."""
     missing = max(0, count - seen.running)
     asked = memory.asked_at_s[:missing]
     return replace(memory, asked_at_s=(*asked, *[seen.now_s] * (missing - len(asked))))

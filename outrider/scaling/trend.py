@@ -1,24 +1,24 @@
-"""Where a demand will be, from where it was. Pure."""
+"""Extrapolate a demand from its past. Pure."""
 
 from collections.abc import Sequence
 from math import sqrt
 
-Sample = tuple[float, float]  # when (seconds), how much
+Sample = tuple[float, float]  # time (seconds), demand
 
 _LEAST_SAMPLES = 4
-_LEVEL_SHARE = 0.25  # of the window, whose mean is what is asked for now
+_LEVEL_SHARE = 0.25  # of the window, whose mean is the present demand
 
 
 def ahead(samples: Sequence[Sample], now_s: float, window_s: float, ahead_s: float) -> float:
-    """What is to be expected so much later: the mean of the last quarter of a window, and what it grows by.
+    """Return the demand expected ``ahead_s`` from now: the mean of the window's last quarter plus growth.
 
-    Growth is the slope of the least-squares line through the window, less its standard error, so that chance is no
-    trend; nothing is expected to shrink. What was asked for once within the quarter is averaged, not believed.
+    Growth is the slope of the least-squares line through the window less its standard error, so that chance is no
+    trend; it is never negative. A single peak within the quarter is averaged.
 
     Args:
-        samples: oldest first, one at least.
+        samples: at least one, oldest first.
         now_s: not before the newest.
-        window_s: how far back to look.
+        window_s: how far back samples count.
         ahead_s: from now.
     """
     within = [one for one in samples if now_s - one[0] <= window_s] or [samples[-1]]
@@ -29,7 +29,7 @@ def ahead(samples: Sequence[Sample], now_s: float, window_s: float, ahead_s: flo
 
 
 def growth_per_s(samples: Sequence[Sample]) -> float:
-    """The slope, less its standard error; at least 0."""
+    """Return the slope less its standard error, at least 0."""
     count = len(samples)
     if count < _LEAST_SAMPLES:
         return 0.0

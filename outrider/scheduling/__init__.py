@@ -1,1 +1,1 @@
-"""Which blocks make up the next verification batch: pure policies over frozen data, one module each."""
+"""Choose the blocks of the next verification batch. Pure policies over frozen data, one module each."""

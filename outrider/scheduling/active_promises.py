@@ -1,13 +1,13 @@
-"""What the promises of active responses need, kept as their blocks arrive. No clock: time is an argument.
+"""Track the promised load of all active responses, updated as their blocks arrive. No clock: time is an argument.
 
-Each response counts with its last block: between two of its blocks it needs as much. A draft that may be cut counts as
-it was ordered and, beside that, as it is cheapest for each of its tokens. Whether there is time for all depends on the
-second; how long batches are to be on the first, as in short ones drafts are not cut. Prompts count as they have come
-lately, as nobody knows how many tokens a response will have: seconds of prefixes per second, forgotten over
-``_MEMORY_S``.
+Each response counts with its last block: until its next one it needs verifier time at the same rate. A draft that may
+be cut is priced twice: as ordered (``load``), and at the length that makes its tokens cheapest (``least_load``).
+``least_load`` decides whether all promises can be kept. ``load`` sets the batch length, as short batches cut no
+drafts. Prompts are a rate, in seconds of prefill per second, that decays over ``_MEMORY_S``; they are not spread over
+their responses' outputs, whose lengths are unknown.
 
-How long a response's rounds may take is a mean of them: its last one is short, as nothing is left to draft, and one
-response that ends must not make the batches of all others short.
+The time between a response's rounds is a running mean. Its last round is short, because little is left to draft; taken
+by itself it would shorten the batches of all others.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from outrider.scheduling.promised_load import added_s, each_added_s
 from outrider.scheduling.waiting_arrays import Floats
 
 _MEMORY_S = 30.0
-_ROUND_WEIGHT = 0.05  # of a response's newest round in the mean of them
+_ROUND_WEIGHT = 0.05  # weight of a response's newest round in its mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,14 @@ class _ResponseNeed:
 
 
 class ActivePromises:
-    """Every response that is promised a speed, from its first block until it is over."""
+    """Promised load of every response with a promised speed, from its first block to its end."""
 
     def __init__(self) -> None:
         self._needs: dict[GenerationId, _ResponseNeed] = {}
         self._prefix_load, self._counted_at_s = 0.0, 0.0
 
     def arrived(self, blocks: Sequence[tuple[PendingVerification, int]], now_s: float, cost_model: CostModel) -> None:
-        """Blocks came, each with so many positions that are a prefix; those without a promise need nothing."""
+        """Count blocks that arrived, each with its number of prefix positions. Best-effort blocks are ignored."""
         promised = [(block, prefix) for block, prefix in blocks if block.tokens_per_s > 0.0]
         self._forget(now_s)
         for block, prefix in promised:
@@ -58,11 +58,11 @@ class ActivePromises:
             self._needs[block.generation] = _ResponseNeed(load, least_load, round_s)
 
     def over(self, generation: GenerationId) -> None:
-        """It needs nothing any more."""
+        """Stop counting a response that has ended."""
         self._needs.pop(generation, None)
 
     def promised(self, now_s: float) -> Promised:
-        """Of all of them together."""
+        """Return the sums over all active responses."""
         self._forget(now_s)
         prefix_load, round_s, load, least_load = self._prefix_load, inf, 0.0, 0.0
         for need in self._needs.values():
@@ -78,18 +78,20 @@ class ActivePromises:
 
 
 def _loads(blocks: Sequence[PendingVerification], cost_model: CostModel) -> tuple[list[float], list[float]]:
-    """What each needs as it came, and with its draft cut where that is cheapest. At least one block."""
+    """Return two loads for each block: as it arrived, and at its cheapest draft length. Needs at least one block."""
     drafted = np.array([len(block.survivals) for block in blocks])
     new, cached, expected, speed = np.array(
         [(b.cost.new_tokens, b.cost.cached_tokens, b.expected_tokens, b.tokens_per_s) for b in blocks]
     ).T
-    ends = (drafted + 1).cumsum() - 1  # of each block's lengths, 0 to all that was drafted, in one row of all
+    # One flat row holds every draft length of every block: 0, 1, ..., drafted of the first block, then of the next.
+    ends = (drafted + 1).cumsum() - 1
     starts, owners = ends - drafted, np.arange(len(blocks)).repeat(drafted + 1)
     kept = np.arange(owners.size) - starts[owners]
     survivals = chain.from_iterable((0.0, *block.survivals) for block in blocks)
+    # The running sum goes over all blocks; the value at a block's start is subtracted below.
     survived: Floats = np.fromiter(survivals, np.float64, owners.size).cumsum()
-    tokens = 1.0 + survived - survived[starts][owners]
-    tokens[ends] = expected
+    tokens = 1.0 + survived - survived[starts][owners]  # 1: the correction or bonus token
+    tokens[ends] = expected  # the full length has an estimate of its own
     added = each_added_s((new - drafted)[owners] + kept, cached[owners], cost_model)
     loads = speed[owners] * added / tokens
     return loads[ends].tolist(), np.minimum.reduceat(loads, starts).tolist()

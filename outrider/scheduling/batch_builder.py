@@ -1,8 +1,8 @@
-"""Growing a batch: who still fits behind those already in it (WISP algorithm 1, FeasibleAdd, eq. 14 and 15).
+"""Fill a batch with candidates in order of precedence (WISP algorithm 1, FeasibleAdd, eq. 14 and 15), vectorised.
 
-Candidates come in order of precedence. One that does not fit is passed over, so that it cannot hold back those behind
-it. A cold block costs what is left for it of the one chunk that a pass has for prefixes; where nothing is, it does not
-fit. Many are tried at once: running sums over them, cut where the first one does not fit.
+A candidate that does not fit is skipped, so it cannot hold back those behind it. All cold blocks of a pass share one
+chunk of prefix positions: a cold block costs what is left of that chunk for it, and does not fit where nothing is left.
+Many candidates are tried at once: running sums over them are cut before the first one that does not fit.
 """
 
 import numpy as np
@@ -12,16 +12,17 @@ from outrider.contracts.cost import CostModel
 from outrider.scheduling.policy import BatchLimits, BatchPlan, StopReason
 from outrider.scheduling.waiting_arrays import Floats, Indexes, WaitingArrays
 
-_ROUNDING_S = 1e-9
+_ROUNDING_S = 1e-9  # tolerance for rounding, as in scalar_fill
 _RUN = 256  # candidates tried at once
+# In the order of the rows of ``_broken``.
 _REASONS = (StopReason.MAX_NEW_TOKENS, StopReason.MEMORY, StopReason.DEADLINE, StopReason.LENGTH)
 
 
 class BatchBuilder:
-    """One batch while it is put together; lives for one plan.
+    """One batch under construction; lives for one plan.
 
     Attributes:
-        free: ``[n]`` who is not in it.
+        free: ``[n]`` True for blocks that are not in the batch.
     """
 
     def __init__(
@@ -33,13 +34,13 @@ class BatchBuilder:
         *,
         keep_guard: bool = True,
     ) -> None:
-        """Start empty.
+        """Start with an empty batch.
 
         Args:
             waiting: everything pending.
-            slack_s: ``[n]`` how long a batch with this one may take; infinity where that is free.
-            limits: of a batch.
-            cost_model: predicts its time.
+            slack_s: ``[n]`` longest time that a batch with this block may take; infinity sets no bound.
+            limits: of one batch.
+            cost_model: predicts the batch's time.
             keep_guard: whether the cost model's guard time has to fit into the slack as well.
         """
         self.free = np.ones(len(waiting.blocks), dtype=np.bool_)
@@ -56,25 +57,24 @@ class BatchBuilder:
         self._least_slack_s = float("inf")
 
     def __len__(self) -> int:
-        """How many are in it."""
         return len(self._members)
 
     @property
     def predicted_s(self) -> float:
-        """How long it takes as it is."""
+        """Predicted seconds of the batch as it is."""
         return float(self._cost_model.predict_works_s(self._work[None])[0])
 
     def force(self, index: int) -> None:
-        """Let one in without asking whether it fits."""
+        """Add one block without checking any limit."""
         self._take(np.array([index]))
 
     def admit(self, candidates: Indexes, length_s: float = float("inf"), *, stop_at_first: bool = False) -> None:
-        """Let in who fits, in this order.
+        """Add the candidates that fit, in the given order.
 
         Args:
-            candidates: not yet members.
-            length_s: the batch may not take longer; the guard time is not counted.
-            stop_at_first: whether the first one that does not fit ends it.
+            candidates: indexes of blocks not yet in the batch.
+            length_s: longest time of the batch, guard time not counted.
+            stop_at_first: whether the first candidate that does not fit ends the batch.
         """
         refused = False
         while len(candidates):
@@ -82,6 +82,7 @@ class BatchBuilder:
             if room <= 0:
                 self._refusal = self._refusal if refused else StopReason.MAX_BLOCKS
                 return
+            # No longer than the free slots: the run itself never breaks ``max_blocks``.
             run = candidates[: min(room, _RUN)]
             broken = self._broken(run, length_s, together=True)
             failed = np.flatnonzero(broken.any(axis=0))
@@ -90,6 +91,7 @@ class BatchBuilder:
             candidates = candidates[fitting:]
             if fitting == len(run):
                 continue
+            # The first refusal is the batch's reason; later ones only say which smaller blocks still fitted.
             if not refused:
                 refused, self._refusal = True, _REASONS[int(np.argmax(broken[:, fitting]))]
             if stop_at_first:
@@ -97,14 +99,14 @@ class BatchBuilder:
             candidates = self._from_first_that_fits(candidates[1:], length_s)
 
     def plan(self) -> BatchPlan:
-        """The decision. The batch is in order of admission, the rest in order of arrival."""
+        """Return the plan: the batch in order of admission, the rest in order of arrival."""
         blocks = self._waiting.blocks
         rest = tuple(blocks[index] for index in np.flatnonzero(self.free).tolist())
         reason = self._refusal if rest else StopReason.QUEUE_EMPTY
         return BatchPlan(tuple(blocks[index] for index in self._members), rest, reason)
 
     def _from_first_that_fits(self, candidates: Indexes, length_s: float) -> Indexes:
-        """The candidates without those before the first one that fits as the batch is now."""
+        """Drop the candidates before the first one that fits into the batch as it is now."""
         while len(candidates):
             fitting = np.flatnonzero(~self._broken(candidates[:_RUN], length_s, together=False).any(axis=0))
             if len(fitting):
@@ -113,13 +115,17 @@ class BatchBuilder:
         return candidates
 
     def _broken(self, run: Indexes, length_s: float, *, together: bool) -> npt.NDArray[np.bool_]:
-        """``[4, run]`` which limit breaks with each: behind those before it (``together``), or behind the members."""
+        """Return ``[4, run]``: which limits each candidate breaks, in the order of ``_REASONS``.
+
+        With ``together`` a candidate comes behind the whole run before it, else directly behind the batch.
+        """
         works, memory, slack_s = (
             self._works(run, together=together),
             self._waiting.memory_blocks[run],
             self._slack_s[run],
         )
         no_chunk = (works[:, 0] == 0.0) & (self._waiting.prefix_tokens[run] > 0.0)
+        # A batch is bound by the least slack of its blocks (WISP eq. 15), hence the running minimum.
         if together:
             works, memory, slack_s = works.cumsum(axis=0), memory.cumsum(), np.minimum.accumulate(slack_s)
         works = works + self._work
@@ -135,7 +141,7 @@ class BatchBuilder:
         )
 
     def _works(self, run: Indexes, *, together: bool) -> Floats:
-        """``[run, 3]`` what the pass would compute of each: prefixes get what is left of its chunk, in turn."""
+        """Return the ``[run, 3]`` work of each in the pass; prefixes take what is left of its chunk, in order."""
         prefix = self._waiting.prefix_tokens[run]
         before = prefix.cumsum() - prefix if together else np.zeros(len(run))
         return self._waiting.works_behind(run, self._chunk_used + before)
@@ -151,5 +157,5 @@ class BatchBuilder:
 
 
 def guarded_s(predicted_s: Floats, cost_model: CostModel) -> Floats:
-    """``[n]`` predicted times, each with the time to keep free behind it."""
+    """Return ``[n]`` predicted times plus the guard time to keep free behind each."""
     return predicted_s + cost_model.guard_s(predicted_s)

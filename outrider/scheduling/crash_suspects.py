@@ -1,9 +1,10 @@
-"""Who may have cost a verifier its process, and is to be in its steps alone until that is known. Pure.
+"""Identify requests that may crash a verifier, and isolate each in steps of its own until that is known. Pure.
 
-A verifier that says with which pass it is lost names its suspects; one that dies or hangs in silence has none the first
-time, as machines fail too. Whoever is lost with it again, without a commit between, is one. A suspect that is decided
-is none any more; one that is lost with the verifier alone, twice, is guilty, if the verifier has named it or that goes
-on for long. One of them: if nobody commits anything behind that and it goes on, it is the verifier that fails.
+A verifier that reports with which pass it failed names its suspects. One that dies or hangs in silence names none the
+first time, as machines fail too; a generation that was in two such losses without a commit between becomes a suspect.
+A suspect whose block is decided is cleared. A suspect that was alone in two losses is convicted if the verifier named
+it, or after six losses in a row. Only one is convicted until something is committed again: if losses go on behind a
+conviction, the fault is the verifier's.
 """
 
 from collections.abc import Collection, Mapping
@@ -11,19 +12,19 @@ from dataclasses import dataclass, field, replace
 
 from outrider.contracts.requests import GenerationId
 
-_LOSSES_IN_SILENCE = 2  # in a row, until whoever was there is suspected
-_LOSSES_ALONE = 2  # of a suspect, until it is guilty; where the verifier dies in silence, so many in a row besides:
-_LOSSES_IN_A_ROW = 6
+_LOSSES_IN_SILENCE = 2  # in a row, before the generations in the step become suspects
+_LOSSES_ALONE = 2  # of a suspect, before it is convicted
+_LOSSES_IN_A_ROW = 6  # needed as well if the verifier never named the suspect
 
 
 @dataclass(frozen=True, slots=True)
 class CrashSuspects:
-    """What is held against whom.
+    """Losses of the verifier, counted for each generation.
 
     Attributes:
-        losses: of the verifier in a row, by who was in its steps.
-        alone: of these, how often a suspect was alone there; its names are the suspects.
-        convicted: whether somebody was found guilty since anything was committed.
+        losses: of the verifier in a row, by generation that was in its steps.
+        alone: losses in which a suspect was alone in the step; its keys are the suspects.
+        convicted: whether a generation was convicted since the last commit.
     """
 
     losses: Mapping[GenerationId, int] = field(default_factory=dict)
@@ -32,16 +33,20 @@ class CrashSuspects:
 
     @property
     def names(self) -> Collection[GenerationId]:
-        """Who is to be alone."""
+        """Suspects, which the planner lets step only alone."""
         return self.alone.keys()
 
     def lost(
         self, within: Collection[GenerationId], named: Collection[GenerationId] = ()
     ) -> tuple["CrashSuspects", GenerationId | None]:
-        """The verifier is lost with these in its steps, and has ``named`` some of them, if it could.
+        """Count a loss of the verifier with these generations ``within`` its steps.
+
+        Args:
+            within: generations in the step.
+            named: those of them that the verifier named as suspects, if it could.
 
         Returns:
-            Who is guilty, too, if anybody is.
+            The new state, and the convicted generation if there is one.
         """
         losses, alone = dict(self.losses), dict(self.alone)
         for name in within:
@@ -58,12 +63,13 @@ class CrashSuspects:
         return CrashSuspects(losses, alone, self.convicted), None
 
     def decided(self, generation: GenerationId) -> "CrashSuspects":
-        """A block of it was: the verifier lives with it."""
-        if not self.losses and not self.convicted:  # as most often
+        """Clear a generation, as the verifier survived one of its blocks."""
+        if not self.losses and not self.convicted:  # the common case
             return self
         return replace(self.over(generation), convicted=False)
 
     def over(self, generation: GenerationId) -> "CrashSuspects":
+        """Forget a generation that has ended or was convicted."""
         if generation not in self.losses and generation not in self.alone:
             return self
         losses = {name: count for name, count in self.losses.items() if name != generation}

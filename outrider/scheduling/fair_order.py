@@ -1,8 +1,8 @@
-"""Fair sharing between accounts: whoever was served least goes next, and is charged for what it takes.
+"""Order work fairly between accounts: the least served account goes next and is charged for what it takes.
 
-The scheduling is deficit round robin with counters of service in place of deficits (virtual token counters, Sheng et
-al., "Fairness in Serving Large Language Models", OSDI 2024), at two levels: between accounts, and inside an account
-between its users. Items of one account and user keep their order. Pure: what is counted is the caller's to say.
+The algorithm is deficit round robin with counters of service in place of deficits (virtual token counters, Sheng et
+al., "Fairness in Serving Large Language Models", OSDI 2024), at two levels: between accounts, and between the users of
+an account. Items of one account and user keep their order. Pure: the caller chooses the unit of service.
 """
 
 from collections import Counter, deque
@@ -13,35 +13,35 @@ from typing import TypeVar
 from outrider.contracts.accounts import Account
 
 Item = TypeVar("Item")
-Level = tuple[float, float]  # of service, compared in this order; the first grows with what is ordered
+Level = tuple[float, float]  # service received, compared in this order; the first number grows with each ordered item
 
-_REMEMBERED = 1024  # accounts that are idle, with more service than those that are not
+_REMEMBERED = 1024  # idle accounts kept because they were served more than the least served active one
 
 
 class ServiceCounters:
-    """Service that each key of a set has received, among those that are active.
+    """Counters of service by key, among the keys that are active.
 
-    A key that becomes active begins at the least of the others, so that nobody saves up while idle. One that was
-    served more than that before it became idle keeps what it had, so that nobody gains by a pause.
+    A key that becomes active starts at the least counter of the active ones, so idle time earns no credit. A key that
+    had more than that when it became idle keeps its counter, so a pause clears no debt.
     """
 
     def __init__(self) -> None:
-        self._served: dict[str, float] = {}  # of the active
+        self._served: dict[str, float] = {}  # active keys
         self._members = Counter[str]()
-        self._idle: dict[str, float] = {}  # those idle for longest first
+        self._idle: dict[str, float] = {}  # in order of becoming idle
 
     @property
     def active(self) -> int:
-        """Keys that have members."""
+        """Number of keys with members."""
         return len(self._served)
 
     @property
     def remembered(self) -> int:
-        """Keys of which anything is known."""
+        """Number of keys with a counter, idle ones included."""
         return len(self._served) + len(self._idle)
 
     def join(self, key: str) -> bool:
-        """One member more; whether the key has become active by it."""
+        """Add a member; return whether the key became active."""
         self._members[key] += 1
         if key in self._served:
             return False
@@ -49,7 +49,7 @@ class ServiceCounters:
         return True
 
     def remove(self, key: str) -> bool:
-        """One member less; whether the key has become idle by it."""
+        """Remove a member; return whether the key became idle."""
         self._members[key] -= 1
         if self._members[key]:
             return False
@@ -57,7 +57,7 @@ class ServiceCounters:
         served = self._served.pop(key)
         least = self._least()
         if not self._served:
-            self._idle.clear()  # nobody has waited for anybody
+            self._idle.clear()  # nobody competes: no debt to anybody is left
         elif served > least:
             self._idle[key] = served
             if len(self._idle) > _REMEMBERED:
@@ -67,11 +67,11 @@ class ServiceCounters:
         return True
 
     def charge(self, key: str, amount: float) -> None:
-        """An active key was served so much."""
+        """Add service to an active key."""
         self._served[key] += amount
 
     def served(self, key: str) -> float:
-        """Of an active key."""
+        """Return the counter of an active key."""
         return self._served[key]
 
     def _least(self) -> float:
@@ -79,7 +79,7 @@ class ServiceCounters:
 
 
 class AccountService:
-    """Service that accounts have received, and inside each of them its users."""
+    """Service received by each account and, inside each account, by each user."""
 
     def __init__(self) -> None:
         self._accounts = ServiceCounters()
@@ -88,36 +88,36 @@ class AccountService:
 
     @property
     def several(self) -> bool:
-        """Whether there is anybody to be fair to: more than one account or user."""
+        """Whether more than one account or user is active."""
         return self._active > 1
 
     @property
     def remembered(self) -> int:
-        """Accounts and users of which anything is known."""
+        """Number of accounts and users with a counter."""
         return self._accounts.remembered + sum(users.remembered for users in self._users.values())
 
     def join(self, account: Account) -> None:
-        """It has one item more."""
+        """Add an item of an account."""
         self._accounts.join(account.name)
         self._active += self._users.setdefault(account.name, ServiceCounters()).join(account.user)
 
     def remove(self, account: Account) -> None:
-        """It has one item less."""
+        """Remove an item of an account."""
         self._active -= self._users[account.name].remove(account.user)
         if self._accounts.remove(account.name):
             del self._users[account.name]
 
     def charge(self, account: Account, amount: float) -> None:
-        """One with items was served so much."""
+        """Charge an account that has items, and its user."""
         self._accounts.charge(account.name, amount)
         self._users[account.name].charge(account.user, amount)
 
     def of_account(self, account: Account) -> float:
-        """Service received by the account."""
+        """Return the service that the account received."""
         return self._accounts.served(account.name)
 
     def of_user(self, account: Account) -> float:
-        """By the user inside it."""
+        """Return the service that the user received inside its account."""
         return self._users[account.name].served(account.user)
 
 
@@ -128,17 +128,19 @@ def fair_order(
     user_level: Callable[[Account], Level],
     amount_of: Callable[[Item], float],
 ) -> Iterator[Item]:
-    """Items in the order in which they are to be served: each raises the level of its account and user.
+    """Yield items in fair order; each yielded item raises the level of its account and user.
 
-    Of equal levels whoever has the earlier item goes first, so that items of one account and user stay as they were.
+    On equal levels the earlier item goes first, so the order of items within one account and user is kept.
 
     Args:
         items: in their own order, such as that of arrival.
-        account_of: an item's.
-        account_level: of an account, whatever its user.
-        user_level: of a user among those of its account.
+        account_of: account of an item.
+        account_level: level of an account, whatever its user.
+        user_level: level of a user among those of its account.
         amount_of: by how much an item raises the first number of both levels.
     """
+    # Two nested heaps: accounts by level, and in each account its users by level. Each user has a FIFO queue. The index
+    # of the first item breaks ties.
     queues: dict[str, dict[Account, deque[tuple[int, Item]]]] = {}
     for index, item in enumerate(items):
         account = account_of(item)

@@ -1,8 +1,9 @@
-"""Prefill shared between accounts: the chunk of each pass goes to whoever had fewest prompt tokens computed. Pure.
+"""Share prefill between accounts: the chunk of a pass goes to the account with the fewest prompt tokens computed. Pure.
 
-Policies know no accounts: they order what waits by arrival and deadline. So of the cold blocks of one SLO class those
-in turn are shown to them with the deadline of the most urgent, as if they had come before it: what the class gets and
-when is the policy's to say, and who of the class gets it is said here. With one account nothing is changed.
+Policies know no accounts; they order blocks by arrival and deadline. So within an SLO class the cold blocks whose turn
+it is are shown to the policy with the class's earliest deadline and an earlier arrival than the others. The policy
+still decides how much each class gets and when; this module decides who of the class gets it. With one account nothing
+is changed.
 """
 
 from collections import Counter, defaultdict
@@ -21,7 +22,7 @@ _by_deadline = attrgetter("deadline_at_s", "arrived_at_s", "generation")
 
 
 class FairPrefill:
-    """Of one verifier. Counted is what is left of each cold block from one plan to the next."""
+    """Prefill shares of one verifier. Service is the decrease of each cold block's prefix from plan to plan."""
 
     def __init__(self) -> None:
         self._accounts: dict[GenerationId, Account] = {}
@@ -36,16 +37,16 @@ class FairPrefill:
 
     @property
     def remembered(self) -> int:
-        """Accounts and users of which anything is known."""
+        """Number of accounts and users with any state."""
         return len(self._asking) + self._service.remembered
 
     def arrives(self, generation: GenerationId, account: Account) -> None:
-        """A block of it waits; there was none of this generation."""
+        """Register a waiting block of a generation that had none."""
         self._accounts[generation] = account
         self._asking[account] += 1
 
     def withdraw(self, generation: GenerationId) -> None:
-        """There is none any more."""
+        """Forget the block of a generation, if it has one."""
         account = self._accounts.pop(generation, None)
         if account is not None:
             self._asking[account] -= 1
@@ -55,9 +56,9 @@ class FairPrefill:
     def in_turn(
         self, pending: Sequence[PendingVerification], done: Iterable[PendingVerification], chunk_tokens: int
     ) -> Sequence[PendingVerification]:
-        """The pending with arrivals and deadlines by turn where accounts compete for a pass's ``chunk_tokens``.
+        """Return ``pending`` with arrivals and deadlines changed where accounts compete for a pass's ``chunk_tokens``.
 
-        Those that should be ``done`` with the step under way are counted only.
+        Blocks in ``done`` should be finished by the step under way: they are charged, not ordered.
         """
         if len(self._asking) < 2:
             if self._cold:
@@ -77,6 +78,7 @@ class FairPrefill:
             of_class.sort(key=_by_deadline)
             deadline_at_s, arrived_at_s = of_class[0].deadline_at_s, min(map(_arrived, of_class))
             for block in reversed(self._first(of_class, chunk_tokens)):
+                # The next smaller float: orders the turn among equal deadlines.
                 arrived_at_s = nextafter(arrived_at_s, -inf)
                 shown[block.generation] = replace(block, arrived_at_s=arrived_at_s, deadline_at_s=deadline_at_s)
         return [shown.get(block.generation, block) for block in pending]
@@ -84,16 +86,16 @@ class FairPrefill:
     def prefill_order(
         self, done: Iterable[GenerationId], batch: Sequence[PendingVerification]
     ) -> tuple[GenerationId, ...]:
-        """In which order those of a planned batch share its chunk; () where it does not matter.
+        """Return the order in which a planned batch shares its chunk; () where only one account has cold blocks.
 
-        First whoever should be ``done`` with the step under way: it may be in the next one all the same.
+        Generations in ``done`` come first: a block that should end with the step under way may need the next one too.
         """
         if not self._service.several:
             return ()
         return (*done, *(block.generation for block in batch if block.prefix_tokens))
 
     def _first(self, blocks: list[PendingVerification], chunk_tokens: int) -> list[PendingVerification]:
-        """Whose turn it is, as far as one pass's chunk goes."""
+        """Return the blocks whose turn it is, until they fill one pass's chunk."""
 
         def account_level(account: Account) -> Level:
             return self._service.of_account(account), 0.0
@@ -116,7 +118,7 @@ class FairPrefill:
         return self._accounts.get(block.generation, NO_ACCOUNT)
 
     def _count(self, cold: Mapping[GenerationId, PendingVerification]) -> None:
-        """Charge what was computed since the last plan. What is cold no more was computed to its end."""
+        """Charge what was computed since the last plan. A block that is no longer cold was computed to its end."""
         joined = {name: (self._account(block), block.prefix_tokens) for name, block in cold.items()}
         for name, (account, _) in joined.items():
             if name not in self._cold:
@@ -125,6 +127,7 @@ class FairPrefill:
             _, left = joined.get(name, (account, 0))
             if left < had:
                 self._service.charge(account, had - left)
+        # Joins come before removals: an account with another cold block stays active and keeps its counter.
         for name, (account, _) in self._cold.items():
             if name not in joined:
                 self._service.remove(account)

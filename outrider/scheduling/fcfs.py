@@ -1,4 +1,4 @@
-"""First come, first served: blocks in order of arrival until the batch is full (the papers' SLED baseline)."""
+"""Schedule first come, first served: fill a batch in order of arrival (the papers' SLED baseline)."""
 
 from collections.abc import Sequence
 from operator import attrgetter
@@ -21,7 +21,7 @@ _by_arrival = attrgetter("arrived_at_s", "generation", "round")
 
 
 class Fcfs:
-    """Order of arrival; the first block that does not fit ends the batch, so none is overtaken."""
+    """Order of arrival. The first block that does not fit ends the batch, so no block is overtaken."""
 
     def plan(
         self,
@@ -31,7 +31,7 @@ class Fcfs:
         cost_model: CostModel,
         promised: Promised = NOTHING_PROMISED,  # noqa: ARG002 (likewise)
     ) -> BatchPlan:
-        """Fill the batch in order of arrival, up to the first that does not fit; the oldest always goes."""
+        """Fill the batch in order of arrival up to the first block that does not fit. The oldest is always in it."""
         if not pending:
             return BatchPlan((), (), StopReason.QUEUE_EMPTY)
         if _all_fit(pending, limits):
@@ -43,7 +43,7 @@ class Fcfs:
 
 
 def _all_fit(pending: Sequence[PendingVerification], limits: BatchLimits) -> bool:
-    """Whether one pass holds all of them, as it mostly does: then there is nothing to look for."""
+    """Return whether one pass holds all blocks. That is the common case, and needs no arrays."""
     chunk, most_memory_blocks = limits.prefill_chunk_tokens, limits.max_memory_blocks
     return (
         len(pending) <= limits.max_blocks

@@ -1,4 +1,4 @@
-"""What a scheduling policy sees and decides. The same call serves coordinator, simulator and tests."""
+"""Define what a scheduling policy sees and decides. Coordinator, simulator and tests make the same call."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,30 +12,33 @@ from outrider.contracts.requests import GenerationId
 
 @dataclass(frozen=True, slots=True)
 class PendingVerification:
-    """One block waiting for the verifier, as the scheduler sees it."""
+    """One block that waits for the verifier, as the policy sees it."""
 
     generation: GenerationId
     round: int
     arrived_at_s: float  # same clock as now_s
-    deadline_at_s: float  # when its response would fall behind, or its first token is due; infinity for best effort
-    expected_tokens: float  # committed tokens it should yield, correction or bonus token included
+    deadline_at_s: float  # when its response falls behind, or its first token is due; infinity: best effort, doomed
+    expected_tokens: float  # tokens it should commit, correction or bonus token included
     cost: VerifyCost
-    tokens_per_s: float = 0.0  # promised to its response; 0 is best effort
+    tokens_per_s: float = 0.0  # speed promised to its response; 0 is best effort
     memory_blocks: int = 0  # KV blocks that have to be resident while it is verified
     before_s: float = 0.0  # seconds its round had taken when it arrived
-    survivals: tuple[float, ...] = ()  # of a chain that may be cut: each token is accepted with all before it
-    min_survival: float | None = None  # survival above which its tokens are verified, if that is fixed already
-    prefix_tokens: int = 0  # of the positions to compute, those that go in chunks, which a pass has one of for all
+    # of a chain that may be cut: probability that each token and all before it are accepted
+    survivals: tuple[float, ...] = ()
+    # tokens above this survival are verified, if that was fixed when the draft was ordered
+    min_survival: float | None = None
+    prefix_tokens: int = 0  # positions of ``cost.new_tokens`` that are computed in chunks; a pass has one chunk for all
     first: bool = False  # brings its response's first token
 
 
 @dataclass(frozen=True, slots=True)
 class Promised:
-    """What the promises of all active responses need, of those too that are not pending now."""
+    """Needs of all active responses with a promise, whether or not they have a block pending."""
 
-    load: float = 0.0  # verifier seconds per second, with drafts as they were ordered
-    round_s: float = inf  # the shortest time that a round of one of them may take in the long run
-    least_load: float = 0.0  # with drafts cut where that makes tokens cheapest: above 1 not all can be kept
+    load: float = 0.0  # verifier seconds per second, with drafts as ordered
+    round_s: float = inf  # shortest mean time between the rounds of one response that its promise allows
+    # the same load with drafts cut to where tokens are cheapest; above 1 not all promises can be kept
+    least_load: float = 0.0
 
 
 NOTHING_PROMISED = Promised()
@@ -43,12 +46,13 @@ NOTHING_PROMISED = Promised()
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """What one forward pass may hold."""
+    """Bounds of one forward pass."""
 
     max_blocks: int
-    max_new_tokens: int  # positions computed in one pass; a single block may exceed it, as it must get on
-    prefill_chunk_tokens: int  # of those, positions of prefixes, over all cold blocks
-    max_memory_blocks: int | None = None  # KV blocks there are; a single block may exceed them: the verifier refuses it
+    max_new_tokens: int  # positions computed in one pass; a single block may exceed it, or it would never run
+    prefill_chunk_tokens: int  # prefix positions among them, over all cold blocks
+    # KV blocks of the verifier; a single block may exceed it, and the verifier refuses it
+    max_memory_blocks: int | None = None
 
 
 class StopReason(StrEnum):
@@ -58,14 +62,14 @@ class StopReason(StrEnum):
     MAX_BLOCKS = "max_blocks"
     MAX_NEW_TOKENS = "max_new_tokens"
     MEMORY = "memory"
-    DEADLINE = "deadline"  # one more block would have made a member late
-    ALONE = "alone"  # who may have cost the verifier its process is in a step by itself
-    LENGTH = "length"  # a longer batch would have kept later blocks waiting for too long
+    DEADLINE = "deadline"  # one more block would have made one of the batch late
+    ALONE = "alone"  # a crash suspect steps by itself
+    LENGTH = "length"  # the batch has its target length
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """The decision of one epoch. Every pending request is in exactly one of ``batch`` and ``waiting``."""
+    """Decision of one policy call. Every pending block is in exactly one of ``batch`` and ``waiting``."""
 
     batch: tuple[PendingVerification, ...]
     waiting: tuple[PendingVerification, ...]
@@ -73,7 +77,7 @@ class BatchPlan:
 
 
 class SchedulingPolicy(Protocol):
-    """Chooses the next batch. Pure: no clock, no memory of earlier calls."""
+    """Chooses the next batch. Pure: no clock, no state between calls."""
 
     def plan(
         self,
@@ -83,5 +87,5 @@ class SchedulingPolicy(Protocol):
         cost_model: CostModel,
         promised: Promised = NOTHING_PROMISED,
     ) -> BatchPlan:
-        """Split ``pending`` into the next batch and the rest; never an empty batch while something is pending."""
+        """Split ``pending`` into the next batch and the rest; the batch is empty only if ``pending`` is."""
         ...

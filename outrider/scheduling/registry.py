@@ -1,4 +1,4 @@
-"""The scheduling policies there are, by the names that configuration and scenarios call them."""
+"""Map the names of scheduling policies in configuration and scenarios to policies."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from outrider.scheduling.wisp import Wisp
 
 @dataclass(frozen=True, slots=True)
 class Scheduling:
-    """A policy, and what the deadlines it plans by come from."""
+    """A policy and the rule of the deadlines it plans by."""
 
     policy: SchedulingPolicy
     deadlines: DeadlineRule = DeadlineRule.LEDGER

@@ -1,12 +1,12 @@
-"""Whose KV goes where there is not memory for all of it, and whether it is copied away before. Pure.
+"""Choose whose KV is evicted when memory is short, and whether it is swapped to host memory first. Pure.
 
-One rule for engines and simulator. Whoever is due last goes first: it is who comes back last, as verifiers serve by
-deadline, and of those that come round again and again the least recently used would be the very next to be needed. Best
-effort is owed nothing and goes before them all. A sequence is taken from its end and no further than is needed: what
-is left of it need not be computed again.
+Engines and simulator share the rule. The sequence due last goes first: verifiers serve by deadline, so it also comes
+back last. Among responses that return again and again, the least recently used would be the next one needed. Best
+effort has no deadline and goes before all others. Eviction takes a sequence from its end and no further than needed, as
+what remains need not be computed again.
 
-``KvStore`` (engines) and ``KvMemory`` (simulator) say who may be taken from at all: never who is admitted to the pass,
-and others of it only if nobody else is left.
+``KvStore`` (engines) and ``KvMemory`` (simulator) choose the candidates: never a sequence admitted to the pass, and one
+that waits for the pass only if there is no other.
 """
 
 from collections.abc import Iterable
@@ -16,16 +16,16 @@ from typing import Protocol, TypeVar
 
 
 class Holder(Protocol):
-    """A sequence with KV."""
+    """A sequence that holds KV."""
 
     @property
     def due_at_s(self) -> float:
-        """The deadline of its response's next round; infinity where nothing is owed."""
+        """Deadline of its response's next round; infinity for best effort."""
         ...
 
     @property
     def last_used(self) -> int:
-        """Rank of its last use."""
+        """Rank of its last use, rising with time."""
         ...
 
 
@@ -33,7 +33,7 @@ AnyHolder = TypeVar("AnyHolder", bound=Holder)
 
 
 def first_to_go(holders: Iterable[AnyHolder]) -> AnyHolder | None:
-    """Who is due last, and of those due alike who was used least recently; None of none."""
+    """Return the holder due last; of equal ones the least recently used; None if there are no holders."""
     return max(holders, key=_reach, default=None)
 
 
@@ -43,13 +43,13 @@ def _reach(holder: Holder) -> tuple[float, int]:
 
 @dataclass(frozen=True, slots=True)
 class SwapPrices:
-    """What it takes to have one KV block again that was given up; measured on the machine, or a model of one."""
+    """Seconds to restore one evicted KV block, by copying or by computing; measured, or from a model of the machine."""
 
-    out_s: float = inf  # copying it to host memory; ``in_s`` copying it back
+    out_s: float = inf  # copying it to host memory; ``in_s``: copying it back
     in_s: float = inf
     recompute_s: float = 0.0  # computing its positions in a pass that runs anyway
 
     @property
     def copying_pays(self) -> bool:
-        """Whether a block is copied, both ways, in less time than it is computed."""
+        """Whether copying a block out and in takes less time than computing it."""
         return self.out_s + self.in_s < self.recompute_s

@@ -1,6 +1,6 @@
-"""Filling a batch where few wait: what ``BatchBuilder`` does, one after another and without arrays.
+"""Fill a batch for short queues: the decision of ``BatchBuilder``, made one block at a time without arrays.
 
-Arrays cost some hundred microseconds however little is in them, a block here two or three. The decision is the same.
+Arrays cost some hundred microseconds however little is in them; a block here costs two or three.
 """
 
 from collections.abc import Sequence
@@ -9,18 +9,18 @@ from operator import attrgetter
 from outrider.contracts.cost import BatchWork, CostModel
 from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, StopReason
 
-SCALAR_LIMIT = 64  # from about as many on arrays are faster
-_ROUNDING_S = 1e-9
+SCALAR_LIMIT = 64  # blocks; arrays are faster above
+_ROUNDING_S = 1e-9  # tolerance for rounding, as in batch_builder
 _by_arrival = attrgetter("arrived_at_s", "generation", "round")
 
 
 def by_arrival(pending: Sequence[PendingVerification]) -> list[PendingVerification]:
-    """The first to arrive first, then by generation and round."""
+    """Sort by arrival, then by generation and round."""
     return sorted(pending, key=_by_arrival)
 
 
 def alone(block: PendingVerification, limits: BatchLimits) -> BatchWork:
-    """What one pass computes of a block with nothing else in it."""
+    """Return the work of a pass with this block alone."""
     new = _computed(block, limits.prefill_chunk_tokens, limits.prefill_chunk_tokens)
     cached = block.cost.cached_tokens
     return BatchWork(new, (new + cached) * new, cached if new else 0)
@@ -33,14 +33,14 @@ def fill(
     limits: BatchLimits,
     cost_model: CostModel,
 ) -> BatchPlan:
-    """The first in ``order`` whatever it takes, then whoever fits; one that does not is passed over.
+    """Take the first block in ``order`` whatever it costs, then each that fits. A block that does not fit is skipped.
 
     Args:
-        arrived: all of them by arrival, in which order the rest is returned.
-        order: all of them by precedence.
-        length_s: the batch may not take longer.
-        limits: of a batch.
-        cost_model: predicts its time.
+        arrived: all blocks by arrival, which is the order of ``BatchPlan.waiting``.
+        order: the same blocks by precedence.
+        length_s: longest time of the batch.
+        limits: of one batch.
+        cost_model: predicts the batch's time.
     """
     chunk = limits.prefill_chunk_tokens
     most_memory = float("inf") if limits.max_memory_blocks is None else limits.max_memory_blocks
@@ -55,11 +55,12 @@ def fill(
         prefix, old, own = block.prefix_tokens, block.cost.cached_tokens, block.cost.new_tokens
         if prefix or own > chunk:
             own = _computed(block, chunk - used, chunk)
+        # WISP eq. 18: interactions are total * new positions; KV is read only by a block that computes
         more = BatchWork(work[0] + own, work[1] + (own + old) * own, work[2] + (old if own else 0))
         needed = memory + block.memory_blocks
         if batch:
             found: StopReason | None = None
-            if more[0] > most_new or not own:
+            if more[0] > most_new or not own:  # ``not own``: no chunk is left for its prefix
                 found = StopReason.MAX_NEW_TOKENS
             elif needed > most_memory:
                 found = StopReason.MEMORY
@@ -69,6 +70,7 @@ def fill(
                 refusal = refusal or found
                 continue
         batch.append(block)
+        # the whole prefix, like ``BatchBuilder``: a block behind a cut prefix gets no chunk
         work, memory, used = more, needed, used + prefix
     if len(batch) == len(arrived):
         return BatchPlan(tuple(batch), (), StopReason.QUEUE_EMPTY)
@@ -78,7 +80,7 @@ def fill(
 
 
 def _computed(block: PendingVerification, chunk_left: int, chunk: int) -> int:
-    """Positions of a block that a pass computes, as ``waiting_arrays`` has it."""
+    """Return the positions of a block that a pass computes, as in ``waiting_arrays``."""
     new, prefix = block.cost.new_tokens, block.prefix_tokens
     if not prefix:
         return min(new, chunk)

@@ -1,18 +1,18 @@
-"""Batches that keep promised speeds: earliest deadline first, in batches whose length follows from the promised load.
+"""Schedule by SLO: earliest deadline first, in batches whose length follows from the promised load.
 
-One order holds for all. What a response was promised and given decides its blocks' deadlines (``ledger``); its first
-token has one of its own. What has none - best effort, and responses that owe too much to end in time - is due
-``best_effort_s`` after it arrived: behind whatever is urgent, and never for ever. Prompts and best effort give way to
-promised rounds as far as ``due`` says.
+All blocks are in one order. A block's deadline follows from its response's ledger; a first token has its own. Blocks
+without a deadline, of best effort and of doomed responses, are due ``best_effort_s`` after they arrived: behind what is
+urgent, but never left for ever. ``due`` changes the due times of prompts and best effort where they would delay
+promised rounds.
 
-While more is promised than can be kept (``Promised.least_load`` above 1) somebody has to be late, and by deadline alone
-all would be. So a response that owes more than ``forgiven_s`` even with this block is best effort as well, until it has
-caught up or there is time for all again: the others keep their promises. First tokens are best effort then, too: who is
-begun takes time from those who have been, and with more and more begun nobody gets on.
+While more is promised than can be kept (``Promised.least_load`` above 1) some responses must be late, and by deadline
+alone all would be a little late. So a response that stays more than ``forgiven_s`` behind even with this block is
+served as best effort, until it has caught up or all promises can be kept again. First tokens are then best effort too:
+each response begun takes time from those already running.
 
-Blocks enter in that order as long as the batch has room and is not longer than ``batch_length`` says. One that does not
-fit is passed over; the first of all goes whatever it takes, such as a chunk of a long prompt. Deadlines order and
-never cut: a block that is served a little late costs its response that little, lost throughput costs everybody.
+Blocks enter in that order while the limits and ``batch_length`` allow. A block that does not fit is skipped. The first
+of all is always taken, such as a chunk of a long prompt. Deadlines order blocks and never cut a batch: a block served a
+little late costs one response that little, lost throughput costs all.
 """
 
 from collections.abc import Sequence
@@ -39,20 +39,19 @@ from outrider.scheduling.waiting_arrays import waiting_arrays
 
 @dataclass(frozen=True, slots=True)
 class SloAware:
-    """The product's policy.
+    """The policy that is used by default.
 
     Attributes:
-        best_effort_s: what is owed nothing is due so long after it arrived.
-        longest_s: longest target length, and the target where nothing is promised.
-        forgiven_s: what is later than that is best effort, too, while more is promised than can be kept.
+        best_effort_s: a block without a deadline is due this long after it arrived.
+        longest_s: upper bound of the target length, and the length of a batch of best effort alone.
+        forgiven_s: lateness above which a response is best effort while more is promised than can be kept.
+        scalar_limit: up to this many blocks are planned without arrays; the plan is the same.
     """
 
     best_effort_s: float = 3.0
     longest_s: float = 1.0
     forgiven_s: float = 0.5
-    scalar_limit: int = (
-        SCALAR_LIMIT  # so many are planned without arrays, which changes how long it takes and nothing else
-    )
+    scalar_limit: int = SCALAR_LIMIT
 
     def plan(
         self,
@@ -62,13 +61,13 @@ class SloAware:
         cost_model: CostModel,
         promised: Promised = NOTHING_PROMISED,
     ) -> BatchPlan:
-        """Fill a batch by deadline."""
         if not pending:
             return BatchPlan((), (), StopReason.QUEUE_EMPTY)
         if len(pending) <= self.scalar_limit:
             return self._plan_small(pending, now_s, limits, cost_model, promised)
         waiting = waiting_arrays(pending, limits)
         behind_by = np.isfinite(waiting.deadline_at_s)
+        # ``behind_by``: ordered by deadline. A deadline counts the block's tokens: past it, the block cannot catch up.
         if promised.least_load > 1.0:
             behind_by &= (waiting.deadline_at_s >= now_s - self.forgiven_s) & (waiting.first == 0.0)
         due_at_s = np.where(behind_by, waiting.deadline_at_s, waiting.arrived_at_s + self.best_effort_s)
@@ -84,7 +83,8 @@ class SloAware:
             wait_s = best_effort_wait_s(work, self.best_effort_s, constant_s, cost_model)
             arrived = waiting.arrived_at_s[best_effort]
             due_at_s[best_effort] = best_effort_due_array(arrived, now_s, self.best_effort_s, wait_s)
-        order = np.argsort(due_at_s, kind="stable")  # of equals the first to arrive
+        order = np.argsort(due_at_s, kind="stable")  # stable: of equal due times the first to arrive
+        # The first block may be longer than the target by itself; others may then fill its length.
         first_s = float(cost_model.predict_works_s(waiting.works[order[:1]])[0])
         length_s = self._length_s(promised, constant_s, filled=filled)
         batch = BatchBuilder(waiting, np.full(len(order), np.inf), limits, cost_model, keep_guard=False)
@@ -100,7 +100,7 @@ class SloAware:
         cost_model: CostModel,
         promised: Promised,
     ) -> BatchPlan:
-        """The same without arrays."""
+        """Make the plan of ``plan`` without arrays."""
         over = promised.least_load > 1.0
         since_s = now_s - self.forgiven_s if over else -inf
         arrived = by_arrival(pending)
@@ -110,7 +110,7 @@ class SloAware:
         wait_s = best_effort_wait_s(together, self.best_effort_s, constant_s, cost_model)
         firsts = () if over else [block for block in arrived if block.first and block.deadline_at_s < inf]
         first_due = first_tokens_due(firsts, now_s, constant_s, limits, cost_model, promised)
-        due = list[tuple[float, int]]()  # of equals the first to arrive
+        due = list[tuple[float, int]]()  # with the index of arrival, which decides equal due times
         for index, block in enumerate(arrived):
             if since_s <= block.deadline_at_s < inf and not (over and block.first):
                 due.append((first_due.get(id(block), block.deadline_at_s), index))
@@ -125,5 +125,5 @@ class SloAware:
 
     def _length_s(self, promised: Promised, constant_s: float, *, filled: bool) -> float:
         length_s = batch_length_s(promised, constant_s, self.longest_s)
-        # who owes too much is served like best effort, but makes no batch longer: others would owe as much
+        # Only real best effort lengthens batches. If doomed responses did, more responses would become doomed.
         return filled_length_s(length_s, promised, self.longest_s) if filled else length_s

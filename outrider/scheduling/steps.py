@@ -1,15 +1,15 @@
-"""Who is in a verifier's steps and who waits, kept for coordinator and simulator alike.
+"""Keep track of which blocks are in a verifier's steps and which wait. Used by coordinator and simulator alike.
 
-The verifier steps by itself: who is in a step is in the next one too, until its block is decided and no round follows
-by itself. As soon as somebody waits, a policy picks out of all, those within and those without, who is in the steps
-from then on. Nothing is planned while nobody waits.
+The verifier steps without waiting for a plan: a block in one step is in the next one too, until it is decided and no
+autonomous run follows. While blocks wait, the policy chooses among all blocks, in the steps or waiting, which are in
+the steps from then on. While none waits, nothing is planned.
 
-What is planned is the step behind the one under way, so that the verifier finds it when that one ends: who is decided
-by the one under way needs no room in it.
+A plan is for the step behind the one under way, so that the verifier finds it when that one ends. Blocks that the step
+under way will decide take no space in the next one.
 
-Who is let in may have its draft cut (``trimming``). Where the rule of acceptance asks for it, by what a row was worth
-when the draft was ordered: when a draft comes tells what was drawn, as it is shorter with an end token in it, and so
-does the step it comes to. And a verifier with nothing under way may be kept waiting for who is expected (``holding``).
+Drafts of joining blocks may be cut (``trimming``). Under ratio rules the cut follows from the limit ``min_survival`` at
+the time the draft was ordered. A later limit would depend on the drafted tokens: a draft with an end token is shorter
+and arrives earlier, in another step. A verifier without a step under way may be held for expected blocks (``holding``).
 """
 
 from collections.abc import Collection
@@ -29,68 +29,74 @@ from outrider.scheduling.trimming import Chain, idle_s, rows_worth_verifying, tr
 
 
 class StepCandidate(Protocol):
-    """A block or the autonomous run behind it."""
+    """A block, or the autonomous run behind it."""
 
     def pending(self) -> PendingVerification:
-        """As it is now: the policy's view of what it needs of the next step."""
+        """Return the policy's view of what it needs of the next step, as of now."""
         ...
 
     @property
     def goes_on(self) -> bool:
-        """Whether another round follows by itself."""
+        """Whether an autonomous run follows once its block is decided."""
         ...
 
     @property
     def prefix_tokens(self) -> int:
-        """Positions still to compute that go in chunks, of which each step has so many for all together."""
+        """Positions still to compute in chunks; each step has one chunk for all blocks."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """What changes in the steps from now on."""
+    """Changes to the verifier's steps from now on.
+
+    Attributes:
+        joining: waited, and are in the steps now.
+        held_back: were in the steps and wait now, or wait to replace an autonomous run in the steps.
+        cuts: of joining blocks whose draft is cut: draft tokens to verify.
+        prefill_order: cold blocks in the order in which they share a pass's chunk; None keeps the last order.
+        hold_s: plan again after this time; waiting blocks are held for expected ones.
+    """
 
     joining: tuple[GenerationId, ...] = ()  # waited, and are within
     held_back: tuple[GenerationId, ...] = ()  # were within, and wait; or wait to overtake what was within
-    cuts: tuple[tuple[GenerationId, int], ...] = ()  # of who joins: draft tokens verified, fewer than there are
-    prefill_order: tuple[GenerationId, ...] | None = (
-        None  # which cold blocks share a pass's chunk first; None: as before
-    )
-    hold_s: float = 0.0  # plan again after so long: who waits is kept waiting for who is expected
+    cuts: tuple[tuple[GenerationId, int], ...] = ()
+    prefill_order: tuple[GenerationId, ...] | None = None
+    hold_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class StepRules:
-    """What a planner may do beside letting in and holding back."""
+    """Switches for cutting drafts and for holding an idle verifier."""
 
     trims: bool = True
     holds: bool = True
 
 
-_ENOUGH_SLACK_S = 1.0  # for a draft to be cut without regard to its own promise
-_DEVICE_TOKENS = 1.0  # promised in the time that a round takes before it comes: less, and the verifier decides
-_STEPS = 2.0  # that a round takes at the verifier, half of it waiting for the one under way
+_ENOUGH_SLACK_S = 1.0  # slack from which a draft is cut without regard to its own promise
+_DEVICE_TOKENS = 1.0  # tokens promised in the time away from the verifier: below, the verifier sets the round's length
+_STEPS = 2.0  # steps that a round takes at the verifier, half of that time waiting for the one under way
 _NOTHING_CHANGES = StepPlan()
 _ALL_RULES = StepRules()
 
 
 class StepPlanner:
-    """One contender of each generation at most. No clock: time is an argument."""
+    """Plan the steps of one verifier; at most one candidate of each generation. No clock: time is an argument."""
 
     def __init__(self, policy: SchedulingPolicy, limits: BatchLimits, rules: StepRules = _ALL_RULES) -> None:
-        """Begin with nobody; ``limits`` are those of one step."""
+        """Start without candidates; ``limits`` are those of one step."""
         self._policy, self._limits, self._rules = policy, limits, rules
         self._waiting: dict[GenerationId, StepCandidate] = {}
         self._within: dict[GenerationId, StepCandidate] = {}
-        self._stepped: set[GenerationId] = set()  # of those within, who is in the step under way
-        self._overtaking: set[GenerationId] = set()  # of those waiting, whose autonomous run is still in the steps
+        self._stepped: set[GenerationId] = set()  # of those within: in the step under way
+        self._overtaking: set[GenerationId] = set()  # of those waiting: their autonomous run is still in the steps
         self._expected_at_s: dict[GenerationId, float] = {}
         self._held_since_s: float | None = None
         self._promises = ActivePromises()
         self._prefill = FairPrefill()
         self._arrived: dict[GenerationId, StepCandidate] = {}  # since the last plan
-        self.reason = StopReason.QUEUE_EMPTY  # why the last plan let in no more
-        self.min_survival = 0.0  # survival above which a draft's row was worth its time in the last step
+        self.reason = StopReason.QUEUE_EMPTY  # why the last plan took no more blocks
+        self.min_survival = 0.0  # survival above which a draft's row paid for its time in the last step
 
     @property
     def waiting(self) -> int:
@@ -98,16 +104,16 @@ class StepPlanner:
 
     @property
     def is_due(self) -> bool:
-        """Whether the next step is to be planned: somebody waits, or accounts share the chunks of prefill."""
+        """Whether the next step is to be planned: blocks wait, or accounts compete for the chunks of prefill."""
         return bool(self._waiting) or self._prefill.competing
 
     @property
     def within(self) -> int:
-        """How many are in the verifier's steps."""
+        """Number of candidates in the verifier's steps."""
         return len(self._within)
 
     def has_memory(self, blocks: int | None) -> None:
-        """The verifier has so many KV blocks in all."""
+        """Set the verifier's total number of KV blocks; None if not known."""
         if blocks != self._limits.max_memory_blocks:
             self._limits = replace(self._limits, max_memory_blocks=blocks)
 
@@ -119,9 +125,9 @@ class StepPlanner:
         *,
         overtakes: bool = False,
     ) -> None:
-        """Somebody waits, in place of what there was of that generation, or ``overtakes`` what still steps.
+        """Add a waiting candidate in place of the generation's earlier one; its prefill is charged to ``account``.
 
-        Its prefill is charged to an ``account``.
+        With ``overtakes`` the earlier one is an autonomous run that is still in the steps.
         """
         overtakes = overtakes and generation in self._within
         self.withdraw(generation)
@@ -131,11 +137,11 @@ class StepPlanner:
             self._overtaking.add(generation)
 
     def expects(self, generation: GenerationId, at_s: float) -> None:
-        """Somebody drafts, and should be back then."""
+        """Note that a device drafts and when its block should arrive."""
         self._expected_at_s[generation] = at_s
 
     def withdraw(self, generation: GenerationId) -> None:
-        """Its block is decided and no round follows by itself, or it is given up."""
+        """Remove a generation's candidate: its block is decided and no autonomous run follows, or it is given up."""
         self._expected_at_s.pop(generation, None)
         self._prefill.withdraw(generation)
         self._waiting.pop(generation, None)
@@ -144,25 +150,25 @@ class StepPlanner:
         self._overtaking.discard(generation)
 
     def over(self, generation: GenerationId) -> None:
-        """Its response is: there is no more to promise."""
+        """Forget the promise of a response that has ended."""
         self._arrived.pop(generation, None)
         self._promises.over(generation)
 
     def steps(self) -> None:
-        """What a step brought is known, and the next one is under way with all who are within."""
+        """Note that a step has ended and the next one is under way with all candidates within."""
         self._stepped = set(self._within)
 
     def waits(self, generation: GenerationId) -> bool:
-        """Whether it is in no step."""
+        """Return whether the generation's candidate is in no step."""
         return generation in self._waiting
 
     @property
     def under_way(self) -> Collection[GenerationId]:
-        """Who is in the verifier's step that is being made, or in the next."""
+        """Generations in the verifier's present step or in the next one."""
         return self._stepped | self._within.keys()
 
     def plan(self, now_s: float, cost_model: CostModel, alone: Collection[GenerationId] = ()) -> StepPlan:
-        """Let in and hold back, by the policy; as long as any of ``alone`` waits, one of these and nobody beside it."""
+        """Choose by the policy who is in the steps; while one of ``alone`` is there, let it in by itself."""
         if not self.is_due:
             self.reason, self._held_since_s = StopReason.QUEUE_EMPTY, None
             return _NOTHING_CHANGES
@@ -196,7 +202,7 @@ class StepPlanner:
         return StepPlan(joining, held_back, cuts, self._prefill.prefill_order(done, plan.batch))
 
     def _plan_alone(self, name: GenerationId) -> StepPlan:
-        """Let this one in, and hold all others back: they may be in the step under way, but in none behind it."""
+        """Let one generation in and hold back all others. They may be in the step under way, but in none behind it."""
         self.reason, self._held_since_s = StopReason.ALONE, None
         held_back = tuple(dict.fromkeys(other for other in (*self._within, *self._overtaking) if other != name))
         if not (self._within or self._overtaking):
@@ -209,7 +215,7 @@ class StepPlanner:
         return StepPlan(joining, held_back)
 
     def _done(self) -> dict[GenerationId, StepCandidate]:
-        """Who is decided by the step under way and needs no room in the next, as far as can be known."""
+        """Return candidates that the step under way should decide, so that they take no space in the next one."""
         done, chunk_left = dict[GenerationId, StepCandidate](), self._limits.prefill_chunk_tokens
         for name, candidate in self._within.items():
             if name in self._stepped and not candidate.goes_on and candidate.prefix_tokens <= chunk_left:
@@ -218,7 +224,7 @@ class StepPlanner:
         return done
 
     def _hold(self, now_s: float, cost_model: CostModel) -> float:
-        """How long those who wait are kept waiting for others; not at all where the verifier steps anyway."""
+        """Return how long waiting candidates are held for others; 0 where the verifier steps anyway."""
         if self._within or self._overtaking or not self._rules.holds or len(self._waiting) >= self._limits.max_blocks:
             self._held_since_s = None
             return 0.0
@@ -230,7 +236,7 @@ class StepPlanner:
         return kept_s
 
     def _coming_s(self, now_s: float) -> list[float]:
-        """When drafts are expected, from now on; who is late may not come at all."""
+        """Return expected arrivals in seconds from now, rising. Late ones are left out: they may never arrive."""
         return sorted(at_s - now_s for at_s in self._expected_at_s.values() if at_s > now_s)
 
     def _trim(
@@ -243,9 +249,9 @@ class StepPlanner:
         *,
         all_kept: bool,
     ) -> tuple[tuple[GenerationId, int], ...]:
-        """How much is verified of the drafts that join, of all that is in the next step.
+        """Cut the drafts that join, given everything in the next step.
 
-        ``all_kept``: there is time for all promises.
+        ``all_kept``: all promises can be kept, so each response keeps the rows that its promise needs.
         """
         chains, prefixes, others, other_tokens = dict[GenerationId, PendingVerification](), [], [], 0.0
         members = list[tuple[float, float]]()
@@ -253,7 +259,7 @@ class StepPlanner:
             candidate = self._within[name]
             block, prefix_tokens = candidate.pending(), candidate.prefix_tokens
             own_rows = block.cost.new_tokens - prefix_tokens
-            if prefix_tokens:  # brings nothing yet
+            if prefix_tokens:  # commits nothing in this step
                 prefixes.append((block.cost, own_rows))
                 continue
             members.append((block.expected_tokens, _before_s(block, now_s) if name in waited else block.before_s))
@@ -267,6 +273,8 @@ class StepPlanner:
             return ()
         computed = pass_costs(others, self._limits.prefill_chunk_tokens)
         cold = pass_costs(prefixes, self._limits.prefill_chunk_tokens)
+        # Prefixes count in the step's length but not in the price of a row (docs/design/0036): their time is spent
+        # sooner or later whatever is cut.
         step_s = cost_model.predict_s([*computed, *cold, *(block.cost for block in chains.values())])
         back_s = [candidate.pending().before_s for candidate in done.values()]
         coming_s = sorted((*(0.0 for _ in self._waiting), *back_s, *self._coming_s(now_s)))
@@ -276,7 +284,7 @@ class StepPlanner:
         self.min_survival = found.min_survival
         cuts = []
         for (name, block), tokens in zip(chains.items(), found.kept, strict=True):
-            if block.min_survival is not None:
+            if block.min_survival is not None:  # ratio rules: fixed when the draft was ordered
                 kept = rows_worth_verifying(block.survivals, block.min_survival)
             else:
                 kept = max(tokens, _needed(block, now_s, step_s)) if all_kept else tokens
@@ -286,16 +294,18 @@ class StepPlanner:
 
 
 def _needed(block: PendingVerification, now_s: float, step_s: float) -> int:
-    """Draft tokens without which its rounds would be slower than promised, where it is the device that takes its time.
+    """Return the draft tokens that a promise needs, where the device's time sets the length of a round; else 0.
 
-    Elsewhere rounds are as long as verifiers make them, and with less to verify for all they are shorter.
+    Elsewhere the verifier sets it, and verifying less shortens the rounds of all.
     """
     if block.tokens_per_s * block.before_s < _DEVICE_TOKENS or block.deadline_at_s == inf:
         return 0
+    # The deadline assumes the block's expected tokens; without them this is the response's present slack.
     slack_s = block.deadline_at_s - block.expected_tokens / block.tokens_per_s - now_s
     if slack_s >= _ENOUGH_SLACK_S:
         return 0
     needed_tokens = block.tokens_per_s * (block.before_s + _STEPS * step_s)
+    # 1: the correction or bonus token. Survivals add up to expected accepted tokens.
     tokens, kept = 1.0, 0
     for survival in block.survivals:
         if tokens >= needed_tokens:
@@ -305,5 +315,5 @@ def _needed(block: PendingVerification, now_s: float, step_s: float) -> int:
 
 
 def _before_s(block: PendingVerification, now_s: float) -> float:
-    """What its round has taken up to now."""
+    """Return the seconds that its round has taken up to now."""
     return block.before_s + max(0.0, now_s - block.arrived_at_s)

@@ -1,14 +1,16 @@
-"""How much of what was drafted is worth verifying: rows by survival, as long as they pay for their time.
+"""Decide how much of the drafts in a step is verified: rows by survival, while they raise tokens per second. Pure.
 
-A row brings its survival, the probability that its token is accepted with all before it, and takes what it adds to the
-step. Rows are taken in order of survival, so of each chain a front; of all these fronts the one is kept that commits
-most tokens per second. Where seconds grow evenly with rows that is where a row's survival falls below its seconds times
-the tokens of a second; a cost model with jumps is looked at behind them.
+The gain of a row is its survival, the probability that its token is accepted with all before it. Its price is what it
+adds to the step's time. Rows are taken in falling order of survival, which takes a front of each chain; the set of
+fronts is kept that commits most tokens per second. If time grows linearly with rows, the cut is where survival falls
+below a row's seconds times tokens per second. A cost model with jumps may be better behind a jump, so all lengths are
+compared.
 
-A second of the step is not always a second of the service: while the verifier would have nothing to do behind a step,
-a longer one delays its own members only. ``idle_s`` says how much of that there is.
+A second of the step is not always a second of the service. While the verifier would be idle behind the step, a longer
+step delays only its own blocks. ``idle_s`` computes that idle time.
 
-Pure: survivals are estimates from past verdicts, known before a draft is drawn. Nothing here can see a token.
+Survivals are estimates from past verdicts, made before the draft is drawn. No decision here depends on a drafted token,
+which keeps ratio rules exact.
 """
 
 from bisect import bisect_right
@@ -22,25 +24,26 @@ import numpy.typing as npt
 
 from outrider.contracts.cost import BatchWork, CostModel, VerifyCost
 
-_FEW_ROWS = 40  # from about as many on arrays are faster
-_LEAST_GAIN = 0.01  # of the tokens per second: estimates are no better than that, and what is drafted is paid for
+_FEW_ROWS = 40  # arrays are faster above
+# relative gain below which nothing is cut: estimates are no better, and the draft is already paid for
+_LEAST_GAIN = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A block that may be cut."""
+    """A block whose draft may be cut."""
 
     cost: VerifyCost  # of all its rows
-    survivals: tuple[float, ...]  # falling; of its draft's rows, which are the last of ``cost``
+    survivals: tuple[float, ...]  # falling; of the draft's rows, the last rows of ``cost``
 
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """How much is verified.
+    """Result of trimming one step.
 
     Attributes:
-        kept: draft tokens of each chain.
-        min_survival: survival of the first row that was not worth its time, rows above which are; 0 where all were.
+        kept: draft tokens to verify of each chain.
+        min_survival: highest survival that did not pay for its row; rows above it did. 0 if nothing was cut.
     """
 
     kept: tuple[int, ...]
@@ -58,12 +61,12 @@ def trim(
     """Cut the chains of one step.
 
     Args:
-        chains: that may be cut, each of which brings one token without its draft.
-        others: what else the step computes.
-        other_tokens: expected of that.
-        idle_s: that the verifier waits behind the step, however long that is.
-        model: of the step's time.
-        few_rows: so many are looked at without arrays, which changes how long it takes and nothing else.
+        chains: chains that may be cut; each commits one token even without a draft.
+        others: work of everything else in the step.
+        other_tokens: tokens expected of that.
+        idle_s: idle time of the verifier behind the step, taken as independent of its length.
+        model: predicts the step's time.
+        few_rows: up to this many rows are compared without arrays; the result is the same.
     """
     whole = tuple(len(chain.survivals) for chain in chains)
     if not any(whole):
@@ -72,6 +75,8 @@ def trim(
     for chain in chains:
         fixed, cached = chain.cost.new_tokens - len(chain.survivals), chain.cost.cached_tokens
         base = base.plus(VerifyCost(fixed, cached))
+        # Row n + 1 adds (n + 1 + cached) (n + 1) - (n + cached) n = cached + 2 n + 1 interactions (WISP eq. 18). The
+        # rows of a draft begin at n = fixed.
         first_row_interactions.append(cached + 2 * fixed + 1)
     if sum(whole) <= few_rows:
         return _trim_small(chains, whole, base, first_row_interactions, other_tokens, idle_s, model)
@@ -81,13 +86,14 @@ def trim(
     survivals = np.fromiter(joined.from_iterable(chain.survivals for chain in chains), np.float64, owners.size)
     by_survival: npt.NDArray[np.int64] = np.argsort(-survivals, kind="stable")
     falling = survivals[by_survival]
-    works = np.zeros((owners.size + 1, 3))  # of the step without drafts, then what each row adds
+    works = np.zeros((owners.size + 1, 3))  # the step without drafts, then what each row adds
     works[0] = base.new_tokens, base.interactions, base.cached_tokens
     works[1:, 0] = 1.0
     works[1:, 1] = (np.array(first_row_interactions)[owners] + 2 * depths)[by_survival]
+    # Entry k of both: the step with the k rows of highest survival.
     tokens = other_tokens + len(chains) + np.concatenate(([0.0], falling.cumsum()))
     per_s = tokens / (model.predict_works_s(works.cumsum(axis=0)) + idle_s)
-    best = owners.size - int(per_s[::-1].argmax())  # the most rows of equal ones
+    best = owners.size - int(per_s[::-1].argmax())  # of equal maxima the most rows
     if per_s[best] < (1.0 + _LEAST_GAIN) * per_s[-1]:
         return Trim(whole)
     kept = np.bincount(owners[by_survival[:best]], minlength=len(chains))
@@ -103,13 +109,13 @@ def _trim_small(
     idle_s: float,
     model: CostModel,
 ) -> Trim:
-    """The same without arrays, which cost more than so few rows do."""
+    """Compute ``trim`` without arrays, which cost more than so few rows do."""
     rows = [
         (-survival, owner, first_row_interactions[owner] + 2 * depth)
         for owner, chain in enumerate(chains)
         for depth, survival in enumerate(chain.survivals)
     ]
-    rows.sort(key=itemgetter(0))  # of equals the first
+    rows.sort(key=itemgetter(0))  # stable: of equal survivals the first
     new, interactions, cached = base
     tokens_without, survived, predict_s = other_tokens + len(chains), 0.0, model.predict_work_s
     per_s = [tokens_without / (predict_s(base) + idle_s)]
@@ -119,7 +125,7 @@ def _trim_small(
     most = max(per_s)
     if most < (1.0 + _LEAST_GAIN) * per_s[-1]:
         return Trim(whole)
-    best = len(rows) - per_s[::-1].index(most)  # the most rows of equal ones
+    best = len(rows) - per_s[::-1].index(most)  # of equal maxima the most rows
     kept = [0] * len(chains)
     for _, owner, _ in rows[:best]:
         kept[owner] += 1
@@ -127,26 +133,29 @@ def _trim_small(
 
 
 def rows_worth_verifying(survivals: Sequence[float], min_survival: float) -> int:
-    """How many rows of a chain survive more often than that."""
+    """Return how many rows of a chain have a survival above ``min_survival``."""
     return sum(survival > min_survival for survival in survivals)
 
 
 def idle_s(step_s: float, members: Sequence[tuple[float, float]], coming_s: Sequence[float]) -> float:
-    """How long the verifier waits behind a step, if rounds go on as they have.
+    """Return how long the verifier will be idle behind a step, if rounds go on as they have.
 
-    Whoever a step delays loses what it would have committed meanwhile: its members, who waits, and whoever comes before
-    the verifier is idle again. These tokens per second, against those of the step, tell how much of a second counts.
+    A longer step costs the tokens that the delayed responses would have committed meanwhile: those in the step, those
+    that wait, and those that arrive before the verifier is idle. The result is the time by which the step's tokens per
+    second equal that rate.
 
     Args:
-        step_s: of the step.
-        members: expected tokens of each, and the seconds of its round before the step.
-        coming_s: when others come, from the step's beginning on; 0 waits already. Rising.
+        step_s: time of the step.
+        members: for each block in the step, its expected tokens and the seconds of its round before the step.
+        coming_s: arrivals of others in seconds from the step's beginning, rising; 0 if they wait already.
     """
     if not members:
         return 0.0
+    # Whoever arrives while the verifier is busy needs another step, in which more may arrive.
     busy_s, delayed = step_s, 0
     while (found := bisect_right(coming_s, busy_s)) > delayed:
         busy_s, delayed = busy_s + step_s, found
     each_s = sum(tokens / (step_s + before_s) for tokens, before_s in members)
+    # Delayed responses are taken to commit as much on average as those in the step.
     all_s = each_s * (1.0 + delayed / len(members))
     return max(0.0, sum(tokens for tokens, _ in members) / all_s - step_s)

@@ -1,4 +1,4 @@
-"""The queue as arrays, in an order that does not depend on the caller's: what the policies compute with."""
+"""Hold the queue as arrays for the policies, in an order that does not depend on the caller's."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,13 +30,13 @@ _by_arrival = attrgetter("arrived_at_s", "generation", "round")
 
 @dataclass(frozen=True, slots=True)
 class WaitingArrays:
-    """Everything pending, by arrival, then generation, then round; ``[n]`` each.
+    """All pending blocks by arrival, then generation, then round; arrays are ``[n]``.
 
     Attributes:
-        blocks: the requests themselves.
-        new_tokens: positions to compute, those of ``prefix_tokens`` in chunks; ``cached_tokens`` are only read.
-        chunk_tokens: of prefixes in one pass, over all blocks.
-        works: ``[n, 3]`` new tokens, interactions and cached tokens of a pass with that one alone.
+        blocks: the pending blocks themselves.
+        new_tokens: positions to compute, ``prefix_tokens`` of them in chunks; ``cached_tokens`` are only read.
+        chunk_tokens: prefix positions of one pass, over all blocks.
+        works: ``[n, 3]`` new tokens, interactions and cached tokens of a pass with that block alone.
     """
 
     blocks: list[PendingVerification]
@@ -47,25 +47,25 @@ class WaitingArrays:
     new_tokens: Floats
     cached_tokens: Floats
     prefix_tokens: Floats
-    first: Floats  # 1 where a response's first token is brought, else 0
+    first: Floats  # 1 where the block brings its response's first token, else 0
     tokens_per_s: Floats
     chunk_tokens: int
     works: Floats
 
     def works_behind(self, run: Indexes, used_tokens: Floats) -> Floats:
-        """``[run, 3]``: the same of some, each behind others that use so much of the pass's chunk."""
+        """Return ``[run, 3]`` works of some blocks, each behind others that use ``used_tokens`` of the pass's chunk."""
         prefix = self.prefix_tokens[run]
-        if not prefix.any():  # most blocks
+        if not prefix.any():  # the common case
             return self.works[run]
         return _works(self.new_tokens[run], self.cached_tokens[run], prefix, self.chunk_tokens - used_tokens)
 
 
 def waiting_arrays(pending: Sequence[PendingVerification], limits: BatchLimits) -> WaitingArrays:
-    """Read each request once, in the order in which they lie in memory, and sort."""
+    """Read each block once, in the caller's order, which is that of memory; then sort."""
     read = np.fromiter(chain.from_iterable(map(_read, pending)), np.float64, len(pending) * len(_READ))
     rows = read.reshape(-1, len(_READ))
     order = np.argsort(rows[:, 0], kind="stable")
-    if (np.diff(rows[order, 0]) == 0.0).any():
+    if (np.diff(rows[order, 0]) == 0.0).any():  # equal arrivals are rare: sort by generation and round only then
         order = np.array(sorted(range(len(pending)), key=lambda index: _by_arrival(pending[index])))
     arrived, deadline, expected, memory, new, cached, prefix, first, speed = rows[order].T
     chunk, blocks = limits.prefill_chunk_tokens, [pending[index] for index in order.tolist()]
@@ -75,7 +75,7 @@ def waiting_arrays(pending: Sequence[PendingVerification], limits: BatchLimits) 
 
 
 def _works(new: Floats, cached: Floats, prefix: Floats, chunk_left: Floats) -> Floats:
-    """``[n, 3]``: what one pass computes of each (``contracts.chunks.chunk_of``); nothing where no chunk is left."""
+    """Return ``[n, 3]`` work that one pass computes of each (``contracts.chunks.chunk_of``); 0 without a chunk."""
     counted = np.clip(chunk_left, 0.0, prefix)
     new = np.where(counted == prefix, new, counted)
     return np.stack((new, (new + cached) * new, np.where(new > 0.0, cached, 0.0)), axis=1)

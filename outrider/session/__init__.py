@@ -1,1 +1,1 @@
-"""What both ends of a link remember of a generation, so that the messages between them are small."""
+"""Hold the state of a generation at both ends of a link, so that the messages between them are small."""

@@ -1,7 +1,7 @@
-"""Could a drafter's answer have been drawn as it was asked for? A device is not trusted to answer sensibly.
+"""Check that a drafter's answer could have been drawn as requested, as devices are not trusted.
 
-Shape, ids and numbers are as the request needs them, or the message would not have been read (``session``). Left is
-what no format can rule out: tokens without probability.
+Shape, ids and numbers were checked when the message was read (``session``). What no format can exclude remains: tokens
+without probability.
 """
 
 from outrider.contracts.drafting import Draft, DraftRequest
@@ -12,7 +12,7 @@ from outrider.protocols.registry import PROTOCOLS
 
 
 def draft_fault(draft: Draft, request: DraftRequest, params: SamplingParams) -> str | None:
-    """What is wrong with a decoded answer, or None."""
+    """Return what is wrong with a decoded answer, or None."""
     correction, source = draft.correction, request.correction
     if correction is not None and source is not None and not _possible(correction, source):
         return f"needs a correction the target could have said, found {correction}"
@@ -20,12 +20,12 @@ def draft_fault(draft: Draft, request: DraftRequest, params: SamplingParams) -> 
 
 
 def drafted_layers(draft: Draft) -> int:
-    """Tokens on the longest path of a block."""
+    """Return the tokens on the longest path of a block."""
     return len(draft.token_ids) if draft.parents is None else max(node_depths(draft.parents), default=0)
 
 
 def _possible(correction: int, source: CorrectionSource) -> bool:
-    """Whether what the device drew from has the token; its own distribution is not known here."""
+    """Return whether the source of a correction contains the token; the device's own distribution is not known here."""
     if isinstance(source, TargetRow) and source.token_ids is None:
         return bool(source.probs[correction] > 0.0)
     return bool((source.probs[source.token_ids == correction] > 0.0).any())

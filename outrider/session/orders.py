@@ -1,4 +1,4 @@
-"""What goes down to a drafter: the verdict on its last block, the source of a deferred correction, the next plan."""
+"""Encode orders to a drafter: verdict on its last block, source of a deferred correction, next plan."""
 
 from dataclasses import dataclass
 
@@ -12,20 +12,20 @@ from outrider.wire.bits import BitReader, BitWriter
 from outrider.wire.envelope import MAX_NODES
 
 _PROTOCOL_BITS = 3
-_FURTHER_PROTOCOLS = 2**_PROTOCOL_BITS - 1  # codes from here on take this number, then a count of what is left
+_FURTHER_PROTOCOLS = 2**_PROTOCOL_BITS - 1  # codes from here on are this number, then a count of the rest
 
 
 @dataclass(frozen=True, slots=True)
 class RelativeVerdict:
     """A verdict relative to the drafter's last block."""
 
-    element: int  # see SentBlock
-    appended: tuple[int, ...]  # tokens behind it, usually the target's own
+    element: int  # last accepted element, see SentBlock
+    appended: tuple[int, ...]  # committed tokens behind it, usually the target's own
 
 
 @dataclass(frozen=True, slots=True)
 class AbsoluteVerdict:
-    """A verdict by itself: the committed tokens from a position on."""
+    """A verdict without reference to a block: the committed tokens from a position on."""
 
     position: int
     token_ids: tuple[int, ...]
@@ -33,7 +33,7 @@ class AbsoluteVerdict:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Order(ArrayData):
-    """One order. ``plan`` is None if it is the last order's."""
+    """One order. ``plan`` is None if it is unchanged since the last order."""
 
     verdict: RelativeVerdict | AbsoluteVerdict
     plan: DraftPlan | None
@@ -42,11 +42,11 @@ class Order(ArrayData):
 
 
 def write_order(writer: BitWriter, order: Order, wire: WireFormat, elements: int) -> None:
-    """The body of an order.
+    """Write the body of an order.
 
     Args:
         writer: of the message.
-        order: what to tell.
+        order: to write.
         wire: of the message.
         elements: of the drafter's last block; unused by an absolute verdict.
     """
@@ -74,12 +74,12 @@ def write_order(writer: BitWriter, order: Order, wire: WireFormat, elements: int
 
 
 def read_order(reader: BitReader, wire: WireFormat, elements: int | None) -> Order:
-    """The same order, to the end of its body.
+    """Read an order to the end of its body.
 
     Args:
         reader: of the body.
         wire: of the message.
-        elements: of the last block, for a verdict relative to it; None: the verdict is absolute.
+        elements: of the last block, for a relative verdict; None if the verdict is absolute.
 
     Raises:
         ChecksumError: it accepts more than the last block had.

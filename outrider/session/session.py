@@ -1,13 +1,13 @@
-"""What both ends remember of a generation, so that orders are small: the drafter's last block, the last plan.
+"""Encode and decode the messages of a generation at both ends, with the drafter's last block and plan as shared state.
 
-An order is told relative to the last block only if the coordinator has decoded that block as the answer to its last
-order: then the drafter has it too. Everything else (the first order, an answer that was lost, a drafter that lacked
-the prefix) is told by position and tokens. Which tokens are committed is never taken on trust: the checksum of every
-order covers a hash of the whole committed sequence, and that of its answer the same hash.
+An order is relative to the last block only if the coordinator has decoded that block as the answer to its last order:
+then the drafter has it too. Otherwise (first order, lost answer, drafter without the prefix) it has position and
+tokens. Agreement on committed tokens is always verified: the checksum of every order covers a hash of the whole
+committed sequence, and that of its answer the same hash.
 
-A message that was damaged, or assumes other committed tokens or another last block than this side has, is a
-``ChecksumError``; one that is none of the kind that is due here, or holds what no message carries, another
-``MessageError``. Whoever gets one has the session as it was before, and goes on with the next good message.
+A damaged message, or one that assumes other committed tokens or another last block, is a ``ChecksumError``. One of an
+unexpected kind or with invalid content is another ``MessageError``. After either the session is as it was before, and
+continues with the next valid message.
 """
 
 from array import array
@@ -29,7 +29,7 @@ from outrider.wire.envelope import MessageKind, check, round_low, seal, unseal
 
 
 def payload_bits(data: bytes) -> int:
-    """What a message costs on the link, transport overhead aside."""
+    """Return the bits of a message on the link, without transport overhead."""
     return len(data) * 8
 
 
@@ -40,7 +40,7 @@ class _SentOrder:
 
 
 class CoordinatorSession:
-    """The coordinator's end of one generation's messages with one drafter."""
+    """The coordinator's end of one generation with one drafter."""
 
     def __init__(self, wire: WireFormat, generation: GenerationId) -> None:
         self.wire = wire
@@ -49,7 +49,7 @@ class CoordinatorSession:
         self._block: SentBlock | None = None  # the answer to the last order, once decoded
 
     def encode_order(self, request: DraftRequest) -> bytes:
-        """The message that asks for a block; asked again for an equal request, the same bytes."""
+        """Return the message that requests a block; for an equal request again the same bytes."""
         if self._sent is not None and self._sent.request == request:
             return self._sent.data
         if request.generation != self._generation or request.want_hidden:
@@ -67,7 +67,7 @@ class CoordinatorSession:
         return data
 
     def decode_answer(self, data: bytes, request: DraftRequest) -> DraftAnswer:
-        """The drafter's answer to the last order, with its request's generation and round."""
+        """Decode the answer to the last order; ``request`` is that order's."""
         if self._sent is None or (self._sent.request is not request and self._sent.request != request):
             raise MessageError(f"needs the request of the last order to decode its answer, found round {request.round}")
         message = unseal(data)
@@ -88,18 +88,18 @@ class CoordinatorSession:
                 raise MessageError("found an answer that asks for the row, but no candidates were sent")
             self._block = None
             return NeedsRow(request.generation, request.round)
-        self._sent, self._block = None, None  # asked again, the order has to be told anew
+        self._sent, self._block = None, None  # the drafter lost its state: the next order is absolute
         return NeedsPrefix(request.generation, request.round)
 
     def encode_question(self, asked: Undecided) -> bytes:
-        """The message that asks for more of the last block, which has been decoded."""
+        """Return the message that asks for more of the last block, which has been decoded."""
         request = self._asked_about(asked)
         writer = BitWriter()
         _second_step(request).encode_question(writer, asked.mismatches, request.plan)
         return seal(MessageKind.QUESTION, asked.round, writer.to_bytes(), request.prefix_hash)
 
     def decode_details(self, data: bytes, asked: Undecided) -> Resolution:
-        """The drafter's answer to that."""
+        """Decode the drafter's answer to a question."""
         request, message = self._asked_about(asked), unseal(data)
         if message.kind is not MessageKind.DETAILS or message.round_low != round_low(asked.round):
             raise MessageError(
@@ -118,7 +118,7 @@ class CoordinatorSession:
         return request
 
     def _relative_to(self, request: DraftRequest) -> SentBlock | None:
-        """The last block, if the request's feedback starts where it did."""
+        """Return the last block if the request's feedback begins where that block did, else None."""
         if self._sent is None or self._block is None:
             return None
         last = self._sent.request
@@ -137,23 +137,23 @@ class CoordinatorSession:
 
 
 class DrafterSession:
-    """The drafter's end. Its memory of the committed sequence is what makes checksums mean something."""
+    """The drafter's end. It keeps the committed sequence, against which checksums are verified."""
 
     def __init__(self, wire: WireFormat, generation: GenerationId, token_ids: Sequence[int]) -> None:
-        """``token_ids``: the committed tokens the generation was opened with."""
+        """Start with the committed tokens ``token_ids`` that the generation was opened with."""
         self._wire = wire
         self._generation = generation
         self._token_ids = array("q", token_ids)
-        self._hashes = array("Q", [EMPTY_PREFIX_HASH])  # of each prefix, so that an order costs its own tokens only
+        self._hashes = array("Q", [EMPTY_PREFIX_HASH])  # of each prefix, so that an order hashes only its own tokens
         self._hashes.extend(_hashes(EMPTY_PREFIX_HASH, token_ids))
         self._order_data: bytes | None = None
         self._request: DraftRequest | None = None
         self._answer_data: bytes | None = None
         self._block: SentBlock | None = None  # of the last answer
-        self._hidden: FloatRow | None = None  # what that was drawn from, if more may be asked of it
+        self._hidden: FloatRow | None = None  # hidden states of that block, if a question may follow
 
     def answer_at_once(self, data: bytes) -> bytes | None:
-        """The answer to what needs no engine: the last order once more, or a question about the last block."""
+        """Answer what needs no engine: a repeated order, or a question about the last block; None otherwise."""
         if data == self._order_data:
             return self._answer_data
         message = unseal(data)
@@ -173,7 +173,7 @@ class DrafterSession:
         return seal(MessageKind.DETAILS, request.round, writer.to_bytes(), request.prefix_hash)
 
     def decode_order(self, data: bytes) -> DraftRequest:
-        """The request; its round is the low 8 bits of the coordinator's. The same bytes again are the same request."""
+        """Decode a request, whose round is the low 8 bits of the coordinator's. Equal bytes give the same request."""
         if self._request is not None and data == self._order_data:
             return self._request
         message = unseal(data)
@@ -191,6 +191,7 @@ class DrafterSession:
         plan = order.plan or (self._request.plan if relative and self._request else None)
         if plan is None:
             raise MessageError("an order told by position needs a plan of its own, found none")
+        # Only now, as the checksum matched: an invalid order must leave the session as it was.
         del self._token_ids[position:], self._hashes[position + 1 :]
         self._token_ids.extend(feedback)
         self._hashes.extend(hashes)
@@ -209,7 +210,7 @@ class DrafterSession:
         return self._request
 
     def encode_answer(self, answer: DraftAnswer) -> bytes:
-        """The message that answers the last order."""
+        """Return the message that answers the last order."""
         request = self._request
         if request is None or (answer.generation, answer.round) != (self._generation, request.round):
             raise MessageError(f"needs an answer to the last order, found one of {answer.generation}/{answer.round}")
@@ -226,7 +227,7 @@ class DrafterSession:
         return data
 
     def _committed(self, verdict: RelativeVerdict | AbsoluteVerdict) -> tuple[int, tuple[int, ...]]:
-        """Position and tokens of a verdict."""
+        """Return position and tokens of a verdict."""
         held = len(self._token_ids)
         if isinstance(verdict, RelativeVerdict):
             assert self._block is not None
@@ -270,7 +271,7 @@ def _read_block(reader: BitReader, request: DraftRequest, wire: WireFormat) -> D
 
 
 def _hashes(prefix_hash: int, token_ids: Sequence[int]) -> list[int]:
-    """Of the prefix continued by one token, by two, and so on."""
+    """Return the hashes of the prefix continued by one token, by two, and so on."""
     hashes: list[int] = []
     for token_id in token_ids:
         prefix_hash = extend_prefix_hash(prefix_hash, (token_id,))

@@ -1,6 +1,6 @@
-"""Upper bounds of a device's messages: what a round asked for cannot make larger, and no more is read of an answer.
+"""Bound the size of a device's messages by what the round requested; no more is read of an answer.
 
-The protocols' formulas are exact for a full block. What else a sound message may hold (a correction, the shape of a
+The protocols' formulas are exact for a full block. What else a valid message may hold (a correction, the shape of a
 tree that is not full) is less than twice that, or less than ``_SLACK_BYTES`` where blocks are small.
 """
 
@@ -14,12 +14,12 @@ _SLACK_BYTES = 4096
 
 
 def most_block_bytes(wire: WireFormat, plan: DraftPlan) -> int:
-    """Of any answer to an order with this plan."""
+    """Return the bound of any answer to an order with this plan."""
     return _bounded(message_bits(wire, plan))
 
 
 def most_details_bytes(wire: WireFormat, tokens: int) -> int:
-    """Of the hidden states of so many tokens."""
+    """Return the bound of a message with this many hidden states."""
     return _bounded(envelope_bits(tokens * state_bits(wire)))
 
 

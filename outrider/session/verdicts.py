@@ -1,7 +1,7 @@
-"""Committed tokens told relative to the drafter's last block, which both ends know.
+"""Express committed tokens relative to the drafter's last block, which both ends have.
 
 A block's elements are the correction it began with, if any, then its nodes. A verdict is the last accepted element,
-counted from 1, or 0: ``ceil(log2(elements + 1))`` bits say which of the tokens the drafter has are committed.
+counted from 1, or 0: ``ceil(log2(elements + 1))`` bits select the committed ones of the drafter's tokens.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from outrider.contracts.drafting import Draft
 
 @dataclass(frozen=True, slots=True)
 class SentBlock:
-    """What both ends remember of a block: its tokens. Fields as in ``Draft``."""
+    """Tokens of a block, which both ends keep. Fields as in ``Draft``."""
 
     correction: int | None
     token_ids: tuple[int, ...]
@@ -19,12 +19,12 @@ class SentBlock:
 
     @staticmethod
     def of(draft: Draft) -> "SentBlock":
-        """Of a block that was sent."""
+        """Keep the tokens of a block that was sent."""
         return SentBlock(draft.correction, draft.token_ids, draft.parents)
 
     @property
     def elements(self) -> int:
-        """Verdicts other than 0 there can be."""
+        """Number of elements, the largest verdict."""
         return len(self.token_ids) + self._first_node - 1
 
     @property
@@ -33,7 +33,7 @@ class SentBlock:
         return 1 if self.correction is None else 2
 
     def accepted(self, committed: tuple[int, ...]) -> int:
-        """The element at the end of the longest path that ``committed`` begins with; the first of several."""
+        """Return the last element of the longest path that ``committed`` begins with; the first of several."""
         start = 0
         if self.correction is not None:
             if committed[:1] != (self.correction,):
@@ -51,7 +51,7 @@ class SentBlock:
         return best
 
     def tokens_to(self, element: int) -> tuple[int, ...]:
-        """Tokens on the path that ends with an element, ``0 .. elements``."""
+        """Return the tokens on the path that ends with an element, ``0 .. elements``."""
         if element == 0:
             return ()
         tokens: list[int] = []

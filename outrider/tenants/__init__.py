@@ -1,1 +1,1 @@
-"""Who asks: API keys, what each may ask for, and how much of it."""
+"""Identify tenants by API keys, and limit what each may request and how much of it."""

@@ -1,8 +1,8 @@
-"""When to take what a file of API keys holds: never while somebody is still writing it.
+"""Decide when to load a file of API keys: never while it is still being written.
 
-A file that is written in place looks sound at many moments: cut behind another key's line, or inside a number. So it is
-taken, or refused, only when two reads ``settle_s`` apart were equal. A file that has vanished or cannot be read is
-content like any other: what it held last stays in use, and that is said once.
+A file that is written in place can look valid at many moments: cut behind a key's line, or inside a number. So it is
+loaded or refused only after two reads ``settle_s`` apart were equal. A missing or unreadable file counts as content
+like any other: the last valid keys stay in use, and the error is reported once.
 """
 
 from dataclasses import dataclass, replace
@@ -11,20 +11,20 @@ from hashlib import sha256
 
 
 class KeyFileRead(StrEnum):
-    """What one read of the file means."""
+    """Result of one read of the file."""
 
-    SAME = "same"  # as it was when last judged
+    SAME = "same"  # unchanged since last judged
     CHANGING = "changing"  # read it again in ``settle_s``
-    SETTLED = "settled"  # take it, or refuse it
+    SETTLED = "settled"  # load it, or refuse it
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFileWatch:
-    """What was read of the file until now, by digests.
+    """Digests of what was read so far.
 
     Attributes:
-        judged: what was last taken or refused; None: nothing yet.
-        pending: another one that was read since, first at ``pending_at_s``.
+        judged: last content loaded or refused; None if there was none.
+        pending: another content read since, first at ``pending_at_s``.
     """
 
     judged: bytes | None = None
@@ -35,13 +35,13 @@ class KeyFileWatch:
 def after_read(
     watch: KeyFileWatch, content: bytes | str, now_s: float, settle_s: float
 ) -> tuple[KeyFileWatch, KeyFileRead]:
-    """What a read means, and what is known after it.
+    """Return the new state and the result of a read.
 
     Args:
-        watch: what is known.
-        content: what the file holds; as text, why it cannot be read.
+        watch: state so far.
+        content: bytes of the file; as text, why it cannot be read.
         now_s: when the read began, on a monotonic clock.
-        settle_s: how long a content has to stand.
+        settle_s: for how long a content must be unchanged.
     """
     digest = sha256(b"file\0" + content if isinstance(content, bytes) else b"error\0" + content.encode()).digest()
     if digest == watch.judged:

@@ -1,4 +1,4 @@
-"""API keys, as one file has them. A key may be kept by its SHA-256 alone, so that the file opens nothing.
+"""Read API keys from a file. A key may be given by its SHA-256 alone, so that the file discloses none.
 
 keys:
   - {name: alice, sha256: 5e88..., requests_per_minute: 60, tokens_per_minute: 100000, concurrent_responses: 8}
@@ -21,9 +21,9 @@ from outrider.documents.text_file import decode, read_bytes
 from outrider.documents.yaml_text import parse_yaml
 
 MAX_KEY_CHARS = 512
-MAX_CHOICES = 64  # of a request, whoever asks
-_CHOICES = 16  # of a request with a key that names no limit: half of a coordinator's places
-_CONCURRENT_RESPONSES = 128  # with a key that names no limit: all of a coordinator's places, four times
+MAX_CHOICES = 64  # of a request, whatever its key allows
+_CHOICES = 16  # default of a key: half of a coordinator's places
+_CONCURRENT_RESPONSES = 128  # default of a key: four times a coordinator's places
 
 _Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", description="a short name")]
 _Key = Annotated[
@@ -40,7 +40,7 @@ _FORBID = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class KeyClasses:
-    """SLO classes of a key; None: as everybody's."""
+    """SLO classes of a key; None stands for those of the configuration."""
 
     default: _Name | None = None
     allowed: Annotated[tuple[_Name, ...], Field(min_length=1)] | None = None
@@ -53,16 +53,16 @@ class KeyClasses:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class Tenant:
-    """Whoever has a key. What is None has no limit, as YAML's null says.
+    """The holder of a key. None is no limit, like null in YAML.
 
     Attributes:
-        name: in logs and errors; its prefixes are cached and looked up under it.
-        key: itself; or ``sha256``, its digest.
-        requests_per_minute: on average, and so many at once.
-        tokens_per_minute: of prompts and responses, likewise.
-        concurrent_responses: being made at a time; each choice is one.
+        name: in logs and errors; prefixes are cached and prompt lookup is done under it.
+        key: the key itself; or ``sha256``, its digest.
+        requests_per_minute: mean rate, and largest burst.
+        tokens_per_minute: likewise, of prompts and responses.
+        concurrent_responses: active at a time; each choice counts as one.
         max_choices: of one request.
-        drafters: groups of devices that may see its prompts.
+        drafters: drafter groups that may see its prompts.
     """
 
     name: _Name
@@ -89,12 +89,12 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class KeyFile:
-    """All of them, as they are written."""
+    """Content of a file of keys."""
 
     keys: Annotated[tuple[Tenant, ...], Field(min_length=1)]
 
     def __post_init__(self) -> None:
-        """Refuse two tenants of one name, or with one key."""
+        """Refuse two tenants with equal names or keys."""
         names = [tenant.name for tenant in self.keys]
         if len(set(names)) < len(names):
             raise ConfigError("keys", "a different name for each key", "one name twice")
@@ -103,7 +103,7 @@ class KeyFile:
 
 
 class Keys:
-    """All of them, to find whose one is."""
+    """All tenants, to find the one that a key belongs to."""
 
     def __init__(self, tenants: tuple[Tenant, ...]) -> None:
         """``tenants`` have different names and keys."""
@@ -111,7 +111,7 @@ class Keys:
         self._digests = [(tenant.digest, tenant) for tenant in tenants]
 
     def tenant_of(self, key: str) -> Tenant | None:
-        """Whose a key is. Takes as long whoever's it is, and however much of it is right."""
+        """Return the tenant of a key. Constant time, whichever tenant it is and however much of the key is right."""
         asked, found = digest_of(key), None
         for digest, tenant in self._digests:
             if compare_digest(digest, asked):
@@ -120,22 +120,22 @@ class Keys:
 
 
 _ADAPTER = TypeAdapter(KeyFile)
-_OWN_WORDS = ("both", "neither", "one key twice", "one name twice")  # found by this file's own checks
+_OWN_WORDS = ("both", "neither", "one key twice", "one name twice")  # reported by this module's own checks
 _FIELDS = {"keys", *(each.name for kind in (Tenant, KeyClasses) for each in fields(kind))}
 _MOST_SHOWN_CHARS = 7
 _FIELD, _KIND = "auth.keys_file", "YAML"
 
 
 def digest_of(key: str) -> bytes:
-    """What a key is compared by."""
+    """Return the digest by which keys are compared."""
     return sha256(key.encode(errors="surrogateescape")).digest()
 
 
 def parse_keys(text: str, source: str) -> Keys:
-    """Keys as a YAML text has them; ``source`` names it in messages, which never hold a key.
+    """Parse keys from YAML; ``source`` names the text in messages, which never contain a key.
 
     Raises:
-        ConfigError: it is no such text.
+        ConfigError: the text is not valid.
     """
     try:
         document = parse_yaml(text, source)
@@ -150,7 +150,7 @@ def parse_keys(text: str, source: str) -> Keys:
 
 
 def read_keys(path: str) -> Keys:
-    """Those in a file.
+    """Read and parse a file of keys.
 
     Raises:
         ConfigError: it cannot be read, or holds no keys.
@@ -159,7 +159,7 @@ def read_keys(path: str) -> Keys:
 
 
 def read_key_file(path: str) -> bytes:
-    """What stands in a file of keys, for ``decode_keys``.
+    """Read the bytes of a file of keys, for ``decode_keys``.
 
     Raises:
         ConfigError: it cannot be read.
@@ -168,19 +168,19 @@ def read_key_file(path: str) -> bytes:
 
 
 def decode_keys(data: bytes, path: str) -> Keys:
-    """Keys of what a file was read to hold.
+    """Parse the bytes of a file of keys.
 
     Raises:
-        ConfigError: these are no keys.
+        ConfigError: they hold no keys.
     """
     return parse_keys(decode(data, path, _FIELD, _KIND), path)
 
 
 def check_against(keys: Keys, classes: Sequence[str], groups: Sequence[str], source: str) -> None:
-    """Find names in keys that the configuration does not have.
+    """Check the names in keys against the configuration.
 
     Raises:
-        ConfigError: one names an SLO class or a drafter group that there is not.
+        ConfigError: a key names an unknown SLO class or drafter group.
     """
     for index, tenant in enumerate(keys.tenants):
         named = [*(tenant.slo.allowed or ()), *filter(None, [tenant.slo.default])]
@@ -193,7 +193,7 @@ def check_against(keys: Keys, classes: Sequence[str], groups: Sequence[str], sou
 
 
 def _without_secret(problem: ConfigError) -> ConfigError:
-    """Show only what cannot be a key or a good part of one: keys are put in place of anything, and cut anywhere."""
+    """Hide a value that may be a key or a good part of one: a key may stand in any field by mistake."""
     found = problem.found
     is_short = isinstance(found, str | int | float) and len(str(found)) <= _MOST_SHOWN_CHARS
     is_secret = problem.field.endswith((".key", ".sha256")) or not is_short
@@ -203,7 +203,7 @@ def _without_secret(problem: ConfigError) -> ConfigError:
 
 
 def _without_text(complaint: str) -> str:
-    """What a YAML library has to say of a text, without any of that."""
+    """Return a YAML library's complaint without quotes of the text."""
     place, _, repeated = complaint.removesuffix(" is given twice").rpartition(": ")
     if complaint.endswith(" is given twice") and repeated not in _FIELDS:
         return f"{place}: a key is given twice"

@@ -1,12 +1,11 @@
-"""How much each tenant may still ask for. Pure: the caller passes ``now_s``, and knows who asks.
+"""Limit how much each tenant may request. Pure: the caller passes ``now_s`` and identifies the tenant.
 
-Rates are token buckets that hold a minute's worth: in any t minutes no more is let in than t + 1 minutes' worth. A
-request's tokens are *estimated* when it asks (its prompt and all it may be answered), and *settled* when it has been
-answered; what it did not use is given back. A request that may need more than a whole minute's worth is let in when the
-bucket is full, and leaves a debt.
+Rates are token buckets that hold one minute's amount: in any t minutes at most t + 1 minutes' amount is let in. A
+request's tokens are *estimated* when it asks (prompt and longest response) and *settled* when it ends; the unused part
+is given back. A request that may need more than a minute's amount is let in when the bucket is full, and leaves a debt.
 
-What is under way belongs to an *owner*, an ingress, which says again and again what it holds: its word is the truth,
-and one that falls silent holds nothing any more.
+What is under way belongs to an *owner*, an ingress, which periodically reports what it holds. Its last report is taken
+as the truth, and an owner that stays silent holds nothing any more.
 """
 
 from collections.abc import Mapping
@@ -16,23 +15,23 @@ from math import ceil
 from outrider.tenants.keys import Tenant
 
 _MINUTE_S = 60.0
-_CONCURRENT_RETRY_S = 1  # nobody knows when a response will end
+_CONCURRENT_RETRY_S = 1  # the end of a response is not known
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaRequest:
-    """What one request asks for."""
+    """One request, as far as quotas count it."""
 
     tenant: str  # its name
     responses: int  # one for each choice
-    tokens: int  # estimated: at most so many
+    tokens: int  # estimate, an upper bound
 
 
 @dataclass(frozen=True, slots=True)
 class OverQuota:
-    """Why a request may not be answered now."""
+    """Why a request exceeds its tenant's quota now."""
 
-    limit: str  # the limit's name, as a key has it
+    limit: str  # name of the limit, as in the file of keys
     allowed: float
     asked: float
     retry_after_s: int
@@ -40,7 +39,7 @@ class OverQuota:
 
 @dataclass(frozen=True, slots=True)
 class QuotaLimits:
-    """Of one tenant; None is no limit."""
+    """Limits of one tenant; None is no limit."""
 
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
@@ -48,7 +47,7 @@ class QuotaLimits:
 
     @classmethod
     def of(cls, tenant: Tenant) -> "QuotaLimits":
-        """As its key has them."""
+        """Return the limits of a tenant's key."""
         return cls(tenant.requests_per_minute, tenant.tokens_per_minute, tenant.concurrent_responses)
 
     @property
@@ -57,7 +56,7 @@ class QuotaLimits:
         return self == QuotaLimits()
 
     def over_concurrency(self, responses: int) -> OverQuota | None:
-        """Why so many may not be made at a time, if they may not."""
+        """Return why this number of responses may not be active at a time, or None."""
         most = self.concurrent_responses
         if most is None or responses <= most:
             return None
@@ -66,26 +65,26 @@ class QuotaLimits:
 
 @dataclass(slots=True)
 class Bucket:
-    """What is left of a rate. Below 0 is a debt."""
+    """What is left of a rate; negative is a debt."""
 
     per_minute: float
     level: float
     at_s: float
 
     def refill(self, per_minute: float, now_s: float) -> None:
-        """Time has passed; the rate may be another one since."""
-        if per_minute > self.per_minute:  # what was full is full
+        """Add what time has brought; the rate may have changed since."""
+        if per_minute > self.per_minute:  # a full bucket stays full when its rate rises
             self.level += per_minute - self.per_minute
         gained = max(0.0, now_s - self.at_s) * per_minute / _MINUTE_S
         self.level = min(per_minute, self.level + gained)
         self.per_minute, self.at_s = per_minute, max(now_s, self.at_s)
 
     def wait_s(self, amount: float) -> float:
-        """Until so much may be taken: 0 now."""
+        """Return the seconds until ``amount`` may be taken; 0 if it may be now."""
         return max(0.0, min(amount, self.per_minute) - self.level) * _MINUTE_S / self.per_minute
 
     def give_back(self, amount: float) -> None:
-        """What was taken and not used; less than nothing is a debt."""
+        """Return an unused amount; a negative one leaves a debt."""
         self.level = min(self.per_minute, self.level + amount)
 
 
@@ -96,15 +95,15 @@ class _Owner:
 
 
 class Quotas:
-    """Of all tenants. Mutable."""
+    """Quotas of all tenants. Mutable."""
 
     def __init__(self) -> None:
-        """Everybody's buckets are full."""
+        """Start with full buckets."""
         self._buckets: dict[tuple[str, str], Bucket] = {}
         self._owners: dict[str, _Owner] = {}
 
     def ask(self, owner: str, grant: str, asked: QuotaRequest, limits: QuotaLimits, now_s: float) -> OverQuota | None:
-        """Let a request in under the name ``grant``, or say why not; nothing is taken then."""
+        """Let a request in under the name ``grant``, or return why not; then nothing is taken."""
         if (over := limits.over_concurrency(self.under_way(asked.tenant, but=grant) + asked.responses)) is not None:
             return over
         wants = []
@@ -123,7 +122,7 @@ class Quotas:
         return None
 
     def settle(self, owner: str, grant: str, tokens: int) -> None:
-        """A request is over, and took so many tokens. One that is not known here changes nothing."""
+        """End a request that used ``tokens``. An unknown one changes nothing."""
         known = self._owners.get(owner)
         asked = None if known is None else known.held.pop(grant, None)
         bucket = None if asked is None else self._buckets.get((asked.tenant, "tokens_per_minute"))
@@ -131,16 +130,16 @@ class Quotas:
             bucket.give_back(asked.tokens - tokens)
 
     def renew(self, owner: str, held: Mapping[str, QuotaRequest], now_s: float) -> None:
-        """Take an owner's word for what is under way."""
+        """Replace what an owner holds by its report."""
         known = self._of(owner, now_s)
         known.heard_at_s, known.held = now_s, dict(held)
 
     def expire(self, now_s: float, ttl_s: float) -> None:
-        """Forget owners that were silent for so long, and what they held."""
+        """Forget owners that were silent for longer than ``ttl_s``, and what they held."""
         self._owners = {name: owner for name, owner in self._owners.items() if now_s - owner.heard_at_s <= ttl_s}
 
     def under_way(self, tenant: str, but: str = "") -> int:
-        """Responses that are being made for a tenant."""
+        """Return the number of a tenant's active responses, without those of the grant ``but``."""
         return sum(
             asked.responses
             for owner in self._owners.values()

@@ -1,1 +1,1 @@
-"""Messages between coordinator and drafter as bits; ``outrider.protocols`` says what goes into them."""
+"""Encode messages between coordinator and drafter as bits; ``outrider.protocols`` defines their content."""

@@ -1,7 +1,7 @@
-"""Numbers as bits, most significant first: what every message is written and read with.
+"""Write and read numbers as bits, most significant first, for every message.
 
-Single numbers go through Python integers, arrays through numpy, without a loop over values. A reader trusts nothing:
-it checks that the bits are there before it makes room for what they are said to hold.
+Single numbers go through Python integers, arrays through numpy without a loop over values. A reader trusts nothing: it
+checks that the bits exist before it allocates memory for what they claim to hold.
 """
 
 import numpy as np
@@ -16,12 +16,12 @@ _MAX_COUNT_BITS = 30
 
 
 def id_bits(vocab_size: int) -> int:
-    """Bits of a token id: ``ceil(log2(vocab_size))`` (TSLT section 2.2)."""
+    """Return the bits of a token id: ``ceil(log2(vocab_size))`` (TSLT section 2.2)."""
     return (vocab_size - 1).bit_length()
 
 
 class BitWriter:
-    """Appends numbers; ``to_bytes`` pads the last byte with zeros. What does not fit its bits is a ``MessageError``."""
+    """Appends numbers; ``to_bytes`` pads the last byte with zeros. A number too large is a ``MessageError``."""
 
     __slots__ = ("_data", "_pending", "_pending_bits")
 
@@ -32,17 +32,17 @@ class BitWriter:
 
     @property
     def bits(self) -> int:
-        """Bits written so far."""
+        """Number of bits written so far."""
         return len(self._data) * 8 + self._pending_bits
 
     def to_bytes(self) -> bytes:
-        """All that was written."""
+        """Return all bits, padded to whole bytes."""
         padding = -self._pending_bits % 8
         tail = (self._pending << padding).to_bytes((self._pending_bits + padding) // 8, "big")
         return bytes(self._data) + tail
 
     def uint(self, value: int, width: int) -> None:
-        """One unsigned integer in ``width`` bits, 0..64 (0 bits carry the number 0)."""
+        """Write one unsigned integer in ``width`` bits, 0..64 (0 bits hold the number 0)."""
         if value < 0 or value >> width:
             raise MessageError(f"needs a number in 0..{2**width - 1} to write in {width} bits, found {value}")
         self._pending = self._pending << width | value
@@ -56,18 +56,18 @@ class BitWriter:
         self.uint(int(value), 1)
 
     def count(self, value: int) -> None:
-        """A small number: 4 bits up to 7, 8 up to 71, four more for each further factor of 8.
+        """Write a small number: 4 bits up to 7, 8 up to 71, four more for each further factor of 8.
 
-        Groups of three bits, lowest first, each behind a bit that says whether another follows.
+        Groups of three bits, lowest first, each behind a bit that is 1 if another group follows.
         """
         base = 1 << _COUNT_DIGIT_BITS
         while value >= base:
             self.uint(base | value % base, _COUNT_DIGIT_BITS + 1)
-            value = value // base - 1
+            value = value // base - 1  # less 1, so that each number has one encoding
         self.uint(value, _COUNT_DIGIT_BITS + 1)
 
     def uints(self, values: npt.ArrayLike, width: int) -> None:
-        """``[n]`` unsigned integers in ``width`` bits each, 1..64."""
+        """Write ``[n]`` unsigned integers in ``width`` bits each, 1..64."""
         words = np.asarray(values)
         size = _word_bytes(width)
         if words.size == 0:
@@ -82,16 +82,16 @@ class BitWriter:
         self._append(raw, words.size * width)
 
     def ids(self, token_ids: npt.ArrayLike, vocab_size: int) -> None:
-        """Token ids in ``id_bits(vocab_size)`` bits each."""
+        """Write token ids in ``id_bits(vocab_size)`` bits each."""
         values = np.asarray(token_ids, dtype=np.int64)
         _check_ids(values, vocab_size)
         self.uints(values, id_bits(vocab_size))
 
     def floats(self, values: npt.ArrayLike, field: FloatField) -> None:
-        """``[n]`` numbers, already rounded to the field (``outrider.sampling.rounding``).
+        """Write ``[n]`` numbers, already rounded to the field (``outrider.sampling.rounding``).
 
         Raises:
-            MessageError: rounding changes one of them: the sender computed with numbers that do not cross the link.
+            MessageError: rounding changes a number: the sender computed with numbers that do not cross the link.
         """
         try:
             encoded = encode_floats(values, field)
@@ -104,7 +104,7 @@ class BitWriter:
         self.uints(encoded.codes, CODE_BITS[field])
 
     def _append(self, raw: npt.NDArray[np.uint8], bits: int) -> None:
-        """The first ``bits`` bits of ``raw``; those behind them are zero."""
+        """Append the first ``bits`` bits of ``raw``; the bits behind them are zero."""
         shift = self._pending_bits
         if shift:
             shifted = np.append(raw >> shift, np.uint8(0))
@@ -119,7 +119,7 @@ class BitWriter:
 class BitReader:
     """Reads what a ``BitWriter`` wrote.
 
-    Every method raises ``MessageError`` if the message ends too early or says what cannot be.
+    Every method raises ``MessageError`` if the message ends too early or its content is invalid.
     """
 
     __slots__ = ("_at", "_bits", "_data")
@@ -130,7 +130,7 @@ class BitReader:
         self._at = 0
 
     def need(self, bits: int) -> None:
-        """Check that ``bits`` more bits are there."""
+        """Check that at least ``bits`` more bits exist."""
         if bits > self._bits - self._at:
             raise MessageError(
                 f"the message is truncated: needs {bits} more bits at bit {self._at}, found {self._bits - self._at}"
@@ -145,7 +145,7 @@ class BitReader:
             raise MessageError("the message is damaged: its padding is not zero")
 
     def uint(self, width: int) -> int:
-        """One unsigned integer in ``width`` bits, 0..64."""
+        """Read one unsigned integer in ``width`` bits, 0..64."""
         self.need(width)
         start, self._at = self._at, self._at + width
         word = int.from_bytes(self._data[start >> 3 : (self._at + 7) >> 3], "big")
@@ -155,7 +155,7 @@ class BitReader:
         return bool(self.uint(1))
 
     def count(self) -> int:
-        """A number of ``BitWriter.count``; below 2**31."""
+        """Read a number of ``BitWriter.count``; below 2**31."""
         base = 1 << _COUNT_DIGIT_BITS
         value = 0
         for shift in range(0, _MAX_COUNT_BITS, _COUNT_DIGIT_BITS):
@@ -166,7 +166,7 @@ class BitReader:
         raise MessageError(f"needs a count of at most {_MAX_COUNT_BITS} bits, found a longer one")
 
     def uints(self, length: int, width: int) -> npt.NDArray[np.uint64]:
-        """``[length]`` unsigned integers in ``width`` bits each, 1..64."""
+        """Read ``[length]`` unsigned integers in ``width`` bits each, 1..64."""
         size = _word_bytes(width)
         raw = self._take(length * width)
         if width != 8 * size:
@@ -176,20 +176,20 @@ class BitReader:
         return raw.view(f">u{size}").astype(np.uint64)
 
     def ids(self, length: int, vocab_size: int) -> IntRow:
-        """``[length]`` int64 token ids below ``vocab_size``."""
+        """Read ``[length]`` int64 token ids below ``vocab_size``."""
         values = self.uints(length, id_bits(vocab_size)).astype(np.int64)
         _check_ids(values, vocab_size)
         return values
 
     def ascending_ids(self, length: int, vocab_size: int) -> IntRow:
-        """The same, strictly ascending."""
+        """Read token ids and check that they ascend strictly."""
         values = self.ids(length, vocab_size)
         if (values[1:] <= values[:-1]).any():
             raise MessageError("needs strictly ascending token ids, found others; the message is damaged")
         return values
 
     def floats(self, length: int, field: FloatField) -> FloatRow:
-        """``[length]`` float32; -inf only where a caller allows it, never NaN or +inf."""
+        """Read ``[length]`` float32; -inf only where a caller allows it, never NaN or +inf."""
         self.need(vector_bits(length, field))
         scale_bits = self.uint(SCALE_BITS) if field is FloatField.INT8 else None
         values = decode_floats(FloatCodes(self.uints(length, CODE_BITS[field]), scale_bits), field)
@@ -198,7 +198,7 @@ class BitReader:
         return values
 
     def _take(self, bits: int) -> npt.NDArray[np.uint8]:
-        """The next ``bits`` bits from the first byte's top; those behind them are arbitrary."""
+        """Return the next ``bits`` bits, aligned to the first byte's top; the bits behind them are arbitrary."""
         self.need(bits)
         first, shift = divmod(self._at, 8)
         self._at += bits

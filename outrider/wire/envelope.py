@@ -1,10 +1,10 @@
-"""The envelope of every message: what it is, which round, and a checksum that also names the committed prefix.
+"""Seal and open the envelope of every message: kind, round, and a checksum that covers the committed prefix.
 
     version 4 bits | kind 4 bits | low 8 bits of the round | body | checksum
 
-The checksum is a CRC-16 for bodies under 4 KiB (a round costs a few bytes, so two more would show) and a CRC-32 above.
-It covers, before the message, a hash of the committed sequence that both ends know and neither sends: damage and
-disagreement about the prefix are caught alike.
+The checksum is a CRC-16 for bodies under 4 KiB, as a round costs a few bytes and two more would matter, and a CRC-32
+above. Before the message it covers a hash of the committed sequence, which both ends know and neither sends. So damage
+and disagreement about the prefix are both detected.
 """
 
 from binascii import crc32, crc_hqx
@@ -22,20 +22,20 @@ _ROUND_MASK = 0xFF
 
 
 class MessageKind(IntEnum):
-    """What a message is."""
+    """Kind of a message."""
 
-    ORDER = 0  # verdict told relative to the drafter's last block
-    ABSOLUTE_ORDER = 1  # verdict told by position and tokens
+    ORDER = 0  # verdict relative to the drafter's last block
+    ABSOLUTE_ORDER = 1  # verdict by position and tokens
     BLOCK = 2
     NEEDS_PREFIX = 3
     NEEDS_ROW = 4
-    QUESTION = 5  # down: more is needed of the last block
-    DETAILS = 6  # up: that
+    QUESTION = 5  # down: asks for more of the last block
+    DETAILS = 6  # up: the answer to a question
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """An envelope that was opened, its checksum not yet compared."""
+    """An opened envelope whose checksum is not verified yet."""
 
     kind: MessageKind
     round_low: int
@@ -44,24 +44,24 @@ class Envelope:
 
 
 def round_low(number: int) -> int:
-    """What a message carries of a round's number."""
+    """Return the part of a round's number that a message carries."""
     return number & _ROUND_MASK
 
 
 def envelope_bits(body_bits: int) -> int:
-    """Bits of a whole message: body, envelope and padding to whole bytes."""
+    """Return the bits of a whole message: body, envelope and padding to whole bytes."""
     body_bytes = (body_bits + 7) // 8
     return (HEADER_BYTES + body_bytes + _checksum_bytes(body_bytes)) * 8
 
 
 def seal(kind: MessageKind, number: int, body: bytes, prefix_hash: int) -> bytes:
-    """A whole message.
+    """Return a whole message.
 
     Args:
         kind: of the message.
-        number: the round's.
+        number: of the round.
         body: whole bytes.
-        prefix_hash: of the committed sequence the message assumes (``outrider.contracts.prefix``).
+        prefix_hash: of the committed sequence that the message assumes (``outrider.contracts.prefix``).
     """
     content = bytes((VERSION << 4 | kind, round_low(number))) + body
     size = _checksum_bytes(len(body))
@@ -73,7 +73,7 @@ def seal(kind: MessageKind, number: int, body: bytes, prefix_hash: int) -> bytes
 
 
 def unseal(data: bytes) -> Envelope:
-    """Take a message apart. Its checksum is compared by ``check``, once the prefix it assumes is known.
+    """Open a message. ``check`` verifies its checksum, once the prefix it assumes is known.
 
     Raises:
         MessageError: too short, too long, of another version or of an unknown kind.
@@ -93,7 +93,7 @@ def unseal(data: bytes) -> Envelope:
 
 
 def check(message: Envelope, prefix_hash: int) -> None:
-    """Compare the checksum; one that does not fit is a ``ChecksumError``."""
+    """Verify the checksum; a mismatch is a ``ChecksumError``."""
     content = bytes((VERSION << 4 | message.kind, message.round_low)) + message.body
     if _checksum(content, prefix_hash, _checksum_bytes(len(message.body))) != message.checksum:
         raise ChecksumError(

@@ -1,12 +1,12 @@
-"""How many tokens a block has, and for a tree which are whose children.
+"""Encode the number of tokens of a block and, for a tree, the parent of each.
 
-Both ends know the plan, so a chain costs ``ceil(log2(window + 1))`` bits and a full tree one. Nodes go breadth first,
-the children of one node side by side; a tree that is not full (siblings without replacement ran out, the context is
-nearly full) tells each node's number of children in ``ceil(log2(k + 1))`` bits.
+Both ends know the plan, so a chain costs ``ceil(log2(window + 1))`` bits and a full tree one. Nodes are sent breadth
+first, the children of one node side by side. A tree that is not full (siblings without replacement ran out, the context
+is nearly full) has each node's number of children in ``ceil(log2(k + 1))`` bits.
 
-Of a tree that a device grew only the number of nodes is bounded. It tells each node's number of children in unary, a 1
-for each child and a 0: ``2 n + 1`` bits for n nodes (Jacobson 1989's level-order unary degree sequence). There are some
-``4^n / n^1.5`` such trees, so no code takes much less.
+For a tree that a device grew, the plan bounds only the number of nodes. Each node's number of children is in unary, a 1
+for each child and a 0: ``2 n + 1`` bits for n nodes (level-order unary degree sequence, Jacobson 1989). About
+``4^n / n^1.5`` such trees exist, so no code takes much less.
 """
 
 from collections.abc import Callable
@@ -19,14 +19,14 @@ Parents = tuple[int, ...]
 
 
 def shape_bits(plan: DraftPlan) -> int:
-    """Bits that the shape of a full block takes."""
+    """Return the bits that the shape of a full block takes."""
     if plan.rows:
         return 2 * plan.rows + 1
     return 1 if plan.expansion else plan.window.bit_length()
 
 
 def write_shape(writer: BitWriter, draft: Draft, plan: DraftPlan) -> None:
-    """Tell length or shape of a block; one that is not of this plan, breadth first, is a ``MessageError``."""
+    """Write length or shape of a block; a ``MessageError`` if it is not breadth first or not of this plan."""
     nodes, parents = len(draft.token_ids), draft.parents
     if plan.rows:
         _write_grown(writer, parents, nodes, plan)
@@ -55,7 +55,7 @@ def write_shape(writer: BitWriter, draft: Draft, plan: DraftPlan) -> None:
 
 
 def read_shape(reader: BitReader, plan: DraftPlan) -> tuple[int, Parents | None]:
-    """Nodes of a block and their parents (None for a chain)."""
+    """Return the number of nodes of a block and their parents (None for a chain)."""
     if plan.rows:
         parents = _read_grown(reader, plan)
         return len(parents), parents
@@ -79,7 +79,7 @@ def read_shape(reader: BitReader, plan: DraftPlan) -> tuple[int, Parents | None]
 
 
 def children_of(parents: Parents | None, nodes: int) -> list[list[int]]:
-    """Nodes with a common parent, group by group in the order of the parents; childless ones have no group."""
+    """Return nodes grouped by parent, in the order of the parents; childless nodes have no group."""
     if parents is None:
         return [[node] for node in range(nodes)]
     groups: dict[int, list[int]] = {}
@@ -126,12 +126,12 @@ def _read_grown(reader: BitReader, plan: DraftPlan) -> Parents:
 
 
 def _room(plan: DraftPlan) -> tuple[int, ...]:
-    """Children that a node may have, by its depth; that those of the last layer have none is told as well."""
+    """Return the most children of a node by its depth; the last layer has none, which is sent as well."""
     return (*(plan.rows,) * plan.window, 0)
 
 
 def _tree_of(expansion: tuple[int, ...], children: Callable[[int, int], int]) -> Parents:
-    """Parents of a tree's nodes, by what ``children(node, most)`` says."""
+    """Return the parents of a tree's nodes, from the number of children that ``children(node, most)`` returns."""
     parents: list[int] = []
     depths: list[int] = []
     node, depth = -1, 0
