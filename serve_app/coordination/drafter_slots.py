@@ -105,7 +105,7 @@ class DrafterSlots:
             self._drop(name)
 
     def heartbeat(self, report: CoordinatorReport, settings: FleetSettings) -> Heartbeat:
-        """Return the next heartbeat. Each call must be followed by its answer (``heard``) or by none, in order."""
+        """Return the next heartbeat. Its answer, if one comes, must be given to ``heard`` before the next call."""
         self._recent.append(self._taken)
         self._taken = 0
         self._vain.clear()
