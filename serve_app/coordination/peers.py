@@ -54,7 +54,7 @@ class Peers:
         return any(since_s[name] > after_s for name, target in self._targets.items() if target == self.target)
 
     async def come(self, after_s: float) -> None:
-        """Wait until ``ready``."""
+        """Wait until another coordinator's verifier becomes ready; without a deadline."""
         while not self.ready(after_s):
             await self._news.wait()  # ``heard`` replaces the event, so each wait is for later news
 
