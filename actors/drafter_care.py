@@ -2,8 +2,8 @@
 
 Drafters are detached named actors: running ones are found again by name, and a drafter whose resources (``jetson``) are
 not in the cluster yet becomes ready when they join. One that fails the handshake, or whose answers are invalid, is
-refused: it is stopped, and started again after a pause. A running drafter that is not configured is stopped, whoever
-started it.
+refused: it is stopped, and started again after a pause. A running drafter that is not configured is stopped,
+whichever fleet started it.
 
 Each drafter has one task at most that works on it (``_watchers``). Reports about a drafter whose task still runs are
 dropped: the task ends by proving it healthy anyway.

@@ -17,7 +17,7 @@ from actors.messages import DrafterId, DrafterRow, DrafterState, FleetSums
 from outrider.contracts.requests import GenerationId
 from outrider.routing.lazy_heap import LazyHeap
 
-_NONE_HELD = DrafterId("", -1)  # nobody's name
+_NONE_HELD = DrafterId("", -1)  # no drafter has this name
 
 
 @dataclass(slots=True)
