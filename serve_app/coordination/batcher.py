@@ -311,7 +311,7 @@ class Batcher:
             lookups=tuple(self._lookups.items()),
             prefill_order=None if self._prefill_order == self._sent_order else self._prefill_order,
         )
-        if call in (_NOTHING, _NO_ORDER):  # an emptied prefill order alone is worth no call
+        if call in (_NOTHING, _NO_ORDER):  # no call for an emptied prefill order alone
             return
         # Ray may deliver a small call before a large one: the verifier takes calls in the order of their numbers.
         call = replace(call, dues=self._dues(), session=self._session, number=self._calls)
