@@ -1,6 +1,6 @@
-"""Ends a detached actor that nobody has asked for anything for long: nothing outlives the application it was made for.
+"""Ends a detached actor that has not been called for long, so that it does not outlive its application.
 
-Whoever needs it again makes it anew. A thread sees to it, as an actor that was restarted may never be called at all.
+A caller that needs it again creates a new one. A thread watches, as a restarted actor may never be called at all.
 """
 
 import logging
@@ -25,12 +25,12 @@ def end_when_abandoned(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], object] = time.sleep,
 ) -> threading.Thread:
-    """Watch over the actor of this process from now on.
+    """Start a daemon thread that ends this process's actor once it is abandoned.
 
     Args:
-        heard_at_s: when it was asked last, by ``clock``.
-        end: what to do when that is ``after_s`` seconds ago; it is tried again if it raises.
-        after_s: how long it may be silent.
+        heard_at_s: returns when the actor was last called, by ``clock``.
+        end: called once that is ``after_s`` ago, and again if it raises. Runs in the thread.
+        after_s: seconds without a call after which the actor is abandoned.
         clock: monotonic, in seconds.
         pause: waits so many seconds.
     """

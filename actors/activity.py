@@ -1,6 +1,6 @@
-"""What coordinators did between two of their reports. Pure.
+"""Computes what coordinators did between two of their reports. Pure.
 
-Counters count from their coordinator's start, so figures come from differences; one that restarted has a new id.
+Counters start with the coordinator's process, so figures come from differences; a restarted coordinator has a new id.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from actors.messages import CoordinatorReport
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorActivity:
-    """What happened in a span of time; seconds are summed over rounds."""
+    """Figures of all coordinators in a span of time; seconds are summed over rounds."""
 
     span_s: float
     rounds: int
@@ -30,7 +30,7 @@ class CoordinatorActivity:
         return _ratio(self.rounds, self.span_s)
 
     def accepted_fraction(self) -> float | None:
-        """Accepted of the drafted tokens that were judged."""
+        """Return accepted over drafted tokens, without drafted tokens that were trimmed."""
         return _ratio(self.accepted_tokens, self.drafted_tokens - self.trimmed_tokens)
 
     def mean_acceptance_length(self) -> float | None:
@@ -38,20 +38,20 @@ class CoordinatorActivity:
         return _ratio(self.committed_tokens, self.rounds)
 
     def phase_ms(self, phase: str) -> float | None:
-        """Milliseconds a round spends in a phase."""
+        """Return the mean milliseconds that a round spends in a phase."""
         return _ratio(1e3 * self.phase_seconds.get(phase, 0.0), self.rounds)
 
 
 def activity_between(
     before: Sequence[CoordinatorReport] | None, now: Sequence[CoordinatorReport], elapsed_s: float
 ) -> CoordinatorActivity:
-    """What happened since ``before``, ``elapsed_s`` seconds ago; None: since the coordinators' start."""
+    """Return the activity since ``before``, ``elapsed_s`` seconds ago; None: since the coordinators' start."""
     earlier = {} if before is None else {coordinator.id: coordinator for coordinator in before}
     pairs = []
     for coordinator in now:
         then = earlier.get(coordinator.id)
         if then is None:
-            # It started in between, or was not heard of for a while: then nobody knows what it did in between.
+            # It started in between; or it was not heard for a while, and what it did in this span is not known.
             is_new = before is None or coordinator.uptime_s <= elapsed_s
             then = CoordinatorReport(coordinator.id, "", 0.0) if is_new else coordinator
         pairs.append((then, coordinator))

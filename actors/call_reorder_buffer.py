@@ -1,19 +1,18 @@
-"""A verifier's calls, in the order in which they were made: Ray may deliver a small one before a large one."""
+"""Restores the order of a verifier's calls: Ray may deliver a small call before an earlier large one."""
 
 from actors.messages import VerifyCall
 
 
 class CallReorderBuffer:
-    """Not thread-safe. Those of an earlier session than the newest are no longer meant."""
+    """Calls of the newest session by number; calls of earlier sessions are dropped. Not thread-safe."""
 
     def __init__(self) -> None:
-        """Empty, before any session."""
         self._session, self._next = -1, 0
         self._early: dict[int, VerifyCall] = {}
         self._ready: list[VerifyCall] = []
 
     def put(self, call: VerifyCall) -> None:
-        """A call arrived; it is kept until those before it have."""
+        """Add a call that arrived; it is held until all before it have arrived."""
         if call.session < self._session:
             return
         if call.session > self._session:
@@ -24,6 +23,6 @@ class CallReorderBuffer:
             self._next += 1
 
     def take(self) -> list[VerifyCall]:
-        """All whose turn it is."""
+        """Remove and return the calls that are next in order."""
         ready, self._ready = self._ready, []
         return ready

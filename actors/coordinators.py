@@ -1,7 +1,7 @@
-"""What the fleet knows of coordinators: who is alive, what each holds by its own word, and what to tell others of it.
+"""Tracks live coordinators for the fleet: what each holds by its heartbeats, and news of the others for each. Pure.
 
-Pure. Neither a heartbeat nor its answer takes time that grows with how many coordinators there are: changes of who is
-there are kept in the order in which they came, and each coordinator is told those behind the last one that it knows.
+The time of a heartbeat and of its answer does not grow with the number of coordinators: changes are kept in a numbered
+log, and each coordinator receives those after the last one that it knows.
 """
 
 from bisect import bisect_right
@@ -13,16 +13,16 @@ from actors.heartbeats import CoordinatorState, Heartbeat, NewsMark
 from actors.messages import DrafterId
 from outrider.contracts.requests import GenerationId
 
-_MOST_CHANGES = 128  # changes, by one answer
-_STALE = 2  # times as many changes kept as there are coordinators, and those that were overtaken are dropped
-_KEPT = 256  # changes, in any case
+_MOST_CHANGES = 128  # changes in one answer
+_STALE = 2  # the log is compacted at this many changes per coordinator, plus
+_KEPT = 256  # changes
 
 Held = Mapping[GenerationId, DrafterId | None]
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorHoldings:
-    """All that a coordinator says it holds, and of which names that is new; None: perhaps of all."""
+    """A coordinator's leases by its heartbeats, and the names that have changed; None: perhaps all have."""
 
     held: Held
     changed: Collection[GenerationId] | None
@@ -34,13 +34,13 @@ class _CoordinatorRecord:
     session: int
     heard_at_s: float
     report: bytes = b""
-    number: int = -1  # of the last heartbeat that was taken in
-    held: dict[GenerationId, DrafterId | None] | None = None  # None: it has yet to tell
+    number: int = -1  # of the newest heartbeat so far
+    held: dict[GenerationId, DrafterId | None] | None = None  # None: not known, a complete heartbeat is needed
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorNews:
-    """What one coordinator is to be told of all; the fields are those of ``FleetNews``."""
+    """News of coordinators for one of them; the fields are those of ``FleetNews``."""
 
     mark: NewsMark
     changed: tuple[CoordinatorState, ...]
@@ -49,23 +49,22 @@ class CoordinatorNews:
 
 
 class Coordinators:
-    """Those that have beaten within ``ttl_s`` seconds."""
+    """Coordinators whose last heartbeat is less than ``ttl_s`` seconds old."""
 
     def __init__(self, ttl_s: float, first: int) -> None:
-        """Nobody; changes are numbered from ``first`` on, which is no other fleet's."""
+        """Start empty; number changes from ``first``, a random number, so that marks of another fleet do not fit."""
         self._ttl_s = ttl_s
         self._known: dict[str, _CoordinatorRecord] = {}  # the longest silent first
         self._first = self._last = first
-        self._forgotten = first  # the last change that is not kept, of somebody who is gone
+        self._forgotten = first  # number of the last dropped change that said that a coordinator is gone
         self._changes: list[tuple[int, str]] = []  # numbers and names
-        self._changed: dict[str, int] = {}  # the last change of each name, gone or not
+        self._changed: dict[str, int] = {}  # number of each name's last change, gone or not
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self._known)
 
     def hear(self, beat: Heartbeat, now_s: float) -> CoordinatorHoldings | None:
-        """Take in a heartbeat; returns what its coordinator says it holds, None if it has to tell everything first."""
+        """Take in a heartbeat; return the coordinator's leases, or None if it must send everything first."""
         name = beat.state.id
         known, before = self._known.pop(name, None), None
         if known is not None:
@@ -83,7 +82,7 @@ class Coordinators:
         return None if known.held is None else CoordinatorHoldings(known.held, changed)
 
     def forget_silent(self, now_s: float) -> None:
-        """Whoever has not beaten for long is gone."""
+        """Drop coordinators without a heartbeat for ``ttl_s``, and log that they are gone."""
         while self._known:
             name, known = next(iter(self._known.items()))
             if now_s - known.heard_at_s < self._ttl_s:
@@ -92,9 +91,10 @@ class Coordinators:
             self._note(name)
 
     def news(self, known: NewsMark | None) -> CoordinatorNews:
-        """Changes behind those that are known, the oldest first, so many at once.
+        """Return at most 128 changes after the mark ``known``, oldest first.
 
-        Who begins is told how things stand, not what was before: what was forgotten then does not matter to it.
+        A coordinator without a valid mark begins anew from the present state, so that earlier dropped changes do not
+        matter to it.
         """
         began, last = known or (-1, -1)
         anew = not self._first <= last <= self._last or max(began, last) < self._forgotten
@@ -111,7 +111,7 @@ class Coordinators:
         )
 
     def reports(self) -> Iterable[bytes]:
-        """Of all, by name, packed as they came."""
+        """Return all packed reports, sorted by coordinator."""
         return (self._known[name].report for name in sorted(self._known))
 
     def _note(self, name: str) -> None:
@@ -122,7 +122,7 @@ class Coordinators:
             self._drop_stale()
 
     def _drop_stale(self) -> None:
-        """Whoever knows nothing behind somebody's going that is dropped here has to begin anew."""
+        """Compact the log. A coordinator whose mark is before a dropped departure has to begin anew."""
         kept = list[tuple[int, str]]()
         spared = len(self._changes) - _KEPT // 2
         for place, (number, name) in enumerate(self._changes):

@@ -1,7 +1,8 @@
-"""The drafter actor: a draft model on an edge device, serving several generations in one batched engine.
+"""Drafter actor: runs a draft model on an edge device for several generations in one batched engine.
 
-A plain class; the fleet wraps it with ``ray.remote`` and its group's resources. Requests that arrive while the engine
-is busy join its batch between two tokens.
+It is a plain class; the fleet wraps it with ``ray.remote`` and its group's resources. Only the engine's thread touches
+the engine: the event loop queues *acts* for it, which it carries out between two tokens. Requests that arrive while the
+engine is busy so join its batch.
 """
 
 import asyncio
@@ -39,8 +40,8 @@ from outrider.wire.bits import id_bits
 
 _PLAIN = frozenset({"card", "prove", "open", "exchange", "probe", "held", "close", "forget"})
 _MOST_PROBE_BYTES = 64 * 2**20
-_HUNG_S = 60.0  # longer than any step of an engine that is well
-_PROOF, _PROOF_IDS = "proof", (0, 1)  # of a drafter's own, not of any coordinator's
+_HUNG_S = 60.0  # no step of a healthy engine takes as long
+_PROOF, _PROOF_IDS = "proof", (0, 1)  # name and prompt of the generation that ``prove`` drafts for
 
 _Act = tuple[Callable[[], None], asyncio.Future[None]]
 
@@ -49,11 +50,11 @@ class DrafterActor:
     """Holds a draft model and the KV of the generations leased to it."""
 
     def __init__(self, spec: DrafterSpec, link: LinkConfig | None = None, index: int = 0) -> None:
-        """Load the draft model; what it shares with the target comes from the target's files.
+        """Load the draft model; tokenizer and token map come from the target's files.
 
-        ``index`` tells the drafters of one group apart: their emulated links have different noise.
+        ``index`` is the drafter's number in its group; it seeds the noise of the emulated link.
         """
-        # The fleet, which only creates this actor, need not wait for torch to load.
+        # Here, so that the fleet, which only creates this actor, does not import torch.
         from actors.engine_thread import engine_thread, model_card  # noqa: PLC0415
 
         write_events()
@@ -77,11 +78,11 @@ class DrafterActor:
         self._fault: Exception | None = None
 
     async def card(self) -> ModelCard:
-        """Who this drafter is; also the liveness probe, answered while the engine runs.
+        """Return the model's card. This is also the liveness probe; the event loop answers it while the engine runs.
 
         Raises:
-            Exception: whatever broke the engine, if something did; the actor is of no further use.
-            DrafterBrokenError: the engine stands still.
+            Exception: the error that broke the engine; the actor is of no further use.
+            DrafterBrokenError: the engine has been in one step for over a minute.
         """
         self._check()
         return self._card
@@ -93,10 +94,10 @@ class DrafterActor:
             raise DrafterBrokenError(f"needs an engine that gets on, found it in one step for {busy_s:.0f} s")
 
     async def prove(self) -> None:
-        """Draft a token, as for a generation: only an engine that works can.
+        """Draft a token as for a generation, which proves that the engine works.
 
         Raises:
-            Exception: what keeps it from that.
+            Exception: the error that prevented it.
         """
         self._proofs += 1
         name, params = f"{_PROOF}-{self._proofs}", SamplingParams(temperature=0.0)
@@ -112,21 +113,21 @@ class DrafterActor:
             raise DrafterBrokenError(f"needs to draft a token to prove itself, found {drafted!r:.100}")
 
     async def emulate_link(self, source: LinkProfile | None) -> None:
-        """Put another emulated link in the place of the configured one; None takes it away."""
+        """Replace the emulated link; None: emulate none."""
         self._link = EmulatedLink(source, self._index)
 
     async def open(self, request: OpenGeneration, terms: DraftTerms) -> None:
-        """Hold a generation.
+        """Open a generation at the engine.
 
         Raises:
-            ContextTooLongError: it can never fit this drafter.
+            ContextTooLongError: the generation can never fit this drafter.
         """
         token_ids = (*request.prompt_ids, *request.output_ids)
         session = DrafterSession(terms.wire, request.generation, token_ids)
         self._sessions[request.generation] = session
         await self._link.carry(Direction.DOWN, len(token_ids) * id_bits(terms.wire.vocab_size))
         if self._sessions.get(request.generation) is not session:
-            return  # closed or opened anew on the way
+            return  # closed, or opened again, while the message was on the emulated link
         try:
             await self._apply(partial(self._engine.open, request, terms))
         except OutriderError:
@@ -134,13 +135,13 @@ class DrafterActor:
             raise
 
     async def exchange(self, generation: GenerationId, order: bytes) -> Answer:
-        """Carry out an order (a window of 0 brings the KV up to date) and answer it.
+        """Carry out an order and return the answer. A window of 0 only computes the KV of what was committed.
 
-        A repeated order is answered as before; one that cannot be read, or assumes another prefix, by asking for the
-        generation anew.
+        A repeated order gets the same answer. One that cannot be read, or assumes another prefix, is answered by asking
+        for the prefix.
 
         Raises:
-            MessageError: the order is sound and cannot be carried out.
+            MessageError: the order is valid but cannot be carried out.
         """
         await self._link.carry(Direction.DOWN, payload_bits(order))
         arrived_at_s = time.monotonic()
@@ -150,23 +151,23 @@ class DrafterActor:
         return Answer(data, drafter_s)
 
     async def probe(self, sent: bytes, reply_bytes: int) -> Answer:
-        """Send so many bytes back, over the same link."""
+        """Return ``reply_bytes`` zero bytes (64 MiB at most) over the same link, without the engine."""
         await self._link.carry(Direction.DOWN, payload_bits(sent))
         data = bytes(min(reply_bytes, _MOST_PROBE_BYTES))
         await self._link.carry(Direction.UP, payload_bits(data))
         return Answer(data, 0.0)
 
     async def reply(self, method: str, *arguments: Any) -> bytes:
-        """What one of its methods answers or raises, as plain bytes: fleet and coordinators take nothing else."""
+        """Call a method and return its result or error as plain bytes: callers read nothing else (``plain_handle``)."""
         if method not in _PLAIN:
             return plain_failure(AttributeError(method))
         try:
             return plain(await getattr(self, method)(*arguments))
-        except Exception as error:  # noqa: BLE001 (told to whoever asked)
+        except Exception as error:  # noqa: BLE001 (sent to the caller as bytes)
             return plain_failure(error)
 
     async def held(self) -> DrafterHoldings:
-        """The generations it holds, and what it has sent up until now.
+        """Return the generations in memory, and the TCP segments sent so far.
 
         Raises:
             Exception: as ``card``.
@@ -175,11 +176,11 @@ class DrafterActor:
         return DrafterHoldings(tuple(self._sessions), *self._sent.look())
 
     async def usage(self) -> KvUsage:
-        """Its engine's memory, between two steps."""
+        """Return the engine's use of memory, read on its thread between two steps."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._engine.usage)
 
     async def close(self, generation: GenerationId) -> None:
-        """Forget a generation; a block it still waits for is cancelled."""
+        """Drop a generation; cancel an exchange that still waits for its draft."""
         self._sessions.pop(generation, None)
         for (name, _), answer in self._waiting.items():
             if name == generation:
@@ -187,7 +188,7 @@ class DrafterActor:
         await self._apply(partial(self._engine.close, generation))
 
     async def forget(self, generations: Sequence[GenerationId]) -> None:
-        """Close many: whoever had them is gone."""
+        """Close generations that no coordinator has leased any more. Called by the fleet."""
         for generation in generations:
             await self.close(generation)
 
@@ -207,7 +208,7 @@ class DrafterActor:
     async def _drafted(self, request: DraftRequest) -> DraftAnswer:
         key = (request.generation, request.round)
         answer: asyncio.Future[DraftAnswer] = asyncio.get_running_loop().create_future()
-        if key in self._waiting:
+        if key in self._waiting:  # a repeated order: the coordinator does not wait for the first answer any more
             self._waiting[key].cancel()
         self._waiting[key] = answer
         try:
@@ -217,10 +218,10 @@ class DrafterActor:
             if self._waiting.get(key) is answer:
                 del self._waiting[key]
             if answer.done() and not answer.cancelled():
-                answer.exception()  # read, whether it was waited for or not
+                answer.exception()  # or asyncio would log that it was never retrieved
 
     async def _apply(self, act: Callable[[], None]) -> None:
-        """Have the engine thread do something between two steps."""
+        """Run ``act`` on the engine's thread between two steps; raise its error."""
         if self._fault is not None:
             raise self._fault
         loop = asyncio.get_running_loop()
@@ -233,9 +234,9 @@ class DrafterActor:
         await done
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
-        """On the engine thread: carry out acts and step until there is nothing left of either."""
+        """Carry out acts and step until neither is left. Runs on the engine's thread."""
         while True:
-            with self._acts_lock:
+            with self._acts_lock:  # one section: else an act queued between the test and the flag would never run
                 acts, self._acts = self._acts, []
                 if not acts and not self._engine.busy:
                     self._working = False
@@ -244,7 +245,7 @@ class DrafterActor:
                 with self._beat.working():
                     errors = [_attempt(act) for act, _ in acts]
                     made = self._drafts.step() if self._engine.busy else DraftStep()
-            except Exception as error:  # noqa: BLE001 (a broken engine is reported to everybody who waits for it)
+            except Exception as error:  # noqa: BLE001 (``_broke`` raises it for every caller)
                 loop.call_soon_threadsafe(self._broke, [done for _, done in acts], error)
                 return
             if acts or made.answers or made.failed:
@@ -252,7 +253,7 @@ class DrafterActor:
                 loop.call_soon_threadsafe(self._resolve, dones, made)
 
     def _resolve(self, dones: list[tuple[asyncio.Future[None], Exception | None]], made: DraftStep) -> None:
-        """What came of acts, and of a step behind them."""
+        """Resolve the futures of acts and drafts after a step. Runs on the event loop."""
         for name, reason in made.failed.items():
             self._sessions.pop(name, None)
             for (generation, _), asked in self._waiting.items():
@@ -283,6 +284,6 @@ class DrafterActor:
 def _attempt(act: Callable[[], None]) -> Exception | None:
     try:
         act()
-    except Exception as error:  # noqa: BLE001 (handed to the caller whose act it was)
+    except Exception as error:  # noqa: BLE001 (``_apply`` of this act's caller raises it)
         return error
     return None

@@ -1,6 +1,6 @@
-"""How drafters are run: as detached named Ray actors, which outlive whoever started them.
+"""Runs drafters as detached named Ray actors, which outlive the process that started them.
 
-Each of these calls asks the cluster's head, which may be away for a while: they are made in threads.
+Each call asks the cluster's head, which may not answer for a while, so all run in threads.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from outrider.config.schema import DrafterGroupConfig
 
 
 class DrafterPhase(StrEnum):
-    """How far a drafter's process is."""
+    """State of a drafter's process."""
 
     ABSENT = "absent"  # no node has its resources, or its process is being started
     LOADING = "loading"  # its constructor runs
@@ -29,7 +29,7 @@ class DrafterPhase(StrEnum):
 
 
 def phase_of(row: Mapping[str, Any]) -> DrafterPhase:
-    """From what the head says of its actor."""
+    """Return the phase by the head's record of the actor."""
     if row.get("State") == "ALIVE":
         return DrafterPhase.RUNNING
     return DrafterPhase.ABSENT if listens_at(row) is None else DrafterPhase.LOADING
@@ -42,15 +42,14 @@ class DrafterActors:
         self._namespace = namespace
 
     async def find(self, drafter: DrafterId, group: DrafterGroupConfig, target: str) -> Any:
-        """The named actor, created if it does not exist; one whose resources are not in the cluster waits for them."""
+        """Return the named actor, created if it does not exist. Ray holds it until the cluster has its resources."""
         return await asyncio.to_thread(self._find, drafter, group, target)
 
     async def restart(self, handle: Any) -> None:
-        """Kill the process; Ray starts it anew under the same handle."""
+        """Kill the process; Ray starts it again under the same handle."""
         await asyncio.to_thread(ray.kill, handle.ray_handle, no_restart=False)
 
     async def phase(self, handle: Any) -> DrafterPhase:
-        """How far its process is, as the head says."""
         return phase_of(await asyncio.to_thread(actor_row, handle))
 
     async def stop(self, drafter: DrafterId) -> None:
@@ -58,11 +57,11 @@ class DrafterActors:
         await asyncio.to_thread(end_named, drafter.actor_name, self._namespace)
 
     async def running(self) -> frozenset[DrafterId]:
-        """All there are, whoever started them."""
+        """Return all drafters of the namespace, whoever started them."""
         return await asyncio.to_thread(self._running)
 
     def end_all(self) -> None:
-        """Kill all of them for good; waits for the head."""
+        """Kill all drafters for good. Blocks while the head is away."""
         for drafter in self._running():
             end_named(drafter.actor_name, self._namespace)
 

@@ -1,8 +1,12 @@
-"""Looks after drafters: brings up those that are wanted, has suspects prove themselves, stops what nobody wants.
+"""Starts the configured drafters, health-checks suspects, replaces broken ones, and stops those not configured.
 
-Drafters are detached named actors: what runs already is found again by name, and a drafter whose resources (``jetson``)
-are not in the cluster yet simply becomes ready when they join. One that fails the handshake, or answers nonsense, is
-refused: stopped, and started anew after a while. What runs and is not wanted is stopped, whoever started it.
+Drafters are detached named actors: running ones are found again by name, and a drafter whose resources (``jetson``) are
+not in the cluster yet becomes ready when they join. One that fails the handshake, or whose answers are invalid, is
+refused: it is stopped, and started again after a pause. A running drafter that is not configured is stopped,
+whichever fleet started it.
+
+Each drafter has one task at most that works on it (``_watchers``). Reports about a drafter whose task still runs are
+dropped: the task ends by proving it healthy anyway.
 """
 
 import asyncio
@@ -31,63 +35,63 @@ from outrider.contracts.requests import GenerationId
 from outrider.events import event
 from outrider.models.head_file import HeadInfo
 
-_ORPHANS_NAMED = 4  # in a line of the log that counts them
-_SPARE_NAMES = 64  # generations that a device may hold beside twice those it is leased to: they are yet to be closed
+_ORPHANS_NAMED = 4  # names in a log line, beside their number
+_SPARE_NAMES = 64  # a device may hold twice its ``max_generations`` and these, as closings may still be on their way
 _MOST_REASON_CHARS = 400
 
 log = logging.getLogger(__name__)
 
 
 class _RunAs(NamedTuple):
-    group: DrafterGroupConfig  # whatever its count
+    group: DrafterGroupConfig  # with count 0: another count is no reason to restart a drafter
     target: str
     model_hash: str | None
 
 
 class DrafterCare:
-    """Over whatever runs the drafters. Who is ready, and whose leases end, it tells the table."""
+    """Keeps drafters running and enters their states in the lease table. All methods run on the fleet's event loop."""
 
     def __init__(self, actors: DrafterActors, timeouts: FleetTimeouts, table: LeaseTable) -> None:
-        """Nobody is wanted yet."""
+        """Start without configured drafters; ``want`` sets them."""
         self._actors, self._timeouts, self._table = actors, timeouts, table
         self.settings = FleetSettings((), "", "")
-        self._stopping: set[asyncio.Task[None]] = set()
-        self._polling: asyncio.Task[None] | None = None  # for drafters that are not wanted
-        self._groups: dict[DrafterId, _RunAs] = {}
+        self._stopping: set[asyncio.Task[None]] = set()  # asyncio keeps only weak references to tasks
+        self._polling: asyncio.Task[None] | None = None  # stops drafters that are not configured
+        self._groups: dict[DrafterId, _RunAs] = {}  # configured drafters
         self._handles: dict[DrafterId, ActorHandle[Any]] = {}  # of those that were ready
-        self._model_hashes: dict[str, str] = {}  # by group whose model is not configured, of drafters that are ready
+        self._model_hashes: dict[str, str] = {}  # by group: model of the last drafter that became ready
         self._held: dict[DrafterId, int] = {}  # generations in each drafter's memory
         self._segments = FleetSegments()
-        self._asking: asyncio.Task[None] | None = None  # what they hold
-        self._doubted: dict[DrafterId, frozenset[GenerationId]] = {}  # held and leased by nobody, when last asked
+        self._asking: asyncio.Task[None] | None = None  # asks drafters what they hold
+        self._doubted: dict[DrafterId, frozenset[GenerationId]] = {}  # held without a lease when last asked
         self._standings: dict[DrafterId, DrafterStrikes] = {}
         self._watchers: dict[DrafterId, asyncio.Task[None]] = {}
 
     @property
     def held(self) -> Mapping[DrafterId, int]:
-        """Generations that drafters were found to hold when they were last asked."""
+        """Number of generations that each drafter held when it was last asked."""
         return self._held
 
     @property
     def sent(self) -> Mapping[str, SentSegments]:
-        """What devices have sent up, by group, as they say."""
+        """TCP segments that devices say they have sent, by group."""
         return self._segments.groups
 
     def known_handle(self, drafter: DrafterId | None) -> "ActorHandle[Any] | None":
-        """Of one that was ready."""
+        """Return the handle of a drafter that was ready; None for others."""
         return None if drafter is None else self._handles.get(drafter)
 
     async def handle(self, drafter: DrafterId) -> "ActorHandle[Any] | None":
-        """Of one that is wanted, whether this fleet has seen it ready or not; None if it is removed meanwhile."""
+        """Return a configured drafter's handle, whether or not this fleet has seen it ready; None if it was removed."""
         if drafter not in self._handles:  # a lease from before this fleet was restarted
             handle = await self._find(drafter)
-            if drafter not in self._groups:
+            if drafter not in self._groups:  # removed by ``want`` during the await
                 return None
             self._handles.setdefault(drafter, handle)
         return self._handles[drafter]
 
     def want(self, settings: FleetSettings) -> None:
-        """Start what the settings name, stop what they do not name any more or name differently."""
+        """Start drafters that the settings name, stop those no longer named, restart those configured differently."""
         self.settings = settings
         wanted = {
             DrafterId(group.name, i): _RunAs(replace(group, count=0), settings.target, settings.models.get(group.name))
@@ -114,15 +118,16 @@ class DrafterCare:
                 self._watch(drafter, self._bring_up(drafter, anew=drafter in changed))
 
     def lost(self, drafter: DrafterId) -> None:
-        """Told that a drafter did not answer: no new leases on it until it has proved to be alive."""
+        """Probe a drafter that did not answer, and lease it no more until it has drafted a token."""
         if self._idle(drafter):
             self._table.mark_suspect(drafter)
             self._watch(drafter, self._recover(drafter))
 
     def broken(self, drafter: DrafterId, fault: str, generation: GenerationId) -> None:
-        """Told that a drafter answers a generation nonsense, or fails at it: it has to prove itself.
+        """Test a drafter that sent an invalid answer or failed at a generation.
 
-        If several say so it is stopped, and started anew after a while.
+        It is leased no more until it has drafted a token. Once two generations report it, it is stopped and started
+        again after a pause; one report may be the generation's own fault.
         """
         if self._idle(drafter):
             self._table.mark_suspect(drafter)
@@ -130,20 +135,23 @@ class DrafterCare:
             self._watch(drafter, self._replace(drafter, fault) if strikes.broken else self._recover(drafter))
 
     def _replace_idle(self, drafter: DrafterId, fault: str) -> None:
-        """Take it out with the reason, and start it anew after a while."""
+        """Refuse a drafter and start it again after a pause, unless a task works on it already."""
         if self._idle(drafter):
             self._table.mark_suspect(drafter)
             self._watch(drafter, self._replace(drafter, fault))
 
     def look(self) -> None:
-        """Begin to look for drafters that nobody wants, and to ask the others what they hold, unless that goes on."""
+        """Stop drafters that are not configured and ask the others what they hold, each in a task of its own.
+
+        A head that is away may hold up the first for long: a task that still runs is not started twice.
+        """
         if self._polling is None or self._polling.done():
             self._polling = asyncio.create_task(self._stop_strangers())
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._ask_all())
 
     def _stop(self, drafter: DrafterId) -> None:
-        """Nobody waits for it; if it fails, the next sweep finds the drafter."""
+        """Stop a drafter in the background; if that fails, the next ``look`` finds the drafter again."""
         stopping = asyncio.create_task(self._stopped(drafter))
         self._stopping.add(stopping)
         stopping.add_done_callback(self._stopping.discard)
@@ -158,7 +166,7 @@ class DrafterCare:
         self._watchers[drafter] = asyncio.create_task(self._watched(drafter, work))
 
     async def _watched(self, drafter: DrafterId, work: Coroutine[Any, Any, None]) -> None:
-        """Do the work; whatever goes wrong, then and behind it, the drafter is tried again."""
+        """Run ``work``; after an unexpected error, refuse the drafter and start it again, until that succeeds."""
         while True:
             try:
                 await work
@@ -167,17 +175,17 @@ class DrafterCare:
                 self._take_out(drafter, fault := f"cannot be watched: {error!r:.200}")
             else:
                 return
-            await asyncio.sleep(self._timeouts.restart_poll_s)  # what goes wrong at once is not tried all the time
+            await asyncio.sleep(self._timeouts.restart_poll_s)  # an error that comes at once must not make a busy loop
             work = self._replace(drafter, fault)
 
     def _idle(self, drafter: DrafterId) -> bool:
-        """Whether nobody looks after a drafter already."""
+        """Return whether the drafter is configured and no task works on it."""
         return drafter in self._watchers and self._watchers[drafter].done()
 
     async def _bring_up(self, drafter: DrafterId, *, anew: bool = False) -> None:
-        """Wait until the drafter has loaded its model, however long its node takes to join or it takes to restart.
+        """Wait until the drafter is ready, however long its node takes to join or its process to restart.
 
-        One that is to run otherwise than before is started ``anew``.
+        With ``anew`` it is stopped first, as it is configured differently.
         """
         if anew:
             await self._actors.stop(drafter)
@@ -207,11 +215,12 @@ class DrafterCare:
                 await self._refuse(drafter, fault)
 
     async def _card_in_time(self, handle: Any) -> Any:
-        """Who it is, however long its node takes to join.
+        """Return the drafter's card, however long its node takes to join.
 
         Raises:
-            TimeoutError: its process runs, and has not answered for longer than loading a model may take.
+            TimeoutError: its process is there and has not answered for longer than loading, or an answer, may take.
         """
+        # One call throughout: Ray holds it until the actor is up. Only time with a process counts against a deadline.
         asked: asyncio.Future[Any] = asyncio.ensure_future(handle.card.remote())
         silent_since_s = dict[DrafterPhase, float]()
         try:
@@ -236,11 +245,14 @@ class DrafterCare:
     async def _phase(self, handle: Any) -> DrafterPhase:
         try:
             return await within(self._timeouts.probe_deadline_s, self._actors.phase(handle))
-        except (TimeoutError, RayError):  # the head is away
+        except (TimeoutError, RayError):  # the head is away: no deadline runs while the phase is unknown
             return DrafterPhase.ABSENT
 
     async def _proves_itself(self, drafter: DrafterId, handle: Any) -> bool:
-        """Have it draft a token, through its engine. One that hangs is killed, and one that fails refused."""
+        """Have the drafter draft a token through its engine; kill it if it hangs, refuse it if it fails.
+
+        An answer from its event loop alone is no proof: that answers while the engine hangs.
+        """
         try:
             await within(self._timeouts.proof_deadline_s, handle.prove.remote())
         except RayActorError:
@@ -257,12 +269,15 @@ class DrafterCare:
         return False
 
     def _pause_s(self, drafter: DrafterId, first_s: float) -> float:
-        """It is taken out once more: how long until it is tried again."""
+        """Count a strike against the drafter, and return the pause until it is tried again, in seconds."""
         self._standings[drafter] = strikes = self._standings.get(drafter, DrafterStrikes()).struck(loop_now_s())
         return strikes.pause_s(first_s, self._timeouts.most_pause_s, random.random())  # noqa: S311 (nothing to guess)
 
     def _expected_hash(self, group: str) -> str | None:
-        """The configuration's; else what the group's first had, which the configuration allows of trusted ones only."""
+        """Return the configured model hash, else that of the group's ready drafters; None if there is neither.
+
+        The configuration demands a hash for groups that are not trusted.
+        """
         of_group = self._model_hashes.get(group) if self._table.has_ready(group) else None
         return self.settings.models.get(group, of_group)
 
@@ -271,7 +286,7 @@ class DrafterCare:
         return self.settings.heads.get(models.get(drafter.group, ""))
 
     async def _recover(self, drafter: DrafterId) -> None:
-        """Probe a suspect. One that is gone restarts by itself; one that hangs or is broken is killed, and restarts."""
+        """Probe a suspect, then bring it up. Ray restarts one that died; one that hangs or fails is killed first."""
         handle = await self._find(drafter)
         try:
             await within(self._timeouts.probe_deadline_s, handle.card.remote())
@@ -288,13 +303,13 @@ class DrafterCare:
         await self._bring_up(drafter)
 
     async def _refuse(self, drafter: DrafterId, reason: str) -> None:
-        """Take a drafter out of service for a while; what runs in its place is then started from the configuration."""
+        """Take a drafter out, stop it for good and pause; the caller then starts a new one from the configuration."""
         self._take_out(drafter, reason)
         await self._actors.stop(drafter)
         await asyncio.sleep(self._pause_s(drafter, self._timeouts.retry_s))
 
     def _take_out(self, drafter: DrafterId, reason: str) -> None:
-        reason = reason[:_MOST_REASON_CHARS]  # some of it is the device's word
+        reason = reason[:_MOST_REASON_CHARS]  # part of it comes from the device, which is not trusted
         orphans = self._table.mark_refused(drafter, reason)
         event(log, "drafter_refused", logging.ERROR, drafter=drafter.actor_name, reason=reason, leases=len(orphans))
 
@@ -303,7 +318,7 @@ class DrafterCare:
         event(log, "drafter_lost", logging.WARNING, drafter=drafter.actor_name, cause=cause, leases=len(orphans))
 
     async def _stop_strangers(self) -> None:
-        """Of a fleet before this one, or not stopped when they were removed. A head that is away is waited for."""
+        """Stop drafters that are not configured: an earlier fleet's, or those whose stop failed. Waits for the head."""
         try:
             for drafter in await self._actors.running():
                 if drafter not in self._groups:
@@ -313,7 +328,10 @@ class DrafterCare:
             log.exception("looking_failed")
 
     async def _ask_all(self) -> None:
-        """Ask drafters what they hold, a second's worth at a time; what twice nobody had leased is to be forgotten."""
+        """Ask ready drafters what they hold, ``asked_per_s`` at a time; have them drop what twice had no lease.
+
+        Once is no proof: the lease, or the drafter's closing, may still be on its way.
+        """
         drafters, at_once = list(self._table.loads()), self._timeouts.asked_per_s
         found = dict[DrafterId, frozenset[GenerationId]]()
         try:
@@ -326,7 +344,7 @@ class DrafterCare:
                     self._have_forgotten(drafter, names & self._doubted.get(drafter, frozenset()))
                     if names:
                         found[drafter] = names
-        except Exception:  # the next time it may be better
+        except Exception:  # the next sweep asks again
             log.exception("asking_failed")
         self._doubted = found
 
@@ -358,11 +376,11 @@ class DrafterCare:
         except UnreadableReplyError as error:
             self._replace_idle(drafter, f"cannot tell what it holds: {error}")
             return frozenset()
-        except (TimeoutError, RayError, OutriderError):  # gone, hung, or its engine is
+        except (TimeoutError, RayError, OutriderError):  # its process is gone or hangs, or its engine does
             self.lost(drafter)
             return frozenset()
         self._held[drafter] = len(held)
-        if drafter not in self._groups:  # removed meanwhile
+        if drafter not in self._groups:  # removed by ``want`` during the await
             return frozenset()
         self._segments.hear(drafter, sent, loop_now_s())
         return self._table.unleased(drafter, held)

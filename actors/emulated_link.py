@@ -1,4 +1,4 @@
-"""The waiting an emulated link asks for. What it asks for is computed in ``outrider.link.emulator``."""
+"""Delays messages as an emulated link would; ``outrider.link.emulator`` computes the delays."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ from outrider.link.trace import LinkSource
 
 
 class EmulatedLink:
-    """One device's link, both ways; without a source it carries everything at once."""
+    """One device's link in both directions; without a source it has no delay."""
 
     def __init__(self, source: LinkSource | None, seed: int) -> None:
         self._emulator = None if source is None else LinkEmulator(source, seed)

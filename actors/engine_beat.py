@@ -1,6 +1,6 @@
-"""Whether the thread that owns an engine gets on: told by that thread, asked by others.
+"""Measures how long an engine's thread has been in its present step, so that other threads see that it hangs.
 
-An actor's event loop answers however long its engine stands still, so that is no sign of an engine that works.
+An actor's event loop answers while its engine hangs, so an answer alone does not show that the engine works.
 """
 
 import time
@@ -9,16 +9,16 @@ from contextlib import contextmanager
 
 
 class EngineBeat:
-    """When the engine's thread began what it is doing now. Written by one thread, read by any."""
+    """Start of the engine thread's present work. Written by that thread, read by any."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """It does nothing; ``clock`` is monotonic, in seconds."""
+        """Start idle; ``clock`` is monotonic, in seconds."""
         self._clock = clock
         self._since_s: float | None = None
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """While the engine's thread does one thing: a step, or what is done between two."""
+        """Mark one piece of work of the engine's thread: a step, or what it does between two."""
         self._since_s = self._clock()
         try:
             yield
@@ -27,6 +27,6 @@ class EngineBeat:
 
     @property
     def busy_s(self) -> float:
-        """For so long it has been doing one thing; 0 while it does nothing."""
+        """Seconds in the present piece of work; 0 while idle."""
         since_s = self._since_s
         return 0.0 if since_s is None else self._clock() - since_s

@@ -1,4 +1,4 @@
-"""What drafter and verifier actors share: the thread that owns an engine, and the card that names its model.
+"""Makes what drafter and verifier actors share: the thread that owns an engine, and its model's card.
 
 Engines are not thread-safe, and torch counts its threads per calling thread.
 """
@@ -11,14 +11,15 @@ import torch
 from actors.messages import ModelCard
 from outrider.models.loading import ModelFacts
 
-# Nice values: two thirds of the time of whoever answers requests on the same cores. At 5 floods take too much.
+# Nice value: an engine gets two thirds of the time of processes that answer requests on the same cores. At 5 a flood of
+# requests takes too much.
 _BEHIND = 2
 
 
 def engine_thread(threads: int, device: str) -> ThreadPoolExecutor:
     """Make a single-thread executor in which torch uses ``threads`` OpenMP threads.
 
-    One that computes on processors has a lower priority than what serves requests there, which computes little.
+    On CPUs it has a lower priority than processes that serve requests there, which compute little.
     """
     return ThreadPoolExecutor(1, thread_name_prefix="engine", initializer=_begin, initargs=(threads, device))
 
@@ -30,7 +31,7 @@ def _begin(threads: int, device: str) -> None:
 
 
 def model_card(facts: ModelFacts, max_context_tokens: int) -> ModelCard:
-    """Who an engine is; ``max_context_tokens`` is what it can hold, which may be less than the model's context."""
+    """Return an engine's card; ``max_context_tokens`` is what it can hold; its model may allow more."""
     return ModelCard(
         name=facts.name,
         model_hash=facts.model_hash,

@@ -1,8 +1,8 @@
-"""The fleet actor: knows which drafters are alive, leases them to generations, looks after them. Off the round path.
+"""Leases drafters to generations and keeps drafters alive; rounds under way do not need it.
 
-Drafters (``actors.drafter_care``) outlive a restart of the fleet: it finds them again by name, and the leases through
-the coordinators' heartbeats. A fleet that no coordinator tells of anything any more stops all drafters and ends, as its
-application is gone.
+Drafters (``actors.drafter_care``) outlive a restart of the fleet: it finds them again by name, and their leases through
+the coordinators' heartbeats. When no coordinator sends heartbeats any more the application is gone: the fleet stops all
+drafters and ends (``actors.fleet_actor``).
 """
 
 import asyncio
@@ -24,21 +24,21 @@ from actors.waiting import loop_now_s
 from outrider.contracts.requests import GenerationId
 from outrider.events import event
 
-_AGAIN_S = 0.1  # between two heartbeats, where the fleet has to hear everything
-_SPARED = 16  # of so many places one may be at hand even where all are taken, to be used again without a call
+_AGAIN_S = 0.1  # interval to the next heartbeat where that has to carry everything
+_SPARED = 16  # one slot in so many may be spare even where all are leased, so that it is used again without a call
 
 log = logging.getLogger(__name__)
 
 
 class Fleet:
-    """What the fleet actor does, over whatever runs the drafters."""
+    """The fleet actor's logic. All methods run on its event loop; ``actors`` makes the Ray calls that run drafters."""
 
     def __init__(
         self, actors: DrafterActors, timeouts: FleetTimeouts, note: Callable[[FleetSums], None] = lambda _: None
     ) -> None:
-        """Know nothing: which drafters are to run is told by the first heartbeat of a coordinator.
+        """Start without drafters: a coordinator's first heartbeat carries the settings that say which are to run.
 
-        ``note`` is told how things stand, about every second.
+        ``note`` is called with the sums by group, about once per second while heartbeats arrive.
         """
         self._note, self._noted_at_s = note, float("-inf")
         self._timeouts = timeouts
@@ -49,8 +49,8 @@ class Fleet:
         self._sweeper: asyncio.Task[None] | None = None
 
     async def beat(self, heartbeat: Heartbeat) -> FleetNews:
-        """Hear from a coordinator; the newest one's settings hold (``settings_order``)."""
-        if self._sweeper is None:
+        """Take in a coordinator's heartbeat; the newest coordinator's settings apply (``settings_order``)."""
+        if self._sweeper is None:  # the constructor has no running loop
             self._sweeper = asyncio.create_task(self._sweep_for_ever())
         now_s, owner, settings = loop_now_s(), heartbeat.state.id, heartbeat.settings
         self._order.hear(owner, heartbeat.session, settings, heartbeat.settings_number, now_s)
@@ -82,7 +82,7 @@ class Fleet:
         for name in heartbeat.wanted[: most_spare or 0]:
             drafter = table.lease(name, owner=heartbeat.state.id)
             handle = self._care.known_handle(drafter)
-            if drafter is not None and handle is not None:  # as whoever is ready has
+            if drafter is not None and handle is not None:  # every ready drafter has a handle
                 places.append((name, drafter, handle))
         return FleetNews(
             mark=changes.mark,
@@ -100,16 +100,14 @@ class Fleet:
         return drafter is not None and self._table.is_ready(drafter)
 
     async def status(self) -> FleetStatus:
-        """Drafters and coordinators that are alive, by name."""
         return self.packed_status().read()
 
     def packed_status(self) -> PackedStatus:
-        """The same, to be read by who asked."""
+        """Return the status undecoded, so that the caller's process decodes it and not the fleet's."""
         self._coordinators.forget_silent(loop_now_s())
         return PackedStatus(self._table.rows(self._care.held), tuple(self._coordinators.reports()))
 
     async def sums(self) -> FleetSums:
-        """Drafters and leases by group."""
         return self._sums()
 
     def _sums(self) -> FleetSums:
@@ -122,9 +120,9 @@ class Fleet:
         owner: str = "",
         groups: Collection[str] | None = None,
     ) -> tuple[DrafterId, Any] | None:
-        """Lease the least loaded ready drafter, of ``groups`` if any are named, and tell its handle.
+        """Lease the least loaded ready drafter of ``groups`` (None: of all) and return it with its handle.
 
-        None if there is none with room.
+        None if no such drafter has a free slot.
         """
         drafter = self._table.lease(generation, exclude, owner, groups)
         if drafter is None:
@@ -133,22 +131,18 @@ class Fleet:
         return None if handle is None else (drafter, handle)
 
     async def release(self, generation: GenerationId) -> None:
-        """End a generation's lease."""
         self._table.release(generation)
 
     async def report_lost(self, drafter: DrafterId) -> None:
-        """Told that a drafter did not answer: no new leases on it until it has proved to be alive."""
+        """Probe a drafter that did not answer a coordinator; see ``DrafterCare.lost``."""
         self._care.lost(drafter)
 
     async def report_broken(self, drafter: DrafterId, fault: str, generation: GenerationId) -> None:
-        """Told that a drafter answers a generation nonsense, or fails at it: it has to prove itself.
-
-        If several say so it is stopped, and started anew after a while.
-        """
+        """Test a drafter that sent an invalid answer or failed at a generation; see ``DrafterCare.broken``."""
         self._care.broken(drafter, fault, generation)
 
     async def _sweep_for_ever(self) -> None:
-        """Forget silent coordinators, and look after drafters that are there, wanted or not."""
+        """End the leases of silent coordinators and check all drafters that run, once per ``sweep_s``."""
         while True:
             await asyncio.sleep(self._timeouts.sweep_s)
             ended = self._table.expire(loop_now_s(), self._timeouts.owner_ttl_s)

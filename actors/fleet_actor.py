@@ -1,4 +1,4 @@
-"""The fleet as a Ray actor: made by whoever asks for it first, and gone once its application is."""
+"""Runs the fleet as a named Ray actor: the first caller creates it, and it ends once its application is gone."""
 
 import time
 from collections.abc import Callable
@@ -20,11 +20,11 @@ from outrider.events import write_events
 FLEET_NAME = "fleet"
 _VERSION_DEADLINE_S = 5.0
 
-Gauges = Callable[[], Callable[[FleetSums], None]]  # made in the fleet's process, told how things stand
+Gauges = Callable[[], Callable[[FleetSums], None]]  # called in the fleet's process; the result is called with its sums
 
 
 class FleetActor(Fleet):
-    """Named actor, one per cluster namespace. It ends with all drafters when no coordinator beats any more."""
+    """Named actor, one per cluster namespace. Without heartbeats for a minute it stops all drafters and ends."""
 
     def __init__(self, namespace: str, gauges: Gauges) -> None:
         write_events()
@@ -42,16 +42,16 @@ class FleetActor(Fleet):
         return await super().beat(heartbeat)
 
     async def version(self) -> int:
-        """Of the heartbeats that it understands."""
+        """Return the version of heartbeats that it understands."""
         return FLEET_VERSION
 
     async def status(self) -> Any:
-        """As ``Fleet.status``: what arrives is a ``FleetStatus``."""
+        """Return the packed status, which becomes a ``FleetStatus`` when the caller's process unpickles it."""
         return self.packed_status()
 
 
 def find_fleet(namespace: str) -> "ActorHandle[Any]":
-    """The cluster's fleet actor. Asks the head: not on an event loop.
+    """Return the cluster's fleet actor. Asks the head: call it in a thread.
 
     Raises:
         ValueError: there is none.
@@ -61,10 +61,10 @@ def find_fleet(namespace: str) -> "ActorHandle[Any]":
 
 
 def fleet_handle(namespace: str, gauges: Gauges) -> "ActorHandle[Any]":
-    """The cluster's fleet actor, created with these gauges if it does not exist.
+    """Return the cluster's fleet actor, created with these gauges if it does not exist.
 
-    One that an earlier version of this code has left is ended, and learns from coordinators as after a crash. Those of
-    the earlier version go on without drafters until they are replaced as well. Asks the head: not on an event loop.
+    A fleet of an earlier code version is killed and replaced; the new one learns from heartbeats as after a crash.
+    Coordinators of the earlier version have no drafters until they are replaced. Call it in a thread: it asks the head.
     """
     fleet = head_actor(FleetActor, FLEET_NAME, namespace, namespace, gauges)
     if is_earlier(fleet):
@@ -74,10 +74,10 @@ def fleet_handle(namespace: str, gauges: Gauges) -> "ActorHandle[Any]":
 
 
 def is_earlier(fleet: Any) -> bool:
-    """Whether it understands other heartbeats than this code's, of an earlier version; not of one that is silent."""
+    """Return whether the fleet has an earlier version of heartbeats; False if it does not answer in 5 s."""
     try:
         version: int = ray.get(fleet.version.remote(), timeout=_VERSION_DEADLINE_S)
-    except AttributeError:  # the first ones do not tell
+    except AttributeError:  # the first versions have no such method
         return True
     except RayError:
         return False

@@ -1,4 +1,4 @@
-"""May a drafter draft for this target? Decided when it joins; one that may not is refused with the reason."""
+"""Checks a joining drafter against the target: versions, token map and model; a mismatch is refused with its reason."""
 
 from actors.messages import PROTOCOL_VERSION, ModelCard
 from outrider.models.head_file import HeadInfo
@@ -9,14 +9,14 @@ from outrider.sampling.noise import NOISE_VERSION
 def handshake_fault(
     card: object, token_map_hash: str, model_hash: str | None, head: HeadInfo | None = None
 ) -> str | None:
-    """What is wrong with a drafter, or None.
+    """Return why a drafter may not draft for the target, or None if it may.
 
     Args:
-        card: what it says of itself.
+        card: the drafter's own card.
         token_map_hash: the target's. A drafter whose ids mean other tokens would be accepted by chance only.
-        model_hash: what every drafter of its group runs, by the configuration; where that does not say, by the first
-            of its group, and None of that. Acceptance statistics are kept by model, so a group is of one model.
-        head: who is to judge its mismatches.
+        model_hash: the group's model, configured or else that of its first drafter; None for that one. A group has one
+            model, as acceptance statistics are kept by model.
+        head: the decision head for the group's model, if there is one.
 
     Returns:
         What was needed, what was found and what to do.
@@ -30,7 +30,7 @@ def handshake_fault(
             "device"
         )
     noise = getattr(card, "noise_version", None)
-    if noise != NOISE_VERSION:  # it would draft what the target's own noise does not draw
+    if noise != NOISE_VERSION:  # it would draw with other noise than the target
         return f"needs noise version {NOISE_VERSION}, found {noise}; install the same version of outrider on its device"
     if card.token_map_hash != token_map_hash:
         return (

@@ -1,17 +1,19 @@
-"""Named actors of which a cluster has one each, on its head: devices come and go."""
+"""Creates the named actors of which a cluster has one each, on its head node: other nodes come and go."""
 
 from typing import Any
 
 import ray
 from ray.actor import ActorHandle
 
-ANYWHERE = "DEFAULT"  # said aloud, or Ray keeps what a coordinator starts inside that coordinator's placement group
-CALLS_KEPT = False  # not by Ray's head, whose memory grows by hundreds of MiB an hour with an event of each of ours
-_HEAD = "node:__internal_head__"  # Ray's own mark
+ANYWHERE = (
+    "DEFAULT"  # explicit: else Ray puts actors that a coordinator creates into that coordinator's placement group
+)
+CALLS_KEPT = False  # task events: with them the memory of Ray's head grows by hundreds of MiB an hour at our call rate
+_HEAD = "node:__internal_head__"  # resource that Ray gives to the head node
 
 
 def head_actor(kind: type, name: str, namespace: str, *arguments: object) -> "ActorHandle[Any]":
-    """The cluster's one, created with these arguments if it does not exist. Asks the head: not on an event loop."""
+    """Return the cluster's actor, created with these arguments if it does not exist. Call it in a thread."""
     actor: Any = ray.remote(kind).options(
         name=name,
         namespace=namespace,

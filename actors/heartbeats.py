@@ -1,4 +1,4 @@
-"""What a coordinator and the fleet tell one another again and again: what has changed, since they last did."""
+"""Defines heartbeats from coordinators to the fleet and their answers; both carry changes since the last exchange."""
 
 import pickle
 from collections.abc import Mapping, Sequence
@@ -8,34 +8,36 @@ from typing import Any, NamedTuple
 from actors.messages import CoordinatorReport, DrafterId, DrafterRow, DrafterStatus, FleetSettings, FleetStatus
 from outrider.contracts.requests import GenerationId
 
-FLEET_VERSION = 3  # of what is told here; raised when it changes
-NewsMark = tuple[int, int]  # the fleet's own: up to where somebody was told, and where that began
+FLEET_VERSION = 3  # of these messages; raise it when they change
+NewsMark = tuple[
+    int, int
+]  # set and read by the fleet: number at which a coordinator began, and of the last news it has
 
 
 class CoordinatorState(NamedTuple):
-    """What coordinators know of one another. A tuple, as many of them may be told at once."""
+    """A coordinator as its peers see it. A tuple, as an answer may carry many of them."""
 
     id: str
     verifier: str  # ready | restarting
-    target: str  # which it is; "": not known yet
+    target: str  # ``ModelCard.target``; "": not known yet
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A coordinator is alive, and its leases have changed like this.
+    """A coordinator's sign of life, with the changes of its leases.
 
     Attributes:
-        report: what it does (``packed``). Only who wants to know reads it.
-        session: of the coordinator's process.
-        number: of this one within its session. What comes behind a later one is not taken in.
-        held: leases that are new; None where it does not know yet who was leased to it.
-        ended: names that hold nothing any more.
-        since: the number of a heartbeat that was answered, since when this has changed; None: ``held`` is everything.
-        settings: with everything only.
-        settings_number: what a fleet has told of them last (``FleetNews``); None: none has.
-        spare: of all that it holds, what no generation uses at present: places at hand for those to come.
-        wanted: names for so many places more, to be at hand as well; as many are given as the fleet has to spare.
-        known: of the fleet's news (``FleetNews.mark``); None: nothing.
+        report: its ``CoordinatorReport``, packed; the fleet does not decode it.
+        session: random number of the coordinator's process.
+        number: of this heartbeat within its session. One that arrives after a later one is ignored.
+        held: new leases; None as drafter: the fleet's answer has not arrived yet.
+        ended: names that hold no lease any more.
+        since: number of the answered heartbeat to which the changes refer; None: ``held`` is everything.
+        settings: sent with everything only.
+        settings_number: number that a fleet has given to the settings (``FleetNews``); None: none has.
+        spare: names in ``held``, now or earlier, that are spare slots.
+        wanted: names for more spare slots; the fleet grants as many as it can spare.
+        known: ``FleetNews.mark`` of the last news received; None: none.
     """
 
     state: CoordinatorState
@@ -57,16 +59,16 @@ class FleetNews:
     """The answer to a heartbeat.
 
     Attributes:
-        mark: what is known of coordinators now, to be said by the next heartbeat.
-        beat_s: when to beat again: longer where there are many coordinators.
-        changed: coordinators that are new, or not as they were; some of them where they are many, the others follow.
-        gone: those that have fallen silent.
-        anew: whatever was known of coordinators before is to be forgotten first.
-        tell_all: the fleet does not know what has changed; the next heartbeat is to say everything.
-        most_spare: places that may be at hand; None: leases are asked for and given back one by one.
-        places: those given of the ones that were wanted, each with its drafter and that one's handle.
-        withdrawn: of spare places, those whose drafter may not be leased now.
-        settings_number: of this coordinator's settings in the order in which they came (``settings_order``).
+        mark: position in the news of coordinators, to be sent back with the next heartbeat.
+        beat_s: seconds until the next heartbeat; longer where there are many coordinators.
+        changed: coordinators that are new or have changed; at most 128, the others follow with the next answers.
+        gone: coordinators that have fallen silent.
+        anew: earlier news of coordinators must be dropped first.
+        tell_all: the fleet lacks earlier changes; the next heartbeat must carry everything.
+        most_spare: most spare slots to hold; None: leases are asked for and given back one by one.
+        places: granted spare slots, each with its drafter and the drafter's handle.
+        withdrawn: spare slots whose drafter may not be leased now.
+        settings_number: number of this coordinator's settings in the order of arrival (``settings_order``).
     """
 
     mark: NewsMark
@@ -82,12 +84,12 @@ class FleetNews:
 
 
 def state_of(report: CoordinatorReport) -> CoordinatorState:
-    """What others are to know."""
+    """Return the part of a report that other coordinators need."""
     return CoordinatorState(report.id, report.verifier, report.target)
 
 
 def packed(report: CoordinatorReport) -> bytes:
-    """As it travels: the fleet keeps it, and hands it on to whoever asks."""
+    """Pickle a report: the fleet keeps the bytes and passes them on, and only the reader decodes them."""
     return pickle.dumps(report, protocol=5)
 
 
@@ -97,10 +99,9 @@ def unpacked(report: bytes) -> CoordinatorReport:
 
 
 class PackedStatus:
-    """How things stand, as it travels: who asked for it reads it, and finds a ``FleetStatus``."""
+    """A ``FleetStatus`` in packed form: unpickling it, in the reader's process, gives a ``FleetStatus``."""
 
     def __init__(self, drafters: Sequence[DrafterRow], reports: Sequence[bytes]) -> None:
-        """``drafters``: the fields of each one's status."""
         self._drafters, self._reports = drafters, reports
 
     def read(self) -> FleetStatus:

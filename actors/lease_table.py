@@ -1,10 +1,12 @@
-"""Which drafter serves which generation. Pure bookkeeping: the fleet actor acts on what it returns.
+"""Records which drafter is leased to which generation. Pure: the fleet actor acts on what the table returns.
 
-A lease belongs to an *owner*, a coordinator, which says again and again what it holds (``renew``). What it says is the
-truth: leases it no longer names are ended, ones the table does not know (the fleet was restarted) are entered. An owner
-that falls silent loses its leases. Only what has changed since it last said so is looked at, on either side.
+A lease belongs to an *owner*, a coordinator, whose heartbeats repeat what it holds (``renew``). A heartbeat is the
+truth: leases that it no longer names are ended, and leases that the table does not know (the fleet was restarted) are
+entered. An owner that falls silent loses its leases. Owner and table compare only what has changed since the last
+heartbeat.
 
-No call but ``loads``, ``rows``, ``statuses`` and the ends of many leases looks at all drafters, or at leases of others.
+To be fast with many drafters, only ``loads``, ``rows`` and calls that end many leases iterate over all drafters or
+over leases of other owners.
 """
 
 from collections import Counter
@@ -15,7 +17,7 @@ from actors.messages import DrafterId, DrafterRow, DrafterState, FleetSums
 from outrider.contracts.requests import GenerationId
 from outrider.routing.lazy_heap import LazyHeap
 
-_NONE_HELD = DrafterId("", -1)  # nobody's name
+_NONE_HELD = DrafterId("", -1)  # no drafter has this name
 
 
 @dataclass(slots=True)
@@ -23,11 +25,11 @@ class _LeaseEntry:
     capacity: int
     state: DrafterState = DrafterState.STARTING
     reason: str | None = None
-    leases: dict[GenerationId, str] = field(default_factory=dict)  # to their owners
+    leases: dict[GenerationId, str] = field(default_factory=dict)  # owner by generation
 
     @property
     def room(self) -> int:
-        """More leases that may be given."""
+        """Number of free slots; 0 unless the drafter is ready."""
         return max(0, self.capacity - len(self.leases)) if self.state is DrafterState.READY else 0
 
 
@@ -36,55 +38,54 @@ class LeaseTable:
 
     def __init__(self) -> None:
         self._entries: dict[DrafterId, _LeaseEntry] = {}
-        self._names: list[DrafterId] | None = None  # of all, in order; None once one was added or removed
+        self._names: list[DrafterId] | None = None  # all drafters, sorted; None: to be sorted anew
         self._holders: dict[GenerationId, DrafterId] = {}
-        self._of_owner: dict[str, set[GenerationId]] = {}  # of owners that have any
+        self._of_owner: dict[str, set[GenerationId]] = {}  # only owners that have leases
         self._owners: dict[str, float] = {}  # when each was last heard of
-        self._heard = set[str]()  # owners whose word is known
-        self._unsettled: dict[str, set[GenerationId]] = {}  # names of which its word and the leases may differ
-        self._with_room: dict[str, LazyHeap[int]] = {}  # by group, by share of their capacity: who may be leased
+        self._heard = set[str]()  # owners that have sent a heartbeat to this table
+        self._unsettled: dict[str, set[GenerationId]] = {}  # leases that may differ from the owner's last heartbeat
+        self._with_room: dict[str, LazyHeap[int]] = {}  # by group: drafters with free slots, by share in use
         self._states = Counter[tuple[str, DrafterState]]()  # drafters in each, by group
         self._leased = Counter[str]()  # by group
         self._room = self._places = 0
 
     @property
     def places(self) -> int:
-        """Leases that ready drafters take, given or not."""
+        """Number of slots of ready drafters, leased or free."""
         return self._places
 
     @property
     def room(self) -> int:
-        """Leases that ready drafters can be given."""
+        """Number of free slots of ready drafters."""
         return self._room
 
     def add(self, drafter: DrafterId, capacity: int) -> None:
-        """Know a drafter that is still starting; it gets no leases yet."""
+        """Add a drafter that is still starting; ``mark_ready`` lets it be leased. A known drafter stays as it is."""
         if drafter not in self._entries:
             self._entries[drafter] = _LeaseEntry(capacity)
             self._states[drafter.group, DrafterState.STARTING] += 1
             self._names = None
 
     def remove(self, drafter: DrafterId) -> frozenset[GenerationId]:
-        """Forget a drafter; returns the generations whose leases end."""
+        """Remove a drafter; return the generations whose leases end."""
         orphans = self.mark_lost(drafter)
         self._states[drafter.group, self._entries.pop(drafter).state] -= 1
         self._names = None
         return orphans
 
     def mark_ready(self, drafter: DrafterId) -> None:
-        """Let a drafter be leased."""
         self._change(drafter, DrafterState.READY, None)
 
     def mark_suspect(self, drafter: DrafterId) -> None:
-        """Give a drafter no new leases; those it has stand until it is known to be lost."""
+        """Lease a drafter no more; its present leases last until it is known to be lost."""
         self._change(drafter, DrafterState.SUSPECT, None)
 
     def mark_lost(self, drafter: DrafterId) -> frozenset[GenerationId]:
-        """Take a drafter out until it is ready again; returns the generations whose leases end."""
+        """Take a drafter out until ``mark_ready``; return the generations whose leases end."""
         return self._end_leases(drafter, DrafterState.STARTING, None)
 
     def mark_refused(self, drafter: DrafterId, reason: str) -> frozenset[GenerationId]:
-        """Take a drafter out for a reason; returns the generations whose leases end."""
+        """Take a drafter out for ``reason``, which ``rows`` show; return the generations whose leases end."""
         return self._end_leases(drafter, DrafterState.REFUSED, reason)
 
     def lease(
@@ -94,10 +95,10 @@ class LeaseTable:
         owner: str = "",
         groups: Collection[str] | None = None,
     ) -> DrafterId | None:
-        """Give the generation the least loaded ready drafter with room (by share of its capacity, then name).
+        """Lease the generation the ready drafter with the smallest share of its slots in use (then by name).
 
-        Only one of ``groups`` may be given, where they are named. A lease it already holds is kept unless that drafter
-        is in ``exclude``, or of another group. None if there is no drafter.
+        Only drafters of ``groups`` are leased (None: of all). A lease that the generation already holds is kept, unless
+        its drafter is in ``exclude`` or not in ``groups``. None if no drafter has a free slot.
         """
         held_by = self._holders.get(generation)
         if held_by is not None:
@@ -134,10 +135,14 @@ class LeaseTable:
         now_s: float,
         changed: Collection[GenerationId] | None = None,
     ) -> None:
-        """Take an owner's word for what it holds; None stands for a lease whose answer is still on its way to it.
+        """Make the table agree with what an owner says it holds.
 
-        ``changed``: of which names that is not what it said before; None: perhaps of all. The others are not looked at,
-        unless it was found otherwise than said before, or has become so.
+        Args:
+            owner: a coordinator's id.
+            held: all its leases; None as drafter: the answer to its call has not reached it, so the lease is kept.
+            now_s: on the clock that ``expire`` uses.
+            changed: names for which ``held`` differs from the last heartbeat; None: perhaps all. The others are checked
+                only if the table differed from the last heartbeat or has changed since.
         """
         unsettled = self._unsettled.pop(owner, ())
         if changed is None or owner not in self._heard:
@@ -159,16 +164,16 @@ class LeaseTable:
             if name not in self._holders and held_by in self._entries:
                 self._give(name, held_by, owner, rooms)
             if self._holders.get(name) != held_by or not self._owns(owner, name):
-                left.add(name)  # its drafter is not known, or another owner has it
+                left.add(name)  # its drafter is unknown here, or another owner holds it: check again next time
         if left:
             self._unsettled[owner] = left
         for drafter, before in rooms.items():
             self._rank(drafter, before)
 
     def expire(self, now_s: float, ttl_s: float) -> Mapping[GenerationId, DrafterId]:
-        """End the leases of owners that were silent for ``ttl_s`` seconds; returns them."""
+        """End and return the leases of owners that were silent for ``ttl_s`` seconds."""
         for owner in self._of_owner:
-            self._owners.setdefault(owner, now_s)  # leased since this table was made, and not heard of yet
+            self._owners.setdefault(owner, now_s)  # it leased before its first heartbeat to this table
         silent = [owner for owner, heard_at_s in self._owners.items() if now_s - heard_at_s > ttl_s]
         ended = dict[GenerationId, DrafterId]()
         for owner in silent:
@@ -182,29 +187,28 @@ class LeaseTable:
         return ended
 
     def unleased(self, drafter: DrafterId, held: Collection[GenerationId]) -> frozenset[GenerationId]:
-        """Of the generations a drafter holds, those that are not leased to it."""
+        """Return those of ``held`` that are not leased to the drafter."""
         return frozenset(held) - self._entries[drafter].leases.keys()
 
     def is_ready(self, drafter: DrafterId) -> bool:
-        """Whether it may be leased, room or not."""
+        """Return whether a drafter is ready, with or without a free slot."""
         entry = self._entries.get(drafter)
         return entry is not None and entry.state is DrafterState.READY
 
     def has_ready(self, group: str) -> bool:
-        """Whether any drafter of a group may be."""
         return self._states[group, DrafterState.READY] > 0
 
     def loads(self) -> Mapping[DrafterId, int]:
-        """Generations leased to each ready drafter."""
+        """Return the number of generations leased to each ready drafter."""
         ready = DrafterState.READY
         return {drafter: len(entry.leases) for drafter, entry in self._entries.items() if entry.state is ready}
 
     def sums(self) -> FleetSums:
-        """Drafters and leases by group, without looking at each."""
+        """Return the numbers of drafters and leases by group, in time independent of the number of drafters."""
         return FleetSums(dict(self._states), dict(self._leased))
 
     def rows(self, in_memory: Mapping[DrafterId, int]) -> list[DrafterRow]:
-        """All drafters, by name; ``in_memory``: generations that each was found to hold when it was last asked."""
+        """Return all drafters, sorted; ``in_memory``: number of generations each held when it was last asked."""
         if self._names is None:
             self._names = sorted(self._entries)
         return [self._row(drafter, in_memory.get(drafter)) for drafter in self._names]
@@ -217,11 +221,11 @@ class LeaseTable:
         return generation in self._of_owner.get(owner, ())
 
     def _unsettle(self, owner: str, generation: GenerationId) -> None:
-        """It has changed otherwise than by its owner's word, to which the next ``renew`` holds it."""
+        """Note that a lease changed other than by its owner's heartbeat, so that the next ``renew`` compares it."""
         self._unsettled.setdefault(owner, set()).add(generation)
 
     def _give(self, generation: GenerationId, drafter: DrafterId, owner: str, rooms: dict[DrafterId, int]) -> None:
-        """Enter a lease. What room its drafter had is kept in ``rooms``, until somebody ranks it anew."""
+        """Enter a lease. ``rooms`` notes the drafter's free slots before the change, for the caller's ``_rank``."""
         entry = self._entries[drafter]
         rooms.setdefault(drafter, entry.room)
         entry.leases[generation] = owner
@@ -230,7 +234,7 @@ class LeaseTable:
         self._of_owner.setdefault(owner, set()).add(generation)
 
     def _take(self, generation: GenerationId, rooms: dict[DrafterId, int]) -> str:
-        """End a lease; the same holds for its drafter's room. Returns who had it."""
+        """End a lease and return its owner; ``rooms`` as in ``_give``."""
         drafter = self._holders.pop(generation)
         entry = self._entries[drafter]
         rooms.setdefault(drafter, entry.room)
@@ -268,7 +272,7 @@ class LeaseTable:
         self._rank(drafter, before)
 
     def _rank(self, drafter: DrafterId, room_before: int) -> None:
-        """Its room has changed, perhaps."""
+        """Update the sums and the heap after a drafter's leases or state have changed."""
         entry = self._entries[drafter]
         room = entry.room
         self._room += room - room_before

@@ -1,7 +1,7 @@
-"""Verifiers that are started again on one node load one after the other: the first serves the others' responses.
+"""Lets verifiers that restart on one node load one after another: the first then serves the others' responses.
 
-Two that load beside each other on few cores are both late. The turn is a lock on a folder, which the system takes back
-from a process that dies, and nobody waits behind one that hangs for longer than a deadline.
+Two that load at once on few cores are both late. The turn is a lock on a folder: the system releases it when its
+process dies, and a process that hangs delays the others by a deadline at most.
 """
 
 import fcntl
@@ -16,7 +16,7 @@ _ASKED_AGAIN_S = 0.05
 
 @contextmanager
 def load_turn(folder: Path, deadline_s: float) -> Iterator[bool]:
-    """Have the turn among processes that name this folder; False: not within the deadline, or it cannot be had."""
+    """Take the turn of this folder; yield False if it is not free in time or cannot be locked."""
     try:
         lock = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -32,7 +32,7 @@ def load_turn(folder: Path, deadline_s: float) -> Iterator[bool]:
 
 
 def _locked(lock: int) -> bool | None:
-    """None: another process has it."""
+    """Try to lock; None: another process has the lock, False: the file system allows none."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""What crosses between coordinator, verifier, drafter and fleet: one call per batch, one lease per generation."""
+"""Defines the messages between coordinator, verifier, drafter and fleet."""
 
 from array import array
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """A generation to forget; its full blocks stay in the prefix cache iff ``keep_cache``."""
+    """A generation to drop; its full KV blocks stay in the prefix cache iff ``keep_cache``."""
 
     generation: GenerationId
     keep_cache: bool
@@ -37,17 +37,17 @@ class Closing:
 
 @dataclass(frozen=True, slots=True)
 class VerifyCall:
-    """Everything a verifier is told at once: it takes effect with its next step, in the order of the fields.
+    """One call to a verifier: it takes effect with the next step, in the order of the fields.
 
     Attributes:
-        session: what is under way from an earlier one is given up.
-        number: of the call within its session: calls may overtake one another on their way.
-        grants: how far generations that are under way may go from now on: the last round they may make.
-        lookups: what they may draft by themselves.
-        dues: of generations that are open: seconds from now until their responses fall behind what they are promised,
-            infinity where nothing is. Durations, as no two machines' clocks agree.
-        prefill_order: which of those in the steps share the chunk of a pass first, until another order is told;
-            others behind them. None: as before.
+        session: a new session gives up all that is under way from earlier ones.
+        number: of the call within its session, from 0; the verifier orders calls by it, as they may overtake another.
+        grants: the last round that an autonomous run may make.
+        lookups: how an autonomous run may draft by prompt lookup.
+        dues: seconds from now until a response falls behind its promise, infinity without one. They are durations, as
+            the clocks of two machines differ.
+        prefill_order: generations that share a pass's prefill chunk first, until another order comes; others follow
+            them. None: as before.
     """
 
     closings: tuple[Closing, ...] = ()
@@ -64,7 +64,7 @@ class VerifyCall:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a generation could not be opened: it is ``too_long`` for the engine, or opening it went wrong."""
+    """Why a generation could not be opened: it is ``too_long`` for the engine, or opening it failed."""
 
     reason: str
     too_long: bool = False
@@ -72,18 +72,18 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class StepReply:
-    """What one step of the verifier brought, and where the time went.
+    """Outcomes and times of one step of the verifier.
 
     Attributes:
-        outcomes: of blocks, of rounds that followed by themselves, of resolutions: those that were part of the step.
-        refused_openings: why a generation could not be opened.
-        engine_s: forward pass and acceptance.
-        idle_s: the engine had nothing to do before.
-        opening_s: between these two: it took in calls.
-        computed: by the pass, of each block that computed something.
-        evicted: who lost KV to make room, and how many leading positions of it need no computing still.
-        faults: kinds of what went wrong with passes, each time; whatever it was did not reach other blocks.
-        suspects: the engine is lost, and these were in the pass that it was lost with. The process ends.
+        outcomes: of the step's blocks, autonomous rounds and resolutions.
+        refused_openings: why generations could not be opened.
+        engine_s: duration of forward pass and acceptance.
+        idle_s: time without work before the step.
+        opening_s: time between these two, in which calls were taken in.
+        computed: cost of each block that computed something in the pass.
+        evicted: generations that lost KV to make room, with the number of leading positions that are still resident.
+        faults: kind of each fault of a pass; other blocks were not affected.
+        suspects: if not empty, the engine is lost: the generations of its last pass. The process ends after this reply.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -99,7 +99,7 @@ class StepReply:
     opening_s: float = 0.0
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """In columns: most outcomes are one token of a generation that decodes alone."""
+        """Pickle outcomes in columns, as most are one token of an autonomous run."""
         rest = (
             self.refused_openings,
             self.engine_s,
@@ -152,12 +152,12 @@ def _reply_from(
     return StepReply(tuple(outcomes), refused_openings, engine_s, idle_s, usage, done, *rest)
 
 
-PROTOCOL_VERSION = 6  # of what drafters are asked and answer; raised when any of it changes
+PROTOCOL_VERSION = 6  # of messages from and to drafters; raise it when any of them changes
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """Who an engine is: what must agree between a drafter and its target (``actors.handshake``)."""
+    """An engine's model and versions, which must agree between drafter and target (``actors.handshake``)."""
 
     name: str
     model_hash: str
@@ -171,16 +171,16 @@ class ModelCard:
 
     @property
     def target(self) -> str:
-        """What a verifier's tokens depend on besides a request: another one may go on otherwise."""
+        """All that a verifier's tokens depend on besides the request: only an equal one may resume a response."""
         made = () if self.machine is None else (self.machine.engine, self.machine.dtype)
         return "/".join((self.model_hash, *made, f"noise {self.noise_version}"))
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A drafter's message (``outrider.wire``) and the seconds it worked on it: the rest of the call is the link's.
+    """A drafter's message (``outrider.wire``) and the seconds it worked on it; the rest of the call is link time.
 
-    ``data`` is empty if the drafter does not hold the generation at all.
+    ``data`` is empty if the drafter does not hold the generation.
     """
 
     data: bytes
@@ -188,18 +188,18 @@ class Answer:
 
 
 class SentSegments(NamedTuple):
-    """TCP segments that carried something, and of these, those that had to be sent again."""
+    """Number of TCP segments with data, and of those among them that were sent again."""
 
     segments: int = 0
     resent: int = 0
 
 
 class DrafterHoldings(NamedTuple):
-    """What a drafter says of itself when it is asked now and then. Tuples, as they are small on the way up.
+    """A drafter's report of what it holds. A tuple, as it is sent over the device's uplink.
 
     Attributes:
         generations: in its memory.
-        segments: TCP segments with data that it has sent to who called it, since it began; of these, ``resent``.
+        segments: TCP segments with data that it has sent to its callers since its start, ``resent`` of them again.
     """
 
     generations: tuple[GenerationId, ...]
@@ -223,12 +223,12 @@ class DrafterId:
         return f"{_DRAFTER_PREFIX}{self.group}-{self.index}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Cheaper than what a dataclass does by itself: a heartbeat may have one for each of its streams."""
+        """Pickle faster than a dataclass does by default: a heartbeat may have one for each response."""
         return DrafterId, (self.group, self.index)
 
     @classmethod
     def named(cls, actor_name: str) -> "DrafterId | None":
-        """Whose name this is; None of what is no drafter."""
+        """Return the drafter of an actor's name; None if it is not a drafter's."""
         group, _, index = actor_name.removeprefix(_DRAFTER_PREFIX).rpartition("-")
         found = cls(group, int(index)) if group and index.isdecimal() else None
         return found if found is not None and found.actor_name == actor_name else None
@@ -239,8 +239,8 @@ class DrafterState(StrEnum):
 
     STARTING = "starting"  # its node has not joined, or it loads its model
     READY = "ready"
-    SUSPECT = "suspect"  # it failed somebody and is being probed
-    REFUSED = "refused"  # it may not draft for this target; tried again after a while
+    SUSPECT = "suspect"  # reported, and being probed
+    REFUSED = "refused"  # failed the handshake, or broken; started again after a pause
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,28 +261,28 @@ DrafterRow = tuple[str, str, DrafterState, str | None, int, int, int | None]  # 
 
 @dataclass(frozen=True, slots=True)
 class FleetSettings:
-    """Which drafters are to run, and for which target. Those of the newest coordinator hold (``settings_order``)."""
+    """Drafters that are to run, and their target. Those of the newest coordinator apply (``settings_order``)."""
 
     groups: tuple["DrafterGroupConfig", ...]
     target: str
     token_map_hash: str  # the target's
-    heads: Mapping[str, HeadInfo] = field(default_factory=dict)  # who judges mismatches, by draft model
-    models: Mapping[str, str] = field(default_factory=dict)  # hashes that devices must have, by group, where known
+    heads: Mapping[str, HeadInfo] = field(default_factory=dict)  # decision heads by draft model
+    models: Mapping[str, str] = field(default_factory=dict)  # required model hash by group, where one is configured
 
 
 @dataclass(frozen=True, slots=True)
 class SloRounds:
-    """Rounds of responses that were promised one speed."""
+    """Counts of rounds of one SLO class."""
 
     rounds: int = 0
-    late_queue: int = 0  # slower than promised, each taken alone, by cause
-    late_compute: int = 0
-    behind: int = 0  # with which a response as a whole fell behind
+    late_queue: int = 0  # late rounds by cause: queue
+    late_compute: int = 0  # and compute
+    behind: int = 0  # rounds with which a response fell behind
 
 
 @dataclass(frozen=True, slots=True)
 class LinkReport:
-    """A drafter's link as it was measured last, net of what is lost on it."""
+    """A drafter's link as it was measured last; rates are net of losses."""
 
     rtt_s: float
     up_bps: float
@@ -291,7 +291,7 @@ class LinkReport:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorReport:
-    """What a coordinator is doing; counters since its start."""
+    """A coordinator's state, with counters since its start."""
 
     id: str
     verifier: str  # ready | restarting
@@ -312,16 +312,16 @@ class CoordinatorReport:
     regime: TunerReport | None = None
     admission: AdmissionReport | None = None
     machine: ProfiledOn | None = None  # what its verifier computes with
-    target: str = ""  # which it is (``ModelCard.target``); "": not known yet
-    links: Mapping[str, LinkReport] = field(default_factory=dict)  # by drafter, of those it knows
-    faults: Mapping[str, int] = field(default_factory=dict)  # by kind, of those that ever were
+    target: str = ""  # ``ModelCard.target`` of its verifier; "": not known yet
+    links: Mapping[str, LinkReport] = field(default_factory=dict)  # by drafter, where measured
+    faults: Mapping[str, int] = field(default_factory=dict)  # by kind, without zeros
 
 
 @dataclass(frozen=True, slots=True)
 class FleetSums:
-    """How many drafters of a group are in a state, and the generations leased to all of a group.
+    """Numbers of drafters by group and state, and of leases by group.
 
-    ``sent``: by group, what its devices have sent up since the fleet began, as they say.
+    ``sent``: by group, TCP segments that its devices say they have sent since the fleet's start.
     """
 
     drafters: Mapping[tuple[str, DrafterState], int]

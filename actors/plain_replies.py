@@ -1,8 +1,8 @@
-"""Drafters' replies as plain bytes: numbers, names and text, and nothing that runs when it is read.
+"""Encodes drafters' replies as plain bytes: numbers, names and text, so that reading one runs no code of a device.
 
-Ray pickles what actors return and reads such pickles wherever they arrive, so what comes from a device is written here
-instead. Each reply is a byte that says what it is, and its content. A reply is read only within the size that its kind
-may have, and no name or number in it is longer than an honest one can be.
+Ray pickles what actors return and unpickles it wherever it arrives; replies of a device are encoded here instead. A
+reply is one byte for its kind, then its content. A reply that is larger than its kind may be is not read, and names and
+numbers in it are bounded by what an honest device can have.
 """
 
 import json
@@ -34,28 +34,28 @@ Reply = Answer | ModelCard | DrafterHoldings | None
 
 
 class UnreadableReplyError(DrafterBrokenError):
-    """A reply of another form than it needs to have, or too large to be read."""
+    """A reply has another form than its kind, or is too large."""
 
 
 def reply_bytes(method: str) -> int:
-    """The largest reply of a drafter's method that is read, unless its caller knows a smaller bound."""
+    """Return the size of the largest reply of a method that is read, in bytes; a caller may set a smaller bound."""
     if method in ("exchange", "probe"):
         return answer_bytes(MAX_MESSAGE_BYTES)
     return _LISTED_BYTES if method in ("card", "held") else _BARE_BYTES
 
 
 def answer_bytes(message_bytes: int) -> int:
-    """The reply that carries a message of so many bytes, or a failure in its place."""
+    """Return the size of a reply with a message of so many bytes, or with a failure in its place."""
     return max(_ANSWER_HEAD_BYTES + message_bytes, _BARE_BYTES)
 
 
 def holding_bytes(names: int) -> int:
-    """The largest list of so many names that is read: 64 KiB, or more for a device of many generations."""
+    """Return the size of the largest list of so many names that is read: 64 KiB, or more for many generations."""
     return max(_LISTED_BYTES, names * _USUAL_NAME_BYTES)
 
 
 def holding(reply: Reply, most: int) -> tuple[SentSegments, frozenset[GenerationId]]:
-    """What a drafter that may hold so many generations has sent, and which it holds; other replies raise."""
+    """Return segments and generations of a holdings reply; raise for other replies, or more than ``most`` names."""
     if not isinstance(reply, DrafterHoldings):
         raise UnreadableReplyError(f"needs a list of generations, found a {type(reply).__name__}")
     if len(reply.generations) > most:
@@ -64,7 +64,7 @@ def holding(reply: Reply, most: int) -> tuple[SentSegments, frozenset[Generation
 
 
 def plain(reply: Reply) -> bytes:
-    """What a drafter answers, in bytes."""
+    """Encode the result of a drafter's method."""
     if reply is None:
         return bytes([_NOTHING])
     if isinstance(reply, Answer):
@@ -75,24 +75,24 @@ def plain(reply: Reply) -> bytes:
 
 
 def plain_failure(error: Exception) -> bytes:
-    """Why it does not."""
+    """Encode the error of a drafter's method, with 200 characters of its text at most."""
     kinds = {ContextTooLongError: _TOO_LONG, DraftingFailedError: _NOT_THIS}
     kind = next((kind for type_, kind in kinds.items() if isinstance(error, type_)), _FAILED)
     return bytes([kind]) + f"{error!r:.{_MOST_REASON_CHARS}}".encode()
 
 
 def read_reply(data: object, most_bytes: int = MAX_MESSAGE_BYTES) -> Reply:
-    """What the bytes say.
+    """Decode a reply.
 
     Args:
-        data: a reply; a view of it is not copied before its size is known.
-        most_bytes: a larger one is not read.
+        data: a reply; a view is not copied before its size is checked.
+        most_bytes: a larger reply is not read.
 
     Raises:
         ContextTooLongError: a generation does not fit the drafter.
-        DraftingFailedError: it fails at this generation.
-        UnreadableReplyError: these are no bytes of a reply, or too many.
-        DrafterBrokenError: it failed.
+        DraftingFailedError: the drafter fails at this generation.
+        UnreadableReplyError: the bytes are not a valid reply, or too many.
+        DrafterBrokenError: the drafter failed.
     """
     if not isinstance(data, bytes | memoryview) or not len(data):
         raise UnreadableReplyError(f"needs a reply in plain bytes, found a {type(data).__name__}; it was not read")

@@ -1,4 +1,4 @@
-"""The actor that counts what each API key asks for, over all ingresses together. Off the round path."""
+"""Counts what each API key asks for over all ingresses, in one actor; rounds never wait for it."""
 
 import asyncio
 import time
@@ -13,13 +13,13 @@ from outrider.events import write_events
 from outrider.tenants.quotas import OverQuota, QuotaLimits, QuotaRequest, Quotas
 
 QUOTAS_NAME = "quotas"
-OWNER_TTL_S = 15.0  # an ingress tells every few seconds what it holds
+OWNER_TTL_S = 15.0  # silence after which an ingress's counts end; ingresses renew every few seconds
 
 
 class QuotasActor:
-    """Named actor, one per cluster namespace. It remembers nothing beyond its process: buckets are full again then.
+    """Named actor, one per cluster namespace. After a restart its token buckets are full again.
 
-    It ends when no ingress tells it what it holds any more.
+    It ends once no ingress has called ``renew`` for a minute.
     """
 
     def __init__(self, namespace: str) -> None:
@@ -42,5 +42,5 @@ class QuotasActor:
 
 
 def quotas_handle(namespace: str) -> "ActorHandle[Any]":
-    """The cluster's actor, created if it does not exist."""
+    """Return the cluster's actor, created if it does not exist. Call it in a thread."""
     return head_actor(QuotasActor, QUOTAS_NAME, namespace, namespace)

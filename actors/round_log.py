@@ -1,8 +1,8 @@
-"""A device's log of its rounds: files of a bounded size in a folder of its own, written by a thread of its own.
+"""Writes a device's log of its rounds to files of bounded total size, in a thread of its own.
 
-Drafting comes first. Whoever drafts hands over a verdict and goes on; what its rows were like is worked out here, too,
-unless a stop rule has asked for it already. Where verdicts come faster than they are written, what does not fit the
-queue is left out. If the disk refuses, that is told once, and tried again later.
+Drafting must not wait for the log. The engine's thread only queues a verdict; the features of its rows are computed
+here, too, unless a stop rule has computed them already. Verdicts that do not fit the queue are left out. If the disk
+refuses, that is logged once, and writing is tried again later.
 """
 
 import logging
@@ -22,9 +22,9 @@ from outrider.drafting.round_log import SUFFIX, LogHeader, logged_round, write_h
 from outrider.events import event
 
 _LOG = logging.getLogger(__name__)
-_FILES = 16  # that one drafter's share of the disk is kept in: the oldest is what goes
-_QUEUED = 64  # verdicts that wait to be written, at most: they hold rows
-_TRIED_AGAIN_BEHIND = 512  # records that were lost to a refusing disk
+_FILES = 16  # files per drafter, so that the oldest to be deleted is a sixteenth of its share of the disk
+_QUEUED = 64  # most verdicts that wait to be written, as they hold rows of probabilities
+_TRIED_AGAIN_BEHIND = 512  # records lost to a disk that refuses, before the next try
 
 
 @dataclass(slots=True)
@@ -35,18 +35,18 @@ class _OpenFile:
 
 
 class RoundFiles:
-    """One drafter's files, ``<number>-<rule>.rounds``, one open for each rule; the oldest go. One caller at a time.
+    """One drafter's files, ``<number>-<rule>.rounds``, with one open per rule; the oldest are deleted. Not thread-safe.
 
-    A process begins new files, and keeps those of the one before it among what it may keep.
+    A process begins new files; those of earlier processes count towards the same total size.
     """
 
     def __init__(self, folder: Path, most_bytes: int, header: LogHeader) -> None:
-        """Nothing is touched until there is something to write.
+        """Touch no file before the first record.
 
         Args:
-            folder: this drafter's alone.
-            most_bytes: that its files may have together.
-            header: whom rounds are of, under whatever rule.
+            folder: used by this drafter only.
+            most_bytes: total size of its files.
+            header: of all files; rule and file id are filled in.
         """
         self._folder, self._most_bytes, self._header = folder, most_bytes, header
         self._open: dict[AcceptanceRule, _OpenFile] = {}
@@ -54,7 +54,7 @@ class RoundFiles:
         self._number = 0
 
     def write(self, rule: AcceptanceRule, record: bytes) -> None:
-        """Append a record; an ``OSError`` if the disk refuses, then what is open is given up."""
+        """Append a record; if the disk refuses, close all files and raise ``OSError``."""
         try:
             file = self._file(rule)
             self._append(file, record)
@@ -65,7 +65,7 @@ class RoundFiles:
             raise
 
     def flush(self) -> None:
-        """Hand everything to the system; an ``OSError`` as for ``write``."""
+        """Flush all open files to the system; raise ``OSError`` as ``write``."""
         try:
             for file in self._open.values():
                 file.stream.flush()
@@ -74,7 +74,6 @@ class RoundFiles:
             raise
 
     def close(self) -> None:
-        """Close what is open."""
         for rule in tuple(self._open):
             self._close(rule)
 
@@ -91,7 +90,7 @@ class RoundFiles:
         return file
 
     def _found(self) -> dict[Path, int]:
-        """What an earlier process left."""
+        """Return files of earlier processes with their sizes, oldest first, and number new ones after them."""
         files = sorted(self._folder.glob(f"*{SUFFIX}")) if self._folder.is_dir() else []
         numbers = [int(file.name.partition("-")[0]) for file in files if file.name.partition("-")[0].isdigit()]
         self._number = max(numbers, default=-1) + 1
@@ -125,7 +124,7 @@ class RoundFiles:
 
 
 class RoundLogWriter:
-    """Takes verdicts from the engine's thread, and writes them in one of its own."""
+    """Takes verdicts from the engine's thread, and writes them in a daemon thread."""
 
     def __init__(self) -> None:
         self._queue: Queue[tuple[GenerationId, ChainVerdict]] = Queue(_QUEUED)
@@ -133,16 +132,16 @@ class RoundLogWriter:
         self._lost = 0  # records since the disk last refused
 
     def note(self, generation: GenerationId, verdict: ChainVerdict) -> None:
-        """What became of a chain; returns at once."""
+        """Queue a chain's verdict without waiting; drop it if the queue is full."""
         with suppress(Full):
             self._queue.put_nowait((generation, verdict))
 
     def begin(self, files: RoundFiles) -> None:
-        """Write to these from now on."""
+        """Start the thread that writes to ``files``. Verdicts may be noted before."""
         threading.Thread(target=self._write_on, args=(files,), name="round log", daemon=True).start()
 
     def write_waiting(self, files: RoundFiles) -> None:
-        """Write all that waits."""
+        """Write all queued verdicts, in the caller's thread."""
         with suppress(Empty):
             while True:
                 self._write(files, *self._queue.get_nowait())

@@ -1,7 +1,7 @@
-"""What devices send up, and have to send again: each counts its own, and the fleet adds up what they say.
+"""Counts TCP segments that devices send and resend on the uplink: each device counts, the fleet adds up by group.
 
-Nobody else knows it: what is lost on the way up is told to the device's own kernel alone. A device may say what it
-likes, so its word is bounded, shown as its word, and nothing is decided by it.
+Only the device's kernel knows what was lost on the uplink. As a device may report anything, the fleet bounds its
+counts, shows them as the device's claim, and decides nothing by them.
 """
 
 from collections import defaultdict
@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from actors.messages import DrafterId, SentSegments
 from actors.tcp_counts import Carried, TcpConnection, grown
 
-_MOST_PER_S = 100_000  # segments: full ones of more than a gigabit a second
+_MOST_PER_S = 100_000  # plausible segments: full ones at this rate are more than 1 Gbit/s
 
 
 class SentMeter:
-    """Of one drafter's process: all that it has sent to who called it."""
+    """Segments that one drafter's process has sent to its callers."""
 
     def __init__(self, read: Callable[[], Mapping[TcpConnection, Carried]]) -> None:
-        """``read`` tells the connections that others have opened to this process."""
+        """``read`` returns the connections that others have opened to this process."""
         self._read = read
         self._before: Mapping[TcpConnection, Carried] = {}
         self._sent = SentSegments()
 
     def look(self) -> SentSegments:
-        """Until now; without what a connection that is closed has sent since the last look."""
+        """Return the sum so far, without what a connection sent between the last call and its close."""
         now = self._read()
         for each in grown(now, self._before).values():
             self._sent = SentSegments(
@@ -41,7 +41,7 @@ class _SegmentReport:
 
 
 class FleetSegments:
-    """What drafters have sent since the fleet first asked each of them, by their own word."""
+    """Segments that drafters say they have sent since the fleet first asked each of them."""
 
     def __init__(self) -> None:
         self._words: dict[DrafterId, _SegmentReport] = {}
@@ -49,13 +49,14 @@ class FleetSegments:
 
     @property
     def groups(self) -> Mapping[str, SentSegments]:
-        """By drafter group; it only grows."""
+        """Sums by drafter group, which never decrease."""
         return self._groups
 
     def hear(self, drafter: DrafterId, said: SentSegments, now_s: float) -> None:
-        """It says to have sent so much since it began.
+        """Take in a drafter's claim of what it has sent since its start.
 
-        Less than before is a new process's word, and more than any link carries is none: from there on it is counted.
+        A smaller count than before is that of a new process, and a larger one than any link carries is false: neither
+        is added, and differences are counted from it on.
         """
         if not all(type(count) is int and count >= 0 for count in said):
             return
@@ -68,5 +69,5 @@ class FleetSegments:
             self._groups[drafter.group] = SentSegments(known.segments + segments, known.resent + min(resent, segments))
 
     def forget(self, drafter: DrafterId) -> None:
-        """It is not asked any more."""
+        """Drop a drafter that is no longer asked; its group's sums stay."""
         self._words.pop(drafter, None)

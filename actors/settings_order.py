@@ -1,26 +1,26 @@
-"""Which coordinator's settings are the newest: the order in which a fleet first hears of coordinators, no clock.
+"""Decides which coordinator's settings are the newest, by the order of first heartbeats and without a clock. Pure.
 
 Serve starts every replica from its newest configuration, so a coordinator that is first heard later has settings at
-least as new. The fleet numbers coordinators in that order and tells each its number, which they tell a fleet that was
-restarted: that knows at once who is before whom. A coordinator without a number was never heard by an earlier fleet,
-so it is newer than all that have one.
+least as new. The fleet numbers coordinators in that order and sends each its number. Coordinators send it to a fleet
+that was restarted, which so knows the order at once. A coordinator without a number was never heard by an earlier
+fleet, so it is newer than all that have one.
 
-An old configuration's last replica may be heard late, and first of all when it is about to be stopped. So settings hold
-as long as their coordinator is heard, and for a while behind that (it may be restarted); then those of the next newest.
-A coordinator that is heard again after a longer silence (its network was parted) has the place it had.
+An old configuration's last replica may be heard late, even first of all, shortly before it is stopped. So settings
+apply as long as their coordinator is heard and for a minute after (it may be restarted); then those of the next newest
+apply. A coordinator that is heard again after a longer silence (a network partition) has its former rank.
 
-Pure. ``hear`` does not look at all coordinators, but where one is gone.
+``hear`` iterates over all coordinators only where one is gone.
 """
 
 from dataclasses import dataclass
 
 from actors.messages import FleetSettings
 
-_KEPT_S = 60.0  # longer than a coordinator takes to be started anew
+_KEPT_S = 60.0  # longer than a coordinator takes to restart
 _SPARE = 64  # entries of coordinators that are gone
 _MOST_RANKS = 1024  # of coordinators that are silent
 
-_Rank = tuple[int, int]  # 0 and a number of an earlier fleet's, or 1 and how many were heard before here
+_Rank = tuple[int, int]  # (0, number from an earlier fleet) or (1, order of the first heartbeat to this one)
 
 
 @dataclass(slots=True)
@@ -36,17 +36,17 @@ class SettingsOrder:
         self._entries: dict[str, _SettingsEntry] = {}
         self._silent_ranks: dict[tuple[str, int], _Rank] = {}  # by owner and session
         self._newest: _SettingsEntry | None = None
-        self._heard = 0  # first, here
-        self._earlier_number = 0  # the greatest number of an earlier fleet
-        self._alive = 0  # entries, when those that are gone were last dropped
+        self._heard = 0  # coordinators first heard by this fleet
+        self._earlier_number = 0  # greatest number from an earlier fleet
+        self._alive = 0  # entries left when those that are gone were last dropped
 
     @property
     def newest(self) -> FleetSettings | None:
-        """Those that hold; None: nobody has told any."""
+        """The settings that apply; None: no coordinator has sent any."""
         return None if self._newest is None else self._newest.settings
 
     def number(self, owner: str) -> int | None:
-        """A coordinator's, to be told to the next fleet. It may grow, and the order stays."""
+        """Return a coordinator's number, which it sends to the next fleet. Numbers may grow; their order stays."""
         entry = self._entries.get(owner)
         if entry is None:
             return None
@@ -54,13 +54,13 @@ class SettingsOrder:
         return number if earlier == 0 else self._earlier_number + number
 
     def hear(self, owner: str, session: int, settings: FleetSettings | None, number: int | None, now_s: float) -> None:
-        """A coordinator is alive.
+        """Take in a coordinator's heartbeat.
 
         Args:
-            owner: the coordinator.
+            owner: the coordinator's id.
             session: of its process.
-            settings: None where it has told them before.
-            number: what a fleet has told it last; None: none has.
+            settings: None if it has sent them before.
+            number: the one that a fleet has given it last; None: none has.
             now_s: monotonic.
         """
         entry = self._entries.get(owner)
@@ -84,7 +84,7 @@ class SettingsOrder:
     def _enter(self, owner: str, entry: _SettingsEntry) -> None:
         newest = self._newest
         if newest is not None and newest.settings == entry.settings:
-            entry.settings = newest.settings  # one object, however many have it
+            entry.settings = newest.settings  # share one object, to save memory
         self._entries[owner] = entry
         if newest is None or entry.rank > newest.rank:
             self._newest = entry
@@ -100,6 +100,6 @@ class SettingsOrder:
                 self._silent_ranks[owner, entry.session] = entry.rank
         self._entries, self._alive = heard, len(heard)
         if len(self._silent_ranks) > _MOST_RANKS:
-            # the lowest go: a number that is told again ranks low as well
+            # Drop the lowest: a coordinator that is heard again with its old number ranks low without its entry, too.
             by_rank = sorted(self._silent_ranks.items(), key=lambda each: each[1])
             self._silent_ranks = dict(by_rank[-_MOST_RANKS // 2 :])

@@ -1,13 +1,13 @@
-"""What a process that serves does once all it needs is loaded."""
+"""Freezes Python's garbage collector over what start-up has loaded, in processes that serve."""
 
 import gc
 
 
 def started() -> None:
-    """Look at what start-up has loaded no more when cycles are searched for.
+    """Exclude all present objects from garbage collection. Call it once start-up has loaded everything.
 
-    It stays as long as the process does, and is some 170,000 objects: every full search would go over them, between
-    one token and the next.
+    They stay as long as the process does, and are some 170,000: every full collection would traverse them, between one
+    token and the next.
     """
     gc.collect()
     gc.freeze()

@@ -1,8 +1,8 @@
-"""What this process's TCP connections have carried, as the kernel counts it: everything that was on the wire.
+"""Reads what this process's TCP connections have carried, as the kernel counts it: wire bits and segments.
 
-Ray says neither how large its calls are nor whether anything of them was lost, but they cross TCP connections of the
-process that calls, and Linux counts each one's bytes and segments (``TCP_INFO``). So what is read here is what was
-sent, by whomever and in however many wrappings, with the headers of TCP and IP; what is below IP is not.
+Ray reports neither the size of its calls nor losses, but they cross TCP connections of the calling process, and Linux
+counts each connection's bytes and segments (``TCP_INFO``). The figures so include all protocol overhead of Ray and the
+headers of TCP and IP, but nothing below IP.
 
 Source: ``struct tcp_info`` of Linux's ``include/uapi/linux/tcp.h``, which only ever grows at its end.
 """
@@ -28,14 +28,13 @@ Address = tuple[str, int]  # numeric, without a zone; IPv4 as such, also where a
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """By one connection since it was opened, or in a while.
+    """Traffic of one connection, since it was opened or between two readings.
 
     Attributes:
-        sent_bytes: of IP packets, headers and what was sent again included; likewise ``received_bytes``, without what
-            arrived twice.
-        sent_segments: of TCP, that carried something.
-        resent_segments: of these, sent again, as the other end had not confirmed them in time. What is lost the other
-            way is known to the other end alone.
+        sent_bytes: of IP packets, with headers and retransmissions; ``received_bytes`` are without duplicates.
+        sent_segments: TCP segments with data.
+        resent_segments: those of them that were retransmitted. Losses of the other direction are known to the other
+            end only.
     """
 
     sent_bytes: int = 0
@@ -47,7 +46,7 @@ class Carried:
         return Carried(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
     def since(self, before: "Carried") -> "Carried":
-        """Of the same connection, from then to now."""
+        """Return the traffic between two readings of the same connection."""
         return Carried(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
 
 
@@ -60,7 +59,7 @@ class TcpConnection:
 
 
 def carried(info: bytes, ip_version: int) -> Carried | None:
-    """What a ``tcp_info`` says; None of a kernel that counts less than this needs (before Linux 4.19)."""
+    """Decode a ``tcp_info``; None for kernels whose structure is too short (before Linux 4.19)."""
     if len(info) < _FIELDS.size:
         return None
     options, resent, received, out, into, data_out, sent = _FIELDS.unpack_from(info)
@@ -69,14 +68,14 @@ def carried(info: bytes, ip_version: int) -> Carried | None:
 
 
 def connections() -> dict[TcpConnection, Carried]:
-    """All TCP connections of this process; none where there is no Linux below."""
+    """Return all TCP connections of this process; none on systems other than Linux."""
     return _connections(_sockets())
 
 
 def _connections(sockets: Iterable[int]) -> dict[TcpConnection, Carried]:
     found = {}
     for number in sockets:
-        with suppress(OSError, ValueError):  # closed meanwhile, or no connection
+        with suppress(OSError, ValueError):  # closed meanwhile, or not connected
             read = _read(number)
             if read is not None:
                 found[read[0]] = read[1]
@@ -84,7 +83,7 @@ def _connections(sockets: Iterable[int]) -> dict[TcpConnection, Carried]:
 
 
 def answered() -> dict[TcpConnection, Carried]:
-    """Of these, the connections that others have opened, to a port at which this process listens."""
+    """Return the connections that others have opened to a port at which this process listens."""
     ports, sockets = set(), list(_sockets())
     for number in sockets:
         with suppress(OSError):
@@ -95,9 +94,9 @@ def answered() -> dict[TcpConnection, Carried]:
 def grown(
     now: Mapping[TcpConnection, Carried], before: Mapping[TcpConnection, Carried]
 ) -> dict[TcpConnection, Carried]:
-    """What each connection has carried since then.
+    """Return what each connection has carried since ``before``.
 
-    One that counts less than before is another, between the same two ports, and is counted from its beginning.
+    One that counts less than before is a new connection between the same two ports, and is counted from its start.
     """
     found = {}
     for connection, counted in now.items():
@@ -107,7 +106,7 @@ def grown(
 
 
 def _sockets() -> Iterator[int]:
-    """Open files that are sockets."""
+    """Yield the numbers of open files that are sockets."""
     files = list(_OPEN_FILES.iterdir()) if _OPEN_FILES.exists() else []
     for file in files:
         with suppress(OSError):
@@ -116,7 +115,7 @@ def _sockets() -> Iterator[int]:
 
 
 def _listens(number: int) -> int | None:
-    """The port of an open file, looked at likewise, at which TCP listens."""
+    """Return the port at which a socket listens, if it does; the file is borrowed as in ``_read``."""
     looked_at = socket.socket(fileno=number)
     try:
         if looked_at.family not in (socket.AF_INET, socket.AF_INET6):
@@ -129,9 +128,10 @@ def _listens(number: int) -> int | None:
 
 
 def _read(number: int) -> tuple[TcpConnection, Carried] | None:
-    """Of an open file that somebody else owns and may close at any time: it is looked at, and left as it is.
+    """Read a connection by the number of an open file that other code owns and may close at any time.
 
-    A copy of it would outlive that end for a moment, which gRPC's own waiting does not expect.
+    The number is borrowed and detached, not duplicated: a duplicate would outlive the owner's close for a moment, which
+    gRPC's polling does not expect. The ends are read twice, as the number may be reused for another file in between.
     """
     looked_at = socket.socket(fileno=number)
     try:

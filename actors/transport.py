@@ -1,6 +1,6 @@
-"""How messages reach a drafter. The round loop knows this interface, not what carries it.
+"""Carries messages to a drafter: an interface that hides the transport, and its implementation by Ray calls.
 
-Today a Ray call per exchange; every call has a deadline, and whatever goes wrong on the way is one error.
+Each exchange is one call with a deadline. Errors of Ray are translated to those of ``outrider.contracts.errors``.
 """
 
 from typing import Any, Protocol
@@ -26,24 +26,24 @@ class DrafterTransport(Protocol):
     """One drafter, as the round loop sees it."""
 
     async def open(self, request: OpenGeneration, terms: DraftTerms, deadline_s: float) -> None:
-        """Have it hold a generation.
+        """Open a generation at the drafter.
 
         Raises:
             DrafterLostError: no answer within ``deadline_s`` seconds.
-            ContextTooLongError: the generation does not fit it.
+            ContextTooLongError: the generation does not fit the drafter.
         """
         ...
 
     async def exchange(
         self, generation: GenerationId, order: bytes, deadline_s: float, most_bytes: int = MAX_MESSAGE_BYTES
     ) -> Answer:
-        """Exchange one round's messages, of which the answer has at most ``most_bytes``.
+        """Send one round's order and return the answer, of at most ``most_bytes``.
 
         Raises:
             DrafterSilentError: no answer within ``deadline_s`` seconds, or it was lost on its way.
             DrafterLostError: the drafter is gone.
-            DrafterBrokenError: an answer of another form or size, or none for a fault of its own.
-            DraftingFailedError: none for this generation, at which it fails.
+            DrafterBrokenError: the answer has another form or size, or the drafter failed.
+            DraftingFailedError: the drafter fails at this generation.
         """
         ...
 
@@ -52,12 +52,12 @@ class DrafterTransport(Protocol):
 
         Raises:
             DrafterLostError: no answer within ``deadline_s`` seconds.
-            DrafterBrokenError: an answer of another form.
+            DrafterBrokenError: the answer has another form.
         """
         ...
 
     def close(self, generation: GenerationId) -> None:
-        """Have it forget a generation; nobody waits for that."""
+        """Have the drafter drop a generation, without waiting."""
         ...
 
 
@@ -97,7 +97,7 @@ class RayDrafterTransport:
         return answer  # type: ignore[no-any-return]  # checked
 
     def close(self, generation: GenerationId) -> None:
-        """Sent without waiting; an actor that is gone has forgotten it anyway."""
+        """Send the closing without waiting; if it is lost, the fleet has the drafter drop the generation later."""
         self._handle.close.remote(generation)
 
     async def _answer(self, reference: Any, deadline_s: float) -> Any:

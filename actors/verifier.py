@@ -1,7 +1,10 @@
-"""The verifier actor: a target model on a GPU server, stepped as long as anything is under way.
+"""Verifier actor: holds the target model and steps its engine as long as anything is under way.
 
-A plain class; the coordinator wraps it with ``ray.remote`` inside its own placement group. What it is told joins the
-next step, and what each step brings leaves at once over one stream, so neither side ever waits for the other's turn.
+It is a plain class; the coordinator wraps it with ``ray.remote`` inside its own placement group. A call joins the next
+step, and the outcomes of each step leave at once over one stream, so neither side waits for the other.
+
+Two threads share the state: the actor's event loop takes in calls and sends replies, the engine's thread steps.
+``_reorder_lock`` guards the calls and ``_stepping`` between them; replies cross by ``call_soon_threadsafe``.
 """
 
 import asyncio
@@ -37,19 +40,19 @@ from outrider.lookup.text import LookupHistory
 
 log = logging.getLogger(__name__)
 
-_LAST_WORDS_S = 0.5  # for a message to leave before the process does
+_LAST_WORDS_S = 0.5  # for the last reply to leave before the process ends
 _MOST_REASON_CHARS = 300
-_TURN_S = 15.0  # that one waits for another's load: about twice what a small model takes, process and all
-_TURN_KEPT_S = 2.0  # for responses to go on here before another one loads
+_TURN_S = 15.0  # longest wait for another verifier's load: about twice what a small model takes, process and all
+_TURN_KEPT_S = 2.0  # time for responses to continue here before another verifier loads
 
 
 class VerifierActor:
     """Holds a target model and the KV of the generations its coordinator sends."""
 
     def __init__(self, spec: VerifierSpec, lookup_store_tokens: int = 0, emulated_reload_s: float = 0.0) -> None:
-        """Build the engine; ``lookup_store_tokens`` of earlier responses are kept to be looked through.
+        """Build the engine; keep up to ``lookup_store_tokens`` of earlier responses for prompt lookup.
 
-        One that Ray has restarted takes ``emulated_reload_s`` longer, as a large model would.
+        A process that Ray has restarted sleeps ``emulated_reload_s`` first, as if its model were large.
         """
         write_events()
         shares_cores = spec.engine == "torch" and spec.device == "cpu"
@@ -63,7 +66,7 @@ class VerifierActor:
                     session = Path(context.get_temp_dir()) / context.get_session_name()
                     with load_phase("turn"):
                         has_turn = turn.enter_context(load_turn(session, _TURN_S))
-            with load_phase("import"):  # whoever only creates this actor need not wait for torch to load
+            with load_phase("import"):  # here, so that a process that only creates this actor does not import torch
                 from actors.engine_thread import engine_thread, model_card  # noqa: PLC0415
             thread = engine_thread(spec.threads, spec.device)
             built = thread.submit(build_verifier, spec).result()
@@ -76,7 +79,7 @@ class VerifierActor:
         started()
 
     def _begin(self, thread: Executor, engine: VerifierEngine, experience: LookupHistory | None = None) -> None:
-        """Step this engine on this thread, which is its own."""
+        """Set up stepping of ``engine``, which only ``thread`` may use from now on."""
         self._thread, self._steps = thread, SteppedEngine(engine, experience, self._step_soon)
         self._beat = EngineBeat()
         self._reorder_buffer = CallReorderBuffer()
@@ -87,23 +90,26 @@ class VerifierActor:
         self._heard = False
 
     async def card(self) -> ModelCard:
-        """Who this verifier is; also the liveness probe, answered while a step runs."""
+        """Return the model's card. This is also the liveness probe; the event loop answers it while a step runs."""
         return self._card
 
     async def busy_s(self) -> float:
-        """For so long its engine's thread has been in one step; 0 between two. A thread that hangs does not end its."""
+        """Return the seconds that the engine's thread has been in its present step; 0 between steps.
+
+        The value of an engine that hangs grows without end, although this event loop still answers.
+        """
         return self._beat.busy_s
 
     async def give(self, call: VerifyCall) -> None:
-        """Take in a call; what comes of it is told by ``steps``."""
+        """Take in a call; ``steps`` yields its outcomes."""
         self._loop = asyncio.get_running_loop()
         with self._reorder_lock:
             self._reorder_buffer.put(call)
         self._step_soon()
 
     async def steps(self) -> AsyncGenerator[StepReply]:
-        """What each step brings, for ever. There is one listener: who asks anew hears nothing of what went before."""
-        if self._heard:
+        """Yield the reply of each step, for ever. Only the newest caller receives replies, those from its call on."""
+        if self._heard:  # the first caller also receives what was stepped before it came
             self._replies = asyncio.Queue()
         self._heard, replies = True, self._replies
         while True:
@@ -116,17 +122,17 @@ class VerifierActor:
         self._replies.put_nowait(reply)
 
     def _step_soon(self) -> None:
-        """Have the engine's thread look for something to do, if it does not anyway. Called in any thread."""
+        """Start stepping on the engine's thread unless it steps already. Safe to call from any thread."""
         with self._reorder_lock:
             begin, self._stepping = not self._stepping, True
         if begin:
             self._thread.submit(self._step_on)
 
     def _step_on(self) -> None:
-        """On the engine's thread: step until nothing is under way."""
+        """Step until nothing is under way. Runs on the engine's thread."""
         try:
             while True:
-                with self._reorder_lock:
+                with self._reorder_lock:  # one section: else a call put between the test and the flag would never start
                     calls = self._reorder_buffer.take()
                     if not calls and self._steps.idle:
                         self._stepping = False
@@ -136,15 +142,15 @@ class VerifierActor:
                 assert self._loop is not None
                 self._loop.call_soon_threadsafe(self._send, reply)
         except VerifierLostError as error:
-            # A process of the engine is gone, or the GPU's state: nothing can be computed again before Ray starts anew.
+            # A process of the engine or the GPU's state is lost: only a new process of this actor can compute again.
             event(log, "verifier_engine_lost", logging.ERROR, reason=str(error))
             self._end()
-        except BaseException:  # nobody is called back on this thread: who waits for steps must not wait in vain
+        except BaseException:  # an error on this thread reaches no caller: end, so that ``steps`` breaks for its reader
             log.exception("verifier_step_failed")
             self._end()
 
     def _end(self) -> None:
-        """Say who was in the pass, if that can still be said, and end the process."""
+        """Send who was in the pass, if possible, and end the process; an exception would end this thread only."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._send, self._steps.last_words())
             time.sleep(_LAST_WORDS_S)
@@ -152,7 +158,7 @@ class VerifierActor:
 
 
 class SteppedEngine:
-    """An engine, stepped: what it is told, what comes of it, how long that took."""
+    """Applies calls to an engine, steps it and measures the steps. Used on the engine's thread; ``usage`` on any."""
 
     def __init__(
         self,
@@ -160,7 +166,7 @@ class SteppedEngine:
         experience: LookupHistory | None = None,
         on_opened: Callable[[], None] = lambda: None,
     ) -> None:
-        """Take over an engine; see ``Stepper``."""
+        """Take over an engine; ``on_opened`` as in ``Stepper``."""
         self._engine, self._stepper = engine, Stepper(engine, experience, on_opened)
         self._session = 0
         self._idle_since_s: float | None = time.monotonic()  # None: the last step left something to do
@@ -168,11 +174,10 @@ class SteppedEngine:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way."""
         return self._stepper.idle
 
     def step(self, calls: Iterable[VerifyCall]) -> StepReply:
-        """Take in calls, and make one step."""
+        """Apply calls in order, make one step and return its outcomes."""
         started_at_s = time.monotonic()
         idle_s = 0.0 if self._idle_since_s is None else started_at_s - self._idle_since_s
         refused = dict[GenerationId, Refusal]()
@@ -197,15 +202,15 @@ class SteppedEngine:
         )
 
     def last_words(self) -> StepReply:
-        """The engine is lost; what was in the pass that it was lost with, and what went wrong before."""
+        """Return a reply that names the generations of the pass in which the engine was lost, and earlier faults."""
         suspects, faults = self._stepper.in_pass, self._stepper.taken_faults()
         return StepReply((), {}, 0.0, 0.0, self.usage, (), session=self._session, faults=faults, suspects=suspects)
 
 
 def take_in(stepper: Stepper, call: VerifyCall, now_s: float) -> dict[GenerationId, Refusal]:
-    """Forget, open, give, and let go on; returns why generations were refused. ``now_s`` is on this machine's clock.
+    """Apply one call to the stepper; return refusals of openings. ``now_s`` is on this machine's clock.
 
-    The first call of a session ends all there was: whoever made it has lost sight of that and opens what it needs.
+    The first call of a session closes all generations: the coordinator has lost track of them and opens them again.
     """
     if call.number == 0:
         stepper.close_all()
@@ -219,7 +224,7 @@ def take_in(stepper: Stepper, call: VerifyCall, now_s: float) -> dict[Generation
             raise
         except ContextTooLongError as error:
             refused[opening.generation] = Refusal(str(error), too_long=True)
-        except Exception as error:  # noqa: BLE001 (of this one: the others are opened)
+        except Exception as error:  # noqa: BLE001 (this opening alone fails; the others go on)
             named = {"generation": opening.generation, "trace_id": opening.trace_id}
             event(log, "opening_failed", logging.ERROR, **named, traceback="".join(format_exception(error)))
             refused[opening.generation] = Refusal(f"{type(error).__name__}: {error}"[:_MOST_REASON_CHARS])

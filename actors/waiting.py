@@ -8,15 +8,15 @@ _Result = TypeVar("_Result")
 
 
 def loop_now_s() -> float:
-    """Monotonic: the running loop's clock, which its timers go by."""
+    """Return the running event loop's monotonic clock, which its timers use."""
     return asyncio.get_running_loop().time()
 
 
 async def within(deadline_s: float, awaited: Awaitable[_Result]) -> _Result:
-    """The result, or a TimeoutError after ``deadline_s`` seconds.
+    """Return the result of ``awaited``; cancel it and raise TimeoutError after ``deadline_s`` seconds.
 
-    Unlike ``asyncio.wait_for`` of Python 3.11 it never swallows a cancellation that comes together with the result:
-    what is cancelled may be the only one who would undo what the result stands for.
+    ``asyncio.wait_for`` of Python 3.11 may swallow a cancellation that comes together with the result. This does not:
+    the cancelled task may be the only one that can undo what the result stands for.
     """
     async with asyncio.timeout(deadline_s):
         return await awaited

@@ -1,7 +1,7 @@
-"""The Serve application: an ingress in front of coordinators, each with a verifier of its own.
+"""Builds the Serve application: an ingress in front of coordinators, each with a verifier of its own.
 
-``build`` serves ``serve run serve_app.app:build config=my.yaml`` and a KubeRay ``serveConfigV2`` alike; ``build_app``
-takes a parsed configuration.
+``build`` is the builder for ``serve run serve_app.app:build config=my.yaml`` and for a KubeRay ``serveConfigV2``;
+``build_app`` takes a parsed configuration.
 """
 
 from collections.abc import Mapping
@@ -27,28 +27,28 @@ from serve_app.coordination.settings import coordinator_settings
 from serve_app.ingress import Ingress
 from serve_app.spans import check_installed
 
-# Both wait for others most of the time; their models run in actors of their own.
+# Both mostly wait for other processes; models run in actors of their own.
 _COORDINATOR_CPUS = 0.5
 _INGRESS_CPUS = 0.5
-_MAX_ONGOING_INGRESS_REQUESTS = 1000  # beside what is only read; an ingress itself refuses more at once
-_MAX_READS = 256  # so that a proxy lets probes through where all responses' places are taken
-_MAX_QUEUED_INGRESS_REQUESTS = 256  # per HTTP proxy, where even these are taken
+_MAX_ONGOING_INGRESS_REQUESTS = 1000  # without reads such as probes; an ingress itself refuses more at once
+_MAX_READS = 256  # so that a proxy still lets probes through when all responses are taken
+_MAX_QUEUED_INGRESS_REQUESTS = 256  # per HTTP proxy, behind all of these
 _BUSY = BackpressureConfig(status_code=429, retry_after_s=1.0)  # by the proxy; like the ingress's own answer
 ROUTER = "serve_app.coordination.request_router:PrefixRouter"
-_ROUTING_STATS_S, _ROUTING_STATS_DEADLINE_S = 1.0, 5.0  # how often each coordinator tells the routers of its verifier
+_ROUTING_STATS_S, _ROUTING_STATS_DEADLINE_S = 1.0, 5.0  # how often Serve asks each coordinator for its figures
 _BY_PROMISE, _BY_STREAMS = "serve_app.scaling:VerifierScaling", "serve_app.scaling:IngressScaling"
-# Never reached: a coordinator refuses by itself, and by name. Where limits were lowered below what runs, a bound of
-# Serve's would keep from it what those responses need to go on (``Coordinator.read``).
+# Never reached: a coordinator refuses by itself. If limits were lowered below what runs, a bound of Serve's would
+# block calls that running responses need to go on (``Coordinator.read``).
 _MAX_ONGOING_COORDINATOR_CALLS = 2**22
 SHUTDOWN_GRACE_S = 600.0  # for responses under way to end when a replica is taken out of service
 
 
 def build(args: Mapping[str, Any]) -> Application:
-    """Serve's builder.
+    """Build the application from Serve's arguments.
 
     Args:
         args: ``config`` is the path of the YAML file, or the configuration itself as a mapping; without it the
-            packaged defaults hold.
+            packaged defaults apply.
 
     Raises:
         ConfigError: an argument or the configuration is not valid.
@@ -57,7 +57,7 @@ def build(args: Mapping[str, Any]) -> Application:
 
 
 def config_of(args: Mapping[str, Any]) -> Config:
-    """Read the application's arguments; as ``build``."""
+    """Return the configuration that the arguments of ``build`` name."""
     for name in args:
         if name != "config":
             raise ConfigError("application arguments", "known keys (config)", name)
@@ -70,18 +70,18 @@ def config_of(args: Mapping[str, Any]) -> Config:
 
 
 def ingress_bundle() -> dict[str, float]:
-    """Ray resources that the ingress claims."""
+    """Return the Ray resources that an ingress claims."""
     return {"CPU": _INGRESS_CPUS}
 
 
 def coordinator_bundles(verifiers: VerifierConfig) -> list[dict[str, float]]:
-    """The placement group of each coordinator: one bundle for itself, one for its verifier."""
+    """Return the placement group of a coordinator: one bundle for itself, one for its verifier."""
     verifier = {"CPU": verifiers.num_cpus, "GPU": verifiers.num_gpus, **verifiers.resources}
     return [{"CPU": _COORDINATOR_CPUS}, {name: amount for name, amount in verifier.items() if amount}]
 
 
 def _replicas(count: int, scaling: ScalingConfig | None, policy: str) -> dict[str, Any]:
-    """As many as that, or as a policy of ours says. Delays are the policy's own: Serve's would come on top of them."""
+    """Return Serve's options for the number of replicas. Serve's delays are 0, as they would add to our policy's."""
     if scaling is None:
         return {"num_replicas": count}
     autoscaling = AutoscalingConfig(
@@ -100,22 +100,23 @@ def build_app(
 ) -> Application:
     """Bind ingress and coordinators.
 
-    Where the ingress itself listens, there is one, on the configured port; otherwise Serve's proxies do, before all.
+    With ``ingress_listens`` there is one ingress, which listens on the configured port itself; otherwise Serve's
+    proxies listen for all ingresses.
 
     A coordinator replica's placement group has one bundle for itself and one for its verifier, so that Serve scales
-    both together and never places one without the other. Cost profiles, heads and the hashes of draft models are read
-    here and travel along.
+    both together and never places one without the other. Cost profiles, heads and hashes of draft models are read here
+    and passed on by value.
 
-    Light settings are each deployment's ``user_config`` as well, which replicas of the same ``version`` take while they
-    run (``serve_app.versions``); those of another one are replaced. Without it Serve says which version this is: of an
-    application that is described in a file, by import path, arguments and environment.
+    Reloadable settings are each deployment's ``user_config`` as well. Running replicas of the same ``version`` apply
+    them (``serve_app.versions``); replicas of another version are replaced. Without ``version`` Serve derives one: for
+    an application that is described in a file, from import path, arguments and environment.
 
-    ``router`` is the import path of the class by which ingresses choose coordinators.
+    ``router`` is the import path of the request router class that ingresses use.
 
     Raises:
         ConfigError: a cost profile cannot be read, an untrusted group's draft model is not known, or requests are to be
             traced and OpenTelemetry is not installed.
-        ModelUnavailableError: a decision head cannot.
+        ModelUnavailableError: a decision head cannot be read.
     """
     check_installed(config.tracing)
     profiles = tuple(map(read_profile, config.scheduling.cost_profiles))

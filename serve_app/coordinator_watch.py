@@ -1,34 +1,34 @@
-"""Doubts a coordinator that says nothing: one that stands still, or is cut off, keeps responses that others can make.
+"""Finds coordinators that are silent, so that their responses can resume elsewhere.
 
-It may go on any moment, and Serve ends it only after many seconds. But where another one has a verifier that is ready,
-nobody need wait for that: a wrong guess costs a prefill.
+A coordinator that hangs or is cut off may continue at any moment, and Serve ends it only after many seconds. Where
+another coordinator is ready, its responses need not wait for that: a wrong guess costs one prefill.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
-SILENCE_S = 1.5  # without a word while it makes something; then it is asked
+SILENCE_S = 1.5  # time without a message while it makes responses, after which it is probed
 
 
 class CoordinatorWatch:
-    """Of one coordinator, as long as an ingress hears it."""
+    """Watches one coordinator for as long as an ingress reads its stream. All methods run on one event loop."""
 
     def __init__(self, answers: Callable[[], Awaitable[bool]], elsewhere: Callable[[], Awaitable[bool]]) -> None:
-        """It was heard now.
+        """Start the silence now.
 
         Args:
-            answers: asks it; False if it does not answer in time.
-            elsewhere: whether another one can make responses now.
+            answers: probes the coordinator; False if it does not answer in time.
+            elsewhere: returns whether another coordinator can make responses now.
         """
         self._answers, self._elsewhere = answers, elsewhere
         self.heard()
 
     def heard(self) -> None:
-        """It has said something."""
+        """Note that the coordinator has sent something."""
         self._heard_at_s = asyncio.get_running_loop().time()
 
     async def is_silent(self) -> None:
-        """Return once it does not answer, and another one can go on with what it makes; else it is waited for."""
+        """Return once the coordinator is silent, does not answer a probe, and another one is ready."""
         loop = asyncio.get_running_loop()
         while True:
             heard_at_s = self._heard_at_s

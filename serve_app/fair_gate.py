@@ -1,4 +1,4 @@
-"""So many of an event loop's tasks at a time, accounts in turn."""
+"""Limits how many tasks of an event loop run at a time, fairly between accounts."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,20 +11,20 @@ class FairGate:
     """All methods run on one event loop."""
 
     def __init__(self, most: int, most_waiting: int) -> None:
-        """Nobody is in.
+        """Start with all turns free.
 
         Args:
-            most: in at a time, of one account half as many.
-            most_waiting: of all accounts; where more come, those are refused of whose account most wait.
+            most: turns at a time; one account gets half of them at most.
+            most_waiting: of all accounts; beyond it, the account with the most waiting tasks is refused.
         """
         self._free = most
         self._queue: FairQueue[asyncio.Future[None]] = FairQueue(most_waiting, most_waiting, max(most // 2, 1))
 
     async def enter(self, account: str) -> Callable[[], None]:
-        """Wait for a turn; what is returned gives it back, once, however often it is called.
+        """Wait for a turn; return a function that gives it back, and may be called more than once.
 
         Raises:
-            BusyError: too many wait.
+            BusyError: too many tasks wait.
         """
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if not self._queue.put(account, mine):
@@ -42,7 +42,7 @@ class FairGate:
 
         try:
             await mine
-        except BaseException:  # cancelled, with a turn or without
+        except BaseException:  # cancelled: the turn may have been given before the task woke, and must not be lost
             if mine.done() and not mine.cancelled():
                 release()
             else:

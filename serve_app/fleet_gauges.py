@@ -1,4 +1,4 @@
-"""The fleet's gauges, and the fleet that sets them: one process tells of all drafters, whoever else there is."""
+"""Sets the gauges of all drafters, in the fleet's process only, so that no drafter is counted twice."""
 
 from typing import Any
 
@@ -14,13 +14,13 @@ class FleetGauges:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._gauged: set[tuple[str, DrafterState]] = set()
-        self._sent: dict[str, SentSegments] = {}  # as it was told last
+        self._sent: dict[str, SentSegments] = {}  # as exported last
 
     def __call__(self, sums: FleetSums) -> None:
         self._gauged |= {key for key, drafters in sums.drafters.items() if drafters}
-        for group, state in self._gauged:  # a state nobody is in any more has to be told as well
+        for group, state in self._gauged:  # also states without drafters now: their gauge must go back to 0
             self._sink.record(metrics.DRAFTERS, sums.drafters.get((group, state), 0), group=group, state=str(state))
-        for group in {group for group, _ in self._gauged}:  # nor a group that is gone
+        for group in {group for group, _ in self._gauged}:  # also groups that are gone
             self._sink.record(metrics.LEASES, sums.leases.get(group, 0), group=group)
         for group, sent in sums.sent.items():
             before, self._sent[group] = self._sent.get(group, SentSegments()), sent
@@ -29,10 +29,10 @@ class FleetGauges:
 
 
 def exported() -> FleetGauges:
-    """Made in the fleet's process."""
+    """Create the gauges; called in the fleet's process."""
     return FleetGauges(Sink(in_ray))
 
 
 def application_fleet(namespace: str) -> "ActorHandle[Any]":
-    """The cluster's fleet actor, created if it does not exist. Asks the head: not on an event loop."""
+    """Return the cluster's fleet actor, created if it does not exist. Call it in a thread: it asks the head."""
     return fleet_handle(namespace, exported)

@@ -1,7 +1,7 @@
-"""The ingress: OpenAI's API over HTTP in front of the coordinators. Stateless; any number of replicas.
+"""Serves OpenAI's API over HTTP in front of the coordinators. Ingress replicas are stateless; there may be any number.
 
-``serve_app.api`` is the API, pure HTTP over a ``Service``; here are that service behind a Serve handle, and
-``Ingress``, the Serve deployment around both.
+``serve_app.api`` is the API, pure HTTP over a ``Service``. This module has that service over a Serve handle, and
+``Ingress``, the Serve deployment class around both.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ log = logging.getLogger(__name__)
 
 
 class CoordinatorService:
-    """The ``Service`` behind a Serve handle. Chunks are small: they travel by value, which saves a store access."""
+    """The ``Service`` over a Serve handle. Arguments travel by value: they are small, and that saves a store access."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class CoordinatorService:
         fleet: Named | None = None,
         traces: RequestTraces | None = None,
     ) -> None:
-        """``replica`` tells this ingress's figures from those of others; ``fleet`` is found by itself unless given."""
+        """``replica`` labels this ingress's metrics; ``fleet`` is found by name if it is None."""
         self._traces = traces
         self._coordinator = coordinator.options(_by_reference=False)
         self._streams = CoordinatorStreams(coordinator, self._others_ready, self._should_migrate)
@@ -105,23 +105,23 @@ class CoordinatorService:
         self.grammars = GrammarPool()
 
     def take(self, settings: ServiceSettings, limits: RequestLimits) -> None:
-        """Go by others from the next request on; responses under way keep theirs."""
+        """Replace settings and limits for new requests; responses under way keep theirs."""
         self.settings, self.limits = settings, limits
         self._meter.deadline_s = _chunk_deadline_s(settings)
         if self._traces is not None:
             self._traces.ratio = settings.tracing.sample_ratio
 
     def settings_refused(self, refused: bool) -> None:
-        """Set the gauge: others were handed over, and could not be taken."""
+        """Set the gauge that says whether the last reloadable settings were refused."""
         self._sink.record(SETTINGS_REFUSED, float(refused), deployment="ingress")
 
     def keys_read(self, keys: KeysInUse) -> None:
-        """Set the gauges of the keys: of a gauge that is not set again nothing is left."""
+        """Set the gauges of the keys. Call it again and again: Ray drops a gauge that is not set for a while."""
         self._sink.record(KEYS_AGE_S, keys.age_s)
         self._sink.record(KEYS_REFUSED, float(keys.refused))
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
-        """Make a response, and go on elsewhere when a coordinator is lost; closing the generator cancels it."""
+        """Yield a response's chunks; resume elsewhere when a coordinator is lost. Closing the generator cancels it."""
         with self._meter.response(len(request.prompt_ids), request.slo) as metered:
             attempts = 0
 
@@ -147,13 +147,16 @@ class CoordinatorService:
             async with aclosing(self._streams.chunks(record)) as chunks:
                 async for chunk in chunks:
                     yield chunk
-        except BackPressureError as error:  # Serve would catch it before us, and answer in a form of its own
+        except BackPressureError as error:  # translate: Serve would catch it before the API and answer in its own form
             raise BusyError(f"needs a free place, found every coordinator full ({error})") from error
         except DeploymentUnavailableError as error:
             raise GenerationFailedError(f"the coordinators could not be deployed ({error})") from error
 
     async def ready(self) -> ReadyReport:
-        """Ask a coordinator; where none has a place for the question, what they tell the fleet counts."""
+        """Ask a coordinator; if none answers in 5 s, count as ready if the fleet has a report of a ready verifier.
+
+        Coordinators at their limit of calls take no question, but still send heartbeats.
+        """
         try:
             detail = await within(_READY_DEADLINE_S, self._coordinator.ready.remote())
         except (TimeoutError, RayError, RayServeException) as error:
@@ -165,7 +168,7 @@ class CoordinatorService:
         return ReadyReport(ready=bool(detail["ready"]), detail=detail)
 
     async def _others_ready(self, coordinator: str = "") -> bool:
-        """Whether a coordinator, but for this one, has a verifier, by the word of the fleet."""
+        """Return whether the fleet knows a coordinator other than ``coordinator`` whose verifier is ready."""
         try:
             status = await self._fleet_status()
         except FleetUnavailableError:
@@ -176,7 +179,11 @@ class CoordinatorService:
         return draining.should_migrate(coordinator, self.settings.drain_s)
 
     async def status(self) -> dict[str, object]:
-        """Ask the fleet, to which every coordinator reports."""
+        """Return the fleet's status, which has every coordinator's last report.
+
+        Raises:
+            FleetUnavailableError: the fleet does not answer within 5 s.
+        """
         return {"model": self.settings.model_name, **asdict(await self._fleet_status())}
 
     async def _fleet_status(self) -> FleetStatus:
@@ -191,7 +198,7 @@ class CoordinatorService:
         return status
 
     def connection_limits(self) -> ConnectionLimits:
-        """As they are now, for a listener."""
+        """Return the limits under the present settings; the listener asks each time, so that they are reloadable."""
         shared = (*LOOPBACK, *self.settings.trusted_proxies)
         return ConnectionLimits(self.settings.reader_deadline_s, shared)
 
@@ -200,7 +207,7 @@ class CoordinatorService:
         self._sink.record(CONNECTIONS_CUT, reason=reason)
 
     def metrics(self) -> bytes:
-        """What this replica has measured, for Prometheus."""
+        """Return this replica's own metrics as a page for Prometheus."""
         return page_of(self._registry, self._replica)
 
 
@@ -215,16 +222,16 @@ class Ingress:
         built: Config,
         address: Address | None = None,
     ) -> None:
-        """Load the target's tokenizer, and learn from a coordinator what its verifier can take.
+        """Load the target's tokenizer, and ask a coordinator for the limits of its verifier.
 
-        ``settings`` are of the configuration ``built``, whose light settings ``reconfigure`` replaces. With an
-        ``address`` it listens there, besides what Serve's proxies bring.
+        ``settings`` come from the configuration ``built``, whose reloadable settings ``reconfigure`` replaces. With an
+        ``address`` the replica also listens there itself, beside Serve's proxies.
 
         Raises:
-            ModelUnavailableError: no such target.
+            ModelUnavailableError: there is no such target.
             ConfigError: API keys cannot be read, or requests are to be traced and OpenTelemetry is not installed.
             TimeoutError: no coordinator came up in time.
-            OSError: somebody else listens at the address.
+            OSError: the address is in use.
         """
         write_events()
         listen_where_the_node_does()
@@ -254,10 +261,10 @@ class Ingress:
         started()
 
     async def reconfigure(self, user_config: ReloadableFields) -> None:
-        """Called by Serve when the constructor is done, and when light settings have changed.
+        """Take in reloadable settings. Serve calls this after the constructor and when they have changed.
 
         Raises:
-            OutriderError: at the start, if they cannot be taken; later that changes nothing, and is logged.
+            OutriderError: they cannot be used at the start; later such settings are logged and change nothing.
         """
         await self._light.take(user_config, self._take)
 
@@ -272,11 +279,11 @@ class Ingress:
         service.take(settings, limits)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """Asked by Serve where ingresses are scaled, for ``serve_app.scaling``."""
+        """Return the number of responses under way. Serve calls this for ``serve_app.scaling`` where it scales."""
         return {STREAMS: float(self._service.running)}
 
     async def check_health(self) -> None:
-        """Serve's probe: fails when nobody listens any more, so that the replica is replaced."""
+        """Serve's health probe: raise if the own listener has ended, so that Serve replaces the replica."""
         self._light.say_again()
         if self._gate is not None:
             self._service.keys_read(self._gate.in_use)
@@ -284,10 +291,12 @@ class Ingress:
             self._listening.check()
 
     async def __del__(self) -> None:
-        """Called by Serve, which knows of no request that came by the listener, once its own have ended.
+        """Wait for the listener's requests, then free what the constructor made. Serve calls this at shutdown.
 
-        It kills a replica that takes longer than ``graceful_shutdown_timeout_s`` altogether.
+        Serve has waited for requests of its proxies only, and does not know those of the listener. It kills a replica
+        whose shutdown takes longer than ``graceful_shutdown_timeout_s`` in all.
         """
+        # The constructor may have failed before it set any of these.
         if (listening := getattr(self, "_listening", None)) is not None:
             await listening.close()
         if (service := getattr(self, "_service", None)) is not None:
@@ -295,7 +304,7 @@ class Ingress:
         await close(getattr(self, "_spans", None))
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        """Called by Serve once the constructor is done. Serve's HTTP server returns ``X-Request-Id`` itself."""
+        """Return the ASGI app. Serve calls this after the constructor; its HTTP server adds ``X-Request-Id`` itself."""
         return self._api(returns_request_id=False)
 
     def _api(self, *, returns_request_id: bool = True) -> FastAPI:
@@ -308,7 +317,7 @@ def _chunk_deadline_s(settings: ServiceSettings) -> float:
 
 
 def _load(settings: ServiceSettings) -> tuple[PreTrainedTokenizerBase, str, SamplingDefaults]:
-    """A target's tokenizer, the hash of what its token ids mean, and how is sampled where a request says nothing."""
+    """Return a target's tokenizer, the hash of its token map, and the sampling defaults. Call it in a thread."""
     tokenizer = load_tokenizer(settings.target)
     backend = backend_of(tokenizer)
     backend.no_truncation()  # a saved tokenizer may truncate or pad by itself
@@ -317,7 +326,7 @@ def _load(settings: ServiceSettings) -> tuple[PreTrainedTokenizerBase, str, Samp
 
 
 async def _card(coordinator: DeploymentHandle[Any], tokens_hash: str) -> ModelCard:
-    """A verifier's that takes these token ids: during an update coordinators of another target may still serve."""
+    """Return the card of a verifier with this token map; during an update those of another target still serve."""
     handle = coordinator.options(_by_reference=False)
     while True:
         card: ModelCard = await handle.card.remote()
@@ -330,7 +339,7 @@ async def _card(coordinator: DeploymentHandle[Any], tokens_hash: str) -> ModelCa
 def _limits(
     settings: ServiceSettings, tokenizer: PreTrainedTokenizerBase, defaults: SamplingDefaults, verifier: ModelCard
 ) -> RequestLimits:
-    """What the served model allows of a request."""
+    """Return the limits of requests for the served model. Walks the vocabulary: ``_take`` calls it in a thread."""
     context, vocabulary = verifier.max_context_tokens, backend_of(tokenizer).get_vocab()
     structured = settings.structured
     return RequestLimits(
@@ -351,17 +360,17 @@ def _limits(
             reasoning=_reasoning(structured.reasoning_end, tokenizer),
         ),
         tool_format=form_in(structured.tool_format, tokenizer.chat_template),
-        max_prompt_chars=context * max(map(len, vocabulary)),  # more would fit only if most were dropped
+        max_prompt_chars=context * max(map(len, vocabulary)),  # a longer prompt cannot fit, whatever its tokens are
         token_map=verifier.token_map_hash,
         defaults=defaults,
     )
 
 
 def _reasoning(end: str | None, tokenizer: PreTrainedTokenizerBase) -> Reasoning | None:
-    """Between which tokens the model reasons.
+    """Return the tokens that begin and end the model's reasoning.
 
     Raises:
-        ConfigError: the end is no token.
+        ConfigError: ``end`` is not a token of the target.
     """
     if end is None:
         return None
@@ -373,7 +382,7 @@ def _reasoning(end: str | None, tokenizer: PreTrainedTokenizerBase) -> Reasoning
 
 
 def _defaults(settings: ServiceSettings) -> SamplingDefaults:
-    """Told once, so that nobody wonders at what a request is sampled by that says nothing."""
+    """Read the sampling defaults, and log them once: they apply to requests that set no parameters."""
     override = settings.override_generation_config
     defaults = read_sampling_defaults(settings.generation_config, settings.target, override)
     if defaults.text:

@@ -1,9 +1,9 @@
-"""The gate behind API keys: a file of them that is read again when it changes, and counts shared by all ingresses.
+"""Checks API keys and their quotas: keys from a file that is reloaded, counts shared by all ingresses.
 
-Every request asks the ``quotas`` actor, by a call with a deadline, unless its key has all its responses at this ingress
-already. While the actor does not answer, an ingress counts for itself: n ingresses then let in up to n times what a key
-has. When it is restarted its buckets are full, so at most one more minute's worth. ``serve_app.keys_in_use`` reads the
-file.
+Every request asks the ``quotas`` actor, by a call with a deadline, unless its key already has all its responses at this
+ingress. While the actor does not answer, each ingress counts for itself: n ingresses then admit up to n times a key's
+quota. A restarted actor has full buckets, which admit one more minute's quota at most. ``serve_app.keys_in_use`` reads
+the file.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ Find = Callable[[], "ActorHandle[Any]"]  # may wait for the cluster's head
 
 @dataclass(frozen=True, slots=True)
 class GateTimeouts:
-    """How long an ingress waits for what."""
+    """Deadlines and intervals of an ingress's gate, in seconds."""
 
     ask_deadline_s: float = 1.0
     find_deadline_s: float = 10.0
@@ -40,21 +40,21 @@ class GateTimeouts:
 
 
 class KeyGate:
-    """Of one ingress. All methods run on its event loop."""
+    """The gate of one ingress. All methods but the constructor run on its event loop."""
 
     def __init__(self, settings: AuthSettings, find: Find, timeouts: GateTimeouts = GateTimeouts()) -> None:
-        """Read the keys, and begin to count.
+        """Read the keys; blocks for a second or more, so call it in a thread.
 
         Raises:
-            ConfigError: they cannot be read.
+            ConfigError: the keys cannot be read.
         """
         self._find, self._timeouts = find, timeouts
         self._owner = uuid.uuid4().hex
-        self._own = Quotas()  # while the actor does not answer
-        self._held: dict[str, QuotaRequest] = {}  # what was let in, or is asked about
-        self._responses = Counter[str]()  # let in and not over, by tenant
+        self._own = Quotas()  # used while the actor does not answer
+        self._held: dict[str, QuotaRequest] = {}  # admitted requests, and those being asked about
+        self._responses = Counter[str]()  # admitted and not ended, by tenant
         self._actor: ActorHandle[Any] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()  # kept, as asyncio itself keeps only weak references
         self.in_use = KeysInUse(settings, timeouts.settle_s)
 
     @property
@@ -62,32 +62,32 @@ class KeyGate:
         return self.in_use.keys
 
     async def start(self) -> None:
-        """Keep the keys and the counts up to date from now on."""
+        """Start the tasks that reload the keys and renew the counts."""
         await self._beat()
         self._begin(self.in_use.reload_for_ever())
         self._begin(self._beat_for_ever())
 
     async def take(self, settings: AuthSettings) -> None:
-        """Go by other settings from now on.
+        """Replace the settings, and read the keys again.
 
         Raises:
-            ConfigError: the keys cannot be read, or do not fit them; nothing changes.
+            ConfigError: the keys cannot be read, or do not fit the settings; nothing changes.
         """
         await self.in_use.take(settings)
 
     def close(self) -> None:
-        """Keep nothing up to date any more."""
+        """Cancel the tasks of ``start``."""
         for task in self._tasks:
             task.cancel()
 
     async def enter(self, tenant: Tenant) -> OverQuota | None:
-        """As ``Gate.enter``. Asked as any request is, of no responses: so an actor of an earlier version knows it."""
+        """Count a request as ``Gate.enter``, as one of no responses: an actor of an earlier version knows that, too."""
         limits = QuotaLimits(requests_per_minute=tenant.requests_per_minute)
         if limits.none:
             return None
         grant = uuid.uuid4().hex
         answer = await self._asked(grant, QuotaRequest(tenant.name, 0, 0), limits)
-        self._own.settle(self._owner, grant, 0)  # the actor forgets it with the next beat
+        self._own.settle(self._owner, grant, 0)  # the actor drops it with the next ``renew``, which does not name it
         return answer
 
     async def ask(self, tenant: Tenant, asked: QuotaRequest) -> Pass | OverQuota:
@@ -95,13 +95,13 @@ class KeyGate:
         if limits.none:
             return Uncounted()
         over = limits.over_concurrency(self._responses[tenant.name] + asked.responses)
-        if over is not None:  # there are no fewer elsewhere, and a call costs what refusing a request does
+        if over is not None:  # the count over all ingresses is no smaller, so a call could not change the answer
             return over
         grant = uuid.uuid4().hex
         self._held[grant] = asked
         try:
             answer = await self._asked(grant, asked, limits)
-        except BaseException:
+        except BaseException:  # cancelled: the actor may have counted it, so settle it there
             self._over(grant, 0)
             raise
         if answer is not None:
@@ -148,19 +148,19 @@ class KeyGate:
             await self._beat()
 
     async def _beat(self) -> None:
-        """Find the actor, if it is not known, and tell it what is under way here."""
+        """Find the actor, if it is not known, and renew what is under way here."""
         try:
             if self._actor is None:
                 self._actor = await within(self._timeouts.find_deadline_s, asyncio.to_thread(self._find))
             await within(self._timeouts.ask_deadline_s, self._actor.renew.remote(self._owner, dict(self._held)))
         except (TimeoutError, RayError) as error:
             self._lost(error)
-        except Exception:  # a beat that fails must not be the last
+        except Exception:  # without further calls of ``renew`` the actor would drop this ingress's counts
             log.exception("quota_beat_failed")
 
 
 class _Counted:
-    """A request under way that is counted."""
+    """A counted request under way; ``settle`` counts once, however often it is called."""
 
     def __init__(self, grant: str, over: Callable[[str, int], None]) -> None:
         self._grant, self._over = grant, over

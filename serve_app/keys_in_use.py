@@ -1,7 +1,7 @@
-"""The API keys of one ingress: read from their file at the start, and again for as long as it runs.
+"""Reads an ingress's API keys from their file at the start, and reloads them while it runs.
 
-Whatever happens to the file, the keys that were read last stay in use and the reading goes on. A key that is taken out
-of a sound file opens nothing any more ``auth.reload_s`` and ``SETTLE_S`` later.
+Whatever happens to the file, the keys that were read last stay in use and reloading goes on. A key that is removed from
+a valid file is refused after ``auth.reload_s`` plus ``SETTLE_S`` at most.
 """
 
 import asyncio
@@ -15,19 +15,19 @@ from outrider.tenants.keys import Keys, check_against, decode_keys, read_key_fil
 from serve_app.api.service import AuthSettings
 
 log = logging.getLogger(__name__)
-SETTLE_S = 1.0  # between two reads that must be equal
-_SETTLE_DEADLINE_S = 30.0  # at the start, of a file that changes all the time
-_MOST_NAMES = 10  # of vanished keys in one log line
+SETTLE_S = 1.0  # between two reads that must be equal: a file may be read while it is written
+_SETTLE_DEADLINE_S = 30.0  # at the start, for a file that keeps changing
+_MOST_NAMES = 10  # of removed keys in one log line
 
 
 class KeysInUse:
     """``keys`` may be replaced at any moment; all methods but the constructor run on one event loop."""
 
     def __init__(self, settings: AuthSettings, settle_s: float = SETTLE_S) -> None:
-        """Read them, which takes ``settle_s`` or more.
+        """Read the keys, which blocks for ``settle_s`` or more.
 
         Raises:
-            ConfigError: they cannot be read.
+            ConfigError: the keys cannot be read.
         """
         self._settings, self._settle_s = settings, settle_s
         self._watch, self.keys = _read_settled(settings, settle_s)
@@ -42,33 +42,33 @@ class KeysInUse:
 
     @property
     def refused(self) -> bool:
-        """Whether the file holds something else now, which could not be taken."""
+        """Whether the file now has other content that is not valid."""
         return self._refused
 
     async def take(self, settings: AuthSettings) -> None:
-        """Read them anew, by other settings.
+        """Read the keys again, under other settings.
 
         Raises:
-            ConfigError: the keys cannot be read, or do not fit them; nothing changes.
+            ConfigError: the keys cannot be read, or do not fit the settings; nothing changes.
         """
         watch, keys = await asyncio.to_thread(_read_settled, settings, self._settle_s)
         self._settings, self._watch = settings, watch
         self._use(keys)
 
     async def reload_for_ever(self) -> None:
-        """Look at the file again and again; cancelling ends it, nothing else does."""
+        """Reload the file every ``reload_s`` until cancelled; no error ends this."""
         while True:
             await asyncio.sleep(self._settings.reload_s)
             try:
                 while await self._look() is KeyFileRead.CHANGING:  # noqa: ASYNC110 (files have no event)
                     await asyncio.sleep(self._settle_s)
-            except Exception as error:  # noqa: BLE001 (a look that fails must not be the last; the keys' age tells)
+            except Exception as error:  # noqa: BLE001 (keep reloading; the gauge of the keys' age shows the failure)
                 self._failed(error)
 
     async def _look(self) -> KeyFileRead:
         settings = self._settings
         now_s, content = time.monotonic(), await asyncio.to_thread(_content, settings.keys_file)
-        if settings is not self._settings:
+        if settings is not self._settings:  # replaced by ``take`` during the read
             return KeyFileRead.CHANGING
         self._watch, look = after_read(self._watch, content, now_s, self._settle_s)
         self._failure = ""
@@ -79,10 +79,10 @@ class KeysInUse:
         return look
 
     async def _judge(self, settings: AuthSettings, content: bytes | str) -> None:
-        """Take what the file holds, or refuse it."""
+        """Use the keys of settled content, or refuse it."""
         try:
             keys = await asyncio.to_thread(_keys_of, content, settings)
-        except Exception as error:  # noqa: BLE001 (whatever the file made of a library)
+        except Exception as error:  # noqa: BLE001 (any error that the content causes in a parser)
             if settings is self._settings:
                 self._refuse(error)
             return
@@ -107,13 +107,13 @@ class KeysInUse:
 
     def _refuse(self, error: Exception) -> None:
         self._refused = True
-        # what a library says may hold a part of the file
+        # A library's message may contain a part of the file, and so keys: log only the type of its error.
         reason = str(error) if isinstance(error, OutriderError) else type(error).__name__
         event(log, "keys_not_read", logging.ERROR, reason=reason, in_use=len(self.keys.tenants))
 
 
 def _read_settled(settings: AuthSettings, settle_s: float) -> tuple[KeyFileWatch, Keys]:
-    """Read a file until it has stood for ``settle_s``."""
+    """Read a file until its content has not changed for ``settle_s``. Blocks."""
     watch, give_up_at_s = KeyFileWatch(), time.monotonic() + _SETTLE_DEADLINE_S
     while True:
         now_s, content = time.monotonic(), _content(settings.keys_file)
@@ -133,7 +133,7 @@ def _content(path: str) -> bytes | str:
 
 
 def _keys_of(content: bytes | str, settings: AuthSettings) -> Keys:
-    """Keys of what was read, or the error of having read nothing."""
+    """Parse and check keys; raise ConfigError for a string, which says why the file could not be read."""
     if isinstance(content, str):
         raise ConfigError("auth.keys_file", "a readable YAML file", content)
     keys = decode_keys(content, settings.keys_file)

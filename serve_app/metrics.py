@@ -1,4 +1,4 @@
-"""Every metric, defined and published in one place.
+"""Defines and publishes every metric.
 
 A metric is recorded into *sinks*: Ray's exporter, which Prometheus scrapes on every node (and which puts ``ray_``
 before each name), and on the ingress ``prometheus_client`` as well, for ``/metrics``. Names are the field's own behind
@@ -241,14 +241,14 @@ _Record = Callable[[float, dict[str, str]], None]
 
 
 class Sink:
-    """Where values go: to each of some exporters, which know a metric once it has a value, if they care for it."""
+    """Passes values to exporters. An exporter learns of a metric with its first value, and may ignore the metric."""
 
     def __init__(self, *exporters: Callable[[Metric], _Record | None]) -> None:
         self._exporters = exporters
         self._records: dict[str, list[_Record]] = {}
 
     def record(self, metric: Metric, value: float = 1.0, **labels: str) -> None:
-        """Add to a counter, set a gauge, observe in a histogram."""
+        """Add to a counter, set a gauge, or observe in a histogram."""
         records = self._records.get(metric.name)
         if records is None:
             made = [exporter(metric) for exporter in self._exporters]
@@ -258,7 +258,7 @@ class Sink:
 
 
 def in_ray(metric: Metric) -> _Record:
-    """Ray's exporter, one port on every node."""
+    """Export a metric by Ray's exporter, which has one port on every node."""
     match metric.kind:
         case MetricKind.COUNTER:
             counter = ray_metrics.Counter(metric.name, metric.help, metric.labels)
@@ -270,7 +270,7 @@ def in_ray(metric: Metric) -> _Record:
 
 
 def in_prometheus(registry: prometheus_client.CollectorRegistry, metric: Metric) -> _Record:
-    """A registry of this process, for Prometheus's text format."""
+    """Export a metric to a registry of this process, for Prometheus's text format."""
     name, text, labelled = metric.name, metric.help, metric.labels
     match metric.kind:
         case MetricKind.COUNTER:
@@ -285,13 +285,12 @@ def in_prometheus(registry: prometheus_client.CollectorRegistry, metric: Metric)
 
 
 class _OfReplica:
-    """A registry whose every sample says whose it is: behind a balancer the next page is another replica's."""
+    """A registry that labels each sample with its replica: behind a balancer the next page is another replica's."""
 
     def __init__(self, registry: prometheus_client.CollectorRegistry, replica: str) -> None:
         self._registry, self._replica = registry, replica
 
     def collect(self) -> Iterator[Any]:
-        """As the registry's, labelled."""
         for family in self._registry.collect():
             own = {"replica": self._replica}
             family.samples = [sample._replace(labels={**sample.labels, **own}) for sample in family.samples]
@@ -299,6 +298,6 @@ class _OfReplica:
 
 
 def page_of(registry: prometheus_client.CollectorRegistry, replica: str) -> bytes:
-    """A registry in Prometheus's text format, each sample labelled with the ``replica``, if it is named."""
+    """Return a registry in Prometheus's text format, each sample labelled with ``replica`` unless that is empty."""
     source: Any = _OfReplica(registry, replica) if replica else registry
     return prometheus_client.generate_latest(source)

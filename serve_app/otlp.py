@@ -1,9 +1,9 @@
-"""Spans on their way to a collector: OTLP over HTTP, in batches, from a thread of its own.
+"""Exports spans to a collector: OTLP over HTTP, in batches, from a thread of its own.
 
-The only module that knows OpenTelemetry; a service that is not traced does not load it (``spans``). The queue is
-bounded and its newest spans push out the oldest, so a collector that is slow or gone costs spans, never a request. What
-the configuration leaves open is OpenTelemetry's to say, by its environment variables (``OTEL_EXPORTER_OTLP_*``,
-``OTEL_SERVICE_NAME``, ``OTEL_RESOURCE_ATTRIBUTES``, ``OTEL_BSP_*``).
+This is the only module that imports OpenTelemetry; a service without tracing does not import it (``spans``). The queue
+is bounded and its newest spans replace the oldest, so a collector that is slow or gone costs spans, never a request.
+OpenTelemetry's environment variables (``OTEL_EXPORTER_OTLP_*``, ``OTEL_SERVICE_NAME``, ``OTEL_RESOURCE_ATTRIBUTES``,
+``OTEL_BSP_*``) set what the configuration leaves open.
 """
 
 import logging
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 def traces_url(endpoint: str | None) -> str | None:
-    """Where spans are sent, of a collector's address as ``OTEL_EXPORTER_OTLP_ENDPOINT`` has it; None: as that says."""
+    """Return the URL for spans of an endpoint given as for ``OTEL_EXPORTER_OTLP_ENDPOINT``; None: by that variable."""
     if endpoint is None:
         return None
     address = endpoint.rstrip("/")
@@ -44,7 +44,7 @@ def traces_url(endpoint: str | None) -> str | None:
 
 class SpanExport:
     def __init__(self, config: TracingConfig, instance: str) -> None:
-        """Begin; ``instance`` tells this process's spans from those of others."""
+        """Start the exporting thread; ``instance`` distinguishes this process's spans from others'."""
         name = config.service_name or os.environ.get("OTEL_SERVICE_NAME") or _NAME
         version = outrider.__version__
         self._resource = Resource.create(
@@ -53,22 +53,22 @@ class SpanExport:
         self._scope = InstrumentationScope(_NAME, version)
         logging.getLogger("opentelemetry.exporter.otlp").setLevel(
             logging.CRITICAL
-        )  # of each try; see ``_LoggingExporter``
+        )  # it logs each failed try; ``_LoggingExporter`` logs once a minute
         self._processor = BatchSpanProcessor(_LoggingExporter(OTLPSpanExporter(endpoint=traces_url(config.endpoint))))
 
     def emit(self, span: Span) -> None:
-        """Take a span: this neither waits nor raises."""
+        """Queue a span; neither waits nor raises."""
         try:
             self._processor.on_end(self._readable(span))
-        except Exception:  # whoever made it has a response to make
+        except Exception:  # a lost span must not fail a response
             log.exception("span_lost")
 
     def close(self) -> None:
-        """Send what is left, and end. Blocks: with a collector that is gone, for some seconds."""
+        """Send the queued spans and end. Blocks, for some seconds if the collector is gone."""
         self._processor.shutdown()  # type: ignore[no-untyped-call]
 
     def _readable(self, span: Span) -> ReadableSpan:
-        """As the SDK has it. Its own tracers make spans while things happen; these have happened."""
+        """Convert a span to the SDK's class. The SDK's tracers cannot be used: they time spans while they are open."""
         parent = None
         if span.parent_id is not None:
             parent = _context(SpanContext(span.context.trace_id, span.parent_id), remote=span.remote)
@@ -89,14 +89,14 @@ class SpanExport:
 
 
 class _LoggingExporter(SpanExporter):
-    """Around another one; the log is told now and then that spans could not be sent."""
+    """Wraps an exporter, and logs once a minute at most how many spans could not be sent."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
         self._lost, self._told_at_s = 0, float("-inf")
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Try for as long as that one does; spans that were not taken then are lost."""
+        """Export as the wrapped exporter, with its retries; spans that it fails to send are lost."""
         result = self._exporter.export(spans)
         if result is not SpanExportResult.SUCCESS:
             self._lost += len(spans)
@@ -107,7 +107,7 @@ class _LoggingExporter(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """Give up what is being tried."""
+        """Shut the wrapped exporter down, which ends its retries."""
         self._exporter.shutdown()
 
 
@@ -117,7 +117,7 @@ def _context(context: SpanContext, *, remote: bool = False) -> OtelContext:
 
 
 def _attributes(attributes: Mapping[str, Value]) -> dict[str, Value]:
-    """What OpenTelemetry does not know is written as text: one wrong value would cost a whole batch."""
+    """Convert values of types that OpenTelemetry does not know to text: one such value would fail a whole batch."""
     return {
         name: value if isinstance(value, str | bool | int | float | tuple) else str(value)
         for name, value in attributes.items()

@@ -1,4 +1,4 @@
-"""Light settings in a replica: Serve hands them over as ``user_config``, and they hold from the next request on."""
+"""Applies reloadable settings in a replica: Serve passes them as ``user_config``; they hold for later requests."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -12,16 +12,16 @@ log = logging.getLogger(__name__)
 
 
 class ReloadableSettings:
-    """Of one replica. ``user_config`` need name only what differs from the configuration it was built with."""
+    """Settings of one replica. ``user_config`` names only what differs from the configuration it was built with."""
 
     def __init__(self, built: Config, note: Callable[[bool], None]) -> None:
-        """Those it was built with hold. ``note`` is told each time whether those that were handed over are refused."""
+        """Start with the settings of ``built``. ``note`` sets the gauge of refused settings."""
         self._built = self._config = built
         self._note, self._refused = note, False
         self._begun = False
 
     def say_again(self) -> None:
-        """Note it once more: of a gauge that is not set again nothing is left."""
+        """Set the gauge again: Ray drops a gauge that is not set for a while."""
         self._note(self._refused)
 
     def _say(self, *, refused: bool) -> None:
@@ -29,13 +29,13 @@ class ReloadableSettings:
         self.say_again()
 
     async def take(self, user_config: ReloadableFields, change: Callable[[Config], Awaitable[None]]) -> None:
-        """Hand a configuration with the new ones to ``change``, which does all of it or raises.
+        """Apply settings by ``change``, which must apply all of them or raise.
 
-        A replica that runs keeps what it has where they cannot be taken: Serve would otherwise end it, and another one
-        could not start. The event ``settings_refused`` says so, and the gauge of that name until others are taken.
+        A running replica keeps its settings if the new ones cannot be applied: if it raised, Serve would end it, and
+        its successor could not start. It logs ``settings_refused``, and the gauge of that name stays set meanwhile.
 
         Raises:
-            Exception: they cannot be taken by a replica that only starts, so that Serve says why it does not.
+            Exception: a replica that is starting cannot apply them; Serve reports the error.
         """
         try:
             config = with_reloadable(self._built, user_config)

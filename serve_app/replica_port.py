@@ -1,4 +1,4 @@
-"""Where Serve's replicas listen for calls of each other."""
+"""Makes Serve's replicas on a loopback node listen for each other's calls on 127.0.0.1 only (a work-around)."""
 
 from ipaddress import ip_address
 from typing import Any
@@ -9,9 +9,9 @@ from ray.util import get_node_ip_address
 
 
 def listen_where_the_node_does() -> None:
-    """Have this process's replica listen on 127.0.0.1 alone if its node does; call it in a deployment's constructor.
+    """Listen on 127.0.0.1 only if the node's address is a loopback one; call it in a deployment's constructor.
 
-    Ray's own ports follow the node's address, but Serve has replicas listen on all of the machine's, by a constant.
+    Ray's own ports follow the node's address, but Serve's replicas listen on all addresses, by a constant in its code.
     """
     node = get_node_ip_address()  # type: ignore[no-untyped-call]
     if ip_address(node).is_loopback:

@@ -1,8 +1,8 @@
-"""Serve's controller asks here how many replicas there are to be; ``outrider.scaling`` decides by what they report.
+"""Adapts ``outrider.scaling`` to Serve's controller, which asks these policies for the numbers of replicas.
 
-Both are made by Serve from ``AutoscalingPolicy(policy_kwargs=...)``, pickled by value, and called in every round of the
-controller's loop. What is remembered lives with the policy: Serve takes a new one when the configuration changes, and
-one that has just begun to look lowers nothing for as long as it would otherwise.
+Serve creates both from ``AutoscalingPolicy(policy_kwargs=...)``, pickles them by value, and calls them in every round
+of the controller's loop. State lives in the policy: Serve creates a new one when the configuration changes, and a new
+one scales nothing down before its delay for that has passed.
 """
 
 import time
@@ -12,13 +12,13 @@ from typing import Any
 from outrider.scaling.demand import AdmissionLoad, demand_of, verifier_load
 from outrider.scaling.policy import ScalingInput, ScalingRules, ScalingState, decide
 
-STREAMS = "streams"  # figure of an ingress: responses under way
+STREAMS = "streams"  # name of an ingress's figure: responses under way
 _LOOKED_EVERY_S = 1.0
 _INGRESS_TREND_S = 60.0
 
 
 class _Policy:
-    """Looks once a second, and says the same in between."""
+    """Decides once per second at most, and repeats Serve's present target in between."""
 
     def __init__(self, rules: ScalingRules) -> None:
         self._rules, self._memory = rules, ScalingState()
@@ -35,7 +35,7 @@ class _Policy:
 
 
 class VerifierScaling:
-    """Verifiers, by what their admissions have promised."""
+    """Scales verifiers by the load that their admissions have promised."""
 
     def __init__(self, **settings: Any) -> None:
         """``settings``: the fields of ``VerifierScalingConfig``."""
@@ -52,7 +52,7 @@ class VerifierScaling:
 
 
 class IngressScaling:
-    """Ingresses, by the responses that each has under way."""
+    """Scales ingresses by the responses that they have under way."""
 
     def __init__(self, **settings: Any) -> None:
         """``settings``: the fields of ``IngressScalingConfig``."""
@@ -67,13 +67,13 @@ class IngressScaling:
 
 
 def latest(series: Mapping[Any, Iterable[Any]]) -> dict[Any, float]:
-    """The newest value of each replica's."""
+    """Return each replica's newest value."""
     found = {replica: max(values, key=lambda one: one.timestamp, default=None) for replica, values in series.items()}
     return {replica: float(one.value) for replica, one in found.items() if one is not None}
 
 
 def verifier_loads(metrics: Mapping[str, Mapping[Any, Iterable[Any]]]) -> tuple[AdmissionLoad, ...]:
-    """Of those replicas that have told all; ``metrics`` is Serve's, by name and then by replica."""
+    """Return loads of the replicas with complete figures; ``metrics`` is Serve's, by name and then by replica."""
     by_replica: dict[Any, dict[str, float]] = {}
     for name, series in metrics.items():
         for replica, value in latest(series).items():

@@ -1,4 +1,4 @@
-"""What a file for Serve or KubeRay says of the application, checked before anybody applies it."""
+"""Reads and checks the application's configuration in a file for Serve or KubeRay before it is applied."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,18 +10,18 @@ from outrider.documents.yaml_text import parse_yaml, parse_yaml_documents
 from serve_app.app import config_of
 
 _BUILDER = "serve_app.app:build"
-_DEPLOYMENTS = ("Ingress", "Coordinator")  # that take light settings
+_DEPLOYMENTS = ("Ingress", "Coordinator")  # both take reloadable settings
 
 
 def configs_in(text: str, source: str) -> dict[str, Config]:
-    """The configuration of each application of ours, by its name, with the light settings of its deployments.
+    """Return the configuration of each of our applications, by name, with its deployments' reloadable settings.
 
     Args:
-        text: YAML, of one or more documents: Serve's own, or those of KubeRay's kind ``RayService``.
-        source: names it in messages.
+        text: YAML of one or more documents, in Serve's format or of KubeRay's kind ``RayService``.
+        source: name of the text in error messages.
 
     Raises:
-        ConfigError: there is none, or one that is not valid.
+        ConfigError: there is no such application, or its configuration is not valid.
     """
     documents = [one for one in parse_yaml_documents(text, source) if isinstance(one, dict)]
     applications = [one for document in documents for one in _applications(document, source)]

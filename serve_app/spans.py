@@ -1,4 +1,4 @@
-"""Where a process's spans go: to a collector, if the configuration says so; else nothing of it is loaded."""
+"""Creates a process's span exporter if tracing is configured; otherwise OpenTelemetry is not imported."""
 
 import asyncio
 import importlib.util
@@ -12,33 +12,33 @@ from outrider.events import event
 from outrider.tracing.spans import Span
 
 _NEEDED = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
-_LAST_S = 3.0  # for what is left when a process ends
+_LAST_S = 3.0  # deadline for the last spans when a process ends
 
 log = logging.getLogger(__name__)
 
 
 class SpanSink(Protocol):
     def emit(self, span: Span) -> None:
-        """Take one; neither waits nor raises."""
+        """Queue a span; must neither wait nor raise."""
         ...
 
     def close(self) -> None:
-        """Send what is left; blocks."""
+        """Send the queued spans; blocks."""
         ...
 
 
 def check_installed(config: TracingConfig) -> None:
-    """Find out where a service is started, not in its processes.
+    """Check that OpenTelemetry is installed if it is needed: when a service is deployed, not in its replicas.
 
     Raises:
-        ConfigError: requests are to be traced, and what exports spans is not installed.
+        ConfigError: tracing is enabled, and OpenTelemetry is not installed.
     """
     if config.enabled and not all(map(_is_there, _NEEDED)):
         raise ConfigError("tracing.enabled", "OpenTelemetry (pip install '.[tracing]' in a checkout), or false", True)
 
 
 def span_sink(config: TracingConfig, instance: str) -> SpanSink | None:
-    """Begin to export; None: nothing is traced. ``instance`` tells this process's spans from those of others.
+    """Return an exporter; None if tracing is off. ``instance`` distinguishes this process's spans from others'.
 
     Raises:
         ConfigError: as ``check_installed``.
@@ -52,7 +52,7 @@ def span_sink(config: TracingConfig, instance: str) -> SpanSink | None:
 
 
 async def close(sink: SpanSink | None) -> None:
-    """Send what is left, for as long as the end of a process may wait for that."""
+    """Send the queued spans, within 3 s, and close the exporter."""
     if sink is None:
         return
     try:
@@ -64,5 +64,5 @@ async def close(sink: SpanSink | None) -> None:
 def _is_there(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # of a package above it
+    except ModuleNotFoundError:  # a parent package is missing
         return False

@@ -1,4 +1,8 @@
-"""Chunks of responses at an ingress: one stream from each coordinator brings those of all responses it makes."""
+"""Receives chunks at an ingress: one stream per coordinator carries those of all responses that it makes for us.
+
+Each response also has a Serve call of its own (``_make``): it names the coordinator, ends with the response and raises
+its errors; cancelling it cancels the response. So Serve still counts, routes and refuses responses one by one.
+"""
 
 import asyncio
 import uuid
@@ -28,16 +32,16 @@ from serve_app.coordination.listener import Listener
 from serve_app.coordinator_watch import CoordinatorWatch
 from serve_app.fair_gate import FairGate
 
-_TELL_TOKENS = MOST_UNREAD_TOKENS // 2  # a coordinator is told of what was read as often
+_TELL_TOKENS = MOST_UNREAD_TOKENS // 2  # tokens read between two reports of a response to its coordinator
 _TELL_AGAIN_S, _TELL_AGAIN_AT_MOST_S = 0.1, 2.0
-_LOST_FOR_S = 5.0  # longer than routers take to learn of a verifier that is gone
+_LOST_FOR_S = 5.0  # longer than routers take to learn that a verifier is gone
 _LEAVES_EVERY_S = 1.0
-_ANSWERS_WITHIN_S = 0.75  # a coordinator that is well
-_ROUTED, _WAIT_FOR_ROUTING = 64, 1024  # responses that no coordinator has yet
+_ANSWERS_WITHIN_S = 0.75  # a coordinator that takes longer is silent
+_ROUTED, _WAIT_FOR_ROUTING = 64, 1024  # responses that are being routed, and that wait to be
 
 
 class _ChunkQueue:
-    """What has come of one response, for the one task that reads it: a queue would keep a list of who waits."""
+    """Queue of one response's chunks with a single reader; ``asyncio.Queue`` would keep a list of waiters."""
 
     __slots__ = ("_begun", "_pieces", "_waiter")
 
@@ -48,7 +52,7 @@ class _ChunkQueue:
 
     @property
     def waits(self) -> bool:
-        """Whether the response was begun, and all that came of it was read."""
+        """Whether the response has begun, every chunk was read, and the reader waits for the next."""
         return self._begun and not self._pieces and self._waiter is not None and not self._waiter.done()
 
     def put(self, piece: GenerationChunk | Exception) -> None:
@@ -65,9 +69,10 @@ class _ChunkQueue:
 
 
 class CoordinatorStreams:
-    """Behind a Serve handle. Chunks are small: they travel by value, which saves a store access.
+    """Streams over a Serve handle. Arguments travel by value: they are small, and that saves a store access.
 
-    Calls that are meant for one coordinator belong to no HTTP request: see ``request_router``.
+    Tasks whose calls are meant for one coordinator run in an empty ``Context``, outside of any HTTP request: calls of
+    one HTTP request share an id, and Serve's router could not tell them apart (see ``request_router``).
     """
 
     def __init__(
@@ -76,12 +81,12 @@ class CoordinatorStreams:
         elsewhere: Callable[[str], Awaitable[bool]],
         should_migrate: Callable[[str], bool],
     ) -> None:
-        """Hear nobody yet.
+        """Open no stream yet.
 
         Args:
             coordinator: the deployment.
-            elsewhere: whether any coordinator but this one can make responses now.
-            should_migrate: whether something that this one makes goes on elsewhere now, as it is drained.
+            elsewhere: returns whether a coordinator other than the named one can make responses now.
+            should_migrate: returns whether a response of the named coordinator is to move now, as that is draining.
         """
         self._elsewhere, self._should_migrate = elsewhere, should_migrate
         self._routing = FairGate(_ROUTED, _WAIT_FOR_ROUTING)
@@ -90,16 +95,16 @@ class CoordinatorStreams:
         self._calls = coordinator.options(_by_reference=False, stream=True)
         self._mailboxes: dict[GenerationId, _ChunkQueue] = {}
         self._made_by: dict[GenerationId, str] = {}
-        self._read: dict[GenerationId, int] = {}  # tokens that were read, of responses whose coordinator is to know
-        self._lost_at_s: dict[str, float] = {}  # coordinators by when they were without a verifier, in this order
-        self._reporting: dict[str, asyncio.Task[None]] = {}
-        self._hearing: dict[str, asyncio.Task[None]] = {}
+        self._read: dict[GenerationId, int] = {}  # tokens read, of responses whose coordinator does not know yet
+        self._lost_at_s: dict[str, float] = {}  # when a coordinator was last found without its verifier, oldest first
+        self._reporting: dict[str, asyncio.Task[None]] = {}  # by coordinator, one task at most
+        self._hearing: dict[str, asyncio.Task[None]] = {}  # likewise
 
     async def chunks(self, record: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
-        """Have some coordinator make a response, or go on with it. Closing the generator cancels it.
+        """Begin or resume a response at some coordinator and yield its chunks. Closing the generator cancels it.
 
         Raises:
-            Exception: what ended the coordinator's part in it.
+            Exception: the error that ended this coordinator's attempt; the caller may resume elsewhere.
         """
         name, mailbox = record.generation, _ChunkQueue()
         self._mailboxes[name] = mailbox
@@ -126,39 +131,39 @@ class CoordinatorStreams:
             making.cancel()
 
     async def _make(self, record: GenerationRequest, mailbox: _ChunkQueue) -> None:
-        """Ask for it. The call gives the coordinator's name first, and ends with the response.
+        """Call a coordinator; the call yields the coordinator's name first and ends with the response.
 
-        A turn is kept until the coordinator has taken the call up, or ended it for a client that has gone meanwhile:
-        whoever asks and goes has no more calls before coordinators than whoever stays.
+        The turn of ``FairGate`` lasts until the coordinator has taken up the call, or has ended it after the client
+        disconnected. So clients that connect and disconnect do not get more calls routed than others.
         """
         loop = asyncio.get_running_loop()
         call: Any = None  # a DeploymentResponseGenerator
         first: asyncio.Future[str] | None = None
         try:
             release = await self._routing.enter(record.account.name)
-            loop.call_later(_ANSWERS_WITHIN_S, release)  # one that stands still holds nobody else up
+            loop.call_later(_ANSWERS_WITHIN_S, release)  # a coordinator that hangs must not use up the turns
             call = self._calls.generate.remote(record, self._name, self._lost())
             replies = aiter(call)
             first = asyncio.ensure_future(anext(replies))
             first.add_done_callback(lambda _: release())
-            coordinator = await asyncio.shield(first)
+            coordinator = await asyncio.shield(first)  # if this task is cancelled, ``first`` still ends the turn
             self._made_by[record.generation] = coordinator
             self._hear(coordinator)
             self._tell_soon(coordinator)
             async for _ in replies:
                 pass
-        except Exception as error:  # noqa: BLE001 (raised where the response is read)
+        except Exception as error:  # noqa: BLE001 (``chunks`` raises it)
             mailbox.put(error)
         finally:
             if call is not None:
-                with suppress(RayError, RayServeException):  # of a call that failed, cancel() raises it once more
+                with suppress(RayError, RayServeException):  # cancel() of a call that failed raises its error again
                     call.cancel()
             if first is not None:
                 first.add_done_callback(_ended)
                 loop.call_later(_ANSWERS_WITHIN_S, first.cancel)
 
     def _note_lost(self, generation: GenerationId, error: Exception) -> None:
-        """Others are asked from now on; soon the routers will have been told."""
+        """Note a coordinator without its verifier: calls avoid it until the routers know of the loss themselves."""
         coordinator = self._made_by.get(generation)
         if coordinator is not None and isinstance(cause_of(error), VerifierLostError | VerifierAwayError):
             self._lost_at_s.pop(coordinator, None)
@@ -174,7 +179,7 @@ class CoordinatorStreams:
             self._reporting[coordinator] = asyncio.create_task(self._tell_read(coordinator), context=Context())
 
     async def _tell_read(self, coordinator: str) -> None:
-        """Tell one coordinator what was read; until it is told, its responses are held up."""
+        """Report to one coordinator what was read, and repeat until it answers: its responses wait for this credit."""
         again_s = _TELL_AGAIN_S
         try:
             while read := {
@@ -199,21 +204,21 @@ class CoordinatorStreams:
             self._hearing[coordinator] = asyncio.create_task(self._hear_all(coordinator), context=Context())
 
     async def _hear_all(self, coordinator: str) -> None:
-        """Hand out what the coordinator tells, as long as it makes anything for this ingress."""
+        """Distribute a coordinator's messages to the responses, as long as it makes any for this ingress."""
         watch = CoordinatorWatch(partial(self._answers, coordinator), partial(self._elsewhere, coordinator))
         watching = [
             asyncio.create_task(self._doubt(coordinator, watch)),
             asyncio.create_task(self._detach(coordinator)),
         ]
         try:
-            while coordinator in self._made_by.values():
+            while coordinator in self._made_by.values():  # again: the stream ends when idle, and a response may follow
                 messages: Any = self._calls.chunks.remote(Listener(self._name, coordinator))
                 async for message in messages:
                     watch.heard()
                     for name, piece in message:
                         if (mailbox := self._mailboxes.get(name)) is not None:
                             mailbox.put(piece)
-        except Exception as error:  # noqa: BLE001 (raised where the responses are read)
+        except Exception as error:  # noqa: BLE001 (``chunks`` of each response raises it)
             self._fail(coordinator, error)
         finally:
             for task in watching:
@@ -221,15 +226,15 @@ class CoordinatorStreams:
             del self._hearing[coordinator]
 
     async def _doubt(self, coordinator: str, watch: CoordinatorWatch) -> None:
-        """Have what it makes go on elsewhere whenever it is silent."""
+        """Fail the coordinator's responses whenever it is silent, so that they resume elsewhere."""
         while True:
             await watch.is_silent()
             self._fail(coordinator, CoordinatorSilentError(f"needs a word of coordinator {coordinator}, found none"))
 
     async def _detach(self, coordinator: str) -> None:
-        """Have what it makes go on elsewhere once it may, one after the other, as each costs a prefill there.
+        """Move responses away from a draining coordinator, one per second, as each costs a prefill elsewhere.
 
-        What was not begun stays: it would wait anew. So does what has come and was not read yet: it is made already.
+        A response that has not begun stays, as it would have to queue again. So does one with unread chunks.
         """
         while True:
             await asyncio.sleep(_LEAVES_EVERY_S)
@@ -244,7 +249,7 @@ class CoordinatorStreams:
             self._mailboxes[name].put(error)
 
     def _made_at(self, coordinator: str) -> list[GenerationId]:
-        """Oldest first, which are those that may end soonest."""
+        """Return the coordinator's responses, oldest first; the oldest may end soonest, so the newest move first."""
         return [name for name, by in self._made_by.items() if by == coordinator]
 
     async def _answers(self, coordinator: str) -> bool:
@@ -252,12 +257,12 @@ class CoordinatorStreams:
             await within(_ANSWERS_WITHIN_S, self._coordinators.read.remote(Listener(self._name, coordinator), {}))
         except TimeoutError:
             return False
-        except (RayError, RayServeException, OutriderError):  # its stream will tell
+        except (RayError, RayServeException, OutriderError):  # not silent: its stream raises this, too
             return True
         return True
 
 
 def _ended(first: asyncio.Future[str]) -> None:
-    """Of a call that nobody waits for any more: how it failed is of no matter."""
+    """Retrieve the error of an abandoned call, or asyncio would log that it was never retrieved."""
     if not first.cancelled():
         first.exception()

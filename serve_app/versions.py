@@ -1,4 +1,4 @@
-"""Versions of the application's replicas: Serve starts one anew where its version has changed, and only there."""
+"""Computes the version of the application's replicas: Serve replaces a replica only if its version has changed."""
 
 import json
 import uuid
@@ -18,10 +18,10 @@ _PACKAGES = (outrider, actors, serve_app)
 
 
 def fingerprint(config: Config, *, ingress_listens: bool) -> str:
-    """Of all that replicas are made of, but for light settings and how many there are.
+    """Return a hash of all that replicas are made of, except reloadable settings and their number.
 
-    That is the other settings, the files that are read where the application is put together, and the code and the
-    packages there. Nothing is known of files that only other machines have.
+    These are the other settings, the files that ``build_app`` reads, and the code and packages on this machine. Files
+    that only other machines have are not covered.
     """
     packages = sorted(f"{found.name}=={found.version}" for found in distributions())
     made_of = sha256(json.dumps([rest_of(config), ingress_listens, packages], sort_keys=True).encode())
@@ -31,7 +31,7 @@ def fingerprint(config: Config, *, ingress_listens: bool) -> str:
 
 
 def version_of(found: str, running: str) -> str:
-    """That of replicas that are running, if they have the same fingerprint; else one that never was."""
+    """Return the running version if its fingerprint is ``found``; else a new version that was never used."""
     return running if running.partition("-")[0] == found else f"{found}-{uuid.uuid4().hex[:8]}"
 
 

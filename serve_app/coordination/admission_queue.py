@@ -1,6 +1,6 @@
-"""Responses wait here to be begun: asyncio around ``outrider.admission``, which decides.
+"""Queues responses until ``outrider.admission`` admits or refuses them; this module adds futures and timers.
 
-Whoever makes a response holds its *place* for as long as it takes. What leaves, by whatever way, frees it.
+A task that makes a response holds its *place* by a context manager, so success, error and cancellation all free it.
 """
 
 import asyncio
@@ -19,15 +19,14 @@ from serve_app import metrics
 from serve_app.coordination.credit import Credit
 from serve_app.metrics import Sink
 
-_STALLED_AFTER_S = 10.0  # without a sign that anybody reads on
-_DECIDED_EVERY_S = 1.0  # while anybody waits: what responses need changes with every round
+_STALLED_AFTER_S = 10.0  # without credit, as the client does not read
+_DECIDED_EVERY_S = 1.0  # while any response waits: the promised load changes with every round
 
 
 class AdmittedResponse:
-    """Of one response that is made: what it was promised, and what came of it."""
+    """An admitted response: the SLO class it was granted, its output tokens, and whether it kept the promise."""
 
     def __init__(self, request: GenerationRequest, slo: SloClass) -> None:
-        """Begun with the promise of ``slo``."""
         self._asked, self.slo = request.slo, slo
         self._told_class = slo == request.slo
         self.output_tokens = len(request.output_ids)
@@ -35,7 +34,7 @@ class AdmittedResponse:
         self.kept = True
 
     def annotated(self, chunk: GenerationChunk) -> GenerationChunk:
-        """A chunk of it, as it is to be told: the first one names the class, where that is not the one asked for."""
+        """Count a chunk; return it with the granted class if it is the first one and the class is not the one asked."""
         self.output_tokens += len(chunk.token_ids)
         if chunk.finish_reason is not None:
             self.finished = True
@@ -48,36 +47,36 @@ class AdmittedResponse:
 
 
 class AdmissionQueue:
-    """Of one coordinator. All methods run on its event loop."""
+    """The admission queue of one coordinator. All methods run on its event loop."""
 
     def __init__(
         self, rules: AdmissionRules, look: Callable[[], VerifierNow], sink: Sink, clock: Callable[[], float]
     ) -> None:
-        """Nobody waits. ``look`` tells how the verifier stands, ``clock`` is monotonic, in seconds."""
+        """Start empty. ``look`` returns the verifier's present cost and memory; ``clock`` is monotonic, in seconds."""
         self._admission = Admission(rules)
         self._look, self._sink, self._clock = look, sink, clock
         self._waiting: dict[GenerationId, asyncio.Future[Admitted]] = {}
-        self._credits: dict[GenerationId, Credit] = {}  # of all, as one that was let in may be suspended before it runs
+        self._credits: dict[GenerationId, Credit] = {}  # of waiting ones too: one may be suspended before its task runs
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def running(self) -> int:
-        """Responses that are being made."""
+        """Number of responses that hold a place."""
         return self._admission.active
 
     @property
     def admitted(self) -> int:
-        """All there are: those that wait, and those suspended, too."""
+        """Number of responses here: running, suspended and waiting ones."""
         return len(self._credits)
 
     @property
     def places(self) -> int:
-        """All there may be."""
+        """Most responses that may be here, running or waiting."""
         rules = self._admission.rules
         return rules.max_active + rules.max_waiting
 
     def take(self, rules: AdmissionRules) -> None:
-        """Go by other rules from now on; who waits already waits for as long as it was to."""
+        """Replace the rules; the deadlines of responses that wait already stay as they are."""
         if rules != self._admission.rules:
             self._admission.rules = rules
             self._decide()
@@ -87,12 +86,12 @@ class AdmissionQueue:
 
     @asynccontextmanager
     async def place(self, request: GenerationRequest, credit: Credit) -> AsyncIterator[AdmittedResponse]:
-        """Wait until a response may be begun, and hold its place. While it is suspended it has no ``credit``.
+        """Wait until a response may begin, and hold its place in the context; a suspended response has no ``credit``.
 
-        One whose reader has stood still for ten seconds gives the place back, and waits for it when it is read again.
+        A response whose client has not read for 10 s gives its place back, and queues for one when it is read again.
 
         Raises:
-            NotAdmittedError: there was no room in time.
+            NotAdmittedError: no place was free in time.
         """
         name, reading = request.generation, _Reading(self, request.generation)
         waiting = self._waiting[name] = asyncio.get_running_loop().create_future()
@@ -117,14 +116,14 @@ class AdmissionQueue:
             self._decide()
 
     def stalls(self, name: GenerationId) -> None:
-        """Nobody reads one that is made."""
+        """Take the place of a running response whose client does not read."""
         self._credits[name].suspended()
         self._admission.stalls(name, self._clock())
         self._sink.record(metrics.STALLED)
         self._decide()
 
     def reads(self, name: GenerationId) -> None:
-        """Its reader goes on."""
+        """Queue a stalled response for a place, as its client reads again."""
         self._admission.reads(name, self._clock())
         self._decide()
 
@@ -132,7 +131,7 @@ class AdmissionQueue:
         decisions = self._admission.decide(self._clock(), self._look())
         for admitted in decisions.admitted:
             waiting = self._waiting.pop(admitted.name)
-            if not waiting.done():  # else its client is leaving
+            if not waiting.done():  # done: cancelled, and its task has not run its ``finally`` yet
                 waiting.set_result(admitted)
         for refused in decisions.refused:
             waiting = self._waiting.pop(refused.name)
@@ -156,7 +155,7 @@ class AdmissionQueue:
 
 
 class _Reading:
-    """Whether one response is read. One timer at a time, and none where the reader keeps up."""
+    """Watches whether a response is read. It has one timer at most, and none while the client keeps up."""
 
     def __init__(self, admitting: AdmissionQueue, name: GenerationId) -> None:
         self._admitting, self._name = admitting, name
@@ -164,7 +163,7 @@ class _Reading:
         self._stalled = False
 
     def is_behind(self, behind: bool) -> None:
-        """As ``Credit.watch`` calls it."""
+        """Start or stop the timer; the callback of ``Credit.watch``."""
         self.over()
         if behind:
             self._timer = asyncio.get_running_loop().call_later(_STALLED_AFTER_S, self._stands_still)

@@ -1,8 +1,8 @@
-"""The batcher: blocks wait here for the verifier, and a pure policy picks who is in its next steps.
+"""Queues blocks for one verifier and lets a scheduling policy choose the blocks of its next steps.
 
-The verifier never waits for it: it steps whatever it was given for as long as anything is under way, and tells what
-each step brought. Planning is for those who wait (``outrider.scheduling.steps``): as soon as one does, and again at
-every step while one still does.
+The verifier never waits for the batcher: it steps over everything it was given as long as anything is under way, and
+streams the outcomes of each step. The batcher plans (``outrider.scheduling.steps``) as soon as a block waits, and
+again at every step while one still waits.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from serve_app.coordination.statistics import BatchRecord
 from serve_app.coordination.step_watch import Doubt, StepWatch
 from serve_app.coordination.tracing import ResponseTraces
 
-_CLOSING_S = 0.05  # how long a closing waits for a call to travel with
+_CLOSING_S = 0.05  # longest wait of a closing for other content to share its call with
 _NO_TERMS = VerifyTerms()
 _NOTHING, _NO_ORDER = VerifyCall(), VerifyCall(prefill_order=())
 
@@ -52,15 +52,15 @@ class SteppedVerifier(Protocol):
     """A coordinator's verifier, as the batcher sees it."""
 
     def give(self, call: VerifyCall) -> None:
-        """Tell it something, without waiting."""
+        """Send a call; do not wait for its delivery."""
         ...
 
     def steps(self) -> AsyncIterator[StepReply]:
-        """What each of its steps brings; raises ``VerifierLostError`` once it is lost."""
+        """Yield one reply per step; raise ``VerifierLostError`` once the verifier is lost."""
         ...
 
     def hangs(self) -> None:
-        """It owes an answer for longer than it may: end it, so that ``steps`` raises."""
+        """End a verifier that missed its step deadline, so that ``steps`` raises."""
         ...
 
 
@@ -69,9 +69,9 @@ class Planning:
     """How steps are planned."""
 
     policy: SchedulingPolicy
-    limits: BatchLimits  # of a step; how much memory there is, the verifier tells with its first reply
+    limits: BatchLimits  # of a step; the size of KV memory comes with the verifier's first reply
     block_tokens: int = 16  # positions per KV block
-    deadline_s: float = inf  # a step takes no longer on a verifier that is well
+    deadline_s: float = inf  # the verifier is killed if a step takes longer
 
 
 class Batcher:
@@ -87,16 +87,16 @@ class Batcher:
         doubt: Doubt | None = None,
         traces: ResponseTraces | None = None,
     ) -> None:
-        """Start empty.
+        """Start with an empty queue.
 
         Args:
-            verifier: nobody else tells it anything.
-            planning: of its steps.
-            estimator: of a step's time; corrected by every step.
-            observe: told of every step.
+            verifier: no other caller may send it calls, as calls are numbered here.
+            planning: policy and limits of steps.
+            estimator: predicts the duration of a step; updated after every step.
+            observe: called once per step.
             clock: monotonic, in seconds.
-            doubt: when the verifier is asked whether it gets on.
-            traces: of sampled responses, which are told of every step.
+            doubt: when to probe a verifier that has been silent; None: never.
+            traces: traces of sampled responses; None: no response is traced.
         """
         self._verifier = verifier
         self._traces = traces
@@ -108,18 +108,18 @@ class Batcher:
         self._queued: dict[GenerationId, QueuedBlock] = {}
         self._outcomes: dict[GenerationId, RoundOutcomes] = {}
         self._resolutions: dict[GenerationId, Resolution] = {}
-        self._resolving: dict[GenerationId, QueuedBlock] = {}  # undecided, or resolved but not told yet
+        self._resolving: dict[GenerationId, QueuedBlock] = {}  # undecided, or resolved without an outcome so far
         self._grants: dict[GenerationId, int] = {}
         self._lookups: dict[GenerationId, PromptLookupGrant | None] = {}
-        self._min_survival: dict[GenerationId, float] = {}  # of drafts that are ordered, when they were
-        self._due_at_s: dict[GenerationId, float] = {}  # not told yet
-        self._resident: dict[GenerationId, int] = {}  # positions, of who lost KV since it was in a step
+        self._min_survival: dict[GenerationId, float] = {}  # of an ordered draft, as it was at the time of the order
+        self._due_at_s: dict[GenerationId, float] = {}  # not sent yet
+        self._resident: dict[GenerationId, int] = {}  # positions; of generations that lost KV since their last step
         self._closings: dict[GenerationId, Closing] = {}
         self._accounts: dict[GenerationId, Account] = {}
-        self._prefill_order: tuple[GenerationId, ...] = ()  # as planned last, ``_sent_order`` as the verifier was told
-        self._sent_order: tuple[GenerationId, ...] = ()
-        self._crash_suspects = CrashSuspects()  # of having cost the verifier its process
-        self._named: tuple[GenerationId, ...] = ()  # by the last words of the verifier
+        self._prefill_order: tuple[GenerationId, ...] = ()  # as planned last
+        self._sent_order: tuple[GenerationId, ...] = ()  # as sent last
+        self._crash_suspects = CrashSuspects()  # generations whose pass may have ended the verifier's process
+        self._named: tuple[GenerationId, ...] = ()  # suspects that the verifier named in its last reply
         self._session = self._calls = 0
         self._listening: asyncio.Task[None] | None = None
         self._sending: asyncio.Handle | None = None
@@ -127,25 +127,26 @@ class Batcher:
 
     @property
     def queued_blocks(self) -> int:
-        """Blocks and autonomous runs that wait for a step."""
+        """Number of blocks and autonomous runs that wait for a step."""
         return self._planner.waiting
 
     @property
     def cost_model(self) -> LinearCostModel:
-        """As corrected by every step so far."""
         return self._estimator.model
 
     def suspects(self, generation: GenerationId) -> bool:
-        """Whether it may have cost the verifier its process: it is not to go on at another one before that is known."""
+        """Return whether a generation may have crashed the verifier.
+
+        A suspect must not continue at another verifier before it is cleared, as it could crash that one, too.
+        """
         return generation in self._crash_suspects.names
 
     @property
     def idle(self) -> bool:
-        """Whether the verifier has nothing to do."""
         return not self._planner.within
 
     def expects(self, generation: GenerationId, within_s: float, due_at_s: float = inf) -> None:
-        """A draft is ordered, and should be here after so long; until ``due_at_s`` it has to be committed."""
+        """Note that a draft was ordered: it is expected in ``within_s`` and has to be committed by ``due_at_s``."""
         self._due_at_s[generation] = due_at_s
         self._planner.expects(generation, self._clock() + within_s)
         self._min_survival[generation] = self._planner.min_survival
@@ -158,14 +159,15 @@ class Batcher:
         observe: Callable[[RoundEvent], object],
         terms: VerifyTerms = _NO_TERMS,
     ) -> VerifyResult:
-        """Have one block verified, over as many steps as its prefix needs; ``follow`` tells of its autonomous run.
+        """Verify one block over as many steps as its prefix needs; ``follow`` delivers what its autonomous run makes.
 
-        ``observe`` is told when the block is given to the verifier (DISPATCHED).
+        Cancelling withdraws the block while it waits; a block that the verifier has stays there until ``close``.
+        ``observe`` is called with DISPATCHED when the block is sent to the verifier.
 
         Raises:
             VerifierLostError: the verifier died or hung; nothing of this round is committed.
-            RequestFailedError: it did so with this block alone in it, again.
-            GenerationFailedError: who is in the verifier's steps could not be decided.
+            RequestFailedError: the verifier died again with this block alone in its steps.
+            GenerationFailedError: the next step could not be planned.
         """
         now_s = self._clock()
         outcomes = self._outcomes[block.generation] = RoundOutcomes()
@@ -173,7 +175,7 @@ class Batcher:
         size = self._planning.block_tokens
         queued = QueuedBlock(block, opening, observe, outcomes, block.round, cost, terms, size, now_s, until_round)
         min_survival = self._min_survival.pop(block.generation, 0.0)
-        if block.rule in RATIO_RULES:  # its cut is not to depend on when it came
+        if block.rule in RATIO_RULES:  # arrival may depend on the draws, so the cut must not depend on the arrival
             queued.min_survival = min_survival
         self._queued[block.generation] = queued
         if (resident := self._resident.get(block.generation)) is not None:
@@ -189,41 +191,43 @@ class Batcher:
     def join(
         self, block: Block, cost: VerifyCost, observe: Callable[[RoundEvent], object], terms: VerifyTerms = _NO_TERMS
     ) -> None:
-        """Have a block verified in place of the generation's autonomous run; the run's follower gets its outcome.
+        """Verify a block in place of the generation's autonomous run; the run's follower receives its outcome.
 
-        The rounds that the verifier still makes until it has the block are told before it.
+        The follower first receives the rounds that the verifier still makes before it has the block.
         """
         name, now_s = block.generation, self._clock()
         before = self._queued.get(name)
         until_round = block.round if block.autonomous_run is None else block.autonomous_run.until_round
         size = self._planning.block_tokens
-        since_s = now_s if before is None or not self._planner.waits(name) else before.since_s  # it keeps its place
+        since_s = (
+            now_s if before is None or not self._planner.waits(name) else before.since_s
+        )  # keep its queue position
         queued = QueuedBlock(
             block, None, observe, self._outcomes[name], block.round, cost, terms, size, since_s, until_round
         )
         queued.overtakes = before if before is not None and before.given else None
-        for outcomes in queued.outcomes.waiting:  # whoever made the block has not heard of these yet
+        for outcomes in queued.outcomes.waiting:  # not delivered yet, so the block was made without them
             queued.behind(outcomes.outcome, now_s)
-        self._grants.pop(name, None)  # the autonomous run's
+        self._grants.pop(name, None)  # unsent grant of the autonomous run
         self._lookups.pop(name, None)
         self._queued[name] = queued
         self._arrives(name, queued, overtakes=queued.overtakes is not None)
         self._send_soon()
 
     def follow(self, generation: GenerationId, follower: Follower) -> None:
-        """Deliver each round of an autonomous run, or the error that ends it, until the follower has enough."""
+        """Deliver each round of an autonomous run, or the error that ends it, until the follower returns False."""
         outcomes = self._outcomes[generation]
         if outcomes.empty and generation not in self._queued:
             outcomes.fail(VerifierLostError(f"nothing of {generation} is under way"))
         outcomes.follow(follower)
 
     def promised(self, generation: GenerationId, terms: VerifyTerms) -> None:
-        """What an autonomous run's next round is owed."""
+        """Set deadline and expected tokens of an autonomous run's next round."""
         if (queued := self._queued.get(generation)) is not None and queued.overtakes is None:
             queued.terms = terms
 
     def extend(self, generation: GenerationId, until_round: int, lookup: PromptLookupGrant | None = None) -> None:
-        """Let an autonomous run go on that far, and draft so by itself; also one whose grant is used up meanwhile."""
+        """Extend a run's grant to ``until_round`` and set its prompt lookup; queue a run whose grant was used up."""
         if (queued := self._queued.get(generation)) is None or not queued.given:
             return
         if queued.set_lookup(lookup):
@@ -236,19 +240,19 @@ class Batcher:
         self._send_soon()
 
     async def resolve(self, resolution: Resolution) -> VerifyResult:
-        """Give the verifier the second half of a round: it runs nothing.
+        """Send the resolution of an undecided round and return its outcome; the verifier computes no pass for it.
 
         Raises:
             VerifierLostError: as ``verify``.
         """
-        if (queued := self._resolving.get(resolution.generation)) is not None:  # else the verifier was lost
+        if (queued := self._resolving.get(resolution.generation)) is not None:  # else lost: next() raises the error
             queued.since_s, queued.given = self._clock(), True
             self._resolutions[resolution.generation] = resolution
             self._send_soon()
         return await self._outcomes[resolution.generation].next()
 
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
-        """Have the verifier forget a generation, with the next call or soon."""
+        """Release a generation at the verifier, with the next call or with one of its own 50 ms later."""
         self._forget(generation)
         self._crash_suspects = self._crash_suspects.over(generation)
         self._planner.over(generation)
@@ -263,7 +267,7 @@ class Batcher:
 
     @contextmanager
     def charged(self, generation: GenerationId, account: Account) -> Iterator[None]:
-        """While a response is made: whom its prefill is charged to."""
+        """Charge a response's prefill to ``account`` within the context."""
         self._accounts[generation] = account
         try:
             yield
@@ -282,15 +286,15 @@ class Batcher:
         self._planner.withdraw(generation)
 
     def _send_soon(self) -> None:
-        """Once all that is ready to run has run: what comes at once travels together."""
-        if isinstance(self._sending, asyncio.TimerHandle):
+        """Send on the next turn of the event loop, so that blocks that become ready in one turn share a call."""
+        if isinstance(self._sending, asyncio.TimerHandle):  # a closing or a hold waits longer than this may
             self._sending.cancel()
             self._sending = None
         if self._sending is None:
             self._sending = asyncio.get_running_loop().call_soon(self._send)
 
     def _send(self) -> None:
-        """Tell the verifier all there is to tell, with the blocks there is room for."""
+        """Send everything that is pending in one call, with the blocks that the plan lets in."""
         self._sending = None
         try:
             given = self._let_in()
@@ -307,20 +311,21 @@ class Batcher:
             lookups=tuple(self._lookups.items()),
             prefill_order=None if self._prefill_order == self._sent_order else self._prefill_order,
         )
-        if call in (_NOTHING, _NO_ORDER):  # that nobody competes any more can wait
+        if call in (_NOTHING, _NO_ORDER):  # no call for an emptied prefill order alone
             return
+        # Ray may deliver a small call before a large one: the verifier takes calls in the order of their numbers.
         call = replace(call, dues=self._dues(), session=self._session, number=self._calls)
         self._calls += 1
         self._closings, self._resolutions, self._grants, self._lookups = {}, {}, {}, {}
         self._sent_order = self._prefill_order
-        if self._listening is None or self._listening.done():
+        if self._listening is None or self._listening.done():  # before ``give``: a new stream has no earlier replies
             self._listening = asyncio.get_running_loop().create_task(self._listen(self._verifier.steps()))
         self._verifier.give(call)
         if not self._watch.on:
             self._watch_over()
 
     def _cannot_plan(self, error: Exception) -> None:
-        """Whoever waits would do so for ever. Nobody knows whose fault it is: others may be able to go on with them."""
+        """Fail all waiting blocks: they would wait for ever, and the exception does not say which block caused it."""
         for name, queued in list(self._queued.items()):
             if self._planner.waits(name):
                 self._forget(name)
@@ -329,12 +334,12 @@ class Batcher:
                 )
 
     def _dues(self) -> tuple[tuple[GenerationId, float], ...]:
-        """By when rounds have to be committed, from now on, as far as that has changed."""
+        """Return changed deadlines in seconds from now: the verifier's process has another clock."""
         now_s, (changed, self._due_at_s) = self._clock(), (self._due_at_s, {})
         return tuple((name, at_s - now_s) for name, at_s in changed.items())
 
     def _let_in(self) -> list[QueuedBlock]:
-        """Who is to be given to the verifier; who is there already is granted more rounds, or is held back."""
+        """Plan, grant or withhold rounds of autonomous runs, and return the blocks to be sent."""
         plan, given = self._planner.plan(self._clock(), self.cost_model, self._crash_suspects.names), []
         if plan.hold_s:
             self._sending = asyncio.get_running_loop().call_later(plan.hold_s, self._send)
@@ -361,14 +366,14 @@ class Batcher:
         return given
 
     def stop(self) -> None:
-        """Listen no more: what is under way is lost."""
+        """Stop listening and sending; blocks under way get no outcome."""
         self._watch.stop()
         for task in (self._listening, self._sending):
             if task is not None:
                 task.cancel()
 
     async def _listen(self, steps: AsyncIterator[StepReply]) -> None:
-        """Take in what each step brings, until the verifier is lost: then nobody may wait for it for ever."""
+        """Settle the reply of each step; when the stream ends by any error, fail all who wait for the verifier."""
         try:
             async for reply in steps:
                 self._settle(reply)
@@ -379,7 +384,7 @@ class Batcher:
             self._lost(VerifierLostError(f"what the verifier brought cannot be read: {error!r:.200}"))
 
     def _is_silent(self) -> None:
-        """It may go on any moment: nobody is to blame, and whoever was given to it goes on elsewhere."""
+        """Fail the blocks of a silent verifier so that they continue elsewhere; suspect none, as no process crashed."""
         self._forget_all_given(VerifierLostError("the verifier does not get on, and another one does"), culprit=None)
 
     def _lost(self, error: VerifierLostError) -> None:
@@ -388,7 +393,7 @@ class Batcher:
         self._forget_all_given(error, culprit)
 
     def _forget_all_given(self, error: VerifierLostError, culprit: GenerationId | None) -> None:
-        """What was given is gone; who was not given waits on, unless there is somewhere to go on at once."""
+        """Fail all blocks that the verifier had; blocks it had not keep waiting, unless another verifier is ready."""
         elsewhere = self._watch.elsewhere
         lost = [each for each in self._queued.values() if elsewhere or each.given or each.overtakes is not None]
         for queued in lost:
@@ -396,31 +401,31 @@ class Batcher:
         for queued in (*lost, *self._resolving.values()):
             queued.outcomes.fail(error if queued.block.generation != culprit else _poison_error(error))
         self._resolving, self._resolutions, self._grants, self._lookups = {}, {}, {}, {}
-        self._resident = {}  # everything is gone, and opened anew
-        self._session, self._calls = self._session + 1, 0
+        self._resident = {}  # no KV is left; generations are opened again
+        self._session, self._calls = self._session + 1, 0  # a late reply of the old session is recognised by its number
         self._prefill_order = self._sent_order = ()
         if self._planner.waiting:
             self._send_soon()
         self._watch_over()
 
     def _watch_over(self) -> None:
-        """While something is under way, each step has to come within the deadline."""
+        """Restart the step deadline while anything is under way, else stop it."""
         resolving = any(queued.given for queued in self._resolving.values())
         self._watch.anew(under_way=bool(self._planner.within) or resolving)
 
     def _settle(self, reply: StepReply) -> None:
         now_s, blocks = self._clock(), 0
         self._named = reply.suspects
-        if reply.computed:  # a step that computes nothing is no measure of one that does
+        if reply.computed:  # a step without a pass says nothing about the duration of one with a pass
             self._watch.took(reply.engine_s)
         self._planner.steps()
         predicted_s, reason = self.cost_model.predict_s(reply.computed), self._planner.reason
         if self._traces is not None and reply.session == self._session:
             self._traces.stepped(reply, predicted_s, reason, now_s)
-        for outcome in reply.outcomes if reply.session == self._session else ():  # else of a time before a loss
+        for outcome in reply.outcomes if reply.session == self._session else ():  # others precede a loss
             blocks += self._settle_alone(outcome, reply, now_s)
         self._observe(BatchRecord(blocks, reason, predicted_s, reply.engine_s, reply.idle_s, reply.usage, reply.faults))
-        if not reply.faults:  # else it took several passes
+        if not reply.faults:  # a failed pass is repeated in parts, which the cost model does not predict
             self._estimator = self._estimator.observed(reply.computed, reply.engine_s)
         for name, resident in reply.evicted if reply.session == self._session else ():
             self._evicted(name, resident)
@@ -430,8 +435,8 @@ class Batcher:
         self._watch_over()
 
     def _evicted(self, generation: GenerationId, resident_tokens: int) -> None:
-        """It lost KV: its next block is a cold one."""
-        if generation not in self._outcomes:  # it is over
+        """Correct the cost of a generation's next block after the verifier evicted its KV."""
+        if generation not in self._outcomes:  # closed meanwhile
             return
         queued = self._queued.get(generation)
         if queued is not None:
@@ -444,12 +449,12 @@ class Batcher:
         if queued is None or outcome.round != queued.round:
             return
         queued.given = False
-        if not isinstance(outcome, BlockRefused):  # what does not fit may be resolved otherwise
+        if not isinstance(outcome, BlockRefused):  # after a refusal another resolution may follow
             del self._resolving[outcome.generation]
         queued.deliver(outcome, now_s)
 
     def _settle_alone(self, outcome: Outcome, reply: StepReply, now_s: float) -> bool:
-        """The same; what goes wrong with it is of its generation alone."""
+        """Settle one outcome; an exception fails its generation alone and does not end ``_listen``."""
         name = outcome.generation
         if not isinstance(outcome, Unfinished):
             self._crash_suspects = self._crash_suspects.decided(name)
@@ -464,7 +469,7 @@ class Batcher:
             return False
 
     def _settle_outcome(self, outcome: Outcome, reply: StepReply, now_s: float) -> bool:
-        """Whether it was a block's, or of a round that followed one."""
+        """Settle one outcome; return whether it counts as a block of the step (resolutions and stale ones do not)."""
         name = outcome.generation
         queued = self._queued.get(name)
         if queued is not None and queued.overtakes is not None and outcome.round != queued.round:
@@ -472,7 +477,7 @@ class Batcher:
         if queued is None or not queued.given:
             self._settle_resolved(outcome, now_s)
             return False
-        if outcome.round != queued.round:  # nobody waits for it any more
+        if outcome.round != queued.round:  # superseded: a newer block of the generation is queued
             return False
         queued.verify_s += reply.engine_s
         if name in reply.refused_openings:
@@ -487,17 +492,17 @@ class Batcher:
         elif not queued.has_grant:
             self._planner.withdraw(name)
         if isinstance(outcome, Undecided):
-            queued.given = False  # it is a device that is waited for
+            queued.given = False  # it waits for the device's hidden states, so no step deadline applies
             self._resolving[name] = queued
         queued.deliver(outcome, now_s)
-        if went_on and self._queued.get(name) is queued:
+        if went_on and self._queued.get(name) is queued:  # the follower that ``deliver`` called may have replaced it
             queued.autonomous_runs()
         return True
 
     def _settle_overtaken(
         self, queued: QueuedBlock, before: QueuedBlock, outcome: Outcome, reply: StepReply, now_s: float
     ) -> bool:
-        """Of an autonomous run whose generation has a newer block, which the verifier has not got to yet."""
+        """Settle a round of an autonomous run whose generation has a newer block, not verified yet."""
         if outcome.round != before.round:
             return False
         before.verify_s += reply.engine_s
@@ -505,7 +510,7 @@ class Batcher:
             return True
         queued.behind(outcome, now_s)
         if not before.went_on(outcome):
-            self._forget(outcome.generation)  # there is nothing left that it could join
+            self._forget(outcome.generation)  # the run has ended, so the newer block has nothing to join
         before.deliver(outcome, now_s)
         return True
 

@@ -1,4 +1,4 @@
-"""The coordinator: one Serve replica per verifier. Owns that verifier and its generations; tells the fleet of both."""
+"""Serve deployment class of the coordinator: owns a verifier and its generations, and reports both to the fleet."""
 
 import asyncio
 import logging
@@ -38,7 +38,7 @@ from serve_app.replica_port import listen_where_the_node_does
 from serve_app.spans import close, span_sink
 
 _BEAT_S = 1.0
-_UNASKED_S = 3.0  # for which Serve, which asks every second, has not asked one that it drains
+_UNASKED_S = 3.0  # Serve asks a replica for routing statistics every second, and one that it drains no more
 
 log = logging.getLogger(__name__)
 
@@ -47,20 +47,20 @@ class Coordinator:
     """Serve deployment class; ``serve_app.app`` sets its options."""
 
     async def __init__(self, settings: CoordinatorSettings, built: Config) -> None:  # type: ignore[misc]  # Serve awaits it
-        """Create the verifier and wait until it has loaded its model; drafters come up meanwhile.
+        """Create the verifier and wait until it has loaded its model; heartbeats begin first, so drafters load, too.
 
-        ``settings`` are of the configuration ``built``, whose light settings ``reconfigure`` replaces.
+        ``settings`` come from the configuration ``built``, whose reloadable settings ``reconfigure`` replaces.
         """
         write_events()
         listen_where_the_node_does()
         self._settings = settings
         began_s = time.monotonic()
-        self._started_in_s = 0.0  # until it has
+        self._started_in_s = 0.0  # set once the verifier is up
         self._id = serve.get_replica_context().replica_id.unique_id
         self._verifier = VerifierPort(settings.verifier)
         self._generations: Generations | None = None  # until the verifier has loaded its model
         self._outlets = Outlets(time.monotonic)
-        self._unasked: asyncio.TimerHandle | None = None  # runs out once nobody asks anything any more
+        self._unasked: asyncio.TimerHandle | None = None  # runs out when neither Serve nor an ingress calls any more
         clock = time.monotonic
         tokenizer = await asyncio.to_thread(load_tokenizer, settings.target)
         heads = {model: head.info for model, head in settings.generations.drafting.heads.items()}
@@ -90,10 +90,10 @@ class Coordinator:
         event(log, "coordinator_ready", coordinator=self._id, model=card.name, positions=card.max_context_tokens)
 
     async def reconfigure(self, user_config: ReloadableFields) -> None:
-        """Called by Serve when the constructor is done, and when light settings have changed.
+        """Take in reloadable settings. Serve calls this after the constructor and when they have changed.
 
         Raises:
-            ConfigError: at the start, if they are not valid; later that changes nothing, and is logged.
+            ConfigError: they are not valid at the start; later invalid ones are logged and change nothing.
         """
         await self._light.take(user_config, self._take)
 
@@ -103,10 +103,10 @@ class Coordinator:
     async def generate(
         self, request: GenerationRequest, ingress: str, lost: tuple[str, ...] = ()
     ) -> AsyncGenerator[str, None]:
-        """Make one response: gives who makes it, then nothing until it has ended. Its chunks leave by ``chunks``.
+        """Make one response: yield this replica's id at once, then nothing until the end. ``chunks`` yields the chunks.
 
-        ``lost``: coordinators that have just lost their verifiers. One that is named and asked all the same is the
-        only one left.
+        ``lost`` names coordinators that have just lost their verifiers. Routers avoid these, so a coordinator that is
+        named and called all the same is the only one left.
 
         Raises:
             OutriderError: as ``Generations.generate``.
@@ -117,17 +117,17 @@ class Coordinator:
             await self._ready_generations().generate(request, put, credit, nobody_else=nobody_else)
 
     async def chunks(self, listener: Listener) -> AsyncGenerator[Message, None]:
-        """The chunks of all responses that are made here for an ingress, as long as there are any.
+        """Yield the chunks of all responses made here for one ingress, until a second after the last one has ended.
 
         Raises:
-            GenerationFailedError: another replica is meant, which is gone.
+            GenerationFailedError: the call was meant for another replica, which is gone.
         """
         async with aclosing(self._outlet(listener).messages()) as messages:
             async for message in messages:
                 yield message
 
     async def read(self, listener: Listener, tokens: Mapping[GenerationId, int]) -> None:
-        """So many tokens of each response have been read at an ingress: it may go so much further.
+        """Restore credit: an ingress has read so many tokens of each response, counted from the start of its attempt.
 
         Raises:
             GenerationFailedError: as ``chunks``.
@@ -141,11 +141,10 @@ class Coordinator:
         return self._outlets.of(listener.ingress)
 
     async def card(self) -> ModelCard:
-        """Who its verifier is."""
         return self._card
 
     async def ready(self) -> dict[str, object]:
-        """Whether this replica can serve, and what it serves with."""
+        """Probe the verifier (2 s at most) and return whether this replica can serve, with its load and KV."""
         alive = await self._verifier.alive()
         usage, generations = self._stats.usage, self._ready_generations()
         return {
@@ -159,7 +158,7 @@ class Coordinator:
         }
 
     async def held(self) -> dict[str, int]:
-        """What it and its verifier hold for responses, asked now: nothing but zeros once none is being made."""
+        """Return what replica and verifier hold for responses now; all are zero once no response is being made."""
         usage, generations = await self._verifier.usage(), self._ready_generations()
         return {
             "generations": generations.admitted,
@@ -170,20 +169,20 @@ class Coordinator:
         }
 
     async def recent_timings(self) -> list[RoundTiming]:
-        """The last rounds' timings, oldest first; they are forgotten by this."""
+        """Remove and return the last rounds' timings, oldest first."""
         return self._ready_generations().take_timings()
 
     async def check_health(self) -> None:
-        """Serve's probe: fails when the verifier is gone for good, so that the replica is replaced.
+        """Serve's health probe: raise if the verifier is gone for good, so that Serve replaces the replica.
 
-        One that restarts, however long it loads its model, is no reason: its generations wait for it.
+        A verifier that restarts passes, however long it loads its model: its generations wait for it.
         """
         await self._verifier.check_not_gone()
 
     async def record_routing_stats(self) -> dict[str, bool | str | float]:
-        """Asked by Serve every second, for the routers of all ingresses.
+        """Return this replica's figures for the request routers. Serve calls this every second.
 
-        One that is drained is asked no more, and out of those routers' reach: nobody can tell it what was read.
+        Serve does not call a draining replica, and routers do not reach it: no ingress can report what was read there.
         """
         self._heard()
         card, generations = self._card, self._ready_generations()
@@ -198,15 +197,15 @@ class Coordinator:
         }
 
     async def __del__(self) -> None:
-        """Called by Serve once its responses have ended."""
-        await close(getattr(self, "_spans", None))
+        """Send the last spans. Serve calls this once the replica's responses have ended."""
+        await close(getattr(self, "_spans", None))  # the constructor may have failed before it set this
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """Asked by Serve where verifiers are scaled, for ``serve_app.scaling``: what admission has promised."""
+        """Return the load that admission has promised. Serve calls this for ``serve_app.scaling`` where it scales."""
         return load_of_report(self._ready_generations().admission(), self._started_in_s).figures()
 
     def _heard(self) -> None:
-        """It is within reach, so far."""
+        """Restart the timer after which responses stop waiting for credit, as no ingress can restore it any more."""
         if self._unasked is not None:
             self._unasked.cancel()
         self._outlets.unheard(False)
@@ -217,7 +216,7 @@ class Coordinator:
         return self._generations
 
     async def _beat_for_ever(self) -> None:
-        """Tell the fleet what is held here, as often as it wants to hear, and set the gauges."""
+        """Send heartbeats at the interval that the fleet asks for, and set the gauges."""
         beat_s = _BEAT_S
         while True:
             self._light.say_again()
@@ -244,16 +243,16 @@ class Coordinator:
                     self._stats.links(generations.links())
                     self._stats.drifts(generations.drifts())
                     self._stats.exchanges(generations.take_exchanges())
-            except Exception:  # a beat that fails must not be the last
+            except Exception:  # without further heartbeats the fleet would end all leases
                 log.exception("beat_failed")
             await asyncio.sleep(beat_s)
 
     async def _measure_for_ever(self) -> None:
-        """Count what crosses the wire to drafters. Where they are the head knows, which may be away: nobody waits."""
+        """Count the bits on the wire to drafters, in threads: their addresses come from the head, which may hang."""
         while True:
             try:
                 self._stats.wire(await asyncio.to_thread(self._fleet.wire.look))
                 await asyncio.to_thread(self._fleet.wire.place)
-            except Exception:  # as above
+            except Exception:  # the next second's measurement may succeed
                 log.exception("measuring_failed")
             await asyncio.sleep(_BEAT_S)

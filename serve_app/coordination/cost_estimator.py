@@ -1,4 +1,4 @@
-"""The cost model a coordinator begins with: a profile that fits its verifier, or the built-in one."""
+"""Chooses the cost model that a coordinator starts with: the first profile that fits its verifier, or the built-in."""
 
 import logging
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ log = logging.getLogger(__name__)
 
 
 def cost_estimator(profiles: Sequence[CostProfile], machine: ProfiledOn | None) -> OnlineEstimator:
-    """Begin with the first profile that was measured on such a machine; those before it are refused in the log.
+    """Return an estimator with the first profile measured on such a machine; log why those before it do not fit.
 
     Args:
-        profiles: the configuration's.
-        machine: the verifier's; None if it does not tell.
+        profiles: the configured ones.
+        machine: the verifier's; None if it is not known.
     """
     for profile in profiles:
         refusal = "the verifier does not tell its machine" if machine is None else matches(profile, machine)

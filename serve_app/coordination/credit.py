@@ -1,4 +1,4 @@
-"""How far a response may go ahead of whoever reads it."""
+"""Flow control of a response: bounds how many tokens it may be ahead of its reader."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,10 +7,10 @@ MOST_UNREAD_TOKENS = 128
 
 
 class Credit:
-    """Of one response: used up by tokens that are told, restored by those that are read."""
+    """Credit of one response: sent tokens use it up, read tokens restore it. All methods run on one event loop."""
 
     def __init__(self, tokens: float = MOST_UNREAD_TOKENS) -> None:
-        """So many may be unread before nothing more is begun; infinite where nobody says what was read."""
+        """Allow ``tokens`` unread ones before no further round begins; infinite: no flow control."""
         self._most = tokens
         self._sent = self._read = 0
         self._suspended = self._unheard = False
@@ -20,41 +20,40 @@ class Credit:
         self._left.set()
 
     def watch(self, reader_is_behind: Callable[[bool], None]) -> None:
-        """Have it called whenever the reader falls behind as far as it may, and when it has read on."""
+        """Set a callback: called with True when unread tokens reach the bound, with False when they fall below it."""
         self._watched = reader_is_behind
 
     @property
     def left(self) -> bool:
-        """Whether there is any."""
+        """Whether another round may begin."""
         return self._left.is_set()
 
     def sent(self, tokens: int) -> None:
-        """So many more were told."""
+        """Count ``tokens`` more as sent."""
         self._sent += tokens
         self._judge()
 
     def read(self, tokens: int) -> None:
-        """So many of all that were told have been read."""
-        self._read = max(self._read, min(tokens, self._sent))
+        """Set the total of tokens that were read."""
+        self._read = max(self._read, min(tokens, self._sent))  # reports may overtake one another, or be wrong
         self._judge()
 
     def suspended(self) -> None:
-        """Its place is needed for another: nothing more is begun until it ``continues``."""
+        """Begin no round until ``continues``: another response needs the place."""
         self._suspended = True
         self._judge()
 
     def continues(self) -> None:
-        """It has a place again."""
         self._suspended = False
         self._judge()
 
     def unheard(self, unheard: bool) -> None:
-        """Whether nobody can say what was read: then nothing waits for it."""
+        """Switch flow control off while no ingress can report what was read, or the response would wait for ever."""
         self._unheard = unheard
         self._judge()
 
     async def restored(self) -> None:
-        """Wait until there is some."""
+        """Wait until another round may begin."""
         await self._left.wait()
 
     def _judge(self) -> None:
@@ -70,5 +69,5 @@ class Credit:
 
 
 def endless() -> Credit:
-    """Of a response whose reader takes all as it comes."""
+    """Return credit without a bound, for a reader that takes chunks as they come."""
     return Credit(float("inf"))

@@ -1,7 +1,7 @@
-"""What a coordinator knows of the drafters it works with: their links, their speed, how often they are right.
+"""Keeps a coordinator's estimates of its drafters: link, drafting speed and acceptance.
 
-One entry per drafter, shared by all generations that lease it; acceptance is kept per draft model, as drafters of one
-model are alike. Of untrusted groups it is kept per group: what a liar is right in tells of nobody else.
+Link and speed are kept per drafter, shared by all generations that lease it. Acceptance is kept per draft model, as
+drafters of one model propose alike; for untrusted groups per group, as their devices may not run that model.
 """
 
 from collections import Counter
@@ -19,21 +19,21 @@ from outrider.selection.acceptance import AcceptanceBook
 from outrider.selection.drift import RejectionDrift
 from outrider.selection.situation import DrafterView
 
-_WEIGHT = 0.2  # of the newest exchange
-_UNMEASURED_STEP_S = 0.02  # until a first block was drafted
+_WEIGHT = 0.2  # of the newest exchange in the moving average
+_UNMEASURED_STEP_S = 0.02  # assumed before the first draft
 
 
 class ExchangeOutcome(StrEnum):
-    """What came of a message to a drafter."""
+    """How an exchange with a drafter ended."""
 
     ANSWERED = "answered"
     SILENT = "silent"  # no answer in time, or it was lost on its way
-    GONE = "gone"  # the drafter is
-    BROKEN = "broken"  # an answer that is none, or its own fault that there is none
+    GONE = "gone"  # the drafter died
+    BROKEN = "broken"  # the answer was invalid, or the drafter failed
 
     @classmethod
     def of(cls, error: OutriderError) -> "ExchangeOutcome":
-        """Of an exchange that ended so."""
+        """Return the outcome of an exchange that raised ``error``."""
         if isinstance(error, DrafterSilentError):
             return cls.SILENT
         return cls.GONE if isinstance(error, DrafterLostError) else cls.BROKEN
@@ -44,29 +44,29 @@ class DrafterRecord:
     """One drafter: the state of its link and its speed at its present load."""
 
     link: LinkState = field(default_factory=LinkState)
-    step_s: float | None = None  # per draft step, None until one was measured
+    step_s: float | None = None  # per draft step; None: not measured yet
     probing: bool = False
 
     def observe(self, sample: LinkSample, steps: int) -> None:
-        """An exchange has come to its end; ``steps`` forward passes of the drafter were for it."""
+        """Take in a finished exchange, for which the drafter made ``steps`` forward passes."""
         self.link.observe(sample)
         if steps:
             step_s = sample.peer_s / steps
             self.step_s = step_s if self.step_s is None else self.step_s + _WEIGHT * (step_s - self.step_s)
 
     def probed(self) -> None:
-        """A probe has come to its end, or was given up."""
+        """Allow the next probe, after one has ended or was cancelled."""
         self.probing = False
 
     def view(self, now_s: float) -> DrafterView:
-        """As the choice of a round sees it."""
+        """Return link and speed as the choice of a round sees them."""
         estimate: LinkEstimate | None = self.link.estimate(now_s)
         step_s = _UNMEASURED_STEP_S if self.step_s is None else self.step_s
         return DrafterView(csi=None if estimate is None else estimate.csi, step_s=step_s, fixed_s=0.0)
 
 
 class DrafterBook:
-    """All of one coordinator's drafters."""
+    """The estimates of one coordinator's drafters."""
 
     def __init__(
         self,
@@ -76,14 +76,14 @@ class DrafterBook:
         logging: frozenset[str] = frozenset(),
         trusted: frozenset[str] = frozenset(),
     ) -> None:
-        """Begin with nothing measured.
+        """Start without measurements.
 
         Args:
             models: the draft model of each drafter group.
-            heads: who judges a model's mismatches.
-            stopping: how the devices of each group stop; others never do.
+            heads: decision heads by draft model.
+            stopping: stop rules by drafter group; groups without one draft all tokens ordered.
             logging: groups whose devices log what became of their drafts.
-            trusted: groups on whose word an answer may hang.
+            trusted: groups on whose draws the output may depend.
         """
         self.trusted = trusted
         self._models, self._heads, self._stopping, self._logging = models, heads or {}, stopping or {}, logging
@@ -95,7 +95,7 @@ class DrafterBook:
         return self._records.setdefault(drafter, DrafterRecord())
 
     def acceptance(self, drafter: DrafterId) -> AcceptanceBook:
-        """Of all trusted drafters with this one's model, or of its group if that is not."""
+        """Return the acceptance of all trusted drafters with this one's model, or of its group if that is untrusted."""
         model, trusted = self.model(drafter), self.is_trusted(drafter)
         kept = model, "" if trusted else drafter.group
         if kept not in self._acceptance:
@@ -105,12 +105,12 @@ class DrafterBook:
         return self._acceptance[kept]
 
     def hidden_width(self, drafter: DrafterId) -> int:
-        """Numbers in a hidden state of a drafter's model, if somebody judges them and it is trusted; else 0."""
+        """Return the width of the drafter's hidden states if it is trusted and its model has a head; else 0."""
         head = self._heads.get(self.model(drafter)) if self.is_trusted(drafter) else None
         return 0 if head is None else head.decisions.drafter_width
 
     def view(self, drafter: DrafterId, now_s: float) -> DrafterView:
-        """A drafter as the choice of a round sees it. A head that has drifted judges nothing more."""
+        """Return a drafter as the choice of a round sees it. A decision head that has drifted is no longer used."""
         view, drift = self.record(drafter).view(now_s), self.acceptance(drafter).drift
         if (stopping := self._stopping.get(drafter.group)) is not None:
             kind, weight = stopping.kind, stopping.drafting_weight
@@ -122,28 +122,27 @@ class DrafterBook:
         return replace(view, hidden_width=self.hidden_width(drafter))
 
     def is_trusted(self, drafter: DrafterId) -> bool:
-        """Whether an answer may hang on what a drafter says."""
+        """Return whether the output may depend on what this drafter draws."""
         return drafter.group in self.trusted
 
     @property
     def drifts(self) -> dict[str, RejectionDrift]:
-        """Of each draft model whose mismatches are judged."""
+        """Drift of each decision head, by draft model."""
         return {model: book.drift for (model, _), book in self._acceptance.items() if book.drift is not None}
 
     def model(self, drafter: DrafterId) -> str:
-        """Name of a drafter's model."""
+        """Return the name of a drafter's model; its group's name if the group is not known."""
         return self._models.get(drafter.group, drafter.group)
 
     def exchanged(self, drafter: DrafterId, outcome: ExchangeOutcome) -> None:
-        """Something came of a message."""
         self._exchanges[drafter.group, outcome] += 1
 
     def take_exchanges(self) -> dict[tuple[str, ExchangeOutcome], int]:
-        """What came of messages by group; they are forgotten by this."""
+        """Remove and return the counts of exchanges, by group and outcome."""
         taken, self._exchanges = dict(self._exchanges), Counter()
         return taken
 
     def links(self, now_s: float) -> dict[DrafterId, Csi]:
-        """What is known of each drafter's link."""
+        """Return the estimate of each link that was measured."""
         estimates = {drafter: record.link.estimate(now_s) for drafter, record in self._records.items()}
         return {drafter: estimate.csi for drafter, estimate in estimates.items() if estimate is not None}

@@ -1,7 +1,7 @@
-"""One generation's way to a drafter: lease one, bring its KV up to date, exchange rounds, replace it when it is lost.
+"""Leases a drafter for one generation, prefills it, exchanges orders for drafts, and replaces it when it is lost.
 
-Leasing and prefill run in the background; until they are done ``ready`` is False and the rounds go on without a
-drafter. So neither the first token nor a recovery ever waits for a device.
+Leasing and prefill run in a background task. Until they are done ``ready`` is False and rounds go on without a
+drafter, so neither the first token nor a recovery waits for a device.
 """
 
 import asyncio
@@ -44,70 +44,68 @@ from outrider.tracing.responses import ResponseTrace
 from serve_app.coordination.drafter_book import DrafterBook, DrafterRecord, ExchangeOutcome
 
 _MOST_FORGOTTEN = 5
-_CATCH_UP_TOKENS = 32  # more than these in one order were committed without the drafter
+_CATCH_UP_TOKENS = 32  # an order with more feedback makes the drafter compute tokens committed without it
 _PING = bytes(1)
 _PREFILL_ROUND = -1  # round number of the window-0 exchange that computes a drafter's prefix
 
-# What a draft that was to be used may have been lost by, once it was drawn.
+# Errors that may depend on the drawn tokens: under a ratio rule a round lost by one of these is reported as inexact.
 _MAY_HAVE_DRAWN = DrafterBrokenError | DrafterSilentError | DraftingFailedError
 
 log = logging.getLogger(__name__)
 
-_Read = Callable[[bytes], Draft | NeedsRow | Resolution | None]  # None: the drafter asks for the prefix
+_Read = Callable[[bytes], Draft | NeedsRow | Resolution | None]  # None: the drafter lacks the prefix
 
 
 @dataclass(frozen=True, slots=True)
 class _Message:
     data: bytes
-    read: _Read  # its answer
+    read: _Read  # decodes the answer
     most_answer_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterPort:
-    """A leased drafter and how to reach it."""
-
     drafter: DrafterId
     transport: DrafterTransport
 
 
 class FleetPort(Protocol):
-    """The fleet, as a coordinator sees it. Calls have their own deadlines."""
+    """The fleet, as a coordinator sees it. Implementations bound every call by a deadline of their own."""
 
     async def lease(
         self, generation: GenerationId, exclude: frozenset[DrafterId], groups: frozenset[str] | None
     ) -> DrafterPort | None:
-        """Lease a drafter, of these groups if any are named; None if there is none now, or no answer of the fleet."""
+        """Lease a drafter of ``groups`` (None: of any); None if none is free or the fleet does not answer."""
         ...
 
     def release(self, generation: GenerationId) -> None:
-        """End the lease; nobody waits for that."""
+        """End the lease, without waiting for the fleet."""
         ...
 
     def report_lost(self, drafter: DrafterId) -> None:
-        """Tell the fleet that a drafter does not answer; nobody waits for that."""
+        """Report a drafter that does not answer, without waiting for the fleet."""
         ...
 
     def report_broken(self, drafter: DrafterId, fault: str, generation: GenerationId) -> None:
-        """Tell the fleet that a drafter answers this generation nonsense, or fails at it; nobody waits for that."""
+        """Report a drafter that sent an invalid answer or failed at this generation, without waiting for the fleet."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSettings:
-    """Deadlines of exchanges with a drafter, and how its messages are written."""
+    """Deadlines of exchanges with a drafter, and the format of its messages."""
 
     draft_deadline_s: float
-    binding_deadline_s: float  # for a block that has to be used, from a drafter that lives
+    binding_deadline_s: float  # for the answer to a binding order, while the drafter answers probes
     prefill_deadline_s: float
-    retry_s: float  # pause before asking for a drafter again when there was none
+    retry_s: float  # pause before the fleet is asked again when no drafter was free
     wire: WireFormat
-    most_losses: int = 5  # of a generation: it may be what breaks them, so the target goes on alone then
+    most_losses: int = 5  # drafters; then the generation itself may be what breaks them, and it goes on without
 
 
 @dataclass(frozen=True, slots=True)
 class LinkServices:
-    """What a coordinator's links share. ``clock`` is monotonic, in seconds."""
+    """Dependencies that all links of a coordinator share. ``clock`` is monotonic, in seconds."""
 
     fleet: FleetPort
     book: DrafterBook
@@ -116,7 +114,7 @@ class LinkServices:
 
 
 class DrafterLink:
-    """The drafter of one generation, if it has one."""
+    """The drafter of one generation, if it has one. All methods run on the coordinator's event loop."""
 
     def __init__(
         self,
@@ -125,9 +123,9 @@ class DrafterLink:
         stop_ids: tuple[int, ...] = (),
         trace: ResponseTrace | None = None,
     ) -> None:
-        """Nothing is leased before ``start``. ``stop_ids`` are tokens that complete a stop string by themselves.
+        """Lease nothing yet; ``start`` does. ``stop_ids`` are tokens that complete a stop string by themselves.
 
-        ``trace``: of the generation's response, if it is sampled.
+        ``trace`` is that of the generation's response, if it is sampled.
         """
         self._generation, self._trace = generation, trace
         self._fleet, self._book = services.fleet, services.book
@@ -135,23 +133,23 @@ class DrafterLink:
         self._end_ids = (*generation.end_ids, *stop_ids)
         self._session = CoordinatorSession(services.settings.wire, generation.name)
         self._port: DrafterPort | None = None
-        self._known_tokens = 0  # committed tokens the drafter has
-        self._excluded: frozenset[DrafterId] = frozenset()  # for now: it failed, and may be restarted
-        self._too_small: frozenset[DrafterId] = frozenset()  # for good: the generation does not fit
+        self._known_tokens = 0  # tokens of the prefix that the drafter has been sent
+        self._excluded: frozenset[DrafterId] = frozenset()  # failed; tried again once no other drafter is free
+        self._too_small: frozenset[DrafterId] = frozenset()  # the generation does not fit: never tried again
         self._forgotten = 0  # exchanges in a row for which a drafter lacked the prefix it had been given
-        self._acquiring: asyncio.Task[None] | None = None
+        self._acquiring: asyncio.Task[None] | None = None  # kept to be cancelled by ``close``, as is ``_probing``
         self._probing: asyncio.Task[None] | None = None
         self._is_ready = asyncio.Event()
         self.losses = 0  # drafters that failed this generation
-        self._ended: str | None = None  # why no other drafter is to be asked, but for a correction that is owed
+        self._ended: str | None = None  # why drafting has ended; a pending correction is still drawn by a drafter
 
     @property
     def ready(self) -> bool:
-        """Whether a drafter is leased and its KV is up to date."""
+        """Whether a drafter is leased and has the prefix."""
         return self._is_ready.is_set()
 
     async def wait_ready(self, deadline_s: float) -> None:
-        """Wait for a drafter, no longer than that."""
+        """Wait at most ``deadline_s`` for a drafter; return either way."""
         with suppress(TimeoutError):
             await within(max(0.0, deadline_s), self._is_ready.wait())
 
@@ -164,7 +162,7 @@ class DrafterLink:
         return LeasedDrafter(book.model(drafter), book.acceptance(drafter), view, book.is_trusted(drafter))
 
     def start(self) -> None:
-        """Begin to get a drafter ready, in the background, unless drafting has ended."""
+        """Lease and prefill a drafter in the background, unless drafting has ended."""
         self._is_ready.clear()
         if self._may_lease:
             self._acquiring = asyncio.get_running_loop().create_task(self._acquire_or_end())
@@ -174,7 +172,7 @@ class DrafterLink:
         return self._ended is None or self._generation.correction_by is not None
 
     def close(self) -> None:
-        """Give the drafter back; it forgets the generation."""
+        """Cancel the background tasks, have the drafter drop the generation, and end the lease."""
         for task in (self._acquiring, self._probing):
             if task is not None:
                 task.cancel()
@@ -183,7 +181,7 @@ class DrafterLink:
         self._fleet.release(self._generation.name)
 
     async def draft(self, asked: AskDrafter) -> DrafterAnswered:
-        """Have one block drafted; without an answer a replacement is on its way."""
+        """Order one block. If no draft comes, the answer says so and a replacement is already being leased."""
         assert self._port is not None, "draft() needs ready"
         port, request = self._port, self._request(asked.round, asked.plan, asked.correction, asked.price)
         deadline_s = self._settings.draft_deadline_s + asked.allowed_s
@@ -191,7 +189,7 @@ class DrafterLink:
         return await self._unless_lost(asked.round, port, exchanged)
 
     async def ask_again(self, again: AskAgain) -> DrafterAnswered:
-        """Have the drafter of the last block send what the verifier needs of it before it decides; as ``draft``."""
+        """Ask the drafter of the last block for what its undecided round needs; on failure as ``draft``."""
         assert self._port is not None, "ask_again() needs a block that was drafted"
         port, question = self._port, self._session.encode_question(again.asked)
         deadline_s = self._settings.draft_deadline_s + again.allowed_s + self._down_patience_s(port, question)
@@ -203,7 +201,7 @@ class DrafterLink:
     async def _unless_lost(
         self, number: int, port: DrafterPort, carried: Coroutine[Any, Any, Exchange | None]
     ) -> DrafterAnswered:
-        """What came of an exchange; if the drafter was lost or lacks the prefix, another is made ready."""
+        """Await an exchange; if the drafter was lost or lacks the prefix, lease and prefill again."""
         try:
             exchange = await carried
         except OutriderError as error:
@@ -219,19 +217,19 @@ class DrafterLink:
         return DrafterAnswered(number, exchange)
 
     def _forget(self, port: DrafterPort) -> None:
-        """Part with a drafter that lacks the prefix; it says so before it draws."""
+        """Close a drafter that lacks the prefix. It says so before it draws, so the output law does not change."""
         self._forgotten += 1
         if self._forgotten > _MOST_FORGOTTEN:
             self._give_up(port, DrafterBrokenError(f"drafter {port.drafter.actor_name} forgets what it is given"))
             return
-        # Whichever drafter is leased next, this one is not to keep what it may still have.
+        # The next lease may be on another drafter: this one must drop what it may still hold of the generation.
         port.transport.close(self._generation.name)
         self._port = None
 
     async def _exchange(
         self, port: DrafterPort, request: DraftRequest, deadline_s: float, *, binding: bool = False
     ) -> Exchange | None:
-        """One order and its answer, checked; None if the drafter lacks the prefix."""
+        """Send one order and return its checked answer; None if the drafter lacks the prefix."""
         order = self._session.encode_order(request)
         deadline_s += self._down_patience_s(port, order)
         read = partial(self._read, port=port, request=request)
@@ -250,10 +248,15 @@ class DrafterLink:
     async def _while_it_lives(
         self, port: DrafterPort, carried: Coroutine[Any, Any, Exchange | None], quiet_s: float
     ) -> Exchange | None:
-        """Wait for an answer that may be late for what is in it, as long as the drafter answers something else.
+        """Await the answer to a binding order for as long as the drafter answers probes.
 
-        ``quiet_s``: after which it is asked, and in which it has to answer; the largest answer there is may be in front
-        of that on the link, so it must not depend on what was drawn.
+        How late a draft is may depend on its tokens, so dropping late drafts would bias a ratio rule's output.
+
+        Args:
+            port: the drafter.
+            carried: the exchange.
+            quiet_s: after which probes begin, and the deadline of each. A draft of the largest size may delay a probe's
+                answer on the link; this must be long enough for it, whatever was drawn.
         """
         answering, watching = asyncio.create_task(carried), None
         try:
@@ -268,13 +271,13 @@ class DrafterLink:
             raise DrafterLostError(f"drafter {port.drafter.actor_name} is taken for lost: {error}")
         except DrafterSilentError as silent:
             raise DrafterBrokenError(f"drafter {port.drafter.actor_name} lives and owes a block: {silent}") from silent
-        finally:
+        finally:  # also if this task is cancelled: ``asyncio.wait`` does not cancel what it waits for
             answering.cancel()
             if watching is not None:
                 watching.cancel()
 
     async def _until_silent(self, port: DrafterPort, deadline_s: float) -> OutriderError:
-        """Ask a drafter whether it lives, by what has nothing to do with its draft; why it is taken not to."""
+        """Probe a drafter until a probe fails, and return the error. Probes are independent of the draft's tokens."""
         while True:
             try:
                 await port.transport.probe(_PING, len(_PING), deadline_s)
@@ -294,9 +297,9 @@ class DrafterLink:
     async def _carried(
         self, port: DrafterPort, message: _Message, deadline_s: float, *, catches_up: bool = False
     ) -> Exchange | None:
-        """One message down and one up, measured and counted; None if the drafter has not what the first assumes.
+        """Exchange one message down and one up, and count the outcome; None if the drafter lacks the prefix.
 
-        A drafter that ``catches_up`` with what was made without it says nothing of the speed of its drafts.
+        An exchange that ``catches_up`` is left out of the estimate of drafting speed: it computes many tokens first.
         """
         try:
             exchange = await self._measured(port, message, deadline_s, catches_up=catches_up)
@@ -330,7 +333,7 @@ class DrafterLink:
         return Exchange(answer, drafter_s, elapsed_s - drafter_s, up_bits, down_bits, model)
 
     def _down_patience_s(self, port: DrafterPort, message: bytes) -> float:
-        """What a message down may take beyond the usual deadline: it may carry a whole row."""
+        """Return the time added to a deadline for the message down, which may carry a whole row of probabilities."""
         csi = self._book.record(port.drafter).view(self._clock()).csi
         return 0.0 if csi is None else LINK_PATIENCE * down_s(csi, payload_bits(message))
 
@@ -355,16 +358,16 @@ class DrafterLink:
         )
 
     def _probe_if_due(self, port: DrafterPort) -> None:
-        """Measure the link in the background, if what is known of it is old."""
+        """Measure the link in the background, if its last samples are old."""
         record = self._book.record(port.drafter)
-        if record.probing:
+        if record.probing:  # the record is shared by all links to this drafter
             return
         probe = record.link.probe_due(self._clock())
         if probe is None:
             return
         record.probing = True
         self._probing = asyncio.get_running_loop().create_task(self._probe(port, record, probe))
-        self._probing.add_done_callback(lambda _: record.probed())  # cancelled ones may never have begun
+        self._probing.add_done_callback(lambda _: record.probed())  # no ``finally``: a cancelled task may never begin
 
     async def _probe(self, port: DrafterPort, record: DrafterRecord, probe: ProbeRequest) -> None:
         try:
@@ -377,12 +380,12 @@ class DrafterLink:
                 sent_at_s + elapsed_s, probe.down_bits, probe.up_bits, elapsed_s, min(answer.drafter_s, elapsed_s)
             )
             record.link.observe(sample)
-        except Exception as error:  # noqa: BLE001 (nobody waits for it)
-            # A drafter that is lost will be noticed by the rounds.
+        except Exception as error:  # noqa: BLE001 (no caller awaits this task)
+            # The next round's exchange notices a drafter that is lost.
             event(log, "probe_failed", logging.WARNING, **self._named(port), reason=str(error))
 
     async def _acquire_or_end(self) -> None:
-        """As ``_acquire``, of which nobody hears otherwise."""
+        """Run ``_acquire``; no caller awaits its task, so log an unexpected error and end drafting."""
         try:
             await self._acquire()
         except Exception as error:
@@ -393,23 +396,22 @@ class DrafterLink:
             self._end(f"no drafter can be got ready: {error!r:.200}")
 
     def _end(self, reason: str) -> None:
-        """Nothing more is drafted for this generation."""
+        """End drafting for this generation; only a pending correction may still lease a drafter."""
         if self._ended is None:
             self._ended = reason
             event(log, "drafting_ended", logging.WARNING, **self._of_generation(), reason=reason)
 
     async def _acquire(self) -> None:
-        """Lease, open and prefill a drafter, and try others, until one is ready or drafting has ended."""
+        """Lease, open and prefill drafters one after another, until one is ready or drafting has ended."""
         while self._may_lease:
             groups = self._groups()
             port = await self._fleet.lease(self._generation.name, self._excluded | self._too_small, groups)
             if port is None:
-                # A drafter that failed once may have been restarted by now.
-                self._excluded = frozenset()
+                self._excluded = frozenset()  # those that failed may have been restarted meanwhile
                 await asyncio.sleep(self._settings.retry_s)
                 continue
             if self._generation.correction_by not in (None, self._book.model(port.drafter)):
-                # Another model cannot draw what is owed. Asked again, the fleet leases another drafter.
+                # Another model cannot draw the pending correction. With this one excluded, the fleet leases another.
                 self._excluded |= {port.drafter}
                 continue
             try:
@@ -423,9 +425,9 @@ class DrafterLink:
                 return
 
     def _groups(self) -> frozenset[str] | None:
-        """Of which a drafter may be: who may see the prompt, and where the answer would hang on its word is trusted.
+        """Return the groups that may draft, None for all: those the request allows.
 
-        None: of any.
+        Where the output would depend on the device's draws, only those of them that are trusted.
         """
         request, book = self._generation.request, self._book
         allowed = None if request.drafters is None else frozenset(request.drafters)
@@ -442,14 +444,14 @@ class DrafterLink:
         self._session = CoordinatorSession(wire, generation.name)
         terms = DraftTerms(wire, self._end_ids, generation.last_position)
         opening = generation.opening()
-        opening = replace(opening, params=replace(opening.params, grammar=None))  # the verifier keeps to it for them
+        opening = replace(opening, params=replace(opening.params, grammar=None))  # only the verifier applies grammars
         await port.transport.open(opening, terms, settings.prefill_deadline_s)
         request = self._request(_PREFILL_ROUND, NO_TOKENS)
         if await self._exchange(port, request, settings.prefill_deadline_s) is None:
             raise DrafterBrokenError(f"drafter {port.drafter.actor_name} does not hold what it was just given")
 
     def _give_up(self, port: DrafterPort, error: OutriderError) -> None:
-        """Part with a drafter, and tell the fleet if it is the drafter's fault."""
+        """Close and exclude a drafter, and report it to the fleet unless the generation was just too long for it."""
         pending = self._generation.correction_by is not None
         event(
             log, "drafter_given_up", logging.WARNING, **self._named(port), reason=str(error), correction_owed=pending

@@ -1,13 +1,13 @@
-"""Places at drafters that a coordinator has leased: of its generations, and some at hand for those to come. Pure.
+"""Keeps a coordinator's drafter leases, those of its generations and spare slots, and writes its heartbeats. Pure.
 
-In a small cluster none are at hand: each generation's lease is asked for and given back by a call of its own. Where
-there are many coordinators the fleet allows some, given in bulk by the answers to heartbeats. A generation then takes
-one of these, and leaves it behind when it ends; the next heartbeat says so, and what it says is the truth, so that no
-call is needed for either. Only who finds none at hand asks for itself, until one has asked in vain; then it is left to
-the next heartbeat. A place keeps the name of whoever had it last.
+In a small cluster there are no spare slots: each generation leases and releases by a call of its own. Where there are
+many coordinators the fleet grants spare slots in bulk, in its answers to heartbeats. A generation then takes a spare
+slot and leaves it behind when it ends. No call is needed for either, as the fleet takes the next heartbeat for the
+truth. A generation that finds no spare slot asks the fleet, until one such call was in vain; the others then wait for
+the next heartbeat. A lease is entered under the name of the generation that had it last.
 
-A heartbeat tells what has changed since the last one that was answered: everything the first time, when the fleet asks
-for it, and now and then, so that nothing stays wrong that once was.
+A heartbeat carries what has changed since the last one that was answered. It carries everything the first time, when
+the fleet asks for it, and every 60 heartbeats, so that no difference between the two lasts.
 """
 
 import random
@@ -19,7 +19,7 @@ from actors.heartbeats import FleetNews, Heartbeat, NewsMark, packed, state_of
 from actors.messages import CoordinatorReport, DrafterId, FleetSettings
 from outrider.contracts.requests import GenerationId
 
-_REMEMBERED = 10  # heartbeats: so many places are wanted as were taken between two of these at most
+_REMEMBERED = 10  # heartbeats; spare slots wanted: the most that were taken between two of these
 _EVERYTHING_EVERY = 60  # heartbeats
 
 Place = tuple[DrafterId, Any]  # with the drafter's handle
@@ -27,19 +27,19 @@ Place = tuple[DrafterId, Any]  # with the drafter's handle
 
 class DrafterSlots:
     def __init__(self, owner: str) -> None:
-        """None yet; ``owner`` is the coordinator's id."""
+        """Start without leases; ``owner`` is the coordinator's id."""
         self.owner = owner
-        self._held: dict[GenerationId, DrafterId | None] = {}  # all; None: the answer is on its way
+        self._held: dict[GenerationId, DrafterId | None] = {}  # all leases; None: asked for, not answered yet
         self._places: dict[GenerationId, Place] = {}  # of generations
-        self._spare: dict[GenerationId, Place] = {}  # at hand, the longest unused first
-        self._allowed: int | None = None  # to be at hand; None: leases are asked for and given back one by one
+        self._spare: dict[GenerationId, Place] = {}  # spare slots, the longest unused first
+        self._allowed: int | None = None  # most spare slots; None: leases are asked for and given back one by one
         self._vain: set[frozenset[str] | None] = set()  # groups that were asked for in vain since the last heartbeat
         self._taken = self._named = 0
         self._recent: deque[int] = deque(maxlen=_REMEMBERED)
         self._session, self._number = random.getrandbits(48), 0
-        self._acknowledged: int | None = None  # the number of a heartbeat that the fleet has taken in; None: of none
-        self._changed = set[GenerationId]()  # names, since the last heartbeat
-        self._unconfirmed = set[GenerationId]()  # and between the one that was taken in and that
+        self._acknowledged: int | None = None  # number of the last heartbeat that was answered; None: send everything
+        self._changed = set[GenerationId]()  # names whose lease has changed since the last heartbeat
+        self._unconfirmed = set[GenerationId]()  # names in heartbeats that were not answered
         self._known: NewsMark | None = None
         self._settings_number: int | None = None
 
@@ -50,18 +50,18 @@ class DrafterSlots:
 
     @property
     def held(self) -> Mapping[GenerationId, DrafterId | None]:
-        """All leases; None where the answer is on its way."""
+        """All leases; None where the fleet has not answered yet."""
         return self._held
 
     @property
     def at_hand(self) -> int:
-        """Places that no generation uses."""
+        """Number of spare slots."""
         return len(self._spare)
 
     def take(
         self, generation: GenerationId, exclude: Collection[DrafterId], groups: frozenset[str] | None
     ) -> Place | None:
-        """One that is at hand, of ``groups`` if any are named."""
+        """Take a spare slot of ``groups`` (None: of any) for a generation; None if there is none."""
         self._taken += 1
         self._drop(generation)
         for name, (drafter, _) in self._spare.items():
@@ -73,14 +73,17 @@ class DrafterSlots:
         return None
 
     def asks(self, generation: GenerationId, groups: frozenset[str] | None) -> bool:
-        """Whether to ask the fleet for one at once. What is asked for counts as held, so that no heartbeat ends it."""
+        """Return whether the caller is to ask the fleet now; if so, count the lease as held.
+
+        A heartbeat may overtake the answer, and the fleet ends leases that a heartbeat does not name.
+        """
         if groups in self._vain:
             return False
         self._hold(generation, None)
         return True
 
     def answered(self, generation: GenerationId, groups: frozenset[str] | None, place: Place | None) -> None:
-        """What was asked for is here, or is not to be had."""
+        """Enter the fleet's answer to a call that ``asks`` allowed; None: it had none."""
         if place is not None:
             self._has(generation, place)
             return
@@ -89,7 +92,7 @@ class DrafterSlots:
             self._vain.add(groups)
 
     def release(self, generation: GenerationId) -> bool:
-        """A generation has ended; whether the fleet is to be told of its place at once."""
+        """End a generation's lease or keep it as a spare slot; return whether to call the fleet at once."""
         place = self._places.get(generation)
         self._drop(generation)
         if place is not None and len(self._spare) < self._most:
@@ -97,12 +100,12 @@ class DrafterSlots:
         return self._allowed is None
 
     def lost(self, drafter: DrafterId) -> None:
-        """It did not answer, or not as it should: nobody else is to be sent there."""
+        """Drop the spare slots at a drafter that did not answer or answered wrongly."""
         for name in [name for name, (at, _) in self._spare.items() if at == drafter]:
             self._drop(name)
 
     def heartbeat(self, report: CoordinatorReport, settings: FleetSettings) -> Heartbeat:
-        """What the fleet is to be told now."""
+        """Return the next heartbeat. Its answer, if one comes, must be given to ``heard`` before the next call."""
         self._recent.append(self._taken)
         self._taken = 0
         self._vain.clear()
@@ -134,7 +137,7 @@ class DrafterSlots:
         )
 
     def heard(self, news: FleetNews) -> None:
-        """What it has answered to the last heartbeat."""
+        """Take in the fleet's answer to the last heartbeat."""
         self._known = news.mark
         if news.settings_number is not None:
             self._settings_number = news.settings_number
@@ -151,7 +154,7 @@ class DrafterSlots:
 
     @property
     def _most(self) -> int:
-        """Places to have at hand."""
+        """Number of spare slots to hold."""
         return min(self._allowed or 0, max(self._recent, default=0))
 
     def _has(self, generation: GenerationId, place: Place) -> None:

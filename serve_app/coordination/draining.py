@@ -1,6 +1,6 @@
-"""Coordinators that are drained, as this process's request router knows.
+"""Shares which coordinators are draining, from this process's request router to the ingress.
 
-A module's, for Serve makes the router, of a class that it sent by value, and shows it to nobody.
+The state is a module's: Serve creates the router, from a class that it pickled by value, and gives no access to it.
 """
 
 import time
@@ -12,15 +12,15 @@ _WATCH = DrainWatch()
 
 
 def update(there: Mapping[str, RoutedCoordinator]) -> None:
-    """By the router: these are all that are given anything."""
+    """Take in the coordinators that get requests. Called by the router."""
     _WATCH.update(there, time.monotonic())
 
 
 def died(coordinator: str) -> None:
-    """By the router: one is gone."""
+    """Note a coordinator that died. Called by the router."""
     _WATCH.died(coordinator)
 
 
 def should_migrate(coordinator: str, after_s: float | None) -> bool:
-    """Whether a response that it makes goes on elsewhere now; ``after_s``: seconds, None is never."""
+    """Return whether its responses are to move now; ``after_s``: seconds of draining before that, None: never."""
     return after_s is not None and _WATCH.should_migrate(coordinator, after_s, time.monotonic())

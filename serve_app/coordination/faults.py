@@ -1,4 +1,4 @@
-"""Faults of a coordinator, for whoever looks at the fleet: the same that the metrics count, by the same calls."""
+"""Counts a coordinator's faults for ``/status``: an exporter of some metrics, so that both count the same calls."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +17,7 @@ _Record = Callable[[float, dict[str, str]], None]
 
 
 class FaultCounter:
-    """Since the coordinator's start. Of all other metrics it is told nothing."""
+    """Counts since the coordinator's start."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -28,5 +28,5 @@ class FaultCounter:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Those that ever were, by kind."""
+        """Counts above zero, by kind."""
         return {name: count for name, count in self._counts.items() if count}

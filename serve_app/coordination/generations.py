@@ -1,6 +1,6 @@
-"""All responses that are being made at one coordinator: admission, and what their round loops work with.
+"""Makes all responses of one coordinator: admits each, builds its round loop, and records rounds and steps.
 
-Knows neither Serve nor how verifier and fleet are reached: the coordinator hands them in.
+The module does not know Serve, nor how verifier and fleet are reached: the coordinator passes them in.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class VerifierAccess(SteppedVerifier, Waited, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The model that is served. ``texts``: ``[vocab]``, of each token alone (``token_texts``)."""
+    """The model that is served. ``texts[i]`` is the text of token ``i`` alone (``token_texts``), for the vocabulary."""
 
     card: ModelCard
     tokenizer: PreTrainedTokenizerBase
@@ -66,7 +66,7 @@ class Target:
 
 
 class Generations:
-    """The responses of one verifier. All methods run on one event loop."""
+    """The responses of one verifier. All methods run on one event loop, ``_read_stops`` excepted."""
 
     def __init__(
         self,
@@ -80,16 +80,16 @@ class Generations:
         doubt: Doubt | None = None,
         traces: ResponseTraces | None = None,
     ) -> None:
-        """Begin with none; ``stats`` are told of rounds and batches, ``clock`` is monotonic, in seconds.
+        """Start without responses; ``stats`` record rounds and batches, ``clock`` is monotonic, in seconds.
 
-        Without ``peers`` responses wait for the verifier when it is lost, however long it takes; ``doubt`` says when
-        it is asked whether it gets on. Without ``traces`` none is traced.
+        Without ``peers`` responses wait for a lost verifier and never fail over. ``doubt`` says when a silent verifier
+        is probed. Without ``traces`` no response is traced.
         """
         self._traces = traces
         self._failover = FailoverTargets(verifier, peers, clock)
         self._fleet = fleet
         self._target, self.machine = target, target.card.machine
-        # A look at the whole vocabulary, in a thread: once for each set of stop strings.
+        # It tests the whole vocabulary, so it runs in a thread, once for each set of stop strings.
         self._stop_ids = lru_cache(_KEPT_STOPS)(partial(tokens_that_stop, target.texts))
         self._stats = stats
         self._clock = clock
@@ -97,7 +97,7 @@ class Generations:
         self._load = PresentLoad()
         drafting = settings.drafting
         self._book = DrafterBook(drafting.models, drafting.heads, drafting.stopping, drafting.logging, drafting.trusted)
-        self._usage: KvUsage | None = None  # of the verifier's memory, as it last told
+        self._usage: KvUsage | None = None  # of the verifier's memory after its last step
         self._measured = MeasuredRounds()
         estimator = cost_estimator(settings.profiles, target.card.machine)
         self.batcher = Batcher(verifier, settings.planning, estimator, self._note_batch, clock, doubt, traces)
@@ -118,9 +118,9 @@ class Generations:
         self._rules, self._links = self._made_with(settings)
 
     def take(self, settings: GenerationsSettings) -> None:
-        """Begin responses with other light settings from now on; those that are being made keep theirs.
+        """Replace the reloadable settings for new responses; those under way keep theirs.
 
-        Between other modes another tuner chooses, which has to learn; the responses under way go by the old one.
+        Other speculation modes need a new tuner, which measures anew; responses under way keep the old one.
         """
         self._rules, self._links = self._made_with(settings)
         if (modes := settings.drafting.modes) != self._modes:
@@ -129,7 +129,7 @@ class Generations:
         self._admitting.take(settings.admission)
 
     def _made_with(self, settings: GenerationsSettings) -> tuple[RoundRules, LinkServices]:
-        """What a response's rounds and its way to a drafter go by."""
+        """Return the rules of rounds and the services of drafter links under these settings."""
         drafting, limits = settings.drafting, settings.limits
         choices = drafting.choices(self._target.card.vocab_size)
         rules = RoundRules(
@@ -159,17 +159,17 @@ class Generations:
         *,
         nobody_else: bool = False,
     ) -> None:
-        """Make one response; ``put`` is given its chunks as rounds are committed. Cancelling it cancels the response.
+        """Make one response; call ``put`` with its chunks as rounds are committed. Cancelling cancels the response.
 
-        Nothing is begun while there is no ``credit``; None is endless. ``nobody_else`` would take it: it waits here for
-        a verifier, until another coordinator has one back.
+        No round begins while ``credit`` is used up; None is unlimited credit. With ``nobody_else`` no other coordinator
+        would take the response: it waits here for the verifier, until another coordinator has one again.
 
         Raises:
-            NotAdmittedError: there was no room for it in time.
+            NotAdmittedError: no place was free in time.
             ContextTooLongError: the prompt does not fit.
-            OtherTargetError: another target has begun it, or its token ids are of another.
-            VerifierAwayError: another coordinator can begin it, and this one cannot.
-            VerifierLostError: another coordinator can go on with it, and this one cannot.
+            OtherTargetError: the response was begun by another target, or its token ids belong to another.
+            VerifierAwayError: this coordinator's verifier is away, and another coordinator can begin the response.
+            VerifierLostError: the verifier was lost, and another coordinator can continue the response.
             GenerationFailedError: the verifier was lost for good.
         """
         check_target(self._target.card, request)
@@ -186,7 +186,9 @@ class Generations:
         nobody_else: bool,
     ) -> None:
         settled_at_s = self._failover.settled_at_s(nobody_else=nobody_else)
-        self._failover.check(settled_at_s)
+        self._failover.check(
+            settled_at_s
+        )  # before queueing here; again behind it, as the verifier may be lost meanwhile
         asked_at_s = self._clock()  # waiting for a place counts against a resumed response's promise
         stop_ids = await asyncio.to_thread(self._read_stops, request) if request.stop else ()
         async with self._admitting.place(request, credit) as place:
@@ -207,7 +209,7 @@ class Generations:
                 await self._round_loop(granted, stop_ids, since_s, emit, credit, services).run()
 
     def _verifier_now(self) -> VerifierNow:
-        """As admission sees it: what a token costs is that of the speculation mode in use."""
+        """Return the verifier as admission sees it; rounds have the shape measured in the speculation mode in use."""
         usage, shape = self._usage, self._measured.shape(self.tuner.mode)
         if usage is None:
             return VerifierNow(self.batcher.cost_model, shape)
@@ -216,43 +218,45 @@ class Generations:
 
     @property
     def admitted(self) -> int:
-        """Responses that were asked for and have not ended: those that wait to be begun, too."""
+        """Number of responses that have not ended, waiting ones included."""
         return self._admitting.admitted
 
     @property
     def places(self) -> int:
-        """Responses there is room for: to be made, and to wait."""
+        """Most responses that may be here, running or waiting."""
         return self._admitting.places
 
     @property
     def running(self) -> int:
-        """Of these, responses that are being made."""
+        """Number of responses that hold a place."""
         return self._admitting.running
 
     def admission(self) -> AdmissionReport:
-        """Who was let in and who was not."""
         return self._admitting.report()
 
     def take_timings(self) -> list[RoundTiming]:
-        """The last rounds' timings, oldest first; they are forgotten by this."""
+        """Remove and return the timings of the last 20,000 rounds, oldest first."""
         timings = list(self._timings)
         self._timings.clear()
         return timings
 
     def drifts(self) -> dict[str, RejectionDrift]:
-        """Whether decision heads still reject as often as they did, by draft model."""
+        """Return, by draft model, whether its decision head still rejects as often as it did."""
         return self._book.drifts
 
     def links(self) -> dict[DrafterId, Csi]:
-        """What is known of each drafter's link now."""
+        """Return the present estimate of each drafter's link."""
         return self._book.links(self._clock())
 
     def take_exchanges(self) -> dict[tuple[str, ExchangeOutcome], int]:
-        """What came of messages to drafters, by group; they are forgotten by this."""
+        """Remove and return the counts of exchanges with drafters, by group and outcome."""
         return self._book.take_exchanges()
 
     def _read_stops(self, request: GenerationRequest) -> tuple[int, ...]:
-        """Tokens that end it anywhere; may take tens of milliseconds, as does the automaton that is kept by this."""
+        """Return the tokens that complete a stop string by themselves, and fill the cache of ``stop_automaton``.
+
+        Called in a thread, as either may take tens of milliseconds.
+        """
         stop_automaton(request.stop)
         return () if request.min_tokens else self._stop_ids(request.stop)
 
@@ -275,7 +279,7 @@ class Generations:
     def _note_round(self, timing: RoundTiming) -> None:
         self._timings.append(timing)
         self._stats.round(timing)
-        if not timing.follows:  # nobody waited for it
+        if not timing.follows:  # an autonomous round: no response waited for it, so its queueing is no sign of load
             self._load.round(timing.queue_s, timing.orchestration_s, timing.mode)
 
     def _note_batch(self, record: BatchRecord) -> None:

@@ -1,20 +1,21 @@
-"""What routers know coordinators by: who calls are meant for, and the name of what each tells of its verifier.
+"""Defines what coordinators and routers share: names of routing statistics, and the target of a call (``Listener``).
 
-In a module of its own: Serve sends the request router's by value, and a class sent so is another one than everybody's.
+It is a module of its own because Serve pickles the request router's module by value: a class defined there would be a
+different class in the router, and ``isinstance`` would fail.
 """
 
 from dataclasses import dataclass
 
 # Of Serve's routing statistics:
 VERIFIER_UP = "verifier_up"  # whether its verifier answers
-TARGET, TOKEN_MAP = "target", "token_map"  # which that is, and what its token ids mean
-PLACES = "places"  # responses it takes: those it makes and those that wait
-TAKEN, BY_RESPONSES = "taken", "by_responses"  # of what its admission allows, as a share, and by how many of them
+TARGET, TOKEN_MAP = "target", "token_map"  # the verifier's ``ModelCard.target`` and the hash of its token map
+PLACES = "places"  # most responses it takes, running and waiting
+TAKEN, BY_RESPONSES = "taken", "by_responses"  # share of its admission's capacity in use, and by how many responses
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """First argument of such a call."""
+    """First argument of a call that is meant for one coordinator."""
 
     ingress: str
-    coordinator: str  # the id of its replica
+    coordinator: str  # replica id

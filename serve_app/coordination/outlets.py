@@ -1,7 +1,8 @@
-"""Where chunks leave a coordinator: one stream for each ingress, in messages of all that has gathered.
+"""Sends chunks from a coordinator to each ingress over one stream, in messages that gather the chunks of all responses.
 
-What a step of the verifier brings to many responses leaves in one message. A message follows the one before it after a
-pause, so that where steps are short several of them share one; the first one after a pause leaves at once.
+The chunks that a step brings to many responses leave in one message, as each item of a Serve stream costs both ends
+time. Messages are at least 20 ms apart, so that several short steps share one; after a longer pause a chunk leaves at
+once.
 """
 
 import asyncio
@@ -12,19 +13,19 @@ from outrider.contracts.errors import OutriderError
 from outrider.contracts.requests import GenerationChunk, GenerationId
 from serve_app.coordination.credit import Credit
 
-Piece = GenerationChunk | OutriderError  # the latter ends a response that has begun: it must not overtake its chunks
+Piece = GenerationChunk | OutriderError  # an error behind chunks travels with them, as it must not overtake them
 Message = tuple[tuple[GenerationId, Piece], ...]
 
 _PAUSE_S = 0.02
-_IDLE_S = 1.0  # a stream without responses ends: a replica that is to stop waits for its streams
-_FORGOTTEN_S = 60.0  # an ingress that has not read for so long is gone
+_IDLE_S = 1.0  # a stream without responses ends after this: Serve waits for the streams of a replica that it stops
+_FORGOTTEN_S = 60.0  # an outlet that was not used for so long is dropped: its ingress is gone
 
 
 class Outlet:
-    """Chunks for one ingress, which reads them by one stream; what is put while it has none waits for it."""
+    """Chunks for one ingress, which reads them by one stream; they wait while it has none open."""
 
     def __init__(self, clock: Callable[[], float], *, unheard: bool = False) -> None:
-        """Empty; ``clock`` is monotonic, in seconds."""
+        """Start empty; ``clock`` is monotonic, in seconds."""
         self._clock, self._unheard = clock, unheard
         self._gathered: list[tuple[GenerationId, Piece]] = []
         self._some = asyncio.Event()
@@ -34,9 +35,9 @@ class Outlet:
 
     @contextmanager
     def response(self, generation: GenerationId) -> Iterator[tuple[Callable[[GenerationChunk], None], Credit]]:
-        """While a response is made: what its chunks are put with, and how far it may go ahead of its reader.
+        """Yield a function that sends the response's chunks, and the response's credit.
 
-        An error behind its chunks follows them.
+        An ``OutriderError`` raised in the context is sent behind the chunks if there were any; else it is raised.
         """
         begun, credit = False, Credit()
         credit.unheard(self._unheard)
@@ -61,23 +62,25 @@ class Outlet:
             self._used_at_s = self._clock()
 
     def read(self, tokens: Mapping[GenerationId, int]) -> None:
-        """So many tokens of each response have been read."""
+        """Restore credit by the number of tokens read of each response."""
         for generation, count in tokens.items():
             if (credit := self._credits.get(generation)) is not None:
                 credit.read(count)
 
     def unheard(self, unheard: bool) -> None:
-        """Whether nobody can say what was read."""
+        """Suspend flow control, or resume it, as the ingress cannot report what was read; see ``Credit.unheard``."""
         self._unheard = unheard
         for credit in self._credits.values():
             credit.unheard(unheard)
 
     async def messages(self) -> AsyncGenerator[Message]:
-        """Until no response has been made for a while."""
+        """Yield messages until there has been no response for a second."""
         self._readers += 1
         try:
             while await self._gathers():
-                await asyncio.sleep(max(0.0, self._told_at_s + _PAUSE_S - self._clock()))  # others put theirs meanwhile
+                await asyncio.sleep(
+                    max(0.0, self._told_at_s + _PAUSE_S - self._clock())
+                )  # more chunks gather meanwhile
                 message, self._gathered = tuple(self._gathered), []
                 self._some.clear()
                 self._told_at_s = self._clock()
@@ -88,7 +91,7 @@ class Outlet:
 
     @property
     def forgotten(self) -> bool:
-        """Whether nobody puts, reads or will read."""
+        """Whether the outlet has no responses and no readers, and was not used for a minute."""
         return not (self._credits or self._readers) and self._clock() - self._used_at_s > _FORGOTTEN_S
 
     async def _gathers(self) -> bool:
@@ -103,21 +106,21 @@ class Outlet:
 
 
 class Outlets:
-    """Of all ingresses that have asked for a response."""
+    """The outlets of all ingresses that have asked for a response."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._unheard = clock, False
         self._outlets: dict[str, Outlet] = {}
 
     def of(self, ingress: str) -> Outlet:
-        """The one of this ingress."""
+        """Return the ingress's outlet; create it, and drop forgotten ones, if there is none."""
         if ingress not in self._outlets:
             self._outlets = {name: outlet for name, outlet in self._outlets.items() if not outlet.forgotten}
             self._outlets[ingress] = Outlet(self._clock, unheard=self._unheard)
         return self._outlets[ingress]
 
     def unheard(self, unheard: bool) -> None:
-        """Whether ingresses cannot reach this coordinator with what they have read; said again it costs nothing."""
+        """Suspend or resume flow control for all, as ingresses cannot reach this replica; cheap to repeat."""
         if unheard == self._unheard:
             return
         self._unheard = unheard

@@ -1,4 +1,4 @@
-"""Where responses go on while their verifier loads its model again: there, or at a coordinator that has one."""
+"""Decides whether responses wait for a lost verifier or fail over to another coordinator."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -8,24 +8,24 @@ from typing import Protocol
 from actors.heartbeats import CoordinatorState
 from outrider.contracts.errors import VerifierAwayError, VerifierLostError
 
-_HEARD_TTL_S = 5.0  # the fleet tells every second
-_PROBE_S = 0.3  # in which a verifier whose process runs is to answer
+_HEARD_TTL_S = 5.0  # older news is not used; the fleet answers a heartbeat every 1 to 3 s
+_PROBE_S = 0.3  # time for an answer of a verifier whose process runs
 
 
 class Peers:
-    """Other coordinators, as the fleet told of them last. All methods run on one event loop."""
+    """Other coordinators by the fleet's last news. All methods run on one event loop."""
 
     def __init__(self, own: str, clock: Callable[[], float]) -> None:
-        """Know of nobody; ``own`` is the id that is not meant, ``clock`` monotonic, in seconds."""
+        """Start without peers; ``own`` is this coordinator's id, ``clock`` monotonic, in seconds."""
         self._own, self._clock = own, clock
-        self.target = ""  # only who has the same can go on with what was begun here; "": not known yet
+        self.target = ""  # only coordinators of the same target can resume responses; "": not known yet
         self._targets: dict[str, str] = {}  # of others whose verifier is ready
         self._ready_since_s: dict[str, float] = {}
         self._heard_at_s = -inf
         self._news = asyncio.Event()
 
     def heard(self, changed: Iterable[CoordinatorState] = (), gone: Iterable[str] = (), *, anew: bool = False) -> None:
-        """What the fleet says has changed of all coordinators; ``anew``: nobody is there but who is named now."""
+        """Take in the fleet's news of coordinators; with ``anew`` drop all earlier news first."""
         self._heard_at_s = now_s = self._clock()
         targets, since_s = self._targets, self._ready_since_s
         if anew:
@@ -47,16 +47,16 @@ class Peers:
         self._ready_since_s.pop(name, None)
 
     def ready(self, after_s: float = -inf) -> bool:
-        """Whether the verifier of another one is ready, and was not yet at ``after_s``."""
+        """Return whether another coordinator's verifier is ready, and became so after ``after_s``."""
         if self._clock() - self._heard_at_s > _HEARD_TTL_S:
             return False
         since_s = self._ready_since_s
         return any(since_s[name] > after_s for name, target in self._targets.items() if target == self.target)
 
     async def come(self, after_s: float) -> None:
-        """Wait until one is."""
+        """Wait until another coordinator's verifier becomes ready; without a deadline."""
         while not self.ready(after_s):
-            await self._news.wait()
+            await self._news.wait()  # ``heard`` replaces the event, so each wait is for later news
 
 
 class Waited(Protocol):
@@ -64,34 +64,37 @@ class Waited(Protocol):
 
     @property
     def is_up(self) -> bool:
-        """Whether it answers, as far as is known."""
+        """Whether the verifier answers, by its last answer or error."""
         ...
 
     async def answers(self) -> None:
-        """Return once it answers, if it was lost.
+        """Return once the verifier answers.
 
         Raises:
-            VerifierLostError: it is gone.
+            VerifierLostError: the verifier is gone.
         """
         ...
 
 
 class FailoverTargets:
-    """Of one coordinator's responses."""
+    """Failover decisions for the responses of one coordinator."""
 
     def __init__(self, verifier: Waited, peers: Peers | None, clock: Callable[[], float]) -> None:
-        """Without ``peers`` they stay."""
+        """Without ``peers`` responses never fail over."""
         self._verifier, self._peers, self._clock = verifier, peers, clock
 
     def settled_at_s(self, *, nobody_else: bool) -> float:
-        """Until when others that were ready do not count: until now, for a response that was sent here from them."""
+        """Return the time after which a peer must have become ready to count.
+
+        A response that no peer would take must not be handed back to those that were ready then: for it that is now.
+        """
         return self._clock() if nobody_else else -inf
 
     def check(self, settled_at_s: float) -> None:
-        """Begin nothing here that another coordinator can begin at once.
+        """Refuse to begin a response here that another coordinator can begin at once.
 
         Raises:
-            VerifierAwayError: the verifier is away, and another's is not.
+            VerifierAwayError: the verifier is away, and another coordinator's is ready.
         """
         if not self._verifier.is_up and self._peers is not None and self._peers.ready(settled_at_s):
             raise VerifierAwayError("needs a verifier that answers, found it restarting; another coordinator has one")
@@ -99,14 +102,14 @@ class FailoverTargets:
     async def verifier_answers(self, settled_at_s: float, stays: Callable[[], bool] = lambda: False) -> None:
         """Return once the verifier answers, if it was lost.
 
-        A response that ``stays`` is not handed on: it may have cost the verifier its process, and would the next one.
+        A response that ``stays`` is not handed on: it may have crashed the verifier, and would crash the next one.
 
         Raises:
-            VerifierLostError: it is gone, or another coordinator goes on sooner: the response is handed back.
+            VerifierLostError: the verifier is gone, or another coordinator is ready sooner and takes the response.
         """
         answers = asyncio.ensure_future(self._verifier.answers())
         try:
-            if self._verifier.is_up:  # only a step has failed, as far as is known
+            if self._verifier.is_up:  # its process may be well although a step failed: give it a moment to answer
                 await asyncio.wait((answers,), timeout=_PROBE_S)
             if not answers.done() and self._peers is not None and not stays():
                 elsewhere = asyncio.ensure_future(self._peers.come(settled_at_s))

@@ -1,4 +1,4 @@
-"""What the batcher knows of each block: where it is, what it still needs, and who is told of its rounds."""
+"""Holds the batcher's state of each queued block: what is left to compute, its grant, and who receives its outcomes."""
 
 import asyncio
 from collections import deque
@@ -16,11 +16,11 @@ from outrider.rounds.events import VerifyResult
 from outrider.rounds.states import RoundEvent
 from outrider.scheduling.policy import PendingVerification
 
-Follower = Callable[[VerifyResult | Exception], bool]  # whether it is to be told of the next round as well
+Follower = Callable[[VerifyResult | Exception], bool]  # returns whether it also wants the next round
 
 
 class RoundOutcomes:
-    """Outcomes of one generation's rounds, and who waits for the next of them, or follows."""
+    """Queue of one generation's outcomes with one reader: a task in ``next``, or a follower that is called back."""
 
     __slots__ = ("_error", "_follower", "_results", "_waiter")
 
@@ -35,30 +35,30 @@ class RoundOutcomes:
         self._wake()
 
     def fail(self, error: Exception) -> None:
-        """Nothing more will come."""
+        """End the queue: after the results that are left, the reader receives ``error``."""
         self._error = error
         self._wake()
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to be told now."""
+        """Whether neither a result nor an error waits for the reader."""
         return not self._results and self._error is None
 
     @property
     def waiting(self) -> tuple[VerifyResult, ...]:
-        """What is told and was not heard yet."""
+        """Results that were delivered and not read yet."""
         return tuple(self._results)
 
     def follow(self, follower: Follower) -> None:
-        """Tell a follower from now on, at once of each, until it has enough."""
+        """Call ``follower`` with each result as it is delivered, until it returns False."""
         self._follower = follower
         self._wake()
 
     async def next(self) -> VerifyResult:
-        """The next one; there is one who waits at most.
+        """Return the next result. At most one task may wait.
 
         Raises:
-            Exception: what ``fail`` was told.
+            Exception: the error given to ``fail``.
         """
         while not self._results:
             if self._error is not None:
@@ -69,7 +69,7 @@ class RoundOutcomes:
 
     def _wake(self) -> None:
         while self._follower is not None and (self._results or self._error is not None):
-            follower, self._follower = self._follower, None
+            follower, self._follower = self._follower, None  # it may set another by ``follow`` while it is called
             if follower(self._results.popleft() if self._results else self._error):  # type: ignore[arg-type]  # one of both
                 self._follower = self._follower or follower
         if self._waiter is not None and not self._waiter.done():
@@ -81,16 +81,16 @@ class QueuedBlock:
     """A block that waits or is with the verifier, or the autonomous run behind it.
 
     Attributes:
-        round: that is decided next.
-        cost: what is left of it.
+        round: number of the round that is decided next.
+        cost: what is left to compute.
         kv_block_tokens: positions per KV block.
-        since_s: it waits, or the round before it was told.
-        until_round: that it may go on by itself.
-        given: whether the verifier has it, and owes an answer.
-        min_survival: as ``PendingVerification``'s.
-        draft_tokens: that are verified, where the draft was cut.
-        overtakes: an autonomous run of its generation that the verifier still makes: its rounds are told before this
-            one.
+        since_s: when it was queued, or when its previous round was delivered.
+        until_round: last round that its grant covers.
+        given: whether it was sent to the verifier, which has not decided it yet.
+        min_survival: as in ``PendingVerification``.
+        draft_tokens: length of the draft after a cut; None: not cut.
+        overtakes: the generation's autonomous run that the verifier still makes; its rounds are delivered before this
+            block's.
     """
 
     block: Block
@@ -110,7 +110,7 @@ class QueuedBlock:
     overtakes: "QueuedBlock | None" = None
 
     def pending(self) -> PendingVerification:
-        """As the scheduling policy sees it."""
+        """Return the block as scheduling policies see it."""
         return PendingVerification(
             generation=self.block.generation,
             round=self.round,
@@ -128,7 +128,7 @@ class QueuedBlock:
         )
 
     def cut(self, draft_tokens: int) -> None:
-        """Have so many tokens of the draft verified."""
+        """Cut the draft to its first ``draft_tokens`` tokens."""
         dropped = len(self.block.draft) - draft_tokens
         self.block, self.draft_tokens = trimmed(self.block, draft_tokens), draft_tokens
         self.cost = replace(self.cost, new_tokens=self.cost.new_tokens - dropped)
@@ -136,23 +136,23 @@ class QueuedBlock:
         self.terms = replace(self.terms, survivals=survivals, expected_tokens=1.0 + sum(survivals))
 
     def remains(self, tokens: int) -> None:
-        """So many positions are still to be computed, of which some may be of the verifier's own draft."""
+        """Set the number of positions still to compute; some may be of the verifier's own draft."""
         cost = self.cost
         self.cost = VerifyCost(tokens, max(0, cost.new_tokens + cost.cached_tokens - tokens))
 
     def is_cold(self, resident_tokens: int) -> None:
-        """Of its positions so many need no computing; the others do, if they do not anyway."""
+        """Move cached positions that were evicted to those that have to be computed; ``resident_tokens`` are left."""
         total, own = self.cost.new_tokens + self.cost.cached_tokens, len(self.block.draft) + 1
         resident = min(resident_tokens, self.cost.cached_tokens, total - own)
         self.cost = VerifyCost(total - resident, resident)
 
     @property
     def goes_on(self) -> bool:
-        """Whether another round follows by itself, as far as can be known before this one."""
+        """Whether the grant covers another round, unless this round's outcome ends the response."""
         return self.round < self.until_round
 
     def went_on(self, outcome: Outcome) -> bool:
-        """A round was decided; whether another one follows by itself as soon as there is leave, which this is then."""
+        """Move on to the next autonomous round if one follows this outcome, granted or not; return whether one does."""
         if not isinstance(outcome, Verified) or not goes_on(self.block, outcome):
             return False
         self.round += 1
@@ -161,7 +161,7 @@ class QueuedBlock:
         return True
 
     def behind(self, outcome: Outcome, now_s: float) -> None:
-        """The autonomous run before it made a round: what that leaves of the block counts, and waits from now on."""
+        """Drop from the block what a round of the run that it overtakes has committed; it waits anew from ``now_s``."""
         self.since_s = now_s
         if not isinstance(outcome, Verified) or outcome.next_token is None:
             return
@@ -175,11 +175,11 @@ class QueuedBlock:
             self.draft_tokens = min(self.draft_tokens, left)
 
     def autonomous_runs(self) -> None:
-        """Its own round was told, and its autonomous run has begun."""
+        """Turn the block into its autonomous run, once its own round was delivered."""
         self.block, self.draft_tokens = alone(self.block), None
 
     def set_lookup(self, lookup: PromptLookupGrant | None) -> bool:
-        """From now on its autonomous run may draft so by itself; whether that is news."""
+        """Set how the autonomous run may draft by prompt lookup; return whether that is a change."""
         autonomous_run = self.block.autonomous_run
         if autonomous_run is None or autonomous_run.lookup == lookup:
             return False
@@ -188,16 +188,16 @@ class QueuedBlock:
 
     @property
     def has_grant(self) -> bool:
-        """Whether the verifier may make the round now."""
+        """Whether the grant covers the next round."""
         return self.round <= self.until_round
 
     @property
     def prefix_tokens(self) -> int:
-        """Positions still to compute that go in chunks."""
+        """Positions of the prefix still to compute, which may be computed in chunks."""
         return max(0, self.cost.new_tokens - len(self.block.draft) - 1)
 
     def deliver(self, outcome: Outcome, now_s: float) -> None:
-        """What the round brought, which waited whenever it was in no step."""
+        """Deliver the outcome with its times: what was not spent in steps counts as queueing."""
         queue_s = max(0.0, now_s - self.since_s - self.verify_s)
         self.outcomes.deliver(VerifyResult(outcome, queue_s, self.verify_s, self.draft_tokens))
         self.since_s, self.verify_s = now_s, 0.0

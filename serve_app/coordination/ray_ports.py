@@ -1,4 +1,4 @@
-"""Every Ray call a coordinator makes: to its verifier and to the fleet. Each has a deadline and typed errors."""
+"""Makes all of a coordinator's Ray calls, to its verifier and to the fleet, with deadlines and typed errors."""
 
 import asyncio
 import logging
@@ -42,11 +42,11 @@ from serve_app.coordination.wire_meter import WireMeter
 from serve_app.fleet_gauges import application_fleet
 
 _PROBE_DEADLINE_S = 2.0
-_SILENT_PROBE_S = 0.5  # of one that has told nothing for a while
+_SILENT_PROBE_S = 0.5  # deadline of a probe to a verifier that has not sent a step for a while
 _PROBE_PAUSE_S = 0.2
 _RESTART_PAUSE_S = 5.0
 _FLEET_DEADLINE_S = 5.0
-_NOT_READY_SHARE = 3.0  # of a step's deadline: a verifier that takes longer is ended at the whole of it
+_NOT_READY_SHARE = 3.0  # a verifier in one step for a third of its deadline is not ready; after all of it, it is killed
 
 log = logging.getLogger(__name__)
 
@@ -67,23 +67,24 @@ class VerifierPort:
             runtime_env={"env_vars": process_variables(settings.spec, Path(sys.prefix))},
             **placement,
         )
-        # Ray keeps a large argument that it puts away itself only until the actor is first created; a head is large.
+        # Keep a reference: Ray holds a large argument that it stores itself only until the actor is first created, but
+        # a restart needs it again. A decision head makes the spec large.
         self._spec = ray.put(settings.spec)
         self._handle: ActorHandle[Any] = actor.remote(
             self._spec, settings.lookup_store_tokens, settings.emulated_reload_s
         )
         self._deadline_s, self._start_deadline_s = settings.deadline_s, settings.start_deadline_s
-        self._silent_s: float | None = None  # it counts as lost, as it was in one step for longer than that
-        self.is_up = False  # as far as is known
-        self._coming_up: asyncio.Task[None] | None = None  # since it was lost last
-        self._killing: asyncio.Task[None] | None = None
+        self._silent_s: float | None = None  # seconds in one step for which it counts as lost; None: it is not silent
+        self.is_up = False  # by the last answer or error
+        self._coming_up: asyncio.Task[None] | None = None  # one task since the last loss, which all waiters share
+        self._killing: asyncio.Task[None] | None = None  # kept, as asyncio itself keeps only weak references to tasks
 
     def give(self, call: VerifyCall) -> None:
-        """Tell it something, without waiting."""
+        """Send a call; do not wait. Ray may deliver calls out of order: the verifier orders them by their numbers."""
         self._handle.give.remote(call)
 
     def steps(self) -> AsyncGenerator[StepReply]:
-        """What each of its steps brings from now on; raises ``VerifierLostError`` once the actor dies or breaks."""
+        """Yield the reply of each step from now on; raise ``VerifierLostError`` once the actor dies or breaks."""
         return self._heard(self._handle.steps.options(num_returns="streaming").remote())
 
     async def _heard(self, stream: Any) -> AsyncGenerator[StepReply]:
@@ -98,15 +99,15 @@ class VerifierPort:
             raise VerifierLostError(f"a verifier call failed: {type(error).__name__}") from error
 
     def hangs(self) -> None:
-        """It missed its deadline: it is killed, and restarts."""
+        """Kill a verifier that missed its deadline; Ray restarts it. In a thread, as ``ray.kill`` blocks."""
         event(log, "verifier_hung", logging.ERROR, deadline_s=self._deadline_s)
         self._killing = asyncio.create_task(asyncio.to_thread(ray.kill, self._handle, no_restart=False))
 
     async def is_silent(self, longest_s: float) -> bool:
-        """Whether it does not answer, or has been in one step for longer than that.
+        """Return whether the verifier does not answer, or has been in one step for longer than ``longest_s``.
 
-        Then it counts as lost until it gets on again, and is ended if that takes its deadline. One that died
-        is not silent: ``steps`` tells of that.
+        A silent verifier counts as lost until it makes steps again, and is killed once its deadline has passed. One
+        that died is not silent: ``steps`` raises for it.
         """
         if await self._gets_on(longest_s):
             return False
@@ -123,20 +124,20 @@ class VerifierPort:
             return True
 
     async def _busy_s(self, deadline_s: float) -> float:
-        """For so long its engine has been in one step.
+        """Return for how many seconds the engine has been in its present step.
 
         Raises:
-            TimeoutError: it does not answer.
-            RayError: it is gone or restarts.
+            TimeoutError: the actor does not answer.
+            RayError: the actor is gone or restarts.
         """
         busy_s: float = await within(deadline_s, self._handle.busy_s.remote())
         return busy_s
 
     async def card(self) -> ModelCard:
-        """Who the verifier is; waits while it loads its model or restarts.
+        """Return the verifier's card; wait while it loads its model or restarts.
 
         Raises:
-            VerifierLostError: it did not come up within its start deadline.
+            VerifierLostError: the verifier did not come up within its start deadline, or cannot be started.
         """
         loop = asyncio.get_running_loop()
         give_up_at_s = loop.time() + self._start_deadline_s
@@ -160,19 +161,23 @@ class VerifierPort:
                 return card
 
     async def answers(self) -> None:
-        """Return once it answers again; as ``card``."""
+        """Return once the verifier answers.
+
+        Raises:
+            VerifierLostError: as ``card``.
+        """
         if self.is_up or self._coming_up is None:
             await self.card()
             return
-        try:
+        try:  # shielded: the task serves all responses, and one of them may time out or be cancelled
             await within(self._start_deadline_s, asyncio.shield(self._coming_up))
         except TimeoutError:
             raise VerifierLostError(f"the verifier did not come up again within {self._start_deadline_s:g} s") from None
 
     def _is_lost(self, silent_s: float | None = None) -> None:
-        """Until it answers again nothing is begun here that another coordinator can begin.
+        """Count the verifier as lost until it answers: responses that another coordinator can begin are not begun here.
 
-        ``silent_s``: it may live, and has been in one step for longer than that.
+        ``silent_s``: it may still live, and has been in one step for longer than this; None: its process is gone.
         """
         comes_up = self._coming_up is not None and not self._coming_up.done()
         if silent_s is None and (self._silent_s is not None or not comes_up):
@@ -182,24 +187,24 @@ class VerifierPort:
             self._coming_up = asyncio.get_running_loop().create_task(self._comes_up())
 
     async def _comes_up(self) -> None:
-        """Wait for it, however long that takes and whoever waits besides."""
+        """Set ``is_up`` once the verifier answers, however long that takes."""
         await self._gets_on_again()
         if self.is_up:
             return
         while not self.is_up:
             try:
                 await self.card()
-            except VerifierLostError:  # it is logged
+            except VerifierLostError:  # ``card`` has logged it
                 await asyncio.sleep(_RESTART_PAUSE_S)
         event(log, "verifier_back")
 
     async def _gets_on_again(self) -> None:
-        """Wait for one that is silent, until it died; it is ended if that takes its deadline."""
+        """Probe a silent verifier until it makes steps again or has died; kill it once its deadline has passed."""
         loop = asyncio.get_running_loop()
         give_up_at_s = loop.time() + self._deadline_s
         while (longest_s := self._silent_s) is not None:
             if await self._gets_on(longest_s):
-                if self._silent_s is not None:
+                if self._silent_s is not None:  # None: it died during the probe, and ``_is_lost`` has noted that
                     self.is_up, self._silent_s = True, None
                     event(log, "verifier_gets_on")
             elif loop.time() < give_up_at_s:
@@ -209,21 +214,22 @@ class VerifierPort:
                 self._silent_s = None
 
     async def usage(self) -> KvUsage:
-        """Its memory after the last step.
+        """Return the use of KV memory after the last step.
 
         Raises:
-            RayError: it is gone or restarts.
+            TimeoutError: the verifier does not answer within a step's deadline.
+            RayError: the verifier is gone or restarts.
         """
         usage: KvUsage = await within(self._deadline_s, self._handle.usage.remote())
         return usage
 
     async def check_not_gone(self) -> None:
-        """Tell a verifier that Ray will not restart from one that is busy, loading or restarting.
+        """Raise if Ray will not restart the verifier; one that is busy, loading or restarting passes.
 
-        One whose engine stands still is ended, whether it owes an answer or not.
+        A verifier that has been in one step for longer than its deadline is killed, even if no block waits for it.
 
         Raises:
-            VerifierLostError: it is gone for good.
+            VerifierLostError: the verifier is gone for good.
         """
         try:
             if await self._busy_s(_PROBE_DEADLINE_S) > self._deadline_s:
@@ -234,7 +240,7 @@ class VerifierPort:
             return
 
     async def alive(self) -> bool:
-        """Whether the verifier answers now, and its engine gets on."""
+        """Return whether the verifier answers within 2 s and has been in its step for under a third of the deadline."""
         try:
             return await self._busy_s(_PROBE_DEADLINE_S) < self._deadline_s / _NOT_READY_SHARE
         except (TimeoutError, RayError):
@@ -242,10 +248,10 @@ class VerifierPort:
 
 
 class RayFleet:
-    """The fleet actor (``FleetPort``). If it cannot be reached, generations simply go on without a drafter."""
+    """The fleet actor (``FleetPort``). If it cannot be reached, generations go on without a drafter."""
 
     def __init__(self, owner: str, settings: FleetSettings, namespace: str) -> None:
-        """The first beat finds the fleet or creates it. ``owner`` is the coordinator's id, who has its leases."""
+        """Call nothing yet; the first ``beat`` finds the fleet or creates it. ``owner`` is the coordinator's id."""
         self._owner = owner
         self._settings = settings
         self._fleet = Named(partial(application_fleet, namespace), _FLEET_DEADLINE_S)
@@ -254,11 +260,11 @@ class RayFleet:
 
     @property
     def leases(self) -> int:
-        """Generations that have leased a drafter, or are about to."""
+        """Number of generations that have leased a drafter, or have asked for one."""
         return self._places.in_use
 
     async def beat(self, report: CoordinatorReport) -> FleetNews | None:
-        """Tell the fleet what this coordinator does and holds; None if it does not answer, as while it restarts."""
+        """Send a heartbeat and return the fleet's answer; None if there is none, for example while it restarts."""
         heartbeat = self._places.heartbeat(report, self._settings)
         try:
             fleet = await self._fleet.handle()
@@ -274,7 +280,7 @@ class RayFleet:
     async def lease(
         self, generation: GenerationId, exclude: frozenset[DrafterId], groups: frozenset[str] | None
     ) -> DrafterPort | None:
-        """Of the places at hand, or ask the fleet."""
+        """Take a spare slot, or ask the fleet; see ``FleetPort``."""
         if (fleet := self._fleet.known) is None:
             return None
         place = self._places.take(generation, exclude, groups)
@@ -291,19 +297,19 @@ class RayFleet:
         return DrafterPort(drafter, RayDrafterTransport(drafter.actor_name, handle))
 
     def release(self, generation: GenerationId) -> None:
-        """Sent without waiting, if at all; what is not told now is by the next heartbeat."""
+        """End a lease without waiting; where the call is left out or fails, the next heartbeat ends the lease."""
         to_tell = self._places.release(generation)
         if to_tell and self._fleet.known is not None:
             self._fleet.known.release.remote(generation)
 
     def report_lost(self, drafter: DrafterId) -> None:
-        """Have the fleet probe it; nobody waits for that."""
+        """Have the fleet probe a drafter, without waiting."""
         self._places.lost(drafter)
         if self._fleet.known is not None:
             self._fleet.known.report_lost.remote(drafter)
 
     def report_broken(self, drafter: DrafterId, fault: str, generation: GenerationId) -> None:
-        """Have the fleet probe it, or replace it; nobody waits for that."""
+        """Have the fleet probe or replace a drafter, without waiting."""
         self._places.lost(drafter)
         if self._fleet.known is not None:
             self._fleet.known.report_broken.remote(drafter, fault, generation)

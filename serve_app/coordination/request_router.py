@@ -1,13 +1,15 @@
-"""Sends a generation to the coordinator that has most of its prefix in KV memory, unless that one is overloaded.
+"""Routes a generation to the coordinator that has most of its prefix in KV memory, unless that one is overloaded.
 
-Where this ingress knows of none, it goes to the one that the other ingresses would send it to (``routing.affinity``).
+A generation whose prefix this ingress has sent nowhere goes to the coordinator that the other ingresses would choose,
+too (``routing.affinity``).
 
-Runs inside each ingress, as the request router of its handle to the coordinators. Load is counted when a request is
-sent, not when the replica reports it: a burst would otherwise all go to one.
+The router runs inside each ingress, in Serve's handle to the coordinators. It counts load when a request is sent, not
+when the replica reports it: otherwise a burst would all go to one replica.
 
-Of requests that wait to be routed at the same moment, Serve gives the first choice to the first in line, whosever
-prefix it was made for: calls within one HTTP request share their id, so that they cannot be told apart. Calls to one
-coordinator (``Listener``) are the exception: they are made outside of any HTTP request, and get their own replica.
+Work-around: Serve chooses a replica for one waiting request, and then gives it to the first request in the queue. It
+matches requests by an id that all calls within one HTTP request share, so that it cannot tell these apart. Calls meant
+for one coordinator (``Listener``) must get theirs: they are made outside of any HTTP request, so that their ids differ,
+and ``_fulfill_next_pending_request`` matches them by id.
 """
 
 from collections import Counter
@@ -26,40 +28,40 @@ from outrider.routing.scores import ranked, takers
 from serve_app.coordination import draining
 from serve_app.coordination.listener import BY_RESPONSES, PLACES, TAKEN, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
 
-_UNKNOWN = 2**31  # places of one that has told nothing yet
+_UNKNOWN = 2**31  # places of a replica that has reported nothing yet
 
 
 class PrefixRouter(FIFOMixin, RequestRouter):
     """Serve's request router, ranking replicas by ``outrider.routing.scores``. All of it runs on one event loop."""
 
     def initialize_state(self, **_: object) -> None:
-        """Called by Serve instead of a constructor."""
+        """Set up the state. Serve calls this instead of a constructor."""
         self._affinity: Affinity[ReplicaID] = Affinity()
         self._dispatched: Counter[ReplicaID] = Counter()
         self._ongoing: Counter[ReplicaID] = Counter()
-        # What each told, and how much this ingress had there when that was news.
+        # Each replica's last report, and the responses that this ingress had there when the report changed.
         self._reported: dict[ReplicaID, tuple[CoordinatorLoad, int]] = {}
         self._loading: set[ReplicaID] = set()
         self._absent: set[ReplicaID] = set()
-        self._streams: dict[str, ReplicaID] = {}  # of chunks, by the id of their call: open, but no load
+        self._streams: dict[str, ReplicaID] = {}  # chunk streams by call id: counted by Serve, but no load
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        """Every replica in a rank of its own: the next one is asked only if those before it are full."""
+        """Return each replica in a rank of its own: Serve asks the next one only if those before it are full."""
         if pending_request is not None:
-            pending_request.routing_context.should_backoff = True  # all are offered at once
+            pending_request.routing_context.should_backoff = True  # all ranks are returned, so a retry at once is vain
         meant = _of_target(_meant(candidate_replicas, pending_request), pending_request)
         offered = self._with_verifiers(meant, pending_request)
         replicas = {replica.replica_id: replica for replica in offered}
         return [[replicas[replica]] for replica in self.order(offered, digests_of(pending_request))]
 
     def order(self, offered: Sequence[RunningReplica], digests: Sequence[bytes] | None) -> Sequence[ReplicaID]:
-        """Best first: the rule, in whose place a subclass may put another one.
+        """Rank replicas, best first. A subclass may override this rule.
 
         Args:
-            offered: all that may be given the request.
-            digests: of its prefix's full blocks; None of a call that is no generation.
+            offered: all replicas that may take the request.
+            digests: of the full blocks of its prefix; None for a call that is not a generation.
         """
         names = sorted((replica.replica_id for replica in offered), key=str)
         return ranked(
@@ -72,14 +74,15 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         )
 
     def loads(self, replicas: Sequence[ReplicaID]) -> dict[ReplicaID, int]:
-        """Responses under way at each, all ingresses': as it told, and what this one has sent there or ended since."""
+        """Return all ingresses' responses at each replica, by its last report and what this ingress did since."""
         streams = Counter(self._streams.values())
         return {replica: self._load(replica, streams[replica]) for replica in replicas}
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
-        """Serve's word of who there is: those that died or are drained are given nothing more, and are forgotten.
+        """Take in Serve's list of replicas. Dead and draining ones are not on it: they get no more requests.
 
-        Not at once: one that takes other settings is missing from one word, and has kept its KV in the next.
+        A replica's prefixes are forgotten only when it is missing from two lists in a row: one that takes in a new
+        ``user_config`` is missing from one list, and keeps its KV.
         """
         before = set(self._replica_id_set)
         super().update_replicas(replicas)
@@ -91,7 +94,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         self._absent = before - present
 
     def _note_told(self, replicas: Sequence[RunningReplica]) -> None:
-        """What a replica says holds since it was news: what was sent there then is in it."""
+        """Note each changed report with the responses that this ingress had there: the report includes these."""
         before, streams = self._reported, Counter(self._streams.values())
         self._reported = {}
         for replica in replicas:
@@ -106,7 +109,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         )
 
     def _with_verifiers(self, offered: list[RunningReplica], request: PendingRequest | None) -> list[RunningReplica]:
-        """Those that can begin something; what the others held went with their verifiers."""
+        """Return replicas whose verifier can begin a generation; forget prefixes at those whose verifier was lost."""
         if _listener(request) is not None:
             return offered
         loading = {replica.replica_id for replica in offered if not replica.routing_stats.get(VERIFIER_UP, True)}
@@ -121,6 +124,8 @@ class PrefixRouter(FIFOMixin, RequestRouter):
     def _fulfill_next_pending_request(
         self, replica: RunningReplica, request_metadata: RequestMetadata | None = None
     ) -> None:
+        # A listener's call takes the replica chosen for it, past FIFO. Generations keep FIFO among themselves:
+        # listeners' calls leave the queue while Serve's rule runs, and return to its front.
         own = self._get_pending_request_matching_internal_request_id(request_metadata)
         if own is not None and _listener(own) is not None:
             super(FIFOMixin, self)._fulfill_next_pending_request(replica, request_metadata)
@@ -133,18 +138,18 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         in_order.extendleft(pending for pending in waiting if _listener(pending) is not None)
 
     def on_send_request(self, replica_id: ReplicaID) -> None:
-        """Count a request; Serve tells of each one's completion, accepted or not."""
+        """Count a request. Serve calls ``on_request_completed`` for each, whether the replica accepted it or not."""
         super().on_send_request(replica_id)
         self._ongoing[replica_id] += 1
 
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
-        """The request is no longer under way."""
+        """Count the end of a request."""
         super().on_request_completed(replica_id, internal_request_id)
         self._streams.pop(internal_request_id, None)
         self._ongoing[replica_id] = max(0, self._ongoing[replica_id] - 1)
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: ReplicaResult) -> None:
-        """Remember where a prefix will be."""
+        """Remember at which replica a prefix will be."""
         super().on_request_routed(pending_request, replica_id, result)
         if _listener(pending_request) is not None and pending_request.metadata.is_streaming:
             self._streams[pending_request.metadata.internal_request_id] = replica_id
@@ -154,7 +159,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
             self._affinity.note(digests, replica_id)
 
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
-        """What it held is gone."""
+        """Forget a replica whose KV is gone."""
         super().on_replica_actor_died(replica_id)
         draining.died(replica_id.unique_id)
         self._forget(replica_id)
@@ -166,14 +171,14 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         self._streams = {call: replica for call, replica in self._streams.items() if replica != replica_id}
 
     def _load(self, replica: ReplicaID, streams: int) -> int:
-        """A stream stays open behind its last response."""
+        """Return the responses at a replica, without chunk streams, which outlast their responses by a second."""
         calls = max(self._ongoing[replica], self.replica_queue_len_cache.get(replica) or 0)
         said, ongoing = self._reported.get(replica, (NOTHING_REPORTED, 0))
         return max(0, calls - streams, round(said.responses) + self._ongoing[replica] - streams - ongoing)
 
 
 def _meant(replicas: list[RunningReplica], request: PendingRequest | None) -> list[RunningReplica]:
-    """The one that a listener asks for; if that is gone, any other will say so."""
+    """Return the replica that a listener's call names; if it is gone, all, as any raises ``GenerationFailedError``."""
     listener = _listener(request)
     if listener is None:
         return replicas
@@ -181,7 +186,7 @@ def _meant(replicas: list[RunningReplica], request: PendingRequest | None) -> li
 
 
 def _of_target(replicas: list[RunningReplica], request: PendingRequest | None) -> list[RunningReplica]:
-    """Those that serve what a generation was begun with and its token ids are of; if all were replaced, any says so."""
+    """Return replicas with the generation's target and token map; if there are none, all, as any refuses it."""
     first = request.args[0] if request is not None and request.args else None
     if not isinstance(first, GenerationRequest):
         return replicas
@@ -191,13 +196,13 @@ def _of_target(replicas: list[RunningReplica], request: PendingRequest | None) -
 
 
 def _fullness(replica: RunningReplica) -> CoordinatorLoad:
-    """As it told, if it has."""
+    """Return the load in the replica's last report; zero before the first."""
     stats = replica.routing_stats
     return CoordinatorLoad(stats.get(TAKEN, 0.0), stats.get(BY_RESPONSES, 0.0))
 
 
 def _may_be(reported: object, wanted: str) -> bool:
-    """One that has told nothing yet may be anything."""
+    """Return whether a report fits; a replica that has not reported yet may be anything."""
     return not wanted or reported in (None, wanted)
 
 
@@ -207,13 +212,13 @@ def _listener(request: PendingRequest | None) -> Listener | None:
 
 
 def _lost(request: PendingRequest | None) -> tuple[str, ...]:
-    """Coordinators that a generation's ingress has just found without their verifiers."""
+    """Return coordinators that the generation's ingress has just found without their verifiers."""
     args = () if request is None else request.args
     return args[2] if len(args) > 2 and isinstance(args[0], GenerationRequest) else ()
 
 
 def digests_of(request: PendingRequest | None) -> list[bytes] | None:
-    """Of a generation's prefix; None for calls that are no generation."""
+    """Return digests of the leading blocks of a generation's prefix; None for calls that are not generations."""
     first = request.args[0] if request is not None and request.args else None
     if not isinstance(first, GenerationRequest):
         return None

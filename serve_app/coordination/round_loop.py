@@ -1,6 +1,6 @@
-"""The round loop of one generation: carries out what ``outrider.rounds.machine`` decides, until the response ends.
+"""Runs the rounds of one generation: carries out the effects of ``outrider.rounds.machine`` until the response ends.
 
-It awaits drafter and verifier and tells what happened. Nothing is decided here.
+The loop awaits drafter and verifier and feeds what happened back to the machine. It decides nothing itself.
 """
 
 import asyncio
@@ -65,16 +65,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RoundServices:
-    """What a round loop works with; shared by all generations of a coordinator."""
+    """Dependencies of a round loop; all but ``trace`` are shared by the generations of a coordinator."""
 
     batcher: Batcher
-    await_verifier: Callable[[], Coroutine[Any, Any, None]]  # returns once the verifier answers; raises if it is gone
+    await_verifier: Callable[[], Coroutine[Any, Any, None]]  # returns once the verifier answers; raises if it is lost
     load: PresentLoad
     tuner: SpeculationTuner
-    observe: Callable[[RoundTiming], None]  # told of every committed round
+    observe: Callable[[RoundTiming], None]  # called once per committed round
     sink: Sink
     clock: Callable[[], float]
-    measured: MeasuredRounds = field(default_factory=MeasuredRounds)  # of rounds behind their response's first
+    measured: MeasuredRounds = field(default_factory=MeasuredRounds)  # without each response's first round
     trace: ResponseTrace | None = None  # of the response, if it is sampled
 
 
@@ -87,9 +87,9 @@ class RoundLoop:
         put: Callable[[GenerationChunk], None],
         credit: Credit,
     ) -> None:
-        """Take over the rounds of a NEW generation and its way to a drafter.
+        """Take over the rounds and the drafter link of a generation in state NEW.
 
-        ``put`` is given what is committed; nothing is begun while there is no ``credit``.
+        ``put`` is called with each committed chunk. No round begins while ``credit`` is used up.
         """
         self._rounds = rounds
         self._generation = rounds.generation
@@ -97,19 +97,23 @@ class RoundLoop:
         self._services = services
         self._put, self._credit = put, credit
         self._drafter_wanted = self._has_asked = self._has_begun = False
-        self._ahead: asyncio.Task[DrafterAnswered] | None = None  # what is ordered ahead, until the rounds are told
+        self._ahead: asyncio.Task[DrafterAnswered] | None = (
+            None  # draft ordered ahead, until the machine has its answer
+        )
         self._verifying = False  # a round is with the verifier
-        self._failed: BaseException | None = None  # while nobody was there to be told
+        self._failed: BaseException | None = None  # raised in a task's callback, to be raised again in ``run``
         self._trace_id = trace_id_of(rounds.generation.request.trace)
 
     async def run(self) -> None:
         """Commit round after round; the last chunk carries the finish reason and the statistics.
 
+        Cancelling ends the response: the drafter is released and the verifier drops the generation.
+
         Raises:
             ContextTooLongError: the prompt does not fit the verifier.
-            RequestFailedError: the verifier fails at it.
-            GenerationFailedError: the verifier was lost again and again.
-            VerifierLostError: it was lost and did not come up again in time.
+            RequestFailedError: the verifier fails at this request.
+            GenerationFailedError: the verifier was lost repeatedly.
+            VerifierLostError: the verifier was lost and did not come up again in time.
         """
         generation, reason = self._generation, None
         generation.happened(GenerationEvent.STARTED)
@@ -118,7 +122,7 @@ class RoundLoop:
         try:
             answer: Event | None = None
             while generation.state is GenerationState.ACTIVE:
-                if answer is None:
+                if answer is None:  # between rounds: a round under way never waits for the reader
                     await self._wait_for_reader()
                 awaited = self._step(answer or self._turn())
                 answer = None if awaited is None else await self._carry_out(awaited)
@@ -147,7 +151,7 @@ class RoundLoop:
             self._services.batcher.close(generation.name, keep_cache=finished)
 
     def _step(self, event: Event) -> Awaited | None:
-        """Decide, and do what needs no waiting; what is to be waited for."""
+        """Step the machine, carry out the effects that need no await, and return the one effect that does."""
         if self._failed is not None:
             raise self._failed
         for effect in self._rounds.step(event, self._services.clock()):
@@ -168,7 +172,10 @@ class RoundLoop:
         return None
 
     def _came(self, ahead: asyncio.Task[DrafterAnswered]) -> None:
-        """What was ordered ahead is here, or never will be: the rounds are told while a round is with the verifier."""
+        """Feed the draft ordered ahead, or its failure, to the machine while a round is with the verifier.
+
+        Without such a round ``run`` is at work and takes the draft by ``AwaitDraft`` or by ``_verified``.
+        """
         if ahead is not self._ahead or ahead.cancelled():
             return
         if not self._verifying or self._generation.state is not GenerationState.ACTIVE:
@@ -177,7 +184,7 @@ class RoundLoop:
         try:
             awaited = self._step(ahead.result())
             assert awaited is None, "something else is waited for"
-        except BaseException as error:  # noqa: BLE001 (raised where the response is made, with the next round)
+        except BaseException as error:  # noqa: BLE001 (a callback has no caller; ``_step`` raises it in ``run``)
             self._failed = error
 
     async def _wait_for_reader(self) -> None:
@@ -205,7 +212,7 @@ class RoundLoop:
         return rounds.needs_drafter and (pending or mode.needs_drafters or not rounds.drafting_follows_tuner)
 
     def _measured(self, timing: RoundTiming) -> None:
-        """A round was committed; a response is active from its first on."""
+        """Record a committed round. For the tuner a response is active from its first commit on."""
         services, name = self._services, self._generation.name
         services.observe(timing)
         now_s = services.clock()
@@ -232,7 +239,7 @@ class RoundLoop:
             self._log(effect.incident, logging.WARNING, **effect.fields)
 
     async def _carry_out(self, effect: Awaited) -> Event | None:
-        """Do one thing; what became of it, where the rounds are to be told."""
+        """Await one effect; return its result as an event, or None if the machine needs no event for it."""
         services = self._services
         match effect:
             case AskDrafter() | AskAgain() | AwaitDraft():
@@ -273,30 +280,30 @@ class RoundLoop:
         observe = partial(self._rounds.moved, block.round)
         verified = services.batcher.verify(block, effect.cost, effect.opening, observe, effect.terms)
         self._verifying = True
-        if self._ahead is not None and self._ahead.done():  # it came while nothing was with the verifier
-            asyncio.get_running_loop().call_soon(self._came, self._ahead)
+        if self._ahead is not None and self._ahead.done():  # ``_came`` ran before ``_verifying`` was set
+            asyncio.get_running_loop().call_soon(self._came, self._ahead)  # later: the batcher must have the block
         result = await _unless_lost(verified)
         self._verifying = False
         return self._decided(block.round, result, asks=block.autonomous_run is not None and bool(block.draft))
 
     def _decided(self, number: int, result: VerifyResult | None, *, asks: bool) -> VerifierAnswered:
-        """What became of a round, or of one that was ordered ahead and took its place."""
+        """Return the event for a round's outcome, or for that of the draft ordered ahead, which took its place."""
         if result is not None and result.outcome.round != number:
             number, asks = result.outcome.round, True
         return VerifierAnswered(number, result, self._turn() if asks else None, self._credit.left)
 
     async def _follow(self, follow: Follow) -> Awaited | None:
-        """Follow an autonomous run round by round, as each is told and without a turn of the event loop for it.
+        """Follow an autonomous run round by round, by a callback: a wake-up of this task per token would cost too much.
 
         Returns:
-            What is to be waited for behind it.
+            The effect to await after the run.
         """
         batcher, name = self._services.batcher, self._generation.name
         over: asyncio.Future[Awaited | None] = asyncio.get_running_loop().create_future()
 
         def follower(result: VerifyResult | Exception) -> bool:
             nonlocal follow
-            if over.done():  # nobody waits for the response any more
+            if over.done():  # the response was cancelled
                 return False
             if isinstance(result, Exception) and not isinstance(result, VerifierLostError):
                 over.set_exception(result)
@@ -304,11 +311,11 @@ class RoundLoop:
             came = None if isinstance(result, VerifierLostError) else result
             try:
                 awaited = self._step(self._decided(follow.round, came, asks=follow.asks))
-            except BaseException as error:  # noqa: BLE001 (raised where the response is made)
+            except BaseException as error:  # noqa: BLE001 (raised by ``await over`` in the response's task)
                 over.set_exception(error)
                 return False
             if not isinstance(awaited, Follow):
-                self._verifying = False  # from now on, not only once somebody wakes for it
+                self._verifying = False  # at once: ``_came`` may run before ``await over`` returns
                 over.set_result(awaited)
                 return False
             follow = awaited
@@ -316,7 +323,7 @@ class RoundLoop:
             return True
 
         batcher.promised(name, follow.terms)
-        context = contextvars.copy_context()
+        context = contextvars.copy_context()  # the batcher's task has another request's context: tasks begun need ours
         batcher.follow(name, lambda result: context.run(follower, result))
         return await over
 
@@ -327,7 +334,7 @@ class RoundLoop:
 
 
 async def _unless_lost(verified: Coroutine[Any, Any, VerifyResult]) -> VerifyResult | None:
-    """None if the verifier was lost."""
+    """Return the result, or None if the verifier was lost: to the machine that is an outcome, not an error."""
     try:
         return await verified
     except VerifierLostError:

@@ -1,4 +1,4 @@
-"""A coordinator's pieces of the configuration: each of its parts receives its own, and no more."""
+"""Splits the configuration into the settings of a coordinator's parts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,30 +30,30 @@ from serve_app.coordination.batcher import Planning
 
 @dataclass(frozen=True, slots=True)
 class VerifierSettings:
-    """The verifier's actor: what it builds, what it claims of its node, how long it may take."""
+    """The verifier actor's engine, resources and deadlines."""
 
     spec: VerifierSpec
     num_cpus: float
     num_gpus: float
     resources: Mapping[str, float]
     deadline_s: float
-    silence_s: float  # after which it is asked whether it gets on
+    silence_s: float  # time without a step after which it is probed
     start_deadline_s: float
-    lookup_store_tokens: int = 0  # of earlier responses, to be looked through
-    emulated_reload_s: float = 0.0  # that one which restarts takes longer
+    lookup_store_tokens: int = 0  # of earlier responses, for prompt lookup
+    emulated_reload_s: float = 0.0  # added to the load time of a restarted verifier
 
 
 @dataclass(frozen=True, slots=True)
 class DraftingSettings:
-    """What drafters draft, and how that is written.
+    """Settings of drafting.
 
     Attributes:
         models: the draft model of each drafter group.
         has_drafters: whether any group has a drafter.
-        heads: who judges mismatches, by draft model.
-        stopping: how the devices of each drafter group stop.
+        heads: decision heads by draft model.
+        stopping: stop rules by drafter group.
         logging: groups whose devices log their rounds.
-        trusted: groups on whose word an answer may hang.
+        trusted: groups on whose draws the output may depend.
     """
 
     speculation: SpeculationConfig
@@ -66,7 +66,7 @@ class DraftingSettings:
     trusted: frozenset[str] = frozenset()
 
     def choices(self, vocab_size: int) -> Speculation:
-        """What there is to choose from; a fixed policy has one protocol, the first."""
+        """Return the plans to choose from; a fixed policy has one protocol, the first."""
         speculation = self.speculation
         fixed = speculation.policy == "fixed"
         return Speculation(
@@ -83,9 +83,9 @@ class DraftingSettings:
 
     @property
     def modes(self) -> tuple[SpeculationMode, ...]:
-        """Between which a verifier's speculation tuner chooses: what is left of those named by what there is.
+        """Modes that the speculation tuner chooses between: the configured ones, reduced to what is available.
 
-        Where the window is fixed, devices draft under every mode alike.
+        With a fixed window devices draft under every mode, so the modes do not differ in that.
         """
         speculation = self.speculation
         drafts, uses_lookup = self.has_drafters and speculation.window is None, speculation.lookup_window > 0
@@ -100,10 +100,10 @@ class DraftingSettings:
 
 @dataclass(frozen=True, slots=True)
 class GenerationsSettings:
-    """What responses are made with.
+    """Settings of making responses.
 
     Attributes:
-        profiles: of verification times, of which the first that fits the verifier's machine is used.
+        profiles: cost profiles; the first that fits the verifier's machine is used.
     """
 
     limits: LimitsConfig
@@ -116,7 +116,7 @@ class GenerationsSettings:
     grant: RunGrant = field(default_factory=RunGrant)
 
     def with_reloadable(self, config: Config) -> "GenerationsSettings":
-        """The same with the light settings of a configuration that differs in nothing else."""
+        """Return these settings with the reloadable ones of ``config``, which must differ in nothing else."""
         return replace(
             self,
             limits=config.limits,
@@ -128,8 +128,6 @@ class GenerationsSettings:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings:
-    """All of a coordinator."""
-
     target: str
     namespace: str
     drafters: tuple[DrafterGroupConfig, ...]
@@ -145,9 +143,9 @@ def coordinator_settings(
     heads: Mapping[str, Head] | None = None,
     draft_models: Mapping[str, str] | None = None,
 ) -> CoordinatorSettings:
-    """Take a configuration to pieces.
+    """Return a coordinator's settings.
 
-    ``profiles``, ``heads`` and ``draft_models`` are its own, read already: the files need not be on every node.
+    ``profiles``, ``heads`` and ``draft_models`` are read by the caller, as their files need not be on every node.
     """
     return CoordinatorSettings(
         target=config.model.target,
@@ -178,7 +176,6 @@ def verifier_settings(config: Config, heads: Mapping[str, Head] | None = None) -
 def generations_settings(
     config: Config, profiles: Sequence[CostProfile] = (), heads: Mapping[str, Head] | None = None
 ) -> GenerationsSettings:
-    """The piece of those who make responses."""
     verifiers, scheduling = config.verifiers, SCHEDULING[config.scheduling.policy]
     limits = BatchLimits(
         max_blocks=verifiers.batch.max_blocks,
@@ -209,7 +206,6 @@ def generations_settings(
 
 
 def admission_rules(config: Config) -> AdmissionRules:
-    """Who is let in: what is set of admission, within the limits."""
     admission, limits = config.admission, config.limits
     return AdmissionRules(
         weighs=admission.enabled,

@@ -1,4 +1,4 @@
-"""What a coordinator counts: one record per round and per batch, into its report to the fleet and into the metrics."""
+"""Counts a coordinator's rounds and steps, for its report to the fleet and for the metrics."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from serve_app import metrics
 from serve_app.coordination.drafter_book import ExchangeOutcome
 from serve_app.metrics import Sink
 
-POSITIONS = 16  # of a draft, that are counted apart
+POSITIONS = 16  # draft positions whose acceptances are counted separately
 _COUNTED_OF_KV = (
     "evictions",
     "unowed_evictions",
@@ -36,12 +36,12 @@ class BatchRecord:
     """One step of the verifier."""
 
     blocks: int
-    reason: StopReason  # why no more of them joined
+    reason: StopReason  # why no more blocks joined
     predicted_s: float
     engine_s: float
-    idle_s: float  # of the verifier, before
+    idle_s: float  # idle time of the verifier before the step
     usage: KvUsage
-    faults: tuple[str, ...] = ()  # kinds of what went wrong with its passes
+    faults: tuple[str, ...] = ()  # kinds of its passes' faults
 
 
 class CoordinatorStats:
@@ -55,17 +55,17 @@ class CoordinatorStats:
         self._started_at_s = clock()
         self._counts: Counter[str] = Counter()
         self._phase_s: defaultdict[str, float] = defaultdict(float)
-        self._accepted_at = [0] * POSITIONS  # not exported yet, nor are
-        self._followed = 0  # rounds that followed by themselves and were not exported yet
+        self._accepted_at = [0] * POSITIONS  # since the last export, as are
+        self._followed = 0  # autonomous rounds without a draft
         self._slo: dict[str, SloRounds] = {}
-        self._tuner: TunerReport | None = None  # as last told
+        self._tuner: TunerReport | None = None  # as exported last
         self._admission = AdmissionReport()  # likewise
         self._last_reply_at_s = self._started_at_s
         self.idle_s = 0.0
         self.usage: KvUsage | None = None
 
     def round(self, timing: RoundTiming) -> None:
-        """A round was committed. Those that follow by themselves are many: they are counted, no more."""
+        """Record a committed round. Autonomous ones without a draft are many: they are only counted."""
         if timing.follows and not timing.drafted_tokens:
             self._followed_round(timing)
             return
@@ -112,7 +112,6 @@ class CoordinatorStats:
             sink.record(metrics.LOOKUP_TOKENS, rejected, outcome="rejected")
 
     def _followed_round(self, timing: RoundTiming) -> None:
-        """Nothing was drafted, and no message went to or fro."""
         counts = self._counts
         counts["rounds"] += 1
         counts["committed"] += timing.committed_tokens
@@ -144,7 +143,7 @@ class CoordinatorStats:
         )
 
     def batch(self, record: BatchRecord) -> None:
-        """What a step of the verifier brought is here."""
+        """Record a step of the verifier."""
         before, self.usage = self.usage, record.usage
         self.idle_s += record.idle_s
         self._last_reply_at_s = self._clock()
@@ -165,7 +164,7 @@ class CoordinatorStats:
             sink.record(metrics.MEASURED_S, record.engine_s)
 
     def _made_room(self, usage: KvUsage, before: KvUsage | None) -> None:
-        """Who lost KV since the step before, and what that took."""
+        """Record evictions since the step before, and the blocks and tokens that they cost."""
         sink = self.sink
         if before is None or usage.evictions < before.evictions:  # a restarted verifier counts from zero
             before = replace(usage, **dict.fromkeys(_COUNTED_OF_KV, 0))
@@ -195,10 +194,10 @@ class CoordinatorStats:
         links: Mapping[DrafterId, Csi] | None = None,
         faults: Mapping[str, int] | None = None,
     ) -> CoordinatorReport:
-        """The present state, told to the fleet and set in the gauges.
+        """Return the report to the fleet, and set the gauges.
 
-        ``idle``: no call to the verifier is under way; the time since the last one is then part of its idle time, which
-        the verifier itself will tell with its next reply.
+        ``idle``: nothing is under way at the verifier. The time since its last reply is then added to the idle time;
+        the verifier itself reports it only with its next reply.
         """
         queued, usage, sink = admitted - running, self.usage, self.sink
         sink.record(metrics.GENERATIONS, running, state="running")
@@ -272,16 +271,16 @@ class CoordinatorStats:
         self._tuner = tuner
 
     def settings_refused(self, refused: bool) -> None:
-        """Set the gauge: others were handed over, and could not be taken."""
+        """Set the gauge that says whether the last reloadable settings were refused."""
         self.sink.record(metrics.SETTINGS_REFUSED, float(refused), deployment="coordinator")
 
     def drifts(self, drifts: Mapping[str, RejectionDrift]) -> None:
-        """Set the gauges of who judges, by draft model."""
+        """Set the drift gauges of decision heads, by draft model."""
         for model, drift in drifts.items():
             self.sink.record(metrics.HEAD_DRIFT, float(drift.alarmed), model=model)
 
     def links(self, estimates: Mapping[DrafterId, Csi]) -> None:
-        """Set the gauges of the links, the worst of each group."""
+        """Set the link gauges of each group, to the worst value of its links."""
         by_group: dict[str, list[Csi]] = {}
         for drafter, csi in estimates.items():
             by_group.setdefault(drafter.group, []).append(csi)
@@ -292,12 +291,12 @@ class CoordinatorStats:
                 self.sink.record(metrics.LINK_RATE_BPS, rate_bps, group=group, direction=direction)
 
     def exchanges(self, outcomes: Mapping[tuple[str, ExchangeOutcome], int]) -> None:
-        """What came of messages to drafters since the last time, by group."""
+        """Add counts of exchanges with drafters, by group and outcome."""
         for (group, outcome), count in outcomes.items():
             self.sink.record(metrics.EXCHANGES, count, group=group, outcome=outcome)
 
     def wire(self, groups: Mapping[str, Carried]) -> None:
-        """What connections with drafters have carried since the last time, by group."""
+        """Add what connections with drafters have carried, by group."""
         for group, carried in groups.items():
             for direction, sent_bytes in (("up", carried.received_bytes), ("down", carried.sent_bytes)):
                 self.sink.record(metrics.WIRE_BITS, sent_bytes * 8, group=group, direction=direction)

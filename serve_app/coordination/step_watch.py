@@ -1,7 +1,7 @@
-"""Watches over a verifier's steps: one that owes a step for too long is ended, and is doubted long before that.
+"""Times a verifier's steps: probes a verifier that is silent, and kills one that misses its step deadline.
 
-A process that stands still may go on any moment, and its KV with it, so it is not ended early. But where another
-coordinator's verifier can go on at once, its responses need not wait for what may come.
+A process that hangs may continue at any moment with all its KV, so it is not killed early. But where another
+coordinator's verifier is ready, responses move there as soon as a probe finds this one silent.
 """
 
 import asyncio
@@ -10,20 +10,21 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from math import inf
 
-_SLOWER = 4.0  # than the slowest of the last steps: then it is no slow step
-_FORGOTTEN = 0.95  # what is left of the slowest one with every step
+_SLOWER = 4.0  # a step this many times as long as the slowest of the last ones counts as silence
+_FORGOTTEN = 0.95  # factor by which the slowest step's time decays with every step
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """When a verifier is asked whether it gets on.
+    """When and how a verifier is probed.
 
     Attributes:
-        silence_s: without a step while something is under way.
-        elsewhere: whether responses can go on elsewhere; else there is nothing to gain.
-        is_silent: asks; True if it does not answer, or has been in one step for longer than so many seconds.
+        silence_s: time without a step, while something is under way, after which it is probed.
+        elsewhere: returns whether responses can go on elsewhere; if not, a probe would gain nothing.
+        is_silent: probes; True if the verifier does not answer, or has been in one step for longer than the argument,
+            in seconds.
     """
 
     silence_s: float
@@ -32,18 +33,18 @@ class Doubt:
 
 
 class StepWatch:
-    """Of one verifier. All methods run on one event loop."""
+    """Timers of one verifier's steps. All methods run on one event loop."""
 
     def __init__(
         self, deadline_s: float, hangs: Callable[[], None], lost: Callable[[], None], doubt: Doubt | None
     ) -> None:
-        """Nothing is under way.
+        """Start without timers.
 
         Args:
             deadline_s: of a step.
-            hangs: called when it is missed.
-            lost: called when the verifier is found silent.
-            doubt: when it is asked; never, without.
+            hangs: called when the deadline is missed.
+            lost: called when a probe finds the verifier silent.
+            doubt: when to probe; None: never.
         """
         self._deadline_s, self._hangs, self._lost, self._doubt = deadline_s, hangs, lost, doubt
         self._timers: list[asyncio.TimerHandle] = []
@@ -52,20 +53,20 @@ class StepWatch:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether responses that lost this verifier can go on at once."""
+        """Whether responses that lost this verifier can go on at another one at once."""
         return self._doubt is not None and self._doubt.elsewhere()
 
     @property
     def on(self) -> bool:
-        """Whether a step is waited for."""
+        """Whether timers run for a step."""
         return bool(self._timers)
 
     def took(self, step_s: float) -> None:
-        """A step has taken so long."""
+        """Note the duration of a step."""
         self._slowest_s = max(step_s, _FORGOTTEN * self._slowest_s)
 
     def anew(self, *, under_way: bool) -> None:
-        """From now on, while something is under way."""
+        """Restart the timers if something is under way, else stop them."""
         self.stop()
         if not under_way:
             return
@@ -76,11 +77,11 @@ class StepWatch:
             self._timers.append(loop.call_later(self._doubt.silence_s, self._ask))
 
     def stop(self) -> None:
-        """Nothing is waited for."""
+        """Stop the timers and the probing task."""
         for timer in self._timers:
             timer.cancel()
         self._timers = []
-        if self._asking is not None and self._asking is not asyncio.current_task():
+        if self._asking is not None and self._asking is not asyncio.current_task():  # ``_lost`` may call this from it
             self._asking.cancel()
         self._asking = None
 
@@ -96,7 +97,7 @@ class StepWatch:
                 if doubt.elsewhere() and await doubt.is_silent(longest_s):
                     break
                 await asyncio.sleep(doubt.silence_s)
-        except Exception:  # what is not known is no silence; the deadline stands
+        except Exception:  # a probe that failed says nothing; the step deadline still holds
             log.exception("asking_failed")
             return
         self._lost()

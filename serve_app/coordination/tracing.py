@@ -1,4 +1,4 @@
-"""Traces of the responses of one coordinator, and of its verifier's passes, which are many responses' at once."""
+"""Traces sampled responses of a coordinator, and the passes of its verifier, each of which serves many responses."""
 
 import logging
 from asyncio import CancelledError
@@ -13,25 +13,25 @@ from outrider.scheduling.policy import StopReason
 from outrider.tracing.responses import ResponseTrace
 from outrider.tracing.spans import Emit, Ids, Span
 
-_MOST_LINKS = 128  # of a pass: as many as OpenTelemetry allows
+_MOST_LINKS = 128  # of a pass's span: as many as OpenTelemetry allows
 
 log = logging.getLogger(__name__)
 
 
 class ResponseTraces:
-    """Of those responses that are sampled: all others carry no context."""
+    """Traces of the sampled responses: those whose request carries a trace context."""
 
     def __init__(
         self, emit: Emit, random_bits: Callable[[int], int], clock: Callable[[], float], wall: Callable[[], float]
     ) -> None:
-        """``clock`` is the coordinator's, in seconds; ``wall`` shows seconds since 1970."""
+        """``clock`` is the coordinator's monotonic one, in seconds; ``wall`` returns Unix time."""
         self._emit, self._ids = emit, Ids(random_bits)
         self._clock, self._wall = clock, wall
         self._traced: dict[GenerationId, ResponseTrace] = {}
 
     @contextmanager
     def response(self, request: GenerationRequest) -> Iterator[ResponseTrace | None]:
-        """While a response is made; None: it is not sampled."""
+        """Yield the response's trace, and end it with the context; None: the response is not sampled."""
         caller = read_traceparent(request.trace) if request.trace else None
         if caller is None:
             yield None
@@ -55,7 +55,7 @@ class ResponseTraces:
             trace.ended(self._clock(), end, failed)
 
     def stepped(self, reply: StepReply, predicted_s: float, reason: StopReason, now_s: float) -> None:
-        """A step of the verifier is over. Nothing is told of one that none of the sampled responses was in."""
+        """Emit a span for a step of the verifier, if it decided a block of a sampled response."""
         if not self._traced:
             return
         within = [outcome for outcome in reply.outcomes if outcome.generation in self._traced]

@@ -1,8 +1,8 @@
-"""What crosses the wire to a coordinator's drafters, by group: all that their connections carry, whatever it is for.
+"""Measures what crosses the wire between a coordinator and its drafters, by group, whatever the traffic is for.
 
-A drafter is called over a connection of the coordinator's own process to where the actor listens, which Ray's head
-knows. It is asked where a drafter that was leased has no open connection that is known: once for each, and anew when
-it was restarted elsewhere.
+Ray calls a drafter over a connection of the coordinator's own process to the address where the actor listens, which
+Ray's head knows. The head is asked when a leased drafter has no known open connection: once for each drafter, and
+again after it was restarted elsewhere.
 """
 
 from collections import defaultdict
@@ -12,28 +12,28 @@ from typing import Any
 from actors.messages import DrafterId
 from actors.tcp_counts import Address, Carried, TcpConnection, grown
 
-_MOST_ASKED = 8  # of the head in a look
+_MOST_ASKED = 8  # questions to the head per call of ``place``
 
 
 class WireMeter:
     def __init__(
         self, where: Callable[[Any], Address | None], read: Callable[[], Mapping[TcpConnection, Carried]]
     ) -> None:
-        """``where`` tells where a drafter's actor listens, and may wait; ``read`` this process's connections."""
+        """``where`` returns where a drafter's actor listens, and may block; ``read``: this process's connections."""
         self._where, self._read = where, read
-        self._used: dict[DrafterId, Any] = {}  # leased since it was last looked
+        self._used: dict[DrafterId, Any] = {}  # leased, and not handled by ``place`` yet
         self._addresses: dict[DrafterId, Address] = {}
         self._before: dict[TcpConnection, Carried] = {}
-        self._peers: frozenset[Address] = frozenset()  # of the last look
+        self._peers: frozenset[Address] = frozenset()  # at the last ``look``
 
     def uses(self, drafter: DrafterId, handle: Any) -> None:
-        """A drafter was leased, and will be called by this handle."""
+        """Note that a drafter was leased and is called by this handle. Called on the event loop."""
         self._used[drafter] = handle
 
     def look(self) -> dict[str, Carried]:
-        """What was carried since the last look, by drafter group.
+        """Return what was carried since the last call, by drafter group. Called in a thread, as is ``place``.
 
-        A connection whose drafter is placed later is then counted from its beginning.
+        A connection whose drafter's address is found later is then counted from its beginning.
         """
         now = self._read()
         self._peers = frozenset(connection.peer for connection in now)
@@ -46,15 +46,15 @@ class WireMeter:
         return dict(carried)
 
     def place(self) -> None:
-        """Find out where drafters listen that have been leased. May wait for the head: not on an event loop."""
+        """Ask the head where leased drafters listen; it may not answer for long, so call this in a thread."""
         asked = 0
         for drafter, handle in list(self._used.items()):
             if self._addresses.get(drafter) not in self._peers:
                 if asked == _MOST_ASKED:
-                    return  # the others next time
+                    return
                 asked += 1
                 found = self._where(handle)
                 if found is not None:
                     self._addresses[drafter] = found
-            if self._used.get(drafter) is handle:
+            if self._used.get(drafter) is handle:  # else leased again meanwhile, by another handle
                 del self._used[drafter]

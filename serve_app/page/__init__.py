@@ -1,1 +1,1 @@
-"""The page: a playground and the live fleet, in a browser. ``assets/`` is what the browser gets, as it is."""
+"""Serves the built-in web page, a playground and a view of the live fleet; ``assets/`` is sent as it is."""

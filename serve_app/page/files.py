@@ -1,4 +1,4 @@
-"""What a browser is sent: the files of ``assets/``, read once, by a list of names."""
+"""Reads the files of ``assets/`` once, so that only these can be requested."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ INDEX = "index.html"
 class Asset:
     content: bytes
     media_type: str
-    tag: str  # an HTTP entity tag: another one for other content
+    tag: str  # HTTP entity tag, a hash of the content
 
 
 def read_assets() -> Mapping[str, Asset]:
-    """All of them, by their path below ``assets/``."""
+    """Return all assets by their path below ``assets/``; files of other types are left out."""
     return dict(_assets_in(files("serve_app.page") / "assets", ""))
 
 

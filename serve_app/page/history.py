@@ -1,6 +1,6 @@
-"""The last minutes of a service in a few figures, one row for each look at it. Pure.
+"""Keeps a service's figures of the last ten minutes, one sample for each status read. Pure.
 
-Rates are of the time between two looks, so a look tells of what happened since the one before it.
+Rates are over the time between two reads of the fleet's status.
 """
 
 from collections import deque
@@ -12,17 +12,17 @@ from actors.messages import DrafterState, FleetStatus
 
 MOST_SAMPLES = 300
 KEPT_S = 600.0
-MOST_GAP_S = 30.0  # nobody looked for so long: what happened meanwhile is nobody's rate now
+MOST_GAP_S = 30.0  # after a longer gap between two reads no rate is computed
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look. None where nothing happened that a figure could be of.
+    """Figures of one read; None where there is nothing to compute a figure from.
 
     Attributes:
         at_s: Unix time.
-        accepted_fraction: of the drafted tokens that were judged since the look before.
-        verifiers_busy: mean share of the time since then that verifiers computed.
+        accepted_fraction: of the drafted tokens that were verified since the previous read.
+        verifiers_busy: mean share of that time that verifiers computed.
         kv_used: share of all verifiers' KV blocks that responses hold.
     """
 
@@ -38,22 +38,21 @@ class Sample:
 
 
 class History:
-    """Bounded by number and age of its samples. All times are Unix times, in order."""
+    """Samples, bounded by number and age. All times are Unix times, in order."""
 
     def __init__(self) -> None:
-        """Nobody has looked yet."""
         self._samples: deque[Sample] = deque(maxlen=MOST_SAMPLES)
         self._last: tuple[float, FleetStatus] | None = None
 
     def looked(self, status: FleetStatus, now_s: float) -> None:
-        """This is how things stand now."""
+        """Add a sample of the present status, and drop old ones."""
         self._samples.append(sample_of(status, now_s, self._last))
         self._last = now_s, status
         while self._samples[0].at_s < now_s - KEPT_S:
             self._samples.popleft()
 
     def columns(self, after_s: float) -> dict[str, list[float | int | None]]:
-        """The figures of all looks after that time, oldest first, by name."""
+        """Return the figures of all samples after ``after_s``, oldest first, by field name."""
         samples = [sample for sample in self if sample.at_s > after_s]
         return {field.name: [getattr(sample, field.name) for sample in samples] for field in fields(Sample)}
 
@@ -62,7 +61,7 @@ class History:
 
 
 def sample_of(status: FleetStatus, now_s: float, before: tuple[float, FleetStatus] | None) -> Sample:
-    """What a look tells, the one before it known."""
+    """Compute a sample; ``before`` is the previous read, with its time."""
     coordinators = status.coordinators
     tokens_per_s = rounds_per_s = accepted_fraction = busy = None
     if before is not None and 0.0 < now_s - before[0] <= MOST_GAP_S:

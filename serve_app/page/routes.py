@@ -1,4 +1,4 @@
-"""The page's routes: ``/``, its files below ``/page/``, and what it polls. Mounted beside the API, with its gate."""
+"""Defines the page's routes: ``/``, files below ``/page/``, and the status it polls, which needs the API's key."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from serve_app.page.files import INDEX, Asset, read_assets
 from serve_app.page.watching import Watching
 
 _READ = ["GET", "HEAD"]
-# Nothing but our own files, no inline script or style, no frame around it, and no text that becomes markup or script.
+# Only our own files, no inline script or style, no embedding in frames, and no text that becomes markup or script.
 _POLICY = "; ".join((
     "default-src 'none'",
     *(f"{kind}-src 'self'" for kind in ("script", "style", "img", "connect")),
@@ -28,12 +28,12 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
-    "cache-control": "no-cache",  # asked again each time, and sent again where it has changed
+    "cache-control": "no-cache",  # browsers revalidate each time by the entity tag
 }
 
 
 def with_page(api: FastAPI, service: Service, clock: Callable[[], float] = time.time) -> FastAPI:
-    """The API, and the page at its root. ``clock`` tells Unix time."""
+    """Add the page to ``api``, at its root, and return ``api``. ``clock`` returns Unix time."""
     api.include_router(_page(service, clock))
     return api
 
@@ -48,7 +48,7 @@ def _page(service: Service, clock: Callable[[], float]) -> APIRouter:
 
     @router.api_route("/page/fleet", methods=_READ)
     async def fleet(request: Request) -> Response:
-        """For who may ask for responses; ``after`` is the time of the last look that is known already."""
+        """Return status and history, to clients with a valid key; ``after``: time of the last sample they have."""
         tenant_of(service.gate, request.headers)
         return JSONResponse(await watching.view(_after_s(request)), headers={"cache-control": "no-store"})
 

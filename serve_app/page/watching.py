@@ -1,4 +1,4 @@
-"""What all pages of an ingress see of the fleet: asked once a second at most, however many look."""
+"""Reads the fleet's status for all pages of an ingress, once per second at most, however many pages poll."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,10 +14,10 @@ _STATUS = TypeAdapter(FleetStatus)
 
 
 class Watching:
-    """Of one ingress. While nobody looks nothing is asked and nothing is kept up to date."""
+    """Status and history for the pages of one ingress. While no page polls, nothing is read or updated."""
 
     def __init__(self, status: Callable[[], Awaitable[dict[str, Any]]], clock: Callable[[], float]) -> None:
-        """``status`` is ``Service.status``; ``clock`` tells Unix time."""
+        """``status`` is ``Service.status``; ``clock`` returns Unix time."""
         self._ask, self._clock = status, clock
         self._history = History()
         self._polling = asyncio.Lock()
@@ -25,12 +25,12 @@ class Watching:
         self._seen_at_s = float("-inf")
 
     async def view(self, after_s: float) -> dict[str, object]:
-        """How things stand, and the figures of looks after that time.
+        """Return the present status, and the history after ``after_s``.
 
         Raises:
             FleetUnavailableError: the fleet does not answer.
         """
-        async with self._polling:
+        async with self._polling:  # pages that poll together share one read
             if not 0.0 <= self._clock() - self._seen_at_s < LOOK_S:  # clocks may be set back
                 seen = await self._ask()
                 self._history.looked(_STATUS.validate_python(seen), self._clock())
