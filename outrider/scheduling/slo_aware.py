@@ -66,13 +66,13 @@ class SloAware:
         if len(pending) <= self.scalar_limit:
             return self._plan_small(pending, now_s, limits, cost_model, promised)
         waiting = waiting_arrays(pending, limits)
-        behind_by = np.isfinite(waiting.deadline_at_s)
-        # ``behind_by``: ordered by deadline. A deadline counts the block's tokens: past it, the block cannot catch up.
+        has_deadline = np.isfinite(waiting.deadline_at_s)
+        # ordered by deadline. A deadline counts the block's tokens: past it, the block cannot catch up.
         if promised.least_load > 1.0:
-            behind_by &= (waiting.deadline_at_s >= now_s - self.forgiven_s) & (waiting.first == 0.0)
-        due_at_s = np.where(behind_by, waiting.deadline_at_s, waiting.arrived_at_s + self.best_effort_s)
+            has_deadline &= (waiting.deadline_at_s >= now_s - self.forgiven_s) & (waiting.first == 0.0)
+        due_at_s = np.where(has_deadline, waiting.deadline_at_s, waiting.arrived_at_s + self.best_effort_s)
         constant_s = cost_model.predict_work_s(BatchWork())
-        firsts, best_effort = np.flatnonzero(behind_by & (waiting.first > 0.0)), waiting.tokens_per_s == 0.0
+        firsts, best_effort = np.flatnonzero(has_deadline & (waiting.first > 0.0)), waiting.tokens_per_s == 0.0
         if firsts.size:
             blocks = [waiting.blocks[index] for index in firsts.tolist()]
             first_due = first_tokens_due(blocks, now_s, constant_s, limits, cost_model, promised)

@@ -453,9 +453,7 @@ class DrafterLink:
     def _give_up(self, port: DrafterPort, error: OutriderError) -> None:
         """Close and exclude a drafter, and report it to the fleet unless the generation was just too long for it."""
         pending = self._generation.correction_by is not None
-        event(
-            log, "drafter_given_up", logging.WARNING, **self._named(port), reason=str(error), correction_owed=pending
-        )
+        event(log, "drafter_given_up", logging.WARNING, **self._named(port), reason=str(error), correction_owed=pending)
         self._log("drafter_given_up", port, reason=str(error))
         port.transport.close(self._generation.name)
         self._port = None
