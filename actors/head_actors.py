@@ -5,9 +5,7 @@ from typing import Any
 import ray
 from ray.actor import ActorHandle
 
-ANYWHERE = (
-    "DEFAULT"  # explicit: else Ray puts actors that a coordinator creates into that coordinator's placement group
-)
+ANYWHERE = "DEFAULT"  # explicit: else Ray puts what a coordinator creates into that coordinator's placement group
 CALLS_KEPT = False  # task events: with them the memory of Ray's head grows by hundreds of MiB an hour at our call rate
 _HEAD = "node:__internal_head__"  # resource that Ray gives to the head node
 

@@ -9,9 +9,7 @@ from actors.messages import CoordinatorReport, DrafterId, DrafterRow, DrafterSta
 from outrider.contracts.requests import GenerationId
 
 FLEET_VERSION = 3  # of these messages; raise it when they change
-NewsMark = tuple[
-    int, int
-]  # set and read by the fleet: number at which a coordinator began, and of the last news it has
+NewsMark = tuple[int, int]  # of the fleet: numbers at which a coordinator began, and of the last news it has
 
 
 class CoordinatorState(NamedTuple):

@@ -199,9 +199,7 @@ class Batcher:
         before = self._queued.get(name)
         until_round = block.round if block.autonomous_run is None else block.autonomous_run.until_round
         size = self._planning.block_tokens
-        since_s = (
-            now_s if before is None or not self._planner.waits(name) else before.since_s
-        )  # keep its queue position
+        since_s = now_s if before is None or not self._planner.waits(name) else before.since_s  # keeps its position
         queued = QueuedBlock(
             block, None, observe, self._outcomes[name], block.round, cost, terms, size, since_s, until_round
         )

@@ -186,9 +186,7 @@ class Generations:
         nobody_else: bool,
     ) -> None:
         settled_at_s = self._failover.settled_at_s(nobody_else=nobody_else)
-        self._failover.check(
-            settled_at_s
-        )  # before queueing here; again behind it, as the verifier may be lost meanwhile
+        self._failover.check(settled_at_s)  # again once admitted, as the verifier may be lost meanwhile
         asked_at_s = self._clock()  # waiting for a place counts against a resumed response's promise
         stop_ids = await asyncio.to_thread(self._read_stops, request) if request.stop else ()
         async with self._admitting.place(request, credit) as place:

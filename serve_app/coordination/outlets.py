@@ -78,9 +78,7 @@ class Outlet:
         self._readers += 1
         try:
             while await self._gathers():
-                await asyncio.sleep(
-                    max(0.0, self._told_at_s + _PAUSE_S - self._clock())
-                )  # more chunks gather meanwhile
+                await asyncio.sleep(max(0.0, self._told_at_s + _PAUSE_S - self._clock()))  # more chunks gather
                 message, self._gathered = tuple(self._gathered), []
                 self._some.clear()
                 self._told_at_s = self._clock()

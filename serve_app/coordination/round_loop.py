@@ -97,9 +97,7 @@ class RoundLoop:
         self._services = services
         self._put, self._credit = put, credit
         self._drafter_wanted = self._has_asked = self._has_begun = False
-        self._ahead: asyncio.Task[DrafterAnswered] | None = (
-            None  # draft ordered ahead, until the machine has its answer
-        )
+        self._ahead: asyncio.Task[DrafterAnswered] | None = None  # draft ordered ahead, until the machine has it
         self._verifying = False  # a round is with the verifier
         self._failed: BaseException | None = None  # raised in a task's callback, to be raised again in ``run``
         self._trace_id = trace_id_of(rounds.generation.request.trace)
