@@ -1,12 +1,12 @@
 """What all pages of an ingress see of the fleet: asked once a second at most, however many look."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
 
 from pydantic import TypeAdapter
 
 from actors.messages import FleetStatus
+from serve_app.answers import Status
 from serve_app.page.history import History
 
 LOOK_S = 1.0
@@ -16,12 +16,12 @@ _STATUS = TypeAdapter(FleetStatus)
 class Watching:
     """Of one ingress. While nobody looks nothing is asked and nothing is kept up to date."""
 
-    def __init__(self, status: Callable[[], Awaitable[dict[str, Any]]], clock: Callable[[], float]) -> None:
+    def __init__(self, status: Callable[[], Awaitable[Status]], clock: Callable[[], float]) -> None:
         """``status`` is ``Service.status``; ``clock`` tells Unix time."""
         self._ask, self._clock = status, clock
         self._history = History()
         self._looking = asyncio.Lock()
-        self._seen: dict[str, Any] = {}
+        self._seen: Mapping[str, object] = {}
         self._seen_at_s = float("-inf")
 
     async def view(self, after_s: float) -> dict[str, object]:
