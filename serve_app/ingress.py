@@ -38,6 +38,7 @@ from outrider.models.generation_config import read_sampling_defaults
 from outrider.models.token_map import token_map
 from outrider.models.tokenizer import load_tokenizer
 from outrider.text.tokens import backend_of
+from serve_app.answers import Ready, Status
 from serve_app.api.gate import OpenGate
 from serve_app.api.grammars.pool import GrammarPool
 from serve_app.api.http.connections import ConnectionLimits, HttpConnections
@@ -47,7 +48,7 @@ from serve_app.api.openai.tools import form_in
 from serve_app.api.peer import LOOPBACK
 from serve_app.api.response_meter import ResponseMeter
 from serve_app.api.resumption import resumed
-from serve_app.api.service import Gate, ReadyReport, Reasoning, RequestLimits, ServiceSettings, StructuredLimits
+from serve_app.api.service import Gate, Reasoning, RequestLimits, ServiceSettings, StructuredLimits
 from serve_app.api.tracing import RequestTraces
 from serve_app.coordination import draining
 from serve_app.key_gate import KeyGate
@@ -152,20 +153,20 @@ class CoordinatorService:
         except DeploymentUnavailableError as error:
             raise GenerationFailedError(f"the coordinators could not be deployed ({error})") from error
 
-    async def ready(self) -> ReadyReport:
+    async def ready(self) -> Ready:
         """Ask a coordinator; if none answers in 5 s, count as ready if the fleet has a report of a ready verifier.
 
         Coordinators at their limit of calls take no question, but still send heartbeats.
         """
         try:
-            detail = await within(_READY_DEADLINE_S, self._coordinator.ready.remote())
+            answer: Ready = await within(_READY_DEADLINE_S, self._coordinator.ready.remote())
         except (TimeoutError, RayError, RayServeException) as error:
             reason = f"no coordinator answers: {type(error).__name__}"
             if await self._others_ready():
                 reason = f"all coordinators are busy: {type(error).__name__}"
-                return ReadyReport(ready=True, detail={"verifier": "answers", "reason": reason})
-            return ReadyReport(ready=False, detail={"reason": reason})
-        return ReadyReport(ready=bool(detail["ready"]), detail=detail)
+                return {"ready": True, "verifier": "answers", "reason": reason}
+            return {"ready": False, "reason": reason}
+        return answer
 
     async def _others_ready(self, coordinator: str = "") -> bool:
         """Return whether the fleet knows a coordinator other than ``coordinator`` whose verifier is ready."""
@@ -178,13 +179,18 @@ class CoordinatorService:
     def _should_migrate(self, coordinator: str) -> bool:
         return draining.should_migrate(coordinator, self.settings.drain_s)
 
-    async def status(self) -> dict[str, object]:
+    async def status(self) -> Status:
         """Return the fleet's status, which has every coordinator's last report.
 
         Raises:
             FleetUnavailableError: the fleet does not answer within 5 s.
         """
-        return {"model": self.settings.model_name, **asdict(await self._fleet_status())}
+        fleet = asdict(await self._fleet_status())
+        return {
+            "model": self.settings.model_name,
+            "drafters": fleet["drafters"],
+            "coordinators": fleet["coordinators"],
+        }
 
     async def _fleet_status(self) -> FleetStatus:
         try:

@@ -30,6 +30,7 @@ from outrider.contracts.errors import (
     VerifierAwayError,
     VerifierLostError,
 )
+from serve_app.answers import ErrorBody, ErrorDetail
 
 _RETRY_AFTER_S = 1
 _MAX_MESSAGE_CHARS = 600  # a message ends with the value found, which may be as long as a request
@@ -180,11 +181,11 @@ ERROR_KINDS: Mapping[type[BaseException], ErrorKind] = {
 
 @dataclass(frozen=True, slots=True)
 class ErrorAnswer:
-    """An HTTP answer: status, OpenAI's code, JSON body ``{"error": {...}}`` and headers besides the usual."""
+    """An HTTP answer: status, OpenAI's code, body and headers besides the usual."""
 
     status: int
     code: str
-    body: dict[str, object]
+    body: ErrorBody
     headers: dict[str, str] = field(default_factory=dict)
 
 
@@ -195,7 +196,7 @@ def answer_for(error: Exception) -> ErrorAnswer:
     if isinstance(error, RayTaskError):  # its cause could not be read, so it is none of ours
         kind = _INTERNAL
     param = getattr(error, "field", None) if kind.status < 500 else None
-    content = {
+    content: ErrorDetail = {
         "message": _shortened(kind.message or str(error), _MAX_MESSAGE_CHARS),
         "type": kind.type,
         "param": None if param is None else _shortened(str(param), _MAX_PARAM_CHARS),

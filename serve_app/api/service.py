@@ -14,6 +14,7 @@ from outrider.models.folders import head_path
 from outrider.protocols.registry import PROTOCOLS
 from outrider.tenants.keys import MAX_CHOICES, Keys, Tenant
 from outrider.tenants.quotas import OverQuota, QuotaRequest
+from serve_app.answers import Ready, Status
 from serve_app.api.grammars.pool import GrammarPool
 
 
@@ -171,14 +172,6 @@ def auth_settings(config: Config) -> AuthSettings | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ReadyReport:
-    """Whether requests can be served; ``detail`` is shown to whoever asks."""
-
-    ready: bool
-    detail: dict[str, object]
-
-
 class Pass(Protocol):
     """A request that was let in."""
 
@@ -222,11 +215,11 @@ class Service(Protocol):
         """Make a response; closing the generator cancels it."""
         ...
 
-    async def ready(self) -> ReadyReport:
+    async def ready(self) -> Ready:
         """Ask whether responses can be made now."""
         ...
 
-    async def status(self) -> dict[str, object]:
+    async def status(self) -> Status:
         """What the service is doing: its coordinators and drafters, with counters since their start."""
         ...
 

@@ -22,6 +22,7 @@ from outrider.models.tokenizer import load_tokenizer
 from outrider.rounds.timing import RoundTiming
 from outrider.scaling.demand import fullness_of_report, load_of_report
 from outrider.text.tokens import token_texts
+from serve_app.answers import Ready
 from serve_app.coordination.faults import FaultCounter
 from serve_app.coordination.generations import Generations, Target
 from serve_app.coordination.listener import BY_RESPONSES, PLACES, TAKEN, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
@@ -143,7 +144,7 @@ class Coordinator:
     async def card(self) -> ModelCard:
         return self._card
 
-    async def ready(self) -> dict[str, object]:
+    async def ready(self) -> Ready:
         """Probe the verifier (2 s at most) and return whether this replica can serve, with its load and KV."""
         alive = await self._verifier.alive()
         usage, generations = self._stats.usage, self._ready_generations()

@@ -1,12 +1,12 @@
 """Reads the fleet's status for all pages of an ingress, once per second at most, however many pages poll."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
 
 from pydantic import TypeAdapter
 
 from actors.messages import FleetStatus
+from serve_app.answers import Status
 from serve_app.page.history import History
 
 LOOK_S = 1.0
@@ -16,12 +16,12 @@ _STATUS = TypeAdapter(FleetStatus)
 class Watching:
     """Status and history for the pages of one ingress. While no page polls, nothing is read or updated."""
 
-    def __init__(self, status: Callable[[], Awaitable[dict[str, Any]]], clock: Callable[[], float]) -> None:
+    def __init__(self, status: Callable[[], Awaitable[Status]], clock: Callable[[], float]) -> None:
         """``status`` is ``Service.status``; ``clock`` returns Unix time."""
         self._ask, self._clock = status, clock
         self._history = History()
         self._polling = asyncio.Lock()
-        self._seen: dict[str, Any] = {}
+        self._seen: Mapping[str, object] = {}
         self._seen_at_s = float("-inf")
 
     async def view(self, after_s: float) -> dict[str, object]:

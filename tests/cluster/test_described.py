@@ -18,7 +18,8 @@ import schemathesis
 from cluster.first_steps import first_steps
 from serve_app.api.openapi.document import openapi_document
 from tests.cluster.served import MODEL, Service
-from tests.unit.serve_app.api.described import check_against, judge, operations
+from tests.unit.serve_app.api.declared import check_against
+from tests.unit.serve_app.api.described import judge, operations
 from tests.unit.serve_app.api.text_service import LIMITS
 
 EXAMPLES, SEED = int(os.environ.get("OUTRIDER_DESCRIBED_EXAMPLES", "10")), 1

@@ -1,11 +1,12 @@
 """``/ready`` and ``/status``: asked of the cluster once a second at most, and written once, however many look."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from fastapi.responses import JSONResponse, Response
 
+from serve_app.answers import Status
 from serve_app.api.http.record import RequestRecord
 from serve_app.api.service import Service
 from serve_app.api.shared import Shared
@@ -42,18 +43,18 @@ class CachedPages:
         return (known if has_key else unknown).response()
 
     async def _make_ready(self) -> _CachedPage:
-        report = await self._service.ready()
-        return _page({"ready": report.ready, **report.detail}, 200 if report.ready else 503)
+        answer = await self._service.ready()
+        return _page(answer, 200 if answer["ready"] else 503)
 
     async def _make_status(self) -> tuple[_CachedPage, _CachedPage]:
-        status: dict[str, Any] = {}
+        found: list[Status] = []  # unless that is an error
 
         async def whole() -> _CachedPage:
-            status.update(await self._service.status())
-            return _page(status)
+            found.append(await self._service.status())
+            return _page(found[0])
 
         known = await _or_error("/status", whole)
-        return known, _page(_without_reasons(status)) if status and self._service.gate.keys is not None else known
+        return known, _page(_without_reasons(found[0])) if found and self._service.gate.keys is not None else known
 
 
 async def _or_error(path: str, make: Callable[[], Coroutine[Any, Any, _CachedPage]]) -> _CachedPage:
@@ -65,13 +66,13 @@ async def _or_error(path: str, make: Callable[[], Coroutine[Any, Any, _CachedPag
         return _page(answer.body, answer.status, answer.headers)
 
 
-def _page(content: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> _CachedPage:
+def _page(content: Mapping[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> _CachedPage:
     return _CachedPage(status, bytes(JSONResponse(content).body), headers or {})
 
 
-def _without_reasons(status: dict[str, Any]) -> dict[str, Any]:
+def _without_reasons(status: Status) -> Status:
     """Why a drafter is refused may name files and addresses of its device."""
     drafters = [
-        {**drafter, "reason": _TOLD_WITH_A_KEY if drafter["reason"] else None} for drafter in status.get("drafters", ())
+        {**drafter, "reason": _TOLD_WITH_A_KEY if drafter["reason"] else None} for drafter in status["drafters"]
     ]
-    return {**status, "drafters": drafters} if "drafters" in status else status
+    return {**status, "drafters": drafters}

@@ -6,7 +6,7 @@ only reports the disconnect (uvicorn): leaving closes the chunk iterators, which
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -17,11 +17,12 @@ from starlette.types import Receive, Scope, Send
 
 from outrider.contracts.errors import GenerationFailedError
 from outrider.contracts.requests import FinishReason, GenerationChunk
+from serve_app.answers import Chunk, ErrorBody
 from serve_app.api.http.event_stream import EventStream
 from serve_app.api.http.merge import merged, with_deadlines
 from serve_app.api.http.record import RequestRecord
 from serve_app.api.openai.call_deltas import CallDeltas
-from serve_app.api.openai.choice_reader import KEPT_REPORTS, ChoiceReader, Delta
+from serve_app.api.openai.choice_reader import KEPT_REPORTS, ChoiceDelta, ChoiceReader
 from serve_app.api.openai.choices import Choice
 from serve_app.api.openai.documents import ChoiceDocument, document
 from serve_app.api.openai.responses import ResponseForm, token_counts, usage_of
@@ -30,7 +31,7 @@ from serve_app.api.service import Pass, Service, ServiceSettings
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _MANY_TOKENS = 256  # log-probabilities of so many are written in a thread: a prompt's come all at once
 _PART_BYTES = 2**16  # of a document, sent at once
-_encode_text = TypeAdapter(dict[str, object]).dump_json
+_encode_text: Callable[[Any], bytes] = TypeAdapter(dict[str, object]).dump_json
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 _Chunks = AsyncIterator[tuple[int, GenerationChunk]]  # of all choices, each with its choice's index
 
@@ -118,23 +119,21 @@ class GenerationResponse(Response):
         finally:
             stream.close()
 
-    async def _events(self, chunks: _Chunks) -> AsyncIterator[dict[str, object]]:
+    async def _events(self, chunks: _Chunks) -> AsyncIterator[Chunk]:
         options, prompt_tokens = self._form.body.stream_options, self._prompt_tokens()
         async for event in self._choice_events(chunks):
-            if not options.continuous_usage_stats:
-                yield event
-            elif self._is_last(event) and not options.include_usage:
-                yield event | {"usage": usage_of(self._readers)}
-            else:
-                yield event | {"usage": token_counts(prompt_tokens, self._made_tokens)}
+            if options.continuous_usage_stats:
+                is_all = self._is_last(event) and not options.include_usage
+                event["usage"] = usage_of(self._readers) if is_all else token_counts(prompt_tokens, self._made_tokens)
+            yield event
         self._reasons()
         if options.include_usage:
             yield self._form.usage_event(usage_of(self._readers))
 
-    def _is_last(self, event: dict[str, Any]) -> bool:
+    def _is_last(self, event: Chunk) -> bool:
         return not self._unended and event["choices"][0]["finish_reason"] is not None
 
-    async def _read(self, index: int, chunk: GenerationChunk) -> list[Delta]:
+    async def _read(self, index: int, chunk: GenerationChunk) -> list[ChoiceDelta]:
         reader = self._readers[index]
         before = reader.completion_tokens
         read = reader.read(chunk) if _is_short(chunk) else await self._in_thread(partial(reader.read, chunk))
@@ -142,7 +141,7 @@ class GenerationResponse(Response):
         self._unended -= chunk.finish_reason is not None
         return read
 
-    async def _choice_events(self, chunks: _Chunks) -> AsyncIterator[dict[str, object]]:
+    async def _choice_events(self, chunks: _Chunks) -> AsyncIterator[Chunk]:
         form, opened = self._form, set[int]()
         calls = [form.tool_calls(index) for index in range(len(self._readers))] if form.tool_form else []
         async for index, chunk in chunks:
@@ -162,16 +161,18 @@ class GenerationResponse(Response):
                 yield form.last_event(index, reader.finish_reason)
 
     def _call_events(
-        self, index: int, calls: CallDeltas, read: Sequence[Delta], reason: FinishReason | None
-    ) -> list[dict[str, object]]:
+        self, index: int, calls: CallDeltas, read: Sequence[ChoiceDelta], reason: FinishReason | None
+    ) -> list[Chunk]:
         form = self._form
-        events = [event for delta in read for event in form.call_events(index, calls.push(delta.text), delta)]
+        events: list[Chunk] = [
+            event for delta in read for event in form.call_events(index, calls.push(delta.text), delta)
+        ]
         if reason is None:
             return events
-        events += form.call_events(index, calls.finish(), Delta(""))
-        return [*events, form.last_event(index, form.ended(reason, called=calls.called))]
+        events += form.call_events(index, calls.finish(), ChoiceDelta(""))
+        return [*events, form.last_event(index, reason, called=calls.called)]
 
-    async def _event(self, content: dict[str, object]) -> bytes:
+    async def _event(self, content: Chunk | ErrorBody) -> bytes:
         data = await self._in_thread(partial(_written, content)) if _is_long(content) else _written(content)
         return b"data: %b\n\n" % data
 
@@ -230,7 +231,7 @@ def batched(parts: Iterable[bytes], least_bytes: int) -> Iterator[list[bytes]]:
         yield batch
 
 
-def _written(content: dict[str, object]) -> bytes:
+def _written(content: Chunk | ErrorBody) -> bytes:
     """Compact JSON. A piece of text, as most events are, has no small fraction in it: only these are written otherwise.
 
     Python's encoder is set up anew for each document, which costs more than a token's event; pydantic's is not, and
@@ -244,7 +245,7 @@ def _is_short(chunk: GenerationChunk) -> bool:
     return len(chunk.prompt_logprobs) < _MANY_TOKENS
 
 
-def _is_long(content: dict[str, object]) -> bool:
+def _is_long(content: Mapping[str, object]) -> bool:
     """Whether an event has the log-probabilities of many tokens."""
     match content:
         case {"choices": [{"logprobs": {**lists}}]}:
@@ -252,7 +253,7 @@ def _is_long(content: dict[str, object]) -> bool:
     return False
 
 
-def _is_text(content: dict[str, object]) -> bool:
+def _is_text(content: Mapping[str, object]) -> bool:
     """Whether an event is of text alone: no log-probabilities, no usage, and no error."""
     match content:
         case {"choices": [{"logprobs": None}]}:

@@ -16,6 +16,7 @@ from outrider import __version__
 from outrider.contracts.requests import Grammar
 from outrider.tenants.keys import Tenant
 from outrider.text.tokens import TokenTable, backend_of
+from serve_app.answers import Health, ModelList, Version
 from serve_app.api.gate import account_of, bodies_account, check_allowed, count_request, let_in, limits_of, tenant_of
 from serve_app.api.http.body import json_body
 from serve_app.api.http.bounded import Bounded
@@ -96,7 +97,7 @@ def _reads(service: Service) -> APIRouter:
 
     @api.api_route("/health", methods=_READ)
     async def health() -> Response:
-        return JSONResponse({"status": "ok"})
+        return JSONResponse(Health(status="ok"))
 
     looked = CachedPages(service)
 
@@ -115,12 +116,12 @@ def _reads(service: Service) -> APIRouter:
 
     @api.api_route("/version", methods=_READ)
     async def version() -> Response:
-        return JSONResponse({"version": __version__})
+        return JSONResponse(Version(version=__version__))
 
     @api.api_route("/v1/models", methods=_READ)
     async def models(request: Request) -> Response:
         tenant_of(service.gate, request.headers)
-        return JSONResponse({"object": "list", "data": [model_card(service.limits, created_s)]})
+        return JSONResponse(ModelList(object="list", data=[model_card(service.limits, created_s)]))
 
     @api.api_route("/v1/models/{model:path}", methods=_READ)
     async def model(request: Request, model: str) -> Response:

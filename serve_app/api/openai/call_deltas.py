@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 from outrider.contracts.requests import FinishReason
+from serve_app.answers import ChatFinish, FunctionCallDelta, MessageDelta, ToolCall, ToolCallDelta
 from serve_app.api.openai.tool_reader import CallArguments, CallBegun, Piece, Said, ToolReader
-
-TOOL_CALLS = "tool_calls"  # why a choice ended that calls tools
 
 
 class CallDeltas:
@@ -20,34 +19,34 @@ class CallDeltas:
         """Whether it has called a tool."""
         return self._begun > 0
 
-    def push(self, text: str) -> list[dict[str, object]]:
+    def push(self, text: str) -> list[MessageDelta]:
         """Deltas that come of a text."""
         return self._deltas(self._reader.push(text))
 
-    def finish(self) -> list[dict[str, object]]:
+    def finish(self) -> list[MessageDelta]:
         """Those of what was held back."""
         return self._deltas(self._reader.finish())
 
-    def _deltas(self, pieces: Sequence[Piece]) -> list[dict[str, object]]:
+    def _deltas(self, pieces: Sequence[Piece]) -> list[MessageDelta]:
         return [self._delta(piece) for piece in pieces]
 
-    def _delta(self, piece: Piece) -> dict[str, object]:
+    def _delta(self, piece: Piece) -> MessageDelta:
         match piece:
             case Said():
                 return {"content": piece.text}
             case CallBegun():
                 self._begun += 1
-                head = {"id": call_id(self._name, self._begun - 1), "type": "function"}
-                return self._call({**head, "function": {"name": piece.name, "arguments": ""}})
+                return {"tool_calls": [self._opened({"name": piece.name, "arguments": ""})]}
             case CallArguments():
-                return self._call({"function": {"arguments": piece.text}})
+                return {"tool_calls": [{"index": self._begun - 1, "function": {"arguments": piece.text}}]}
 
-    def _call(self, parts: dict[str, object]) -> dict[str, object]:
-        return {"tool_calls": [{"index": self._begun - 1, **parts}]}
+    def _opened(self, function: FunctionCallDelta) -> ToolCallDelta:
+        index = self._begun - 1
+        return {"index": index, "id": call_id(self._name, index), "type": "function", "function": function}
 
 
-def whole_calls(text: str, form: str, name: str) -> dict[str, object]:
-    """``content`` and ``tool_calls`` of a message with such a text; nothing if it calls nothing."""
+def whole_calls(text: str, form: str, name: str) -> tuple[str, list[ToolCall]]:
+    """What a message with such a text says, and the tools it calls."""
     reader, said, calls = ToolReader(form), list[str](), list[tuple[str, list[str]]]()
     for piece in (*reader.push(text), *reader.finish()):
         match piece:
@@ -57,18 +56,16 @@ def whole_calls(text: str, form: str, name: str) -> dict[str, object]:
                 calls.append((piece.name, []))
             case CallArguments():
                 calls[-1][1].append(piece.text)
-    if not calls:
-        return {}
-    written = [
+    written: list[ToolCall] = [
         {"id": call_id(name, i), "type": "function", "function": {"name": called, "arguments": "".join(parts)}}
         for i, (called, parts) in enumerate(calls)
     ]
-    return {"content": "".join(said) or None, "tool_calls": written}
+    return "".join(said), written
 
 
-def ended_by(reason: FinishReason, *, called: bool) -> str:
+def ended_by(reason: FinishReason, *, called: bool) -> ChatFinish:
     """Why a choice ended: that it calls tools comes before that it was at its end."""
-    return TOOL_CALLS if called and reason is FinishReason.STOP else reason
+    return "tool_calls" if called and reason is FinishReason.STOP else reason
 
 
 def call_id(name: str, index: int) -> str:

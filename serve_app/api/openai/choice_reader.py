@@ -39,7 +39,7 @@ class ShownToken:
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
+class ChoiceDelta:
     """A piece of a choice.
 
     Attributes:
@@ -82,7 +82,7 @@ class ChoiceReader:
         self._held: list[TokenLogprobs] = []  # of committed tokens that are not shown yet
         self._shown_tokens = 0  # tokens that are
 
-    def read(self, chunk: GenerationChunk) -> list[Delta]:
+    def read(self, chunk: GenerationChunk) -> list[ChoiceDelta]:
         """What a chunk adds, the echo of the prompt apart; nothing empty."""
         deltas = [] if self._echoed else self._echo(chunk)
         self._echoed = True
@@ -98,7 +98,7 @@ class ChoiceReader:
             self.finish_reason = FinishReason.LENGTH
         return [delta for delta in deltas if delta.text or delta.tokens or delta.made]
 
-    def _echo(self, chunk: GenerationChunk) -> list[Delta]:
+    def _echo(self, chunk: GenerationChunk) -> list[ChoiceDelta]:
         """In pieces, each with the text from its first token on."""
         text = self.choice.echo or ""
         offsets = TextOffsets(self._table, spelled=text)
@@ -107,16 +107,16 @@ class ChoiceReader:
         firsts = range(0, len(tokens), ECHOED_TOKENS)
         bounds = [0, *(tokens[first].text_offset for first in firsts[1:]), len(text)]
         return [
-            Delta(text[low:high], tokens=tuple(tokens[first : first + ECHOED_TOKENS]))
+            ChoiceDelta(text[low:high], tokens=tuple(tokens[first : first + ECHOED_TOKENS]))
             for first, (low, high) in zip(firsts or (0,), pairwise(bounds), strict=True)
         ]
 
-    def _made(self, chunk: GenerationChunk) -> Delta:
+    def _made(self, chunk: GenerationChunk) -> ChoiceDelta:
         shown, details = self._shown(chunk), chunk.details
         if details is None:
-            return Delta(chunk.text, chunk.spans, shown)
+            return ChoiceDelta(chunk.text, chunk.spans, shown)
         made = tuple(zip(chunk.token_ids, details.pieces, strict=True))
-        return Delta(chunk.text, chunk.spans, shown, made, details.rounds)
+        return ChoiceDelta(chunk.text, chunk.spans, shown, made, details.rounds)
 
     def _shown(self, chunk: GenerationChunk) -> tuple[ShownToken, ...]:
         if not (chunk.logprobs or self._held):

@@ -5,17 +5,46 @@ kept until the response has ended.
 """
 
 import json
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from outrider.contracts.requests import FinishReason, RoundReport, TextSpan
 from outrider.text.shown import joined
+from serve_app.answers import (
+    AssistantMessage,
+    ChatChoice,
+    ChatCompletion,
+    ChatLogprobs,
+    ChoiceOutrider,
+    ChoiceTold,
+    Completion,
+    CompletionChoice,
+    CompletionLogprobs,
+    CompletionUsage,
+)
 from serve_app.api.openai.call_deltas import whole_calls
-from serve_app.api.openai.choice_reader import Delta
+from serve_app.api.openai.choice_reader import ChoiceDelta
 from serve_app.api.openai.responses import ResponseForm, round_report, span_report, token_report
 
 _KEPT_ROUNDS = 1024
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class _Written:
+    """A list of which only the JSON is kept."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+
+    def add(self, items: Iterable[str]) -> None:
+        """Take the JSON of one or more of its items, in parts."""
+        self.parts += [",", *items] if self.parts else items
+
+    @property
+    def as_list(self) -> Any:
+        """As what it is a list of: types know nothing of its JSON, which ``_parts`` writes."""
+        return self
 
 
 class ChoiceDocument:
@@ -26,10 +55,10 @@ class ChoiceDocument:
         self._text: list[str] = []
         self._spans: list[TextSpan] = []
         self._rounds: deque[RoundReport] = deque(maxlen=_KEPT_ROUNDS)
-        self._made: list[str] = []  # JSON of several items of a list, as are the following
-        self._logprobs: dict[str, list[str]] = {}
+        self._made = _Written()
+        self._logprobs: defaultdict[str, _Written] = defaultdict(_Written)
 
-    def add(self, delta: Delta) -> None:
+    def add(self, delta: ChoiceDelta) -> None:
         """Take the next piece."""
         self._text.append(delta.text)
         if self._form.body.outrider.spans:
@@ -37,70 +66,105 @@ class ChoiceDocument:
         if delta.tokens:
             for name, items in self._form.logprobs(delta.tokens).items():
                 if isinstance(items, list):
-                    self._logprobs.setdefault(name, []).append(_encode(items)[1:-1])
+                    self._logprobs[name].add([_encode(items)[1:-1]])
         if delta.made:
-            self._made.append(_encode([token_report(token_id, piece) for token_id, piece in delta.made])[1:-1])
+            self._made.add([_encode([token_report(token_id, piece) for token_id, piece in delta.made])[1:-1]])
         self._rounds += delta.rounds
 
     def written(self, reason: FinishReason) -> list[str]:
         """Its JSON, in parts."""
+        return _parts(self._of_chat(reason) if self._form.chat else self._of_completion(reason))
+
+    def _of_chat(self, reason: FinishReason) -> ChatChoice:
+        message = self._message()
+        logprobs: ChatLogprobs = {"content": self._logprobs["content"].as_list, "refusal": None}
+        return {
+            "index": self._index,
+            "message": message,
+            "logprobs": None if self._form.body.alternatives is None else logprobs,
+            "finish_reason": self._form.ended(reason, called="tool_calls" in message),
+            **self._told(),
+        }
+
+    def _of_completion(self, reason: FinishReason) -> CompletionChoice:
+        logprobs: CompletionLogprobs = {
+            "tokens": self._logprobs["tokens"].as_list,
+            "token_logprobs": self._logprobs["token_logprobs"].as_list,
+            "top_logprobs": self._logprobs["top_logprobs"].as_list,
+            "text_offset": self._logprobs["text_offset"].as_list,
+        }
+        return {
+            "index": self._index,
+            "text": "".join(self._text),
+            "logprobs": None if self._form.body.alternatives is None else logprobs,
+            "finish_reason": reason,
+            **self._told(),
+        }
+
+    def _message(self) -> AssistantMessage:
         form, text = self._form, "".join(self._text)
-        message: dict[str, object] = {"role": "assistant", "content": text, "refusal": None}
-        if form.tool_form and (called := whole_calls(text, form.tool_form, f"{form.id}-{self._index}")):
-            message |= called
-        content: dict[str, object] = {"message": message} if form.chat else {"text": text}
-        ended = form.ended(reason, called="tool_calls" in message)
-        parts = [_encode({"index": self._index, **content})[:-1], ',"logprobs":']
-        parts += self._told_logprobs()
-        parts.append(f',"finish_reason":{_encode(ended)}')
-        if told := self._told():
-            parts += [',"outrider":', *_object(told)]
-        return [*parts, "}"]
+        said, calls = whole_calls(text, form.tool_form, f"{form.id}-{self._index}") if form.tool_form else (text, [])
+        if not calls:
+            return {"role": "assistant", "content": text, "refusal": None}
+        return {"role": "assistant", "content": said or None, "refusal": None, "tool_calls": calls}
 
-    def _told_logprobs(self) -> list[str]:
-        form = self._form
-        if form.body.alternatives is None:
-            return ["null"]
-        empty = form.logprobs(())
-        return _object(
-            {
-                name: _list(self._logprobs.get(name, ())) if isinstance(items, list) else [_encode(items)]
-                for name, items in empty.items()
-            }
-        )
-
-    def _told(self) -> dict[str, list[str]]:
-        told: dict[str, list[str]] = {}
+    def _told(self) -> ChoiceTold:
+        told: ChoiceOutrider = {}
         if self._form.body.outrider.spans and any(self._text):
-            told["spans"] = [_encode([span_report(span) for span in joined(self._spans)])]
-        if self._made:
-            told["tokens"] = _list(self._made)
-            told["rounds"] = [_encode([round_report(each) for each in self._rounds])]
-        return told
+            told["spans"] = [span_report(span) for span in joined(self._spans)]
+        if self._made.parts:
+            told["tokens"] = self._made.as_list
+            told["rounds"] = [round_report(each) for each in self._rounds]
+        return {"outrider": told} if told else {}
 
 
 def document(
     form: ResponseForm,
     choices: Sequence[ChoiceDocument],
     reasons: Sequence[FinishReason],
-    usage: Mapping[str, object],
+    usage: CompletionUsage,
 ) -> list[bytes]:
     """All of a response, in parts."""
-    parts = [_encode(form.head("chat.completion"))[:-1], ',"choices":[']
-    for i, (choice, reason) in enumerate(zip(choices, reasons, strict=True)):
-        parts += [","] * (i > 0) + choice.written(reason)
-    return [part.encode() for part in (*parts, '],"usage":', _encode(usage), "}")]
+    written = _Written()
+    for choice, reason in zip(choices, reasons, strict=True):
+        written.add(choice.written(reason))
+    whole = (_chat if form.chat else _completion)(form, written, usage)
+    return [part.encode() for part in _parts(whole)]
 
 
-def _object(fields: Mapping[str, list[str]]) -> list[str]:
+def _chat(form: ResponseForm, choices: _Written, usage: CompletionUsage) -> ChatCompletion:
+    return {
+        "id": form.id,
+        "object": "chat.completion",
+        "created": form.created_s,
+        "model": form.model,
+        "choices": choices.as_list,
+        "usage": usage,
+    }
+
+
+def _completion(form: ResponseForm, choices: _Written, usage: CompletionUsage) -> Completion:
+    return {
+        "id": form.id,
+        "object": "text_completion",
+        "created": form.created_s,
+        "model": form.model,
+        "choices": choices.as_list,
+        "usage": usage,
+    }
+
+
+def _parts(value: object) -> list[str]:
+    """The JSON of a value, in parts: lists in it may be written already."""
+    if isinstance(value, _Written):
+        return ["[", *value.parts, "]"]
+    if not (isinstance(value, dict) and _has_written(value)):
+        return [_encode(value)]
     parts = list[str]()
-    for name, value in fields.items():
-        parts += ["," if parts else "{", f"{_encode(name)}:", *value]
+    for name, inner in value.items():
+        parts += ["," if parts else "{", f"{_encode(name)}:", *_parts(inner)]
     return [*parts, "}"]
 
 
-def _list(items: Sequence[str]) -> list[str]:
-    parts = list[str]()
-    for each in items:
-        parts += ["," if parts else "[", each]
-    return [*(parts or ["["]), "]"]
+def _has_written(value: object) -> bool:
+    return isinstance(value, _Written) or (isinstance(value, dict) and any(map(_has_written, value.values())))

@@ -1,6 +1,6 @@
 """OpenAI's API as data: response bodies, stream events, ``usage`` and the model's card. No HTTP, no Ray, no clock."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from math import floor
 from typing import Any
@@ -17,12 +17,40 @@ from outrider.contracts.requests import (
 )
 from outrider.scheduling.attribution import response_cause
 from outrider.text.tokens import TokenTable
+from serve_app.answers import (
+    ChatChunkChoice,
+    ChatCompletionChunk,
+    ChatFinish,
+    ChatLogprobs,
+    ChoiceOutrider,
+    ChoiceTold,
+    Chunk,
+    ChunkUsage,
+    CompletionChunk,
+    CompletionChunkChoice,
+    CompletionLogprobs,
+    CompletionUsage,
+    ExplainedRound,
+    ExplainedUsage,
+    MessageDelta,
+    Model,
+    OutriderUsage,
+    SloUsage,
+    TokenLogprob,
+    TokenUsage,
+    ToldRound,
+    ToldSpan,
+    ToldToken,
+    TopLogprob,
+    VerificationUsage,
+)
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.call_deltas import CallDeltas, ended_by
-from serve_app.api.openai.choice_reader import ChoiceReader, Delta, ShownToken
+from serve_app.api.openai.choice_reader import ChoiceDelta, ChoiceReader, ShownToken
 from serve_app.api.service import RequestLimits
 
 _LEAST = -9999.0  # what OpenAI writes for a token that cannot occur; JSON has no infinity
+_NOTHING: ChoiceTold = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,92 +69,122 @@ class ResponseForm:
         """Which of the two endpoints."""
         return isinstance(self.body, ChatBody)
 
-    def ended(self, reason: FinishReason, *, called: bool) -> str:
-        """Why a choice ended, in OpenAI's words: one that was made to call a tool by name did what it was told to."""
+    def ended(self, reason: FinishReason, *, called: bool) -> ChatFinish:
+        """Why a chat's choice ended, in OpenAI's words: one that was made to call a tool by name did as it was told."""
         named = isinstance(self.body, ChatBody) and isinstance(self.body.tool_choice, dict)
         return ended_by(reason, called=called and not named)
 
-    def role_event(self, index: int) -> dict[str, object]:
+    def role_event(self, index: int) -> ChatCompletionChunk:
         """What a choice of a streamed chat opens with."""
-        return self._event(index, {"delta": {"role": "assistant", "content": ""}})
+        return self._chat_event(index, {"role": "assistant", "content": ""})
 
-    def delta_event(self, index: int, delta: Delta) -> dict[str, object]:
+    def delta_event(self, index: int, delta: ChoiceDelta) -> Chunk:
         """A piece of a choice."""
-        content: dict[str, object] = {"delta": {"content": delta.text}} if self.chat else {"text": delta.text}
-        logprobs = self.logprobs(delta.tokens) if delta.tokens else None
-        return self._event(index, content | self._told(delta), logprobs=logprobs)
+        told = self._told(delta)
+        if self.chat:
+            return self._chat_event(index, {"content": delta.text}, told, delta.tokens)
+        return self._completion_event(index, delta.text, told, delta.tokens)
 
     def tool_calls(self, index: int) -> CallDeltas | None:
         """What tells a choice's calls from its text, if any may be made."""
         return CallDeltas(self.tool_form, f"{self.id}-{index}") if self.tool_form else None
 
-    def call_events(self, index: int, deltas: Sequence[dict[str, object]], delta: Delta) -> list[dict[str, object]]:
+    def call_events(self, index: int, deltas: Sequence[MessageDelta], delta: ChoiceDelta) -> list[ChatCompletionChunk]:
         """A piece of a choice that may call tools; its tokens go with the first event."""
-        logprobs = self.logprobs(delta.tokens) if delta.tokens else None
-        contents = deltas or ([{"content": ""}] if delta.tokens else [])
+        empty: list[MessageDelta] = [{"content": ""}] if delta.tokens else []
         return [
-            self._event(index, {"delta": content}, logprobs=None if i else logprobs)
-            for i, content in enumerate(contents)
+            self._chat_event(index, content, tokens=() if i else delta.tokens)
+            for i, content in enumerate(deltas or empty)
         ]
 
-    def last_event(self, index: int, reason: FinishReason | str) -> dict[str, object]:
-        """Why a choice ended."""
-        return self._event(index, {"delta": {}} if self.chat else {"text": ""}, reason)
+    def last_event(self, index: int, reason: FinishReason, *, called: bool = False) -> Chunk:
+        """Why a choice ended; ``called``: it has called tools."""
+        if self.chat:
+            return self._chat_event(index, {}, reason=self.ended(reason, called=called))
+        return self._completion_event(index, "", reason=reason)
 
-    def usage_event(self, usage: Mapping[str, object]) -> dict[str, object]:
+    def usage_event(self, usage: CompletionUsage) -> Chunk:
         """What it cost, if that was asked for."""
-        return self._framed([]) | {"usage": usage}
+        event: Chunk = self._chat_chunk([]) if self.chat else self._completion_chunk([])
+        event["usage"] = usage
+        return event
 
-    def _event(
+    def _chat_event(
         self,
         index: int,
-        content: Mapping[str, object],
-        reason: FinishReason | str | None = None,
-        logprobs: Mapping[str, object] | None = None,
-    ) -> dict[str, object]:
-        choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": reason}
-        event = self._framed([choice])
-        # OpenAI: null on all chunks but the last.
-        return event | {"usage": None} if self.body.stream_options.include_usage else event
+        delta: MessageDelta,
+        told: ChoiceTold = _NOTHING,
+        tokens: Sequence[ShownToken] = (),
+        reason: ChatFinish | None = None,
+    ) -> ChatCompletionChunk:
+        logprobs = _chat_logprobs(tokens, self.table) if tokens else None
+        return self._chat_chunk(
+            [{"index": index, "delta": delta, **told, "logprobs": logprobs, "finish_reason": reason}]
+        )
 
-    def logprobs(self, tokens: Sequence[ShownToken]) -> dict[str, object]:
+    def _completion_event(
+        self,
+        index: int,
+        text: str,
+        told: ChoiceTold = _NOTHING,
+        tokens: Sequence[ShownToken] = (),
+        reason: FinishReason | None = None,
+    ) -> CompletionChunk:
+        logprobs = _completion_logprobs(tokens, self.table) if tokens else None
+        return self._completion_chunk(
+            [{"index": index, "text": text, **told, "logprobs": logprobs, "finish_reason": reason}]
+        )
+
+    def _chat_chunk(self, choices: list[ChatChunkChoice]) -> ChatCompletionChunk:
+        return {
+            "id": self.id,
+            "object": "chat.completion.chunk",
+            "created": self.created_s,
+            "model": self.model,
+            "choices": choices,
+            **self._no_usage(),
+        }
+
+    def _completion_chunk(self, choices: list[CompletionChunkChoice]) -> CompletionChunk:
+        return {
+            "id": self.id,
+            "object": "text_completion",
+            "created": self.created_s,
+            "model": self.model,
+            "choices": choices,
+            **self._no_usage(),
+        }
+
+    def _no_usage(self) -> ChunkUsage:
+        """OpenAI: null on all chunks but the last, where it is asked for."""
+        return {"usage": None} if self.body.stream_options.include_usage else {}
+
+    def logprobs(self, tokens: Sequence[ShownToken]) -> ChatLogprobs | CompletionLogprobs:
         """``choices[].logprobs`` of some tokens; its lists have one item for each."""
         return (_chat_logprobs if self.chat else _completion_logprobs)(tokens, self.table)
 
-    def _told(self, delta: Delta) -> dict[str, object]:
+    def _told(self, delta: ChoiceDelta) -> ChoiceTold:
         """What is said of a piece beyond OpenAI's fields, of what the request asked for."""
-        told: dict[str, object] = {}
+        told: ChoiceOutrider = {}
         if self.body.outrider.spans and delta.text:
             told["spans"] = [span_report(span) for span in delta.spans]
         if delta.made:
             told["tokens"] = [token_report(i, piece) for i, piece in delta.made]
             told["rounds"] = [round_report(reported) for reported in delta.rounds]
-        return {"outrider": told} if told else {}
-
-    def head(self, chat_object: str) -> dict[str, object]:
-        """What a document or an event opens with; of a chat, ``chat_object`` says what it is."""
-        return {
-            "id": self.id,
-            "object": chat_object if self.chat else "text_completion",
-            "created": self.created_s,
-            "model": self.model,
-        }
-
-    def _framed(self, choices: list[dict[str, object]]) -> dict[str, object]:
-        return {**self.head("chat.completion.chunk"), "choices": choices}
+        return {"outrider": told} if told else _NOTHING
 
 
-def span_report(span: TextSpan) -> dict[str, object]:
+def span_report(span: TextSpan) -> ToldSpan:
     """Of ``choices[].outrider.spans``."""
     return {"text": span.text, "origin": span.origin}
 
 
-def token_report(token_id: int, piece: TextSpan) -> dict[str, object]:
+def token_report(token_id: int, piece: TextSpan) -> ToldToken:
     """Of ``choices[].outrider.tokens``."""
     return {"id": token_id, "text": piece.text, "origin": piece.origin}
 
 
-def round_report(reported: RoundReport) -> dict[str, object]:
+def round_report(reported: RoundReport) -> ToldRound:
     """Of ``choices[].outrider.rounds``; three decimals of a millisecond are all that is known."""
     return {
         "protocol": reported.protocol,
@@ -145,18 +203,20 @@ def _ms(seconds: float) -> float:
     return round(seconds * 1e3, 3)
 
 
-def _chat_logprobs(tokens: Sequence[ShownToken], table: TokenTable) -> dict[str, object]:
+def _chat_logprobs(tokens: Sequence[ShownToken], table: TokenTable) -> ChatLogprobs:
     """``choices[].logprobs`` of a chat."""
-    content = [
-        _entry(item.token_id, item.logprobs.logprob, table)
-        | {"top_logprobs": [_entry(token_id, logprob, table) for token_id, logprob in item.logprobs.top]}
+    content: list[TokenLogprob] = [
+        {
+            **_entry(item.token_id, item.logprobs.logprob, table),
+            "top_logprobs": [_entry(token_id, logprob, table) for token_id, logprob in item.logprobs.top],
+        }
         for item in tokens
         if item.logprobs is not None
     ]
     return {"content": content, "refusal": None}
 
 
-def _completion_logprobs(tokens: Sequence[ShownToken], table: TokenTable) -> dict[str, object]:
+def _completion_logprobs(tokens: Sequence[ShownToken], table: TokenTable) -> CompletionLogprobs:
     """``choices[].logprobs`` of a completion. ``top_logprobs`` has the token itself as well, as OpenAI's."""
     return {
         "tokens": [table.name(item.token_id) for item in tokens],
@@ -166,7 +226,7 @@ def _completion_logprobs(tokens: Sequence[ShownToken], table: TokenTable) -> dic
     }
 
 
-def _entry(token_id: int, logprob: float, table: TokenTable) -> dict[str, object]:
+def _entry(token_id: int, logprob: float, table: TokenTable) -> TopLogprob:
     data = table.data(token_id)
     return {
         "token": table.name(token_id),
@@ -184,7 +244,7 @@ def _by_name(item: ShownToken, table: TokenTable) -> dict[str, float] | None:
     return named
 
 
-def token_counts(prompt_tokens: int, completion_tokens: int) -> dict[str, object]:
+def token_counts(prompt_tokens: int, completion_tokens: int) -> TokenUsage:
     """OpenAI's ``usage`` of a response so far."""
     return {
         "prompt_tokens": prompt_tokens,
@@ -193,7 +253,7 @@ def token_counts(prompt_tokens: int, completion_tokens: int) -> dict[str, object
     }
 
 
-def usage_of(readers: Sequence[ChoiceReader]) -> dict[str, object]:
+def usage_of(readers: Sequence[ChoiceReader]) -> CompletionUsage:
     """OpenAI's ``usage``, and ``usage.outrider``: how the response was made, summed over its choices.
 
     A prompt's tokens are counted once however many choices it has, cached ones as its first choice found them.
@@ -202,8 +262,6 @@ def usage_of(readers: Sequence[ChoiceReader]) -> dict[str, object]:
     prompt_tokens = sum(len(reader.choice.request.prompt_ids) for reader in firsts)
     completion_tokens = sum(reader.completion_tokens for reader in readers)
     stats = sum((reader.stats for reader in readers), RoundStats())
-    rounds: dict[str, int] = {**dict(stats.protocols), "none": stats.rounds - stats.speculative_rounds}
-    choices = [_report(choice) for reader in readers for choice in reader.choices]
     return {
         **token_counts(prompt_tokens, completion_tokens),
         "prompt_tokens_details": {"cached_tokens": sum(reader.stats.cached_tokens for reader in firsts)},
@@ -211,24 +269,34 @@ def usage_of(readers: Sequence[ChoiceReader]) -> dict[str, object]:
             "accepted_prediction_tokens": stats.accepted_tokens,
             "rejected_prediction_tokens": stats.drafted_tokens - stats.trimmed_tokens - stats.accepted_tokens,
         },
-        "outrider": {
-            "rounds": stats.rounds,
-            "speculative_rounds": stats.speculative_rounds,
-            "drafted_tokens": stats.drafted_tokens,
-            "accepted_tokens": stats.accepted_tokens,
-            "trimmed_tokens": stats.trimmed_tokens,
-            "protocols": {name: count for name, count in rounds.items() if count},
-            "payload_bits": {"up": stats.payload_up_bits, "down": stats.payload_down_bits},
-            "lossless": stats.inexact_rounds == 0,
-            "sampling": sampling_of(readers[0].choice.request.params),
-            **_verification(readers, stats),
-            "slo": _slo_usage(readers, stats),
-            **({"choices": choices} if choices else {}),
-        },
+        "outrider": _outrider_usage(readers, stats),
     }
 
 
-def _report(report: ChoiceReport) -> dict[str, object]:
+def _outrider_usage(readers: Sequence[ChoiceReader], stats: RoundStats) -> OutriderUsage:
+    rounds: dict[str, int] = {**dict(stats.protocols), "none": stats.rounds - stats.speculative_rounds}
+    return {
+        "rounds": stats.rounds,
+        "speculative_rounds": stats.speculative_rounds,
+        "drafted_tokens": stats.drafted_tokens,
+        "accepted_tokens": stats.accepted_tokens,
+        "trimmed_tokens": stats.trimmed_tokens,
+        "protocols": {name: count for name, count in rounds.items() if count},
+        "payload_bits": {"up": stats.payload_up_bits, "down": stats.payload_down_bits},
+        "lossless": stats.inexact_rounds == 0,
+        "sampling": sampling_of(readers[0].choice.request.params),
+        **_verification(readers, stats),
+        "slo": _slo_usage(readers, stats),
+        **_explained(readers),
+    }
+
+
+def _explained(readers: Sequence[ChoiceReader]) -> ExplainedUsage:
+    choices = [_report(choice) for reader in readers for choice in reader.choices]
+    return {"choices": choices} if choices else {}
+
+
+def _report(report: ChoiceReport) -> ExplainedRound:
     """Of ``usage.outrider.choices``, written out: ``asdict`` takes ten times as long."""
     second = report.runner_up
     return {
@@ -249,19 +317,22 @@ def sampling_of(params: SamplingParams) -> dict[str, float]:
     return {name: value for name, value in values.items() if name == "temperature" or value != getattr(neutral, name)}
 
 
-def _verification(readers: Sequence[ChoiceReader], stats: RoundStats) -> dict[str, object]:
+def _verification(readers: Sequence[ChoiceReader], stats: RoundStats) -> VerificationUsage:
     """Of responses that allowed it: how many mismatches were judged, and at which of a choice's tokens one passed.
 
     What passes depends on windows, links and losses: the same request need not get the same answer again.
     """
     if not any(reader.choice.request.semantic for reader in readers):
         return {"verification": "lossless"}
-    overrides = [list(reader.stats.overrides) for reader in readers]
-    told = {"judged_tokens": stats.judged_tokens, "overrides": overrides}
-    return {"verification": "semantic", "reproducible": False, **told}
+    return {
+        "verification": "semantic",
+        "reproducible": False,
+        "judged_tokens": stats.judged_tokens,
+        "overrides": [list(reader.stats.overrides) for reader in readers],
+    }
 
 
-def _slo_usage(readers: Sequence[ChoiceReader], stats: RoundStats) -> dict[str, object]:
+def _slo_usage(readers: Sequence[ChoiceReader], stats: RoundStats) -> SloUsage:
     """What the response was promised and given: of several choices, the slowest counts.
 
     A speed is that of the tokens behind a choice's first ones; None while there are none.
@@ -272,8 +343,7 @@ def _slo_usage(readers: Sequence[ChoiceReader], stats: RoundStats) -> dict[str, 
     speeds = [(speed, reader.slo) for reader in readers if (speed := _speed(reader)) is not None]
     achieved = min((speed for speed, _ in speeds), default=None)
     kept = all(speed >= own.tokens_per_s for speed, own in speeds)
-    return {
-        **({"preferred_class": asked.name} if slo != asked else {}),
+    usage: SloUsage = {
         "class": slo.name,
         "promised_tokens_per_s": slo.tokens_per_s or None,
         "achieved_tokens_per_s": None if achieved is None else floor(achieved * 1e3) / 1e3,  # never up to the promise
@@ -282,13 +352,14 @@ def _slo_usage(readers: Sequence[ChoiceReader], stats: RoundStats) -> dict[str, 
         "times_behind": sum(ledger.times_behind for ledger in ledgers),
         "late_rounds": {"queue": stats.late_queue_rounds, "compute": stats.late_compute_rounds},
     }
+    return usage if slo == asked else {"preferred_class": asked.name, **usage}
 
 
 def _speed(reader: ChoiceReader) -> float | None:
     return None if reader.ledger is None else reader.ledger.tokens_per_s
 
 
-def model_card(limits: RequestLimits, created_s: int) -> dict[str, object]:
+def model_card(limits: RequestLimits, created_s: int) -> Model:
     """One entry of ``/v1/models``; ``root``, ``parent`` and ``max_model_len``, the context, are vLLM's names."""
     return {
         "id": limits.model_name,

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from outrider.contracts.errors import ParameterError, shown_value
 from outrider.text.tokens import backend_of
+from serve_app.answers import Detokenized, Tokenized
 from serve_app.api.http_errors import UnknownModelError
 from serve_app.api.openai.bodies import MAX_MESSAGES, MAX_TOKEN_IDS, ChatMessage
 from serve_app.api.openai.encoding import decode, encode_bounded
@@ -81,7 +82,7 @@ def tokenize(content: bytes, tokenizer: PreTrainedTokenizerBase, limits: Request
     if isinstance(ids, int) or len(ids) > most:
         field, found = "messages" if "messages" in data else "prompt", ids if isinstance(ids, int) else len(ids)
         raise ParameterError(field, f"a text of at most {most} tokens; send it in pieces", found)
-    answer = {
+    answer: Tokenized = {
         "count": len(ids),
         "max_model_len": limits.max_context_tokens,
         "tokens": ids,
@@ -113,7 +114,7 @@ def _most_tokens(limits: RequestLimits) -> int:
     return max(MAX_TOKENS, 2 * limits.max_context_tokens)
 
 
-def _in_parts(answer: object) -> Sequence[bytes]:
+def _in_parts(answer: Tokenized | Detokenized) -> Sequence[bytes]:
     content = json.dumps(answer, ensure_ascii=False).encode()
     return [content[at : at + _PART_BYTES] for at in range(0, len(content), _PART_BYTES)]
 

@@ -1,1 +1,1 @@
-"""The HTTP API described: ``/openapi.json`` and ``/docs``, made of the very bodies that requests are read into."""
+"""The HTTP API described: ``/openapi.json`` and ``/docs``, made of the very types of request bodies and answers."""

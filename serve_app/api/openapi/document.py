@@ -16,7 +16,7 @@ _ABOUT = (
     "fields are by themselves: what depends on others, or on a prompt's tokens, is refused with a 400 that says so."
 )
 _STREAMED = (
-    "Where `stream` is true: server-sent events, each `data: ` and a {answer}Chunk, or an Error, which ends it; "
+    "Where `stream` is true: server-sent events, each `data: ` and a {answer}Chunk, or an ErrorBody, which ends it; "
     "comments (`: keep-alive`); and at the end `data: [DONE]`."
 )
 _JSON = "application/json"
@@ -34,7 +34,7 @@ def openapi_document(limits: RequestLimits, *, keys: bool) -> dict[str, Any]:
         "paths": {
             "/v1/chat/completions": {"post": _generation("chat", "ChatBody", "ChatCompletion", limits, keys=keys)},
             "/v1/completions": {"post": _generation("completion", "CompletionBody", "Completion", limits, keys=keys)},
-            "/v1/models": {"get": _operation("The served model, in a list", "Models", (), keys=keys)},
+            "/v1/models": {"get": _operation("The served model, in a list", "ModelList", (), keys=keys)},
             "/v1/models/{model}": {"get": _model(keys=keys)},
             "/tokenize": {
                 "post": _operation("The tokens of a text or a chat", "Tokenized", _READ_BODY, keys=keys)
@@ -61,7 +61,7 @@ def openapi_document(limits: RequestLimits, *, keys: bool) -> dict[str, Any]:
 
 def _generation(what: str, body: str, answer: str, limits: RequestLimits, *, keys: bool) -> Schema:
     operation = _operation(f"Make a {what}", answer, _MADE, keys=keys) | _body(_ref(body))
-    told = {"anyOf": [_ref(f"{answer}Chunk"), _ref("Error")]}
+    told = {"anyOf": [_ref(f"{answer}Chunk"), _ref("ErrorBody")]}
     piece = {"type": "string", "contentMediaType": _JSON, "contentSchema": told}
     data = {"anyOf": [{"const": "[DONE]"}, piece]}
     event = {"type": "object", "required": ["data"], "properties": {"data": data}}
@@ -91,7 +91,7 @@ def _ready() -> Schema:
 def _operation(summary: str, answer: str, errors: Iterable[int], *, keys: bool = False) -> Schema:
     statuses = [*errors, *([401] if keys else [])]
     responses = {"200": _answer(_ref(answer))}
-    responses |= {str(status): _answer(_ref("Error"), _codes(status)) for status in sorted(statuses)}
+    responses |= {str(status): _answer(_ref("ErrorBody"), _codes(status)) for status in sorted(statuses)}
     return {"summary": summary, "responses": responses} | ({"security": [{"key": []}]} if keys else {})
 
 

@@ -24,6 +24,7 @@ from outrider.session.session import CoordinatorSession, DrafterSession
 from outrider.text.tokens import TokenTable
 from outrider.wire.bits import BitReader, BitWriter, id_bits
 from outrider.wire.shapes import read_shape, shape_bits, write_shape
+from serve_app.answers import OutriderUsage
 from serve_app.api.openai.choice_reader import ChoiceReader
 from serve_app.api.openai.choices import Choice
 from serve_app.api.openai.responses import usage_of
@@ -109,14 +110,12 @@ def sampled(**fields: object) -> GenerationRequest:
     return replace(request, **fields)  # type: ignore[arg-type]  # fields by name
 
 
-def usage(request: GenerationRequest, chunks: Sequence[GenerationChunk]) -> dict[str, object]:
+def usage(request: GenerationRequest, chunks: Sequence[GenerationChunk]) -> OutriderUsage:
     """``usage.outrider`` of a response."""
     reader = ChoiceReader(Choice(0, request, True, None), TokenTable(TOKENIZER.backend_tokenizer))
     for chunk in chunks:
         reader.read(chunk)
-    found = usage_of([reader])["outrider"]
-    assert isinstance(found, dict)
-    return found
+    return usage_of([reader])["outrider"]
 
 
 def test_an_order_names_it_and_a_block_comes_back() -> None:

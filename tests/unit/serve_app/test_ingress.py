@@ -21,8 +21,9 @@ from outrider.contracts.errors import ConfigError, ParameterError
 from outrider.contracts.slo import SloClass
 from outrider.tracing.spans import Span
 from serve_app import metrics
+from serve_app.answers import Ready
 from serve_app.api.http.listener import Address, ListenerEndedError, listen
-from serve_app.api.service import AuthSettings, ReadyReport, ServiceSettings
+from serve_app.api.service import AuthSettings, ServiceSettings
 from serve_app.api.tracing import RequestTraces
 from serve_app.ingress import CoordinatorService, Ingress
 from serve_app.metrics import Metric
@@ -149,7 +150,7 @@ def test_an_ingress_whose_listener_has_ended_is_not_healthy() -> None:
 def test_an_ingress_is_ready_where_all_coordinators_are_busy_and_not_where_there_is_none() -> None:
     """A probe that finds every place taken is answered from what coordinators tell the fleet."""
 
-    async def asked(error: Exception, *reports: CoordinatorReport) -> ReadyReport:
+    async def asked(error: Exception, *reports: CoordinatorReport) -> Ready:
         async def full() -> None:
             raise error
 
@@ -164,9 +165,9 @@ def test_an_ingress_is_ready_where_all_coordinators_are_busy_and_not_where_there
 
     ready, loading = (CoordinatorReport(name, name, 1.0) for name in ("ready", "restarting"))
     for error in (BackPressureError(num_queued_requests=64, max_queued_requests=64), TimeoutError()):
-        assert asyncio.run(asked(error, loading, ready)).ready
-        assert not asyncio.run(asked(error, loading)).ready
-        assert not asyncio.run(asked(error)).ready
+        assert asyncio.run(asked(error, loading, ready))["ready"]
+        assert not asyncio.run(asked(error, loading))["ready"]
+        assert not asyncio.run(asked(error))["ready"]
 
 
 @on_loop

@@ -1,16 +1,16 @@
 """A service is held to what its ``/openapi.json`` says: requests are made of it, and answers judged by it."""
 
-import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import jsonschema
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 from schemathesis.checks import CHECKS, load_all_checks
+
+from tests.unit.serve_app.api.declared import Declared
 
 _METHODS = ("get", "post")
 _TOKENS = 2  # of a response, that it does not last
@@ -21,6 +21,7 @@ _NOT_JUDGED = {
 }
 # The rest asks again without a key, or after a resource is gone: there are neither.
 Call = Callable[[Any], Any]
+_TOLD = ("spans", "details", "explain")
 _GRAMMARS = {"response_format", "structured_outputs", "tools", "tool_choice"}
 
 
@@ -42,14 +43,15 @@ def judge(schema: Any, method: str, path: str, call: Call, *, negative: bool, ex
         seed: the same one makes the same requests.
 
     Raises:
-        Exception: an answer is none that the document has, or an error of the service; schemathesis's have the request.
+        Exception: an answer is none that the document has, or has a field that it does not name, or is an error of
+            the service; schemathesis's have the request.
     """
     load_all_checks()
     checks = [check for check in CHECKS.get_all() if check.__name__ not in _NOT_JUDGED]
     mode = schemathesis.GenerationMode.NEGATIVE if negative else schemathesis.GenerationMode.POSITIVE
     statuses: Counter[int] = Counter()
     rng = random.Random(seed)
-    document = schema.raw_schema
+    declared = Declared(schema.raw_schema)
 
     @seeded(seed)
     @settings(
@@ -66,8 +68,11 @@ def judge(schema: Any, method: str, path: str, call: Call, *, negative: bool, ex
         response = call(case)
         statuses[response.status_code] += 1
         case.validate_response(response, checks=checks)
-        if response.headers.get("content-type", [""])[0].startswith("text/event-stream"):
-            _check_events(document, method, path, response.content.decode())
+        content_type, text = response.headers.get("content-type", [""])[0], response.content.decode()
+        found = declared.check(method, path, response.status_code, content_type, text)
+        if content_type.startswith("text/event-stream"):
+            assert text.endswith("data: [DONE]\n\n"), text
+            assert not any("error" in event for event in found), text
 
     ask()
     return statuses
@@ -79,10 +84,12 @@ def _begun_soon(body: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
     asked |= {"max_tokens": _TOKENS, "n": min(asked.get("n") or 1, 2)}
     if rng.random() < 0.1:
         return asked
+    if rng.random() < 0.3:
+        asked["stream_options"] = {name: rng.random() < 0.5 for name in ("include_usage", "continuous_usage_stats")}
     if asked.get("stream_options") is not None:
         asked["stream"] = True
-    if asked.get("top_logprobs"):
-        asked["logprobs"] = True
+    if asked.get("top_logprobs") or rng.random() < 0.2:
+        asked["logprobs"] = 1 if "prompt" in asked else True
     if isinstance(asked.get("prompt"), list):
         asked["prompt"] = rng.choice([[5, 17, 42], ["Once", "upon"], [[5], [17, 42]]])
     if asked.get("prompt") == "":
@@ -95,6 +102,7 @@ def _begun_soon(body: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
     options = dict(asked.get("outrider") or {})
     for name in rng.sample(["expansion", "rows", "protocol", "verification", "slo_class", "drafters"], 5):
         options.pop(name, None)
+    options |= {name: True for name in _TOLD if rng.random() < 0.4}
     return asked | {"outrider": options}
 
 
@@ -102,27 +110,3 @@ def _said(message: Mapping[str, Any]) -> dict[str, Any]:
     """Without calls of tools, which are objects of any kind to a schema."""
     said = {key: value for key, value in message.items() if key not in ("tool_calls", "tool_call_id")}
     return {"content": "a"} | said
-
-
-def _check_events(document: Mapping[str, Any], method: str, path: str, text: str) -> None:
-    """Every event of a stream, which must end as streams do."""
-    media = document["paths"][path][method]["responses"]["200"]["content"]["text/event-stream"]
-    with_tools = media["schema"]["properties"]["data"]["anyOf"][1]["contentSchema"]
-    events = list(_events(text))
-    assert events[-1] == "[DONE]", events[-1]
-    for event in events[:-1]:
-        found = json.loads(event)
-        assert "error" not in found, found
-        check_against(document, with_tools, found)
-
-
-def check_against(document: Mapping[str, Any], schema: Mapping[str, Any], found: object) -> None:
-    """Raises ``jsonschema.ValidationError`` where something is not what a part of the document says."""
-    jsonschema.Draft202012Validator({**schema, "components": document["components"]}).validate(found)
-
-
-def _events(text: str) -> Iterator[str]:
-    for event in text.split("\n\n"):
-        if event and not event.startswith(":"):
-            assert event.startswith("data: "), event
-            yield event.removeprefix("data: ")

@@ -12,8 +12,8 @@ import pytest
 from outrider.config.reading import parse_config
 from outrider.contracts.errors import ConfigError, FleetUnavailableError
 from outrider.events import JsonLines
+from serve_app.answers import Ready, Status
 from serve_app.api.http.routes import make_api
-from serve_app.api.service import ReadyReport
 from serve_app.api.shared import Shared
 from tests.unit.serve_app.api.asking import ask, within
 from tests.unit.serve_app.api.test_http_keys import ALICE, CountingGate
@@ -35,15 +35,15 @@ class Asked(TextService):
     asked: int = 0
     failure: Exception | None = None
 
-    async def ready(self) -> ReadyReport:
+    async def ready(self) -> Ready:
         """Yes."""
         await self._ask()
-        return ReadyReport(ready=True, detail={})
+        return {"ready": True}
 
-    async def status(self) -> dict[str, object]:
+    async def status(self) -> Status:
         """Two drafters."""
         await self._ask()
-        return {"model": "m", "drafters": DRAFTERS}
+        return {"model": "m", "drafters": DRAFTERS, "coordinators": []}
 
     async def _ask(self) -> None:
         self.asked += 1

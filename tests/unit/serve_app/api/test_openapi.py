@@ -12,9 +12,11 @@ import schemathesis
 from outrider.contracts.sampling_defaults import SamplingDefaults
 from serve_app.api.http.routes import make_api
 from serve_app.api.http_errors import ERROR_KINDS
+from serve_app.api.openapi.answers import answer_schemas
 from serve_app.api.openapi.page import CONTENT_SECURITY_POLICY
 from tests.unit.serve_app.api.asking import ask
-from tests.unit.serve_app.api.described import check_against, judge, operations
+from tests.unit.serve_app.api.declared import check_against
+from tests.unit.serve_app.api.described import judge, operations
 from tests.unit.serve_app.api.test_http_keys import GROUPS, CountingGate
 from tests.unit.serve_app.api.text_service import LIMITS, TextService
 
@@ -51,6 +53,10 @@ def test_the_document_is_one_of_openapi() -> None:
     schemathesis.openapi.from_dict(document()).validate()
     for schema in document()["components"]["schemas"].values():
         jsonschema.Draft202012Validator.check_schema(schema)
+
+
+def test_an_answer_may_have_fields_that_clients_do_not_know() -> None:
+    assert all(schema.get("additionalProperties") is not False for schema in answer_schemas().values())
 
 
 def test_it_says_what_this_service_takes() -> None:

@@ -119,7 +119,7 @@ def test_why_a_choice_ended_that_calls_a_tool(choice: str | dict[str, Any] | Non
 
 
 def test_without_calls_a_message_is_its_text() -> None:
-    assert whole_calls("Hello", "hermes", "c") == {}
+    assert whole_calls("Hello", "hermes", "c") == ("Hello", [])
     service = TextService(texts=("Just text.",), limits=replace(LIMITS, tool_format="hermes"))
     (choice,) = post(service, "/v1/chat/completions", CHAT | {"tools": [WEATHER]}).json()["choices"]
     assert choice["message"]["content"] == "Just text."

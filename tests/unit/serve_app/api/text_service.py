@@ -22,9 +22,10 @@ from outrider.contracts.requests import (
 from outrider.contracts.slo import LedgerRecord
 from outrider.models.tokenizer import load_tokenizer
 from outrider.text.shown import IncrementalText, shown
+from serve_app.answers import Ready, Status
 from serve_app.api.gate import OpenGate
 from serve_app.api.grammars.pool import GrammarPool
-from serve_app.api.service import Gate, ReadyReport, RequestLimits, ServiceSettings
+from serve_app.api.service import Gate, RequestLimits, ServiceSettings
 
 TOKENIZER = load_tokenizer("smollm2-135m-instruct")
 MODEL = "smollm2"
@@ -121,16 +122,16 @@ class TextService:
             self.cancelled += 1
             raise
 
-    async def ready(self) -> ReadyReport:
+    async def ready(self) -> Ready:
         """As told."""
-        return ReadyReport(self.is_ready, {"verifier": "answers" if self.is_ready else "does not answer"})
+        return {"ready": self.is_ready, "verifier": "answers" if self.is_ready else "does not answer"}
 
-    async def status(self) -> dict[str, object]:
-        """How many requests came."""
-        return {"requests": len(self.requests)}
+    async def status(self) -> Status:
+        """It has nobody to tell of."""
+        return {"model": MODEL, "drafters": [], "coordinators": []}
 
     def metrics(self) -> bytes:
-        """The same as a metric."""
+        """How many requests came."""
         return f"requests_total {len(self.requests)}.0\n".encode()
 
     async def _trouble(self) -> None:

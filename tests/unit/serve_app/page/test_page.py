@@ -14,6 +14,7 @@ from actors.messages import CoordinatorReport, DrafterState, DrafterStatus, Flee
 from outrider.contracts.errors import FleetUnavailableError
 from outrider.tenants.keys import Tenant, parse_keys
 from outrider.tenants.quotas import OverQuota, QuotaRequest
+from serve_app.answers import Status
 from serve_app.api.gate import OpenGate, Uncounted
 from serve_app.api.http.routes import make_api
 from serve_app.api.service import Pass
@@ -56,12 +57,13 @@ class Watched(TextService):
     now_s: float = 1000.0
     answers: list[dict[str, object]] = field(default_factory=list)
 
-    async def status(self) -> dict[str, object]:
+    async def status(self) -> Status:
         self.asked += 1
         await asyncio.sleep(0)
         if self.lost:
             raise FleetUnavailableError("the fleet does not answer")
-        return {"model": "m", **asdict(FLEET)}
+        fleet = asdict(FLEET)
+        return {"model": "m", "drafters": fleet["drafters"], "coordinators": fleet["coordinators"]}
 
 
 def ask(service: TextService, *paths: str, clock: Any = None, **headers: str) -> list[httpx.Response]:
