@@ -83,7 +83,7 @@ class ChoiceDocument:
             "message": message,
             "logprobs": None if self._form.body.alternatives is None else logprobs,
             "finish_reason": self._form.ended(reason, called="tool_calls" in message),
-            **self._told(),
+            **self._details(),
         }
 
     def _of_completion(self, reason: FinishReason) -> CompletionChoice:
@@ -98,7 +98,7 @@ class ChoiceDocument:
             "text": "".join(self._text),
             "logprobs": None if self._form.body.alternatives is None else logprobs,
             "finish_reason": reason,
-            **self._told(),
+            **self._details(),
         }
 
     def _message(self) -> AssistantMessage:
@@ -108,14 +108,14 @@ class ChoiceDocument:
             return {"role": "assistant", "content": text, "refusal": None}
         return {"role": "assistant", "content": said or None, "refusal": None, "tool_calls": calls}
 
-    def _told(self) -> ChoiceTold:
-        told: ChoiceOutrider = {}
+    def _details(self) -> ChoiceTold:
+        details: ChoiceOutrider = {}
         if self._form.body.outrider.spans and any(self._text):
-            told["spans"] = [span_report(span) for span in joined(self._spans)]
+            details["spans"] = [span_report(span) for span in joined(self._spans)]
         if self._made.parts:
-            told["tokens"] = self._made.as_list
-            told["rounds"] = [round_report(each) for each in self._rounds]
-        return {"outrider": told} if told else {}
+            details["tokens"] = self._made.as_list
+            details["rounds"] = [round_report(each) for each in self._rounds]
+        return {"outrider": details} if details else {}
 
 
 def document(

@@ -80,10 +80,10 @@ class ResponseForm:
 
     def delta_event(self, index: int, delta: ChoiceDelta) -> Chunk:
         """A piece of a choice."""
-        told = self._told(delta)
+        details = self._details(delta)
         if self.chat:
-            return self._chat_event(index, {"content": delta.text}, told, delta.tokens)
-        return self._completion_event(index, delta.text, told, delta.tokens)
+            return self._chat_event(index, {"content": delta.text}, details, delta.tokens)
+        return self._completion_event(index, delta.text, details, delta.tokens)
 
     def tool_calls(self, index: int) -> CallDeltas | None:
         """What tells a choice's calls from its text, if any may be made."""
@@ -113,26 +113,26 @@ class ResponseForm:
         self,
         index: int,
         delta: MessageDelta,
-        told: ChoiceTold = _NOTHING,
+        details: ChoiceTold = _NOTHING,
         tokens: Sequence[ShownToken] = (),
         reason: ChatFinish | None = None,
     ) -> ChatCompletionChunk:
         logprobs = _chat_logprobs(tokens, self.table) if tokens else None
         return self._chat_chunk(
-            [{"index": index, "delta": delta, **told, "logprobs": logprobs, "finish_reason": reason}]
+            [{"index": index, "delta": delta, **details, "logprobs": logprobs, "finish_reason": reason}]
         )
 
     def _completion_event(
         self,
         index: int,
         text: str,
-        told: ChoiceTold = _NOTHING,
+        details: ChoiceTold = _NOTHING,
         tokens: Sequence[ShownToken] = (),
         reason: FinishReason | None = None,
     ) -> CompletionChunk:
         logprobs = _completion_logprobs(tokens, self.table) if tokens else None
         return self._completion_chunk(
-            [{"index": index, "text": text, **told, "logprobs": logprobs, "finish_reason": reason}]
+            [{"index": index, "text": text, **details, "logprobs": logprobs, "finish_reason": reason}]
         )
 
     def _chat_chunk(self, choices: list[ChatChunkChoice]) -> ChatCompletionChunk:
@@ -163,15 +163,15 @@ class ResponseForm:
         """``choices[].logprobs`` of some tokens; its lists have one item for each."""
         return (_chat_logprobs if self.chat else _completion_logprobs)(tokens, self.table)
 
-    def _told(self, delta: ChoiceDelta) -> ChoiceTold:
+    def _details(self, delta: ChoiceDelta) -> ChoiceTold:
         """What is said of a piece beyond OpenAI's fields, of what the request asked for."""
-        told: ChoiceOutrider = {}
+        details: ChoiceOutrider = {}
         if self.body.outrider.spans and delta.text:
-            told["spans"] = [span_report(span) for span in delta.spans]
+            details["spans"] = [span_report(span) for span in delta.spans]
         if delta.made:
-            told["tokens"] = [token_report(i, piece) for i, piece in delta.made]
-            told["rounds"] = [round_report(reported) for reported in delta.rounds]
-        return {"outrider": told} if told else _NOTHING
+            details["tokens"] = [token_report(i, piece) for i, piece in delta.made]
+            details["rounds"] = [round_report(reported) for reported in delta.rounds]
+        return {"outrider": details} if details else _NOTHING
 
 
 def span_report(span: TextSpan) -> ToldSpan:

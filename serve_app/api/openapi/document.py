@@ -61,8 +61,8 @@ def openapi_document(limits: RequestLimits, *, keys: bool) -> dict[str, Any]:
 
 def _generation(what: str, body: str, answer: str, limits: RequestLimits, *, keys: bool) -> Schema:
     operation = _operation(f"Make a {what}", answer, _MADE, keys=keys) | _body(_ref(body))
-    told = {"anyOf": [_ref(f"{answer}Chunk"), _ref("ErrorBody")]}
-    piece = {"type": "string", "contentMediaType": _JSON, "contentSchema": told}
+    content = {"anyOf": [_ref(f"{answer}Chunk"), _ref("ErrorBody")]}
+    piece = {"type": "string", "contentMediaType": _JSON, "contentSchema": content}
     data = {"anyOf": [{"const": "[DONE]"}, piece]}
     event = {"type": "object", "required": ["data"], "properties": {"data": data}}
     stream = {"schema": event}  # of each event, as it is usual before OpenAPI 3.2

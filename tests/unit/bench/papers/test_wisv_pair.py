@@ -168,5 +168,5 @@ def test_latencies_are_shown_beside_the_papers(tmp_path: Path, capsys: pytest.Ca
 
 @pytest.mark.parametrize("part", ["frontier", "cluster"])
 def test_without_a_head_there_is_nothing_to_measure(part: str) -> None:
-    with pytest.raises(ConfigError, match=r"drafters\[0\]\.head needs a decision head"):
-        main(["wisv", "--parts", part, "--set", "drafters.0.head=null"])
+    with pytest.raises(ConfigError, match=r"drafters\[0\].decision_head needs a decision head"):
+        main(["wisv", "--parts", part, "--set", "drafters.0.decision_head=null"])
