@@ -1,14 +1,14 @@
-"""Who a request is charged to: what verifiers' time is shared fairly between."""
+"""The account a request is charged to: verifier time is shared fairly among accounts."""
 
 from typing import NamedTuple
 
 
 class Account(NamedTuple):
-    """Hashes: neither a key's name nor an address is known behind the ingress.
+    """Account of a request. Both fields are hashes: neither key names nor addresses leave the ingress.
 
     Attributes:
-        name: of an API key; without keys, of the client's address. "": nobody is told from another.
-        user: whom the request names as its ``user``: divides the account's share, and is never given one of its own.
+        name: of an API key; without keys, of the client's address. "": all requests share one account.
+        user: the request's ``user``: it divides the account's share and never gets a share of its own.
     """
 
     name: str = ""

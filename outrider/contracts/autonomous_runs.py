@@ -1,12 +1,12 @@
-"""Autonomous runs: a verifier goes on alone behind a block, until it is called back.
+"""Autonomous runs: rounds that a verifier makes by itself after a block, until the next block ends the run.
 
-An autonomous run's rounds are blocks like any others, numbered on from the block's own. No device drafts for them; the
-verifier may draft by prompt lookup where it was granted that (``AutonomousRun.lookup``); the outcome has the draft.
-Whoever sent the block counts along: it knows from the outcomes alone how far an autonomous run has come and whether it
-is over.
+The rounds are blocks like any others, with numbers that follow the block's own. No device drafts for them. The verifier
+may draft by prompt lookup where ``AutonomousRun.lookup`` grants it; the outcome then carries the draft. The sender of
+the block applies the same rules to the outcomes: they alone say how far the run has come, and whether it is over.
 
-What calls it back may have been drafted before the autonomous run came so far. Such a *late* block is worth what is not
-committed yet, under rules by which the output is the target's own whatever is drafted: both count that alike, too.
+The block that ends the run may have been drafted before the run came so far. Of such a *late* block only the part that
+is not committed yet counts, and only under rules whose output does not depend on drafts. Both sides compute that part
+from the same tokens in the same order, so no message has to carry it.
 """
 
 from dataclasses import dataclass, replace
@@ -17,9 +17,9 @@ from outrider.contracts.verifying import OWN_CHOICE_RULES, AcceptanceRule, Block
 
 
 def goes_on(block: Block, outcome: Verified) -> bool:
-    """Whether a round follows by itself the one with this outcome, which is ``block``'s or followed it.
+    """Whether a round follows by itself after this outcome, which is of ``block`` or of a round of its run.
 
-    The grant is not looked at: a later message may extend it while the run waits.
+    Ignores ``until_round``: a later message may raise it while the run waits.
     """
     autonomous_run, after = block.autonomous_run, outcome.next_token
     if autonomous_run is None or after is None or after in autonomous_run.end_ids:
@@ -28,7 +28,7 @@ def goes_on(block: Block, outcome: Verified) -> bool:
 
 
 def following(block: Block, outcome: Verified, params: SamplingParams) -> Block | None:
-    """The round that follows by itself; None if the next token is a device's to draw, or there is to be none."""
+    """Return the round that follows by itself; None if a device draws the next token, or the run is over."""
     if not goes_on(block, outcome):
         return None
     committed = committed_by(block, outcome)
@@ -43,29 +43,29 @@ def following(block: Block, outcome: Verified, params: SamplingParams) -> Block 
 
 
 def committed_by(block: Block, outcome: Verified) -> tuple[int, ...]:
-    """All that a round behind which another one follows has added to what is committed."""
+    """Return all tokens committed by a round that another one follows."""
     assert outcome.next_token is not None, "nothing follows by itself what a device is to draw"
     return (*block.forced, *accepted_by(block, outcome), outcome.next_token)
 
 
 def accepted_by(block: Block, outcome: Verified) -> tuple[int, ...]:
-    """Draft tokens that a round has committed, whoever drafted them."""
+    """Return the accepted draft tokens of a round, of a device's draft or of the verifier's own."""
     draft = block.draft if outcome.own_draft is None else outcome.own_draft.token_ids
     return tuple(map(draft.__getitem__, outcome.accepted_path))
 
 
 def may_be_late(rule: AcceptanceRule) -> bool:
-    """Whether the output is the target's own whatever is drafted: then it does not matter when a draft comes."""
+    """Whether drafts may arrive late: the rule's output is the target's own, whatever is drafted."""
     return rule in OWN_CHOICE_RULES
 
 
 def still_open(draft: tuple[int, ...], committed: tuple[int, ...]) -> tuple[int, ...]:
-    """What of a chain is undecided behind what was committed meanwhile: nothing if that is something else."""
+    """Return the part of a chain after the tokens committed meanwhile; nothing if they differ from its front."""
     return draft[len(committed) :] if draft[: len(committed)] == committed else ()
 
 
 def overtaken(block: Block, committed: tuple[int, ...]) -> Block:
-    """A late block behind what was committed meanwhile. One that was drafted in vain asks for the target's token."""
+    """Rebase a late block onto what was committed meanwhile. If its draft differs, it asks for the target's token."""
     return replace(
         block,
         position=block.position + len(committed),
@@ -75,23 +75,24 @@ def overtaken(block: Block, committed: tuple[int, ...]) -> Block:
 
 
 def survivals_behind(survivals: tuple[float, ...], equal_tokens: int) -> tuple[float, ...]:
-    """Of what is left of a chain, each token with all before it, now that so many at its front were right."""
+    """Return survivals of a chain's rest, given that its first ``equal_tokens`` tokens were right."""
     certain = survivals[equal_tokens - 1] if 0 < equal_tokens <= len(survivals) else 1.0
     return tuple(survival / certain for survival in survivals[equal_tokens:]) if certain else ()
 
 
 def alone(block: Block) -> Block:
-    """Of an autonomous run behind a block that was drafted: what its rounds have of that block."""
+    """Return a block without draft and forced tokens: the form that later rounds of its run have."""
     return replace(block, forced=(), draft=()) if block.forced or block.draft else block
 
 
 @dataclass(slots=True, eq=False)
 class RunLog:
-    """What an autonomous run has committed so far, the block before it included.
+    """Tokens committed by an autonomous run and by the block before it.
 
     Attributes:
         start: position of the first of ``token_ids``.
-        prefix_hashes: of what is committed before each of them, and behind the last.
+        prefix_hashes: ``prefix_hashes[i]`` is the hash of all committed tokens before ``token_ids[i]``; the last one is
+            the hash of all.
     """
 
     start: int
@@ -100,20 +101,20 @@ class RunLog:
 
     @classmethod
     def begin(cls, block: Block) -> "RunLog":
-        """Nothing yet; ``block`` is the one before the autonomous run."""
+        """Return an empty log; ``block`` is the one before the autonomous run."""
         return cls(block.position, [], [block.prefix_hash])
 
     def went_on(self, block: Block, outcome: Verified) -> None:
-        """A round was committed, and another one follows."""
+        """Add a committed round that another one follows."""
         for token_id in committed_by(block, outcome):
             self.token_ids.append(token_id)
             self.prefix_hashes.append(extend_prefix_hash(self.prefix_hashes[-1], (token_id,)))
 
     def rebased(self, block: Block) -> Block | None:
-        """A block that was made while the autonomous run went on, as it is worth now; None if it never fitted.
+        """Rebase a block made while the run went on; None if its prefix was never the committed one.
 
-        The front of its draft that is committed already is dropped; all of it, if something else is. Only under rules
-        by which the output is the target's own: else whether a draft is used must not depend on when it arrives.
+        Drops the part of its draft that is committed already, or the whole draft if other tokens are. Allowed only
+        under rules whose output does not depend on drafts: under others, output would depend on the time of arrival.
         """
         behind = block.position - self.start
         if not 0 <= behind < len(self.prefix_hashes) or block.prefix_hash != self.prefix_hashes[behind]:

@@ -1,4 +1,4 @@
-"""How much of a cold block one forward pass computes: prefixes go in chunks, what decides a block goes together."""
+"""How much of a cold block a forward pass computes: prefixes in chunks, the rows that decide a block together."""
 
 from collections.abc import Iterable
 
@@ -6,15 +6,15 @@ from outrider.contracts.cost import VerifyCost
 
 
 def chunk_of(lacking_tokens: int, own_rows: int, chunk_left: int) -> tuple[int, int]:
-    """What a pass computes of one block.
+    """Return how much of one block a pass computes.
 
     Args:
         lacking_tokens: positions still to compute, its own rows included.
-        own_rows: the last of them, which go together in one pass with the end of the prefix before them.
-        chunk_left: positions of prefixes that the pass has room for.
+        own_rows: the last of them, computed together in the pass that reaches the end of the prefix.
+        chunk_left: prefix positions that the pass may still take.
 
     Returns:
-        Positions computed, and those of them that count against the chunk. All are computed once the prefix fits.
+        Positions computed, and how many of them count against the chunk. All are computed once the prefix fits.
     """
     prefix = max(0, lacking_tokens - own_rows)
     counted = min(prefix, chunk_left)
@@ -22,7 +22,7 @@ def chunk_of(lacking_tokens: int, own_rows: int, chunk_left: int) -> tuple[int, 
 
 
 def pass_costs(blocks: Iterable[tuple[VerifyCost, int]], chunk_tokens: int) -> list[VerifyCost]:
-    """What one pass over blocks computes, given the cost and the own rows of each; none where nothing is."""
+    """Return what one pass computes of each block, given its cost and own rows; leave out blocks that get none."""
     costs = []
     for cost, own_rows in blocks:
         computed, counted = chunk_of(cost.new_tokens, own_rows, chunk_tokens)

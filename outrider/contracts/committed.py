@@ -1,4 +1,4 @@
-"""What a round adds to a response."""
+"""The tokens that one verified round adds to a response."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from outrider.contracts.requests import FinishReason, TokenLogprobs, TokenOrigin
 
 @dataclass(frozen=True, slots=True)
 class CommittedRound:
-    """What one verified round adds to the response."""
+    """Tokens that a verified round commits, cut at the response's end."""
 
     token_ids: tuple[int, ...]  # up to the response's end
     finish: FinishReason | None  # None while the response goes on

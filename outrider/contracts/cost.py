@@ -1,4 +1,4 @@
-"""How long a verification batch takes: the linear model of WISP (eq. 18, 19) and what small batches add to it."""
+"""Cost model of a verification batch: WISP's linear model (eq. 18, 19), with offsets for small batches."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from outrider.contracts.errors import ParameterError
 
 Seconds = TypeVar("Seconds", float, npt.NDArray[np.float64])
 
-EXACT_ROWS = 16  # numbers of new positions that have a bucket of their own; behind them one for each power of two
-LARGEST_ROWS = 8192  # the last bucket, which everything larger shares
-_FLOOR_S = 1e-6  # no prediction is shorter
+EXACT_ROWS = 16  # up to this many new positions each number has its own bucket; above, one per power of two
+LARGEST_ROWS = 8192  # upper end of the last bucket, which all larger numbers share
+_FLOOR_S = 1e-6  # smallest prediction
 
 
 def row_bucket(new_tokens: int) -> int:
-    """Where a batch's number of new positions stands in ``LinearCostModel.row_offsets_s``; 0 is no position."""
+    """Return the index of a number of new positions in ``LinearCostModel.row_offsets_s``; 0 is no position."""
     if new_tokens <= EXACT_ROWS:
         return max(0, new_tokens)
     return _BEHIND_EXACT + (min(new_tokens, LARGEST_ROWS) - 1).bit_length()
@@ -28,7 +28,7 @@ ROW_BUCKETS = row_bucket(LARGEST_ROWS) + 1
 
 
 def bucket_rows(bucket: int) -> tuple[int, int]:
-    """The first and last number of new positions of a bucket."""
+    """Return the smallest and largest number of new positions of a bucket."""
     if bucket <= EXACT_ROWS:
         return bucket, bucket
     last = 1 << (bucket - _BEHIND_EXACT)
@@ -37,27 +37,26 @@ def bucket_rows(bucket: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class VerifyCost:
-    """What the time of one block depends on, in positions."""
+    """Terms of the cost of one block, in positions."""
 
     new_tokens: int  # positions to compute
     cached_tokens: int  # positions whose KV is only read
 
 
 class BatchWork(NamedTuple):
-    """What the time of a whole batch depends on: sums over its blocks (WISP eq. 18)."""
+    """Terms of the cost of a whole batch: sums over its blocks (WISP eq. 18)."""
 
     new_tokens: int = 0
-    interactions: int = 0  # sum of total * new
+    interactions: int = 0  # sum of (new + cached) * new
     cached_tokens: int = 0
 
     def plus(self, cost: VerifyCost) -> "BatchWork":
-        """With one block more: what one more request costs is two predictions, whatever the batch's size."""
+        """Return the sums with one block more: a block's marginal cost takes two predictions, at any batch size."""
         new, cached = cost.new_tokens, cost.cached_tokens
         return BatchWork(self.new_tokens + new, self.interactions + (new + cached) * new, self.cached_tokens + cached)
 
 
 def work_of(batch: Iterable[VerifyCost]) -> BatchWork:
-    """The sums over a batch."""
     new = interactions = cached = 0
     for cost in batch:
         new += cost.new_tokens
@@ -67,29 +66,26 @@ def work_of(batch: Iterable[VerifyCost]) -> BatchWork:
 
 
 def work_of_alike(block: VerifyCost, blocks: int) -> BatchWork:
-    """The sums over so many blocks like this one."""
+    """Return the sums over ``blocks`` copies of one block."""
     new, cached = block.new_tokens, block.cached_tokens
     return BatchWork(blocks * new, blocks * (new + cached) * new, blocks * cached)
 
 
 class CostModel(Protocol):
     def predict_s(self, batch: Sequence[VerifyCost]) -> float:
-        """Seconds of one forward pass over this batch."""
+        """Return the seconds of one forward pass over this batch."""
         ...
 
     def predict_work_s(self, work: BatchWork) -> float:
-        """The same from a batch's sums."""
+        """Return the same from a batch's sums."""
         ...
 
     def predict_works_s(self, works: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """The same for many batches: ``[n, 3]`` new tokens, interactions, cached tokens; returns ``[n]`` seconds."""
+        """Return the same for many batches: ``[n, 3]`` new, interactions, cached; returns ``[n]`` seconds."""
         ...
 
     def guard_s(self, predicted_s: Seconds) -> Seconds:
-        """Time to keep free behind a prediction, learned from how far predictions were short (WISP's delta).
-
-        Of one prediction or of each of many.
-        """
+        """Return the time to keep free behind each prediction, learned from underestimates (WISP's delta)."""
         ...
 
 
@@ -97,19 +93,19 @@ class CostModel(Protocol):
 class LinearCostModel:
     """T = a * sum new + b_compute * sum (total * new) + b_read * sum cached + c + offset  (WISP eq. 18, 19).
 
-    The offset is ours and depends on the number of new positions alone: small matrix products take times that are no
-    linear function of their rows.
+    The offset is an addition to WISP. It depends on the number of new positions only: the time of small matrix
+    products is not linear in their rows.
     """
 
     seconds_per_token: float
     seconds_per_interaction: float
     seconds_per_cached_token: float
     seconds_per_batch: float
-    row_offsets_s: tuple[float, ...] = ()  # ``ROW_BUCKETS`` numbers of either sign; empty for eq. 19 as printed
-    relative_guard: float = 0.0  # share of a prediction to keep free behind it
+    row_offsets_s: tuple[float, ...] = ()  # ``ROW_BUCKETS`` numbers of either sign; empty: eq. 19 as printed
+    relative_guard: float = 0.0  # guard time as a share of the prediction
 
     def __post_init__(self) -> None:
-        """Refuse a table that does not fit the buckets."""
+        """Raise ``ParameterError`` for a table whose length is not that of the buckets."""
         if len(self.row_offsets_s) not in (0, ROW_BUCKETS):
             raise ParameterError("row_offsets_s", f"none or {ROW_BUCKETS} numbers", len(self.row_offsets_s))
 
@@ -120,11 +116,10 @@ class LinearCostModel:
         return per_token, per_interaction, self.seconds_per_cached_token, self.seconds_per_batch
 
     def predict_s(self, batch: Sequence[VerifyCost]) -> float:
-        """Seconds of one forward pass over this batch."""
         return self.predict_work_s(work_of(batch))
 
     def predict_work_s(self, work: BatchWork) -> float:
-        """The formula on a batch's sums; asked for more often than anything else, so without a call where it can be."""
+        """Apply the formula to a batch's sums. Without offsets it is written out: this is the most frequent call."""
         new, interactions, cached = work
         if self.row_offsets_s:
             return self._seconds(new, interactions, cached, new)
@@ -137,18 +132,17 @@ class LinearCostModel:
         return seconds if seconds > _FLOOR_S else _FLOOR_S  # noqa: FURB136 (a fifth of the call)
 
     def predict_works_s(self, works: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """The formula on ``[n, 3]`` sums at once."""
+        """Apply the formula to ``[n, 3]`` sums at once."""
         seconds: npt.NDArray[np.float64] = self.seconds_per_batch + works @ np.array(self.slopes[:3])
         if self.row_offsets_s:
             seconds += np.take(self.row_offsets_s, row_buckets(works[:, 0]))
         return np.maximum(seconds, _FLOOR_S)
 
     def guard_s(self, predicted_s: Seconds) -> Seconds:
-        """A fixed share of the prediction."""
         return self.relative_guard * predicted_s
 
     def predict_alike_s(self, block: VerifyCost, blocks: float) -> float:
-        """Seconds of one forward pass over so many blocks like this one; a mean need not be a whole number."""
+        """Predict a pass over ``blocks`` copies of one block; ``blocks`` may be a mean and need not be whole."""
         new, cached = block.new_tokens, block.cached_tokens
         return self._seconds(
             blocks * new, blocks * (new + cached) * new, blocks * cached, max(1, round(blocks * new)) if new else 0
@@ -167,9 +161,9 @@ class LinearCostModel:
 
 
 def row_buckets(new_tokens: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """``row_bucket`` of each of ``[n]`` numbers of new positions."""
+    """Return ``row_bucket`` of each of ``[n]`` numbers of new positions."""
     rows = np.clip(np.rint(new_tokens), 0, LARGEST_ROWS)
-    doublings = np.frexp(rows - 1)[1]  # of an integer its bit length
+    doublings = np.frexp(rows - 1)[1]  # the exponent of an integer is its bit length
     buckets: npt.NDArray[np.int64] = np.where(rows <= EXACT_ROWS, rows, _BEHIND_EXACT + doublings).astype(np.int64)
     return buckets
 

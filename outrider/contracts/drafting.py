@@ -1,4 +1,4 @@
-"""What a drafter engine promises: the contract between a drafter and whatever holds its model and KV."""
+"""Contract between a drafter and its engine, which holds the draft model and the KV of its generations."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -11,22 +11,22 @@ from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import GenerationId, ProtocolName
 from outrider.contracts.verifying import KvUsage, OpenGeneration
 
-# A token, and the probability that it is the target's choice behind what it is drafted behind.
+# A token, and the probability that the target chooses it after the tokens before it.
 Child = tuple[int, float]
 
 
 @dataclass(frozen=True, slots=True)
 class DraftPlan:
-    """What to draft in one round, and what to send of it."""
+    """What to draft in one round, and what of it to send."""
 
-    protocol: ProtocolName  # decides what the tokens are drawn from and what crosses the link
-    window: int  # tokens on the longest path, 0..K_max; 0 only brings the drafter's KV up to date
+    protocol: ProtocolName  # decides which distribution tokens are drawn from and what is sent over the link
+    window: int  # tokens on the longest path, 0..K_max; with 0 only the drafter's KV is brought up to date
     expansion: tuple[int, ...] = ()  # children by depth, ``window`` numbers (TSLT definition 4.5); () is a chain
-    rows: int = 0  # if any: nodes, at most, of a tree that the device grows where it is sure (``drafting.growing``)
+    rows: int = 0  # 0: no dynamic tree; else the most nodes of a tree grown by confidence (``drafting.growing``)
 
     @property
     def is_tree(self) -> bool:
-        """Whether a block says its nodes' parents."""
+        """Whether a block carries its nodes' parents."""
         return bool(self.expansion or self.rows)
 
     @property
@@ -39,12 +39,12 @@ class DraftPlan:
 
 @dataclass(frozen=True, slots=True)
 class DraftTerms:
-    """What a drafter is told once per generation, besides the generation itself.
+    """What a drafter receives once per generation, besides the generation itself.
 
-    A correction that ends the response is sent at once, with nothing behind it.
+    A correction that ends the response is sent at once, with nothing drafted after it.
     """
 
-    wire: WireFormat  # how messages are written
+    wire: WireFormat  # format of all messages
     end_ids: tuple[int, ...] = ()  # tokens that end the response
     last_position: int = 2**31  # absolute position of the last token the response may have
 
@@ -53,34 +53,35 @@ class DraftTerms:
 class DraftRequest(ArrayData):
     """Ask for one block.
 
-    ``feedback`` replaces whatever the drafter has from ``feedback_position`` on; ``prefix_hash`` is that of the whole
-    committed sequence then (``outrider.contracts.prefix``), so a drafter that has another one says ``NeedsPrefix``.
+    ``feedback`` replaces all tokens the drafter holds from ``feedback_position`` on. ``prefix_hash`` is the hash of the
+    whole committed sequence after that (``outrider.contracts.prefix``); a drafter with another one answers
+    ``NeedsPrefix``.
 
     Attributes:
-        correction: set if the token behind the committed ones is the device's to draw: it draws it from the residual
-            of this and its own distribution there, sends it, and drafts behind it.
-        price: for a device that drafts while it pays, a chain or a tree that grows; None: tokens cost nothing.
+        correction: set if the device draws the token after the committed ones. It draws from the residual of this row
+            and its own distribution at that position, sends the token, and drafts after it.
+        price: for a device that stops a chain or a growing tree where tokens no longer pay; None: tokens cost nothing.
     """
 
     generation: GenerationId
     round: int
-    feedback_position: int  # tokens of the committed sequence the drafter is assumed to have already
+    feedback_position: int  # number of committed tokens the drafter is assumed to hold already
     feedback: tuple[int, ...]  # committed tokens from there on
     prefix_hash: int
     plan: DraftPlan
     correction: CorrectionSource | None = None
     price: DraftPrice | None = None
-    want_hidden: bool = False  # whether a chain's hidden states are wanted; they do not cross the link
+    want_hidden: bool = False  # whether to return a chain's hidden states; these are not sent over the link
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draft(ArrayData):
-    """One drafted block, tokens and what is known about them.
+    """One drafted block: its tokens, and what is known of their distribution.
 
     Attributes:
-        token_ids: the chain's tokens, or a tree's nodes, parents first, children of one node side by side. Fewer than
-            were ordered, at worst none, where the context is full or the device stops a chain.
-        hidden: ``[K, d]`` float32, final-norm hidden state each token of a chain was drawn from, on request.
+        token_ids: the chain's tokens, or a tree's nodes with parents first and siblings adjacent. May be fewer than
+            ordered, even none, where the context is full or the device stops a chain.
+        hidden: ``[K, d]`` float32, the final-norm hidden state that each token of a chain was drawn from, on request.
     """
 
     generation: GenerationId
@@ -89,13 +90,13 @@ class Draft(ArrayData):
     token_ids: tuple[int, ...]
     correction: int | None = None  # the token drawn in place of the last rejected one, if the request asked for it
     parents: tuple[int, ...] | None = None  # None for a chain; else as ``Block.parents``
-    distribution: DraftDistribution = None  # what the tokens were drawn from, as the protocol's message tells it
+    distribution: DraftDistribution = None  # what the tokens were drawn from, as the protocol's message encodes it
     hidden: FloatRow | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NeedsPrefix:
-    """The drafter does not hold the assumed prefix (closed, evicted, restarted): open it again."""
+    """The drafter does not hold the assumed prefix (closed, evicted, restarted): open the generation again."""
 
     generation: GenerationId
     round: int
@@ -103,7 +104,7 @@ class NeedsPrefix:
 
 @dataclass(frozen=True, slots=True)
 class NeedsRow:
-    """No candidate for the correction was taken: the target row itself is needed (the same round, asked again)."""
+    """No candidate for the correction was accepted: repeat the round with the target row itself."""
 
     generation: GenerationId
     round: int
@@ -113,21 +114,20 @@ DraftAnswer = Draft | NeedsPrefix | NeedsRow
 
 
 class DrafterEngine(Protocol):
-    """Draft model and resident KV for the generations it holds. Not thread-safe: one caller at a time.
+    """Draft model with resident KV. Not thread-safe: one caller at a time.
 
-    What is drafted depends on the model, the committed tokens and the request alone: not on windows, on other
-    generations, on memory, or on the order in which blocks were asked for. Where an engine ends a chain early, that is
-    decided from what the next token would be drawn from, never from the token; beside that from what verdicts told of
-    its generation, and of others before it was opened.
+    A draft depends only on the model, the committed tokens and the request: not on windows, other generations, memory
+    or the order of requests. An engine that stops a chain early decides so from the distribution of the next token,
+    never from the token drawn. It may also use earlier verdicts, of this generation and of those before it.
     """
 
     @property
     def max_context_tokens(self) -> int:
-        """Positions one generation may have. A block that would need more is drafted shorter, at worst empty."""
+        """Positions a generation may have. A block that would exceed them is drafted shorter, possibly empty."""
         ...
 
     def open(self, request: OpenGeneration, terms: DraftTerms) -> None:
-        """Hold a generation (costs no forward pass; its prefix is computed by the next steps).
+        """Hold a generation; run no forward pass (later steps compute its prefix).
 
         Raises:
             ContextTooLongError: it leaves no position to draft.
@@ -135,29 +135,29 @@ class DrafterEngine(Protocol):
         ...
 
     def submit(self, request: DraftRequest) -> None:
-        """Start a block (at most one per generation at a time; a new one replaces the old, which is never answered).
+        """Start a block. A generation has at most one: a new one replaces it, and the old one is never answered.
 
-        Of a generation that is not held, or is held with other tokens than the request assumes, ``step`` answers
-        ``NeedsPrefix``. The last request once more is answered as before; nothing is computed for it.
+        If the generation is not held, or with other tokens than the request assumes, ``step`` answers ``NeedsPrefix``.
+        A repetition of the last request is answered as before, without computation.
 
         Raises:
-            UnsupportedBlockError: this engine does not draft what the plan asks for; nothing has changed.
+            UnsupportedBlockError: this engine cannot draft the plan; nothing has changed.
         """
         ...
 
     def step(self, among: Collection[GenerationId] | None = None) -> list[DraftAnswer]:
-        """One batched forward pass for all started blocks, or these alone; answers those that became complete.
+        """Run one batched forward pass for all started blocks, or those in ``among``; return the completed answers.
 
-        A shorter block does not wait for a longer one. ``NeedsRow`` is answered where no candidate was taken.
+        A shorter block does not wait for a longer one. The answer is ``NeedsRow`` where no candidate was accepted.
 
         Raises:
-            Exception: it went wrong. Each of its blocks is as if it had just been started, or is complete and answered
-                by the next step.
+            Exception: the pass failed. Each of its blocks is as if it had just been started, or is complete and
+                answered by the next step.
         """
         ...
 
     def started(self) -> tuple[GenerationId, ...]:
-        """Whose blocks a pass is needed for."""
+        """Return the generations whose blocks need a pass."""
         ...
 
     @property
@@ -166,7 +166,7 @@ class DrafterEngine(Protocol):
         ...
 
     def close(self, generation: GenerationId) -> None:
-        """Forget a generation and its block. Unknown ones are ignored."""
+        """Forget a generation and its block; ignore an unknown one."""
         ...
 
     def usage(self) -> KvUsage: ...

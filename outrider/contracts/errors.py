@@ -1,6 +1,6 @@
-"""Typed errors of the algorithms. ``serve_app/api/http_errors.py`` maps each to one HTTP answer.
+"""Typed errors of the algorithms. ``serve_app/api/http_errors.py`` maps each to an HTTP status.
 
-Every message says what was needed, what was found and what to do.
+Every message names what was needed, what was found and what to do.
 """
 
 from itertools import islice
@@ -27,7 +27,7 @@ class ParameterError(OutriderError, ValueError):
 
 
 def shown_value(value: object) -> str:
-    """As ``repr``, of the first items and characters alone: a value that was found may be as long as a request."""
+    """Return a truncated ``repr``: the first items and characters. A value may be as long as a request."""
     return _cut(_shown(value, _SHOWN_LEVELS))
 
 
@@ -37,7 +37,7 @@ def _shown(value: object, levels: int) -> str:
     if not isinstance(value, list | dict):
         try:
             return repr(value)
-        except (ValueError, RecursionError):  # an integer of more digits than Python writes, or nested too deeply
+        except (ValueError, RecursionError):  # an integer beyond Python's digit limit, or nesting that is too deep
             return f"a {type(value).__name__} too large to show"
     if not levels:
         return "..."
@@ -64,7 +64,7 @@ class ShapeError(OutriderError, ValueError):
 
 
 class PairMismatchError(OutriderError):
-    """What was learned for one pair of models is to be used with another."""
+    """Data trained for one pair of models is to be used with another pair."""
 
 
 class VocabularyMismatchError(OutriderError):
@@ -76,19 +76,19 @@ class ModelUnavailableError(OutriderError):
 
 
 class ContextTooLongError(OutriderError):
-    """A generation needs more positions than the model or the KV budget can ever hold."""
+    """A generation needs more positions than the model or the KV budget can hold."""
 
 
 class GrammarError(OutriderError):
-    """A request's grammar takes too much to follow, or leads nowhere."""
+    """A request's grammar exceeds its limits, or has no continuation."""
 
 
 class UnsupportedModelError(OutriderError):
-    """The model computes something the engine does not implement; serving it would change its output."""
+    """The model needs an operation that the engine does not implement; without it output would differ."""
 
 
 class EngineUnavailableError(OutriderError):
-    """The configured engine is not installed, is broken, or cannot start here."""
+    """The configured engine is not installed, is broken, or cannot start on this machine."""
 
 
 class UnsupportedBlockError(OutriderError):
@@ -96,15 +96,15 @@ class UnsupportedBlockError(OutriderError):
 
 
 class IllegalTransitionError(OutriderError):
-    """A state machine was given an event its present state does not allow."""
+    """A state machine was given an event that its state does not allow."""
 
 
 class BusyError(OutriderError):
-    """The service holds as many generations as it may; try again later."""
+    """The service holds as many generations as it may; the client should retry later."""
 
 
 class NotAdmittedError(BusyError):
-    """A response was not begun, as there was no room for what it is promised; ``retry_after_s`` says when to ask."""
+    """A response was not begun, as its promise could not be kept; retry after ``retry_after_s``."""
 
     def __init__(self, message: str, retry_after_s: int) -> None:
         self.message, self.retry_after_s = message, retry_after_s
@@ -116,27 +116,27 @@ class NotAdmittedError(BusyError):
 
 
 class MessageError(OutriderError):
-    """Bytes from the link are not a message this side can read: truncated, oversized, corrupt, another version."""
+    """Bytes from the link that cannot be decoded: truncated, oversized, corrupt, or of another version."""
 
 
 class ChecksumError(MessageError):
-    """A message's checksum does not fit: it was damaged, or the two sides disagree about the committed prefix."""
+    """A message's checksum does not match: it was damaged, or the two sides hold different committed prefixes."""
 
 
 class DrafterLostError(OutriderError):
-    """The drafter died or does not answer in time. Its state is to be taken as gone."""
+    """The drafter died or did not answer in time. Its state counts as lost."""
 
 
 class DrafterSilentError(DrafterLostError):
-    """Nothing says that the drafter died, but its answer is not here: it is late, or was lost on its way."""
+    """The drafter's answer is missing, with no sign that it died: the answer is late, or was lost on its way."""
 
 
 class DrafterBrokenError(OutriderError):
-    """The drafter answers nonsense (the wrong round, tokens that do not exist), or fails at what it is asked."""
+    """The drafter answers invalidly (wrong round, token ids that do not exist), or raises an error."""
 
 
 class DraftingFailedError(OutriderError):
-    """A drafter fails at this generation, alone and again; for others it drafts."""
+    """A drafter fails at this generation, repeatedly and alone; it still drafts for others."""
 
 
 class VerifierLostError(OutriderError):
@@ -144,32 +144,32 @@ class VerifierLostError(OutriderError):
 
 
 class CoordinatorSilentError(VerifierLostError):
-    """A coordinator stands still or is cut off, with its verifier; another one can go on with what it makes."""
+    """A coordinator hangs or is cut off, with its verifier; another one can resume its responses."""
 
 
 class VerifierAwayError(OutriderError):
-    """A coordinator has no verifier now and another one has: nothing was begun, the response is to be made there."""
+    """This coordinator has no verifier now, another one has: nothing was begun, send the response there."""
 
 
 class CoordinatorDrainingError(VerifierAwayError):
-    """A coordinator takes nothing new, and another one has room: what it has begun is to go on there."""
+    """A coordinator takes no new responses, and another one can: resume the responses it has begun there."""
 
 
 class OtherTargetError(OutriderError):
-    """A coordinator has another target than a response was begun with, or its tokens are of: nothing was begun."""
+    """The coordinator's target differs from the one a response was begun with; nothing was begun."""
 
 
 class FleetUnavailableError(OutriderError):
-    """The fleet actor does not answer; it restarts, and responses go on meanwhile."""
+    """The fleet actor does not answer. It restarts; responses continue meanwhile."""
 
 
 class GenerationFailedError(OutriderError):
-    """A response cannot be completed, through no fault of the request."""
+    """A response cannot be completed, for a reason that is not in the request."""
 
 
 class RequestFailedError(OutriderError):
-    """The service fails at this request, alone and again: nobody else is to be asked to make it."""
+    """The service fails at this request, repeatedly and alone: do not retry it elsewhere."""
 
 
 class NonFiniteError(RequestFailedError):
-    """The model's own numbers for this request are NaN or infinite: there is no token to choose by them."""
+    """The model's logits or hidden states for this request are NaN or infinite: no token can be chosen."""

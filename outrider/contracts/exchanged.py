@@ -1,6 +1,6 @@
-"""What crosses the link between drafter and coordinator, as numbers: draft distributions, sources of corrections.
+"""Draft distributions and correction sources as numbers that both ends of the link compute with.
 
-Both sides compute with exactly these (``outrider.sampling.distributions``); ``outrider.wire`` writes and reads them.
+Both ends compute with exactly these (``outrider.sampling.distributions``); ``outrider.wire`` encodes and decodes them.
 """
 
 from dataclasses import dataclass, fields
@@ -38,18 +38,18 @@ def _same(one: object, other: object) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScalarDraft(ArrayData):
-    """Only the drafted tokens' own probabilities crossed the link (DSSD), in fixed point.
+    """The drafted tokens' own probabilities in fixed point, and nothing else (DSSD).
 
     Token i was drawn with probability ``numerators[i] / 2**bits``, exactly.
     """
 
     numerators: IntRow  # ``[K]`` int64, 1 .. 2**bits
-    bits: int  # width of one on the link
+    bits: int  # width of a numerator on the link
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseDraft(ArrayData):
-    """Truncated draft distributions crossed the link (TSLT eq. 12-14): what the drafter sampled from.
+    """Truncated draft distributions (TSLT eq. 12-14): those that the drafter sampled from.
 
     Row r is ``outrider.sampling.distributions.softmax(logits[r])`` over ``token_ids[r]``. A chain has one row per draft
     token. A tree has one per node that has children: the prefix first, then by index.
@@ -61,7 +61,7 @@ class SparseDraft(ArrayData):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DenseDraft(ArrayData):
-    """Whole draft distributions crossed the link (DSD)."""
+    """Whole draft distributions (DSD)."""
 
     logits: FloatRow  # ``[K, vocab]`` float32, as decoded from the message; -inf for removed tokens
 
@@ -70,7 +70,7 @@ DraftDistribution = ScalarDraft | SparseDraft | DenseDraft | None
 
 
 class FloatField(StrEnum):
-    """How a real number crosses the link."""
+    """Encoding of a real number on the link."""
 
     FP32 = "fp32"
     FP16 = "fp16"
@@ -80,7 +80,7 @@ class FloatField(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WireFormat:
-    """How messages between coordinator and drafter are written. Both ends of a generation use the same.
+    """Encoding of the messages between coordinator and drafter. Both ends of a generation use the same.
 
     Attributes:
         logit_field: of draft logits (dsd, tslt, tslt_tree). Every field is lossless: drafters round, then sample.
@@ -88,7 +88,7 @@ class WireFormat:
             lossless: the drafter samples from multiples of ``2**-scalar_bits``.
         row_field: of the target's probabilities (dssd, dssd_candidates): fp32, fp16 or bf16; only fp32 is lossless.
         hidden_field: of a drafter's hidden states (wisv_full, wisv_selective), int8 with a scale for each 32 numbers.
-        hidden_width: numbers in one of these; 0 where nobody judges them.
+        hidden_width: numbers in a hidden state; 0 where no judge uses them.
     """
 
     vocab_size: int  # token ids take ``ceil(log2(vocab_size))`` bits
@@ -96,7 +96,7 @@ class WireFormat:
     scalar_bits: int = 24
     row_field: FloatField = FloatField.FP32
     top_k: int = 32  # draft tokens that tslt and tslt_tree keep at each position; 0 keeps all
-    top_rho: float = 1.0  # they keep the smallest set of these whose mass reaches it (TSLT eq. 14, corrected)
+    top_rho: float = 1.0  # of these the smallest set whose mass reaches it is kept (TSLT eq. 14, corrected)
     distinct_siblings: bool = True  # tslt_tree draws a node's children without replacement
     hidden_field: FloatField = FloatField.FP16
     hidden_width: int = 0
@@ -104,9 +104,9 @@ class WireFormat:
 
 @dataclass(frozen=True, slots=True)
 class Deferral:
-    """The device draws the correction itself (DSSD): what it needs for that comes back in place of a token.
+    """The device draws the correction itself (DSSD): the outcome holds what it draws from instead of a token.
 
-    The acceptance test then uses the target's probabilities as rounded by ``row_field``: those that cross the link.
+    The acceptance test then uses the target's probabilities as rounded by ``row_field``, since those are what is sent.
     """
 
     row_field: FloatField = FloatField.FP32  # of the target row's probabilities
@@ -115,10 +115,10 @@ class Deferral:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TargetRow(ArrayData):
-    """The target's distribution at the position of a deferred correction, as it crosses the link.
+    """The target's distribution at the position of a deferred correction, as sent over the link.
 
     Attributes:
-        token_ids: ``[n]`` int64 strictly ascending, the tokens with any probability; None: the whole vocabulary.
+        token_ids: ``[n]`` int64 strictly ascending, the tokens of probability above 0; None: the whole vocabulary.
     """
 
     token_ids: IntRow | None

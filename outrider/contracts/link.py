@@ -1,11 +1,11 @@
-"""The state of a link, as everybody above it sees it."""
+"""State of the link between coordinator and drafter."""
 
 from dataclasses import dataclass
 from enum import IntEnum
 
 
 class Direction(IntEnum):
-    """Which way a message goes."""
+    """Direction of a message."""
 
     UP = 0  # drafter to coordinator
     DOWN = 1  # coordinator to drafter
@@ -22,5 +22,4 @@ class Csi:
     rtt_s: float
 
     def rate_bps(self, way: Direction) -> float:
-        """Bits per second that way."""
         return self.up_bps if way is Direction.UP else self.down_bps

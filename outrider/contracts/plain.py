@@ -1,4 +1,4 @@
-"""Data that crosses between processes once a token."""
+"""Fast pickling of data that crosses processes once a token."""
 
 from collections.abc import Callable
 from functools import cache
@@ -7,17 +7,16 @@ from typing import Any
 
 
 class Plain:
-    """Base of frozen dataclasses that travel often: pickled by their fields in turn, without reflecting on each."""
+    """Base of frozen dataclasses that are pickled as a constructor call: class and fields in order, no reflection."""
 
     __slots__ = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The class, and its arguments in order."""
         cls: Any = type(self)
         return cls, _reader(cls)(self)
 
 
-@cache  # there are as many as classes
+@cache  # one entry per class
 def _reader(cls: Any) -> Callable[[Any], tuple[Any, ...]]:
-    """Reads all fields of one class; it has two at least."""
+    """Return a reader of all fields of a class. It needs two at least: ``attrgetter`` of one returns no tuple."""
     return attrgetter(*cls.__match_args__)

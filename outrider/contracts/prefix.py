@@ -1,4 +1,4 @@
-"""Beginnings of token sequences: a rolling hash for rounds, a chained digest for shared KV blocks, what two share."""
+"""Identity of token prefixes: a rolling hash for rounds, a chained SHA-256 digest for shared KV blocks."""
 
 import hashlib
 from array import array
@@ -10,10 +10,10 @@ EMPTY_PREFIX_HASH = 0
 
 
 def extend_prefix_hash(prefix_hash: int, token_ids: Iterable[int]) -> int:
-    """Hash of a prefix continued by ``token_ids``: polynomial modulo 2^61 - 1, so it can be rolled forward.
+    """Return the hash of a prefix extended by ``token_ids``: a polynomial modulo 2^61 - 1, so it can be rolled forward.
 
-    It tells rounds of one generation apart (a block that assumes another prefix is stale); it is no defence
-    against an adversary, for whom ``block_digest`` is.
+    It distinguishes prefixes of one generation: a block that assumes another one is stale. It does not resist an
+    adversary; ``block_digest`` does.
     """
     for token_id in token_ids:
         prefix_hash = (prefix_hash * _BASE + token_id + 1) % _MODULUS
@@ -21,7 +21,7 @@ def extend_prefix_hash(prefix_hash: int, token_ids: Iterable[int]) -> int:
 
 
 def common_prefix(ones: Sequence[int], others: Sequence[int]) -> int:
-    """How many leading tokens are the same."""
+    """Return the number of leading tokens that are equal."""
     length = 0
     for one, other in zip(ones, others, strict=False):
         if one != other:
@@ -31,9 +31,10 @@ def common_prefix(ones: Sequence[int], others: Sequence[int]) -> int:
 
 
 def block_digest(parent: bytes, token_ids: Sequence[int]) -> bytes:
-    """Identity of a full KV block: its tokens and everything before them (sha256, 32 bytes).
+    """Return the digest of a full KV block: SHA-256 over its tokens and the parent's digest, 32 bytes.
 
-    Blocks are shared between users, so equality must imply equal content. The first block's ``parent`` is a salt: those
-    who have the same share blocks. It is empty, or has another length than a digest.
+    Blocks are shared between users, so equal digests must mean equal content. The first block's ``parent`` is a salt:
+    generations of the same salt share blocks. A salt is empty or has another length than a digest, so that none can
+    pass for a digest.
     """
     return hashlib.sha256(parent + array("q", token_ids).tobytes()).digest()

@@ -1,54 +1,54 @@
-"""What a token of a draft has to bring at the present load: it travels in the order for the draft, in a few bits."""
+"""Price of a draft token at the present load; an order carries it in a few bits."""
 
 from dataclasses import dataclass
 from math import log2
 
 from outrider.contracts.errors import ParameterError
 
-PRICE_LEVELS = 32  # of one price in a message: 2^0, 2^-(1/4), ... and the last stands for free
+PRICE_LEVELS = 32  # of one price in a message: 2^0, 2^-(1/4), ...; the last level is price 0
 LEVEL_BITS = (PRICE_LEVELS - 1).bit_length()
-PRICE_BITS = 2 * LEVEL_BITS  # of both
+PRICE_BITS = 2 * LEVEL_BITS  # of both prices together
 _LEVELS_PER_OCTAVE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class DraftPrice:
-    """What a token of a draft has to bring at the present load, in expected tokens.
+    """Price of a draft token at the present load, in expected tokens.
 
     Attributes:
-        send_above: survival of a token above which its row at the verifier pays; at 1 none does, as nobody is surer.
-        go_on_above: survival of a token above which drafting another one behind it pays.
+        send_above: a token is sent if its survival exceeds this, as only then its row at the verifier pays. 1: none is.
+        go_on_above: another token is drafted if the last one's survival exceeds this.
 
     Raises:
-        ParameterError: a price that is no probability.
+        ParameterError: a price outside [0, 1].
     """
 
     send_above: float = 0.0
     go_on_above: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what no survival can be compared with."""
+        """Raise ``ParameterError`` for a value that is no probability."""
         for name, value in (("send_above", self.send_above), ("go_on_above", self.go_on_above)):
             if not 0.0 <= value <= 1.0:
                 raise ParameterError(name, "a probability in [0, 1]", value)
 
     @property
     def levels(self) -> tuple[int, int]:
-        """As a message carries them, each in ``0 .. PRICE_LEVELS - 1``."""
+        """Both prices as levels of a message, each in ``0 .. PRICE_LEVELS - 1``."""
         return _level(self.send_above), _level(self.go_on_above)
 
     @classmethod
     def at_levels(cls, send: int, go_on: int) -> "DraftPrice":
-        """What a message says.
+        """Return the prices of two levels.
 
         Raises:
-            ParameterError: a level there is none of.
+            ParameterError: a level outside the range.
         """
         return cls(_price("send", send), _price("go_on", go_on))
 
 
 def _level(price: float) -> int:
-    """The nearest, by ratio."""
+    """Return the nearest level by ratio."""
     least = 2.0 ** (-PRICE_LEVELS / _LEVELS_PER_OCTAVE)
     return min(round(-_LEVELS_PER_OCTAVE * log2(max(price, least))), PRICE_LEVELS - 1)
 

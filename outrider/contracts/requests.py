@@ -1,4 +1,4 @@
-"""The few types every part of Outrider shares: sampling parameters, requests and what comes out of them.
+"""Types shared by all parts: sampling parameters, the request for a generation, and the chunks of its response.
 
 Frozen data only. Token ids are plain ints, probabilities float32, times seconds.
 """
@@ -17,21 +17,21 @@ from outrider.contracts.slo import BEST_EFFORT, LedgerRecord, SloClass
 GenerationId = str
 ProtocolName = str  # one of ``outrider.protocols.registry``
 MAX_SEED = 2**64 - 1
-DEFAULT_LOOKUP_TOKENS = 8  # looked up in a text at once, where somebody asks for it without a number
+DEFAULT_LOOKUP_TOKENS = 8  # draft length of prompt lookup, where a request asks for it without a number
 MAX_LOOKUP_TOKENS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The numbers that a sampling parameter may be: ``low`` to ``high``, both included unless ``low_open``."""
+    """Allowed values of a sampling parameter: ``low`` to ``high``, both included unless ``low_open``."""
 
     low: float
     high: float
     low_open: bool = False
-    needed: str = ""  # instead of the range in numbers
+    needed: str = ""  # text for the error message, in place of the interval
 
     def check(self, field: str, value: float) -> None:
-        """Refuse what lies outside."""
+        """Raise ``ParameterError`` for a value outside."""
         if not ((self.low < value if self.low_open else self.low <= value) and value <= self.high):
             numbers = f"a number in {'(' if self.low_open else '['}{self.low:g}, {self.high:g}]"
             raise ParameterError(field, self.needed or numbers, value)
@@ -39,9 +39,9 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Grammar(Plain):
-    """What a response must be, in the form of the library that ``outrider.grammar`` uses.
+    """Grammar of a response, in the syntax of the library that ``outrider.grammar`` uses.
 
-    It begins with the response; or, behind a reasoning prefix, after the first ``begins_after`` in it.
+    It applies from the response's start, or from behind the first token ``begins_after`` (after a reasoning prefix).
     """
 
     text: str
@@ -55,7 +55,7 @@ class SamplingParams:
     Applied in this order: logit bias, repetition penalty, presence and frequency penalties, withheld tokens, grammar,
     temperature, top-k, top-p, min-p. ``temperature == 0`` is greedy: the argmax after bias and penalties.
 
-    A field with a ``Range`` is a parameter of the API under its own name, and at its default asks for nothing.
+    A field with a ``Range`` is an API parameter of the same name; its default has no effect.
     """
 
     temperature: Annotated[float, Range(0.0, 2.0)] = 1.0  # 0 is greedy
@@ -66,13 +66,13 @@ class SamplingParams:
     presence_penalty: Annotated[float, Range(-2.0, 2.0)] = 0.0  # output only, once per token that occurred
     frequency_penalty: Annotated[float, Range(-2.0, 2.0)] = 0.0  # output only, times its count
     logit_bias: tuple[tuple[int, float], ...] = ()
-    withheld_ids: tuple[int, ...] = ()  # cannot be chosen at positions below withheld_until (what min_tokens comes to)
+    withheld_ids: tuple[int, ...] = ()  # excluded at positions below withheld_until (implements min_tokens)
     withheld_until: int = 0  # absolute position
-    grammar: Grammar | None = None  # tokens that it does not allow cannot be chosen
+    grammar: Grammar | None = None  # excludes tokens that it does not allow
     seed: int = 0  # unsigned 64 bit
 
     def __post_init__(self) -> None:
-        """Refuse what has no meaning, naming field, range and value."""
+        """Raise ``ParameterError`` for a value out of range; the error names field, range and value."""
         for name, allowed in SAMPLING_RANGES.items():
             allowed.check(name, getattr(self, name))
         if not 0 <= self.seed <= MAX_SEED:
@@ -89,7 +89,7 @@ class SamplingParams:
 
     @property
     def edited(self) -> bool:
-        """Whether logits are changed for this request alone: by bias, penalties or a grammar."""
+        """Whether logits are edited for this request: by bias, penalties or a grammar."""
         return self.penalised or bool(self.logit_bias) or self.grammar is not None
 
     @property
@@ -116,16 +116,16 @@ class FinishReason(StrEnum):
 class TokenOrigin(StrEnum):
     """Who proposed a committed token."""
 
-    ACCEPTED = "accepted"  # the drafter, and the target agreed
-    LOOKUP = "lookup"  # nobody: it was looked up in what was said before, and the target agreed
-    OVERRIDE = "override"  # the drafter; the target would have said something else, and a judge let it pass
+    ACCEPTED = "accepted"  # the drafter; the target agreed
+    LOOKUP = "lookup"  # prompt lookup; the target agreed
+    OVERRIDE = "override"  # the drafter; the target's choice differed, and a judge accepted the token
     CORRECTION = "correction"  # the target, in place of a rejected draft token
-    VERIFIER = "verifier"  # the target unasked: a bonus token, or a round without a draft
+    VERIFIER = "verifier"  # the target, without a rejection: a bonus token, or a round without a draft
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs(Plain):
-    """Natural logarithms of probabilities in the target's raw distribution: before every edit a request asks for."""
+    """Natural log-probabilities in the target's raw distribution: before any edit that a request asks for."""
 
     token_id: int
     logprob: float
@@ -134,7 +134,7 @@ class TokenLogprobs(Plain):
 
 @dataclass(frozen=True, slots=True)
 class RoundStats(Plain):
-    """What a generation has cost so far: the basis of ``usage`` and ``usage.outrider``."""
+    """Accumulated costs of a generation: the source of ``usage`` and ``usage.outrider``."""
 
     rounds: int = 0  # verify outcomes committed, the prefill included
     speculative_rounds: int = 0  # of those, rounds that verified at least one draft token
@@ -144,15 +144,15 @@ class RoundStats(Plain):
     payload_up_bits: int = 0  # of messages from drafters
     payload_down_bits: int = 0  # of messages to drafters
     inexact_rounds: int = 0  # rounds that may have moved the output away from the target's distribution
-    late_queue_rounds: int = 0  # slower than promised, each taken alone, for want of a place in a batch (WISP eq. 21)
+    late_queue_rounds: int = 0  # taken alone slower than promised, for want of a place in a batch (WISP eq. 21)
     late_compute_rounds: int = 0  # the same, because their batch took unusually long
-    protocols: tuple[tuple[ProtocolName, int], ...] = ()  # speculative rounds by protocol, those with any
-    trimmed_tokens: int = 0  # drafted, and neither accepted nor rejected: under load nobody verified them
-    judged_tokens: int = 0  # draft tokens that a judge decided about: those of the next line, and those it rejected
-    overrides: tuple[int, ...] = ()  # where in the response the target would have said something else
+    protocols: tuple[tuple[ProtocolName, int], ...] = ()  # number of speculative rounds of each protocol used
+    trimmed_tokens: int = 0  # drafted but not verified, under load: neither accepted nor rejected
+    judged_tokens: int = 0  # draft tokens that a judge accepted (``overrides``) or rejected
+    overrides: tuple[int, ...] = ()  # positions in the response where the target's choice differed
 
     def round_without_draft(self) -> "RoundStats":
-        """After one more round in which nothing was drafted: as many as tokens, where nothing is."""
+        """Return the sum after one more round without a draft; written out, as most rounds of some modes are such."""
         return RoundStats(
             self.rounds + 1,
             self.speculative_rounds,
@@ -171,7 +171,7 @@ class RoundStats(Plain):
         )
 
     def __add__(self, other: "RoundStats") -> "RoundStats":
-        """The sum of two generations' costs, or of one's and a round's: so often that it is written out."""
+        """Return the sum of two records; written out field by field, as it runs once a round."""
         protocols = self.protocols
         if other.protocols:
             protocols = tuple(sorted((Counter(dict(self.protocols)) + Counter(dict(other.protocols))).items()))
@@ -195,7 +195,7 @@ class RoundStats(Plain):
 
 @dataclass(frozen=True, slots=True)
 class PlanEstimate:
-    """What the next round was expected to bring under one plan; ``protocol`` None is a round without a draft."""
+    """Estimated yield of the next round under one plan; ``protocol`` None is a round without a draft."""
 
     protocol: ProtocolName | None
     window: int
@@ -207,7 +207,7 @@ class PlanEstimate:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceReport:
-    """Why a round was made as it was."""
+    """Why a plan was chosen for a round."""
 
     chosen: PlanEstimate
     runner_up: PlanEstimate | None
@@ -216,20 +216,20 @@ class ChoiceReport:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One response to make, as the ingress hands it to a coordinator. Also the resume record.
+    """One response to make, as the ingress sends it to a coordinator. Also the resume record.
 
-    ``output_ids`` and ``stats`` are empty for a new request; a resumed one carries the tokens already committed
-    elsewhere, which count as output for penalties, ``min_tokens`` and ``max_tokens`` but are not sent again.
+    ``output_ids`` and ``stats`` are empty for a new request. A resumed one carries the tokens committed elsewhere: they
+    count as output for penalties, ``min_tokens`` and ``max_tokens``, but are not sent again.
 
     Attributes:
         logprobs: alternatives to report with each output token's own log-probability; None reports nothing.
         prompt_logprobs: whether to report the prompt's tokens as well, on the first chunk (needs ``logprobs``).
-        semantic: whether mismatches of a greedy response may be judged, where that can be done; else it is lossless.
-        reproducible: whether the seed was named, so that the output must be the one the target alone makes of it.
-        correction_by: the draft model from whose residual a device is to draw the next token, if one is (a response
-            resumed in between).
-        token_map: hash of what its token ids mean; only a target with the same may be given them. "": not known.
-        target: who made ``output_ids``, as ``ModelCard.target`` has it; only the same may go on. "": anybody may begin.
+        semantic: whether a judge may accept mismatches of a greedy response, where one is available; else lossless.
+        reproducible: whether the request named the seed: output must then equal what the target alone makes of it.
+        correction_by: the draft model whose residual the pending correction is drawn from, of a response resumed
+            before it was drawn; None: no correction is pending.
+        token_map: hash of the token map of its ids; only a target with the same map may take them. "": not known.
+        target: ``ModelCard.target`` of whoever made ``output_ids``; only the same may continue. "": any may begin.
     """
 
     generation: GenerationId  # unique to this attempt; a resumed response is a new generation
@@ -237,39 +237,39 @@ class GenerationRequest:
     params: SamplingParams
     max_tokens: int  # of output, ``output_ids`` included; >= 1
     stop: tuple[str, ...] = ()
-    min_tokens: int = 0  # of output, before which neither an end-of-sequence token nor a stop string can end it
+    min_tokens: int = 0  # of output, before which neither an end-of-sequence token nor a stop string ends it
     ignore_eos: bool = False
     logprobs: int | None = None
     prompt_logprobs: bool = False
     window: int | None = None  # fixed draft window for this request; None: the coordinator chooses
     protocol: ProtocolName | None = None  # fixed for this request; None: the coordinator chooses in every round
     expansion: tuple[int, ...] = ()  # fixed tree shape, ``window`` numbers; () leaves it to the coordinator
-    rows: int = 0  # if any: nodes, at most, of trees that grow where the drafter is sure, ``window`` deep
-    lookup: int | None = None  # most tokens looked up in the text itself, 0: none; None: the coordinator chooses
-    account: Account = NO_ACCOUNT  # whose share of places and of prefill it takes
-    tenant: str = ""  # whose earlier responses may be looked through, and this one by; "": nobody's
+    rows: int = 0  # if not 0: the most nodes of dynamic trees, which are up to ``window`` deep
+    lookup: int | None = None  # longest draft by prompt lookup, 0: none; None: the coordinator chooses
+    account: Account = NO_ACCOUNT  # charged for its share of places and of prefill
+    tenant: str = ""  # prompt lookup shares responses within a tenant; "": with none
     reproducible: bool = True
     semantic: bool = False
-    explain: bool = False  # whether chunks are to tell of each choice
-    details: bool = False  # whether they are to tell of each token and each round
+    explain: bool = False  # whether chunks report the choice of each plan
+    details: bool = False  # whether they report each token's origin and each round
     output_ids: tuple[int, ...] = ()
     stats: RoundStats = RoundStats()
     correction_by: str | None = None
     slo: SloClass = BEST_EFFORT  # the speed it is promised
-    lower: tuple[SloClass, ...] = ()  # classes it takes where there is no room for that, in order of preference
-    first_token_s: float | None = None  # in which it is to be begun, if it says so
-    ledger: LedgerRecord | None = None  # how far that was kept (a response resumed in between)
+    lower: tuple[SloClass, ...] = ()  # classes it accepts if ``slo`` cannot be admitted, in order of preference
+    first_token_s: float | None = None  # requested limit on the time to first token, in s
+    ledger: LedgerRecord | None = None  # of a resumed response: how far its promise was kept
     request_id: str = ""  # of the HTTP request, for logs
     trace: str = ""  # of a sampled one: its span, as ``traceparent`` (``contracts.tracing``)
-    cache_salt: bytes = b""  # whose KV it may share: that of requests with the same
-    drafters: tuple[str, ...] | None = None  # groups of devices that may be given it to draft for; None: all
+    cache_salt: bytes = b""  # KV is shared among requests of the same salt
+    drafters: tuple[str, ...] | None = None  # drafter groups that may draft for it; None: all
     token_map: str = ""
     target: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TextSpan(Plain):
-    """A piece of visible text and who proposed the token that made it visible."""
+    """A piece of visible text, and the origin of the token that made it visible."""
 
     text: str
     origin: TokenOrigin
@@ -277,15 +277,15 @@ class TextSpan(Plain):
 
 @dataclass(frozen=True, slots=True)
 class RoundReport(Plain):
-    """How a round was made, and where its time went.
+    """What a round drafted and committed, and where its time went.
 
     Attributes:
-        protocol: by which it was drafted, ``lookup`` included; None: nothing was.
-        committed_tokens: one that was sent before the rest of the round included.
-        payload_up_bits: of messages from a drafter, ``payload_down_bits`` of those to it.
-        ended_s: after the coordinator that made it was given the response.
-        phases_s: in the order in which a round goes through them; together they are all of its time.
-        beside_s: of drafting and link, while the verifier went on by itself: part of no phase.
+        protocol: of its draft, ``lookup`` included; None: nothing was drafted.
+        committed_tokens: a token that was sent before the rest of the round included.
+        payload_up_bits: of messages from a drafter; ``payload_down_bits``: of messages to it.
+        ended_s: time since its coordinator received the response, in s.
+        phases_s: durations of the phases in their order; they add up to the round's duration.
+        beside_s: time of drafting and link during which the verifier decoded autonomously: part of no phase.
     """
 
     protocol: ProtocolName | None
@@ -305,8 +305,8 @@ class ChunkDetails(Plain):
     """How a chunk came about.
 
     Attributes:
-        pieces: one for each of its tokens: the text that it makes visible, which may be empty, and who proposed it.
-        rounds: that were committed with it. A device's correction may be sent before its round is.
+        pieces: for each of its tokens, the text it makes visible (possibly empty) and its origin.
+        rounds: committed with it. A device's correction may be sent before its round is committed.
     """
 
     pieces: tuple[TextSpan, ...]
@@ -318,10 +318,10 @@ class GenerationChunk(Plain):
     """One committed piece of a response, in order, nothing sent twice.
 
     Attributes:
-        spans: the text that may be shown because of them, never an empty one (characters split over tokens and
-            possible beginnings of a stop string are held back, so there may be none).
-        shown_tokens: how many of the response's tokens, from its first, have all their text shown. On the last chunk
-            all, less those a stop string swallowed.
+        spans: the text that becomes visible by these tokens, none of them empty. Characters split over tokens and
+            possible beginnings of a stop string are held back, so there may be no span.
+        shown_tokens: number of the response's leading tokens whose text is all visible. On the last chunk: all tokens
+            but those that a stop string removed.
         prompt_logprobs: one for each prompt token, None for the first, if asked for; on the first chunk only.
     """
 
@@ -332,14 +332,14 @@ class GenerationChunk(Plain):
     logprobs: tuple[TokenLogprobs, ...] = ()  # one for each of ``token_ids``, if asked for
     prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()
     finish_reason: FinishReason | None = None  # set on the last chunk only
-    correction_by: str | None = None  # as in ``GenerationRequest``, of the token behind these
-    choices: tuple[ChoiceReport, ...] = ()  # why these rounds were made as they were, if asked for
+    correction_by: str | None = None  # as in ``GenerationRequest``, for the token after these
+    choices: tuple[ChoiceReport, ...] = ()  # why the plans of these rounds were chosen, if asked for
     ledger: LedgerRecord | None = None  # as in ``GenerationRequest``, after these tokens
-    granted: SloClass | None = None  # on the first chunk: its class, where that is another than it asked for
-    target: str = ""  # on the first chunk: who makes it
+    granted: SloClass | None = None  # on the first chunk: its class, if not the one it asked for
+    target: str = ""  # on the first chunk: the target that makes it
     details: ChunkDetails | None = None  # if asked for
 
     @property
     def text(self) -> str:
-        """What may be shown now."""
+        """All text of the spans."""
         return self.spans[0].text if len(self.spans) == 1 else "".join(span.text for span in self.spans)

@@ -1,4 +1,4 @@
-"""How a request is sampled where it says nothing."""
+"""Defaults of sampling parameters that a request leaves out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class SamplingDefaults:
-    """What fills in for parameters that a request leaves out; by default nothing does.
+    """Values for parameters that a request leaves out; none by default.
 
     Attributes:
-        params: values by the name of the API's parameter (a field of ``SamplingParams``); the others are neutral.
-        max_tokens: of a chat that names no ``max_tokens``; None: as many as there is room for.
-        most_tokens: that any request may ask for; None: as the service's limits have it.
-        source: who says so, for people.
-        ignored: what else the source asks for, in vain.
+        params: values by API parameter (a field of ``SamplingParams``); parameters not named stay neutral.
+        max_tokens: of a chat request that names none; None: as many as the context allows.
+        most_tokens: largest ``max_tokens`` a request may ask for; None: the service's limit applies.
+        source: where the values come from, for display.
+        ignored: settings of the source that are not applied.
     """
 
     params: Mapping[str, float] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class SamplingDefaults:
 
     @property
     def text(self) -> str:
-        """In a line, for people; empty where nothing is filled in."""
+        """The defaults in one line, for display; empty if there are none."""
         params = dict(self.params) | ({} if self.max_tokens is None else {"max_tokens": self.max_tokens})
         return ", ".join(f"{name} {value:g}" for name, value in params.items())
 

@@ -1,4 +1,4 @@
-"""Promised token speeds (WISP section 3.1): the classes, and what was kept of a promise as it travels."""
+"""SLO classes by promised token speed (WISP section 3.1), and the record of how far a promise was kept."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,24 +9,24 @@ from outrider.contracts.plain import Plain
 
 @dataclass(frozen=True, slots=True)
 class SloClass:
-    """A promise a request can ask for."""
+    """A token speed that a request can be promised."""
 
     name: str  # as requests and metrics give it
     tokens_per_s: float = 0.0  # promised from a response's first token to its last; 0 promises nothing (best effort)
-    semantic: bool = False  # whether its greedy responses may be verified semantically, unless a request says otherwise
+    semantic: bool = False  # whether its greedy responses are verified semantically, unless a request decides otherwise
 
 
 BEST_EFFORT = SloClass("best_effort")
 
-# The papers' four speeds (WISP section 5.1), each named by what it promises.
+# The four speeds of WISP section 5.1, each class named by its speed.
 DEFAULT_CLASSES = (*(SloClass(f"speed_{speed}", float(speed)) for speed in (2, 4, 6, 8)), BEST_EFFORT)
 
 
 def slo_class_named(name: str, classes: Sequence[SloClass]) -> SloClass:
-    """The class a request asks for.
+    """Return the class of this name.
 
     Raises:
-        ParameterError: there is none of this name; the message lists those there are.
+        ParameterError: unknown name; the message lists the known ones.
     """
     by_name: Mapping[str, SloClass] = {known.name: known for known in classes}
     if name not in by_name:
@@ -36,18 +36,18 @@ def slo_class_named(name: str, classes: Sequence[SloClass]) -> SloClass:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRecord(Plain):
-    """A ledger as it travels with a resume record."""
+    """A response's ledger as its resume record carries it."""
 
     tokens: int = 0  # committed after the first commit
     elapsed_s: float = 0.0  # from the first commit to the last
-    slack_s: float = 0.0  # time until it would be behind, at the last commit
+    slack_s: float = 0.0  # at the last commit, time until it would have been behind
     times_behind: int = 0  # commits that came too late
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Mean speed from the first commit to the last; None while there was one only."""
+        """Mean speed from the first commit to the last; None after a single commit."""
         return self.tokens / max(self.elapsed_s, 1e-9) if self.tokens else None
 
     def delayed(self, gap_s: float) -> "LedgerRecord":
-        """The record after nothing was committed for so long."""
+        """Return the record after a gap of this length without a commit."""
         return replace(self, elapsed_s=self.elapsed_s + gap_s, slack_s=self.slack_s - gap_s)

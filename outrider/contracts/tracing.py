@@ -1,6 +1,6 @@
-"""Which trace something belongs to, as W3C Trace Context writes it: the header ``traceparent``.
+"""Span contexts in the form of W3C Trace Context: the header ``traceparent``.
 
-Inside the service only what is sampled carries one; "" carries nothing.
+Inside the service only sampled requests carry one; "" stands for none.
 """
 
 import re
@@ -12,7 +12,7 @@ _FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-
 
 @dataclass(frozen=True, slots=True)
 class SpanContext:
-    """A span, by which others name it as their parent.
+    """Identity of a span, by which its children name their parent.
 
     Attributes:
         trace_id: 32 digits of lower-case hexadecimal, not all zero.
@@ -23,20 +23,20 @@ class SpanContext:
     span_id: str
 
     def traceparent(self, *, sampled: bool = True) -> str:
-        """The header, for who is called from within this span."""
+        """Return the header for a call made within this span."""
         return f"{_VERSION}-{self.trace_id}-{self.span_id}-{_SAMPLED if sampled else 0:02x}"
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """What a ``traceparent`` says of whoever calls: its span, and whether that is sampled."""
+    """The caller's span as its ``traceparent`` names it, and whether it is sampled."""
 
     context: SpanContext
     sampled: bool
 
 
 def read_traceparent(header: str) -> Caller | None:
-    """None of a header that is none: the caller is then taken to have sent nothing, as W3C asks."""
+    """Parse a header; None if it is malformed, which is then ignored as W3C Trace Context demands."""
     found = _FORM.fullmatch(header.strip())
     if found is None:
         return None
@@ -49,6 +49,6 @@ def read_traceparent(header: str) -> Caller | None:
 
 
 def trace_id_of(traceparent: str) -> str | None:
-    """For a line of the log; None where nothing is carried."""
+    """Return the trace id for a log line; None for an empty or malformed header."""
     caller = read_traceparent(traceparent) if traceparent else None
     return None if caller is None else caller.context.trace_id

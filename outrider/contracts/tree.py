@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 
 def node_depths(parents: Sequence[int]) -> list[int]:
-    """Tokens on the path from the prefix to each node, the node included: >= 1."""
+    """Return each node's depth: tokens on the path from the prefix to it, itself included; >= 1."""
     depths: list[int] = []
     for parent in parents:
         depths.append(1 if parent < 0 else depths[parent] + 1)
@@ -15,7 +15,7 @@ def node_depths(parents: Sequence[int]) -> list[int]:
 
 
 def node_paths(parents: Sequence[int]) -> list[tuple[int, ...]]:
-    """The nodes on the path from the prefix to each node, root first, the node included."""
+    """Return each node's path: the nodes from the prefix to it, root first, itself included."""
     paths: list[tuple[int, ...]] = []
     for node, parent in enumerate(parents):
         paths.append((node,) if parent < 0 else (*paths[parent], node))

@@ -1,7 +1,7 @@
-"""A block of which less is verified than was drafted.
+"""Trimming: verify fewer tokens of a block than were drafted.
 
-The cut may come from estimates and from the state of others, never from the tokens behind it nor from what they were
-drawn from: a drafted token that is tested or not depending on what it is no longer has the law the rules assume.
+The cut may depend on estimates and on other generations, never on the tokens cut off or the distributions they were
+drawn from. A token that is tested or not depending on its value no longer has the distribution the rules assume.
 """
 
 from dataclasses import replace
@@ -11,14 +11,13 @@ from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block
 
 
 def trimmed(block: Block, draft_tokens: int) -> Block:
-    """The block with so many of its chain's draft tokens, and what was sent of these; a shorter draft stays as it is.
+    """Return the block with the first ``draft_tokens`` of its chain, and the distributions of these.
 
-    A tree may be cut to nothing only.
-
-    Without any it is a block that nobody drafted for: the target chooses, and there is no rejection to defer.
+    A draft that is not longer is returned unchanged. A tree can only be cut to nothing. A block without a draft has no
+    rejection to defer; the target chooses its token.
 
     Raises:
-        ValueError: a tree, of which there is no front.
+        ValueError: a tree is to be cut to a part.
     """
     if block.parents is not None and draft_tokens:
         raise ValueError(f"needs a chain to cut, found the tree of {block.generation}")
@@ -37,7 +36,7 @@ def trimmed(block: Block, draft_tokens: int) -> Block:
 
 
 def _front(sent: DraftDistribution, tokens: int) -> DraftDistribution:
-    """What was sent of the first tokens of a chain."""
+    """Return the distributions of a chain's first tokens."""
     match sent:
         case ScalarDraft(numerators, bits):
             return ScalarDraft(numerators[:tokens], bits)
@@ -50,7 +49,7 @@ def _front(sent: DraftDistribution, tokens: int) -> DraftDistribution:
 
 
 def _alone(rule: AcceptanceRule) -> AcceptanceRule:
-    """The rule by which the target chooses where nothing is drafted."""
+    """Return the rule of the same output without a draft."""
     if rule in RATIO_RULES:
         return AcceptanceRule.SHARED_NOISE
     return AcceptanceRule.GREEDY if rule is AcceptanceRule.SEMANTIC else rule

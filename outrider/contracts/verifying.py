@@ -1,19 +1,19 @@
-"""What an engine promises: the contract between the round loop and whatever holds model and KV.
+"""Contract between the round loop and a verifier engine, which holds the target model and the KV of all generations.
 
-A *verifier engine* keeps the KV of many generations and verifies one ragged batch of blocks per forward pass. Every
-way tokens reach a target model is a block: a prompt's prefill is a block without draft tokens that wants its bonus
-token; a round without a drafter (window 0) is the same; a device's own correction is a *forced* token.
+An engine keeps the KV of many generations and verifies one ragged batch of blocks per forward pass. All tokens reach
+the target in blocks: the prefill of a prompt is a block without draft tokens that asks for a bonus token; so is a
+round without a drafter (window 0); a correction that a device drew is a *forced* token of its next block.
 
-The engine commits what it decides: after a ``Verified`` outcome its committed sequence is
-``prefix + forced + accepted + next_token`` and its KV is rolled back to that. Draft tokens only ever write to blocks
-no other generation can see.
+The engine commits what it decides. After a ``Verified`` outcome the committed sequence is
+``prefix + forced + accepted + next_token``, and the KV is rolled back to it. KV of draft tokens is written only to
+KV blocks that no other generation reads.
 
-Idempotence: rounds of one generation are numbered upwards; asking for the last round again returns the same outcome
-from memory, asking for an older one returns ``Stale``. Nothing is run twice.
+Idempotence: rounds of a generation have ascending numbers. A repeated request for the last round is answered with the
+outcome in memory, a request for an older round with ``Stale``. Neither runs a forward pass.
 
-Two steps: under the semantic rule a block without the drafter's hidden states that has mismatches is ``Undecided``, and
-so it stays, asked however often, until its ``Resolution`` comes or a newer round of the same committed prefix is begun
-in its place (the resolution is then ``Stale``). Eviction does not touch it; closing the generation drops it.
+Two steps: a block under the semantic rule that has mismatches and no hidden states of the drafter is ``Undecided``. It
+stays so, however often it is submitted, until its ``Resolution`` arrives or a newer round of the same committed prefix
+replaces it (the resolution is then ``Stale``). Eviction does not affect it; closing the generation drops it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,33 +30,33 @@ from outrider.contracts.requests import GenerationId, SamplingParams, TokenLogpr
 
 
 class AcceptanceRule(StrEnum):
-    """Who is accepted, and what is drawn instead: ``matching`` and ``speculative`` in ``outrider/verification``."""
+    """Which draft tokens are accepted, and what is drawn instead: see ``matching``, ``speculative``, ``semantic``."""
 
     GREEDY = "greedy"  # accept iff equal to the target's argmax
     SHARED_NOISE = "shared_noise"  # accept iff equal to the token the target draws with the shared noise
     RATIO = "ratio"  # Leviathan et al. 2023, algorithm 1; siblings of a tree were drawn with replacement
     RATIO_DISTINCT = "ratio_distinct"  # the same for trees whose siblings were drawn without replacement
-    SEMANTIC = "semantic"  # lossy: greedy, but a judge may let mismatches pass (WISV eq. 27); ``semantic``
+    SEMANTIC = "semantic"  # lossy: as greedy, but a judge may accept mismatches (WISV eq. 27)
 
 
 def target_rule(params: SamplingParams) -> AcceptanceRule:
-    """The rule by which the output is token for token the target's own, and that of a round without a draft."""
+    """Return the rule of rounds without a draft: output equals what the target alone samples, token for token."""
     return AcceptanceRule.GREEDY if params.greedy else AcceptanceRule.SHARED_NOISE
 
 
 RATIO_RULES = frozenset({AcceptanceRule.RATIO, AcceptanceRule.RATIO_DISTINCT})
-OWN_CHOICE_RULES = frozenset({AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE})  # of the target, whatever is drafted
+OWN_CHOICE_RULES = frozenset({AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE})  # output does not depend on drafts
 
 
 @dataclass(frozen=True, slots=True)
 class PromptLookupGrant:
-    """Permission for a verifier to draft by prompt lookup while it decodes autonomously, and the price of a row.
+    """Permission for a verifier to draft by prompt lookup in an autonomous run, with the price of a draft row.
 
     Attributes:
-        tokens: of a draft, at most.
-        until_position: of the first token that the response cannot take any more: there the autonomous run ends.
-        blocks: in one of its steps, as these are now.
-        row_price: by so much of itself a row more makes such a step longer.
+        tokens: largest number of tokens in a draft.
+        until_position: first position past the response's end; the autonomous run ends there.
+        blocks: mean number of blocks in a step at the present load.
+        row_price: relative increase of a step's duration by one more row.
     """
 
     tokens: int
@@ -67,37 +67,36 @@ class PromptLookupGrant:
 
 @dataclass(frozen=True, slots=True)
 class AutonomousRun:
-    """Permission for a verifier to go on alone behind a block (``contracts.autonomous_runs``)."""
+    """Permission for a verifier to decode on its own after a block (``contracts.autonomous_runs``)."""
 
-    until_round: int  # the last round it may make by itself; a later message may raise it
-    end_ids: frozenset[int] = frozenset()  # a token of these is the last
-    lookup: PromptLookupGrant | None = None  # to draft by itself; a later message may change that, too
+    until_round: int  # last round the run may reach; a later message may raise it
+    end_ids: frozenset[int] = frozenset()  # the run ends after any of these tokens
+    lookup: PromptLookupGrant | None = None  # None: no own drafts; a later message may change it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block(ArrayData, Plain):
     """One round's request to the verifier.
 
-    ``position`` and ``prefix_hash`` name the committed sequence the block assumes (its length, and
-    ``contracts.prefix.extend_prefix_hash`` over it); a block that assumes anything else comes back ``Stale`` without a
+    ``position`` and ``prefix_hash`` identify the committed sequence that the block assumes: its length, and
+    ``contracts.prefix.extend_prefix_hash`` over it. If the engine holds another one, it answers ``Stale`` without a
     forward pass.
 
     Attributes:
-        forced: tokens committed elsewhere and not yet in the engine's sequence; they precede the draft.
-        draft: ``K`` token ids, K may be 0. For a tree, nodes in an order where parents come first.
-        parents: None for a chain; else ``[K]``, index of each node's parent, -1 for a child of the prefix.
-        distribution: what crossed the link of the distributions the draft was sampled from.
-        bonus: whether a token is wanted after a fully accepted draft. Always drawn after a rejection, unless
-            ``deferral`` says otherwise.
-        deferral: set if the device draws corrections. A rejection then has no next token but ``Verified.deferred``;
-            so has a block without draft that wants no bonus token: this is how a row is asked for again.
-        hidden: ``[K, d]`` float32, semantic rule only: the final hidden state the drafter chose each token from (WISV
-            full-hidden upload). None: they are asked for where they matter, in a second step.
-        channel: semantic rule only: the link as the judge is to see it, whenever the hidden states come; None: not
-            known.
-        judge: semantic rule only: whose answers hold, of those the engine was given: the draft model, as configured.
-        autonomous_run: rounds that are to follow without being asked for. An engine makes none by itself: whoever steps
-            it does (``engines.verifier.stepper``).
+        forced: tokens committed elsewhere that the engine's sequence lacks; they precede the draft.
+        draft: ``K`` token ids, K may be 0. Nodes of a tree are in an order where parents come first.
+        parents: None for a chain; else ``[K]``, the index of each node's parent, -1 for a child of the prefix.
+        distribution: the part of the draft distributions that was sent over the link.
+        bonus: whether a token is wanted after a fully accepted draft. After a rejection a token is always drawn, unless
+            ``deferral`` is set.
+        deferral: set if the device draws corrections. After a rejection ``Verified.deferred`` is set instead of
+            ``next_token``. A block without a draft and with ``bonus`` false gets it, too: this requests a row again.
+        hidden: ``[K, d]`` float32, semantic rule only: the drafter's final hidden state at each token (WISV full-hidden
+            upload). None: the hidden states at mismatches are requested in a second step.
+        channel: semantic rule only: link state given to the judge, in either step; None: not known.
+        judge: semantic rule only: key of the judge among those the engine was given: the draft model's configured name.
+        autonomous_run: grant for rounds that follow without a request. The engine itself starts none of them;
+            ``engines.verifier.stepper`` does.
     """
 
     generation: GenerationId
@@ -119,10 +118,10 @@ class Block(ArrayData, Plain):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resolution(ArrayData):
-    """Second half of a two-step outcome: what the device sent for the mismatches (WISV selective upload).
+    """Second half of a two-step outcome: the device's answer for the mismatches (WISV selective upload).
 
     Attributes:
-        hidden: ``[M, d]`` float32, drafter hidden states at the requested positions, in their order. None: the device
+        hidden: ``[M, d]`` float32, drafter hidden states at ``Undecided.mismatches``, in that order. None: the device
             is lost, and every mismatch is rejected.
     """
 
@@ -133,7 +132,7 @@ class Resolution(ArrayData):
 
 @dataclass(frozen=True, slots=True)
 class OwnDraft:
-    """A verifier's own draft in a round of an autonomous run, and how many of its tokens it expected to be accepted."""
+    """A verifier's own draft in a round of an autonomous run, and the number of tokens it expected to be accepted."""
 
     token_ids: tuple[int, ...]
     expected_tokens: float
@@ -143,22 +142,21 @@ class OwnDraft:
 class Verified(ArrayData):
     """The round is decided and committed.
 
-    ``accepted_path`` holds indices into ``Block.draft``, or ``own_draft``, root first (for a chain
-    ``0 .. accepted_len - 1``).
-    ``next_token`` is the correction or bonus token, None if none was wanted or the device draws it. A deferred
-    correction that can only be one token (a row with a single token) is decided here: it is ``next_token`` then.
+    ``accepted_path`` holds indices into ``Block.draft``, or into ``own_draft`` if that is set, root first; for a chain
+    they are ``0 .. accepted_len - 1``. ``next_token`` is the correction or bonus token; None if none was wanted or the
+    device draws it. If a deferred correction's row has a single token, that is ``next_token``.
     """
 
     generation: GenerationId
     round: int
     accepted_path: tuple[int, ...]
     next_token: int | None
-    deferred: CorrectionSource | None = None  # from which the device draws the correction
-    cached_tokens: int = 0  # of the prompt, when this generation was opened: KV that was already resident
+    deferred: CorrectionSource | None = None  # the device draws the correction from this
+    cached_tokens: int = 0  # prompt tokens whose KV was resident when the generation was opened
     logprobs: tuple[TokenLogprobs, ...] = ()  # of forced, accepted and next tokens in turn, if opened with logprobs
     prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()  # on the first outcome, if opened with prompt_logprobs
-    own_draft: OwnDraft | None = None  # of a round that followed by itself; whoever steps the engine drafts it
-    overrides: tuple[int, ...] = ()  # accepted nodes that a judge let pass: not what the target would have said there
+    own_draft: OwnDraft | None = None  # set in rounds of an autonomous run that had one; the stepper drafts it
+    overrides: tuple[int, ...] = ()  # accepted nodes that differ from the target's choice and that a judge accepted
 
     @property
     def accepted_len(self) -> int:
@@ -167,7 +165,7 @@ class Verified(ArrayData):
 
     @property
     def only_token(self) -> int | None:
-        """The next token, where there is nothing else to tell."""
+        """The next token if the outcome carries nothing else; None otherwise."""
         more = self.accepted_path or self.cached_tokens or self.logprobs or self.prompt_logprobs
         more = more or self.own_draft is not None or self.deferred is not None
         return None if more else self.next_token
@@ -177,13 +175,13 @@ class Verified(ArrayData):
 class Unfinished:
     """The block is not decided yet: submit it again, unchanged.
 
-    Either its prefix is still being computed in chunks (``remaining_tokens`` shrinks), or there was no KV memory
-    for it in this batch.
+    Either its prefix is still being computed in chunks (``remaining_tokens`` decreases), or the batch had no KV memory
+    left for it.
     """
 
     generation: GenerationId
     round: int
-    remaining_tokens: int  # positions still to compute before the block is decided, its own included
+    remaining_tokens: int  # positions still to compute before the block is decided, those of the block included
     waits_for_memory: bool = False
 
 
@@ -198,9 +196,9 @@ class Undecided:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """The block assumed a prefix that is not the committed one, or an older round. Nothing was run.
+    """The block assumes another committed prefix, or is of an older round; nothing was run.
 
-    Or the round a resolution is for does not wait for one: it is older, was replaced, or never came.
+    For a resolution: its round does not wait for one, as it is older, was replaced or was never begun.
     """
 
     generation: GenerationId
@@ -219,22 +217,22 @@ class Unknown:
 class BlockRefused:
     """The block can never be verified: it does not fit the context, is malformed, or forces an impossible token.
 
-    Or the resolution does not fit its round, which goes on waiting.
+    For a resolution: it does not fit its round, which still waits.
     """
 
     generation: GenerationId
     round: int
     reason: str
-    too_long: bool = False  # it does not fit the context or the KV: the request's own matter, and nobody's fault
-    by_grammar: bool = False  # its grammar takes too much to follow, or leads nowhere: likewise
+    too_long: bool = False  # exceeds the context or the KV memory: caused by the request, not by a device
+    by_grammar: bool = False  # its grammar exceeds its limits or has no continuation: caused by the request
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Passes with this block, or this resolution, in them go wrong: it failed alone, twice. Nothing is committed.
+    """The block or resolution made a pass fail alone, twice in a row; nothing of it is committed.
 
-    Or its generation could not be opened, or the numbers that the model gives for it are ``non_finite``: no token can
-    be chosen by them.
+    Also if its generation could not be opened, or if the model's logits or hidden states for it are NaN or infinite
+    (``non_finite``), so that no token can be chosen.
     """
 
     generation: GenerationId
@@ -248,18 +246,18 @@ Outcome = Verified | Unfinished | Undecided | Stale | Unknown | BlockRefused | F
 
 @dataclass(frozen=True, slots=True)
 class OpenGeneration:
-    """A generation the engine is to hold. Prompt and output stay apart: penalties treat them differently."""
+    """A generation the engine is to hold. Prompt and output are separate because penalties treat them differently."""
 
     generation: GenerationId
     prompt_ids: tuple[int, ...]  # at least one
     params: SamplingParams
     output_ids: tuple[int, ...] = ()  # tokens committed before (a resumed generation)
     logprobs: int | None = None  # alternatives to report with each token (see TokenLogprobs); None reports nothing
-    prompt_logprobs: bool = False  # of the prompt too, once; its KV is then computed, not taken from the cache
-    tenant: str = ""  # whose earlier responses may be looked through; nobody's if empty
+    prompt_logprobs: bool = False  # also of the prompt, once; its KV is then computed, not taken from the prefix cache
+    tenant: str = ""  # prompt lookup may search this tenant's earlier responses; "": those of none
     cache_salt: bytes = b""  # KV is shared among generations of the same salt
-    trace_id: str | None = None  # of its request, where that is sampled: for the log. No device is told
-    account: str = ""  # it is charged to: whose grammars take turns. No device is told
+    trace_id: str | None = None  # of a sampled request, for the log; never sent to a device
+    account: str = ""  # compilation of grammars takes turns by account; never sent to a device
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,32 +267,32 @@ class KvUsage:
     block_tokens: int
     total_blocks: int
     used_blocks: int  # held by open generations
-    cached_blocks: int  # held by nobody, content kept for sharing; reclaimed least recently used first
+    cached_blocks: int  # held by no generation, kept for sharing; reclaimed least recently used first
     generations: int
-    evictions: int  # times a generation lost KV to make room, since start; likewise what follows
-    unowed_evictions: int = 0  # of these, of generations to which nothing was owed
+    evictions: int  # times a generation lost KV to another since start; the counters below are since start, too
+    unowed_evictions: int = 0  # evictions of generations without a deadline
     evicted_blocks: int = 0
-    recomputed_tokens: int = 0  # positions computed again because of that
-    host_blocks: int = 0  # of host memory, for what is given up; ``host_used_blocks`` of them in use
+    recomputed_tokens: int = 0  # positions computed again after evictions
+    host_blocks: int = 0  # size of the host cache; ``host_used_blocks`` of them are in use
     host_used_blocks: int = 0
-    swapped_out_blocks: int = 0  # copied to host memory; ``swapped_in_blocks`` back
+    swapped_out_blocks: int = 0  # copied to host memory; ``swapped_in_blocks``: copied back
     swapped_in_blocks: int = 0
 
 
 class VerifierEngine(Protocol):
-    """Target model and resident KV. Not thread-safe: one caller at a time."""
+    """Target model with its resident KV. Not thread-safe: one caller at a time."""
 
     @property
     def max_context_tokens(self) -> int:
-        """Positions one generation may have: those of the model, or fewer where KV memory holds no more."""
+        """Positions a generation may have: the model's context, or fewer if the KV memory holds fewer."""
         ...
 
     def open(self, request: OpenGeneration) -> Future[Any] | None:
-        """Hold a generation. Costs no forward pass; opening one that is open already replaces it.
+        """Hold a generation; run no forward pass. An open generation of the same id is replaced.
 
         Returns:
-            What is still made of it in another thread (its grammar); None if it is open. Until that is done ``verify``
-            would wait for it, and cancelling it is all right if the generation is closed.
+            None if it is open; else a future of its grammar, which another thread compiles. Until it is done ``verify``
+            would block. It may be cancelled once the generation is closed.
 
         Raises:
             ContextTooLongError: it can never fit the model's context or the KV budget.
@@ -304,55 +302,53 @@ class VerifierEngine(Protocol):
     def prepare(
         self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()
     ) -> Mapping[GenerationId, Future[Any]]:
-        """Begin what ``verify`` of these needs besides a forward pass: masks of grammars.
+        """Begin what ``verify`` of these needs besides a forward pass: grammar masks.
 
         Returns:
-            Whose blocks should wait, and for what: for masks that take long and are made in another thread. Then this
-            is asked again. ``verify`` of such a block is right but may take long.
+            Generations whose blocks should be held back, each with the future to wait for: their masks take long and
+            are made in another thread. Call ``prepare`` again after it. ``verify`` of such a block is correct but may
+            block for long.
         """
         ...
 
     def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:
         """Verify a ragged batch in one forward pass; outcomes in the order of ``blocks``, then ``resolutions``.
 
-        At most one block per generation. Cold and warm blocks may stand together: the positions a block lacks are
-        computed first, in chunks over as many calls as it takes (``Unfinished``). Resolutions need no forward pass and
-        are applied first, so a block may build on what the resolution beside it commits.
+        At most one block per generation. Cold and warm blocks may be mixed: positions without KV are computed first, in
+        chunks over as many calls as needed (``Unfinished``). Resolutions need no forward pass and are applied first, so
+        a block may build on the commit of a resolution in the same call.
 
         Raises:
-            UnsupportedBlockError: before anything is run, if the engine lacks what a block asks for.
-            Exception: the pass went wrong. Of each of its blocks all is as if it had never been asked for, or the block
-                is decided whole and answered from memory; whose KV was evicted for the pass has lost it.
+            UnsupportedBlockError: before anything is run, if the engine does not implement what a block asks for.
+            Exception: the pass failed. Each of its blocks is then either as before the call, or wholly decided and
+                answered from memory when it is submitted again. KV evicted for the pass stays evicted.
         """
         ...
 
     def committed(self, generation: GenerationId) -> Sequence[int]:
-        """The committed sequence of a generation, not to be changed; empty if it is not held."""
+        """Return the committed sequence, not to be modified; empty if the generation is not held."""
         ...
 
     def due(self, generation: GenerationId, at_s: float) -> None:
-        """When its response falls behind its promise: whoever is due last goes first where memory is short.
+        """Set the time at which the response falls behind its promise; the latest is evicted first.
 
-        On any clock, as long as it is the same for all; infinity where nothing is owed, as from the beginning.
+        Times may be of any clock, the same for all generations. Infinity, the default: nothing is promised.
         """
         ...
 
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
-        """Forget a generation. Its full committed blocks stay in the prefix cache iff ``keep_cache``.
-
-        Closing an unknown generation does nothing.
-        """
+        """Forget a generation; ignore an unknown one. ``keep_cache``: keep its full blocks in the prefix cache."""
         ...
 
     def usage(self) -> KvUsage: ...
 
     def evicted(self) -> tuple[tuple[GenerationId, int], ...]:
-        """Who lost KV in the last ``verify``, and how many leading positions of it need no computing still."""
+        """Return generations that lost KV in the last ``verify``, each with how many leading positions kept it."""
         ...
 
     def last_pass(self) -> tuple[VerifyCost, ...]:
-        """What the last ``verify`` computed, of each block that computed something; none where nothing ran.
+        """Return the cost of each segment that the last ``verify`` computed; empty if no pass ran.
 
-        Only the engine knows: chunks, the prefix cache and eviction decide how much of a block a pass computes.
+        Only the engine knows it: chunks, prefix cache and eviction decide how much of a block a pass computes.
         """
         ...

@@ -1,26 +1,26 @@
-"""Who of a pass that went wrong is to blame: in halves, until it failed alone, twice. Pure.
+"""Find the member of a failed pass that causes the failure, by bisection. Pure.
 
-A pass over several members that fails is tried again in halves, one that fails alone once more behind all others, and
-then it is guilty. Whoever shared a pass with it is in a pass of its own in the end. Where memory was short the groups
-are no larger than a bound, which is learnt.
+A failed pass over n members is repeated in halves, so one culprit costs about 2 log2 n passes. A member that fails
+alone is tried once more, behind all others; if it fails again, it is a culprit. Every other member ends up in a pass
+without the culprit. A pass that fails for lack of memory also bounds the size of passes; the bound is learned.
 """
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-_WENT_BEFORE_GROWTH = 32  # passes at the bound, before it is tried a little above
-_GROWTH = 8  # by an eighth of itself
-MOST_FAILURES = 2  # members that may fail alone, one after the other, before it is the engine that does
+_WENT_BEFORE_GROWTH = 32  # successful passes at the bound before it grows
+_GROWTH = 8  # it grows by an eighth of itself
+MOST_FAILURES = 2  # culprits in a row, without a successful pass, above which the engine counts as broken
 
 
 class FaultKind(StrEnum):
-    """What went wrong with a pass."""
+    """Kind of a pass's failure."""
 
-    PASS = "pass"  # noqa: S105 (no password)  # an exception, for which a member may be to blame
-    MEMORY = "memory"  # there was too little for so large a pass
-    DEVICE = "device"  # the accelerator's state is gone: every later call fails
-    LOST = "lost"  # a process of the engine is
-    NON_FINITE = "non_finite"  # it went well, but the numbers of a member are no numbers: that one alone ends
+    PASS = "pass"  # noqa: S105 (no password)  # an exception that a member may have caused
+    MEMORY = "memory"  # out of memory for a pass of this size
+    DEVICE = "device"  # the accelerator's context is lost: every later call fails
+    LOST = "lost"  # a process of the engine died
+    NON_FINITE = "non_finite"  # the pass succeeded, but a member's logits are NaN or infinite: only that member fails
 
 
 _MEMORY_TYPES = frozenset({"MemoryError", "OutOfMemoryError"})
@@ -30,7 +30,7 @@ _DEVICE_TEXTS = ("cuda error", "hip error", "cublas_status", "cudnn_status", "de
 
 
 def fault_kind(error: BaseException) -> FaultKind:
-    """What an exception of a pass stands for, by its type and, as libraries raise plain ones, by its text."""
+    """Classify an exception by its type, or by its text where libraries raise plain ``RuntimeError``."""
     types, text = {each.__name__ for each in type(error).__mro__}, str(error).lower()
     if "VerifierLostError" in types:
         return FaultKind.LOST
@@ -43,17 +43,17 @@ def fault_kind(error: BaseException) -> FaultKind:
 
 @dataclass(frozen=True, slots=True)
 class PassBound:
-    """How many members a pass may have, as far as memory has taught; None: any number."""
+    """Largest number of members in a pass, learned from out-of-memory failures; ``most`` None: no bound."""
 
     most: int | None = None
-    went: int = 0  # passes as large as that, since
+    went: int = 0  # successful passes of that size since the bound last changed
 
     def after_failure(self, members: int) -> "PassBound":
-        """There was no memory for a pass of so many."""
+        """Return the bound after a pass of so many members ran out of memory: half of them."""
         return PassBound(max(1, members // 2))
 
     def after_pass(self, members: int) -> "PassBound":
-        """There was for one of so many: after a while a little more is tried."""
+        """Return the bound after a successful pass: an eighth larger once 32 passes of its size succeeded."""
         if self.most is None or members < self.most:
             return self
         if self.went + 1 < _WENT_BEFORE_GROWTH:
@@ -61,21 +61,21 @@ class PassBound:
         return PassBound(self.most + max(1, self.most // _GROWTH))
 
     def parts(self, members: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-        """These in their order, no more than the bound in each part."""
+        """Split members, in their order, into parts no larger than the bound."""
         size = len(members) if self.most is None else self.most
         return tuple(members[start : start + size] for start in range(0, len(members), max(1, size)))
 
 
 @dataclass(frozen=True, slots=True)
 class FaultBisection:
-    """What is left to be tried of one step.
+    """Remaining passes of one step.
 
     Attributes:
-        groups: members to be in a pass together, the next first. A member that failed alone is the last.
+        groups: members of each remaining pass, the next pass first. A member that failed alone goes last.
         warned: members that failed alone once.
-        culprits: members that did so twice, in that order.
-        served: members whose pass went well.
-        bound: of passes.
+        culprits: members that failed alone twice, in that order.
+        served: number of members whose pass succeeded.
+        bound: on the size of a pass.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -86,23 +86,23 @@ class FaultBisection:
 
     @classmethod
     def of(cls, members: int, bound: PassBound) -> "FaultBisection":
-        """All members of a step, in their order."""
+        """Return the first passes of a step, members in their order."""
         return cls(bound.parts(tuple(range(members))), bound=bound)
 
     @property
     def next(self) -> tuple[int, ...] | None:
-        """Who is to be in the next pass; None if nothing is left."""
+        """Members of the next pass; None if none is left."""
         return self.groups[0] if self.groups else None
 
     def went(self) -> "FaultBisection":
-        """The next pass was made, and went well."""
+        """Return the state after the next pass succeeded."""
         group, *rest = self.groups
         return replace(
             self, groups=tuple(rest), served=self.served + len(group), bound=self.bound.after_pass(len(group))
         )
 
     def failed(self, kind: FaultKind) -> "FaultBisection":
-        """The next pass was made, and went wrong."""
+        """Return the state after the next pass failed."""
         group, *rest = self.groups
         bound = self.bound.after_failure(len(group)) if kind is FaultKind.MEMORY else self.bound
         if len(group) > 1:
@@ -112,20 +112,21 @@ class FaultBisection:
         (member,) = group
         if member in self.warned:
             return replace(self, groups=tuple(rest), culprits=(*self.culprits, member), bound=bound)
+        # Behind all others: the failure may have been transient, and nobody waits for the repetition.
         return replace(self, groups=(*rest, group), warned=self.warned | {member}, bound=bound)
 
 
 @dataclass(frozen=True, slots=True)
 class ConsecutiveFailures:
-    """Who failed alone since a pass last went well: if there are several, the engine fails, not they."""
+    """Generations that failed alone since a pass last succeeded; if there are several, the engine itself fails."""
 
     names: frozenset[str] = frozenset()
 
     def after(self, culprits: frozenset[str], served: int) -> "ConsecutiveFailures":
-        """A step was made: so many went well, and these are guilty."""
+        """Return the state after a step with these culprits, in which ``served`` members succeeded."""
         return ConsecutiveFailures(culprits if served else self.names | culprits)
 
     @property
     def against_engine(self) -> bool:
-        """Whether it is the engine that fails."""
+        """Whether the engine itself counts as broken."""
         return len(self.names) > MOST_FAILURES

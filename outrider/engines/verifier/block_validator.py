@@ -1,7 +1,7 @@
-"""The one door for blocks: what is let in here can be decided, and nobody behind it looks again.
+"""Block validator: the only check of blocks; code behind it relies on it and does not check again.
 
-A block that asks for what no engine of this kind does is an error of who sent it. One that is malformed comes back
-``BlockRefused``: its draft is a device's and may be anything.
+A block that asks for an operation this kind of engine lacks is a caller's error and raises. A malformed block is
+answered with ``BlockRefused``, since its draft comes from a device and may be anything.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ from outrider.verification.semantic import MismatchJudge, hidden_fault
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckedBlock:
-    """A block that can be decided, whatever the rows of the target will be. ``BlockValidator.check`` makes them."""
+    """A block that can be decided for any target logits. Made by ``BlockValidator.check`` only."""
 
-    block: Block  # as it was asked
+    block: Block  # unchanged
     shape: DraftShape  # of its draft
-    ratio: RatioBlock | None  # what the ratio rules decide; None under the other rules
-    branches: Branches | None  # its tree path by path, if the model takes trees so
+    ratio: RatioBlock | None  # input of the ratio rules; None under other rules
+    branches: Branches | None  # the tree's paths, if the model computes trees path by path
 
     @property
     def position(self) -> int:
@@ -36,21 +36,21 @@ class CheckedBlock:
 
 @dataclass(frozen=True, slots=True)
 class BlockValidator:
-    """What an engine can take."""
+    """Limits of an engine, by which it accepts blocks."""
 
     vocab_size: int  # token ids are below it
-    max_positions: int  # of the context; a tree takes as many as its longest path
+    max_positions: int  # of the context; of a tree only the longest path counts
     total_blocks: int  # of KV, each of ``block_tokens`` slots; a tree takes one slot for each node
     block_tokens: int
-    branching: bool  # the model takes trees path by path
-    judges: Mapping[str, MismatchJudge]  # of mismatches, by name; without one there is no semantic rule
+    branching: bool  # the model computes trees path by path
+    judges: Mapping[str, MismatchJudge]  # by name; without one the semantic rule is not supported
 
     def check(self, block: Block, params: SamplingParams) -> CheckedBlock | BlockRefused:
-        """Let a block in, or say why it can never be verified.
+        """Accept a block, or refuse it with the reason why it can never be verified.
 
         Raises:
-            UnsupportedBlockError: names the block, and what it asks for that is not implemented or would change the
-                output of a request with these ``params``.
+            UnsupportedBlockError: the block asks for an operation that is not implemented, or one that would change
+                the distribution of a request with these ``params``; the message names both.
         """
         _check_supported(block, params, judged=block.judge in self.judges)
         nodes, ratio, position = len(block.draft), None, block.position + len(block.forced)
@@ -125,5 +125,5 @@ def _check_supported(block: Block, params: SamplingParams, *, judged: bool) -> N
 
 
 def outside(token_ids: Sequence[int], vocab_size: int) -> list[int]:
-    """The ids that are no tokens."""
+    """Return the ids that are not in the vocabulary."""
     return [token_id for token_id in token_ids if not 0 <= token_id < vocab_size]

@@ -1,7 +1,8 @@
-"""Passes of a verifier engine, contained: what goes wrong with one block is told of that block alone.
+"""Contain failures of verifier passes: only the block that makes a pass fail is reported as failed.
 
-Decided by ``attempts``; here passes are made, and errors read. An engine leaves nothing of a pass that fails (see
-``VerifierEngine.verify``), and a block that was decided before it failed is answered from memory.
+``fault_bisection`` decides which blocks to try together; this module runs the passes and classifies exceptions. It
+relies on the engine: a failed pass changes nothing (``VerifierEngine.verify``), and a block that was decided before
+the failure is answered from memory when it is submitted again.
 """
 
 import gc
@@ -23,21 +24,21 @@ _MOST_REASON_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """Why a pass went wrong. Not the exception: that would keep the memory of what it went wrong with."""
+    """Cause of a failed pass, without the exception: its traceback would keep the pass's tensors alive."""
 
     kind: FaultKind
     reason: str
 
 
 class ContainedPasses:
-    """The passes of one engine. Not thread-safe.
+    """The passes of one engine, for all of its blocks. Not thread-safe.
 
     Attributes:
-        under_way: generations of the pass that is being made, or was made last.
+        under_way: generations in the running pass, or in the last one.
     """
 
     def __init__(self, engine: VerifierEngine, trace_ids: Mapping[GenerationId, str] = MappingProxyType({})) -> None:
-        """Nobody else has the engine verify. ``trace_ids``: of generations that are sampled, for the log."""
+        """Take over an engine, which nobody else may call ``verify`` of. ``trace_ids``: of sampled generations."""
         self._engine, self._trace_ids = engine, trace_ids
         self._bound, self._failures = PassBound(), ConsecutiveFailures()
         self._faults: list[FaultKind] = []
@@ -46,14 +47,15 @@ class ContainedPasses:
         self.under_way: tuple[GenerationId, ...] = ()
 
     def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:
-        """As the engine's, over as many passes as it takes; ``Failed`` of each block that failed alone, twice.
+        """Verify as the engine does, over as many passes as needed; ``Failed`` for each block that failed alone twice.
 
         Raises:
-            VerifierLostError: it is not a block that is to blame: nothing can be asked of this engine any more.
+            VerifierLostError: the engine itself fails, not a block; it must be replaced.
         """
-        members: list[Block | Resolution] = [*resolutions, *blocks]  # a block may build on what a resolution commits
+        # Resolutions first: a block may build on what a resolution commits.
+        members: list[Block | Resolution] = [*resolutions, *blocks]
         self._computed, self._evicted = (), {}
-        if not members:  # a step of what is settled
+        if not members:  # the step only returns settled outcomes
             return self._engine.verify((), ())
         attempts, outcomes = FaultBisection.of(len(members), self._bound), dict[int, Outcome]()
         reasons: dict[int, str] = {}
@@ -70,7 +72,7 @@ class ContainedPasses:
             said = {"kind": fault.kind, "generations": names, "trace_ids": traced, "reason": fault.reason}
             event(log, "pass_failed", logging.ERROR, **said)
             attempts = attempts.failed(fault.kind)
-            if len(group) == 1:
+            if len(group) == 1:  # with several members nobody is known to be the cause yet
                 reasons[group[0]] = fault.reason
             _free_memory()
         self._bound = attempts.bound
@@ -79,7 +81,7 @@ class ContainedPasses:
         return [outcomes[place] for place in places]
 
     def last_pass(self) -> tuple[VerifyCost, ...]:
-        """What the last ``verify`` computed, in all of its passes that went well."""
+        """Return the costs of all passes of the last ``verify`` that succeeded."""
         return self._computed
 
     def evicted(self) -> tuple[tuple[GenerationId, int], ...]:
@@ -87,7 +89,7 @@ class ContainedPasses:
         return tuple(self._evicted.items())
 
     def taken_faults(self) -> tuple[FaultKind, ...]:
-        """What went wrong with passes since this was asked last."""
+        """Return the kinds of failed passes since the last call, and forget them."""
         faults, self._faults = tuple(self._faults), []
         return faults
 
@@ -99,7 +101,7 @@ class ContainedPasses:
         self.under_way = tuple(members[place].generation for place in group)
         try:
             outcomes_here = self._engine.verify([block for _, block in blocks], [member for _, member in resolutions])
-        except Exception as error:  # noqa: BLE001 (whatever it was, somebody is to blame)
+        except Exception as error:  # noqa: BLE001 (bisection finds the member that raises it)
             return _Fault(fault_kind(error), f"{type(error).__name__}: {error}"[:_MOST_REASON_CHARS])
         finally:
             self._evicted |= dict(self._engine.evicted())
@@ -109,7 +111,7 @@ class ContainedPasses:
         return None
 
     def _note_non_finite(self, outcomes_here: Sequence[Outcome]) -> None:
-        """Whose numbers are not finite: no witness against the engine, or prompts that overflow could end it."""
+        """Report blocks of non-finite logits. They do not count against the engine, or a few prompts could end it."""
         for outcome in outcomes_here:
             if isinstance(outcome, Failed) and outcome.non_finite:
                 self._faults.append(FaultKind.NON_FINITE)
@@ -124,7 +126,7 @@ class ContainedPasses:
         outcomes: dict[int, Outcome],
         reasons: dict[int, str],
     ) -> None:
-        """Tell of those who are guilty, unless it is the engine that fails."""
+        """Report the culprits as failed, unless their number shows that the engine itself fails."""
         culprits = frozenset(members[place].generation for place in attempts.culprits)
         self._failures = self._failures.after(culprits, attempts.served)
         if self._failures.against_engine:
@@ -147,8 +149,8 @@ class ContainedPasses:
 
 
 def _free_memory() -> None:
-    """What a pass that went wrong still holds, so that the next one has it."""
-    import torch  # noqa: PLC0415 (whoever only describes engines need not wait for it)
+    """Free memory of a failed pass, so that the next one can use it."""
+    import torch  # noqa: PLC0415 (modules that only describe engines do not import torch)
 
     gc.collect()
     if torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""From the logits rows of a batch to the decision of each block, whatever its rule and shape."""
+"""Decide each block of a batch from the target's logits rows, under every acceptance rule, for chains and trees."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,25 +31,24 @@ _States = list[FloatRow | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowDecision:
-    """What the rows of one block say."""
+    """Decision of one block by its rows."""
 
     block: BlockDecision
     logprobs: tuple[TokenLogprobs, ...]  # of the accepted tokens, then of the token after; empty unless asked for
-    kept_row: Tensor | None = None  # [vocab], raw logits at the position of a deferred correction
+    kept_row: Tensor | None = None  # ``[vocab]``, raw logits at the position of a deferred correction
 
 
 def decide(
     computed: PassRows, judges: Mapping[str, MismatchJudge]
 ) -> tuple[PassRows, list[RowDecision | PendingSemanticRound]]:
-    """Decide what a pass has computed, and score what of it is to be scored.
+    """Decide the blocks that a pass has computed, and score the tokens it was asked to score.
 
     Returns:
-        The rows of the blocks that were not left out because theirs are not finite, and the decision of each of these
-        blocks that is complete.
+        The rows without those of blocks that are not finite, and the decision of each of their complete blocks.
     """
     readback, beside = Readback(), at_once(computed.logits.device)
     unsound = computed.ask_unsound(readback)
-    if not beside:  # nothing is waited for, and no rule has to know what to make of a NaN
+    if not beside:  # CPU: reading is free, and no rule has to handle NaN
         readback.read()
         if found := unsound():
             return decide(computed.without(found), judges)
@@ -57,6 +56,7 @@ def decide(
     add_scores = score_rows(computed.logits, computed.works, readback)
     decisions = ask_decisions(computed, judges, readback)
     readback.read()
+    # An accelerator: soundness is read together with the decisions, which are discarded if a row is not sound.
     if beside and (found := unsound()):
         return decide(computed.without(found), judges)
     add_scores()
@@ -66,15 +66,15 @@ def decide(
 def ask_decisions(
     computed: PassRows, judges: Mapping[str, MismatchJudge], readback: Readback
 ) -> Callable[[], list[RowDecision | PendingSemanticRound]]:
-    """Decide the blocks that are complete, as far as what they brought allows, once ``readback`` is read.
+    """Ask for the decisions of complete blocks; the returned function completes them once ``readback`` is read.
 
-    A device of its own is waited for twice at most, whatever the blocks are: for what they come to, and for what can
-    only be asked then (log-probabilities, corrections).
+    An accelerator is waited for at most twice, whatever the number of blocks: for tests and choices, then for what
+    depends on these (log-probabilities, corrections).
 
     Args:
-        computed: by the pass; blocks with ``remaining_tokens`` are left out of the answer.
-        judges: of mismatches: all that blocks name.
-        readback: what else is asked of the pass.
+        computed: rows of the pass; blocks with ``remaining_tokens`` get no decision.
+        judges: of mismatches, all that blocks name.
+        readback: carries other questions to the same pass as well.
     """
     works = computed.works
     rows, decided = _block_rows(computed.logits, works), [work for work in works if not work.remaining_tokens]
@@ -103,23 +103,23 @@ def ask_decisions(
 def _with_rows(
     answer: BlockDecision | PendingSemanticRound, logprobs: tuple[TokenLogprobs, ...], rows: Tensor, start: int
 ) -> RowDecision | PendingSemanticRound:
-    """With log-probabilities, and the row that a device is to draw from; the block's rows begin at ``start``."""
+    """Add log-probabilities, and the row that a device draws from; the block's rows begin at ``start``."""
     if isinstance(answer, PendingSemanticRound):
         return replace(answer, logprobs=logprobs)
     kept = rows[start + _row_behind(answer.path)].clone() if answer.deferred is not None else None
-    known = answer.accepted_len + (answer.token_after is not None)  # none stands for a token not the only one
+    known = answer.accepted_len + (answer.token_after is not None)  # a deferred correction's entry is cut off
     return RowDecision(answer, logprobs[:known], kept)
 
 
 def _rows_of_some(rows: Tensor, indices: Sequence[int], starts: Sequence[int]) -> Tensor:
-    """Of all decided blocks' rows those of a few blocks; ``rows`` itself if these are all."""
+    """Return the rows of some of the decided blocks; ``rows`` itself if these are all."""
     if len(indices) == len(starts) - 1:
         return rows
     return rows[index_tensor([row for i in indices for row in range(starts[i], starts[i + 1])], rows.device)]
 
 
 def _block_rows(logits: Tensor, works: Sequence[Work]) -> Tensor:
-    """Of all rows of ``works``, and the heads known before, those that decide blocks; ``logits`` itself if possible."""
+    """Return the rows that decide blocks, kept heads included, block after block; ``logits`` itself if it is these."""
     heads = [work.head for work in works if work.head is not None]
     if not heads and sum(work.own_rows for work in works) == logits.shape[0]:
         return logits
@@ -134,7 +134,7 @@ def _block_rows(logits: Tensor, works: Sequence[Work]) -> Tensor:
 
 
 def _own_hidden(hidden: Tensor | None, works: Sequence[Work], readback: Readback) -> Callable[[], _States]:
-    """``[own rows, d]`` of each complete block that wants hidden states."""
+    """Ask for ``[own rows, d]`` float32 hidden states of each complete block that wants them."""
     if not any(wants_hidden(work.block) for work in works):  # most passes
         none: _States = [None] * sum(not work.remaining_tokens for work in works)
         return lambda: none
@@ -150,7 +150,7 @@ def _own_hidden(hidden: Tensor | None, works: Sequence[Work], readback: Readback
 
     def states() -> _States:
         parts = np.split(fetched(), list(accumulate(map(len, spans)))[:-1])
-        return [part.copy() if len(part) else None for part in parts]  # a copy each: they outlive one another
+        return [part.copy() if len(part) else None for part in parts]  # copies: a view would keep all parts alive
 
     return states
 
@@ -158,14 +158,14 @@ def _own_hidden(hidden: Tensor | None, works: Sequence[Work], readback: Readback
 def _by_choice(
     rows: Tensor, works: Sequence[Work], readback: Readback
 ) -> Callable[[_States, Mapping[str, MismatchJudge]], list[BlockDecision | PendingSemanticRound]]:
-    """Greedy, shared noise and semantic: accept what the target chooses, and what judges let pass."""
+    """Decide greedy, shared-noise and semantic blocks: accept what the target chooses, or what judges accept."""
     groups = [_row_groups(work) for work in works]
     every = list(chain.from_iterable(groups))
     choices = ask_choices_along(rows, every, readback)
 
     def decisions(states: _States, judges: Mapping[str, MismatchJudge]) -> list[BlockDecision | PendingSemanticRound]:
         chosen, decided = iter(choices()), list[BlockDecision | PendingSemanticRound]()
-        with_states: list[tuple[int, PendingSemanticRound, FloatRow]] = []  # those that nothing more is asked for
+        with_states: list[tuple[int, PendingSemanticRound, FloatRow]] = []  # their blocks carry the hidden states
         for work, hidden, its_groups in zip(works, states, groups, strict=True):
             block, own = work.block, [token_id for _ in its_groups for token_id in next(chosen)]
             if block.rule is AcceptanceRule.SEMANTIC:
@@ -174,7 +174,7 @@ def _by_choice(
                 if isinstance(found, PendingSemanticRound) and block.hidden is not None:
                     with_states.append((len(decided) - 1, found, block.hidden[list(found.mismatches)]))
                 continue
-            # A greedy target leaves a device nothing to draw: its row has one token, which is then the answer.
+            # The row of a greedy target has one token, so its correction is never deferred: it is the answer.
             bonus = block.bonus or (not block.draft and block.deferral is not None)
             decided.append(match(own, block.draft, work.checked.shape, bonus=bonus))
         answers = decide_open([(open_round, hidden) for _, open_round, hidden in with_states], judges)
@@ -186,7 +186,7 @@ def _by_choice(
 
 
 def _semantic(choices: list[int], work: Work, hidden: FloatRow | None) -> BlockDecision | PendingSemanticRound:
-    """Decided if nothing is to be judged, else open. What the grammar forbids is rejected without being judged."""
+    """Decide a semantic block, or leave it pending if a judge is needed. Tokens the grammar forbids are rejected."""
     block = work.block
     judged = work.generation.lawful(block.forced, block.draft)
     found = list(mismatches(choices, block.draft[:judged]))
@@ -198,7 +198,7 @@ def _semantic(choices: list[int], work: Work, hidden: FloatRow | None) -> BlockD
 
 
 def _by_ratio(rows: Tensor, works: Sequence[Work], readback: Readback) -> Callable[[Readback], Drawing]:
-    """Ratio rules: only rows a bonus token may be read from are chosen at."""
+    """Decide blocks of the ratio rules. The target chooses only at rows that may give a bonus token."""
     if not works:
         return lambda _: Drawing((), None, tuple)
     probs = target_probs(rows, [group for work in works for group in _row_groups(work)])
@@ -207,7 +207,7 @@ def _by_ratio(rows: Tensor, works: Sequence[Work], readback: Readback) -> Callab
     groups: list[RowGroup] = []
     for work, end in zip(works, accumulate(map(rows_of, blocks)), strict=True):
         if work.block.bonus:
-            paths = work.checked.shape.leaf_paths()  # behind these stands no draft token
+            paths = work.checked.shape.leaf_paths()  # a bonus token follows a leaf
             last += [end - rows_of(work.block) + _row_behind(path) for path in paths]
             groups += [_path_group(work, path) for path in paths]
     choices = torch.zeros(rows.shape[0], dtype=torch.int64, device=rows.device)
@@ -221,7 +221,7 @@ def _by_ratio(rows: Tensor, works: Sequence[Work], readback: Readback) -> Callab
 
 
 def _row_groups(work: Work) -> list[RowGroup]:
-    """What each of the block's rows is conditioned on: a chain in one group, a tree's rows by their own paths."""
+    """Return the sampling state of each of the block's rows: a chain as one group, a tree's rows by their paths."""
     block, generation = work.block, work.generation
     if block.parents is None:
         counts = generation.counts_behind(block.forced)
@@ -232,7 +232,7 @@ def _row_groups(work: Work) -> list[RowGroup]:
 
 
 def _path_group(work: Work, path: tuple[int, ...]) -> RowGroup:
-    """The one row behind a path of nodes."""
+    """Return the sampling state of the row after a path of nodes."""
     generation, tokens = work.generation, [work.block.draft[node] for node in path]
     behind = [*work.block.forced, *tokens]
     counts, allowed = generation.counts_behind(behind), generation.allowed(behind, 1, len(behind))
@@ -240,7 +240,7 @@ def _path_group(work: Work, path: tuple[int, ...]) -> RowGroup:
 
 
 def _row_behind(path: Sequence[int]) -> int:
-    """Which of a block's rows predicts what follows a path of its nodes."""
+    """Return the index of the block's row that predicts what follows a path of its nodes."""
     return 1 + path[-1] if path else 0
 
 
@@ -252,7 +252,7 @@ def _logprobs(
     drawing: Drawing,
     readback: Readback,
 ) -> Callable[[], list[tuple[TokenLogprobs, ...]]]:
-    """Of the tokens each block commits: accepted ones, then the one after; of an open one, all it may."""
+    """Ask for log-probabilities of the tokens each block commits; of a pending round, of all it may commit."""
     if all(work.generation.logprobs is None for work in works):
         return lambda: [()] * len(works)
     queries: list[list[LogprobsQuery]] = []
@@ -271,7 +271,7 @@ def _logprobs(
 
 
 def _committed(work: Work, decision: BlockDecision) -> list[tuple[int, int]]:
-    """Row and token of what a decision adds to the sequence."""
+    """Return row and token of each draft token and each next token that a decision commits."""
     after = [] if decision.token_after is None else [decision.token_after]
     tokens = [*(work.block.draft[node] for node in decision.path), *after]
     return list(zip([0, *(1 + node for node in decision.path)], tokens, strict=False))

@@ -1,6 +1,6 @@
-"""The verifier engine but for its model: generations, KV blocks, what a pass computes, and what its logits decide.
+"""Verifier engine over any paged model: generations, KV blocks, planning of passes, decisions by their logits.
 
-The model (``outrider.engines.forward_model``) computes; all that makes an engine correct is here, once for every model.
+The model (``outrider.engines.forward_model``) only computes passes. All rules of correctness are here, for every model.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,9 +52,9 @@ from outrider.verification.semantic import MismatchJudge, hidden_fault
 class PagedVerifier:
     """``VerifierEngine`` for chains and trees under every rule, deferred corrections included.
 
-    After a deferred correction the logits row the device is to draw from stays here, and with it the KV of the last
-    committed token. Of the rows one is always kept, and as many as their memory allows; the least recently used are
-    given up and, if needed again, computed from the last committed token.
+    After a deferred correction the engine keeps the logits row that the device draws from, and the KV of the last
+    committed token. Rows are evicted least recently used first, except the last one. An evicted row is computed again
+    from the last committed token.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class PagedVerifier:
 
         Args:
             model: the target.
-            vocab_size: token ids that may occur: logits behind it are padding and never sampled.
-            max_context_tokens: positions the model was made for.
+            vocab_size: number of token ids; logits beyond it are padding and never sampled.
+            max_context_tokens: positions of the model's context.
             prefill_chunk_tokens: prefix positions computed per pass, over all cold blocks.
-            kept_rows_bytes: memory of rows kept for deferred corrections, besides the KV's.
-            judges: of mismatches, by the name that blocks give; without one there is no semantic rule.
-            host_blocks: of a ``SwappingModel``, for KV that is given up.
-            grammars: of the target's tokenizer; without them no request may have one.
+            kept_rows_bytes: memory of rows kept for deferred corrections, in addition to the KV memory.
+            judges: by the name that blocks give; without one the semantic rule is not supported.
+            host_blocks: size of the host cache for evicted KV, of a ``SwappingModel``.
+            grammars: of the target's tokenizer; without them no request may have a grammar.
         """
         self._model = model
         self._masked = model if isinstance(model, MaskedModel) else None
@@ -100,7 +100,6 @@ class PagedVerifier:
         self._validator = BlockValidator(vocab_size, self.max_context_tokens, *pool, branching, self._judges)
 
     def open(self, request: OpenGeneration) -> Future[GrammarState] | None:
-        """Hold a generation; see ``VerifierEngine.open``."""
         token_ids = [*request.prompt_ids, *request.output_ids]
         if not request.prompt_ids:
             raise ParameterError("prompt", "at least one token", "none")
@@ -138,7 +137,7 @@ class PagedVerifier:
     def prepare(
         self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()
     ) -> dict[GenerationId, Future[Any]]:
-        """Begin what a pass needs besides; see ``VerifierEngine.prepare``."""
+        """Begin to make grammar masks; see ``VerifierEngine.prepare``."""
         if self._grammars is None:
             return {}
         turn, resolved = MaskTurn(self._grammars), {resolution.generation for resolution in resolutions}
@@ -146,7 +145,7 @@ class PagedVerifier:
             generation = self._generations.get(block.generation)
             if generation is None or generation.opening is None:
                 continue
-            with suppress(Exception):  # the pass meets the same, and tells of it as of this block alone
+            with suppress(Exception):  # the pass raises the same, and reports it for this block alone
                 if block.generation in resolved:
                     turn.behind_resolution(generation, block)
                 elif self._settled(block) is None and isinstance(checked := self._verdict(block), CheckedBlock):
@@ -154,7 +153,6 @@ class PagedVerifier:
         return turn.waiting
 
     def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:
-        """Verify a ragged batch in one forward pass; see ``VerifierEngine.verify``."""
         names = [block.generation for block in blocks]
         if len(set(names)) < len(names):
             raise ValueError(f"a batch needs at most one block per generation, found {names}")
@@ -188,46 +186,42 @@ class PagedVerifier:
         return outcomes | self._run(plan.works)
 
     def _abandon(self, checked: CheckedBlock) -> None:
-        """A pass with this block in it went wrong: what it has changed is taken back, unless the block is decided."""
+        """Undo what a failed pass changed of this block, unless the block is decided."""
         generation = self._generations[checked.block.generation]
         if generation.begun is checked and generation.open_round is None:
-            self._rows.drop(checked.block.generation)  # computed again where it is needed; it may be of what was undone
+            # The row may follow tokens that are undone; it is computed again where it is needed.
+            self._rows.drop(checked.block.generation)
             generation.abandon()
 
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
-        """Forget a generation; see ``VerifierEngine.close``."""
         self._generations.pop(generation, None)
         self._rows.drop(generation)
         self._store.close(generation, keep_cache=keep_cache)
 
     def committed(self, generation: GenerationId) -> Sequence[int]:
-        """The committed sequence; see ``VerifierEngine.committed``."""
         held = self._generations.get(generation)
         return () if held is None else held.token_ids
 
     def due(self, generation: GenerationId, at_s: float) -> None:
-        """When its response falls behind; see ``VerifierEngine.due``."""
         self._store.due(generation, at_s)
 
     def evicted(self) -> tuple[tuple[GenerationId, int], ...]:
-        """Who lost KV in the last ``verify``; see ``VerifierEngine.evicted``."""
         return self._store.evicted()
 
     def usage(self) -> KvUsage:
         return self._store.usage()
 
     def last_pass(self) -> tuple[VerifyCost, ...]:
-        """What the last ``verify`` computed; see ``VerifierEngine.last_pass``."""
         return self._last_pass
 
     @property
     def kept_row_bytes(self) -> int:
-        """Memory of logits rows that wait for a device's correction, and of hidden states that wait for a device's."""
+        """Bytes of logits rows that wait for a device's correction, and of hidden states of pending rounds."""
         held = self._generations.values()
         return self._rows.kept_bytes + sum(one.open_round.nbytes for one in held if one.open_round is not None)
 
     def _verdict(self, block: Block) -> CheckedBlock | BlockRefused | Unknown | Failed:
-        """What the door says of a block; one that was begun was let in before."""
+        """Check a block, unless it is the one already begun and checked."""
         generation = self._generations.get(block.generation)
         if generation is None:
             return Unknown(block.generation, block.round)
@@ -239,7 +233,7 @@ class PagedVerifier:
         return self._validator.check(block, generation.params)
 
     def _settled(self, block: Block) -> Outcome | None:
-        """The outcome of a block that is repeated or out of date."""
+        """Return the outcome of a repeated or outdated block; None for a generation's next block."""
         name, number = block.generation, block.round
         generation = self._generations.get(name)
         if generation is None:
@@ -254,7 +248,7 @@ class PagedVerifier:
         return None
 
     def _resolve(self, resolutions: Sequence[Resolution]) -> list[Outcome]:
-        """Apply second halves of two-step outcomes, all of a batch at once."""
+        """Apply second halves of two-step outcomes, all of a batch at once; undo all if that fails."""
         found = [self._waiting_for(resolution) for resolution in resolutions]
         try:
             return self._all_resolved(found, resolutions)
@@ -280,7 +274,7 @@ class PagedVerifier:
         ]
 
     def _waiting_for(self, resolution: Resolution) -> PendingSemanticRound | Outcome:
-        """The round that one is for; if there is none, or it does not fit, what is answered."""
+        """Return the round that a resolution is for; if there is none, or it does not fit, the outcome."""
         name, number = resolution.generation, resolution.round
         generation = self._generations.get(name)
         if generation is None:
@@ -316,23 +310,25 @@ class PagedVerifier:
         return outcomes | {work.index: self._conclude(work, answer) for work, answer in answers}
 
     def _go_on(self, work: Work) -> Outcome:
-        """A block that needs another pass."""
+        """Continue a block that needs another pass."""
         generation, block = work.generation, work.block
         if generation.forced_scores.impossible:
             return generation.refuse_correction(block)
         known = [*generation.token_ids, *block.forced] if block.forced else generation.token_ids
+        # Full blocks of the prefix are shared at once, before the block is decided.
         generation.kv.publish(known, work.computed_tokens)
         return Unfinished(block.generation, block.round, work.remaining_tokens)
 
     def _unsound(self, work: Work) -> Failed | Unfinished:
-        """A block whose rows are not finite: it is verified once more without its draft, which may be what does it.
+        """Retry a block of non-finite rows without its draft, which may be the cause; fail it if it has none.
 
-        Not under a ratio rule: a draft that is tested or not depending on what it is would change the output's law.
+        Under a ratio rule it fails at once: testing a draft or not by its value would change the output's distribution.
         """
         generation, block, segment = work.generation, work.block, work.segment
         if segment is not None and work.own_rows and block.draft and block.rule not in RATIO_RULES:
-            # What a masked key holds is multiplied by 0: it has to be finite. Blocks that are given back whole, as all
-            # are from slot 0 on, are cleared when they are handed out again.
+            # Attention multiplies values at masked positions by 0, so they must be finite. Only slots of kept blocks
+            # are overwritten here: blocks that are freed whole, all of them if the segment begins at slot 0, are
+            # cleared when they are allocated again.
             if self._masked is not None and segment.start:
                 written = list(range(segment.start, segment.stop))
                 self._masked.move([Move(segment.blocks, [0] * len(written), written)])
@@ -345,7 +341,7 @@ class PagedVerifier:
         return Failed(block.generation, block.round, reason, non_finite=True)
 
     def _conclude(self, work: Work, answer: RowDecision | PendingSemanticRound) -> Outcome:
-        """A block whose rows are there."""
+        """Commit a block whose rows are computed, refuse it, or leave its round pending."""
         generation, block = work.generation, work.block
         if generation.forced_scores.impossible:
             return generation.refuse_correction(block)
@@ -358,13 +354,13 @@ class PagedVerifier:
             return refused
         if isinstance(answer, PendingSemanticRound):
             generation.open_round = answer
-            generation.kv.busy = False  # its device is waited for, and its KV is not needed to decide it
+            generation.kv.busy = False  # the round waits for its device, and needs no KV to be decided
             return answer.undecided
         work.follow_branch(answer.block.path)
         return self._commit(block, generation, answer)
 
     def _forward(self, works: Sequence[Work]) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """``[R, vocab]``, ``[R, d]`` if wanted: the rows of ``works`` in turn, a tree's in the order of its nodes."""
+        """Return ``[R, vocab]`` logits and ``[R, d]`` states, if wanted: rows by ``works``, a tree's by node index."""
         if self._swapping is not None and (copies := self._store.taken_copies()):
             self._swap(self._swapping, copies)
         fresh = self._store.taken_fresh_blocks()
@@ -380,7 +376,7 @@ class PagedVerifier:
         else:
             forked = [copy for work in works for path in work.forked for copy in path.copies]
             result = self._branching.forward(segments, forked, want_hidden=wanted)
-        logits = result.logits[:, : self._vocab_size]  # padding lies behind it
+        logits = result.logits[:, : self._vocab_size]  # cut the padding
         hidden, order = result.hidden, rows_in_order(works)
         if order is None:
             return logits, hidden
@@ -388,14 +384,14 @@ class PagedVerifier:
         return logits[at], None if hidden is None else hidden[at]
 
     def _swap(self, swapping: SwappingModel, copies: Sequence[HostCopy]) -> None:
-        """Copy; blocks that are to hold what was not copied are shared already, so half of it is of no use."""
+        """Copy KV from and to host memory. A failure ends the engine: target blocks are published already."""
         try:
             swapping.swap(copies)
         except Exception as error:
             raise VerifierLostError(f"KV could not be copied from host memory or back: {error!r:.200}") from error
 
     def _commit(self, block: Block, generation: HeldGeneration, decision: RowDecision) -> Verified:
-        """Append what was decided and roll the KV back to it."""
+        """Append the decided tokens and roll the KV back to them."""
         kv = generation.kv
         path, after = decision.block.path, decision.block.token_after
         committed = [*block.forced, *map(block.draft.__getitem__, path), *(() if after is None else (after,))]
@@ -407,6 +403,7 @@ class PagedVerifier:
             self._rows.drop(block.generation)
             generation.deferred = False
         kv.rollback(len(generation.token_ids) - (not generation.deferred))
+        # The last committed token has no KV yet, as it is the next pass's input; a deferred correction keeps it.
         kv.publish(generation.token_ids, kv.computed_tokens)
         kv.busy = False
         scores, forced = generation.prompt_scores, generation.forced_scores.entries

@@ -1,4 +1,4 @@
-"""What a paged verifier holds of one generation."""
+"""State of one generation in a verifier engine."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -25,7 +25,11 @@ from outrider.verification.ratio_block import rows_of
 
 @dataclass(slots=True, eq=False)
 class HeldGeneration:
-    """One open generation. ``token_ids`` is the committed sequence; its last token has KV only if ``deferred``."""
+    """One open generation. ``token_ids`` is the committed sequence; its last token has KV only if ``deferred``.
+
+    From ``begin`` to the commit the state can be restored by ``abandon``: ``deferred_before`` and ``computed_before``
+    hold what it was before the block that is begun.
+    """
 
     params: SamplingParams
     token_ids: list[int]
@@ -34,27 +38,27 @@ class HeldGeneration:
     kv: SequenceKv
     counts: TokenCounts | None
     logprobs: int | None  # alternatives to report with each token; None reports nothing
-    prompt_scores: TokenScores | None  # until they are reported
+    prompt_scores: TokenScores | None  # None once they are reported
     last_outcome: Verified | None = None
-    cached_tokens: int | None = None  # known once the prefix cache was asked
-    deferred: bool = False  # the next token is the device's to draw
-    deferred_before: bool = False  # the block that is not decided yet; likewise what follows
+    cached_tokens: int | None = None  # None until the prefix cache was searched
+    deferred: bool = False  # the device draws the next token
+    deferred_before: bool = False  # before the begun block; likewise the next field
     computed_before: int = 0
     begun: CheckedBlock | None = None  # the block that is not decided yet
-    open_round: PendingSemanticRound | None = None  # that block's, once only its resolution is missing
+    open_round: PendingSemanticRound | None = None  # of that block, once only its resolution is missing
     undrafted_round: int | None = None  # of the block that is verified without its draft
     opening: Future[GrammarState] | None = None  # of its grammar, if it has one
-    preparing: Future[bool] | None = None  # masks of a block, in another thread
-    account: str = ""  # whose masks take turns
+    preparing: Future[bool] | None = None  # masks of a block, made in another thread
+    account: str = ""  # the making of masks takes turns by account
     forced_scores: TokenScores = field(default_factory=lambda: TokenScores(1, (), 0))  # of that block's forced tokens
 
     @property
     def grammar(self) -> GrammarState | None:
-        """Where its output stands in its grammar, if it has one; waits until that is known."""
+        """State of its grammar after the output, if it has one; blocks until the grammar is compiled."""
         return None if self.opening is None else self.opening.result()
 
     def ungrammatical(self, block: Block) -> Failed | BlockRefused | None:
-        """What is told of any block if the grammar cannot be followed from where the output stands."""
+        """Return the outcome of any block if the grammar failed to compile or cannot be followed further."""
         if self.opening is None:
             return None
         if (error := self.opening.exception()) is not None:
@@ -62,36 +66,37 @@ class HeldGeneration:
         return None if (fault := self.opening.result().fault()) is None else self._unfollowed(block, fault)
 
     def begin(self, checked: CheckedBlock, kept_row: Tensor | None) -> None:
-        """Take up a block that is not the one begun before; what was computed for that one is forgotten."""
+        """Begin a block in place of the one begun before, whose computed positions and scores are dropped."""
         block, position = checked.block, len(self.token_ids)
         self.kv.rollback(position)
         self.begun, self.open_round, self.deferred_before = checked, None, self.deferred
         drawn_by_device = self.deferred and bool(block.forced)
         scored = block.forced if self.logprobs is not None else block.forced[: int(drawn_by_device)]
-        if not (scored or self.forced_scores.token_ids):  # nothing to score, as most often, and nothing before either
+        if not (scored or self.forced_scores.token_ids):  # most blocks: nothing to score, before or now
             return
         check = RowGroup(self.params, position, self.counts, (), 1, self.allowed((), 1)) if drawn_by_device else None
         self.forced_scores = TokenScores(position, scored, self.logprobs or 0, check)
         if kept_row is not None and scored:
             readback = Readback()
             add_scores = score(kept_row[None], [ScoredRows(self.forced_scores, 0, 1)], readback)
-            readback.read()  # whether the block is refused decides what the pass has room for
+            readback.read()  # now, as a refused block takes no memory of the pass
             add_scores()
 
     def abandon(self) -> None:
-        """Be as before the block that was begun: a pass over it went wrong, wherever that was."""
+        """Restore the state before the begun block, after a pass over it failed at any point."""
         assert self.begun is not None, "only a block that was begun changes anything"
         self.undo(self.begun.block)
         self.begun, self.forced_scores = None, TokenScores(1, (), 0)
+        # KV that earlier chunks computed stays; what the failed pass may have written is dropped.
         self.kv.rollback(min(self.computed_before, self.kv.computed_tokens))
         self.kv.busy = False
 
     def cut(self, block: Block) -> Block:
-        """A block as it is verified: without its draft, if rows of that were not finite."""
+        """Return a block as it is verified: without its draft, if rows of the draft were not finite."""
         return block if block.round != self.undrafted_round else replace(trimmed(block, 0), bonus=True)
 
     def undo(self, block: Block) -> None:
-        """Take back what was committed of a block, if that went wrong half-way."""
+        """Take back what was committed of a block, if its commit failed half-way."""
         self.deferred = self.deferred_before
         if self.grammar is not None:
             self.grammar.keep(block.position - self.prompt_tokens)
@@ -105,7 +110,7 @@ class HeldGeneration:
             self.counts = TokenCounts(len(self.counts.seen), prompt, output)
 
     def refuse_correction(self, block: Block, at: int = 0) -> BlockRefused:
-        """Drop a block that forces a token the target could not have said: the one ``at`` this place of them."""
+        """Drop a block whose forced token at index ``at`` has probability 0 in the target's distribution."""
         self.begun = None
         self.kv.rollback(len(self.token_ids))
         self.kv.busy = False
@@ -117,9 +122,9 @@ class HeldGeneration:
         )
 
     def unlawful(self, block: Block, path: Sequence[int], after: int | None = None) -> BlockRefused | None:
-        """What is told of a block that forces what the grammar forbids, or behind which nobody can say what may follow.
+        """Return a refusal if the grammar forbids a forced token, or cannot be followed after the commit.
 
-        ``path`` are its draft tokens that are to be committed, ``after`` the one behind them.
+        ``path`` are the draft tokens to be committed, ``after`` the token after them.
         """
         if self.grammar is None:
             return None
@@ -142,11 +147,11 @@ class HeldGeneration:
         )
 
     def allowed(self, path: Sequence[int], rows: int, first: int = 0) -> TokenMask | None:
-        """What the grammar allows in rows behind the committed tokens and ``path[: first + row]``; None: all."""
+        """Return masks of rows, row i after the committed tokens and ``path[: first + i]``; None: no grammar."""
         return None if self.grammar is None else self.grammar.masks(path, first, rows)
 
     def mask_paths(self, block: Block) -> list[tuple[int, ...]]:
-        """Behind which tokens ``allowed`` is asked for a block: for its rows, and where a device drew a token."""
+        """Return the token paths that ``allowed`` is asked for: of the block's rows, and of a device's correction."""
         check = [()] if self.deferred and block.forced else []
         if block.parents is not None:
             paths = [(), *node_paths(block.parents)]
@@ -155,7 +160,7 @@ class HeldGeneration:
         return check + [tokens[:end] for end in range(first, first + rows_of(block))]
 
     def lawful(self, forced: Sequence[int], draft: Sequence[int]) -> int:
-        """How many leading tokens of a draft the grammar allows."""
+        """Return the number of leading draft tokens that the grammar allows after the forced ones."""
         if self.grammar is None:
             return len(draft)
         return max(0, self.grammar.lawful((*forced, *draft)) - len(forced))
@@ -170,7 +175,7 @@ class HeldGeneration:
             self.counts.append(token_ids)
 
     def counts_behind(self, token_ids: Sequence[int]) -> TokenCounts | None:
-        """What penalties need behind the committed tokens and these."""
+        """Return the counts for penalties after the committed tokens and these; a copy if these are not empty."""
         if self.counts is None or not token_ids:
             return self.counts
         counts = deepcopy(self.counts)
@@ -179,7 +184,7 @@ class HeldGeneration:
 
     @property
     def open_scores(self) -> list[TokenScores]:
-        """What still has tokens to score, in the order of their positions."""
+        """Scores that still lack entries, in order of position."""
         if self.prompt_scores is None and not self.forced_scores.token_ids:  # most blocks
             return []
         held = [self.forced_scores] if self.prompt_scores is None else [self.prompt_scores, self.forced_scores]

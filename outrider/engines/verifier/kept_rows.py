@@ -1,6 +1,6 @@
-"""Logits rows that wait for a device's correction: one per generation, the least recently used given up for room.
+"""Target logits rows kept for deferred corrections: one per generation, evicted least recently used first.
 
-A row that was given up is computed again from the last committed token; nothing but time is lost.
+An evicted row is computed again from the last committed token, so eviction costs time but not correctness.
 """
 
 from collections import OrderedDict
@@ -11,7 +11,7 @@ from outrider.contracts.requests import GenerationId
 
 
 class KeptRows:
-    """The target's raw logits behind the committed sequence of generations whose correction is deferred."""
+    """The target's raw logits after the committed sequence, of generations whose correction is deferred."""
 
     def __init__(self, budget_bytes: int) -> None:
         """Keep at most ``budget_bytes`` of rows, and always the last one."""
@@ -23,19 +23,18 @@ class KeptRows:
         return sum(row.nbytes for row in self._rows.values())
 
     def keep(self, generation: GenerationId, row: Tensor) -> None:
-        """Hold a generation's ``[vocab]`` row in place of the one before; others go if there is no room."""
+        """Hold a generation's ``[vocab]`` row in place of its previous one; evict others to stay within the budget."""
         self.drop(generation)
         self._rows[generation] = row
         while self.kept_bytes > self._budget_bytes and len(self._rows) > 1:
             self._rows.popitem(last=False)
 
     def get(self, generation: GenerationId) -> Tensor | None:
-        """The row, if it is still held."""
+        """Return the row if it is still held, and mark it as used."""
         row = self._rows.get(generation)
         if row is not None:
             self._rows.move_to_end(generation)
         return row
 
     def drop(self, generation: GenerationId) -> None:
-        """Give a row up, if there is one."""
         self._rows.pop(generation, None)

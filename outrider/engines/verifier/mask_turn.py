@@ -1,4 +1,4 @@
-"""Who makes the masks of constrained blocks before a pass: the engine's thread while they take little, else another."""
+"""Divide the making of grammar masks before a pass between the engine's thread, up to 5 ms, and another thread."""
 
 import time
 from concurrent.futures import Future
@@ -9,24 +9,24 @@ from outrider.contracts.verifying import Block
 from outrider.engines.verifier.generation import HeldGeneration
 from outrider.grammar.compiling import Grammars
 
-_AT_ONCE_S = 0.005  # of the engine's thread for a pass, and one mask more
+_AT_ONCE_S = 0.005  # CPU time of the engine's thread per pass; the mask begun before its end is finished
 
 
 class MaskTurn:
-    """Of one pass. ``waiting``: whose blocks are better left for another one, and for what they wait."""
+    """Masks for one pass. ``waiting``: generations to hold back from it, with the futures to wait for."""
 
     def __init__(self, grammars: Grammars) -> None:
-        """Nothing is made yet; ``grammars`` has what takes long made in its own thread, accounts in turn."""
+        """``grammars`` makes slow masks in a thread of its own, accounts in turn."""
         self._grammars, self._left_s = grammars, _AT_ONCE_S
         self.waiting: dict[GenerationId, Future[Any]] = {}
 
     def prepare(self, generation: HeldGeneration, block: Block) -> None:
-        """See to it that a pass finds the masks of this block, which is the generation's next one."""
+        """Make the masks of a generation's next block, or have them made in another thread."""
         grammar = generation.grammar
         assert grammar is not None
         made, generation.preparing = generation.preparing, None
         if made is not None and not made.cancelled() and made.exception() is not None:
-            return  # the pass meets the same, and tells of it
+            return  # the pass raises the same error, and reports it for this block
         paths, began_s = generation.mask_paths(block), time.thread_time()
         known = grammar.prepare(paths, 0.0 if grammar.cost.slow else self._left_s)
         self._left_s -= time.thread_time() - began_s
@@ -35,7 +35,7 @@ class MaskTurn:
             self.waiting[block.generation] = generation.preparing
 
     def behind_resolution(self, generation: HeldGeneration, block: Block) -> None:
-        """Leave a block for the next pass where this one commits what its masks depend on."""
+        """Hold a block back to the next pass if a resolution in this one commits tokens that its masks depend on."""
         if generation.grammar is not None and generation.grammar.cost.slow:
             self.waiting[block.generation] = Future()
             self.waiting[block.generation].set_result(None)

@@ -1,4 +1,4 @@
-"""What each block of a batch contributes to its one forward pass: chunks of prefixes, memory, the rows it wants."""
+"""Plan of a forward pass: the segment, KV blocks and logits rows of each block of a batch."""
 
 from dataclasses import dataclass, field
 
@@ -16,23 +16,23 @@ from outrider.engines.verifier.work import Need, Work, need_of
 
 @dataclass(slots=True)
 class PassPlan:
-    """The pass that is being put together."""
+    """The pass under construction. Blocks added first get KV memory and prefill chunks first."""
 
     store: KvStore  # of all KV
-    chunk_left: int  # prefix positions that may still be computed in it
-    works: list[Work] = field(default_factory=list)  # what was added, in order
-    admitted: set[SequenceKv] = field(default_factory=set)  # the KV of these
+    chunk_left: int  # prefix positions that this pass may still compute
+    works: list[Work] = field(default_factory=list)  # added blocks, in order
+    admitted: set[SequenceKv] = field(default_factory=set)  # their KV, which later blocks must not evict
 
     def add(
         self, index: int, checked: CheckedBlock, generation: HeldGeneration, kept_row: Tensor | None
     ) -> Outcome | None:
-        """Add a block's work; its outcome if it contributes nothing.
+        """Add a block's work to the pass; return an outcome instead if it contributes nothing.
 
         Args:
             index: of the block in its batch.
             checked: the block.
-            generation: its own, of which it is the next block.
-            kept_row: ``[vocab]``, the logits row behind the committed tokens, if it is still known.
+            generation: of the block, which must be its next one.
+            kept_row: ``[vocab]``, the logits row after the committed tokens, if it is kept.
         """
         block, kv = checked.block, generation.kv
         if checked is not generation.begun:
@@ -57,7 +57,10 @@ class PassPlan:
         return None
 
     def _resident(self, generation: HeldGeneration, need: Need) -> int:
-        """Slots whose KV is there or in host memory, less those whose rows are needed; shares what the cache has."""
+        """Return the positions whose KV is resident or in the host cache, after sharing what the prefix cache has.
+
+        Positions whose logits rows are needed do not count: they are computed again.
+        """
         kv = generation.kv
         if not need.length:
             return kv.computed_tokens
@@ -81,13 +84,13 @@ class PassPlan:
         kv, block = generation.kv, checked.block
         start, stop = kv.computed_tokens, kv.computed_tokens + taken
         self.store.computing(kv, start, stop)
-        generation.computed_before = min(generation.computed_before, start)  # what is behind is written anew
+        generation.computed_before = min(generation.computed_before, start)  # KV from ``start`` on is overwritten
         remaining = max(0, need.length - stop)
         own_rows, head = (0, None) if remaining else (need.own_rows, need.head)
         scored = [(scores, rows) for scores in generation.open_scores if (rows := scores.unscored(start, stop))]
         segment, forked = None, list[ForkedPath]()
         if taken:
-            # Rows are the last of a segment, so those that score tokens bring all behind them along.
+            # A segment's logits are those of its last positions: to score a token, all rows after it are computed, too.
             logit_rows = max([own_rows, *(stop - rows.start for _, rows in scored)])
             tokens, parents = need.token_ids(start, stop), () if remaining else block.parents or ()
             branches = checked.branches if own_rows else None

@@ -1,8 +1,8 @@
-"""Rows of a pass, and which of its blocks they decide nothing for: those whose numbers are not finite.
+"""Logits rows of a pass, and which of its blocks have rows that are NaN or infinite.
 
-A row of logits is *sound* if its largest is finite: then there is no NaN and no +inf in it, and a token that can be
-chosen. It is the model's raw row: what bias, grammars and withheld tokens take out later is lawfully -inf. NaN is what
-an overflow of float16 looks like. An argmax would take it for the largest number, and a draw for nothing.
+A row is *sound* if its maximum is finite: it then has no NaN, no +inf, and at least one token that can be chosen.
+Soundness is of the model's raw row, as bias, grammars and withheld tokens set logits to -inf legitimately. NaN results
+from an overflow of float16, for example. An argmax would take it for the maximum, and a draw would find no token.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -19,11 +19,11 @@ from outrider.sampling.device_tensors import Readback, index_tensor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PassRows:
-    """What a pass has computed.
+    """Rows computed by a pass.
 
     Attributes:
-        works: the pass.
-        logits: ``[R, vocab]`` raw, the rows of ``works`` in turn.
+        works: the blocks of the pass.
+        logits: ``[R, vocab]`` raw, rows of ``works`` one after another.
         hidden: ``[R, d]``; None only if no complete block wants hidden states.
     """
 
@@ -32,9 +32,9 @@ class PassRows:
     hidden: Tensor | None
 
     def ask_unsound(self, readback: Readback) -> Callable[[], frozenset[int]]:
-        """Places in ``works`` of those with a row that is not sound; or a hidden state, if the block wants them.
+        """Ask for the indices of ``works`` with an unsound row, or an unsound hidden state that the block wants.
 
-        Costs a reading of the rows (20 to 35 us for 49,152 logits on a processor), and no wait of its own.
+        Costs one read of the rows (20 to 35 us for 49,152 logits on a CPU), and no device synchronisation of its own.
         """
         logits = readback.ask(self.logits.amax(dim=-1).isfinite())
         hidden = None if self.hidden is None else readback.ask(self.hidden.isfinite().all(dim=-1))
@@ -52,7 +52,7 @@ class PassRows:
         return unsound
 
     def without(self, places: Collection[int]) -> "PassRows":
-        """The same but for these of ``works``."""
+        """Return the rows without those of the blocks at these indices of ``works``."""
         kept = [place for place in range(len(self.works)) if place not in places]
         spans = self._spans()
         rows = np.concatenate([np.arange(0), *(np.arange(spans[place].start, spans[place].stop) for place in kept)])

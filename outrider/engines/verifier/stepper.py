@@ -1,8 +1,8 @@
-"""Steps a verifier engine: new blocks join the next step; autonomous runs and begun prefills go on by themselves.
+"""Step a verifier engine, one forward pass a step: new blocks join, autonomous runs and prefills go on by themselves.
 
-One step is one forward pass. A block for which another thread compiles a grammar or makes masks waits for that, and
-holds up nobody. Generations that decode alone come first in it, so that one which is begun under
-shortage of memory waits for them rather than throws them out.
+A block whose grammar or masks are made in another thread is held back until they are there; others do not wait for it.
+Generations in an autonomous run come first in a pass, so that they get memory before newly begun ones. A new one waits
+for memory then, instead of evicting their KV.
 """
 
 import logging
@@ -42,13 +42,13 @@ _MOST_REASON_CHARS = 300
 
 @dataclass(slots=True, eq=False)
 class _UnderWay:
-    """A block that is not decided yet, or the autonomous run behind it; stepped up to its last granted round."""
+    """A block that is not decided yet, or the autonomous run after it; stepped while ``next`` is within its grant."""
 
     next: Block
     until_round: int
     lookup: PromptLookupGrant | None
     run_log: RunLog | None = None  # of an autonomous run
-    looked: bool = True  # for what ``next`` may have of the verifier itself
+    looked: bool = True  # False: prompt lookup for ``next`` is still to be made
     own_draft: OwnDraft | None = None
 
     @property
@@ -57,7 +57,7 @@ class _UnderWay:
 
 
 class Stepper:
-    """All that is under way in one engine. Not thread-safe: one caller at a time."""
+    """Undecided blocks and autonomous runs of one engine. Not thread-safe: one caller at a time."""
 
     def __init__(
         self,
@@ -65,17 +65,17 @@ class Stepper:
         experience: LookupHistory | None = None,
         on_opened: Callable[[], None] = lambda: None,
     ) -> None:
-        """Take over an engine; nobody else verifies with it.
+        """Take over an engine, which nobody else may call ``verify`` of.
 
         Args:
             engine: no generation is open.
-            experience: where its own drafts begin.
-            on_opened: called, maybe in another thread, when a generation that was being opened is: a stepper that was
-                idle may have something to do.
+            experience: prior knowledge of prompt lookup.
+            on_opened: called when a generation's grammar or masks are ready, possibly in another thread: an idle
+                stepper may have work then.
         """
         self._on_opened = on_opened
-        self._openings: dict[GenerationId, Future[Any]] = {}  # that were not done when they were looked at last
-        self._trace_ids: dict[GenerationId, str] = {}  # of those that are sampled
+        self._openings: dict[GenerationId, Future[Any]] = {}  # unfinished when last checked
+        self._trace_ids: dict[GenerationId, str] = {}  # of sampled generations
         self._engine, self._passes = engine, ContainedPasses(engine, self._trace_ids)
         self._own_drafts = OwnDrafts(experience or LookupHistory())
         self._params: dict[GenerationId, SamplingParams] = {}
@@ -91,7 +91,7 @@ class Stepper:
         return not (self._resolutions or self._settled or going)
 
     def open(self, request: OpenGeneration) -> None:
-        """Hold a generation; see ``VerifierEngine.open``."""
+        """Hold a generation, as ``VerifierEngine.open``."""
         self._under_way.pop(request.generation, None)
         self._cancel_opening(request.generation)
         opening = self._engine.open(request)
@@ -103,7 +103,7 @@ class Stepper:
             self._wait_for(request.generation, opening)
 
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
-        """Forget a generation; see ``VerifierEngine.close``. With its cache, its response is kept to look through."""
+        """Forget a generation, as ``VerifierEngine.close``; ``keep_cache`` keeps its response for prompt lookup."""
         self._under_way.pop(generation, None)
         self._cancel_opening(generation)
         self._trace_ids.pop(generation, None)
@@ -112,17 +112,17 @@ class Stepper:
         self._engine.close(generation, keep_cache=keep_cache)
 
     def close_all(self) -> None:
-        """Forget all generations, and what is under way; full blocks stay in the prefix cache."""
+        """Forget all generations, and what is under way; their full KV blocks stay in the prefix cache."""
         self.drop_all()
         for generation in self._params:
             self._cancel_opening(generation)
-            self._own_drafts.closed(generation)  # whether its response is complete is not known
+            self._own_drafts.closed(generation)  # not kept for lookup: the response may be incomplete
             self._engine.close(generation, keep_cache=True)
         self._params = {}
         self._trace_ids.clear()
 
     def give(self, blocks: Iterable[Block], resolutions: Iterable[Resolution] = ()) -> None:
-        """Have blocks and resolutions join the next step. A generation's block ends its autonomous run."""
+        """Add blocks and resolutions to the next step. A block ends its generation's autonomous run."""
         for block in blocks:
             before = self._under_way.pop(block.generation, None)
             rebased = block if before is None or before.run_log is None else before.run_log.rebased(block)
@@ -136,32 +136,32 @@ class Stepper:
         self._resolutions += resolutions
 
     def grant_rounds(self, generation: GenerationId, until_round: int) -> None:
-        """Set the last round a generation may reach, if it is under way: an autonomous run, or an undecided block."""
+        """Set the last round of a generation that is under way, in an autonomous run or with an undecided block."""
         under_way = self._under_way.get(generation)
         if under_way is not None:
             under_way.until_round = until_round
 
     def prefill_in(self, order: Sequence[GenerationId] | None) -> None:
-        """Who shares the chunk of a pass first from now on, others behind them as they came; None: as before."""
+        """Set the order in which prompts share a pass's prefill chunk; others follow. None keeps the present order."""
         if order is not None:
             self._prefill_ranks = {generation: rank for rank, generation in enumerate(order)}
 
     def due(self, generation: GenerationId, at_s: float) -> None:
-        """When its response falls behind; see ``VerifierEngine.due``."""
+        """Set when a response falls behind, as ``VerifierEngine.due``."""
         self._engine.due(generation, at_s)
 
     def look_up(self, generation: GenerationId, grant_rounds: PromptLookupGrant | None) -> None:
-        """What a generation that is under way may draft by itself from its next round on."""
+        """Set the grant for own drafts of a generation that is under way, from its next round on."""
         under_way = self._under_way.get(generation)
         if under_way is not None:
             under_way.lookup = grant_rounds
 
     def drop_all(self) -> None:
-        """Forget what is under way; the engine keeps its generations."""
+        """Forget blocks, runs and resolutions; the engine keeps its generations."""
         self._under_way, self._resolutions, self._settled, self._prefill_ranks = {}, [], [], {}
 
     def step(self) -> list[Outcome]:
-        """One pass over all that is under way: what became of blocks and rounds, one of each generation at most."""
+        """Run one pass over all that may step; return outcomes of blocks and rounds, at most one per generation."""
         stepped = [each for each in self._under_way.values() if self._may_step(each)]
         self._draft(stepped)
         stepped = self._prepared(stepped)
@@ -173,7 +173,7 @@ class Stepper:
         return [*settled, *outcomes]
 
     def _may_step(self, each: _UnderWay) -> bool:
-        """Whether it may make another round, and is open."""
+        """Whether its next round is granted and its grammar and masks are ready."""
         if not each.steps:
             return False
         name = each.next.generation
@@ -184,7 +184,7 @@ class Stepper:
         return opening is None
 
     def _prepared(self, stepped: Sequence[_UnderWay]) -> list[_UnderWay]:
-        """Those whose masks are there; the others' are made in another thread meanwhile."""
+        """Return those whose masks are ready; masks of the others are made in another thread meanwhile."""
         waiting = self._engine.prepare([each.next for each in stepped], self._resolutions)
         for name, opening in waiting.items():
             self._wait_for(name, opening)
@@ -199,29 +199,29 @@ class Stepper:
             opening.cancel()
 
     def _rank(self, each: _UnderWay) -> tuple[bool, int]:
-        """Of those begun a prompt's chunk goes by the order that was told."""
+        """Sort key: autonomous runs first, then new blocks in the order of ``prefill_in``."""
         ranks = self._prefill_ranks
         return each.run_log is None, ranks.get(each.next.generation, len(ranks)) if ranks else 0
 
     @property
     def in_pass(self) -> tuple[GenerationId, ...]:
-        """Generations of the pass that is being made, or was made last."""
+        """Generations in the running pass, or in the last one."""
         return self._passes.under_way
 
     def last_pass(self) -> tuple[VerifyCost, ...]:
-        """What the last step computed."""
+        """Return the costs of the last step."""
         return self._passes.last_pass()
 
     def evicted(self) -> tuple[tuple[GenerationId, int], ...]:
-        """Who lost KV in the last step; see ``VerifierEngine.evicted``."""
+        """Return who lost KV in the last step, as ``VerifierEngine.evicted``."""
         return self._passes.evicted()
 
     def taken_faults(self) -> tuple[FaultKind, ...]:
-        """What went wrong with passes since this was asked last."""
+        """Return the kinds of failed passes since the last call, and forget them."""
         return self._passes.taken_faults()
 
     def _followed(self, under_way: _UnderWay, outcome: Outcome) -> Outcome:
-        """As ``_went_on``; what goes wrong there is of this generation alone."""
+        """Call ``_went_on``; an exception fails this generation alone."""
         try:
             return self._went_on(under_way, outcome)
         except Exception as error:
@@ -231,7 +231,7 @@ class Stepper:
             return Failed(done.generation, done.round, f"{type(error).__name__}: {error}"[:_MOST_REASON_CHARS])
 
     def _went_on(self, under_way: _UnderWay, outcome: Outcome) -> Outcome:
-        """Go on behind a round that was stepped, as far as that is to be; what is told of it."""
+        """Start the next round of an autonomous run, if one follows; return the outcome, with its own draft."""
         if isinstance(outcome, Unfinished):
             return outcome
         done, lookup = under_way.next, under_way.lookup
@@ -250,9 +250,10 @@ class Stepper:
         return outcome
 
     def _draft(self, stepped: Sequence[_UnderWay]) -> None:
-        """Look up drafts for autonomous rounds: where memory is short, what fits blocks that they need anyway.
+        """Draft by prompt lookup for rounds of autonomous runs.
 
-        Others' KV goes before a guess.
+        Where KV memory is short, a draft is cut to the free slots of its generation's last block: no KV is evicted for
+        a speculative token.
         """
         lookups = [each for each in stepped if not each.looked and each.lookup is not None]
         if not lookups:
@@ -267,7 +268,7 @@ class Stepper:
                 lookup = replace(lookup, tokens=min(lookup.tokens, -each.next.position % usage.block_tokens))
             try:
                 each.own_draft = self._own_drafts.draft(name, self._engine.committed(name), lookup)
-            except Exception as error:  # noqa: BLE001 (a guess less)
+            except Exception as error:  # noqa: BLE001 (the round goes on without a draft)
                 named = {"generation": name, "trace_id": self._trace_ids.get(name)}
                 event(log, "lookup_failed", logging.ERROR, **named, reason=f"{error!r:.200}")
                 each.lookup = None

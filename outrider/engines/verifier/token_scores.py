@@ -1,7 +1,7 @@
-"""What the target says of tokens it did not choose: a prompt's, or forced ones. Gathered while their KV is computed.
+"""Log-probabilities of given tokens (a prompt's, or forced ones), gathered while their KV is computed.
 
-A device draws a deferred correction itself and is not trusted: the first of a block's forced tokens is then also
-checked to be one the target could have said.
+A device draws a deferred correction itself and is not trusted. The first forced token of its block is therefore also
+checked: its probability in the target's distribution must not be 0.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,31 +18,30 @@ from outrider.verification.logprobs import LogprobsQuery, ask_logprobs
 
 @dataclass(slots=True)
 class TokenScores:
-    """Log-probabilities of consecutive tokens, in order. They outlive an eviction of the KV beside them.
+    """Log-probabilities of consecutive tokens, in order. They stay valid when the KV is evicted.
 
     Attributes:
-        must_be_possible: describes the row that predicts the first token, if that token's probability must not be 0.
+        must_be_possible: sampling of the row that predicts the first token, if that token is to be checked.
     """
 
     first: int  # position of the first token, >= 1
     token_ids: tuple[int, ...]
     top: int  # alternatives to report with each
     must_be_possible: RowGroup | None = None
-    impossible: bool = False  # it is 0
-    entries: list[TokenLogprobs] = field(default_factory=list)  # of the leading tokens
+    impossible: bool = False  # set if the checked token's probability is 0
+    entries: list[TokenLogprobs] = field(default_factory=list)  # of the leading tokens, as far as they are known
 
     @property
     def complete(self) -> bool:
-        """Whether every token has its entry."""
         return len(self.entries) == len(self.token_ids)
 
     @property
     def next_row(self) -> int:
-        """The position whose logits predict the first token without an entry."""
+        """Position whose logits predict the first token without an entry."""
         return self.first - 1 + len(self.entries)
 
     def unscored(self, start: int, stop: int) -> range:
-        """Positions of ``start .. stop - 1`` whose logits are needed; computed in order, so none is skipped."""
+        """Return the positions of ``start .. stop - 1`` whose logits are needed. Call in order, without gaps."""
         positions = range(max(start, self.next_row), min(stop, self.first - 1 + len(self.token_ids)))
         assert not positions or positions.start == self.next_row, "positions to score were left out"
         return positions
@@ -58,12 +57,12 @@ class ScoredRows:
 
 
 def score(logits: torch.Tensor, scored: Sequence[ScoredRows], readback: Readback) -> Callable[[], None]:
-    """Ask for what the rows say to each one's ``TokenScores``.
+    """Ask for the log-probabilities of the tokens that these rows predict.
 
     Args:
         logits: ``[R, vocab]``, raw.
-        scored: of different ``TokenScores`` each.
-        readback: to be read before the answer is called, which adds it.
+        scored: rows of different ``TokenScores`` each.
+        readback: read it before calling the returned function, which adds the entries.
     """
     queries: list[LogprobsQuery] = []
     for one in scored:
@@ -81,7 +80,7 @@ def score(logits: torch.Tensor, scored: Sequence[ScoredRows], readback: Readback
 
     def add() -> None:
         for (one, _), prob in zip(doubted, [] if probs is None else probs().tolist(), strict=True):
-            one.scores.impossible = not prob > 0.0
+            one.scores.impossible = not prob > 0.0  # true for NaN, too
         entries = iter(answers())
         for one in scored:
             one.scores.entries += [next(entries) for _ in range(one.count)]
@@ -90,5 +89,5 @@ def score(logits: torch.Tensor, scored: Sequence[ScoredRows], readback: Readback
 
 
 def _doubt(one: ScoredRows) -> RowGroup | None:
-    """Describes the first of the rows, if what stands behind it might be impossible."""
+    """Return the sampling of the first row if the token it predicts is to be checked in this pass."""
     return one.scores.must_be_possible if one.count and not one.scores.entries else None

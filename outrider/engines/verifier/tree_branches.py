@@ -1,9 +1,9 @@
-"""A token tree as one continuation for each leaf's path, for models that take no mask (``BranchModel``).
+"""Token trees as one continuation per leaf, for models without a tree mask (``BranchModel``).
 
-The first leaf's path goes on in the sequence's own blocks, like a chain. Every other path has blocks of its own from
-the one on in which the tree begins; the full blocks before it are shared. What of that first block is resident already
-is copied, what is not is computed again. Nodes on several paths are computed on each of them, but their logits are read
-once, from the first.
+The first leaf's path extends the sequence's own KV blocks, like a chain. Every other path has KV blocks of its own,
+from the one in which the tree begins; the full blocks before that are shared. Resident positions of that first block
+are copied, the others are computed again. A node on several paths is computed on each of them, but its logits are
+taken once, from the first path.
 """
 
 from collections.abc import Sequence
@@ -17,24 +17,24 @@ from outrider.engines.kv.store import SequenceKv
 class Branches:
     """The paths of a block's tree."""
 
-    paths: tuple[tuple[int, ...], ...]  # of each leaf, its nodes from the root on; at least one
+    paths: tuple[tuple[int, ...], ...]  # of each leaf, its nodes from the root on; at least one path
     length: int  # committed and forced tokens: the position of the tree's roots
 
     def fork_blocks(self, block_tokens: int) -> list[int]:
-        """Blocks that each path but the first needs for itself."""
+        """Return the number of KV blocks that each path but the first needs for itself."""
         first = self.length // block_tokens
         return [-(-(self.length + len(path)) // block_tokens) - first for path in self.paths[1:]]
 
     def own_positions(self) -> int:
-        """Positions of the sequence's own continuation: committed, forced and the first path's."""
+        """Return the positions in the sequence's own blocks: committed, forced and the first path's tokens."""
         return self.length + len(self.paths[0])
 
     def blocks_needed(self, block_tokens: int) -> int:
-        """KV blocks of the whole tree and all before it."""
+        """Return the number of KV blocks of the whole tree and all tokens before it."""
         return -(-self.own_positions() // block_tokens) + sum(self.fork_blocks(block_tokens))
 
     def new_nodes(self) -> list[tuple[int, ...]]:
-        """Of each path, the nodes on none before it; they are its last ones."""
+        """Return, for each path, the nodes that no earlier path has; they are its last nodes."""
         seen: set[int] = set()
         new = []
         for path in self.paths:
@@ -43,18 +43,18 @@ class Branches:
         return new
 
     def row_order(self) -> list[int]:
-        """Where each node's row is among those of all paths' new nodes, one path after another."""
+        """Return the row of each node, where rows are those of all paths' new nodes, path after path."""
         at = {node: row for row, node in enumerate(node for nodes in self.new_nodes() for node in nodes)}
         return [at[node] for node in range(len(at))]
 
     def carrier(self, accepted: Sequence[int]) -> int:
-        """The first path that an accepted one is the beginning of."""
+        """Return the index of the first path that begins with the accepted one."""
         return next(i for i, path in enumerate(self.paths) if path[: len(accepted)] == tuple(accepted))
 
 
 @dataclass(frozen=True, slots=True)
 class ForkedPath:
-    """One path besides the first, and the blocks it has for itself."""
+    """A path besides the first, with its private KV blocks and the copies that fill the first of them."""
 
     segment: Segment
     private: list[int]
@@ -64,11 +64,11 @@ class ForkedPath:
 def fork_paths(
     branches: Branches, kv: SequenceKv, context: Sequence[int], draft: Sequence[int], start: int, block_tokens: int
 ) -> list[ForkedPath]:
-    """Allocate and lay out every path but the first; a rollback gives back what is not adopted.
+    """Allocate and lay out every path but the first. A rollback frees the blocks of paths that are not adopted.
 
     Args:
-        branches: of the block.
-        kv: the sequence, with room for the first path.
+        branches: the tree's paths.
+        kv: the sequence, whose blocks hold the first path already.
         context: committed and forced tokens.
         draft: the block's tokens.
         start: positions whose KV was resident before the pass.
@@ -76,7 +76,7 @@ def fork_paths(
     """
     first = branches.length // block_tokens
     begin = first * block_tokens
-    resident = max(start, begin)
+    resident = max(start, begin)  # positions from ``begin`` to here are copied, the rest is computed
     forked = []
     for path, new in zip(branches.paths[1:], branches.new_nodes()[1:], strict=True):
         private = kv.fork(branches.length, branches.length + len(path))

@@ -1,7 +1,7 @@
-"""Semantic rounds that wait for the drafter's hidden states.
+"""Semantic rounds that wait for the drafter's hidden states at their mismatches.
 
-A ``PendingSemanticRound`` is all that the rest of a decision needs, in host memory: its resolution runs nothing, and
-what becomes of the KV meanwhile is of no consequence to it. A generation has one at most.
+A ``PendingSemanticRound`` holds all that the decision needs, in host memory: its resolution runs no forward pass and is
+independent of the KV, which may be evicted meanwhile. A generation has at most one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,48 +21,46 @@ def wants_hidden(block: Block) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingSemanticRound:
-    """A semantic round with mismatches, computed but for the judge's answer."""
+    """A computed semantic round with mismatches that lacks the judge's answers."""
 
     block: Block  # of the round; a chain
     choices: tuple[int, ...]  # the target's argmax at each row
     mismatches: tuple[int, ...]  # indices into ``Block.draft``; at least one
     target_hidden: FloatRow  # ``[M, d]`` float32, the target's state at the row that predicts each mismatch
-    judged: int  # leading tokens of the draft that may pass; the one behind them, if any, is rejected whatever it is
-    logprobs: tuple[TokenLogprobs, ...] = ()  # of ``asked_tokens``; empty unless asked for
+    judged: int  # leading draft tokens that the grammar allows; the token after them is rejected in any case
+    logprobs: tuple[TokenLogprobs, ...] = ()  # of ``asked_tokens``, in that order; empty unless asked for
 
     @property
     def undecided(self) -> Undecided:
-        """What is asked of the device."""
         return Undecided(self.block.generation, self.block.round, self.mismatches)
 
     @property
     def nbytes(self) -> int:
-        """Memory of the hidden states."""
         return self.target_hidden.nbytes
 
     def asked_tokens(self) -> list[tuple[int, int]]:
-        """Row and token of all that may be committed: the draft, then what may follow each part of it that can."""
+        """Return row and token of all that may be committed: draft tokens, then each possible correction or bonus."""
         draft = self.may_pass
         after = [*self.mismatches, *range(len(draft), len(self._choices))]
         return [*enumerate(draft), *((row, self.choices[row]) for row in after)]
 
     def question(self, hidden: FloatRow) -> MismatchQuestion:
-        """What the judge is asked, given ``[M, d]`` drafter hidden states at the mismatches."""
+        """Return the judge's input, given ``[M, d]`` drafter hidden states at the mismatches."""
         return MismatchQuestion(hidden, self.target_hidden, self.block.channel)
 
     def decide(self, accepted: Sequence[bool] | None) -> BlockDecision:
-        """The decision, given the judge's answers; without them all mismatches are rejected."""
+        """Decide the round by the judge's answers; None rejects all mismatches."""
         answers = [False] * len(self.mismatches) if accepted is None else accepted
         return semantic_decision(self._choices, self.may_pass, answers, bonus=self._bonus)
 
     @property
     def may_pass(self) -> tuple[int, ...]:
-        """Of the draft, what is not rejected whatever a judge says."""
+        """Draft tokens that the judge may accept: those that the grammar allows."""
         return self.block.draft[: self.judged]
 
     @property
     def _bonus(self) -> bool:
-        """Whether the choice behind all that may pass counts."""
+        """Whether a token is committed after ``may_pass``: a bonus, or a correction of what the grammar forbids."""
         return self.block.bonus or self.judged < len(self.block.draft)
 
     @property
@@ -70,7 +68,7 @@ class PendingSemanticRound:
         return self.choices[: self.judged + self._bonus]
 
     def logprobs_of(self, decision: BlockDecision) -> tuple[TokenLogprobs, ...]:
-        """Of the tokens it commits, if they were asked for."""
+        """Return the log-probabilities of the tokens that a decision commits, if they were asked for."""
         rows = [row for row, _ in self.asked_tokens()]
         drafted = self.judged
         entries = list(zip(rows, self.logprobs, strict=False))
@@ -82,7 +80,7 @@ class PendingSemanticRound:
 def decide_open(
     rounds: Sequence[tuple[PendingSemanticRound, FloatRow | None]], judges: Mapping[str, MismatchJudge]
 ) -> list[BlockDecision]:
-    """The decision of each, given what its device sent: every judge is asked once for all of its rounds."""
+    """Decide rounds with their devices' hidden states; each judge is called once, for all of its rounds."""
     answers: list[Sequence[bool] | None] = [None] * len(rounds)
     by_judge: dict[str, list[tuple[int, MismatchQuestion]]] = {}
     for index, (open_round, hidden) in enumerate(rounds):
