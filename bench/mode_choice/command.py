@@ -32,13 +32,13 @@ def main(argv: Sequence[str]) -> None:
     add("--seconds", type=float, default=60.0, help="simulated (default: %(default)s)")
     add("--warmup-s", type=float, default=10.0, help="left out of the figures behind it (default: %(default)s)")
     policies = [name for name, one in SELECTION.items() if not one.needs_window]
-    add("--policy", choices=policies, default="cost_aware", help="within drafting arms (default: %(default)s)")
+    add("--policy", choices=policies, default="cost_aware", help="in drafting modes (default: %(default)s)")
     add(
-        "--arms",
+        "--modes",
         nargs="+",
         choices=MODELLED_MODES,
         default=list(MODELLED_MODES),
-        help="of the regime (default: %(default)s)",
+        help="of the tuner (default: %(default)s)",
     )
     add("--seeds", type=int, default=1, help="runs of each cell (default: %(default)s)")
     add("--jobs", type=int, default=1, help="processes (default: %(default)s)")
@@ -68,7 +68,7 @@ def show(outcomes: Sequence[Outcome]) -> None:
         key = cell.costs, f"{1e3 * cell.rtt_s:g}", f"{1e3 * cell.step_s:g}", str(cell.clients)
         rows.setdefault(key, []).append(outcome)
     show_table(
-        "Regret of the regime",
+        "Regret of the tuner",
         (
             *("costs", "RTT ms", "draft ms", "clients", "best window", "cold", "behind warm-up"),
             *("against none, cold", "keeps", "tries", "cost of tries"),

@@ -42,7 +42,7 @@ def test_the_command_writes_every_figure(tmp_path: Path, capsys: pytest.CaptureF
         "1",
     ]
     main([*asked, "--json", str(tmp_path / "figures.json")])
-    assert "Regret of the regime" in capsys.readouterr().out
+    assert "Regret of the tuner" in capsys.readouterr().out
     (outcome,) = json.loads((tmp_path / "figures.json").read_text())["outcomes"]
     assert outcome["chosen"] > 0
     with pytest.raises(SystemExit):
