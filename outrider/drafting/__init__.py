@@ -1,1 +1,1 @@
-"""How far a device drafts: what it knows of a token before it is drawn, and when it stops."""
+"""Draft stopping on the device: what is known of a token before it is drawn, and when drafting ends."""

@@ -1,4 +1,4 @@
-"""The probability that a draft token will be accepted, told before it is drawn."""
+"""Predict the probability that a draft token will be accepted, before it is drawn."""
 
 from dataclasses import dataclass
 from math import exp, isfinite, log

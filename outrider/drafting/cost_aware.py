@@ -1,4 +1,4 @@
-"""Drafting on while one more token is worth what it costs: the expected gain against a price that came with the order.
+"""Stop rule ``while_it_pays``: draft on while a token's expected gain exceeds the price sent with the order.
 
 A token at depth k brings its survival, the probability that it is accepted with all before it. What it costs is another
 matter than how sure the model is: a row of the verifier's step, and of the device a pass for the row behind it. A stop

@@ -1,4 +1,4 @@
-"""How sure a draft model is of its next token: the four features that WISP's rejection predictor sees.
+"""The four features of a draft model's next-token distribution that WISP's rejection predictor uses.
 
 Of the distribution that is sampled from, with temperature, truncation and rounding, and before anything is drawn. A
 rule that is told no more than this cannot see the token.

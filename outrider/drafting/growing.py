@@ -1,4 +1,4 @@
-"""A token tree that grows where the draft model is sure: the nodes of the highest cumulative probability, best first.
+"""Grow a token tree best first: expand the nodes of the highest cumulative draft probability.
 
 A node is worth its survival, the product of the probabilities on its path: that the target says just this. A tree of so
 many rows commits most tokens if it holds those of the highest survival, as its expected length is their sum; and as no

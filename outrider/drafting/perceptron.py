@@ -1,4 +1,4 @@
-"""A small perceptron that tells acceptance by all four features of a row (WISP section 4.1 and appendix B).
+"""A small perceptron that predicts acceptance from all four features of a row (WISP section 4.1, appendix B).
 
 Linear layers with ReLU between them and a sigmoid behind the last. What training had beside these is in the numbers:
 how features were standardised in the first layer, batch normalisation in each, calibration in the last. Called once

@@ -1,4 +1,4 @@
-"""Keeping a predictor's probabilities true while a device serves: a logistic on its logit, learnt from verdicts.
+"""Online recalibration of an acceptance predictor on the device: a logistic on its logit, learnt from verdicts.
 
 What a predictor learned from were some prompts at some temperatures; a device is asked others. So for each rule of
 acceptance and band of temperatures a scale and a bias are kept, which begin as 1 and 0. Over the confidence's own logit

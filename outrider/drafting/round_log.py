@@ -1,4 +1,4 @@
-"""Rounds as a device logs them while it serves: what its tokens were drawn from was like, and what became of them.
+"""The log of rounds that a device writes while it serves: features of its draft tokens and what became of them.
 
 For training (``outrider train predictor --rounds``). A record is a chain: four features a token of the distribution it
 was drawn from, the request's temperature, and whether the last of them was rejected. Nothing of a text is in it: no

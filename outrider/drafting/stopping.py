@@ -1,4 +1,4 @@
-"""How a device that drafts for others is told to stop: a rule by name, and for each order what comes of it."""
+"""Stop rules of drafter groups by name, and the rule that follows from each order."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""When a device stops drafting. Decided before the token is drawn, from what that is drawn from.
+"""Stop rules: whether a device drafts on, decided before the token is drawn.
 
 This order is what keeps ratio rules exact: they are exact over all tokens that can be drawn at a position. Whether
 anything is drawn there may depend on the prefix, the draft tokens before it and the row. A rule that drops a token for

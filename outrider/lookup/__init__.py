@@ -1,1 +1,1 @@
-"""Drafts without a model: what a text has said before, it may say again."""
+"""Prompt lookup: drafts without a model, from text that occurred before."""

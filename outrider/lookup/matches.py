@@ -1,4 +1,4 @@
-"""How often what followed a match came true, by the match's length: what its continuation is believed by.
+"""How often continuations of a match were accepted, by the length of the match: the confidence of prompt lookup.
 
 A token drafted behind a match of n tokens has n before it that were right; if it comes true the next has n + 1. So a
 draft's tokens are of longer and longer matches, and what is known of those says how likely each is.

@@ -1,4 +1,4 @@
-"""Earlier responses, to be looked through: each tenant's own, of all together so many tokens, the oldest forgotten.
+"""Bounded store of earlier responses for prompt lookup, each tenant's own; the oldest are evicted.
 
 Only what was committed is kept, as token ids; it is gone with the process.
 """

@@ -1,4 +1,4 @@
-"""Where a text has ended like this before: the longest match of its last tokens, and what followed it there.
+"""Find the longest earlier match of a text's last tokens, and what followed it.
 
 As in prompt lookup decoding and SuffixDecoding; no model, no device, no link.
 """

@@ -1,4 +1,4 @@
-"""One response's text, what may come next in it by what was said before, and how far that is believed."""
+"""The text of one response for prompt lookup: its likely continuation, and the probability of each token."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What one response was promised, what it is given, and which of its rounds were late."""
+"""The SLO account of one response: promised and achieved speed, deadlines, and which of its rounds were late."""
 
 from dataclasses import dataclass
 from math import inf

@@ -1,4 +1,4 @@
-"""From what a drafter sent to what the verifier is asked, and from its answer to what is learned. Pure."""
+"""Turn a drafter's answer into a block for the verifier, and the verifier's outcome into observations. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What one generation does in its next round: the situation as it is now, put to the policy.
+"""Choose the next round of one generation: build the situation as it is now, and ask the selection policy.
 
 A choice depends on committed tokens and past verdicts only, never on the noise of positions that are not committed:
 this is what keeps every mixture of protocols exact.

@@ -1,4 +1,4 @@
-"""The token that a device is to draw: from what, of which draft model, until when it is waited for."""
+"""The state of a pending correction: its source, the draft model that must draw it, and its deadline."""
 
 from outrider.contracts.exchanged import CorrectionSource
 from outrider.rounds.states import CORRECTION_TRANSITIONS, CorrectionEvent, CorrectionState, after

@@ -1,4 +1,4 @@
-"""What a response's rounds are told, and what they have done: the events and effects of ``outrider.rounds.machine``."""
+"""Events and effects of ``outrider.rounds.machine``: what it is notified of, and what its caller has to do."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum

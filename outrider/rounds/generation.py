@@ -1,4 +1,4 @@
-"""One response: what is committed, what the verifier knows of it, what is owed, whether it has ended. No I/O."""
+"""State of one response: committed tokens, what the verifier knows of them, pending correction, end. No I/O."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,24 +1,23 @@
-"""All rounds of one response, decided: events in, effects out. No clock, no I/O: whoever drives it carries effects out.
+"""The rounds of one response as a state machine: events in, effects out. It has no clock and does no I/O.
 
-Of the effects of one step at most one is to be waited for, the last; it is answered by an event. Where there is none,
-nothing is under way and a ``Turn`` is next, as long as the generation is active.
+The caller carries the effects out. At most one effect of a step, the last, is waited for; its answer is an event. If
+there is none, nothing is under way, and the caller sends the next ``Turn`` while the generation is active.
 
-Where nothing is drafted the verifier may make an autonomous run of rounds by itself: they are followed one by one, and
-its grant is renewed before it ends as long as nothing is to be drafted.
+A round starts with its ``Turn``. A pending correction comes first: the machine waits for a drafter of the right model,
+asks the verifier for the target row if it is not known, and sends it with the order for the next block. The block then
+goes to the verifier. Its outcome is committed, or is undecided and needs more from the device (WISV).
 
-It may also make one while a device drafts, where it does not matter when the draft comes: that is ordered *ahead*,
-under a number behind all rounds of the autonomous run, and joins the verifier's next step as soon as it is there.
-Whatever is committed until it is decided is taken off its front, here as at the verifier. One draft is ordered ahead at
-most; no other, and no correction, is asked of a device before that one came or the device was lost.
+While nothing is drafted the verifier may decode autonomously. Each of its rounds is followed, and its grant is renewed
+before it ends as long as nothing is to be drafted.
 
-What is looked up in the text itself comes at once. It goes before a device's draft where more is expected of it, and
-no device is asked then. While the verifier goes on by itself it looks up by itself, and what it has drafted is told
-with the round. A draft that was ordered ahead is *held* while something that was looked up here is with the verifier,
-and counts for what is left of it.
+A verifier may also decode autonomously while a device drafts, if the output does not depend on when the draft arrives.
+That draft is ordered *ahead*: its number is behind all rounds of the run, and it joins the verifier's next step when it
+arrives. Tokens committed meanwhile are cut off its front, here and at the verifier. At most one draft is ordered ahead;
+until it arrives or its device is lost, no other draft and no correction is asked of a device.
 
-A round begins with its ``Turn``. A correction that is owed comes first: a drafter of the right model is waited for, the
-row it is drawn from asked for where it is not known, and the order for the next block carries it. Then the block goes
-to the verifier, whose outcome is committed - or undecided: it then needs more of the device before it decides.
+Prompt lookup needs no device. Its draft is used if its expected gain is larger than that of a device's draft, and no
+device is asked then. In an autonomous run the verifier does the lookup and returns its draft with the round. A draft
+that was ordered ahead is *held* while a draft from prompt lookup is with the verifier; what is left of it counts then.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The round that is being made: what was planned, drafted and sent, and where its time went."""
+"""The round in progress: what was planned, drafted and sent, and where its time went."""
 
 from dataclasses import dataclass, field, replace
 

@@ -1,4 +1,4 @@
-"""What a device owes a response: a correction that it is to draw, and a draft that has to be used once it is drawn."""
+"""Debts of a device to one response: a correction that it is to draw, and a draft that must be used once drawn."""
 
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.exchanged import WireFormat

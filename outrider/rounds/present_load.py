@@ -1,4 +1,4 @@
-"""How busy a coordinator and its verifier are, as the choice of a round sees it: running averages of what was.
+"""Running averages of how busy a coordinator and its verifier are, as input of the choice of a round.
 
 Kept for each mode of the verifier's speculation tuner: what drafts cost under one tells nothing of another.
 """

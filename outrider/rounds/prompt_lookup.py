@@ -1,4 +1,4 @@
-"""Whether anything is looked up in one response's text now, and whether its verifier may do so by itself."""
+"""Prompt lookup for one response: whether it is used in the present mode, here and by the verifier itself."""
 
 from outrider.contracts.drafting import Draft
 from outrider.contracts.verifying import PromptLookupGrant

@@ -1,4 +1,4 @@
-"""What a client is told of one response: committed text up to a stop string, and what each round went by."""
+"""Make the chunks of one response: committed text up to a stop string, with the details of each round."""
 
 from outrider.contracts.committed import CommittedRound
 from outrider.contracts.requests import ChoiceReport, ChunkDetails, GenerationChunk, RoundReport

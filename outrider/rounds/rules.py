@@ -1,4 +1,4 @@
-"""What the rounds of all responses of a verifier go by."""
+"""Settings of rounds that all responses of a verifier share."""
 
 from dataclasses import dataclass, field
 

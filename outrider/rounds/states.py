@@ -1,4 +1,4 @@
-"""What can happen to a response, to one of its rounds, and to a token that a device is to draw: transition tables.
+"""Transition tables of a response, of one of its rounds, and of a pending correction.
 
 What is not listed is illegal and raises, naming state and event.
 

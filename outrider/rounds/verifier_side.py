@@ -1,4 +1,4 @@
-"""What one response has at its verifier: whether it is held there, what it is asked, how far it may go on by itself."""
+"""The verifier's view of one response: whether it is open there, what is sent next, and how far it may go on alone."""
 
 from dataclasses import replace
 

@@ -1,1 +1,1 @@
-"""What to do in the next round of a generation: protocol, window and tree shape. One module per policy."""
+"""Choose what to do in the next round of a generation: protocol, window and tree shape. One module per policy."""

@@ -1,4 +1,4 @@
-"""How likely draft tokens are to be accepted: measured per acceptance rule and draft position.
+"""Estimate token acceptance, measured per acceptance rule and draft position.
 
 Two levels. A *book* belongs to a pair of drafter and target (the caller keys it by their hashes) and learns from all
 their generations. A *generation* has its own level: its odds of acceptance against the pair's, one factor for all

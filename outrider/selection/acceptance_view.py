@@ -1,4 +1,4 @@
-"""What is known of acceptance at one moment, by rule of acceptance and draft position.
+"""A snapshot of the acceptance estimates, by acceptance rule and draft position.
 
 Trees: sibling j (the first is 1) of a node is tested after j - 1 rejections, against what is left of the target's
 distribution (TSLT eq. 25). Its acceptance beta^(j) = 1 - TV(q, p^(j)) (eq. 30) falls with j in a way no single number

@@ -1,12 +1,12 @@
-"""Canaries: a few generations try a mode while all others go on as they are.
+"""Canaries: a few generations that try another speculation mode while all others keep theirs.
 
-What a mode brings those who use it shows so at a fraction of what a try by all costs. What it costs everybody - rows,
-and processors that a drafter takes from the verifier - shows in part: by how much the others are slower than the mode
-in use was before, which would be more if all did as the canaries do. So canaries that clearly lose spare all a try, and
-what others find tells how long a try has to be saved for.
+Canaries show what a mode gains its users at a fraction of the cost of a probe by all. What the mode costs others (rows
+of the verifier, processors that drafters take from it) shows only in part: the others are slower than before, and would
+be slower still if all used the mode. So canaries that clearly lose make a probe by all unnecessary, and their result
+sets how long the budget has to be saved for one.
 
-Canaries and the others are measured in the same epoch, side by side. A slow device among the canaries may delay a try,
-not prevent it: the next canaries are others.
+Canaries and others are measured in the same epoch. A slow device among the canaries may delay a probe but not prevent
+it: the next canaries are other generations.
 """
 
 from collections.abc import Collection, Iterable, Mapping

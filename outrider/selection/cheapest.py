@@ -1,4 +1,4 @@
-"""The plan with the fewest expected seconds per committed token of this generation."""
+"""Policy ``cheapest``: the plan with the fewest expected seconds per committed token of this generation."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The plan that is cheapest for everybody: the verifier's time counts the more, the more loaded it is.
+"""Policy ``cost_aware``: count the verifier's time the more, the more loaded the verifier is.
 
     cost = (1 - load) * seconds per committed token + load * blocks per batch * verifier seconds per committed token
 

@@ -1,4 +1,4 @@
-"""How far devices draft of what is ordered: the share of tokens that they draft, position by position.
+"""The share of ordered draft tokens that devices really draft, by position: a stop rule ends drafts early.
 
 A device that stops (``outrider.drafting.stops``) leaves out what it thinks would be rejected, so the tokens of which
 verdicts tell are better than those it left out. That is no error of their acceptance, which is that of tokens that

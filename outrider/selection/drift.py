@@ -1,4 +1,4 @@
-"""Whether a judge still rejects as often as where it was calibrated: a test that may be looked at after every mismatch.
+"""Detect that a decision head rejects another share than in calibration: a sequential test, valid after any mismatch.
 
 Calibration says between which two shares of mismatches are rejected, whatever the link. Against the likeliest share
 between them stands a mixture of all shares (uniform). While mismatches are rejected independently and with one of the

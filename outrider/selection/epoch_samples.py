@@ -1,4 +1,4 @@
-"""What one epoch of a speculation tuner shows: how fast generations went, and how many there were.
+"""Throughput samples of one epoch of the speculation tuner: the speed of generations, and how many were active.
 
 Each generation's speed is its own: committed tokens over the seconds of its rounds. They are put together by a trimmed
 mean over generations, so that one slow or hostile device, or one odd request, is one of those that are left out. Of

@@ -1,4 +1,4 @@
-"""Expected seconds per committed token of every plan, from what is measured now. Vectorised over plans.
+"""Expected seconds per committed token of every plan, from present measurements. Vectorised over plans.
 
 A round without a draft is verifier work only; one with a draft adds the device and the link:
 

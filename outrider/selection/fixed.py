@@ -1,4 +1,4 @@
-"""The configured protocol, window and tree shape in every round; no draft without a drafter."""
+"""Policy ``fixed``: the configured protocol, window and tree shape in every round; no draft without a drafter."""
 
 from outrider.selection.estimates import estimate, estimate_alone
 from outrider.selection.plans import fixed_plan

@@ -1,4 +1,4 @@
-"""How much of a draft that nobody had to make is worth verifying, at what a row costs now.
+"""How many tokens of a prompt-lookup draft are worth a verifier row each, at the present cost of a row.
 
 What is looked up in a text is there at once and for nothing. What it costs is rows of the verifier's step, which all
 who share the step wait for: of n drafted tokens, n are verified that have the step commit most tokens per second,

@@ -1,4 +1,4 @@
-"""The modes of a speculation tuner: the ways a verifier's generations may be served, one for all of them at a time."""
+"""The speculation modes: how a verifier's generations draft, one mode at a time for all of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

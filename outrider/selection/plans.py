@@ -1,4 +1,4 @@
-"""Which plans there are to choose from."""
+"""Enumerate the plans that a policy chooses from."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

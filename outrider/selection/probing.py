@@ -1,4 +1,4 @@
-"""When another mode may be tried, and what that has cost: a budget for all tries, and a pause for each mode that lost.
+"""Budget for probing other modes: when a mode may be probed, what probes cost, and a back-off for modes that lost.
 
 What a try costs is its time times the share of the reward that is lost in it. All tries together may cost a small
 allowance and a fiftieth of the time in which anything was made. A mode that loses again and again is tried ever more

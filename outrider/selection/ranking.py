@@ -1,4 +1,4 @@
-"""The plan with the smallest cost per committed token, whatever a policy calls cost, re-chosen every round.
+"""Pick the plan with the smallest cost per committed token, with hysteresis, re-evaluated every round.
 
 *Staying*: estimates are noisy, and a change of plan has small costs of its own; the last plan is kept unless another
 is better by more than ``stay_margin``.

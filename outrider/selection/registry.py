@@ -1,4 +1,4 @@
-"""The selection policies there are, by the names that configuration calls them."""
+"""Registry of selection policies by their configuration names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

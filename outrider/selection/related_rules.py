@@ -1,4 +1,4 @@
-"""What acceptance under one sampling rule tells of acceptance under another, of which nothing was seen yet."""
+"""Infer acceptance under a sampling rule that was not observed yet from acceptance under another one."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What is known of each mode: committed tokens per second of an active generation, by load; and how two modes compare.
+"""Rewards of the speculation modes: tokens per second of an active generation by load, and how two modes compare.
 
 A *load* is a mean number of active generations. Loads fall into cells: each number up to eight has its own, behind it
 every cell is a quarter wider than the one before. Within a cell a mode's figures are forgotten over tens of seconds of

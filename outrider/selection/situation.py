@@ -1,4 +1,4 @@
-"""What a choice of the next round depends on, what it says, and who makes it.
+"""Inputs and output of the choice of a round, and the interface of a selection policy.
 
 Pure data. A policy sees measurements and past verdicts only; see ``outrider.selection.acceptance`` on why that keeps
 lossless protocols lossless.

@@ -1,20 +1,20 @@
-"""One mode for all generations of a verifier, chosen by what each was measured to bring.
+"""Choose one speculation mode for all generations of a verifier by measuring the speed of each.
 
-Whether drafting pays under load cannot be told round by round: what one generation's draft costs the others, and what
-all of them would do without drafts, shows only when all do alike. So a mode is in use for all generations together,
-its *reward* is measured in common epochs - committed tokens per second of an active generation, at that load - and the
-best at the present load is kept (``outrider.selection.rewards``).
+Whether drafting pays under load cannot be decided per round. What a draft costs other generations, and how fast all
+would be without drafts, shows only when all of them do the same. So all generations share a mode. Its *reward*,
+committed tokens per second of an active generation, is measured in epochs at the present load, and the mode with the
+highest reward at that load is kept (``outrider.selection.rewards``).
 
-- A generation is active from its first committed tokens to its end: neither its prefill nor idle time counts. Rounds
-  beside others' prefills count only where there are hardly any others.
-- Rounds count that begin after a *settling*: behind a change of modes, until autonomous runs and rounds of the one
-  before are over and, under a mode that needs drafters, most generations have theirs.
-- Another mode is tried for an epoch or a few when its turn has come and the budget allows (``selection.probing``); one
-  that needs drafters by a few canaries first (``selection.canaries``).
-- The mode in use is left for one known to be better once what staying has cost exceeds what changing does. So a load
-  that goes back and forth around the crossover changes nothing, and a large step is followed within an epoch.
+- A generation is active from its first committed tokens to its end: prefill and idle time do not count. Rounds beside
+  another response's prefill count only if there are few others.
+- After a change of modes rounds count again once they have settled: autonomous runs and rounds of the old mode are over
+  and, if the new mode needs drafters, most generations have one.
+- Another mode is probed for an epoch or a few when it is due and the budget allows (``selection.probing``). A mode that
+  needs drafters is probed by a few canaries first (``selection.canaries``).
+- The mode in use is given up once staying has cost more than a change would (regret). So a load that moves back and
+  forth around the crossover changes nothing, and a large step of the load is followed within an epoch.
 
-Pure: the caller tells what happens and when. Told once a token, so ``round`` does next to nothing.
+Pure: the caller reports events with their times. ``round`` is called once per token, so it does almost nothing.
 """
 
 from collections.abc import Iterator, Sequence

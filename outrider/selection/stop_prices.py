@@ -1,4 +1,4 @@
-"""What one more token of a draft costs now, in expected tokens: the price that travels in an order.
+"""The price of one more draft token at the present load, in expected tokens; it is sent with each order.
 
 What a second is worth follows from what rounds bring in one. Of N generations that all draft alike, R seconds a round
 and E tokens,

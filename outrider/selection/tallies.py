@@ -1,4 +1,4 @@
-"""Verdicts as counts: tokens tested and accepted, position by position, the older the less they weigh."""
+"""Counts of tested and accepted tokens by draft position, with exponential forgetting."""
 
 from collections.abc import Sequence
 

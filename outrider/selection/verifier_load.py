@@ -1,4 +1,4 @@
-"""How loaded a verifier is: how much of its time one more block takes away from others.
+"""Load of a verifier: how much of its time one more block takes from others.
 
 Batches are elastic: a verifier that begins a batch as soon as something waits is busy nearly always, long before it is
 short of time, as the next batch takes whatever came meanwhile. With n blocks a second, m seconds each, and c seconds

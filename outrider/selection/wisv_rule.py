@@ -1,4 +1,4 @@
-"""WISV's own rule between its two uploads (section VII): all hidden states at once where a round trip is long."""
+"""Policy ``wisv_rule`` (WISV section VII): upload all hidden states at once where the round trip is long."""
 
 from dataclasses import dataclass, replace
 

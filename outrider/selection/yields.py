@@ -1,4 +1,4 @@
-"""How many tokens a round is expected to commit."""
+"""Expected number of committed tokens of a round."""
 
 from collections.abc import Sequence
 from itertools import accumulate
