@@ -1,1 +1,1 @@
-"""From the configuration to the engines and links it describes."""
+"""Build engines and links from the configuration."""

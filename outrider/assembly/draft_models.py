@@ -1,7 +1,7 @@
-"""Which model each drafter group runs, by hash, known before any device says so.
+"""Hash of each drafter group's model, known before any device reports it.
 
-The hash is configured, or that of the model's files on the machine where the application is put together. It travels
-with the application: no other node needs the files.
+The hash is configured, or computed from the model's files on the machine that assembles the application. It travels
+with the application, so no other node needs the files.
 """
 
 from pathlib import Path
@@ -14,10 +14,10 @@ from outrider.models.folders import EMBEDDED, fetched_folder
 
 
 def draft_model_hashes(config: Config) -> dict[str, str]:
-    """By group, of all whose model is known here; a group of none is not looked at.
+    """Return hashes by group, as far as they are known here; groups without devices are skipped.
 
     Raises:
-        ConfigError: the model of an untrusted group is not known: whichever device came first would decide for all.
+        ConfigError: the model of an untrusted group is not known: the first device would decide it for all.
         ModelUnavailableError: a folder holds no model.
     """
     found = dict[str, str]()
@@ -40,7 +40,7 @@ def _needed(group: DrafterGroupConfig) -> str:
 
 
 def _hash_here(model: str) -> str | None:
-    """As ``load_drafter`` gives it; None: the files are not here."""
+    """Return the hash that ``load_drafter`` gives; None if the files are not on this machine."""
     embedded = model in (EMBEDDED, DRAFTER_NAME)
     place = embedded_drafter_path() if embedded else Path(model).expanduser()
     if embedded or (place.suffix == ".safetensors" and place.is_file()):

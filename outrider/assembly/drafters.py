@@ -1,4 +1,4 @@
-"""The drafter engine that a group's configuration describes."""
+"""Build the drafter engine that a group's configuration describes."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from outrider.engines.registry import DRAFTERS
 
 
 def drafter_spec(group: DrafterGroupConfig, target: str) -> DrafterSpec:
-    """What the configuration describes, for drafting for this target."""
+    """Return the spec of a group's drafter for this target."""
     return DrafterSpec(
         engine=group.engine,
         model=group.model,
@@ -34,20 +34,20 @@ def build_drafter(spec: DrafterSpec, on_verdict: OnVerdict | None = None) -> Bui
 
     Args:
         spec: of the drafter.
-        on_verdict: told what became of its chains.
+        on_verdict: called with the verdicts on its chains.
 
     Raises:
         VocabularyMismatchError: target and drafter disagree on a token id.
-        ModelUnavailableError: either can neither be found nor loaded, or they do not fit each other; or a predictor.
-        PairMismatchError: a predictor of acceptance is named that is another pair's.
-        ParameterError: a value that engine or model cannot take.
+        ModelUnavailableError: a model or predictor cannot be found or loaded, or the models do not fit each other.
+        PairMismatchError: the named predictor of acceptance is for another pair.
+        ParameterError: a value that engine or model does not support.
     """
     built = DRAFTERS[spec.engine](spec, on_verdict)
     return replace(built, engine=SlowedDrafter(built.engine, PassTimer(spec.speed))) if spec.speed else built
 
 
 def log_header(spec: DrafterSpec, built: BuiltDrafter) -> LogHeader:
-    """Of the rounds that such a drafter logs; a file's own name and rule are still to be put in."""
+    """Return the header of this drafter's round logs; a file's own name and rule are filled in later."""
     from outrider.models.folders import resolve_folder, short_name  # noqa: PLC0415
     from outrider.models.target_folder import model_hash  # noqa: PLC0415
 

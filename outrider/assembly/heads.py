@@ -1,4 +1,4 @@
-"""The decision heads that drafter groups are configured with, read where the application is put together."""
+"""Read the decision heads of drafter groups, on the machine that assembles the application."""
 
 from pathlib import Path
 
@@ -9,12 +9,12 @@ from outrider.models.head_file import Head, read_head
 
 
 def read_heads(config: Config) -> dict[str, Head]:
-    """Each draft model's head, if it has one. They travel with the application: no other node needs the files.
+    """Return each draft model's head, if it has one. Heads travel with the application: no other node needs the files.
 
     Raises:
-        ConfigError: two groups of one draft model name different heads, or hidden states cross the link otherwise than
-            a head saw them in calibration.
-        ModelUnavailableError: a file is no head.
+        ConfigError: two groups of one draft model name different heads, or the configured encoding of hidden states is
+            not the one a head was calibrated with.
+        ModelUnavailableError: a file is not a head.
     """
     heads = {model: read_head(file) for model, file in head_files(config).items()}
     for model, head in heads.items():
@@ -26,7 +26,7 @@ def read_heads(config: Config) -> dict[str, Head]:
 
 
 def head_files(config: Config) -> dict[str, Path]:
-    """The file of each draft model's head, if it has one.
+    """Return the file of each draft model's head, if it has one.
 
     Raises:
         ConfigError: two groups of one draft model name different heads.

@@ -1,4 +1,4 @@
-"""The link that a drafter group's configuration describes."""
+"""Build the emulated link that a drafter group's configuration describes."""
 
 from outrider.config.schema import LinkConfig
 from outrider.link.profiles import PROFILES, LinkProfile
@@ -6,7 +6,7 @@ from outrider.link.trace import LinkSource, load_trace
 
 
 def link_source(config: LinkConfig | None) -> LinkSource | None:
-    """What to emulate; None: nothing.
+    """Return the link to emulate; None: no emulation.
 
     Raises:
         ConfigError: the trace file cannot be read, or is not a trace.
@@ -17,7 +17,7 @@ def link_source(config: LinkConfig | None) -> LinkSource | None:
         return PROFILES[config.profile]
     if config.trace is not None:
         return load_trace(config.trace)
-    # The configuration has checked that one form is there, and whole.
+    # The configuration has checked that one form is complete.
     assert config.up_mbps is not None
     assert config.down_mbps is not None
     assert config.rtt_ms is not None

@@ -1,4 +1,4 @@
-"""The verifier engine that the configuration describes."""
+"""Build the verifier engine that the configuration describes."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,14 +11,14 @@ from outrider.engines.limits import EngineLimits
 from outrider.engines.registry import VERIFIERS
 from outrider.models.head_file import Head
 
-if TYPE_CHECKING:  # a verifier's process is given the spec
+if TYPE_CHECKING:  # a verifier's process receives the spec, not the configuration
     from outrider.config.schema import ModelConfig, VerifierConfig
 
 
 def verifier_spec(
     model: "ModelConfig", verifiers: "VerifierConfig", heads: Mapping[str, Head] | None = None
 ) -> VerifierSpec:
-    """What the configuration describes, and who judges mismatches, by draft model."""
+    """Return the spec of a verifier; ``heads`` judge mismatches, by draft model."""
     budget_mib = verifiers.kv_memory_mib
     return VerifierSpec(
         engine=verifiers.engine,
@@ -44,18 +44,18 @@ def verifier_spec(
 
 
 def process_variables(spec: VerifierSpec, prefix: Path) -> dict[str, str]:
-    """Environment variables that the engine's process must be started with; ``prefix`` is ``sys.prefix`` there."""
+    """Return the environment variables to start the engine's process with; ``prefix`` is ``sys.prefix`` there."""
     return {"OMP_NUM_THREADS": str(spec.threads), **VERIFIERS[spec.engine].process_variables(spec, prefix)}
 
 
 def build_verifier(spec: VerifierSpec) -> BuiltVerifier:
-    """Load the model and build its engine, in the thread that will use it, on the machine that it is for.
+    """Load the model and build its engine, in the thread that will use it, on the machine it will run on.
 
     Raises:
-        ParameterError: a value that engine or model cannot take.
-        ModelUnavailableError: the model can neither be found nor loaded.
+        ParameterError: a value that engine or model does not support.
+        ModelUnavailableError: the model cannot be found or loaded.
         EngineUnavailableError: the engine's libraries are not installed, or do not start.
-        UnsupportedModelError: the engine does not compute this model as it was made.
+        UnsupportedModelError: the engine does not implement an operation of the model.
     """
     kind = VERIFIERS[spec.engine]
     built = kind.build(kind.settled(spec))

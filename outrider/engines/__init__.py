@@ -1,1 +1,1 @@
-"""Engines: a model and its resident KV behind one contract (``contracts.verifying``, ``contracts.drafting``)."""
+"""Engines: a model with its resident KV, behind the contracts ``contracts.verifying`` and ``contracts.drafting``."""

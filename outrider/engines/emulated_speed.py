@@ -1,7 +1,7 @@
-"""Engines that are as slow as other hardware would be: for experiments, as emulated links are.
+"""Engines slowed down to the speed of other hardware, for experiments.
 
-What is computed is the engine's own. A pass that took less than it would there is waited out, in the thread that has
-computed it.
+Results are the engine's own. A pass that took less time than it would there is waited out in the thread that computed
+it.
 """
 
 import time
@@ -18,18 +18,18 @@ from outrider.contracts.verifying import Block, KvUsage, OpenGeneration, Outcome
 
 @dataclass(frozen=True, slots=True)
 class EmulatedSpeed:
-    """What a pass takes at least."""
+    """Shortest duration of a pass."""
 
     pass_s: float = 0.0
-    row_s: float = 0.0  # more for each position it computes
+    row_s: float = 0.0  # in addition, for each position it computes
 
     def __bool__(self) -> bool:
-        """Whether it takes any time."""
+        """Whether it slows anything down."""
         return self.pass_s > 0.0 or self.row_s > 0.0
 
 
 class PassTimer:
-    """Waits out passes. ``clock`` and ``sleep`` are of the process, in seconds."""
+    """Waits until passes would be over. ``clock`` and ``sleep`` are the process's, in seconds."""
 
     def __init__(
         self,
@@ -43,14 +43,14 @@ class PassTimer:
         return self._clock()
 
     def until_over(self, began_at_s: float, rows: int) -> None:
-        """Return when a pass over so many positions would be over."""
+        """Wait until a pass over ``rows`` positions would be over."""
         left_s = began_at_s + self._speed.pass_s + rows * self._speed.row_s - self._clock()
         if left_s > 0.0:
             self._sleep(left_s)
 
 
 class SlowedDrafter:
-    """``DrafterEngine`` that drafts by another one's, a step in no less than its pace."""
+    """``DrafterEngine`` that wraps another one; a step takes at least the emulated time of a pass."""
 
     def __init__(self, engine: DrafterEngine, waiting: PassTimer) -> None:
         self._engine, self._waiting = engine, waiting
@@ -61,7 +61,6 @@ class SlowedDrafter:
 
     @property
     def busy(self) -> bool:
-        """Whether its engine is."""
         return self._engine.busy
 
     def open(self, request: OpenGeneration, terms: DraftTerms) -> None:
@@ -74,7 +73,6 @@ class SlowedDrafter:
         return self._engine.started()
 
     def step(self, among: Collection[GenerationId] | None = None) -> list[DraftAnswer]:
-        """As its engine, in time."""
         began_at_s = self._waiting.begun()
         answers = self._engine.step(among)
         self._waiting.until_over(began_at_s, 0)
@@ -88,7 +86,7 @@ class SlowedDrafter:
 
 
 class SlowedVerifier:
-    """``VerifierEngine`` that verifies by another one, a pass in no less than its pace."""
+    """``VerifierEngine`` that wraps another one; a pass takes at least the emulated time."""
 
     def __init__(self, engine: VerifierEngine, waiting: PassTimer) -> None:
         self._engine, self._waiting = engine, waiting
@@ -106,7 +104,7 @@ class SlowedVerifier:
         return self._engine.prepare(blocks, resolutions)
 
     def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:
-        """As its engine, in time; what needs no pass takes none."""
+        """Verify as the engine; only calls that ran a pass are slowed down."""
         began_at_s = self._waiting.begun()
         outcomes = self._engine.verify(blocks, resolutions)
         if computed := self._engine.last_pass():

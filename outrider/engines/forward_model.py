@@ -1,7 +1,7 @@
-"""What a paged verifier asks of a model: one forward pass over a ragged batch, its KV in numbered blocks.
+"""Interface of a paged model: one forward pass over a ragged batch, its KV in numbered blocks.
 
-The verifier decides which block holds what; the model only reads and writes them. ``PagedModel`` (torch) and
-``outrider.engines.vllm`` (vLLM) are such models.
+The verifier decides which block holds what; the model only reads and writes blocks. Implementations are ``PagedModel``
+and ``FusedModel`` (torch) and ``outrider.engines.vllm`` (vLLM).
 """
 
 from collections.abc import Sequence
@@ -19,20 +19,20 @@ class Segment:
     """The new tokens of one sequence in a ragged batch.
 
     Attributes:
-        token_ids: for slots ``start, start + 1, ...``; at least one. A token's slot is its position, but in a tree.
-        parents: if the sequence ends in a masked token tree, the parent of each of its nodes as in ``Block.parents``.
-            The nodes are the sequence's last tokens, these new ones included; the first may be resident already.
+        token_ids: for slots ``start, start + 1, ...``; at least one. A token's slot is its position, except in a tree.
+        parents: parents of a masked token tree at the sequence's end, as in ``Block.parents``; empty without one. The
+            nodes are the sequence's last tokens. The first of them may be resident, so there may be more than new ones.
     """
 
     token_ids: Sequence[int]
-    start: int  # slots whose KV is resident already, or is written by a segment before this one in the same pass
+    start: int  # slots whose KV is resident, or written by an earlier segment of the same pass
     blocks: Sequence[int]  # the sequence's KV blocks, covering ``start + len(token_ids)`` slots
-    logit_rows: int  # how many of the last tokens want logits, 0 .. len(token_ids)
+    logit_rows: int  # number of last tokens whose logits are wanted, 0 .. len(token_ids)
     parents: Sequence[int] = ()
 
     @property
     def stop(self) -> int:
-        """Slots with KV after the pass."""
+        """Number of slots with KV after the pass."""
         return self.start + len(self.token_ids)
 
     @property
@@ -41,7 +41,7 @@ class Segment:
         return self.stop - len(self.parents)
 
     def positions(self) -> list[int]:
-        """The absolute position of each new token."""
+        """Return the absolute position of each new token; siblings of a tree have the same."""
         base = self.tree_start
         slots = [*range(self.start, base), *(base + depth - 1 for depth in node_depths(self.parents))]
         return slots[-len(self.token_ids) :]
@@ -58,7 +58,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class BlockCopy:
-    """A whole KV block to copy before a pass, as a branch of a tree begins in the middle of one."""
+    """A whole KV block to copy before a pass, for a tree's branch that begins in the middle of a block."""
 
     source: int
     target: int
@@ -73,11 +73,11 @@ class PassResult:
 
 
 class ForwardModel(Protocol):
-    """A causal LM and the KV of a block pool. Knows tokens, positions and blocks, nothing of generations."""
+    """A causal LM with the KV of a block pool. It knows tokens, positions and blocks, but no generations."""
 
     @property
     def total_blocks(self) -> int:
-        """KV blocks, named 0 .. total - 1."""
+        """Number of KV blocks, numbered 0 .. total - 1."""
         ...
 
     @property
@@ -85,20 +85,20 @@ class ForwardModel(Protocol):
 
     @property
     def no_logits(self) -> Tensor:
-        """``[0, vocab]``: the rows of a pass that wants none, in the dtype and on the device of all others."""
+        """``[0, vocab]``: result of a pass that wants no logits, with the dtype and device of all others."""
         ...
 
     def forward(self, segments: Sequence[Segment], *, want_hidden: bool = False) -> PassResult:
-        """Compute the segments' KV in place, and the logits they want.
+        """Compute the segments' KV in place, and return the logits they want.
 
-        A pass may be split into several, as long as segments are computed in their order.
+        An implementation may split a pass, as long as segments are computed in their order.
         """
         ...
 
 
 @runtime_checkable
 class MaskedModel(ForwardModel, Protocol):
-    """Takes a token tree as one segment: a slot for each node, a mask hides what is not its ancestor."""
+    """Takes a token tree as one segment: one slot per node, and a mask that hides all but a node's ancestors."""
 
     def move(self, moves: Sequence[Move]) -> None:
         """Copy KV between slots; every source is read before any target is written."""
@@ -107,31 +107,31 @@ class MaskedModel(ForwardModel, Protocol):
 
 @runtime_checkable
 class ClearingModel(ForwardModel, Protocol):
-    """Reads slots that no row may see, in products with 0: what others left there has to be finite."""
+    """Multiplies the values of masked slots by 0, so these must be finite: new blocks have to be cleared."""
 
     def clear(self, blocks: Sequence[int]) -> None:
-        """Have these KV blocks hold zeros."""
+        """Fill these KV blocks with zeros."""
         ...
 
 
 @runtime_checkable
 class SwappingModel(ForwardModel, Protocol):
-    """Can have slots of host memory, each for one KV block."""
+    """Can copy KV blocks to slots of host memory and back."""
 
     def give_host_memory(self, slots: int) -> None:
-        """Have so many of them."""
+        """Allocate this many slots in place of those before, whose content is lost."""
         ...
 
     def swap(self, copies: Sequence[HostCopy]) -> None:
-        """Copy blocks out and back, one after the other, before the next pass."""
+        """Copy blocks out and back, in this order, before the next pass."""
         ...
 
 
 class BranchModel(ForwardModel, Protocol):
-    """Takes a token tree as one segment for each leaf's path, over shared blocks; ``Segment.parents`` are empty."""
+    """Takes a token tree as one segment per leaf's path, over shared blocks; ``Segment.parents`` are empty."""
 
     def forward(
         self, segments: Sequence[Segment], copies: Sequence[BlockCopy] = (), *, want_hidden: bool = False
     ) -> PassResult:
-        """The same, after whole blocks have been copied."""
+        """Copy whole blocks, then compute as ``ForwardModel.forward``."""
         ...

@@ -1,6 +1,6 @@
-"""What a kind of engine is: how one is described, what is built of that, and what the kind can do.
+"""Kinds of engine: how an engine is described, what is built from the description, and what the kind supports.
 
-Free of torch and of every engine's own libraries, so that whoever only describes engines loads quickly.
+Free of torch and of the engines' own libraries, so that processes that only describe engines load fast.
 """
 
 import os
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VerifierSpec:
-    engine: str  # its kind, by its name in ``registry.VERIFIERS``
+    engine: str  # its kind, a name in ``registry.VERIFIERS``
     target: str  # name or path of the model
     dtype: str  # ``float32``, ``bfloat16``, ``float16``, or ``auto`` until an engine is built
-    device: str  # a torch device; vLLM takes ``cpu`` or ``cuda``
+    device: str  # a torch device; for vLLM ``cpu`` or ``cuda``
     threads: int  # of computation
     limits: EngineLimits  # KV memory and prefill
-    max_context_tokens: int | None = None  # context to use at most; None takes all the model was made for
-    max_pass_tokens: int = 512  # new tokens that vLLM computes at once; larger batches take it several passes
+    max_context_tokens: int | None = None  # largest context to use; None: the model's
+    max_pass_tokens: int = 512  # new tokens in one vLLM pass; larger batches are split
     tensor_parallel_size: int = 1  # GPUs that vLLM spreads the model over
-    vllm_options: Mapping[str, object] = field(default_factory=dict)  # more of vLLM's ``EngineArgs``
-    heads: Mapping[str, "Head"] = field(default_factory=dict)  # who judges mismatches, by draft model
+    vllm_options: Mapping[str, object] = field(default_factory=dict)  # further ``EngineArgs`` of vLLM
+    heads: Mapping[str, "Head"] = field(default_factory=dict)  # judges of mismatches, by draft model
     speed: EmulatedSpeed = field(default_factory=EmulatedSpeed)  # emulated
 
     def judges(self, target_hash: str) -> "dict[str, DecisionHead]":
-        """Its heads, for this target; one of another is a ``PairMismatchError``."""
+        """Return its heads for this target; raise ``PairMismatchError`` for a head of another target."""
         from outrider.models.pair_file import check_pair  # noqa: PLC0415 (loads numpy)
 
         for head in self.heads.values():
@@ -49,7 +49,7 @@ class VerifierSpec:
         return {model: head.decisions for model, head in self.heads.items()}
 
     def machine(self, model: str, engine_version: str) -> ProfiledOn:
-        """Where such an engine's times are measured, on this machine; ``model`` is its short name."""
+        """Return what this engine's pass times are measured on: this machine and ``model``, its short name."""
         from outrider.costs.machine import hardware_name  # noqa: PLC0415 (loads torch)
 
         quantization = self.vllm_options.get("quantization")
@@ -67,7 +67,7 @@ class VerifierSpec:
 
 @dataclass(frozen=True, slots=True)
 class BuiltVerifier:
-    """An engine, its model's facts, and where its times are measured."""
+    """An engine, its model's facts, and what its pass times are measured on."""
 
     engine: VerifierEngine
     facts: "ModelFacts"
@@ -79,56 +79,56 @@ class VerifierKind:
     """A kind of verifier engine.
 
     Attributes:
-        build: loads the model and makes the engine, in the thread that will use it.
-        check_installed: finds out, before any process is started, that the engine's libraries are not here
-            (``EngineUnavailableError``).
+        build: loads the model and makes the engine; call it in the thread that will use the engine.
+        check_installed: raises ``EngineUnavailableError`` if the engine's libraries are missing; called before any
+            process is started.
         process_variables: environment variables that its process must be started with. The path is the prefix of the
             Python installation, ``sys.prefix``.
-        cpu_dtype: what ``auto`` stands for on this machine's processor: the narrowest in which this model's answers are
-            the same in any company.
+        cpu_dtype: what ``auto`` resolves to on this machine's CPU: the narrowest dtype that is batch-invariant for this
+            model.
     """
 
     build: Callable[[VerifierSpec], BuiltVerifier]
-    block_tokens: Mapping[str, int]  # positions per KV block where none are configured, by device
-    takes_multiples: bool = False  # of these alone
-    takes_options: bool = False  # ``tensor_parallel_size`` above 1, and ``vllm_options``
-    swaps: bool = False  # KV that is given up to host memory
+    block_tokens: Mapping[str, int]  # default positions per KV block, by device
+    takes_multiples: bool = False  # whether only multiples of these are allowed
+    takes_options: bool = False  # whether it supports ``tensor_parallel_size`` above 1 and ``vllm_options``
+    swaps: bool = False  # whether it supports a host cache for evicted KV
     check_installed: Callable[[], object] = lambda: None
     process_variables: Callable[[VerifierSpec, Path], Mapping[str, str]] = lambda _spec, _prefix: {}
     cpu_dtype: Callable[[str], str] = lambda _target: "float32"
 
     def settled(self, spec: VerifierSpec) -> VerifierSpec:
-        """The same with a type, on the machine that is to compute in it."""
+        """Return the spec with its dtype resolved, on the machine that will compute."""
         return replace(spec, dtype=self.settled_dtype(spec.dtype, spec.device, spec.target))
 
     def settled_dtype(self, dtype: str, device: str, target: str) -> str:
-        """What a type stands for on a device of this machine, for a model by name or path."""
+        """Resolve a dtype on a device of this machine, for a model by name or path."""
         if dtype != "auto":
             return dtype
         return cuda_dtype(device) if device.startswith("cuda") else self.cpu_dtype(target)
 
 
 def cuda_dtype(device: str) -> str:
-    """bfloat16 where the GPU computes in it; those before compute capability 8.0 only emulate it."""
+    """Return bfloat16 where the GPU computes in it; below compute capability 8.0 it is only emulated."""
     import torch  # noqa: PLC0415
 
-    if not torch.cuda.is_available():  # who loads a model there says so
+    if not torch.cuda.is_available():  # loading a model there raises the error
         return "bfloat16"
     return "bfloat16" if torch.version.hip or torch.cuda.get_device_capability(device) >= (8, 0) else "float32"
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterSpec:
-    engine: str  # its kind, by its name in ``registry.DRAFTERS``
+    engine: str  # its kind, a name in ``registry.DRAFTERS``
     model: str  # name or path of the draft model
-    target: str  # name or path of the model it drafts for; of it only what they share is read
+    target: str  # name or path of the model it drafts for; only what both share is read of it
     dtype: str  # ``float32``, ``bfloat16``, ``float16``, ``int8`` (linear layers on CPUs) or ``auto``
     device: str  # a torch device
     threads: int  # of computation
     limits: EngineLimits  # KV memory and prefill
-    stopping: StopSetting = field(default_factory=StopSetting)  # how far it drafts chains
-    predictor: str | None = None  # of acceptance, for that: see ``models.predictors.load_predictors``
-    log: RoundLogPlace | None = None  # of its rounds, to train predictors by
+    stopping: StopSetting = field(default_factory=StopSetting)  # stop rule of its chains
+    predictor: str | None = None  # of acceptance, for that rule: see ``models.predictors.load_predictors``
+    log: RoundLogPlace | None = None  # where its rounds are logged, to train predictors
     speed: EmulatedSpeed = field(default_factory=EmulatedSpeed)  # emulated
 
 
@@ -140,8 +140,8 @@ class BuiltDrafter:
     facts: "ModelFacts"
 
 
-# Told what became of a chain, with its features, in the engine's thread: it returns at once and never raises.
+# Called in the engine's thread with the verdict on a chain and its features; must return at once and never raise.
 OnVerdict = Callable[[GenerationId, ChainVerdict], None]
 
-# Loads the model and makes the engine, in the thread that will use it; None: nobody is told of verdicts.
+# Loads the model and makes the engine, in the thread that will use it; without an ``OnVerdict`` verdicts are dropped.
 DrafterKind = Callable[[DrafterSpec, OnVerdict | None], BuiltDrafter]

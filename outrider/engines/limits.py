@@ -1,4 +1,4 @@
-"""Memory and batch shape of a torch engine. Free of torch, so that whoever only configures engines loads quickly."""
+"""Memory limits and batch shape of an engine. Free of torch, so that configuring engines is fast."""
 
 from dataclasses import dataclass
 
@@ -7,22 +7,22 @@ from outrider.contracts.errors import ParameterError
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """What one engine may use.
+    """Resources that one engine may use.
 
     Attributes:
-        kv_budget_bytes: of KV memory; None leaves it to the GPU, of which the engine then takes ``gpu_share``.
-        swap_bytes: of host memory, for KV that is given up.
+        kv_budget_bytes: KV memory; None: derived from what ``gpu_share`` of the GPU leaves (``gpu_kv_bytes``).
+        swap_bytes: size of the host cache for evicted KV.
     """
 
     kv_budget_bytes: int | None
     block_tokens: int = 16
     prefill_chunk_tokens: int = 128  # prefix positions computed per forward pass, over all cold blocks
-    parts: int = 1  # of a pass of many rows on a CPU, made side by side
+    parts: int = 1  # parts of a pass of many rows on a CPU, each computed by a thread
     gpu_share: float = 1.0  # of its GPU's memory, for weights, passes and KV together
     swap_bytes: int = 0
 
     def total_blocks(self, kv_bytes_per_token: int) -> int:
-        """KV blocks the budget pays for.
+        """Return the number of KV blocks that fit the budget.
 
         Raises:
             ParameterError: not even one block fits.
@@ -33,10 +33,10 @@ class EngineLimits:
         return self.kv_budget_bytes // block_bytes
 
     def host_blocks(self, kv_bytes_per_token: int) -> int:
-        """KV blocks that ``swap_bytes`` hold.
+        """Return the number of KV blocks that fit into ``swap_bytes``.
 
         Raises:
-            ParameterError: it is to be used, and not even one block fits.
+            ParameterError: it is above 0, and not even one block fits.
         """
         block_bytes = kv_bytes_per_token * self.block_tokens
         if 0 < self.swap_bytes < block_bytes:
@@ -45,19 +45,19 @@ class EngineLimits:
 
 
 def gpu_kv_bytes(free_bytes: int, total_bytes: int, own_bytes: int, share: float) -> int:
-    """KV memory on a GPU where nobody says how much: four fifths of what loading the model has left of the share.
+    """Return the default KV memory on a GPU: four fifths of what the loaded model leaves of the share.
 
-    The last fifth is for passes and what is computed of their logits rows.
+    The last fifth is for activations, and for what is computed from logits rows.
 
     Args:
-        free_bytes: that no process holds.
+        free_bytes: held by no process.
         total_bytes: of the GPU.
-        own_bytes: that this process holds, its model above all.
-        share: of the GPU that is this process's.
+        own_bytes: held by this process, mostly its model.
+        share: of the GPU that belongs to this process.
     """
     return max(0, min(free_bytes, int(share * total_bytes) - own_bytes)) * 4 // 5
 
 
 def kept_rows_bytes(kv_budget_bytes: int) -> int:
-    """On top of a KV budget: what logits rows that wait for a device's correction may take."""
+    """Return the memory for logits rows kept for deferred corrections, in addition to the KV budget."""
     return kv_budget_bytes // 16

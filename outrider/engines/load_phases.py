@@ -1,4 +1,4 @@
-"""How long each part of loading a model takes, told as events: wall time, and processor time of the whole process."""
+"""Log how long each part of loading a model takes, as events: wall time, and CPU time of the whole process."""
 
 import logging
 import time
@@ -12,7 +12,7 @@ _LOG = logging.getLogger(__name__)
 
 @contextmanager
 def load_phase(phase: str) -> Iterator[None]:
-    """While one part is done; what fails is not told."""
+    """Log an event after the enclosed part; none if it raises."""
     began_s, used_s = time.monotonic(), time.process_time()
     yield
     cpu_s = time.process_time() - used_s

@@ -1,4 +1,4 @@
-"""The engines there are, by the names that configuration calls them."""
+"""Kinds of engine by their names in the configuration."""
 
 from collections.abc import Mapping
 

@@ -1,1 +1,1 @@
-"""What a response must be: grammars, and which tokens they allow behind others. Of the library only here is known."""
+"""Grammars of structured output, and masks of the tokens they allow. No other package uses the grammar library."""

@@ -1,7 +1,7 @@
-"""Grammars from their validated text: where responses begin in them. Bounded in time and memory.
+"""Compile validated grammars, and make the initial states of responses. Bounded in time and memory.
 
-Compiling takes about a millisecond, and at worst what the limits allow (see ``parser_limits``): it is done in a thread
-of its own, without Python's lock. What was compiled is kept by its content; each response goes on in a copy.
+Compiling takes about a millisecond, at worst what ``parser_limits`` allows. It runs in a thread of its own, without
+Python's lock. Compiled grammars are cached by their text; each response uses a copy.
 """
 
 import threading
@@ -19,16 +19,16 @@ from outrider.grammar.validating import parser_limits
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
-_KEPT = 32  # at most ``MAX_COMPILED_BYTES`` each, and the states of its lexer that responses went through
+_KEPT = 32  # compiled grammars, of at most ``MAX_COMPILED_BYTES`` each plus the lexer states that responses visited
 
-_TURN_S = 0.02  # of making masks
+_TURN_S = 0.02  # of making masks for one account before the next one's turn
 
 MakeTokens = Callable[[], "LLTokenizer"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Compiled:
-    """A grammar. ``matcher`` was fed nothing, and never is; ``account`` it was compiled for first."""
+    """A grammar. ``matcher`` is never fed, only copied; ``account`` is the one it was first compiled for."""
 
     matcher: "LLMatcher"
     account: str
@@ -36,10 +36,10 @@ class _Compiled:
 
 
 class Grammars:
-    """Of one tokenizer: its tokens are read in one thread, from the beginning on, grammars compiled in another."""
+    """Grammars of one tokenizer: one thread reads its tokens at the start, another compiles grammars."""
 
     def __init__(self, make_tokens: MakeTokens, ends: Sequence[int], vocab_size: int) -> None:
-        """Begin to learn the tokens.
+        """Start to read the tokens.
 
         Args:
             make_tokens: takes about a second; called once, in another thread.
@@ -49,7 +49,7 @@ class Grammars:
         self._make_tokens, self._vocabulary = make_tokens, VocabularyMasks.of(ends, vocab_size)
         self._tokens: LLTokenizer | None = None
         self._failure: Exception | None = None
-        # The least recently used first. Used by the worker's thread alone.
+        # In order of use, the least recent first. Only the worker's thread accesses it.
         self._compiled: OrderedDict[str, _Compiled] = OrderedDict()
         self._worker, self._masks = FairWorker("grammar-compiler"), FairWorker("grammar-masks")
         self._thread = threading.Thread(target=self._learn, name="grammar-tokens", daemon=True)
@@ -57,7 +57,7 @@ class Grammars:
 
     @classmethod
     def of_tokenizer(cls, tokenizer_json: str, ends: Sequence[int], vocab_size: int) -> "Grammars":
-        """Of a tokenizer in the form of ``tokenizer.json``."""
+        """Make the grammars of a tokenizer in the form of ``tokenizer.json``."""
 
         def make_tokens() -> "LLTokenizer":
             from llguidance import LLTokenizer  # noqa: PLC0415 (takes a while)
@@ -70,23 +70,23 @@ class Grammars:
         return self.open(grammar, output_ids).result()
 
     def open(self, grammar: Grammar, output_ids: Sequence[int] = (), account: str = "") -> "Future[GrammarState]":
-        """Have it found out, in another thread, where a response stands that has such output, and what may follow.
+        """Compile a grammar and feed it a response's output, in another thread.
 
-        Whoever holds the answer may use it in any thread. What is wrong with a grammar is its fault
-        (``GrammarState.fault``); the future has an exception only where the tokenizer's tokens cannot be read.
-        Accounts take turns: one that opens many costs another at most one of them.
+        The resulting state may be used in any thread. An invalid grammar gives a fault (``GrammarState.fault``), not an
+        exception; the future has one only if the tokenizer's tokens cannot be read. Accounts take turns: an account
+        that opens many delays another one by at most one of them.
         """
         return self._worker.submit(lambda: self._begun(grammar, output_ids, account), account)
 
     def prepare(self, state: GrammarState, paths: Sequence[Sequence[int]], account: str = "") -> "Future[bool]":
-        """Have masks made in another thread (``GrammarState.prepare``), as many as an account makes in its turn."""
+        """Make masks in another thread (``GrammarState.prepare``), as many as fit into one turn of the account."""
         return self._masks.submit(lambda: state.prepare(paths, _TURN_S), account)
 
     def _begun(self, grammar: Grammar, output_ids: Sequence[int], account: str) -> GrammarState:
         compiled = self._compiled_for(grammar.text, account)
         state = GrammarState(compiled.matcher.deep_copy, self._vocabulary, grammar.begins_after, compiled.cost)
         state.feed(output_ids)
-        state.masks((), 0, 1)  # the first takes the longest (33 ms with 1,500 properties), and is remembered
+        state.masks((), 0, 1)  # the first one takes longest (33 ms with 1,500 properties); it is cached
         return state
 
     def _compiled_for(self, text: str, account: str) -> "_Compiled":
@@ -104,7 +104,7 @@ class Grammars:
         return self._compiled[text]
 
     def _forget_one(self) -> None:
-        """The least recently used of an account that has most: whoever brings many takes nobody else's."""
+        """Forget the least recently used grammar of the account with most, so that accounts do not evict each other."""
         counts = Counter(compiled.account for compiled in self._compiled.values())
         most = max(counts.values())
         del self._compiled[next(text for text, compiled in self._compiled.items() if counts[compiled.account] == most)]
@@ -112,5 +112,5 @@ class Grammars:
     def _learn(self) -> None:
         try:
             self._tokens = self._make_tokens()
-        except Exception as error:  # noqa: BLE001 (told to whoever needs them)
+        except Exception as error:  # noqa: BLE001 (raised again where the tokens are needed)
             self._failure = error

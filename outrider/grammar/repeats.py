@@ -1,10 +1,10 @@
-"""Bounds on repetition in regular expressions and in Lark grammars, before anything is compiled of them.
+"""Bounds on repetition in regular expressions and Lark grammars, checked before anything is compiled.
 
-What a repetition forces counts, so its least number: the library follows forced text to its end, and builds lazily what
-may end before. That is bounded as it would be written out:
-regular expressions and terminals by their length, in which terminals stand in place of their names. Rules refer to each
-other instead, so of them only repetitions within repetitions are multiplied. Linear in the length of the text. Where
-this reads a text otherwise than the library does, what bounds the cost is the process that compiles it.
+Only the least count of a repetition matters: the library follows forced text to its end, and builds optional text
+lazily. Regular expressions and terminals are bounded by their length with repetitions written out and names replaced by
+their terminals. Rules refer to each other, so only the product of nested repetitions is bounded. Linear in the length
+of the text. Where this parser reads a text differently than the library does, the process that compiles it bounds the
+cost.
 """
 
 import json
@@ -13,9 +13,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-MAX_REPEATS = 10_000  # forced by one quantifier: a mask of 10 ms
-MAX_WRITTEN_OUT = 65_536  # characters of a regular expression or symbols of a terminal, repetitions written out
-MAX_NESTED_REPEATS = 1_000_000  # of rules or array items within each other: no context holds such a response
+MAX_REPEATS = 10_000  # least count of one quantifier; a mask then takes 10 ms
+MAX_WRITTEN_OUT = 65_536  # characters of a regular expression, or symbols of a terminal, with repetitions written out
+MAX_NESTED_REPEATS = 1_000_000  # product of nested repetitions or array items; no context holds such a response
 
 _QUANTIFIER = re.compile(r"\{\s*(\d*)\s*(?:(,)\s*(\d*)\s*)?\}")
 _ESCAPE = re.compile(r"\\(?:[pPxuU]\{[^{}]*\}|b\{[^{}]*\}|.)", re.DOTALL)
@@ -35,13 +35,13 @@ _TOKEN = re.compile(
 _NUMBER = re.compile(r"\d+")
 _LEAST_END = re.compile(r",|\.\.")
 _MAX_DIGITS = 18
-_MAX_ATTRIBUTE_TOKENS = 100  # of a rule; a longer search would make the whole quadratic
+_MAX_ATTRIBUTE_TOKENS = 100  # of a rule; an unbounded search would be quadratic
 
 Node = TypeVar("Node", bound=Hashable)
 
 
 class TooLargeError(ValueError):
-    """A grammar asks for more than is compiled. The message ends with what was found."""
+    """A grammar exceeds a bound. The message ends with what was found."""
 
     def __init__(self, needed: str, found: str | float) -> None:
         self.needed, self.found = needed, found
@@ -49,13 +49,13 @@ class TooLargeError(ValueError):
 
 
 def check_regex(pattern: str) -> int:
-    """Refuse an expression that repeats too much; how many characters it has, repetitions written out.
+    """Check the repetitions of an expression; return its length with these written out.
 
     Raises:
-        TooLargeError: one of its quantifiers is too large, or all of it written out.
+        TooLargeError: a quantifier or the written-out length is too large.
     """
     size = _RepeatSizes(_written_out)
-    verbose = _VERBOSE.search(pattern) is not None  # then brackets may stand in comments
+    verbose = _VERBOSE.search(pattern) is not None  # then comments may contain brackets, so classes are not trusted
     at, in_class = 0, False
     while at < len(pattern):
         char = pattern[at]
@@ -74,7 +74,7 @@ def check_regex(pattern: str) -> int:
         elif char == "[":
             in_class = True
             size.item(1)
-            at += 1 if pattern.startswith("]", at + 1) else 0  # one that comes first is a character
+            at += 1 if pattern.startswith("]", at + 1) else 0  # "]" as the first character does not end the class
         elif char in "()":
             size.open() if char == "(" else size.close()
         else:
@@ -85,16 +85,16 @@ def check_regex(pattern: str) -> int:
 
 
 def check_rules(text: str, check_schema: Callable[[object], None]) -> None:
-    """Refuse a Lark grammar that repeats too much.
+    """Check the repetitions of a Lark grammar.
 
     Args:
         text: of the grammar.
-        check_schema: is given each JSON schema in it, and refuses one likewise.
+        check_schema: checks each JSON schema in it, and raises likewise.
 
     Raises:
-        TooLargeError: one of its repetitions is too large, those within each other, or a terminal written out.
+        TooLargeError: a repetition, a product of nested ones, or a written-out terminal is too large.
     """
-    for place in re.finditer(r"%json\s*", text):  # wherever it stands: a comment costs nothing, one overlooked a lot
+    for place in re.finditer(r"%json\s*", text):  # also in comments: a missed schema would cost more than a check
         found = _json_at(text, place.end())
         if found is not None:
             check_schema(found[0])
@@ -110,15 +110,15 @@ def check_rules(text: str, check_schema: Callable[[object], None]) -> None:
 
 
 def check_count(name: str, count: float, most: int) -> None:
-    """Refuse a count above its bound."""
+    """Raise ``TooLargeError`` for a count above ``most``."""
     if count > most:
         raise TooLargeError(f"{name} of at most {most}", count)
 
 
 def postorder(nodes: Iterable[Node], children: Callable[[Node], Iterable[Node]]) -> Iterator[Node]:
-    """These nodes and all that they lead to, each behind its children, as far as these do not lead back to it.
+    """Yield nodes and all their descendants, each after its children, except where these lead back to it.
 
-    Without recursion: chains of references may be as long as a text.
+    Iterative: chains of references may be as long as a text.
     """
     begun: set[Node] = set()
     for first in nodes:
@@ -148,19 +148,19 @@ class _Rule:
 
 
 class _RepeatSizes:
-    """Sizes of a sequence of items, groups and repetitions, as they are read from left to right."""
+    """Size of a sequence of items, groups and repetitions, read from left to right."""
 
     def __init__(self, join: Callable[[int, int], int]) -> None:
-        """``join``: the size of two items behind each other or beside each other."""
+        """``join`` gives the size of two items from theirs."""
         self._join = join
-        self._groups = [(0, 0)]  # of each open group: the size of all but its last item, and of that
+        self._groups = [(0, 0)]  # of each open group: size without its last item, and that item's size
 
     def item(self, size: int) -> None:
         before, last = self._groups[-1]
         self._groups[-1] = self._join(before, last), size
 
     def repeat(self, times: int) -> None:
-        """The last item is there at least so many times."""
+        """Repeat the last item at least ``times`` times."""
         check_count("repetitions", times, MAX_REPEATS)
         before, last = self._groups[-1]
         self._groups[-1] = before, last * max(times, 1)
@@ -169,12 +169,12 @@ class _RepeatSizes:
         self._groups.append((0, 0))
 
     def close(self) -> None:
-        """It ends, and is an item; one that nobody began is none."""
+        """Close a group, which becomes an item; ignore an unmatched bracket."""
         if len(self._groups) > 1:
             self.item(self._join(*self._groups.pop()))
 
     def total(self) -> int:
-        """Of all of it, groups left open included."""
+        """Return the size of all items; open groups are closed."""
         while len(self._groups) > 1:
             self.close()
         return self._join(*self._groups[-1])
@@ -190,7 +190,7 @@ def _check_written_out(size: int) -> None:
 
 
 def _times(quantifier: str) -> int:
-    """How often a quantifier repeats at least."""
+    """Return the least count of a quantifier."""
     least = _NUMBER.search(_LEAST_END.split(quantifier)[0])
     if least is None:
         return 0
@@ -200,16 +200,16 @@ def _times(quantifier: str) -> int:
 
 
 def _json_at(text: str, at: int) -> tuple[object, int] | None:
-    """The JSON value that begins there, and where it ends."""
+    """Parse the JSON value that begins at ``at``; return it and its end, or None if it is not JSON."""
     try:
-        value, length = json.JSONDecoder().raw_decode(text[at:])  # a slice: an error counts lines from the beginning
+        value, length = json.JSONDecoder().raw_decode(text[at:])  # sliced: an error counts lines from the text's start
     except (ValueError, RecursionError):
-        return None  # the library says what is wrong with it
+        return None  # the library reports the error
     return value, at + length
 
 
 def _rules(text: str) -> Iterator[_Rule]:
-    """Rules and terminals, each with its tokens; JSON in them is left out."""
+    """Yield rules and terminals, each with its tokens, without JSON."""
     rule, at = _Rule(""), 0
     while at < len(text):
         token = _TOKEN.match(text, at)
@@ -226,7 +226,7 @@ def _rules(text: str) -> Iterator[_Rule]:
 
 
 def _defined(tokens: list[re.Match[str]]) -> str | None:
-    """The name before a colon, which is taken out with its attributes: ``name[capture, max_tokens=5]:``."""
+    """Remove and return the name before a colon, with attributes as in ``name[capture, max_tokens=5]:``."""
     at = len(tokens) - 1
     if at >= 0 and tokens[at].group() == "]":
         at = next((i for i in range(at, max(at - _MAX_ATTRIBUTE_TOKENS, 0), -1) if tokens[i].group() == "["), 0) - 1
@@ -238,7 +238,7 @@ def _defined(tokens: list[re.Match[str]]) -> str | None:
 
 
 def _size(rule: _Rule, sizes: Mapping[str, int]) -> int:
-    """Written out, if it is a terminal; else the largest product of repetitions within each other."""
+    """Return a terminal's written-out size; of a rule the largest product of nested repetitions."""
     sized = _RepeatSizes(_written_out if rule.is_terminal else max)
     for token in rule.tokens:
         kind, text = token.lastgroup, token.group()

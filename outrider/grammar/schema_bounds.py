@@ -1,7 +1,7 @@
-"""Bounds on what a JSON schema counts, repeats and combines, before anything is compiled of it.
+"""Bounds on counts, repetitions and combinations in a JSON schema, checked before anything is compiled.
 
-Each schema in it is looked at once, references are followed without being unfolded: linear in its size. What each bound
-keeps away, and what the library builds lazily, was measured (docs/design/0068-bounded-grammar-compilation.md).
+Each subschema is visited once, and references are followed without being unfolded: linear in the schema's size. What
+each bound prevents, and what the library builds lazily, was measured (docs/design/0068-bounded-grammar-compilation.md).
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,10 +16,10 @@ from outrider.grammar.repeats import (
     postorder,
 )
 
-MAX_COUNT = 4_096  # of one array's items, built one by one; lengths and numbers of properties are built lazily
-MAX_ITEMS = 32_768  # of all arrays together: built one by one, 1.2 KiB and 5 us each
-MAX_ALTERNATIVES = 65_536  # of anyOf and oneOf in an allOf: each combination is tried
-MAX_PATTERNS = 8  # that one text has to match: the time to find out whether any does doubles with each
+MAX_COUNT = 4_096  # items of one array, which are built one by one; lengths and numbers of properties are built lazily
+MAX_ITEMS = 32_768  # items of all arrays, built one by one at 1.2 KiB and 5 us each
+MAX_ALTERNATIVES = 65_536  # of anyOf and oneOf within allOf: each combination is tried
+MAX_PATTERNS = 8  # of one text: the time to find out whether any text matches all doubles with each
 
 _COUNTS = ("maxItems", "minItems")
 _MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
@@ -31,9 +31,9 @@ _ROOT = "#"
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """What a schema amounts to."""
+    """Size of a schema in each of the bounded respects."""
 
-    items: int = 1  # array items within each other
+    items: int = 1  # product of item counts of nested arrays
     alternatives: int = 1
     patterns: int = 0
 
@@ -44,7 +44,7 @@ _NOTHING = _Size()
 class _SchemaBounds:
     def __init__(self, document: object) -> None:
         self._document = document
-        self._schemas: dict[int, object] = {}  # by identity
+        self._schemas: dict[int, object] = {}  # by id(), as dicts have no hash
         self._sizes: dict[int, _Size] = {}  # likewise
         self._items = 0
 
@@ -59,7 +59,7 @@ class _SchemaBounds:
         return id(schema)
 
     def _parts(self, known: int) -> Iterator[int]:
-        """What a schema consists of, what it refers to included."""
+        """Yield a schema's parts, and what it refers to."""
         schema = self._schemas[known]
         if isinstance(schema, dict):
             yield from (self._known(child) for _, child in _children(schema))
@@ -70,7 +70,7 @@ class _SchemaBounds:
         return _resolved(self._document, reference) if isinstance(reference, str) else None
 
     def _size(self, schema: Mapping[str, Any]) -> _Size:
-        """Of a schema whose parts are known, or lead back to it."""
+        """Return the size of a schema whose parts have theirs, or lead back to it."""
         self._check_own(schema)
         below = [(name, self._sizes.get(id(child), _NOTHING)) for name, child in _children(schema)]
         referred = self._sizes.get(id(self._referred(schema)), _NOTHING)
@@ -102,16 +102,16 @@ class _SchemaBounds:
 
 
 def check_schema(document: object) -> None:
-    """Refuse a schema, of plain data at most 64 brackets deep, that counts, repeats or combines too much.
+    """Refuse a schema that counts, repeats or combines too much; it must be plain data of at most 64 nested brackets.
 
     Raises:
-        TooLargeError: it does.
+        TooLargeError: a bound is exceeded.
     """
     _SchemaBounds(document).check()
 
 
 def _children(schema: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """The schemas in a schema, each with the keyword it stands under; other data is told apart where it matters."""
+    """Yield subschemas with their keywords; values that are not schemas may be among them."""
     for name, value in schema.items():
         if name in _MAPS:
             yield from ((name, child) for child in _mapping(value).values())
@@ -122,7 +122,7 @@ def _children(schema: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
 
 
 def _resolved(document: object, pointer: str) -> object:
-    """What a reference leads to by a JSON pointer (RFC 6901) within a document; None if nothing."""
+    """Resolve a JSON pointer (RFC 6901) within a document; None if it leads nowhere."""
     found: Any = document if pointer.startswith(_ROOT) else None
     for part in pointer.removeprefix(_ROOT).split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
@@ -136,7 +136,7 @@ def _resolved(document: object, pointer: str) -> object:
 
 
 def _items(schema: Mapping[str, Any]) -> int:
-    """How many items of its own an array has that are built one by one."""
+    """Return the number of an array's own items that are built one by one."""
     counts = [count for name in _COUNTS if isinstance(count := schema.get(name), int)]
     listed = [value for name in ("prefixItems", "items") if isinstance(value := schema.get(name), list)]
     return max([*counts, *map(len, listed)], default=0)
@@ -148,7 +148,7 @@ def _nested_items(schema: Mapping[str, Any], below: list[tuple[str, _Size]], ref
 
 
 def _alternatives(below: list[tuple[str, _Size]], referred: _Size) -> int:
-    """How many ways a value has to fulfil a schema: those of anyOf and of oneOf add up, those of allOf multiply."""
+    """Return in how many ways a value may match: anyOf and oneOf add their alternatives, allOf multiplies them."""
     product = referred.alternatives
     for keyword in ("anyOf", "oneOf"):
         product *= max(sum(size.alternatives for name, size in below if name == keyword), 1)

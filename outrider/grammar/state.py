@@ -1,9 +1,9 @@
-"""Where a response stands in its grammar: a pure function of its output, fed token by token and taken back likewise.
+"""State of a response in its grammar: a function of its output, which can be fed token by token and rolled back.
 
 A *mask* says which tokens may follow: ``[words]`` uint32, bit ``i % 32`` of word ``i // 32`` is that of token ``i``.
 
-Before the grammar begins (a reasoning prefix) every token is allowed but those that end a response; behind an end only
-ends are. In between an end is allowed where the grammar may end, and there alone.
+Before the grammar begins (a reasoning prefix) all tokens are allowed except those that end a response. After an end
+only end tokens are allowed. In between they are allowed exactly where the grammar may end.
 """
 
 import threading
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 Mask = npt.NDArray[np.uint32]
 MASK_BITS = 32
-_SLOW_S = 1e-3  # processor time of a mask; usual ones take 20 to 100 us
-_FORGIVEN = 32  # masks in a row that were not slow
+_SLOW_S = 1e-3  # CPU time of a slow mask; usual ones take 20 to 100 us
+_FORGIVEN = 32  # masks in a row that are not slow, after which a grammar counts as fast again
 
 
 def bits_of(token_ids: Sequence[int], vocab_size: int) -> Mask:
-    """The mask of some tokens; ids outside the vocabulary are left out."""
+    """Return the mask of some tokens; ids outside the vocabulary are skipped."""
     mask = np.zeros(-(-vocab_size // MASK_BITS), dtype=np.uint32)
     for token_id in token_ids:
         if 0 <= token_id < vocab_size:
@@ -35,14 +35,14 @@ def bits_of(token_ids: Sequence[int], vocab_size: int) -> Mask:
 
 
 def allowed_tokens(masks: Mask, vocab_size: int) -> npt.NDArray[np.bool_]:
-    """``[..., vocab_size]`` of ``[..., words]``."""
+    """Return ``[..., vocab_size]`` of masks ``[..., words]``."""
     octets = np.ascontiguousarray(masks).astype("<u4", copy=False).view(np.uint8)
     return np.unpackbits(octets, axis=-1, count=vocab_size, bitorder="little").view(np.bool_)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VocabularyMasks:
-    """Masks of a whole vocabulary, ``[words]`` each: made once for each tokenizer, shared, never written to."""
+    """Masks over a whole vocabulary, ``[words]`` each: read-only, and shared by all responses of a tokenizer."""
 
     ends: frozenset[int]  # tokens that end a response
     only_ends: Mask
@@ -51,7 +51,7 @@ class VocabularyMasks:
 
     @classmethod
     def of(cls, ends: Sequence[int], vocab_size: int) -> "VocabularyMasks":
-        """Of a vocabulary with these ends; ends outside of it have no bit."""
+        """Make the masks of a vocabulary with these end tokens; end tokens outside of it have no bit."""
         everything = np.full(-(-vocab_size // MASK_BITS), np.iinfo(np.uint32).max, dtype=np.uint32)
         if beyond := len(everything) * MASK_BITS - vocab_size:
             everything[-1] >>= np.uint32(beyond)
@@ -63,28 +63,28 @@ class VocabularyMasks:
 
 
 class MaskCost:
-    """Of one grammar, whose responses share it."""
+    """Whether the masks of one grammar are slow; shared by its responses."""
 
     def __init__(self) -> None:
-        """Usual, until a mask took long."""
+        """Start as a fast grammar."""
         self._usual = _FORGIVEN
 
     def took(self, mask_s: float) -> None:
-        """A mask has taken so much processor time."""
+        """Record the CPU time of a mask."""
         self._usual = 0 if mask_s > _SLOW_S else self._usual + 1
 
     @property
     def slow(self) -> bool:
-        """Whether masks should be made beside the passes: one of the last took long."""
+        """Whether masks should be made in another thread: one of the last ones was slow."""
         return self._usual < _FORGIVEN
 
 
 class GrammarState:
-    """Of one response. Mutable; one thread at a time, the others wait. ``cost`` is of its grammar.
+    """Grammar state of one response. Mutable, with a lock. ``cost`` is shared by the grammar's responses.
 
-    A *fault* is a place behind which the library cannot say what may follow, as that would take it too much. There only
-    ends are allowed, and what they end is worth nothing. A fault behind a draft is of no concern to whoever does not
-    commit that draft: what comes of a response never depends on what was drafted.
+    A *fault* is a position after which the library cannot compute a mask, as that exceeds its limits. Only end tokens
+    are allowed there, and the response is not valid. A fault after draft tokens matters only if these are committed: a
+    response never depends on what was drafted.
     """
 
     def __init__(
@@ -94,30 +94,30 @@ class GrammarState:
         begins_after: int | None,
         cost: MaskCost | None = None,
     ) -> None:
-        """Nothing was fed yet.
+        """Start with an empty output.
 
         Args:
-            make_matcher: makes one that was fed nothing; its tokenizer's ends are those of ``vocabulary``.
+            make_matcher: makes a matcher that was fed nothing; its tokenizer's end tokens are those of ``vocabulary``.
             vocabulary: of the target.
-            begins_after: the token behind which the grammar begins; None: at once.
-            cost: of the grammar's masks, as far as others know it.
+            begins_after: the token after which the grammar begins; None: at once.
+            cost: of the grammar's masks, shared with other responses.
         """
         self._make_matcher, self._vocabulary = make_matcher, vocabulary
         self._begins_after = begins_after
         self._matcher = make_matcher()
         self._begun_at = 0 if begins_after is None else None  # tokens fed before the grammar begins
         self._ended_at: int | None = None  # tokens fed before the first that ends
-        self._tokens: list[int] = []  # fed, those of a path that is being looked at included
+        self._tokens: list[int] = []  # fed, including those of a path that is being tried
         self.cost = cost or MaskCost()
         self._lock = threading.Lock()
-        self._whole: tuple[LLMatcher, int] | None = None  # a copy from behind the last fault, and the tokens it was fed
-        self._known: dict[tuple[int, ...], Mask] = {}  # behind what was fed for good, and these
-        self._faults: dict[tuple[int, ...], str] = {}  # likewise
+        self._whole: tuple[LLMatcher, int] | None = None  # a copy made after the last fault, and the tokens it was fed
+        self._known: dict[tuple[int, ...], Mask] = {}  # masks after the output and these tokens
+        self._faults: dict[tuple[int, ...], str] = {}  # faults, likewise
         if self._matcher.is_error():
             self._faults[()] = self._matcher.get_error()
 
     def feed(self, token_ids: Sequence[int]) -> int:
-        """Go on behind tokens, up to the first that is not allowed; how many that were."""
+        """Append output tokens up to the first that is not allowed; return how many were."""
         with self._lock:
             fault = self._faults.get(())
             self._known, self._faults = {}, {} if fault is None else {(): fault}
@@ -127,18 +127,18 @@ class GrammarState:
             return taken
 
     def keep(self, fed: int) -> None:
-        """Go back to where so many tokens were fed."""
+        """Roll back to the first ``fed`` output tokens."""
         with self._lock:
             if fed < len(self._tokens):
                 self._known, self._faults = {}, {}
                 self._back(fed)
 
     def prepare(self, paths: Sequence[Sequence[int]], within_s: float) -> bool:
-        """Find out what may follow behind the output and each path; whether all of it is known then.
+        """Make masks after the output and each path; return whether all of them are known.
 
         Args:
-            paths: as of ``masks``.
-            within_s: none is begun once that took so much processor time of this thread.
+            paths: as for ``masks``.
+            within_s: no mask is begun after this much CPU time of this thread.
         """
         with self._lock:
             wanted = [tuple(path) for path in paths]
@@ -153,9 +153,9 @@ class GrammarState:
             return all(path in self._known for path in wanted)
 
     def masks(self, path: Sequence[int], first: int, rows: int) -> Mask:
-        """``[rows, words]``: what may follow the output and ``path[: first + i]``.
+        """Return ``[rows, words]``: row i is the mask after the output and ``path[: first + i]``.
 
-        Behind a token that is not allowed everything is: nothing of that is ever committed.
+        After a token that is not allowed all tokens are: that path is never committed.
         """
         with self._lock:
             paths = [tuple(path[:end]) for end in range(first, first + rows)]
@@ -164,7 +164,7 @@ class GrammarState:
             return np.stack([self._known[each] for each in paths])
 
     def lawful(self, path: Sequence[int]) -> int:
-        """How many tokens of a path are allowed, each behind the output and those before it."""
+        """Return how many leading tokens of a path are allowed after the output."""
         with self._lock:
             fed = len(self._tokens)
             try:
@@ -173,12 +173,12 @@ class GrammarState:
                 self._back_to(fed)
 
     def fault(self, path: Sequence[int] = ()) -> str | None:
-        """Why it cannot say what may follow somewhere along a path, of those places whose masks were asked for."""
+        """Return the fault after a beginning of ``path``, as far as masks were made there; None if there is none."""
         ends = range(len(path) + 1) if self._faults else ()
         return next((self._faults[at] for end in ends if (at := tuple(path[:end])) in self._faults), None)
 
     def _made(self, paths: Iterable[tuple[int, ...]]) -> Generator[None]:
-        """Make masks that are not known one by one, each from where the one before it stands if that is on its way."""
+        """Make unknown masks one by one; a path that extends the one before is continued without a rollback."""
         fed, position = len(self._tokens), tuple[int, ...]()
         try:
             for path in paths:
@@ -225,7 +225,7 @@ class GrammarState:
         return allowed
 
     def _back(self, fed: int) -> None:
-        """Take back what was fed behind the first ``fed`` tokens."""
+        """Roll back to the first ``fed`` tokens."""
         fed_to_matcher = self._fed_to_matcher
         del self._tokens[fed:]
         if self._ended_at is not None and self._ended_at >= fed:
@@ -246,7 +246,7 @@ class GrammarState:
         return max(0, (fed if self._ended_at is None else min(fed, self._ended_at)) - self._begun_at)
 
     def _renewed(self) -> str:
-        """Have a new matcher in place of one that failed, which it does for good; what that said, or nothing."""
+        """Replace a matcher that failed, which is permanent; return its message, or "" if it has not failed."""
         if not self._matcher.is_error():
             return ""
         said = self._matcher.get_error() or "the matcher failed"
@@ -255,9 +255,9 @@ class GrammarState:
         self._matcher = self._make_matcher() if whole is None else whole.deep_copy()
         if self._begun_at is not None:
             for token_id in tokens[self._begun_at + had : self._begun_at + fed]:
-                self._matcher.try_consume_tokens([token_id])  # one by one: each holds Python's lock
+                self._matcher.try_consume_tokens([token_id])  # one by one: each call holds Python's lock
         if not self._matcher.is_error():
-            self._whole = self._matcher.deep_copy(), fed  # a draft may lead to the same fault in each round
+            self._whole = self._matcher.deep_copy(), fed  # drafts may lead to the same fault in each round
         return said
 
     def _mask(self, path: tuple[int, ...]) -> Mask:

@@ -1,4 +1,4 @@
-"""Grammars in the library's form, from what users write."""
+"""Convert what users write into grammars in the library's form."""
 
 import json
 import re
@@ -6,22 +6,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 ANY_OBJECT = '{"type": "object"}'
-_LARK = re.compile(r"^[^\S\n]*(?:%llguidance\b|start\s*:)", re.MULTILINE)  # the library's test takes quadratic time
-_ESCAPED_HYPHEN = re.compile(r"(\\\\)|\\-")  # of a class: llama.cpp takes it, the library's converter does not
+_LARK = re.compile(r"^[^\S\n]*(?:%llguidance\b|start\s*:)", re.MULTILINE)  # the library's own test is quadratic in time
+_ESCAPED_HYPHEN = re.compile(r"(\\\\)|\\-")  # in a class: llama.cpp takes it, the library's converter does not
 
 
 def of_json_schema(
     schema: str | Mapping[str, object], *, flexible: bool = True, whitespace_pattern: str | None = None
 ) -> str:
-    """JSON that a schema describes.
+    """Return the grammar of JSON that a schema describes.
 
     Args:
         schema: or its JSON text.
-        flexible: whether there may be whitespace where JSON allows it.
-        whitespace_pattern: a regular expression of the whitespace there may be instead.
+        flexible: whether whitespace is allowed wherever JSON allows it.
+        whitespace_pattern: a regular expression of the allowed whitespace, instead.
 
     Raises:
-        ValueError: the text is no JSON.
+        ValueError: the text is not JSON.
     """
     from llguidance import LLMatcher  # noqa: PLC0415 (takes a while)
 
@@ -32,29 +32,28 @@ def of_json_schema(
 
 
 def of_regex(pattern: str) -> str:
-    """What a regular expression matches from its beginning to its end."""
+    """Return the grammar of texts that a regular expression matches as a whole."""
     from llguidance import LLMatcher  # noqa: PLC0415 (takes a while)
 
     return LLMatcher.grammar_from_regex(pattern)
 
 
 def of_choices(choices: Sequence[str]) -> str:
-    """One of several texts."""
+    """Return the grammar of one of several texts."""
     return of_lark("start: " + " | ".join(map(literal, choices)))
 
 
 def of_lark(rules: str) -> str:
-    """Of rules in Lark's form."""
     from llguidance import LLMatcher  # noqa: PLC0415 (takes a while)
 
     return LLMatcher.grammar_from_lark(rules)
 
 
 def lark_of(rules: str) -> str:
-    """Rules in Lark's form, from that or from GBNF (llama.cpp's).
+    """Return rules in Lark's form, given these or GBNF (llama.cpp's).
 
     Raises:
-        Exception: they are neither; of any kind.
+        Exception: they are neither; of any type.
     """
     from llguidance.gbnf_to_lark import gbnf_to_lark  # noqa: PLC0415 (takes a while)
 
@@ -64,12 +63,12 @@ def lark_of(rules: str) -> str:
 
 
 def literal(text: str) -> str:
-    """A text as rules have it."""
+    """Return a text as a literal of Lark rules."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def nesting(text: str) -> int:
-    """How deep brackets are nested in a text, those in its quotes left out: an upper bound for JSON's."""
+    """Return how deep brackets are nested outside quotes: an upper bound for JSON."""
     depth = deepest = 0
     quoted = escaped = False
     for char in text:

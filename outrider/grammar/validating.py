@@ -1,6 +1,6 @@
-"""Check what users write as grammars, and convert it: bounds first, then the library, which may fail in any way.
+"""Validate and convert grammars that users write: check bounds first, then run the library, which may fail in any way.
 
-Runs in a process of its own (``validator``): what the library takes in time and memory has no other bound.
+Runs in a process of its own (``validator``), which bounds the library's time and memory.
 """
 
 import ctypes
@@ -18,12 +18,12 @@ from outrider.grammar.schema_bounds import check_schema
 if TYPE_CHECKING:
     from llguidance import LLParserLimits, LLTokenizer
 
-MAX_COMPILED_BYTES = 8 * 2**20  # of one, kept by verifiers; usual ones take 0.2 MiB, 1,800 properties 7 MiB
+MAX_COMPILED_BYTES = 8 * 2**20  # of one grammar in a verifier; usual ones take 0.2 MiB, 1,800 properties 7 MiB
 _MAX_FAULT_CHARS = 400
 
 
 class GrammarKind(StrEnum):
-    """What a grammar is written in."""
+    """Language a grammar is written in."""
 
     JSON_SCHEMA = "json"
     REGEX = "regex"
@@ -33,19 +33,19 @@ class GrammarKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GrammarSource:
-    """A grammar as it was written."""
+    """A grammar as the user wrote it."""
 
     kind: GrammarKind
     text: str
-    flexible: bool = True  # whether JSON may have whitespace
+    flexible: bool = True  # whether JSON may have whitespace anywhere
     whitespace_pattern: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GrammarVerdict:
-    """What came of a source: the grammar in the library's form, or what is wrong with it.
+    """Result of validation: the grammar in the library's form, or what is wrong with it.
 
-    ``needed`` and ``found`` tell a bound that was not kept; ``fault`` is the library's word.
+    ``needed`` and ``found`` describe an exceeded bound; ``fault`` is the library's message.
     """
 
     text: str = ""
@@ -60,7 +60,7 @@ class GrammarVerdict:
 
 
 def validate(source: GrammarSource) -> GrammarVerdict:
-    """Bound, convert and compile a source. Nothing is raised; time and memory are bounded by the caller's process."""
+    """Check, convert and compile a source. Never raises; the process bounds its time and memory."""
     try:
         text = _CONVERTERS[source.kind](source)
         fault = fault_of(text)
@@ -70,22 +70,22 @@ def validate(source: GrammarSource) -> GrammarVerdict:
         return GrammarVerdict(fault="it is nested too deep")
     except MemoryError:
         return GrammarVerdict(fault="it takes too much memory")
-    except Exception as error:  # noqa: BLE001 (converters raise what they like)
+    except Exception as error:  # noqa: BLE001 (converters raise any type)
         return GrammarVerdict(fault=_shortened(str(error) or type(error).__name__))
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # Rust's, which is no Exception
+        if type(error).__name__ != "PanicException":  # a Rust panic, which derives from BaseException only
             raise
         return GrammarVerdict(fault=_shortened(f"the grammar library failed: {error}"))
     return GrammarVerdict(text) if fault is None else GrammarVerdict(fault=fault)
 
 
 def fault_of(text: str) -> str | None:
-    """What is wrong with a grammar in the library's form, its first mask included; None if nothing is.
+    """Compile a grammar in the library's form and make its first mask; return what is wrong, or None.
 
-    Without the target's tokenizer: over bytes.
+    Uses bytes as tokens, not the target's tokenizer.
 
     Raises:
-        TooLargeError: it takes too much memory when it is compiled.
+        TooLargeError: its compiled form takes too much memory.
     """
     from llguidance import LLMatcher  # noqa: PLC0415 (takes a while)
 
@@ -96,10 +96,10 @@ def fault_of(text: str) -> str | None:
         needed = f"a compiled form of at most {MAX_COMPILED_BYTES // 2**20} MiB"
         raise TooLargeError(needed, f"{compiled / 2**20:.1f} MiB; shorten its arrays, or leave properties out")
     if not matcher.is_error():
-        matcher.compute_bitmask()  # what is forced is followed here to its end, and would be in a verifier
+        matcher.compute_bitmask()  # follows forced text to its end, as a verifier would
         return _shortened(matcher.get_error()) if matcher.is_error() else None
     wrong, messages = LLMatcher.validate_grammar_with_warnings(text, limits=parser_limits())
-    return _shortened(" ".join(messages)) if wrong else None  # a tokenizer's special tokens are no bytes
+    return _shortened(" ".join(messages)) if wrong else None  # special tokens are no bytes: valid with a tokenizer
 
 
 class _Allocations(ctypes.Structure):
@@ -115,7 +115,7 @@ class _Allocations(ctypes.Structure):
 
 
 def _allocated_bytes() -> int:
-    """What this process has allocated and not freed, which is exact where it has one thread; 0 without glibc 2.33."""
+    """Return the bytes this process has allocated: exact with a single thread; 0 without glibc 2.33."""
     try:
         messages = ctypes.CDLL(None).mallinfo2
     except (AttributeError, OSError, TypeError):
@@ -134,7 +134,7 @@ def _bytes_as_tokens() -> "LLTokenizer":
 
 @cache
 def parser_limits() -> "LLParserLimits":
-    """What compiling and each mask may take, at the speeds that the library tells: 20 ms and about 20 ms."""
+    """Return limits on compiling and on each mask, each about 20 ms at the library's stated speeds."""
     from llguidance import LLParserLimits  # noqa: PLC0415 (takes a while)
 
     return LLParserLimits(
@@ -151,11 +151,11 @@ def parser_limits() -> "LLParserLimits":
 def _json_schema(source: GrammarSource) -> str:
     schema = json.loads(source.text)
     if not isinstance(schema, dict):
-        raise ValueError("a JSON schema is an object")  # noqa: TRY004 (of a user's, as any other fault)
+        raise ValueError("a JSON schema is an object")  # noqa: TRY004 (a user's error, like any other fault)
     check_schema(schema)
     if source.whitespace_pattern is not None:
         check_regex(source.whitespace_pattern)
-    checked = json.dumps(schema, allow_nan=False)  # read twice, a text could mean two things
+    checked = json.dumps(schema, allow_nan=False)  # two parsers may read the user's text differently
     return texts.of_json_schema(checked, flexible=source.flexible, whitespace_pattern=source.whitespace_pattern)
 
 

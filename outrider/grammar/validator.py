@@ -1,9 +1,9 @@
-"""A process that validates grammars, one at a time.
+"""Process that validates grammars, one at a time, with bounds on what a grammar may use.
 
-``python -m outrider.grammar.validator BYTES`` has a socket as its input. It imports little but the grammar library.
-What one grammar may take of its machine has bounds that the library cannot pass: an address space ``BYTES`` larger than
-the process needs when it is warm, processor time, and an alarm. Each ends the process, and its owner starts another. It
-ends with its owner, too: a socket that is closed is an order to leave.
+``python -m outrider.grammar.validator BYTES`` has a socket as its input, and imports little but the grammar library.
+The bounds are the kernel's, so the library cannot exceed them: an address space of ``BYTES`` above that of the warm
+process, CPU time, and an alarm. Each ends the process, and its owner starts another. A closed socket ends it, too, so
+it does not outlive its owner.
 """
 
 import json
@@ -19,15 +19,14 @@ from typing import Any
 
 from outrider.grammar.validating import GrammarKind, GrammarSource, validate
 
-MEMORY_BYTES = 512 * 2**20  # beyond what a warm process has; the largest grammar that is taken needs 200 MiB
-_LEFT_OVER_BYTES = 64 * 2**20  # of finished grammars: above it the process is replaced
+MEMORY_BYTES = 512 * 2**20  # above a warm process's; the largest accepted grammar needs 200 MiB
+_LEFT_OVER_BYTES = 64 * 2**20  # left by finished grammars; above it the process is replaced
 _LENGTH = struct.Struct("!I")
 _HIGHEST_OOM_SCORE = "1000"
-_BEHIND = 2  # nice values behind the ingress that it works for, as models on the same processors are
+_BEHIND = 2  # nice value, so that the ingress and models on the same cores come first
 
 
 def send(connection: socket.socket, message: object) -> None:
-    """Send one message of plain data."""
     content = json.dumps(message).encode()
     connection.sendall(_LENGTH.pack(len(content)) + content)
 
@@ -36,7 +35,7 @@ def receive(connection: socket.socket) -> Any:
     """Read one message.
 
     Raises:
-        EOFError: the other side is gone.
+        EOFError: the peer has closed the socket.
     """
     (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
     return json.loads(_exactly(connection, length))
@@ -57,7 +56,7 @@ def _address_space_bytes() -> int:
 
 
 def _bound_memory(memory_bytes: int) -> int:
-    """Limit this process's memory; how much address space it has now. The kernel ends it before any other process."""
+    """Limit this process's memory, and make it the kernel's first OOM victim; return its present address space."""
     warm = _address_space_bytes()
     resource.setrlimit(resource.RLIMIT_AS, (warm + memory_bytes, warm + memory_bytes))
     Path("/proc/self/oom_score_adj").write_text(_HIGHEST_OOM_SCORE)
@@ -66,9 +65,9 @@ def _bound_memory(memory_bytes: int) -> int:
 
 def serve(connection: socket.socket, memory_bytes: int) -> None:
     """Answer each ``{"source": ..., "cpu_s": ..., "alarm_s": ...}`` by a ``GrammarVerdict``, until the peer is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: its owner decides what that means
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal: its owner handles it
     for source in (GrammarSource(GrammarKind.JSON_SCHEMA, "{}"), GrammarSource(GrammarKind.RULES, 'root ::= "a"')):
-        assert validate(source).is_valid  # imports all there is
+        assert validate(source).is_valid  # imports everything, so that the process is warm
     warm = _bound_memory(memory_bytes) if sys.platform == "linux" else 0
     os.nice(_BEHIND)
     send(connection, "ready")
@@ -77,7 +76,7 @@ def serve(connection: socket.socket, memory_bytes: int) -> None:
             asked = receive(connection)
         except (EOFError, ConnectionError):
             return
-        signal.setitimer(signal.ITIMER_PROF, asked["cpu_s"])  # both end this process wherever it is, also when alone
+        signal.setitimer(signal.ITIMER_PROF, asked["cpu_s"])  # both timers end this process, even without its owner
         signal.setitimer(signal.ITIMER_REAL, asked["alarm_s"])
         verdict = validate(_source(asked["source"]))
         signal.setitimer(signal.ITIMER_PROF, 0.0)

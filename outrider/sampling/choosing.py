@@ -1,10 +1,10 @@
 """The target's choice at every row of a ragged batch: argmax, or a draw with noise keyed by position.
 
 A request's token at a position is a function of its logits, its parameters and its seed alone. Verifier and drafter
-both draw by ``noisy_scores``; drawing with the same noise is what makes their choices agree so often.
+both draw by ``noisy_scores``, with the same noise: that makes their choices agree so often.
 
-Noise is added to a row whose largest logit was moved to 0. Float32 keeps 2**-24 of a number: of logits around 300 it
-would keep 3e-5, and exchange the first two tokens in one of 1e5 draws.
+Noise is added to rows whose largest logit is shifted to 0. A float32 keeps a relative 2**-24: of logits around 300 it
+would keep 3e-5, which would exchange the first two tokens in one of 1e5 draws.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from outrider.sampling.noise import Purpose, noisy_scores
 
 
 class TokenColumns(NamedTuple):
-    """Which tokens' logits the columns of some rows are.
+    """Tokens that the columns of some rows stand for.
 
     ``token_ids`` ``[n]`` int64 ascending, on the device of the rows, out of ``vocab_size``.
     """
@@ -30,12 +30,12 @@ class TokenColumns(NamedTuple):
     vocab_size: int
 
     def on_host(self) -> "TokenColumns":
-        """The same for rows in the host's memory."""
+        """Return a copy in host memory."""
         return TokenColumns(self.token_ids.cpu(), self.vocab_size)
 
 
 def target_probs(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
-    """The distribution each row's token is drawn from; one-hot at the argmax for greedy groups.
+    """Return the distribution that each row's token is drawn from; one-hot at the argmax for greedy groups.
 
     Args:
         logits: ``[R, vocab]``, any float type; never written to.
@@ -55,18 +55,18 @@ def target_probs(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
 
 
 def choose_tokens(logits: Tensor, groups: Sequence[RowGroup], columns: TokenColumns | None = None) -> Tensor:
-    """One token per row: the argmax (lowest id on ties) if greedy, else that of ``noisy_scores``.
+    """Choose one token per row: the argmax (lowest id on ties) if greedy, else that of ``noisy_scores``.
 
-    The latter is distributed exactly as ``target_probs`` over seeds, and fixed by (seed, position) for given logits.
+    Over seeds the latter is distributed exactly as ``target_probs``; for given logits (seed, position) fixes it.
 
     Args:
         logits: ``[R, vocab]``, any float type; never written to.
         groups: describe the rows in order; row i of a group draws with the noise of ``position + i``.
-        columns: where ``logits`` are ``[R, n]``, of some tokens alone; then no group may name tokens
+        columns: set if ``logits`` are ``[R, n]``, of some tokens only; then no group may name tokens
             (``RowGroup.names_tokens``).
 
     Returns:
-        ``[R]`` int64 on the device of ``logits``; reading it is the only wait for that device.
+        ``[R]`` int64 on the device of ``logits``; nothing here waits for the device.
     """
     check_rows(logits, groups)
     chosen = _choose_columns(logits, groups, columns)
@@ -81,7 +81,7 @@ def _choose_columns(logits: Tensor, groups: Sequence[RowGroup], columns: TokenCo
         adjusted = adjust_logits(logits, groups).detach()
         choices, on_host = _argmax(adjusted), adjusted.numpy()
         token_ids = None if columns is None else columns.token_ids.numpy()
-        for row, seed, position in draws:  # row by row: the noise stays in the processor's cache
+        for row, seed, position in draws:  # row by row, so that the noise stays in the CPU's cache
             choices[row] = int(noisy_scores(on_host[row], seed, position, token_ids=token_ids).argmax())
         return choices
     adjusted = adjust_logits(logits, groups)
@@ -98,17 +98,18 @@ def _choose_columns(logits: Tensor, groups: Sequence[RowGroup], columns: TokenCo
 
 
 def choose_along(logits: Tensor, groups: Sequence[RowGroup]) -> list[list[int]]:
-    """``choose_tokens`` as far as a chain of draft tokens can be accepted: what lies behind a mismatch is not needed.
+    """Choose tokens as ``choose_tokens``, but only as far as a chain of draft tokens can be accepted.
 
-    On a CPU, where drawing takes a good part of a row's time, sampled groups are drawn row by row: all groups' first
-    rows, then the second rows of those that agreed, and so on. A GPU draws all rows at once and is waited for once.
+    On a CPU, where drawing takes a good part of a row's time, sampled groups are drawn row by row: the first rows of
+    all groups, then the second rows of those that agreed, and so on. An accelerator draws all rows at once and is
+    waited for once.
 
     Args:
         logits: ``[R, vocab]``, any float type; never written to.
         groups: describe the rows in order; ``path`` is the draft.
 
     Returns:
-        For each group its rows' choices, those behind the first that is not on the path replaced by -1 or not.
+        The choices of each group's rows; those after the first that leaves the path may be -1 instead.
     """
     readback = Readback()
     choices = ask_choices_along(logits, groups, readback)
@@ -117,7 +118,7 @@ def choose_along(logits: Tensor, groups: Sequence[RowGroup]) -> list[list[int]]:
 
 
 def ask_choices_along(logits: Tensor, groups: Sequence[RowGroup], readback: Readback) -> Callable[[], list[list[int]]]:
-    """``choose_along`` whose choices come with what else is read of the device."""
+    """Ask for ``choose_along`` with the next read of the device."""
     check_rows(logits, groups)
     if at_once(logits.device):
         fetched = readback.ask(choose_tokens(logits, groups))
@@ -156,13 +157,13 @@ def _choose_lazily(logits: Tensor, groups: Sequence[RowGroup]) -> list[list[int]
 
 
 def _row_of(group: RowGroup, depth: int) -> RowGroup:
-    """One row of a group without penalties."""
+    """Return one row of a group without penalties, as a group of its own."""
     allowed = None if group.allowed is None else group.allowed[depth : depth + 1]
     return RowGroup(group.params, group.position + depth, None, (), 1, allowed)
 
 
 def _draws(groups: Sequence[RowGroup]) -> list[tuple[int, int, int]]:
-    """Row, seed and position of every row that is drawn and not an argmax."""
+    """Return row, seed and position of every row that is not greedy."""
     if all(group.params.greedy for group in groups):
         return []
     offsets = (i for group in groups for i in range(group.rows))
@@ -174,8 +175,8 @@ def _draws(groups: Sequence[RowGroup]) -> list[tuple[int, int, int]]:
 
 
 def _argmax(scores: Tensor) -> Tensor:
-    """``[R]`` int64, the lowest id on ties."""
+    """Return ``[R]`` int64 argmax, the lowest id on ties."""
     if at_once(scores.device):
         return scores.argmax(dim=-1)
-    # numpy compares whole vectors at a time: a tenth of torch's time on a CPU.
+    # numpy compares whole vectors, in a tenth of torch's time on a CPU.
     return torch.from_numpy(scores.detach().float().numpy().argmax(axis=-1))

@@ -1,8 +1,8 @@
-"""The noise of ``outrider.sampling.noise`` in tensor operations: made where the logits are, equal to the last bit.
+"""The noise of ``outrider.sampling.noise`` in tensor operations on the logits' device, equal to the last bit.
 
-Words are unsigned 64-bit numbers in int64 tensors: sums and products wrap alike, and a shift to the right is masked.
-The 128-bit products of Philox are made of 32-bit halves. All rows are made at once; memory bounds how many at a time.
-No tensor here is waited for.
+Words are unsigned 64-bit numbers in int64 tensors: sums and products wrap alike; after a right shift the sign bits are
+masked. The 128-bit products of Philox are composed of 32-bit halves. All rows are computed at once, as far as memory
+allows. Nothing here waits for the device.
 """
 
 from collections.abc import Sequence
@@ -25,28 +25,28 @@ from outrider.sampling.gumbel import (
 from outrider.sampling.noise import BLOCK_WORDS, Purpose
 
 _HALF, _LOW = 32, 0xFFFFFFFF
-_WORDS_AT_ONCE = {"cpu": 1 << 17}  # what stays in a core's caches
-_WORDS_AT_ONCE_ELSEWHERE = 1 << 23  # some 0.5 GiB while they are made
+_WORDS_AT_ONCE = {"cpu": 1 << 17}  # fits into a core's caches
+_WORDS_AT_ONCE_ELSEWHERE = 1 << 23  # takes about 0.5 GiB of memory
 
 
 def device_words(
     seeds: Sequence[int], positions: Sequence[int], purpose: Purpose, count: int, device: torch.device
 ) -> Tensor:
-    """The random words of keys.
+    """Return the random words of R keys.
 
     Args:
-        seeds: R of them, unsigned 64 bit.
-        positions: as many.
-        purpose: of all.
-        count: words of each.
-        device: to make them on.
+        seeds: R unsigned 64-bit numbers.
+        positions: R of them.
+        purpose: of all draws.
+        count: number of words for each key.
+        device: where to make them.
 
     Returns:
         ``[R, count]`` int64, the bits of numpy's unsigned words.
     """
     blocks = -(-count // BLOCK_WORDS)
     key, at = index_tensor([*map(_signed, seeds), *map(_signed, positions)], device).view(2, -1, 1)
-    block = torch.arange(1, blocks + 1, device=device)[None]  # numpy counts before it makes a block
+    block = torch.arange(1, blocks + 1, device=device)[None]  # numpy increments the counter before making a block
     low, high = _rounds(key, at, int(purpose), block)
     # low holds the words 0 and 2 of a block, high 1 and 3.
     words = torch.stack([low[0], high[0], low[1], high[1]], dim=-1)
@@ -62,9 +62,9 @@ def device_gumbel_noise(
     *,
     token_ids: Tensor | None = None,
 ) -> Tensor:
-    """``gumbel_noise`` of R keys, ``[R, vocab_size]`` float32 on ``device``; arguments as ``device_words`` has them.
+    """Return ``gumbel_noise`` of R keys, ``[R, vocab_size]`` float32 on ``device``; arguments as ``device_words``.
 
-    With ``token_ids`` (``[n]`` int64 on ``device``) it is ``[R, n]``, of these tokens.
+    With ``token_ids`` (``[n]`` int64 on ``device``) return ``[R, n]``, the noise of these tokens.
     """
     at_once = max(1, _WORDS_AT_ONCE.get(device.type, _WORDS_AT_ONCE_ELSEWHERE) // max(vocab_size, 1))
     parts = list[Tensor]()
@@ -77,7 +77,7 @@ def device_gumbel_noise(
 
 
 def gumbel_of(words: Tensor) -> Tensor:
-    """``gumbel_of_words``: the noise of int64 words, float32 of their shape; step by step the same arithmetic."""
+    """Return the noise of int64 words, float32 of their shape, by the same steps as ``gumbel_of_words``."""
     uniforms = ((words >> WORD_SHIFT) & ((1 << 64 - WORD_SHIFT) - 1)).bitwise_or_(ONE_BITS_64).view(torch.float64)
     uniforms = uniforms.sub_(BELOW_ONE)
     exponent = uniforms.float().view(torch.int32).sub_(SQRT_HALF_BITS).bitwise_and_(EXPONENT_BITS)
@@ -90,7 +90,7 @@ def gumbel_of(words: Tensor) -> Tensor:
 
 def _minus_log(f: Tensor, exponent: Tensor) -> Tensor:
     last, *before = reversed(COEFFICIENTS)
-    s = f / (f + 2.0)
+    s = f / (f + 2.0)  # a tensor as divisor: by a number, torch would multiply with its inverse on a GPU
     square = s * s
     series = square * last
     for coefficient in before[:-1]:
@@ -98,14 +98,14 @@ def _minus_log(f: Tensor, exponent: Tensor) -> Tensor:
     return series.add_(before[-1]).mul_(s).add_(exponent.float().mul_(MINUS_LOG_2))
 
 
-# Philox4x64-10 as pairs of a block's four words: those that are multiplied (0 and 2), and those that are not (1, 3).
+# Philox4x64-10 on pairs of a block's four words: those that are multiplied (0 and 2), and the others (1 and 3).
 _ROUNDS = 10
 _MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
 _KEY_STEPS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 
 
 def _rounds(key: Tensor, position: Tensor, purpose: int, block: Tensor) -> tuple[Tensor, Tensor]:
-    """Words 0 and 2, then 1 and 3, of each block: ``[2, R, B]`` each. ``key`` and ``position`` are ``[R, 1]``."""
+    """Return words 0 and 2, then 1 and 3, of each block, ``[2, R, B]`` each; ``key``, ``position`` are ``[R, 1]``."""
     device, shape = key.device, (2, key.shape[0], block.shape[1])
     multiplied = torch.empty(shape, dtype=torch.int64, device=device)
     multiplied[0], multiplied[1] = block, purpose
@@ -124,7 +124,7 @@ def _rounds(key: Tensor, position: Tensor, purpose: int, block: Tensor) -> tuple
 
 
 def _product(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    """High and low word of the unsigned 128-bit product of two words."""
+    """Return high and low word of the unsigned 128-bit product of two words."""
     low, high = one & _LOW, _upper(one)
     other_low, other_high = other & _LOW, _upper(other)
     middle = (low * other_high).add_(_upper(low * other_low))  # below 2**64
@@ -137,5 +137,5 @@ def _upper(words: Tensor) -> Tensor:
 
 
 def _signed(word: int) -> int:
-    """The int64 of an unsigned word's bits; OverflowError if it has more than 64."""
+    """Reinterpret an unsigned word as int64; OverflowError if it has more than 64 bits."""
     return int(np.uint64(word).astype(np.int64))

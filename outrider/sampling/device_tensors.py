@@ -1,7 +1,7 @@
-"""Between the host and a device that computes by itself: what goes there is not waited for, what comes back is, once.
+"""Transfers between host and accelerator: uploads without a wait, results read together with one wait.
 
-A processor draws row by row, and no further than a draft can be accepted. A device of its own is given all rows at
-once: each look at a result would make the host wait for all that the device was given before.
+A CPU draws row by row, and only as far as a draft can be accepted. An accelerator gets all rows at once: each read of a
+result would make the host wait for all work queued before it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,13 +20,13 @@ _EVERYWHERE: ContextVar[bool] = ContextVar("at_once_everywhere", default=False)
 
 
 def at_once(device: torch.device) -> bool:
-    """Whether rows on this device are computed together, and read once."""
+    """Whether rows on this device are computed together and read once: on an accelerator."""
     return device.type != "cpu" or _EVERYWHERE.get()
 
 
 @contextmanager
 def everywhere_at_once() -> Iterator[None]:
-    """Compute on a processor as on a device of its own, which is slower there: so that both ways can be compared."""
+    """Compute on a CPU as on an accelerator, which is slower there: for tests that compare both ways."""
     token = _EVERYWHERE.set(True)
     try:
         yield
@@ -35,12 +35,12 @@ def everywhere_at_once() -> Iterator[None]:
 
 
 def index_tensor(values: Sequence[int], device: torch.device) -> Tensor:
-    """``[n]`` int64 on ``device``. A plain copy of pageable memory would wait for all the device was given before."""
+    """Copy ``[n]`` int64 to ``device`` without a wait; a copy of pageable memory would wait for all queued work."""
     return on_device(torch.tensor(values, dtype=torch.int64), device)
 
 
 def on_device(host: Tensor | npt.NDArray[Any], device: torch.device) -> Tensor:
-    """A host's numbers on ``device``, without waiting for it."""
+    """Copy host numbers to ``device`` without waiting for it."""
     tensor = torch.from_numpy(host) if isinstance(host, np.ndarray) else host
     if device.type == "cuda":
         tensor = tensor.pin_memory()
@@ -48,14 +48,14 @@ def on_device(host: Tensor | npt.NDArray[Any], device: torch.device) -> Tensor:
 
 
 class Upload:
-    """A host's integers that go to a device together: one copy, whatever their number."""
+    """Integers of the host that go to a device in one copy."""
 
     def __init__(self) -> None:
         self._parts: list[npt.NDArray[np.int64]] = []
         self._sent: list[Tensor] | None = None
 
     def ask(self, values: Sequence[int] | Sequence[Sequence[int]] | npt.NDArray[Any]) -> Callable[[], Tensor]:
-        """Have integers sent; the answer gives them on the device after ``send``, int64 in their shape."""
+        """Add integers; the returned function gives them on the device after ``send``, int64 in their shape."""
         assert self._sent is None, "what is asked for after the sending is never sent"
         index = len(self._parts)
         self._parts.append(np.asarray(values, dtype=np.int64))
@@ -67,26 +67,26 @@ class Upload:
         return sent
 
     def send(self, device: torch.device) -> None:
-        """Begin the copy, without waiting for the device."""
+        """Start the copy, without waiting for the device."""
         flat = on_device(np.concatenate([part.ravel() for part in self._parts]), device)
         parts = torch.split(flat, [part.size for part in self._parts])
         self._sent = [one.view(part.shape) for one, part in zip(parts, self._parts, strict=True)]
 
 
 class Readback:
-    """Tensors of one device that are read together: one copy to the host and one wait, whatever their number.
+    """Tensors of one device that are read with one copy and one wait.
 
     Attributes:
-        wanted: what was asked for, in order.
+        wanted: tensors asked for, in order.
     """
 
     def __init__(self) -> None:
-        """Nothing is wanted yet."""
+        """Start without tensors."""
         self.wanted: list[Tensor] = []
         self._fetched: list[npt.NDArray[Any]] | None = None
 
     def ask(self, tensor: Tensor) -> Fetched:
-        """Have a tensor read; the answer gives its numbers after ``read``."""
+        """Add a tensor; the returned function gives its numbers after ``read``."""
         assert self._fetched is None, "what is asked for after the reading is never read"
         index = len(self.wanted)
         self.wanted.append(tensor.detach())
@@ -98,7 +98,7 @@ class Readback:
         return fetched
 
     def read(self) -> None:
-        """Wait for the device, if anything is wanted of it."""
+        """Wait for the device once, and copy all tensors; without tensors, or on a CPU, there is no wait."""
         if not self.wanted or self.wanted[0].device.type == "cpu":
             self._fetched = [tensor.numpy() for tensor in self.wanted]
             return

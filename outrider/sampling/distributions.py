@@ -1,7 +1,7 @@
-"""The arithmetic of ratio sampling, on probabilities in float64: what drafter, device and verifier must agree on.
+"""Arithmetic of ratio sampling, on float64 probabilities, shared by drafter and verifier.
 
-Both sides compute with exactly the numbers that crossed the link, so each function here has one definition for all of
-them. Rows are one-dimensional numpy arrays over the vocabulary (dense) or over some of its tokens (sparse).
+Both ends compute with exactly the numbers that crossed the link, so each function has one definition for both. Rows are
+one-dimensional numpy arrays over the vocabulary (dense) or over some of its tokens (sparse).
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ _MIN_BITS, _MAX_BITS = 8, 32
 
 
 def softmax(logits: npt.NDArray[np.floating]) -> Probs:
-    """Probabilities of a row of logits, or of each row of a matrix; -inf has none.
+    """Return probabilities of a row of logits, or of each row of a matrix; 0 for -inf.
 
     Raises:
         ParameterError: a row has no finite logit, or one that is NaN or +inf.
@@ -30,7 +30,7 @@ def softmax(logits: npt.NDArray[np.floating]) -> Probs:
 
 
 def draw(probs: Probs, uniform: float) -> int:
-    """Index drawn by inverting the cumulative sum: a pure function of (probs, uniform).
+    """Draw an index by inverting the cumulative sum: a pure function of (probs, uniform).
 
     Args:
         probs: ``[n]``, non-negative, any positive sum.
@@ -43,18 +43,19 @@ def draw(probs: Probs, uniform: float) -> int:
 
 
 def draws(probs: Probs, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """One ``draw`` with each of the uniforms ``numbers``."""
+    """Draw once with each of the uniforms ``numbers``."""
     cumulative = np.cumsum(probs)
     total = cumulative[-1] if cumulative.size else 0.0
     if not total > 0.0:
         raise ParameterError("probabilities", "a positive sum", float(total))
-    # side="right" skips indices of probability 0; the last one with any is the bound for rounding at the end.
+    # side="right" skips indices of probability 0. The bound is the last index of positive probability, in case
+    # ``number * total`` rounds up to the total.
     indices = np.searchsorted(cumulative, numbers * total, side="right")
     return np.minimum(indices, np.searchsorted(cumulative, total, side="left")).astype(np.int64)
 
 
 def acceptance_probability(target_prob: float, draft_prob: float) -> float:
-    """min(1, p / q) without overflow (WISP eq. 1; DSSD and TSLT print the inverse ratio).
+    """Return min(1, p / q) without overflow (WISP eq. 1; DSSD and TSLT print the inverse ratio).
 
     0 where q is 0: a token that cannot have been drawn is not accepted.
     """
@@ -62,16 +63,16 @@ def acceptance_probability(target_prob: float, draft_prob: float) -> float:
 
 
 def candidate_acceptance(target: Probs, draft: Probs) -> Probs:
-    """max(0, 1 - q / p) for draws from p: those accepted are distributed as the residual. 0 where p is 0."""
+    """Return max(0, 1 - q / p) for draws from p: the accepted ones have the residual's distribution. 0 where p is 0."""
     rest: Probs = np.maximum(target - draft, 0.0)
     return np.divide(rest, target, out=np.zeros_like(rest), where=target > 0.0)
 
 
 def residual(target: Probs, draft: Probs) -> Probs:
-    """norm(max(0, p - q)): what is drawn from after a rejection (TSLT eq. 25).
+    """Return norm(max(0, p - q)), the distribution after a rejection (TSLT eq. 25).
 
-    Where rounding leaves nothing of it (p and q equal to the last bit), the target itself: a rejection then has a
-    probability of the order of the rounding.
+    Where rounding leaves nothing of it (p and q equal to the last bit), return the target itself: a rejection then has
+    a probability of the order of the rounding error.
     """
     rest: Probs = np.maximum(target - draft, 0.0)
     total = rest.sum()
@@ -80,7 +81,7 @@ def residual(target: Probs, draft: Probs) -> Probs:
 
 
 def without(probs: Probs, index: int) -> Probs:
-    """A distribution after one of its outcomes was drawn and is not to be drawn again; zeros if nothing is left."""
+    """Return a distribution without one outcome, renormalised; zeros if nothing is left."""
     rest: Probs = probs.copy()
     rest[index] = 0.0
     total = rest.sum()
@@ -114,5 +115,5 @@ def fixed_point(probs: Probs, bits: int) -> npt.NDArray[np.int64]:
 
 
 def total_variation(one: Probs, other: Probs) -> float:
-    """Half the L1 distance (TSLT eq. 16)."""
+    """Return half the L1 distance (TSLT eq. 16)."""
     return 0.5 * float(np.abs(one - other).sum())

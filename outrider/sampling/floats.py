@@ -1,7 +1,7 @@
-"""Real numbers as unsigned codes: the one definition of what a field can carry.
+"""Encoding of real numbers as unsigned codes: defines which values a field can carry.
 
-Every field carries -inf (a removed token). Rounding is to nearest, ties to even. int8 vectors share one scale, the
-power of two that fits the largest finite magnitude into 127 steps: rounding an already rounded vector changes nothing.
+Every field carries -inf (a removed token). Rounding is to nearest, ties to even. An int8 vector has one scale: the
+smallest power of two by which its largest finite magnitude is at most 127 steps. So rounding twice changes nothing.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from outrider.contracts.exchanged import FloatField, FloatRow
 
 CODE_BITS = {FloatField.FP32: 32, FloatField.FP16: 16, FloatField.BF16: 16, FloatField.INT8: 8}
 SCALE_BITS = 32
-_REMOVED = 0x80  # the int8 code -128 is -inf; magnitudes end at 127
+_REMOVED = 0x80  # int8 code -128 stands for -inf; magnitudes end at 127
 _MIN_EXPONENT = -149  # of a float32
 
 
@@ -27,12 +27,12 @@ class FloatCodes:
 
 
 def vector_bits(length: int, field: FloatField) -> int:
-    """Bits that a vector takes, scale included."""
+    """Return the bits of an encoded vector, its scale included."""
     return length * CODE_BITS[field] + header_bits(field)
 
 
 def header_bits(field: FloatField) -> int:
-    """Bits per vector before its codes."""
+    """Return the bits before a vector's codes."""
     return SCALE_BITS if field is FloatField.INT8 else 0
 
 
@@ -40,7 +40,7 @@ def encode_floats(values: npt.ArrayLike, field: FloatField) -> FloatCodes:
     """Round a vector to the field.
 
     Args:
-        values: ``[n]``, -inf allowed. Below the field's range is -inf.
+        values: ``[n]``, -inf allowed. Values below the field's range become -inf.
         field: to round to.
 
     Raises:
@@ -73,7 +73,7 @@ def encode_floats(values: npt.ArrayLike, field: FloatField) -> FloatCodes:
 
 
 def decode_floats(encoded: FloatCodes, field: FloatField) -> FloatRow:
-    """``[n]`` float32; damaged codes may give NaN and infinities, which the caller checks.
+    """Return ``[n]`` float32. Damaged codes may give NaN and infinities, which the caller must check.
 
     Raises:
         MessageError: the scale is not a positive power of two.
@@ -95,10 +95,11 @@ def decode_floats(encoded: FloatCodes, field: FloatField) -> FloatRow:
 
 
 def _scale(values: FloatRow) -> float:
-    """Smallest power of two in whose multiples the largest finite magnitude is at most 127."""
+    """Return the smallest power of two by which the largest finite magnitude is at most 127 steps."""
     largest = np.abs(values, where=np.isfinite(values), out=np.zeros_like(values)).max(initial=0.0)
     mantissa, exponent = np.frexp(np.float64(largest))
     if not largest:
         return 1.0
+    # frexp: largest = mantissa * 2**exponent, so 7 bits below the exponent there are up to 128 steps.
     fits = np.rint(mantissa * 128.0) <= 127.0
     return float(2.0 ** max(int(exponent) - (7 if fits else 6), _MIN_EXPONENT))

@@ -1,11 +1,11 @@
-"""From the model's logits to the logits a request samples from.
+"""Adjust the model's logits to those a request samples from: bias, penalties, masks, temperature and truncation.
 
-One ragged batch holds the rows of many generations; every edit is one vectorised operation over the rows that ask for
-it, and rows that ask for nothing are neither copied nor sorted. A row's result never depends on its batch mates.
+A ragged batch holds the rows of many generations. Every edit is one vectorised operation over the rows that ask for it;
+other rows are neither copied nor sorted. A row's result never depends on the rest of the batch.
 
 Order (``SamplingParams``): logit bias, repetition penalty, presence and frequency penalties, withheld tokens, grammar,
-temperature, top-k, top-p, min-p. Each truncation looks at what the one before it kept, and keeps every token tied with
-the last one kept: ties cannot be broken by the order a sort happens to give.
+temperature, top-k, top-p, min-p. Each truncation works on what the one before it kept, and keeps every token tied with
+the last one kept: the order of equal logits after a sort is arbitrary.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,17 +27,17 @@ _TOP_P_GROWTH = 8
 
 
 class TokenCounts:
-    """What penalties need of one generation: which tokens occurred, and how often in its output."""
+    """State of penalties of one generation: which tokens occurred, and how often in its output."""
 
     def __init__(self, vocab_size: int, prompt_ids: Sequence[int], output_ids: Sequence[int] = ()) -> None:
-        """Count a prompt and the output committed so far (a resumed generation has some)."""
-        self.seen = np.zeros(vocab_size, dtype=np.bool_)  # [vocab], in prompt or output
-        self.output = np.zeros(vocab_size, dtype=np.int32)  # [vocab], occurrences in the output
+        """Count a prompt, and the output of a resumed generation."""
+        self.seen = np.zeros(vocab_size, dtype=np.bool_)  # ``[vocab]``, in prompt or output
+        self.output = np.zeros(vocab_size, dtype=np.int32)  # ``[vocab]``, occurrences in the output
         self.seen[np.asarray(prompt_ids, dtype=np.int64)] = True
         self.append(output_ids)
 
     def append(self, token_ids: Sequence[int]) -> None:
-        """Count committed output tokens."""
+        """Add committed output tokens."""
         ids = np.asarray(token_ids, dtype=np.int64)
         self.seen[ids] = True
         np.add.at(self.output, ids, 1)
@@ -45,19 +45,19 @@ class TokenCounts:
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """The consecutive logits rows of one generation in a ragged batch; row i is conditioned on ``path[:i]``.
+    """Consecutive logits rows of one generation in a ragged batch; row i is conditioned on ``path[:i]``.
 
     Attributes:
         params: the request's.
-        position: absolute position of the token row 0 predicts: the number of tokens before it.
+        position: absolute position of the token that row 0 predicts: the number of tokens before it.
         counts: tokens before ``path``; may be None unless ``params.penalised``.
         path: draft tokens.
         rows: logits rows, at most ``len(path) + 1``.
-        allowed: ``[rows, words]``, the tokens each row may choose by the request's grammar, a bit for each
+        allowed: ``[rows, words]``, a mask of the tokens that the grammar allows in each row
             (``outrider.sampling.token_edits``); None: all.
 
     Raises:
-        ShapeError: rows without the draft tokens they are conditioned on, or penalties without counts.
+        ShapeError: more rows than the path determines, or penalties without counts.
     """
 
     params: SamplingParams
@@ -68,7 +68,7 @@ class RowGroup:
     allowed: TokenMask | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a group whose rows are not all determined."""
+        """Raise ``ShapeError`` unless every row's context is determined."""
         if not 0 <= self.rows <= len(self.path) + 1:
             raise ShapeError(
                 f"a row group of {len(self.path)} draft tokens needs 0..{len(self.path) + 1} rows, found {self.rows}; "
@@ -81,30 +81,30 @@ class RowGroup:
 
     @property
     def edited(self) -> bool:
-        """Whether logits are changed by tokens' ids, whatever their position: by a bias, penalties, a mask."""
+        """Whether logits of certain ids are changed at any position: by a bias, penalties or a mask."""
         return bool(self.params.logit_bias) or self.params.penalised or self.allowed is not None
 
     @property
     def names_tokens(self) -> bool:
-        """Whether the request asks for anything of tokens by their ids: a bias, penalties, a mask, some withheld."""
+        """Whether the request treats tokens by their ids: by a bias, penalties, a mask, or withheld tokens."""
         return self.edited or self.withheld_rows > 0
 
     @property
     def withheld_rows(self) -> int:
-        """How many leading rows may not choose ``params.withheld_ids``."""
+        """Number of leading rows that may not choose ``params.withheld_ids``."""
         params = self.params
         return min(self.rows, max(0, params.withheld_until - self.position)) if params.withheld_ids else 0
 
 
 def check_rows(logits: Tensor, groups: Sequence[RowGroup]) -> None:
-    """Check that ``groups`` describe every row of ``logits``; else a ``ShapeError``."""
+    """Raise ``ShapeError`` unless ``groups`` describe all rows of ``logits``."""
     rows = sum(group.rows for group in groups)
     if logits.ndim != 2 or logits.shape[0] != rows:
         raise ShapeError(f"logits need shape [{rows}, vocab] (the rows of all groups), found {list(logits.shape)}")
 
 
 def per_row(groups: Sequence[RowGroup]) -> list[RowGroup]:
-    """The group of each of the R rows."""
+    """Return the group of each of the R rows."""
     return [group for group in groups for _ in range(group.rows)]
 
 
@@ -116,8 +116,8 @@ def adjust_logits(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
         groups: describe the rows in order. Greedy groups get neither temperature nor truncation.
 
     Returns:
-        ``[R, vocab]`` float32, defined up to a constant per row, removed tokens -inf. It is ``logits`` itself if
-        those are float32 and nothing is to be done.
+        ``[R, vocab]`` float32, up to a constant per row; removed tokens are -inf. It is ``logits`` itself if these are
+        float32 and no group edits them.
 
     Raises:
         ParameterError: a logit bias names a token outside the vocabulary.
@@ -144,7 +144,7 @@ def adjust_logits(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
 
 
 def edits(group: RowGroup) -> bool:
-    """Whether ``adjust_logits`` changes any of these rows."""
+    """Whether ``adjust_logits`` changes any row of a group."""
     params = group.params
     edited = group.edited
     if not (edited or params.greedy):
@@ -153,7 +153,7 @@ def edits(group: RowGroup) -> bool:
 
 
 class _Limits:
-    """What each of the rows asks for: the host's numbers, and on the rows' device when those are wanted there."""
+    """Values of one parameter for some rows, on the host and, where needed, on the rows' device."""
 
     def __init__(self, values: Sequence[float], device: torch.device) -> None:
         self.column = torch.tensor(values, dtype=torch.float64)[:, None]  # on the host
@@ -161,7 +161,7 @@ class _Limits:
         self._device = device
 
     def there(self, column: Tensor) -> Tensor:
-        """A column of the host's beside the rows."""
+        """Copy a column to the rows' device."""
         return on_device(column, self._device)
 
 
@@ -182,7 +182,7 @@ def _edit_rows(
 
 
 def _scale(rows: Tensor, temperatures: _Limits) -> None:
-    # The largest logit moves to 0 first: any temperature is then safe from overflow.
+    # The largest logit is shifted to 0 first, so that no temperature overflows; tiny keeps a temperature above 0.
     rows -= rows.amax(dim=-1, keepdim=True)
     rows /= temperatures.there(temperatures.column.float().clamp_min(torch.finfo(torch.float32).tiny))
 
@@ -196,20 +196,20 @@ def _top_k(rows: Tensor, top_k: _Limits) -> None:
 def _top_p(rows: Tensor, limits: _Limits) -> None:
     """Keep the smallest set of most probable tokens whose mass reaches top_p (TSLT eq. 14, corrected).
 
-    Sorts only as many candidates as the least certain row needs. A device with its own queue sorts all: asking how
+    On a CPU only as many candidates are sorted as the least certain row needs. An accelerator sorts all: asking how
     many are needed would make the host wait for it.
     """
     vocab = rows.shape[1]
     top_p = limits.there(limits.column)
     confidence = rows.softmax(dim=-1).amax(dim=-1, keepdim=True).double()
-    least = torch.empty_like(confidence, dtype=torch.float32)  # [n, 1], logit of the last token kept
+    least = torch.empty_like(confidence, dtype=torch.float32)  # ``[n, 1]``, logit of the last token kept
     pending = torch.arange(rows.shape[0], device=rows.device)
     candidates = vocab if at_once(rows.device) else _TOP_P_FIRST_CANDIDATES
     while pending.numel():
         undecided = rows if pending.numel() == rows.shape[0] else rows[pending]
         best = undecided.topk(min(candidates, vocab), dim=-1).values
         mass = ((best - best[:, :1]).exp() * confidence[pending]).cumsum(dim=-1)
-        kept = (mass < top_p[pending]).sum(dim=-1, keepdim=True)  # tokens before the one that reaches top_p
+        kept = (mass < top_p[pending]).sum(dim=-1, keepdim=True)  # number of tokens before the one that reaches top_p
         least[pending] = best.gather(1, kept.clamp_max(best.shape[1] - 1))
         if candidates >= vocab:
             break
@@ -222,22 +222,23 @@ def _min_p(rows: Tensor, min_p: _Limits) -> None:
     _remove_below(rows, rows.amax(dim=-1, keepdim=True) + min_p.there(min_p.column.log().float()))
 
 
-# What shapes the rows that are sampled from: by parameter, in the order of application.
+# Edits of sampled rows: by parameter, in the order of application.
 _SHAPES: Mapping[str, Callable[[Tensor, _Limits], None]] = {
     "temperature": _scale,
     "top_k": _top_k,
     "top_p": _top_p,
     "min_p": _min_p,
 }
-_NEUTRAL = SamplingParams()  # asks for nothing
+_NEUTRAL = SamplingParams()  # changes nothing
 
 
 def _remove_below(rows: Tensor, least: Tensor) -> None:
-    """Set what is below ``least`` (``[n, 1]``) to -inf; what equals it stays."""
+    """Set logits below ``least`` (``[n, 1]``) to -inf; equal ones stay."""
     if at_once(rows.device):
         rows.masked_fill_(rows < least, _REMOVED)
         return
-    # threshold_ removes what is equal, too; on a CPU it takes a fortieth of the time of masked_fill_.
+    # threshold_ also removes what equals its limit, so that is one float lower. On a CPU it takes a fortieth of the
+    # time of masked_fill_.
     removed = least.nextafter(torch.full_like(least, _REMOVED))
     for row, limit in zip(rows, removed.flatten().tolist(), strict=True):
         torch.threshold_(row, limit, _REMOVED)

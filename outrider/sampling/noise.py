@@ -1,12 +1,12 @@
 """Counter-based noise: every random number is a pure function of (request seed, absolute position, purpose).
 
-No generator state exists, so retries, resumes, draft windows and batch mates cannot change an output, and a drafter
-that knows the seed draws with the very noise the target will use. Generator: Philox4x64-10 (Salmon et al. 2011) as
-numpy implements it, whose raw stream is fixed across versions; the key is (seed, 0), the counter
-(block, position, purpose, 0).
+There is no generator state. So retries, resumes, draft windows and the batch cannot change an output, and a drafter
+that knows the seed draws with the same noise as the target. Generator: Philox4x64-10 (Salmon et al. 2011) as numpy
+implements it, whose raw stream is fixed across versions; the key is (seed, 0), the counter (block, position, purpose,
+0).
 
-Numpy makes the words on a processor, ``outrider.sampling.device_noise`` where the logits are; the numbers are the same
-to the last bit.
+Numpy makes the words on a CPU, ``outrider.sampling.device_noise`` on the logits' device; the numbers are equal to the
+last bit.
 """
 
 from enum import IntEnum
@@ -18,29 +18,29 @@ from outrider.contracts.errors import ParameterError, ShapeError
 from outrider.contracts.exchanged import FloatRow, IntRow
 from outrider.sampling.gumbel import CHUNK_WORDS, gumbel_of_words, to_uniforms
 
-NOISE_VERSION = 2  # of the noise of a key; drafter and verifier draw with the same, or agree by chance only
-BLOCK_WORDS = 4  # that Philox4x64 makes of one counter
+NOISE_VERSION = 2  # of the noise of a key; drafter and verifier must have the same, or they agree by chance only
+BLOCK_WORDS = 4  # words that Philox4x64 makes of one counter
 
 
 class Purpose(IntEnum):
-    """What a draw is for; two purposes at one position never share a number."""
+    """Purpose of a draw; draws of two purposes at one position use different numbers."""
 
-    TARGET_TOKEN = 0  # the token at a position: shared by drafter and target
-    DRAFT_TOKEN = 1  # what a drafter draws for the ratio rule; number i is sibling i's
+    TARGET_TOKEN = 0  # the token at a position; shared by drafter and target
+    DRAFT_TOKEN = 1  # a draft token under the ratio rule; number i is sibling i's
     ACCEPT = 2  # the ratio rule's test; number i is sibling i's
-    RESIDUAL = 3  # what is drawn after a rejection
-    CANDIDATE = 4  # draws from the target to choose a correction from; number i is candidate i's
+    RESIDUAL = 3  # the draw after a rejection
+    CANDIDATE = 4  # draws from the target as candidates for a correction; number i is candidate i's
     CANDIDATE_ACCEPT = 5  # the device's test of candidate i
 
 
 def uniforms(seed: int, position: int, purpose: Purpose, count: int) -> npt.NDArray[np.float64]:
-    """Independent uniforms in the open interval (0, 1), on the odd multiples of 2**-53.
+    """Return independent uniforms in the open interval (0, 1), odd multiples of 2**-53.
 
     Args:
         seed: the request's, unsigned 64 bit.
         position: absolute position of the token drawn, prompt included; unsigned 64 bit.
         purpose: what the draw is for.
-        count: numbers wanted; a longer draw begins with a shorter one's.
+        count: numbers wanted; a longer draw begins with the numbers of a shorter one.
 
     Returns:
         ``[count]`` float64.
@@ -51,7 +51,7 @@ def uniforms(seed: int, position: int, purpose: Purpose, count: int) -> npt.NDAr
 def gumbel_noise(
     seed: int, position: int, purpose: Purpose, vocab_size: int, *, token_ids: IntRow | None = None
 ) -> FloatRow:
-    """Standard Gumbel noise, one value per token, for ``argmax(log p + g)``.
+    """Return standard Gumbel noise, one value per token, for ``argmax(log p + g)``.
 
     The same to the last bit in every process, on every machine and on every device (``outrider.sampling.gumbel``).
 
@@ -59,11 +59,11 @@ def gumbel_noise(
         seed: the request's, unsigned 64 bit.
         position: absolute position of the token drawn, prompt included; unsigned 64 bit.
         purpose: what the draw is for.
-        vocab_size: tokens there are.
+        vocab_size: number of tokens.
         token_ids: ``[n]`` int64 ascending, the tokens whose noise is wanted; None: all of the vocabulary.
 
     Returns:
-        ``[vocab_size]`` or ``[n]`` float32, between -3.7 and 36.8; a token's is the same whoever else is asked for.
+        ``[vocab_size]`` or ``[n]`` float32, between -3.7 and 36.8; a token's noise does not depend on ``token_ids``.
 
     Raises:
         ParameterError: token ids outside of the vocabulary, or not ascending.
@@ -80,13 +80,13 @@ def gumbel_noise(
 
 
 def noisy_scores(rows: FloatRow, seed: int, position: int, *, token_ids: IntRow | None = None) -> FloatRow:
-    """Adjusted logits of one position as they are ranked: the best is the token that is drawn.
+    """Return logits of one position plus noise; the token with the largest score is the one drawn.
 
-    Whoever computes this has the same numbers: a difference and a sum, rounded once each.
+    The arithmetic is a difference and a sum, each rounded once, so all processes get the same numbers.
 
     Args:
-        rows: ``[vocab]`` or ``[n, vocab]`` float32; with ``token_ids`` only their columns. A row's scores are those it
-            has in the whole vocabulary if the row's largest logit is among them.
+        rows: ``[vocab]`` or ``[n, vocab]`` float32; with ``token_ids`` only their columns. Scores equal those over the
+            whole vocabulary if the row's largest logit is among the columns.
         seed: the request's.
         position: absolute position of the token drawn.
         token_ids: int64 ascending, the columns; None: the whole vocabulary.
@@ -104,7 +104,7 @@ def noisy_scores(rows: FloatRow, seed: int, position: int, *, token_ids: IntRow 
 
 
 def _noise_of(seed: int, position: int, purpose: Purpose, vocab_size: int, token_ids: IntRow) -> FloatRow:
-    """Words are generated from the first token's block to the last; logarithms are taken of the wanted ones alone."""
+    """Generate words from the first token's block to the last token; take logarithms of the wanted words only."""
     _check_ids(token_ids, vocab_size)
     noise = np.empty(token_ids.size, dtype=np.float32)
     if not token_ids.size:
@@ -127,7 +127,7 @@ def _check_ids(token_ids: IntRow, vocab_size: int) -> None:
 
 
 def _generator(seed: int, position: int, purpose: Purpose, block: int = 0) -> np.random.Philox:
-    """What draws a stream's words from those of ``block`` on."""
-    # Bounds are kept by the types: numpy raises OverflowError for words outside 0..2**64 - 1.
+    """Return the generator of a stream's words from those of ``block`` on."""
+    # numpy raises OverflowError for numbers outside 0..2**64 - 1, so no range is checked here.
     counter = np.array([block, position, int(purpose), 0], dtype=np.uint64)
     return np.random.Philox(key=np.array([seed, 0], dtype=np.uint64), counter=counter)

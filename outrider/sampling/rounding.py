@@ -1,6 +1,6 @@
-"""What a drafter rounds with before it samples, so that both sides compute with the numbers that crossed the link.
+"""Rounding of draft logits to a message's precision before sampling, so that both ends compute with the same numbers.
 
-Rounding after sampling would be lossy; rounding before only makes another, equally valid draft distribution.
+Rounding after sampling would be lossy. Rounding before only gives another, equally valid draft distribution.
 """
 
 import numpy as np
@@ -10,22 +10,22 @@ from outrider.contracts.errors import ParameterError
 from outrider.contracts.exchanged import FloatField, FloatRow, IntRow, WireFormat
 from outrider.sampling.floats import decode_floats, encode_floats
 
-# 127 steps of 1/8. The whole vocabulary at its end would weigh 6e-3 of the best token at 49152 tokens; a wider range
+# 127 steps of 1/8. A whole vocabulary of 49152 tokens at the lowest step weighs 6e-3 of the best token. A wider range
 # would double the step, and with it the rounding error of every likely token.
 _INT8_LOWEST = -127 / 8
 
 
 def round_floats(values: npt.ArrayLike, field: FloatField) -> FloatRow:
-    """Exactly what a message in this field decodes to (``encode_floats``); rounding twice changes nothing."""
+    """Return what a message in this field decodes to (``encode_floats``). Rounding twice changes nothing."""
     return decode_floats(encode_floats(values, field), field)
 
 
 def rounded_logits(logits: FloatRow, field: FloatField) -> FloatRow:
-    """Logits as a message carries them: shifted so that the largest is 0, then rounded.
+    """Return logits as a message carries them: shifted so that the largest is 0, then rounded.
 
     Finite logits below the field's range (fp16: -65504; int8, by choice: -15.875) become -inf: these tokens cannot be
-    drawn any more. That is a truncation like any other (TSLT eq. 12), lossless because the drafter samples from the
-    result. The lowest finite number would give a whole vocabulary of them a mass they do not have.
+    drawn any more. That is a truncation like any other (TSLT eq. 12), and lossless because the drafter samples from the
+    result. Rounded to the lowest finite number, a whole vocabulary of them would get a mass that it does not have.
 
     Args:
         logits: ``[n]``, -inf for removed tokens.
@@ -46,11 +46,11 @@ def rounded_logits(logits: FloatRow, field: FloatField) -> FloatRow:
 
 
 def truncated(logits: FloatRow, wire: WireFormat) -> tuple[IntRow, FloatRow]:
-    """The tokens a draft distribution keeps, and their logits as a message carries them (TSLT eq. 12-14).
+    """Return the tokens a draft distribution keeps, and their logits as a message carries them (TSLT eq. 12-14).
 
-    First the ``top_k`` largest logits, of these the fewest whose share of the whole distribution's mass reaches
-    ``top_rho`` (all, if together they do not); among equal logits the lowest ids. The paper's eq. 12 exchanges its
-    cases and its eq. 14 keeps nothing where the first token alone has mass rho: both are put right.
+    First keep the ``top_k`` largest logits; of these the fewest whose share of the whole distribution's mass reaches
+    ``top_rho``, or all if none do; the lowest ids among equal logits. Two errata of the paper are corrected: its eq. 12
+    exchanges its cases, and its eq. 14 keeps nothing where the first token alone has mass rho.
 
     Args:
         logits: ``[vocab]``, -inf for removed tokens.

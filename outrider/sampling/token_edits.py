@@ -1,6 +1,6 @@
-"""Edits of single logits, of all requests at once: bias, penalties, withheld tokens, what a grammar does not allow.
+"""Edits of single logits for all requests of a batch at once: bias, penalties, withheld tokens, grammar masks.
 
-The host says which logits and by how much; one operation each edits them where they are.
+The host computes indices and amounts; one operation per kind of edit applies them on the logits' device.
 
 A token mask is ``[rows, words]`` uint32: bit ``i % 32`` of word ``i // 32`` says whether token ``i`` may be chosen.
 """
@@ -26,7 +26,7 @@ TokenMask = npt.NDArray[np.uint32]
 
 
 def edit_tokens(logits: Tensor, placed: Sequence[tuple[int, "RowGroup"]]) -> None:
-    """Apply each group's bias, then its penalties, then withhold its tokens and what its grammar does, in place.
+    """Apply, in place, each group's bias, then its penalties, its withheld tokens and its grammar masks.
 
     Args:
         logits: ``[R, vocab]`` float32, contiguous.
@@ -60,7 +60,7 @@ def edit_tokens(logits: Tensor, placed: Sequence[tuple[int, "RowGroup"]]) -> Non
 
 
 def _mask(logits: Tensor, masked: Sequence[tuple[int, TokenMask]]) -> None:
-    """Remove what each row's mask does not allow."""
+    """Set tokens to -inf that a row's mask does not allow."""
     vocab = logits.shape[1]
     if not at_once(logits.device):
         on_host = logits.numpy()
@@ -76,12 +76,12 @@ def _mask(logits: Tensor, masked: Sequence[tuple[int, TokenMask]]) -> None:
 
 
 def _octets(masks: TokenMask) -> npt.NDArray[np.uint8]:
-    """``[rows, 4 * words]``, token ``i`` in bit ``i % 8`` of octet ``i // 8``."""
+    """View masks as ``[rows, 4 * words]`` octets, token ``i`` in bit ``i % 8`` of octet ``i // 8``."""
     return np.ascontiguousarray(masks).astype("<u4", copy=False).view(np.uint8)
 
 
 def _bias(start: int, group: "RowGroup", vocab: int) -> tuple[IntRow, FloatRow]:
-    """Which logits, each once, and what is added to them."""
+    """Return indices of logits, each once, and the bias added to each; biases of one token are summed."""
     ids, biases = zip(*group.params.logit_bias, strict=True)
     if max(ids) >= vocab:
         raise ParameterError("logit_bias", f"token ids below the vocabulary's size {vocab}", max(ids))
@@ -94,10 +94,10 @@ def _bias(start: int, group: "RowGroup", vocab: int) -> tuple[IntRow, FloatRow]:
 def _penalties(
     start: int, group: "RowGroup", counts: "TokenCounts", vocab: int
 ) -> tuple[IntRow, _Bools, FloatRow, FloatRow]:
-    """Of the tokens that occurred alone; row i counts prompt, output and ``path[:i]``.
+    """Compute penalties of tokens that occurred; row i counts prompt, output and ``path[:i]``.
 
     Returns:
-        Which logits; whether their tokens occurred by then; what is subtracted; the repetition penalty.
+        Indices of logits; whether their tokens occurred; the amounts to subtract; the repetition penalties.
     """
     conditioned_on = np.asarray(group.path[: max(group.rows - 1, 0)], dtype=np.int64)
     ids = np.union1d(np.flatnonzero(counts.seen), conditioned_on)  # [n], sorted
@@ -116,12 +116,12 @@ def _penalties(
 
 
 def _withheld(start: int, group: "RowGroup", vocab: int) -> IntRow:
-    """An id outside the vocabulary cannot be chosen anyway: a model may name more ends than it has."""
+    """Return indices of withheld tokens. Ids outside the vocabulary are skipped: a model's end tokens may be."""
     ids = [token_id for token_id in group.params.withheld_ids if 0 <= token_id < vocab]
     return _index(start, group.withheld_rows, np.asarray(ids, dtype=np.int64), vocab)
 
 
 def _index(start: int, rows: int, token_ids: IntRow, vocab: int) -> IntRow:
-    """Places of the tokens in each of the rows, as if all rows were one."""
+    """Return the tokens' indices in each of the rows, in the flattened logits."""
     index: IntRow = (np.arange(start, start + rows, dtype=np.int64)[:, None] * vocab + token_ids).ravel()
     return index

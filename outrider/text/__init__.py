@@ -1,1 +1,1 @@
-"""From committed tokens to the text that may be shown."""
+"""Text of committed tokens: decoding, stop strings, and what may be shown."""

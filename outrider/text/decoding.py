@@ -1,8 +1,9 @@
-"""Text from tokens, one at a time, each character once it is complete.
+"""Decode tokens to text one at a time; a character is returned once it is complete.
 
-A byte-level vocabulary (GPT-2's kind: most current models) is read as bytes, which costs the same for every token and
-tells where in the text each token ends. Any other is asked to decode the last tokens again and again, which needs no
-knowledge of how it works; its cost grows only while a character stays incomplete, for so many tokens at most.
+A byte-level vocabulary (GPT-2's kind, as most current models have) is decoded byte by byte: constant cost per token,
+and the end of each token in the text is known. With any other vocabulary the backend decodes the last tokens again at
+each step, which needs no knowledge of its rules. The cost grows only while a character stays incomplete, over a bounded
+number of tokens.
 """
 
 from codecs import getincrementaldecoder
@@ -15,50 +16,50 @@ from tokenizers.decoders import ByteLevel
 
 from outrider.text.tokens import TokenTable
 
-REPLACEMENT = "\ufffd"  # stands for bytes that are no character
+REPLACEMENT = "\ufffd"  # stands for bytes that are no valid character
 _KEPT_TABLES = 4
-_MOST_WAITING = 64  # tokens without a whole character; one has four bytes at most
+_MOST_WAITING = 64  # tokens without a complete character; a character has at most four bytes
 
 
 class TextDecoder(Protocol):
-    """The text of one response. All of it together is the backend's ``decode`` of the tokens, special ones skipped."""
+    """Decoder of one response. All its texts are the backend's ``decode`` of the tokens, special ones skipped."""
 
     ends: deque[int]
     """For each token, in order: characters up to its last one; as soon as that is known. The reader takes them away."""
 
     def push(self, token_id: int) -> str:
-        """Take a token, return the characters it completes."""
+        """Take a token; return the characters it completes."""
         ...
 
     def finish(self) -> str:
-        """The rest: bytes that wait for others become U+FFFD."""
+        """Return the rest; incomplete characters become U+FFFD."""
         ...
 
 
 def text_decoder(backend: Tokenizer) -> TextDecoder:
-    """The decoder for a tokenizer."""
+    """Return the decoder for a tokenizer."""
     table = _table(backend)
     return ByteLevelDecoder(table) if isinstance(backend.decoder, ByteLevel) else AnyDecoder(backend, table)
 
 
 @lru_cache(_KEPT_TABLES)
 def _table(backend: Tokenizer) -> TokenTable:
-    """One for all responses: reading a vocabulary's special tokens takes longer than a token."""
+    """Return a table shared by all responses: reading a vocabulary's special tokens is slow."""
     return TokenTable(backend)
 
 
 class ByteLevelDecoder:
-    """For vocabularies whose tokens are bytes, written as one printable character each."""
+    """Decoder for vocabularies whose tokens are bytes, each written as one printable character."""
 
     def __init__(self, table: TokenTable) -> None:
         self._table = table
         self._utf8 = getincrementaldecoder("utf-8")("replace")
         self._characters = 0
-        self._whole = True  # no byte is held
+        self._whole = True  # no byte of an incomplete character is held
         self.ends: deque[int] = deque()
 
     def push(self, token_id: int) -> str:
-        """The characters that the token's bytes complete."""
+        """Return the characters that the token's bytes complete."""
         data = self._table.data(token_id) or b""
         if self._whole and data.isascii():  # most tokens
             self._characters += len(data)
@@ -66,34 +67,34 @@ class ByteLevelDecoder:
             return data.decode("ascii")
         text = self._utf8.decode(data)
         self._characters += len(text)
-        held = self._utf8.getstate()[0]  # comes out as this many characters, whatever follows
+        held = self._utf8.getstate()[0]  # becomes as many characters as decoded now, whatever follows
         self._whole = not held
         self.ends.append(self._characters + len(held.decode("utf-8", "replace")))
         return text
 
     def finish(self) -> str:
-        """The bytes held; the ends of their tokens are known already."""
+        """Return the held bytes; the ends of their tokens are known already."""
         return self._utf8.decode(b"", final=True)
 
 
 class AnyDecoder:
-    """For any vocabulary: a token's text is what it adds to that of those before it.
+    """Decoder for any vocabulary: a token's text is what it adds to the text of the tokens before it.
 
-    Where later tokens change the text of earlier ones (byte fallback takes a whole run of bytes for invalid), what is
-    out stays as it is.
+    Text that was returned stays as it is, even where later tokens would change it (byte fallback replaces a whole run
+    of bytes if it is invalid).
     """
 
     def __init__(self, backend: Tokenizer, table: TokenTable) -> None:
         self._backend = backend
         self._table = table
-        self._context: list[int] = []  # the tokens whose text came out last
-        self._known = 0  # characters they are decoded to
-        self._waiting: list[int] = []  # since then; their last character is incomplete
+        self._context: list[int] = []  # tokens whose text was returned last
+        self._known = 0  # characters of their text
+        self._waiting: list[int] = []  # tokens after these, whose last character is incomplete
         self._characters = 0
         self.ends: deque[int] = deque()
 
     def push(self, token_id: int) -> str:
-        """What the waiting tokens are decoded to with this one, unless its last character is incomplete and may end."""
+        """Return the text of the waiting tokens, unless its last character is incomplete and may be completed."""
         if self._table.special(token_id) is not None and not self._waiting:
             self.ends.append(self._characters)
             return ""
@@ -103,7 +104,7 @@ class AnyDecoder:
         return "" if incomplete and len(self._waiting) < _MOST_WAITING else self._give(text)
 
     def finish(self) -> str:
-        """What the waiting tokens are decoded to as they are."""
+        """Return the text of the waiting tokens as they are."""
         return self._give(self._decode())
 
     def _decode(self) -> str:

@@ -1,8 +1,8 @@
-"""From committed tokens to text that may be shown: complete characters, up to the first stop string. Pure.
+"""Text of committed tokens that may be shown: complete characters, up to the first stop string. Pure.
 
-What is shown is never taken back. So the bytes of a character split over tokens are held until it is complete, and a
-tail that may be the beginning of a stop string until it is known not to be one. Neither depends on how tokens fall
-into blocks: text is made token by token, and a stop string ends a response at the first character that completes it.
+Shown text is never withdrawn. So bytes of an incomplete character are held back until it is complete, and a suffix that
+may begin a stop string until it is known not to. Neither depends on how tokens are divided into blocks: text is decoded
+token by token, and a stop string ends a response at the first character that completes it.
 
 Special tokens have no text (as in OpenAI's API), so no stop string can match one.
 """
@@ -21,19 +21,18 @@ from outrider.text.tokens import backend_of
 
 
 class IncrementalText:
-    """The text of one response.
+    """Text of one response.
 
     Args:
         tokenizer: of the target; needs a ``tokenizers`` backend.
         stop: stop strings, none empty.
-        sent_ids: tokens of a resumed response that were pushed elsewhere; what was shown of them is not shown again,
-            what was held back still is.
+        sent_ids: tokens of a resumed response that were pushed elsewhere; their shown text is not shown again, text
+            that was held back still is.
         min_tokens: the text of this many tokens, ``sent_ids`` included, is no part of any stop string.
 
     Attributes:
-        shown_tokens: how many of the response's tokens, from its first (``sent_ids`` included), have all their text
-            shown. A token without text counts once all before it do; one that a stop string swallowed, wholly or
-            partly, never does.
+        shown_tokens: number of the response's leading tokens (``sent_ids`` included) whose text is all shown. A token
+            without text counts once all before it do; a token that a stop string removed, even in part, never does.
     """
 
     def __init__(
@@ -54,21 +53,21 @@ class IncrementalText:
 
     @property
     def stopped(self) -> bool:
-        """Whether a stop string has been completed; it is not shown, nor is anything behind it."""
+        """Whether a stop string is complete; neither it nor anything after it is shown."""
         return self._matcher.stopped
 
     def push(self, token_id: int) -> str:
-        """Take the next token, return what may be shown now."""
+        """Take the next token; return the text that may be shown now."""
         if self.stopped:
             return ""
         self._pushed_tokens += 1
         return self._show(self._match(self._decoder.push(token_id)))
 
     def finish(self) -> str:
-        """What was held back, now that no token follows; an incomplete character becomes U+FFFD.
+        """Return the text held back, now that no token follows; an incomplete character becomes U+FFFD.
 
-        All text together is then ``decode(token_ids, skip_special_tokens=True)``, cut at the first stop string; all
-        tokens are shown but those it swallowed.
+        All texts together are then ``decode(token_ids, skip_special_tokens=True)``, cut at the first stop string; all
+        tokens are shown but those it removed.
         """
         return self._show(self._match(self._decoder.finish()) + self._matcher.finish())
 
@@ -76,7 +75,7 @@ class IncrementalText:
         return text if self._pushed_tokens <= self._min_tokens else self._matcher.push(text)
 
     def _show(self, text: str) -> str:
-        """Count what is shown."""
+        """Count shown characters and tokens."""
         self._shown_characters += len(text)
         ends = self._decoder.ends
         while ends and ends[0] <= self._shown_characters:
@@ -87,16 +86,16 @@ class IncrementalText:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Text of one round's tokens, by who proposed each piece."""
+    """Text of one round's tokens, by their origin."""
 
     spans: tuple[TextSpan, ...]
-    consumed: int  # tokens that count; a stop string swallows those behind it
+    consumed: int  # number of tokens up to the end of a stop string, or all
     finish: FinishReason | None
     unjoined: Sequence[TextSpan] = field(default=(), compare=False)
     """One for each of these tokens, and one of what was held back, if it comes now."""
 
     def pieces(self) -> tuple[TextSpan, ...]:
-        """What each token that counts makes visible, be it nothing; the last one also what was held back."""
+        """Return the text each consumed token makes visible, possibly ""; the last one's includes text held back."""
         own, held = self.unjoined[: self.consumed], self.unjoined[self.consumed :]
         if not held:
             return tuple(own)
@@ -105,7 +104,7 @@ class Shown:
 
 
 def shown(text: IncrementalText, committed: CommittedRound) -> Shown:
-    """Push a round's tokens into a response's text, up to a stop string; the last round's also what was held back."""
+    """Push a round's tokens into a response's text, up to a stop string; a last round also shows text held back."""
     spans = list[TextSpan]()
     for token_id, origin in zip(committed.token_ids, committed.origins, strict=True):
         spans.append(TextSpan(text.push(token_id), origin))
@@ -119,7 +118,7 @@ def shown(text: IncrementalText, committed: CommittedRound) -> Shown:
 
 
 def joined(spans: Iterable[TextSpan]) -> tuple[TextSpan, ...]:
-    """The same text in as few spans as can be, none empty: neighbours of one origin become one."""
+    """Merge adjacent spans of one origin; drop empty ones."""
     spans = [span for span in spans if span.text]
     if len(spans) < 2:
         return tuple(spans)

@@ -1,4 +1,4 @@
-"""Stop strings: where they cut a text, and which tokens have one in their own text."""
+"""Stop strings: where they cut a text, and which single tokens contain one."""
 
 from array import array
 from collections.abc import Iterator, Sequence
@@ -6,32 +6,32 @@ from functools import lru_cache
 
 _KEPT_AUTOMATONS = 64
 _ROOT = 0
-_NO_CHILD = 0xFFFFFFFF  # no character's code
+_NO_CHILD = 0xFFFFFFFF  # not the code of any character
 
 
 def tokens_that_stop(token_texts: Sequence[str], stop: Sequence[str]) -> tuple[int, ...]:
-    """Tokens whose own text, of ``token_texts`` by id, has a stop string in it: they end a response anywhere."""
+    """Return tokens whose own text, of ``token_texts`` by id, contains a stop string: they always end a response."""
     if not stop:
         return ()
     return tuple(i for i, text in enumerate(token_texts) if any(string in text for string in stop))
 
 
 class StopAutomaton:
-    """Finds the first end of any of several strings, one step for a character whatever their number and length.
+    """Finds the first end of any of several strings, in amortised constant time per character.
 
     A state is a node of the strings' trie: the longest beginning of any string that the text so far ends with. Nodes
-    are numbered string by string, so a node's first child is the next number and 16 strings of 1,024 characters take
-    256 KiB; only where strings part there is a table.
+    are numbered string by string, so a node's first child has the next number, and only nodes with more children have a
+    table: 16 strings of 1,024 characters take 256 KiB.
 
     Source: Aho and Corasick, "Efficient string matching", CACM 18(6), 1975.
     """
 
     def __init__(self, strings: Sequence[str]) -> None:
-        """Build it: about 1 us for a character of ``strings``, none of which is empty."""
-        self._first_child = array("I", [_NO_CHILD])  # its character's code, by node
-        self._others: dict[int, dict[int, int]] = {}  # further children by theirs
+        """Build it in about 1 us per character of ``strings``, none of which is empty."""
+        self._first_child = array("I", [_NO_CHILD])  # by node: code of the first child's character
+        self._others: dict[int, dict[int, int]] = {}  # by node: further children by character code
         self._depth = array("I", [0])
-        self._ends = array("I", [0])  # characters of the longest string that ends at a node
+        self._ends = array("I", [0])  # by node: length of the longest string that ends there, 0 if none
         for string in strings:
             self._add(string)
         self._failure = array("I", bytes(self._depth.itemsize * len(self._depth)))
@@ -42,8 +42,8 @@ class StopAutomaton:
         """Read ``text`` from ``state`` on, up to the first end of a string.
 
         Returns:
-            The state there, and where in ``text`` the string ends and how many characters it has (the longest of
-            those that end there); ``-1, 0`` if none ends in it.
+            The state there, the position in ``text`` after the string's end, and the string's length (the longest of
+            those that end there); position ``-1`` and length ``0`` if none ends in it.
         """
         if state == _ROOT and self._beginnings.isdisjoint(text):
             return _ROOT, -1, 0
@@ -63,7 +63,7 @@ class StopAutomaton:
         return state, -1, 0
 
     def depth(self, state: int) -> int:
-        """Characters at the end of the text that a string may begin with."""
+        """Return the number of characters at the text's end that a string may begin with."""
         return self._depth[state]
 
     def _add(self, string: str) -> None:
@@ -93,7 +93,7 @@ class StopAutomaton:
         yield from self._others.get(node, {}).items()
 
     def _link(self) -> None:
-        """Set each node's failure, the longest of its proper suffixes that is a node: shorter nodes first."""
+        """Set each node's failure link, its longest proper suffix that is a node; shorter nodes first."""
         level = [child for _, child in self._children(_ROOT)]
         while level:
             deeper = list[int]()
@@ -110,24 +110,24 @@ class StopAutomaton:
 
 @lru_cache(_KEPT_AUTOMATONS)
 def stop_automaton(strings: tuple[str, ...]) -> StopAutomaton:
-    """The automaton of these strings, kept for the other choices of a request. May be called from any thread."""
+    """Return the automaton of these strings, cached for the other choices of a request. Thread-safe."""
     return StopAutomaton(strings)
 
 
 class StopMatcher:
-    """Cuts text at the first stop string, whichever way the text is split.
+    """Cuts text at the first stop string, however the text is split.
 
-    The match that ends first wins; of those that end together, the longest. No stop string is empty.
+    The match that ends first is taken; of those that end together, the longest. No stop string is empty.
     """
 
     def __init__(self, stop: Sequence[str]) -> None:
         self._automaton = stop_automaton(tuple(stop)) if stop else None
         self._state = _ROOT
-        self._held = ""  # the longest suffix so far that a stop string may begin with
+        self._held = ""  # longest suffix so far that a stop string may begin with
         self.stopped = False
 
     def push(self, text: str) -> str:
-        """Take the next text, return what may be shown; nothing more once ``stopped``."""
+        """Take the next text; return what may be shown; nothing after ``stopped``."""
         if self.stopped:
             return ""
         if self._automaton is None:
@@ -143,6 +143,6 @@ class StopMatcher:
         return text[:shown]
 
     def finish(self) -> str:
-        """The text still held: no more follows, so it is no stop string."""
+        """Return the text still held: no more follows, so it is no stop string."""
         held, self._held = self._held, ""
         return held

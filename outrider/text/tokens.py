@@ -1,8 +1,8 @@
-"""What single tokens are: their bytes, their names, and where they begin in a text.
+"""Single tokens: their bytes, their names, and their positions in a text.
 
-A token need not be whole characters: byte-level BPE writes bytes as letters of its own, and sentencepiece falls back
-to tokens such as ``<0xE2>``. The text of several tokens is therefore not the texts of each in a row, but their bytes
-are.
+A token need not be whole characters: byte-level BPE writes bytes as letters of its own, and sentencepiece falls back to
+tokens such as ``<0xE2>``. So the text of several tokens is not the concatenation of each one's text, but of their
+bytes.
 """
 
 import codecs
@@ -17,11 +17,11 @@ from outrider.contracts.errors import ModelUnavailableError
 
 _BYTE_OF = {char: byte for byte, char in bytes_to_unicode().items()}  # GPT-2's letters for bytes
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-_BEFORE = "a"  # a token to stand before another, so that it is decoded as amid a text
+_BEFORE = "a"  # a token put before another, so that it is decoded as in the middle of a text
 
 
 def backend_of(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
-    """The Rust tokenizer inside: safe to share between threads, unlike what wraps it."""
+    """Return the Rust tokenizer inside: unlike its wrapper it may be shared between threads."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if not isinstance(backend, Tokenizer):
         raise ModelUnavailableError(
@@ -32,7 +32,7 @@ def backend_of(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
 
 
 class TokenTable:
-    """A tokenizer's tokens. May be shared between threads."""
+    """Bytes and names of a tokenizer's tokens. May be shared between threads."""
 
     def __init__(self, backend: Tokenizer) -> None:
         self._backend = backend
@@ -41,14 +41,14 @@ class TokenTable:
         kinds = set() if decoder is None else _kinds(json.loads(decoder.__getstate__()))
         self._byte_level = "ByteLevel" in kinds
         self._byte_tokens = "ByteFallback" in kinds
-        self._spelled: dict[int, bytes] = {}  # of a byte-level vocabulary, what was asked for
+        self._spelled: dict[int, bytes] = {}  # cache for a byte-level vocabulary
 
     def special(self, token_id: int) -> str | None:
-        """What a special token is written as, where it is; None for any other token."""
+        """Return the text of a special token; None for any other token."""
         return self._special.get(token_id)
 
     def data(self, token_id: int, *, leading: bool = False) -> bytes | None:
-        """The bytes of a token in a text, none for a special one; None if there is no such token.
+        """Return the bytes of a token in a text, b"" for a special one; None if there is no such token.
 
         Args:
             token_id: any.
@@ -60,7 +60,7 @@ class TokenTable:
         if token is None or token_id in self._special:
             return None if token is None else b""
         if self._byte_level:
-            spelled = all(char in _BYTE_OF for char in token)  # an added token is written as it is
+            spelled = all(char in _BYTE_OF for char in token)  # an added token is plain text
             data = self._spelled[token_id] = bytes(map(_BYTE_OF.__getitem__, token)) if spelled else token.encode()
             return data
         if self._byte_tokens and (match := _BYTE_TOKEN.fullmatch(token)):
@@ -71,7 +71,7 @@ class TokenTable:
         return (text if leading else text.removeprefix(_BEFORE)).encode()
 
     def name(self, token_id: int) -> str:
-        r"""A token as OpenAI writes it: its text, or ``bytes:\xe2\x9d`` where that is no text by itself."""
+        r"""Return a token as OpenAI writes it: its text, or ``bytes:\xe2\x9d`` where that is no text by itself."""
         if token_id in self._special:
             return self._special[token_id]
         data = self.data(token_id)
@@ -84,12 +84,12 @@ class TokenTable:
 
 
 class TextOffsets:
-    """Where each token of a text begins, in characters; within a character split over tokens, where that begins.
+    """Offset of each token in a text, in characters; within a character split over tokens, that character's offset.
 
     Args:
         table: of the tokenizer.
-        start: where the first token begins.
-        spelled: the text from character 0, if special tokens may be spelled in it; they have no length elsewhere.
+        start: offset of the first token.
+        spelled: the text from character 0, if special tokens may be written out in it; else they have no length.
     """
 
     def __init__(self, table: TokenTable, start: int = 0, spelled: str = "") -> None:
@@ -98,7 +98,7 @@ class TextOffsets:
         self._leading = True
 
     def next(self, token_id: int) -> int:
-        """The offset of the next token."""
+        """Return the offset of the next token."""
         offset = self._chars
         special = self._table.special(token_id)
         if special is not None:
@@ -111,7 +111,7 @@ class TextOffsets:
 
 
 def token_texts(backend: Tokenizer, vocab_size: int) -> list[str]:
-    """The text of every token by id, as far as it is text by itself."""
+    """Return the text of every token by id; bytes that are no text by themselves are left out."""
     table = TokenTable(backend)
     return [(table.data(token_id) or b"").decode(errors="ignore") for token_id in range(vocab_size)]
 

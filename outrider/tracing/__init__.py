@@ -1,1 +1,1 @@
-"""Traces of requests, made of what was recorded of them: who is sampled, and spans as data. No clock, no exporter."""
+"""Traces of requests: sampling, and spans as data, made from what was recorded. No clock, no exporter."""

@@ -1,4 +1,4 @@
-"""The trace of one HTTP request at its ingress: our first span, from its arrival to its response's end."""
+"""Trace of one HTTP request at its ingress: the service's first span, from arrival to the response's end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ _MOST_EVENTS = 128
 
 @dataclass(slots=True, eq=False)
 class RequestTrace:
-    """Of a sampled request; filled as it goes on. Moments are seconds since 1970.
+    """Trace of a sampled request, filled while it runs. Times are seconds since 1970.
 
     Attributes:
         context: of its span.
-        parent_id: the caller's, if it named one.
-        began_at_s: when it arrived.
-        facts: what is known of it.
-        events: what happened, oldest first.
+        parent_id: the caller's span, if it sent one.
+        began_at_s: time of arrival.
+        facts: attributes of the span.
+        events: in order of time.
     """
 
     context: SpanContext
@@ -28,7 +28,7 @@ class RequestTrace:
     events: list[SpanEvent] = field(default_factory=list)
 
     def happened(self, name: str, at_s: float, attributes: Mapping[str, Value]) -> None:
-        """Something that is worth a line of the log."""
+        """Add an event, up to a limit."""
         if len(self.events) < _MOST_EVENTS:
             self.events.append(SpanEvent(name, at_s, attributes))
 

@@ -1,6 +1,6 @@
-"""The trace of one response at its coordinator: waiting for admission, its rounds, what went wrong on the way.
+"""Trace of one response at its coordinator: waiting for admission, its rounds, and events.
 
-Rounds that the verifier makes by itself are one token each: some are told of together, as an *autonomous run*.
+Rounds of an autonomous run have one token each, so up to 128 of them share a span.
 """
 
 from dataclasses import dataclass, field, replace
@@ -11,16 +11,14 @@ from outrider.rounds.timing import RoundTiming
 from outrider.tracing.rounds import round_spans
 from outrider.tracing.spans import Emit, Ids, Span, SpanEvent, SpanKind, SpanLink, Value
 
-MOST_TOGETHER = (
-    128  # rounds in the span of an autonomous run: so long it stays readable, and as many links OpenTelemetry allows
-)
+MOST_TOGETHER = 128  # rounds in the span of an autonomous run: OpenTelemetry allows as many links
 _MOST_EVENTS = 128
-_MOST_PASSES = 1024  # of rounds that were not committed yet, or never will be
+_MOST_PASSES = 1024  # of rounds that are not committed yet, or never will be
 
 
 @dataclass(slots=True)
 class _AutonomousRounds:
-    """Rounds that followed by themselves, one behind the other."""
+    """Consecutive rounds of an autonomous run, without drafts."""
 
     began_at_s: float
     ended_at_s: float = 0.0
@@ -32,47 +30,47 @@ class _AutonomousRounds:
 
 
 class ResponseTrace:
-    """Of a sampled response. Its spans are told as soon as they are over, its own last.
+    """Trace of a sampled response. Spans are emitted when they end, its own last.
 
-    Moments are told on the caller's clock.
+    Times are on the caller's clock.
     """
 
     def __init__(
         self, request: GenerationRequest, parent: SpanContext, began_at_s: float, epoch_s: float, ids: Ids, emit: Emit
     ) -> None:
-        """It is asked for now.
+        """Start the trace when the response is requested.
 
         Args:
             request: the response.
-            parent: of whoever asks, in another process.
-            began_at_s: on the caller's clock, which shows 0 at ``epoch_s``, in seconds since 1970.
-            epoch_s: that.
+            parent: the requester's span, in another process.
+            began_at_s: on the caller's clock, which shows 0 at ``epoch_s``.
+            epoch_s: seconds since 1970.
             ids: for its spans.
-            emit: takes them.
+            emit: receives them.
         """
         self._request, self._parent = request, parent
         self._began_at_s, self._epoch_s = epoch_s + began_at_s, epoch_s
         self._ids, self._export = ids, emit
         self._events: list[SpanEvent] = []
-        self._passes: dict[int, list[SpanContext]] = {}  # by round, of rounds that are not committed
+        self._passes: dict[int, list[SpanContext]] = {}  # spans of passes, by rounds that are not committed
         self._autonomous_run: _AutonomousRounds | None = None
         self._rounds = self._drafted = self._accepted = self._committed = 0
         self.context = ids.child(parent)
 
     def admitted(self, now_s: float) -> None:
-        """It has waited for a place until now."""
+        """End the span of admission."""
         at_s = self._epoch_s + now_s
         self._emit(Span("admission", self._ids.child(self.context), self.context.span_id, self._began_at_s, at_s))
 
     def passed(self, number: int, by: SpanContext) -> SpanLink:
-        """A round of it was part of a pass of the verifier, which links to it by what this returns."""
+        """Record that a round was part of a verifier's pass; return the link for the pass's span."""
         while len(self._passes) >= _MOST_PASSES and number not in self._passes:
             del self._passes[next(iter(self._passes))]
         self._passes.setdefault(number, []).append(by)
         return SpanLink(self.context, {"outrider.round": number})
 
     def round(self, timing: RoundTiming, now_s: float) -> None:
-        """A round is committed now."""
+        """Record the commit of a round."""
         at_s, passes = self._epoch_s + now_s, self._passes.pop(timing.number, [])
         if not self._rounds:
             self._events.append(SpanEvent("first_token", at_s))
@@ -88,12 +86,12 @@ class ResponseTrace:
             self._emit(span)
 
     def happened(self, name: str, now_s: float, **attributes: Value) -> None:
-        """Something that is worth a line of the log."""
+        """Add an event, up to a limit."""
         if len(self._events) < _MOST_EVENTS:
             self._events.append(SpanEvent(name, self._epoch_s + now_s, attributes))
 
     def ended(self, now_s: float, end: str, error: str | None = None) -> None:
-        """It is over; ``end``: finished, cancelled or failed, which is an ``error``."""
+        """End the trace; ``end``: finished, cancelled, or failed with an ``error``."""
         self._run_over()
         request = self._request
         said: dict[str, Value] = {
@@ -156,7 +154,7 @@ class ResponseTrace:
         )
 
     def _emit(self, span: Span) -> None:
-        """No child begins before its parent: of what is laid out by durations, that is the first round's to see to."""
+        """Emit a span, clipped to the response's: durations of its first round may reach back before it."""
         began_at_s = max(span.began_at_s, self._began_at_s)
         if began_at_s != span.began_at_s:
             span = replace(span, began_at_s=began_at_s, ended_at_s=max(began_at_s, span.ended_at_s))

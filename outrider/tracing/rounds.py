@@ -1,9 +1,9 @@
-"""Spans of a committed round, laid out by what was recorded of it: durations, and when it was committed.
+"""Spans of a committed round, laid out from its record: durations of phases, and the time of its commit.
 
-A record says how long each phase took, not when it was. So a round's exchange with its device is placed at its
-beginning, its wait for the verifier and the verifier's work at its end, and what lies between is orchestration. Of an
-exchange it is known how long the device worked and how long the whole took, without the device's clock: its work is
-placed in the middle, the way down and the way up as long as each other.
+A record says how long each phase took, not when it began. The exchange with the device is placed at the round's
+beginning, queueing and verification at its end; the time between is orchestration. Of the exchange the total and the
+device's own work are known, without the device's clock: the work is placed in the middle, so that downlink and uplink
+are equally long.
 """
 
 from collections.abc import Sequence
@@ -16,20 +16,20 @@ from outrider.tracing.spans import Ids, Span, SpanLink, Value
 def round_spans(
     timing: RoundTiming, parent: SpanContext, committed_at_s: float, passes: Sequence[SpanContext], ids: Ids
 ) -> list[Span]:
-    """A round, and its phases as its children.
+    """Return the spans of a round and of its phases, which are its children.
 
     Args:
         timing: of the round.
-        parent: of its response.
+        parent: span of its response.
         committed_at_s: seconds since 1970.
-        passes: of the verifier, that it was part of.
+        passes: spans of the verifier's passes that it was part of.
         ids: for the spans.
 
     Returns:
-        The round first. A round that was ordered while others were made begins with its order.
+        The round first. A round ordered while others were made begins with its order.
     """
     context = ids.child(parent)
-    # What went on beside other rounds came before the time that is counted as its own.
+    # The part beside other rounds came before the time that is counted as the round's own.
     began_at_s = committed_at_s - timing.total_s - timing.beside_s
     whole = Span("round", context, parent.span_id, began_at_s, committed_at_s, attributes=round_attributes(timing))
     spans = [whole]
@@ -52,7 +52,7 @@ def round_spans(
 
 
 def round_attributes(timing: RoundTiming) -> dict[str, Value]:
-    """What a round's span says of it."""
+    """Return the attributes of a round's span."""
     said: dict[str, Value] = {
         "outrider.round": timing.number,
         "outrider.protocol": timing.protocol or "none",

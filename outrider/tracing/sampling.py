@@ -1,19 +1,19 @@
-"""Which requests are traced. Decided once, where they arrive: what is not sampled carries nothing from there on."""
+"""Sampling of traces, decided once where a request arrives: unsampled requests carry no trace from there on."""
 
 from dataclasses import dataclass
 
 from outrider.contracts.tracing import SpanContext, read_traceparent
 
-_BITS = 56  # W3C Trace Context, level 2: of a trace id's end, that are random
+_BITS = 56  # trailing bits of a trace id that are random (W3C Trace Context, level 2)
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingDecision:
-    """What becomes of a request.
+    """Decision on one request.
 
     Attributes:
-        trace_id: the caller's, or the one drawn for it.
-        parent_id: the caller's span; None: it named none.
+        trace_id: the caller's, or a new one.
+        parent_id: the caller's span; None: the caller sent none.
     """
 
     trace_id: str
@@ -22,12 +22,12 @@ class SamplingDecision:
 
 
 def decide(header: str, ratio: float, drawn: SpanContext) -> SamplingDecision:
-    """Whether a request is sampled: as its caller says, if that says anything.
+    """Decide whether a request is sampled: as its caller says, else at random.
 
     Args:
         header: ``traceparent``, or "".
-        ratio: of requests whose callers say nothing, so many are sampled, 0 to 1.
-        drawn: of a trace of its own, for these: chance lies in its id, for all who sample it.
+        ratio: share of requests to sample whose callers do not decide, 0 to 1.
+        drawn: a new trace for these. Its id is the random number, so that all who sample it decide alike.
     """
     caller = read_traceparent(header) if header else None
     if caller is not None:

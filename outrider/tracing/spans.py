@@ -1,4 +1,4 @@
-"""Spans as data. Whoever exports them knows OpenTelemetry; nobody else does."""
+"""Spans as data. Only the exporter knows OpenTelemetry."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ _TRACE_BITS, _SPAN_BITS = 128, 64
 
 
 class SpanKind(StrEnum):
-    """OpenTelemetry's, as far as there are any."""
+    """Kinds of OpenTelemetry spans that are used."""
 
     INTERNAL = "internal"
     SERVER = "server"  # it answers a call from another process
@@ -21,7 +21,7 @@ class SpanKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SpanEvent:
-    """Something that happened at one moment of a span."""
+    """An event at one time within a span."""
 
     name: str
     at_s: float
@@ -30,7 +30,7 @@ class SpanEvent:
 
 @dataclass(frozen=True, slots=True)
 class SpanLink:
-    """Another span that has to do with this one, and is no parent of it."""
+    """A related span that is not the parent."""
 
     context: SpanContext
     attributes: Mapping[str, Value] = field(default_factory=dict)
@@ -38,12 +38,12 @@ class SpanLink:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One that is over. Times are seconds since 1970.
+    """A finished span. Times are seconds since 1970.
 
     Attributes:
-        parent_id: the parent's ``span_id``, of the same trace; None of a trace's first.
-        remote: whether the parent is another process's.
-        error: what it failed by, in few words; None where it did not.
+        parent_id: the parent's ``span_id``, of the same trace; None for a trace's first span.
+        remote: whether the parent belongs to another process.
+        error: short description of its failure; None if it did not fail.
     """
 
     name: str
@@ -65,15 +65,15 @@ class Ids:
         self._random_bits = random_bits
 
     def root(self) -> SpanContext:
-        """Of a trace of its own."""
+        """Return a span of a new trace."""
         return SpanContext(f"{self._draw(_TRACE_BITS):032x}", self._span_id())
 
     def child(self, parent: SpanContext) -> SpanContext:
-        """Of the parent's trace."""
+        """Return a new span of the parent's trace."""
         return SpanContext(parent.trace_id, self._span_id())
 
     def _span_id(self) -> str:
         return f"{self._draw(_SPAN_BITS):016x}"
 
     def _draw(self, bits: int) -> int:
-        return self._random_bits(bits) or 1  # all zero says that there is none
+        return self._random_bits(bits) or 1  # an id of all zeros is invalid

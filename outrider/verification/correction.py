@@ -1,13 +1,13 @@
-"""Corrections the device draws itself (DSSD): what it is sent, and how it draws from that.
+"""Deferred corrections (DSSD): what is sent to the device, and how it draws from that.
 
 A rejection needs a draw from ``norm(max(0, p - q))``, and only the device has all of q. It is sent either the target's
-row p (DSSD algorithm 2), or m independent draws x from p with their p(x): the first that passes a test with probability
-``max(0, 1 - q(x) / p(x))`` is distributed as
+row p (DSSD algorithm 2), or m independent draws x from p, each with its p(x). The first of these that passes a test
+with probability ``max(0, 1 - q(x) / p(x))`` is distributed as
 
     p(x) * max(0, 1 - q(x) / p(x)) / sum = norm(max(0, p - q))(x)
 
-which is rejection sampling. If none passes, the row itself is fetched and drawn from with noise of its own: given that
-all failed it has the same law, so the mixture has it too.
+which is rejection sampling. If none passes, the row itself is fetched and drawn from with separate noise. Given that
+all candidates failed, that draw has the same distribution, so the mixture of both cases has it, too.
 """
 
 import numpy as np
@@ -20,11 +20,11 @@ from outrider.sampling.noise import Purpose, uniforms
 
 
 def correction_source(target_row: FloatRow, deferral: Deferral, seed: int, position: int) -> CorrectionSource:
-    """What the device is sent for a correction at ``position``.
+    """Return what the device is sent for a correction at ``position``.
 
     Args:
         target_row: ``[vocab]`` probabilities, rounded by ``deferral.row_field``.
-        deferral: what was asked for.
+        deferral: row or candidates, and their number.
         seed: the request's.
         position: absolute position of the correction.
     """
@@ -35,26 +35,27 @@ def correction_source(target_row: FloatRow, deferral: Deferral, seed: int, posit
     kept = np.flatnonzero(target_row).astype(np.int64)
     id_bits = (len(target_row) - 1).bit_length()
     prob_bits = CODE_BITS[deferral.row_field]
+    # Ids of the non-zero entries are sent only where that takes fewer bits than all probabilities.
     if len(kept) * (id_bits + prob_bits) < len(target_row) * prob_bits:
         return TargetRow(kept, target_row[kept])
     return TargetRow(None, target_row)
 
 
 def draw_correction(source: CorrectionSource, draft_probs: Probs, seed: int, position: int) -> int | None:
-    """The device's draw from the residual of the target's row and its own.
+    """Draw a correction on the device, from the residual of the target's row and its own.
 
     Args:
-        source: what came down the link.
-        draft_probs: ``[vocab]``, what the rejected token was drawn from.
+        source: received from the verifier.
+        draft_probs: ``[vocab]``, the distribution that the rejected token was drawn from.
         seed: the request's.
         position: absolute position of the correction.
 
     Returns:
-        The token; None if no candidate passes: ask for the row.
+        The token; None if no candidate passes, and the row has to be fetched.
 
     Raises:
-        ShapeError: a row of another vocabulary.
-        ParameterError: a row without any probability.
+        ShapeError: the row is of another vocabulary.
+        ParameterError: the row has no probability above 0.
     """
     if isinstance(source, Candidates):
         accept = candidate_acceptance(source.probs.astype(np.float64), draft_probs[source.token_ids])
@@ -65,7 +66,7 @@ def draw_correction(source: CorrectionSource, draft_probs: Probs, seed: int, pos
 
 
 def correction_probs(source: TargetRow, draft_probs: Probs) -> Probs:
-    """``[vocab]``, the residual of a row that came down the link and the device's own, ``draft_probs`` ``[vocab]``."""
+    """Return the ``[vocab]`` residual of a received target row and the device's own ``draft_probs``."""
     if source.token_ids is None and len(source.probs) != len(draft_probs):
         raise ShapeError(
             f"a target row needs the drafter's vocabulary of {len(draft_probs)}, found {len(source.probs)} entries; "

@@ -1,7 +1,7 @@
-"""What a block of draft tokens came to, and how the nodes of a block hang together.
+"""Decision of a block of draft tokens, and the shape of its chain or tree.
 
-Chains and trees number their target rows alike: row 0 predicts what follows the prefix, row 1 + n what follows node n
-(for a chain, row i predicts ``draft[i]`` and row K the bonus token).
+Target rows of chains and trees have the same numbers: row 0 predicts what follows the prefix, row 1 + n what follows
+node n. For a chain, row i predicts ``draft[i]``, and row K the bonus token.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ class BlockDecision:
     Attributes:
         path: accepted nodes, indices into the draft, root first.
         token_after: correction or bonus token; None if no bonus was wanted, or the device draws the correction.
-        deferred: from what the device draws it.
-        overrides: accepted nodes that are not what the target would have said there.
+        deferred: what the device draws the correction from.
+        overrides: accepted nodes that differ from the target's choice.
     """
 
     path: tuple[int, ...]
@@ -33,13 +33,12 @@ class BlockDecision:
 
     @property
     def accepted_len(self) -> int:
-        """Accepted draft tokens, 0..K."""
         return len(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class DraftShape:
-    """How the K tokens of a draft hang together. ``shape_of`` makes them, so this is a chain or a tree indeed.
+    """Parents and children of the K tokens of a draft. ``shape_of`` makes and checks it.
 
     Attributes:
         parents: None for a chain; else ``[K]``, -1 for a child of the prefix.
@@ -51,11 +50,11 @@ class DraftShape:
 
     @property
     def depth(self) -> int:
-        """Nodes of the longest path."""
+        """Number of nodes on the longest path."""
         return len(self.children) - 1 if self.parents is None else max(map(len, self.leaf_paths()))
 
     def leaf_paths(self) -> list[tuple[int, ...]]:
-        """The nodes from the root to each leaf; one empty path if nothing was drafted."""
+        """Return the nodes from the root to each leaf; one empty path if nothing was drafted."""
         nodes = len(self.children) - 1
         if self.parents is None or not nodes:
             return [tuple(range(nodes))]
@@ -64,7 +63,7 @@ class DraftShape:
 
 
 def shape_of(nodes: int, parents: Sequence[int] | None) -> DraftShape:
-    """Parse ``Block.parents`` of a draft of K ``nodes``: one each, before its child, or it is a ``ShapeError``."""
+    """Check ``Block.parents`` of a draft of K ``nodes``. Raise ``ShapeError`` unless each parent precedes its child."""
     if parents is None:
         return _chain(nodes)
     if len(parents) != nodes or any(not -1 <= parent < node for node, parent in enumerate(parents)):
@@ -79,5 +78,5 @@ def shape_of(nodes: int, parents: Sequence[int] | None) -> DraftShape:
 
 @lru_cache(_KEPT_CHAINS)
 def _chain(nodes: int) -> DraftShape:
-    """One for all chains of a length."""
+    """Return the shape of a chain, cached by length."""
     return DraftShape(None, (*((node,) for node in range(nodes)), ()))

@@ -1,13 +1,13 @@
-"""WISV's decision head: the probability that a mismatch must be rejected, from two hidden states and the link.
+"""WISV's decision head: probability that a mismatch must be rejected, from two hidden states and the link state.
 
-``x = [h_drafter ; h_target ; csi]``, each number standardised by what was seen in training, then a linear layer, ReLU,
-a linear layer and a sigmoid (WISV eq. 23-25; dropout is for training alone). A mismatch is rejected iff its probability
-reaches the threshold (eq. 27): at 0 all are, which is strict greedy verification, at 1 none is.
+``x = [h_drafter ; h_target ; csi]``, each number standardised by its distribution in training, then a linear layer,
+ReLU, a linear layer and a sigmoid (WISV eq. 23-25; dropout is for training alone). A mismatch is rejected iff its
+probability reaches the threshold (eq. 27): at 0 all are, which is strict greedy verification, at 1 none is.
 
-Both states are final-norm outputs whose logits predict the position in question. Single numbers of them may be
-thousands of times larger than others, so each is taken on its own scale, and no further than eight of its deviations.
-A link is taken no further than two of them: beyond what training drew, for the nearest that it drew.
-Computed in float64, so that an answer does not depend on what else is asked beside it.
+Both hidden states are final-norm outputs whose logits predict the position in question. Some of their numbers are
+thousands of times larger than others, so each is standardised by itself and clipped at eight deviations. Link features
+are clipped at two: a link outside the range of training is treated as the nearest one inside.
+Computed in float64, so that an answer does not depend on the other questions of the batch.
 """
 
 import math
@@ -24,14 +24,14 @@ from outrider.verification.semantic import MismatchQuestion
 Floats = npt.NDArray[np.float64]
 
 CSI_WIDTH = 5
-_FURTHEST, _LINK_FURTHEST = 8.0, 2.0  # deviations; the ends of an even distribution are 1.73 from its mean
+_FURTHEST, _LINK_FURTHEST = 8.0, 2.0  # deviations; the ends of a uniform distribution are 1.73 from its mean
 _LEAST_RTT_S, _LEAST_RATE_BPS = 1e-4, 1.0
 
 
 def csi_features(channel: Csi | None) -> Floats:
-    """``[5]``: decimal logarithms of both rates (bit/s), both packet error rates, logarithm of the round trip (s).
+    """Return ``[5]``: log10 of both rates (bit/s), both packet error rates, log10 of the RTT (s).
 
-    Not known: all NaN, which a head takes for the mean of its training.
+    All NaN if the link state is not known; a head replaces that by the mean of its training.
     """
     if channel is None:
         return np.full(CSI_WIDTH, np.nan)
@@ -41,19 +41,19 @@ def csi_features(channel: Csi | None) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Standard:
-    """What the numbers of one kind were like in training: ``[d]`` means, and deviations above 0."""
+    """Distribution of one kind of input in training: ``[d]`` means, and deviations above 0."""
 
     mean: Floats
     deviation: Floats
 
     def __call__(self, numbers: Floats) -> Floats:
-        """``[M, d]`` in deviations from the mean; NaN is the mean."""
+        """Return ``[M, d]`` deviations from the mean, clipped; NaN counts as the mean."""
         found = (numbers - self.mean) / self.deviation
         return np.clip(np.nan_to_num(found, nan=0.0, posinf=_FURTHEST, neginf=-_FURTHEST), -_FURTHEST, _FURTHEST)
 
 
 def link_inputs(standard: Standard, csi: Floats) -> Floats:
-    """``[M, 5]`` of ``csi_features`` as a head takes them."""
+    """Return ``[M, 5]`` of ``csi_features`` as input of a head."""
     return np.clip(standard(csi), -_LINK_FURTHEST, _LINK_FURTHEST)
 
 
@@ -62,9 +62,9 @@ class HeadWeights:
     """Parameters of a head; ``hidden`` units between two linear layers.
 
     Attributes:
-        drafter: of a drafter's hidden state.
-        target: of a target's.
-        csi: of ``csi_features``.
+        drafter: standardises a drafter's hidden state.
+        target: standardises a target's.
+        csi: standardises ``csi_features``.
         inner: ``[hidden, d_drafter + d_target + 5]``.
         inner_bias: ``[hidden]``.
         outer: ``[hidden]``.
@@ -80,7 +80,7 @@ class HeadWeights:
     outer_bias: float
 
     def __post_init__(self) -> None:
-        """Refuse parameters that do not fit one another."""
+        """Raise ``ShapeError`` for parameters of inconsistent shapes."""
         if len(self.csi.mean) != CSI_WIDTH:
             raise ShapeError(f"a head needs {CSI_WIDTH} numbers of the link, found {len(self.csi.mean)}")
         width, hidden = len(self.drafter.mean) + len(self.target.mean) + CSI_WIDTH, len(self.outer)
@@ -94,7 +94,7 @@ class DecisionHead:
     threshold: float
 
     def __post_init__(self) -> None:
-        """Refuse a threshold that is no probability."""
+        """Raise ``ParameterError`` for a threshold outside [0, 1]."""
         if not 0.0 <= self.threshold <= 1.0:
             raise ParameterError("threshold", "a number in 0..1", self.threshold)
 
@@ -104,7 +104,7 @@ class DecisionHead:
         return len(self.weights.drafter.mean)
 
     def rejection_probs(self, drafter_hidden: Floats, target_hidden: Floats, csi: Floats) -> Floats:
-        """``[M]`` in 0..1.
+        """Return ``[M]`` rejection probabilities in 0..1.
 
         Args:
             drafter_hidden: ``[M, d_drafter]``.
@@ -118,7 +118,7 @@ class DecisionHead:
         return probs
 
     def accepts(self, questions: Sequence[MismatchQuestion]) -> list[list[bool]]:
-        """All in one product; see ``MismatchJudge``. A mismatch with a state that is not finite never passes."""
+        """Answer all questions in one product; see ``MismatchJudge``. Non-finite states are never accepted."""
         if not questions:
             return []
         drafter = np.concatenate([one.drafter_hidden for one in questions]).astype(np.float64)
@@ -130,5 +130,5 @@ class DecisionHead:
         return [part.tolist() for part in np.split(passes, np.cumsum(counts)[:-1])]
 
     def passes(self, rejection_probs: Floats) -> npt.NDArray[np.bool_]:
-        """Whether so probable a rejection is not made."""
+        """Return whether mismatches of these probabilities are accepted; at a threshold of 1 all are."""
         return (rejection_probs < self.threshold) | (self.threshold >= 1.0)

@@ -1,4 +1,4 @@
-"""The draft distributions of one block, as both sides compute them from what crossed the link."""
+"""Draft distributions of one block, computed alike at both ends from what crossed the link."""
 
 from collections.abc import Sequence
 
@@ -9,13 +9,13 @@ from outrider.sampling.distributions import Probs, softmax
 
 
 class DraftRows:
-    """Rows are those of the target: row 0 is what the children of the prefix were drawn from, 1 + n those of node n."""
+    """Rows numbered as the target's: the prefix's children were drawn from row 0, those of node n from row 1 + n."""
 
     def __init__(self, distribution: DraftDistribution, children: Sequence[Sequence[int]], vocab_size: int) -> None:
-        """Read rows as they are asked for: most of a block's are only looked at if something is rejected.
+        """Compute rows lazily: most of a block's are needed only after a rejection.
 
         Args:
-            distribution: of the block; its rows are those that have children, in order.
+            distribution: of the block; it has one row for each node with children, in order.
             children: nodes by row, ``DraftShape.children``.
             vocab_size: length of a dense row.
         """
@@ -25,7 +25,7 @@ class DraftRows:
         self._probs: dict[int, Probs] = {}
 
     def prob(self, row: int, node: int, token_id: int) -> float:
-        """Probability with which ``token_id``, node ``node``, was drawn as the first child at ``row``; 0 if never."""
+        """Return the probability of drawing ``token_id``, node ``node``, as the first child at ``row``; 0 if never."""
         sent = self._distribution
         if isinstance(sent, ScalarDraft):
             return int(sent.numerators[node]) / 2.0**sent.bits
@@ -37,7 +37,7 @@ class DraftRows:
         return float(self._sent(row)[place]) if found else 0.0
 
     def dense(self, row: int) -> Probs:
-        """``[vocab]``, what the children at ``row`` were drawn from. Scalars do not tell."""
+        """Return ``[vocab]``, the distribution of the children at ``row``. Not defined for scalars."""
         if not isinstance(self._distribution, SparseDraft):
             return self._sent(row)
         probs = np.zeros(self._vocab_size)
@@ -45,7 +45,7 @@ class DraftRows:
         return probs
 
     def place(self, row: int, token_id: int) -> int:  # noqa: ARG002 (one signature for all)
-        """Where ``dense(row)`` has a token."""
+        """Return a token's index in ``dense(row)``."""
         return token_id
 
     def _sent(self, row: int) -> Probs:
@@ -56,28 +56,27 @@ class DraftRows:
 
 
 class CompactRows(DraftRows):
-    """Rows of a sparse draft over the tokens it names: behind these, all others' mass together, and then 0.
+    """Rows of a sparse draft over the k tokens it names, then two entries of 0: all other tokens, and a token of them.
 
-    What the draft does not name it cannot have drawn, so the others share one fate, and of a token among them nothing
-    is asked: it is found at the end.
+    In the target's row of this layout the entry k is the mass of all unnamed tokens together, as residuals scale them
+    by one factor. A token that the draft does not name is at index k + 1, where both rows are 0.
     """
 
     def dense(self, row: int) -> Probs:
-        """``[k + 2]``."""
+        """Return ``[k + 2]`` probabilities."""
         return np.append(self._sent(row), [0.0, 0.0])
 
     def place(self, row: int, token_id: int) -> int:
-        """Where ``dense(row)`` has a token."""
         token_ids = self.token_ids(row)
         place = int(np.searchsorted(token_ids, token_id))
         return place if place < len(token_ids) and token_ids[place] == token_id else len(token_ids) + 1
 
     def token_ids(self, row: int) -> IntRow:
-        """``[k]``, those named at ``row``."""
+        """Return ``[k]``, the tokens named at ``row``."""
         assert isinstance(self._distribution, SparseDraft), "others name all tokens or none"
         return self._distribution.token_ids[self._index[row]]
 
     @property
     def rows(self) -> list[int]:
-        """Those that have children."""
+        """Indices of the rows that have children."""
         return list(self._index)

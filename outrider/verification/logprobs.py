@@ -1,7 +1,7 @@
-"""Log-probabilities as a user sees them: of the target's raw distribution, before bias, penalties and temperature.
+"""Log-probabilities for users: of the target's raw distribution, before bias, penalties and temperature.
 
-Only rows somebody asks for are touched, all of a batch at once. A row's values never depend on its batch mates, and
-the order of its alternatives is exact: by logit, then by id.
+Only the rows asked for are computed, all of a batch at once. A row's values do not depend on the batch, and the order
+of its alternatives is exact: by logit, then by id.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,20 +14,20 @@ from torch import Tensor
 from outrider.contracts.requests import TokenLogprobs
 from outrider.sampling.device_tensors import Readback, at_once, index_tensor
 
-_ROWS_AT_ONCE = 16  # copies of a whole prompt chunk's rows would leave the cache: five times slower
-_NUMBERS_AT_ONCE = 1 << 26  # of a device's memory for rows that are ranked, eight bytes each
+_ROWS_AT_ONCE = 16  # on a CPU; copies of a whole prompt chunk's rows exceed the cache, which is five times slower
+_NUMBERS_AT_ONCE = 1 << 26  # on an accelerator, numbers ranked at once, of eight bytes each
 
 Answers = Callable[[], list[TokenLogprobs]]
 
 
 @dataclass(frozen=True, slots=True)
 class LogprobsQuery:
-    """One token to report.
+    """One token whose log-probability is asked for.
 
     Attributes:
         row: of the logits that predict it.
-        token_id: the token that stands there. ``-1 - i`` is the i-th of tokens that only the device knows yet.
-        top: most probable tokens to report besides; at most the vocabulary.
+        token_id: the token; ``-1 - i`` is the i-th token of ``drawn``, which only the device knows yet.
+        top: number of most probable tokens to report with it; at most the vocabulary.
     """
 
     row: int
@@ -54,7 +54,7 @@ def token_logprobs(logits: Tensor, queries: Sequence[LogprobsQuery]) -> list[Tok
 def ask_logprobs(
     logits: Tensor, queries: Sequence[LogprobsQuery], readback: Readback, drawn: Tensor | None = None
 ) -> Answers:
-    """``token_logprobs`` whose answers come with what else is read of the device; ``drawn`` are tokens it knows."""
+    """Ask for ``token_logprobs`` with the next read of the device; ``drawn`` are tokens known only there."""
     if not queries:
         return list
     if not at_once(logits.device):
@@ -88,11 +88,15 @@ def _ask(logits: Tensor, queries: Sequence[LogprobsQuery], readback: Readback, d
 
 
 def _ranked(rows: Tensor, count: int) -> Tensor:
-    """``[Q, count]``, each row's largest: by logit, then by id. topk breaks ties as it likes, so no two are left."""
+    """Return ``[Q, count]`` ids of each row's largest logits, by logit, then by id.
+
+    topk breaks ties arbitrarily, so it is given distinct int64 keys: a logit's bits, mapped to an order-preserving
+    integer, times the vocabulary, plus the reversed id.
+    """
     vocab = rows.shape[1]
     if count == 0:
         return torch.empty(rows.shape[0], 0, dtype=torch.int64, device=rows.device)
-    bits = (rows + 0.0).view(torch.int32)  # no zero is negative then
+    bits = (rows + 0.0).view(torch.int32)  # the sum turns -0.0 into 0.0, which must be equal
     ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()
     behind = torch.arange(vocab - 1, -1, -1, device=rows.device)
     best = (ordered * vocab + behind).topk(count, dim=-1).values
@@ -110,11 +114,11 @@ def _answer(logits: Tensor, queries: Sequence[LogprobsQuery]) -> list[TokenLogpr
 
 
 def _tops(rows: Tensor, total: Tensor, counts: Sequence[int]) -> list[tuple[tuple[int, float], ...]]:
-    """The ``counts[i]`` most probable tokens of row i with their values."""
+    """Return the ``counts[i]`` most probable tokens of row i with their log-probabilities."""
     most = max(counts)
     if most == 0:
         return [()] * len(counts)
-    # topk breaks ties as it likes, so it only says how large a logit must be; who is in is decided by logit and id.
+    # topk breaks ties arbitrarily, so it only gives the smallest logit to keep; order is decided by logit and id.
     least = rows.topk(most, dim=-1).values[:, -1:]
     row, token_id = (rows >= least).nonzero(as_tuple=True)
     values = (rows[row, token_id].double() - total[row]).numpy()

@@ -1,7 +1,7 @@
-"""Acceptance by equality: a draft token is accepted iff it is the token the target itself chooses there.
+"""Acceptance by equality: a draft token is accepted iff it is the target's own choice at its position.
 
-The target chooses a token at each row whether or not anybody drafted; the draft only decides how many of these choices
-one forward pass commits. So the output cannot depend on the drafter. Two rules have this form.
+The target chooses a token at each row, with or without a draft. The draft only decides how many of these choices a
+forward pass commits, so the output cannot depend on the drafter. Two rules have this form.
 
 Greedy: the target's choice is its argmax, and so is the correction; the output is token for token the target's own
 greedy output (temperature 0, after bias and penalties; lowest id on ties). Source: speculative sampling at temperature
@@ -13,12 +13,12 @@ Shared noise: with ``g`` the Gumbel noise of (request seed, absolute position), 
 
     sum over x of 1 / sum over y of max(p(y) / p(x), q(y) / q(x))
 
-which is at least ``(1 - TV(p, q)) / (1 + TV(p, q))`` and at most ``1 - TV(p, q)``, what ratio sampling accepts. Any
-other drafter is as exact: the output is a function of target and seed, the drafter only changes how fast it comes.
-No probability crosses the link, and windows, batches, retries and resumes cannot change a token. Source: Daliri,
-Musco, Suresh 2024 (arXiv 2408.07978).
+which is at least ``(1 - TV(p, q)) / (1 + TV(p, q))`` and at most ``1 - TV(p, q)``, the acceptance of ratio sampling.
+The output is a function of target and seed for any drafter; the drafter only affects the speed. No probability crosses
+the link, and windows, batches, retries and resumes cannot change a token. Source: Daliri, Musco, Suresh 2024
+(arXiv 2408.07978).
 
-Which of the two it is lies in the choices (``outrider.sampling.choosing.choose_tokens``); a batch may mix them.
+The two rules differ only in ``choices`` (``outrider.sampling.choosing.choose_tokens``); a batch may mix them.
 """
 
 from collections.abc import Sequence
@@ -30,13 +30,13 @@ from outrider.verification.decision import BlockDecision, DraftShape, shape_of
 def match(
     choices: Sequence[int], draft: Sequence[int], shape: DraftShape | None = None, *, bonus: bool = True
 ) -> BlockDecision:
-    """Follow the draft from the prefix as long as some child is the target's choice (the first one, if several are).
+    """Follow the draft from the prefix while a child is the target's choice; the first one, if several are.
 
     Args:
         choices: the target's token at each row (see ``decision``): K or K + 1 for a chain, K + 1 for a tree.
         draft: K tokens.
         shape: of the draft; None for a chain.
-        bonus: whether the choice behind a node without children counts. A chain of K rows has none there.
+        bonus: whether to return the choice after a node without children. A chain with K rows has none there.
     """
     nodes = len(draft)
     shape = shape or shape_of(nodes, None)
@@ -53,7 +53,7 @@ def match(
 
 
 def _agreed(children: Sequence[int], draft: Sequence[int], choices: Sequence[int], row: int) -> int | None:
-    """The first of a row's children that is the target's choice there; a row without children may have none."""
+    """Return the first of a row's children that is the target's choice there; None if there is none."""
     for node in children:
         if draft[node] == choices[row]:
             return node

@@ -1,10 +1,10 @@
-"""The ratio rule where the target's probabilities are on a device of their own: read twice, whatever is in the batch.
+"""The ratio rule with target probabilities on an accelerator: two device reads, whatever is in the batch.
 
-First the target's probabilities of all tokens that drafts name, and what mass the others have together. With these the
-host accepts and rejects by the same float64 arithmetic as anywhere (``outrider.verification.tree``): tokens that a
-draft does not name lose the same share of their probability in every residual. What remains behind a rejection is put
-together on the device and drawn from there, all blocks' at once; only rows that devices are to draw from themselves
-come to the host, for they are sent to them.
+The first read brings the target's probabilities of all tokens that drafts name, and the total mass of the others. With
+these the host accepts and rejects by the same float64 arithmetic as everywhere (``outrider.verification.tree``). Only
+the mass is needed of unnamed tokens: the draft gives them probability 0, so all residuals scale them by one factor.
+The residuals of rejected blocks are then assembled on the device and drawn from there, all blocks at once. Only rows
+from which devices draw corrections themselves are copied to the host, since they are sent to them.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,13 +26,13 @@ from outrider.verification.tree import Halt
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """What blocks come to, but for what only the device knows.
+    """Decisions of blocks, except for tokens that are drawn on the device and not read yet.
 
     Attributes:
-        outlines: of each block; a token after of ``-1 - i`` is the i-th of ``drawn``. A block with a deferral names the
-            one it is if no other is possible.
-        drawn: ``[n]`` int64, on the device; None: nothing is open.
-        decisions: to be called when everything was read.
+        outlines: of each block; a ``token_after`` of ``-1 - i`` is the i-th of ``drawn``. For a block with a deferral
+            that is the row's most probable token: its correction, if the row has no other.
+        drawn: ``[n]`` int64, on the device; None: nothing was drawn there.
+        decisions: call it after the second read.
     """
 
     outlines: Sequence[BlockDecision]
@@ -42,30 +42,30 @@ class Drawing:
 
 @dataclass(slots=True)
 class _RatioRequest:
-    """One block: what is known of it, and where it stands."""
+    """State of one block between the reads."""
 
     block: RatioBlock
     start: int  # its first row
     rows: DraftRows
     halt: Halt | None = None
     masses: dict[int, float] | None = None  # by row, of the tokens that the draft does not name
-    drawn: int = -1  # which of the tokens that the device knows is its correction
-    row: Fetched | None = None  # what a deferred correction is drawn from
+    drawn: int = -1  # index of its correction in ``Drawing.drawn``; -1: none
+    row: Fetched | None = None  # the row that a deferred correction is drawn from
 
 
 def ask_ratio(
     target_probs: Tensor, blocks: Sequence[RatioBlock], choices: Tensor, first: Readback
 ) -> Callable[[Readback], Drawing]:
-    """``verify_ratio`` in two readings.
+    """Compute ``verify_ratio`` in two device reads.
 
     Args:
         target_probs: as there.
         blocks: as there.
         choices: ``[R]`` on the same device.
-        first: is asked for what accepts and rejects.
+        first: asked for what acceptance needs.
 
     Returns:
-        To be called when that was read: it asks the second reading for what follows.
+        A function to call after the first read; it asks the second one for corrections and rows.
     """
     vocab, device = target_probs.shape[1], target_probs.device
     starts = [0, *accumulate(map(rows_of, blocks))]
@@ -90,6 +90,7 @@ def ask_ratio(
             known: dict[int, Probs] = {}
             for pair in some:
                 end = at + pair.shape[1]
+                # The layout of ``CompactRows``: named tokens, then all others' mass, then a 0.
                 known[int(pair[0, 0]) - one.start] = np.append(values[at:end].astype(np.float64), [others[place], 0.0])
                 at, place = end, place + 1
             one.halt = _halt(one, rounded(own, one.block.deferral), known)
@@ -117,14 +118,14 @@ def _draft_rows(block: RatioBlock, vocab: int) -> DraftRows:
 
 
 def _drafted(one: _RatioRequest) -> IntRow:
-    """``[2, K]``: the row that predicts each node, and the node's token."""
+    """Return ``[2, K]``: the row that predicts each node, and the node's token."""
     block = one.block
     behind = range(len(block.draft)) if block.parents is None else (1 + parent for parent in block.parents)
     return np.array([[one.start + row for row in behind], block.draft], dtype=np.int64).reshape(2, -1)
 
 
 def _named(one: _RatioRequest) -> list[IntRow]:
-    """``[2, k]`` for each row that a sparse draft was drawn at: the row, and the tokens named there."""
+    """Return ``[2, k]`` for each row that a sparse draft was drawn at: the row, and the tokens named there."""
     if not isinstance(one.rows, CompactRows):
         return []
     found = [(one.start + row, one.rows.token_ids(row)) for row in one.rows.rows]
@@ -132,7 +133,7 @@ def _named(one: _RatioRequest) -> list[IntRow]:
 
 
 def _other_masses(target_probs: Tensor, named: Sequence[IntRow]) -> Tensor:
-    """``[n]`` float64: what the tokens that are not named have together. No difference of sums: that would cancel."""
+    """Return ``[n]`` float64 masses of unnamed tokens. Summed directly: ``1 - named`` would cancel."""
     if not named:
         return torch.empty(0, dtype=torch.float64, device=target_probs.device)
     others = target_probs[index_tensor([int(pair[0, 0]) for pair in named], target_probs.device)]
@@ -144,11 +145,11 @@ def _other_masses(target_probs: Tensor, named: Sequence[IntRow]) -> Tensor:
 
 
 def _halt(one: _RatioRequest, first_probs: FloatRow, known: dict[int, Probs]) -> Halt:
-    """Where a block ends; nothing has to be fetched for that."""
+    """Accept along the block with the values of the first read; no other rows are needed."""
     block = one.block
     if not block.draft and block.deferral is not None and not block.bonus:
         return Halt((), 0, rejected=True)
-    # A chain's first rejection ends it, and the device has the row.
+    # With scalars or dense rows ``known`` is empty: these are chains, which end at their first rejection.
     steps = steps_of(block, first_probs, one.rows, deferred=not known)
     try:
         row = next(steps)
@@ -160,7 +161,7 @@ def _halt(one: _RatioRequest, first_probs: FloatRow, known: dict[int, Probs]) ->
 
 
 def _corrections(target_probs: Tensor, asked: Sequence[_RatioRequest]) -> Tensor:
-    """``[n]`` int64: a token for each block that rejected one and whose device draws none; sets their ``drawn``."""
+    """Draw ``[n]`` int64 corrections, one per block with a rejection and no deferral; set ``drawn`` of each."""
     device = target_probs.device
     drawing = [one for one in asked if one.halt is not None and one.halt.rejected and one.block.deferral is None]
     if not drawing:
@@ -181,6 +182,7 @@ def _corrections(target_probs: Tensor, asked: Sequence[_RatioRequest]) -> Tensor
         assert halt.remaining is not None, "its rows are known"
         assert one.masses is not None, "its rows are known"
         mass = one.masses[halt.row]
+        # What the residuals left of the unnamed mass: one factor for the probability of each of its tokens.
         scales.append(float(halt.remaining[-2]) / mass if mass > 0.0 else 0.0)
         places.append(index * target_probs.shape[1] + one.rows.token_ids(halt.row))
         values.append(halt.remaining[:-2])
@@ -191,6 +193,7 @@ def _corrections(target_probs: Tensor, asked: Sequence[_RatioRequest]) -> Tensor
         rest.view(-1).index_copy_(0, at, named)
     if dense:
         at = index_tensor([index for index, _ in dense], device)
+        # Dense drafts are chains, so one rejection: max(0, p - q), or p where nothing is left by rounding.
         target = rest[at]
         left = (target - on_device(np.stack([probs for _, probs in dense]), device)).clamp_min_(0.0)
         rest[at] = torch.where(left.sum(dim=-1, keepdim=True) > 0.0, left, target)
@@ -198,7 +201,11 @@ def _corrections(target_probs: Tensor, asked: Sequence[_RatioRequest]) -> Tensor
 
 
 def _draws(probs: Tensor, numbers: Tensor) -> Tensor:
-    """``distributions.draw`` of each row. A device may sum in another order, and must not step where nothing is."""
+    """Draw from each row by inversion, as ``distributions.draw``.
+
+    An accelerator's cumulative sum may decrease, or grow at tokens of probability 0, by rounding. Sums there are
+    replaced by the largest before them, so that such a token is never drawn.
+    """
     sums = probs.cumsum(dim=-1).masked_fill_(probs <= 0.0, 0.0).cummax(dim=-1).values
     total = sums[:, -1:].contiguous()
     drawn = torch.searchsorted(sums, numbers * total, right=True)

@@ -1,4 +1,4 @@
-"""A block that the ratio rule can decide, and what a device is sent that draws its correction itself."""
+"""Input of the ratio rule, checked at construction, and deferral of a correction to the device."""
 
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -27,12 +27,12 @@ from outrider.verification.tree import Halt, walk
 
 @dataclass(frozen=True, slots=True)
 class RatioBlock:
-    """One block that the ratio rule can decide: to make one is to check it. Fields as in ``contracts.verifying.Block``.
+    """A block that the ratio rule can decide; construction checks it. Fields as in ``contracts.verifying.Block``.
 
     Attributes:
-        distinct: the siblings of a tree were drawn without replacement.
+        distinct: whether the siblings of a tree were drawn without replacement.
         seed: the request's.
-        position: absolute position of the token row 0 predicts.
+        position: absolute position of the token that row 0 predicts.
         shape: of the draft.
     """
 
@@ -47,11 +47,11 @@ class RatioBlock:
     shape: DraftShape = field(init=False)
 
     def __post_init__(self) -> None:
-        """Refuse what the rule cannot decide.
+        """Check that the rule can decide the block.
 
         Raises:
-            UnsupportedBlockError: what was sent of the draft distribution does not allow what is asked for.
-            ShapeError: the distribution's rows are not those of the draft; parents are no tree.
+            UnsupportedBlockError: the draft distribution that was sent does not suffice for what the block asks.
+            ShapeError: the distribution has other rows than the draft; or ``parents`` is not a tree.
         """
         if (found := _undecidable(self)) is not None:
             raise UnsupportedBlockError(f"the ratio rule found {found}")
@@ -65,7 +65,7 @@ class RatioBlock:
 
 
 def _undecidable(block: RatioBlock) -> str | None:
-    """What of a block's form leaves the rule without an answer; None if nothing does."""
+    """Return why the rule cannot decide a block of this form; None if it can."""
     sent, deferral, drafted, tree = block.distribution, block.deferral, bool(block.draft), block.parents is not None
     for wrong, found in (
         (drafted and sent is None, "no draft distribution; the rule needs what the draft was sampled from"),
@@ -86,10 +86,10 @@ def _undecidable(block: RatioBlock) -> str | None:
 
 
 def rows_of(block: RatioBlock | Block) -> int:
-    """Target rows that decide a block of K draft tokens.
+    """Return the number of target rows that decide a block of K draft tokens.
 
     K + 1 for a tree, for a chain that wants a bonus token, and for a block without draft that asks for a correction's
-    row; else K (a deferred correction needs no row besides those of the draft). True under every rule.
+    row; else K, as a deferred correction needs no row besides those of the draft. The same under every rule.
     """
     nodes = len(block.draft)
     asks_row = nodes == 0 and block.deferral is not None
@@ -97,12 +97,12 @@ def rows_of(block: RatioBlock | Block) -> int:
 
 
 def rounded(values: FloatRow, deferral: Deferral | None) -> FloatRow:
-    """What the device is to compute with as well."""
+    """Round target probabilities to what is sent, if the correction is deferred: both ends compute with the same."""
     return values if deferral is None else round_floats(values, deferral.row_field)
 
 
 def defer(block: RatioBlock, deferral: Deferral, path: tuple[int, ...], target_row: FloatRow) -> BlockDecision:
-    """What the device is to draw from, or its token if there is only one."""
+    """Return what the device draws the correction from; if the row has one token only, that token as decided."""
     row = rounded(target_row, deferral)
     possible = np.flatnonzero(row)
     if len(possible) == 1:
@@ -113,7 +113,7 @@ def defer(block: RatioBlock, deferral: Deferral, path: tuple[int, ...], target_r
 def steps_of(
     block: RatioBlock, first_probs: FloatRow, draft_rows: DraftRows, *, deferred: bool
 ) -> Generator[int, FloatRow | Probs, Halt]:
-    """``walk`` along the block, with the noise of its tests; ``first_probs`` as rounded."""
+    """Run ``tree.walk`` along the block with the noise of its tests; ``first_probs`` are rounded already."""
 
     def accept_uniforms(depth: int, count: int) -> Probs:
         return uniforms(block.seed, block.position + depth, Purpose.ACCEPT, count)
@@ -130,5 +130,5 @@ def steps_of(
 
 
 def residual_uniform(block: RatioBlock, halt: Halt) -> float:
-    """For the draw of what follows a rejection."""
+    """Return the uniform number for the draw after a rejection."""
     return float(uniforms(block.seed, block.position + len(halt.path), Purpose.RESIDUAL, 1)[0])

@@ -1,11 +1,11 @@
-"""Semantic acceptance: greedy verification in which a judge may let mismatches pass. Lossy, by permission only.
+"""Semantic acceptance: greedy verification in which a judge may accept mismatches. Lossy, so only by permission.
 
-A draft token is a *mismatch* where it is not the target's argmax behind the draft tokens before it. A judge sees, for
-each, the hidden state the drafter chose the token from, the target's at the same row, and the state of the link. All
-mismatches before the first one it rejects are accepted; at that one the target's token is returned; with none rejected
-the whole block is committed, and the target's next token if one is wanted. With a judge that rejects everything this is
-greedy verification. Source: WISV, equations 23-27 and its two protocols: full-hidden upload (the drafter's states come
-with the block) and selective-hidden upload (they are asked for at the mismatches). Both decide here, and alike.
+A draft token is a *mismatch* where it differs from the target's argmax after the draft tokens before it. For each
+mismatch the judge gets the hidden state that the drafter chose the token from, the target's at the same row, and the
+link state. All mismatches before the first one it rejects are accepted; there the target's token is returned. If none
+is rejected, the whole block is committed, and the target's next token if one is wanted. A judge that rejects everything
+gives greedy verification. Source: WISV, equations 23-27 and its two protocols: full-hidden upload (the drafter's states
+come with the block) and selective-hidden upload (they are requested at the mismatches). Both use this decision.
 """
 
 import logging
@@ -31,10 +31,10 @@ class MismatchQuestion(ArrayData):
     """The mismatches of one block, M of them.
 
     Attributes:
-        drafter_hidden: ``[M, drafter_width]`` float32, finite, M >= 1: final hidden state at the row in which the
+        drafter_hidden: ``[M, drafter_width]`` float32, finite, M >= 1: final hidden state of the row from which the
             drafter chose the token, as decoded from the message.
         target_hidden: ``[M, d_target]`` float32: the target's final-norm hidden state at that row.
-        channel: the state of the link; None: not known.
+        channel: link state; None: not known.
     """
 
     drafter_hidden: FloatRow
@@ -43,7 +43,7 @@ class MismatchQuestion(ArrayData):
 
 
 class MismatchJudge(Protocol):
-    """Decides which mismatches pass. A pure function: the same question gets the same answer, whatever is beside it."""
+    """Decides which mismatches are accepted. Pure: an answer does not depend on other questions of the batch."""
 
     @property
     def drafter_width(self) -> int:
@@ -51,15 +51,15 @@ class MismatchJudge(Protocol):
         ...
 
     def accepts(self, questions: Sequence[MismatchQuestion]) -> Sequence[Sequence[bool]]:
-        """Whether each mismatch of each block may pass, whatever becomes of those before it."""
+        """Return whether each mismatch of each block may be accepted, regardless of those before it."""
         ...
 
 
 def judged(judge: MismatchJudge, questions: Sequence[MismatchQuestion]) -> list[Sequence[bool]]:
-    """A judge's answers; of a question that it fails at all mismatches are rejected, and of no other."""
+    """Return a judge's answers. If it raises, ask block by block; a block for which it raises again is rejected."""
     try:
         answers = _checked(judge.accepts(questions), questions) if questions else []
-    except Exception as error:  # noqa: BLE001 (whoever else is in the batch is not to suffer)
+    except Exception as error:  # noqa: BLE001 (only the block that causes it must suffer)
         if len(questions) == 1:
             event(_LOG, "judge_failed", logging.ERROR, reason=f"{type(error).__name__}: {error}")
             return [[False] * len(questions[0].drafter_hidden)]
@@ -75,7 +75,7 @@ def _checked(answers: Sequence[Sequence[bool]], questions: Sequence[MismatchQues
 
 
 def mismatches(choices: Sequence[int], draft: Sequence[int]) -> tuple[int, ...]:
-    """Where a chain of K tokens differs from the target's own choices at its first K rows."""
+    """Return the indices where a chain of K tokens differs from the target's choices at its first K rows."""
     return tuple(i for i, (choice, token_id) in enumerate(zip(choices, draft, strict=False)) if choice != token_id)
 
 
@@ -88,7 +88,7 @@ def semantic_decision(
         choices: the target's argmax at each row, K or, with a bonus token, K + 1.
         draft: K tokens.
         accepted: the judge's answer for each of ``mismatches(choices, draft)``.
-        bonus: whether the choice behind a wholly accepted draft counts.
+        bonus: whether to return the choice after a wholly accepted draft.
     """
     if len(choices) not in (len(draft), len(draft) + 1) or len(choices) < len(draft) + bonus:
         raise ShapeError(f"a draft of {len(draft)} tokens needs {len(draft) + bonus} choices, found {len(choices)}")
@@ -103,7 +103,7 @@ def semantic_decision(
 
 
 def hidden_fault(hidden: FloatRow, count: int, width: int) -> str | None:
-    """What is wrong with hidden states a device sent; None if nothing is."""
+    """Return what is wrong with a device's hidden states; None if nothing is."""
     if hidden.dtype != np.float32 or hidden.shape != (count, width):
         found = f"{list(hidden.shape)} {hidden.dtype}"
         return f"needs drafter hidden states of shape {[count, width]} float32, found {found}; send one for each"

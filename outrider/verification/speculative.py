@@ -1,9 +1,9 @@
-"""Verification by the ratio rule: chains and trees, corrections drawn here or by the device.
+"""Verification by the ratio rule, for chains and trees, with corrections drawn here or by the device.
 
-Accept a drafted token with probability min(1, p / q); on a rejection draw from norm(max(0, p - q)) (Leviathan et al.
+Accept a draft token with probability min(1, p / q); after a rejection draw from norm(max(0, p - q)) (Leviathan et al.
 2023, algorithm 1; WISP eq. 1, TSLT algorithm 8, DSSD algorithm 2, without their errata). Random numbers are functions
 of (seed, absolute position, purpose): the token at position t is tested with ACCEPT at t and corrected with RESIDUAL
-at t; a bonus token is the target's own choice by shared noise.
+at t. A bonus token is the target's own choice by shared noise.
 """
 
 from collections.abc import Generator, Sequence
@@ -27,10 +27,10 @@ from outrider.verification.ratio_block import RatioBlock, defer, residual_unifor
 def verify_ratio(
     target_probs: Tensor, blocks: Sequence[RatioBlock], choices: Sequence[int] | Tensor
 ) -> list[BlockDecision]:
-    """Decide blocks.
+    """Decide blocks by the ratio rule.
 
-    On a processor the target's probabilities of the drafted tokens are looked at, then the rows of the blocks that
-    rejected a token; elsewhere as ``ratio_at_once`` has it.
+    On a CPU, read the target's probabilities of the drafted tokens first, then whole rows of those blocks only that
+    rejected a token. On an accelerator, use ``ratio_at_once``.
 
     Args:
         target_probs: ``[R, vocab]`` float32, any device; ``rows_of`` each block, in order.
@@ -72,7 +72,7 @@ def verify_ratio(
 
 
 def _first_probs(target_probs: Tensor, blocks: Sequence[RatioBlock], starts: Sequence[int]) -> list[FloatRow]:
-    """``[K]`` for each block: the target's probability of each node's token at the row that predicts it."""
+    """Return ``[K]`` for each block: the target's probability of each node's token at the row that predicts it."""
     rows = [
         start + row
         for block, start in zip(blocks, starts, strict=False)
@@ -97,7 +97,7 @@ def _fetch(target_probs: Tensor, rows: Sequence[int]) -> Sequence[FloatRow]:
 def _decide(
     block: RatioBlock, first_probs: FloatRow, choices: Sequence[int], vocab_size: int
 ) -> Generator[int, FloatRow, BlockDecision]:
-    """The decision; yields the target rows it needs (of this block's) and is sent them."""
+    """Decide one block; yields the indices of the target rows it needs, and is sent these rows."""
     if not block.draft and block.deferral is not None and not block.bonus:
         return defer(block, block.deferral, (), (yield 0))
     draft_rows = DraftRows(block.distribution, block.shape.children, vocab_size)

@@ -1,4 +1,4 @@
-"""The ratio rule along a chain or a token tree: which nodes are accepted, and what remains to be drawn from.
+"""The ratio rule along a chain or a token tree: which nodes are accepted, and what the correction is drawn from.
 
 TSLT algorithms 5 and 8 with their errata (the rows after the last layer are the target's; a rejection draws from the
 residual, only a node without children from the target). The candidates of a node are tested in the order in which they
@@ -6,12 +6,12 @@ were drawn:
 
     accept x_i  iff  u_i < min(1, p_i(x_i) / q_i(x_i));   else  p_(i+1) = norm(max(0, p_i - q_i))           TSLT eq. 25
 
-With replacement all q_i are one q. A repeated candidate is tested again, with a uniform of its own, and rejected again:
-its first rejection means p(x) < q(x), so the residual has nothing left there. Without replacement, q_(i+1) is q_i
-without x_i, renormalised. A chain has one candidate everywhere: Leviathan et al. 2023, algorithm 1.
+With replacement all q_i are one q. A repeated candidate is tested again, with its own uniform, and is rejected again:
+its first rejection means p(x) < q(x), so its residual is 0. Without replacement, q_(i+1) is q_i without x_i,
+renormalised. A chain has one candidate at each node: Leviathan et al. 2023, algorithm 1.
 
-Exact in either case: whatever is accepted or remains is distributed as the target's row, given the path to it; and of
-all nodes of one depth only the children of one are ever tested, so they may have been drawn with the same uniforms.
+Both are exact: the accepted token or the draw from the residual is distributed as the target's row, given the path to
+it. Of all nodes of one depth only the children of one parent are tested, so they may be drawn with the same uniforms.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -26,14 +26,14 @@ from outrider.verification.draft_rows import DraftRows
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Where a block ends.
+    """Where the accepted path of a block ends.
 
     Attributes:
         path: accepted nodes, root first.
         row: the target row that predicts what follows.
-        rejected: all its children were rejected; False if it has none.
-        remaining: what follows is drawn from this after a rejection, over the tokens that the row had; None if the
-            device subtracts.
+        rejected: whether all its children were rejected; False if it has none.
+        remaining: the residual that the correction is drawn from, in the layout of the row; None if nothing was
+            rejected, or the device computes it.
     """
 
     path: tuple[int, ...]
@@ -52,24 +52,24 @@ def walk(
     distinct: bool = False,
     deferred: bool = False,
 ) -> Generator[int, FloatRow | Probs, Halt]:
-    """Accept along the block. Yields the index of a target row when it needs one, and is to be sent that row.
+    """Accept along the block. Yields the index of a target row when it needs one, and is sent that row.
 
-    A row is over the vocabulary, or over the tokens that ``draft_rows`` has it over.
+    A row is over the vocabulary, or in the layout of ``draft_rows``.
 
     Args:
         draft: ``[K]`` tokens.
         children: ``[K + 1]``, nodes by row.
         first_probs: ``[K]``, the target's probability of each node's token at the row that predicts it.
-        draft_rows: what the nodes were drawn from.
-        accept_uniforms: for the tests at a depth (0: children of the prefix), as many as there are candidates.
-        distinct: siblings were drawn without replacement.
-        deferred: the first rejection ends the walk, without a row being asked for.
+        draft_rows: distributions that the nodes were drawn from.
+        accept_uniforms: uniforms of the tests, by depth (0: children of the prefix) and number of candidates.
+        distinct: whether siblings were drawn without replacement.
+        deferred: end the walk at the first rejection, without asking for a row.
     """
     path: list[int] = []
     row = 0
     while siblings := children[row]:
         tests = accept_uniforms(len(path), len(siblings))
-        left: tuple[Probs, Probs] | None = None  # p_i and q_i, once a candidate was rejected
+        left: tuple[Probs, Probs] | None = None  # p_i and q_i after a rejection; before, single numbers suffice
         for node, uniform in zip(siblings, tests, strict=True):
             token_id = draft[node]
             if left is None:

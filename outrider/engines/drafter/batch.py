@@ -1,7 +1,7 @@
-"""Drawing the next layer of several blocks from the logits of one forward pass.
+"""Draw the next layer of several blocks from the logits of one forward pass.
 
-A chain is drawn as far as its rule goes on: each row is rounded, described and decided upon, and only then
-drawn from.
+The stop rule of a chain decides on a row, rounded as it will be sent, before a token is drawn from it: a decision that
+depended on the drawn token would change the distribution of the draft.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,24 +30,24 @@ Drawing = tuple[DraftedGeneration, DraftingJob]
 
 @dataclass(frozen=True, slots=True)
 class HeadRows:
-    """Logits as a draft model's head gives them.
+    """Logits of a draft model's head.
 
     Attributes:
-        logits: ``[R, vocab]``, or ``[R, n]`` of the tokens it proposes.
-        columns: which these are; None: all.
+        logits: ``[R, vocab]``, or ``[R, n]`` of the tokens that the model proposes.
+        columns: these tokens; None: all.
     """
 
     logits: Tensor
     columns: TokenColumns | None
 
     def of(self, rows: Sequence[int]) -> "HeadRows":
-        """Some of the rows; itself, if these are all."""
+        """Return some of the rows; itself, if these are all."""
         if len(rows) == len(self.logits):
             return self
         return replace(self, logits=self.logits[index_tensor(rows, self.logits.device)])
 
     def whole(self) -> Tensor:
-        """``[R, vocab]``, -inf for tokens it does not propose."""
+        """Return ``[R, vocab]``, -inf for tokens that the model does not propose."""
         if self.columns is None:
             return self.logits
         spread = self.logits.new_full((len(self.logits), self.columns.vocab_size), float("-inf"))
@@ -57,13 +57,13 @@ class HeadRows:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The next layer of one block.
+    """Next layer of one block.
 
     Attributes:
-        rows: one for each growing node; that of a correction says its fixed-point row and no token. None of a block
-            that stops before them.
-        step: whether that was the last one.
-        children: in place of rows, of a tree that grows where it is sure: those that each growing node may have.
+        rows: one for each growing node; none if the block stops before them. A correction's row has no token, only its
+            fixed-point numerators.
+        step: the stop rule's decision.
+        children: of a dynamic tree, in place of rows: the possible children of each growing node.
     """
 
     rows: list[DrawnRow]
@@ -75,12 +75,12 @@ _STOPPED = Drawn([], StopDecision.STOP)
 
 
 def ask_batch(drawing: Sequence[Drawing], rows: HeadRows, readback: Readback) -> Callable[[], list[Drawn]]:
-    """The next layer of each block, once ``readback`` is read: the only wait for a device of its own.
+    """Ask for the next layer of each block; the answer comes once ``readback`` is read, the only wait for the device.
 
     Args:
-        drawing: blocks, each with as many rows as it has growing nodes, in order.
-        rows: the draft model's own.
-        readback: of what the pass came to.
+        drawing: blocks, each with as many rows as growing nodes, in order.
+        rows: logits of the draft model.
+        readback: carries all questions of the pass.
     """
     groups = [_row_groups(generation, job) for generation, job in drawing]
     firsts = [0, *accumulate(map(len, groups))]
@@ -108,9 +108,9 @@ def ask_batch(drawing: Sequence[Drawing], rows: HeadRows, readback: Readback) ->
 def _ask_as_target(
     drawing: Sequence[Drawing], rows: HeadRows, groups: Sequence[list[RowGroup]], readback: Readback
 ) -> Callable[[], list[Drawn]]:
-    """Of blocks whose rows the target's own sampler draws one token from.
+    """Ask for blocks whose rows are drawn with the target's own sampler, one token each.
 
-    A processor draws from the rows of those that go on; a device of its own from all, before it is known which do.
+    A CPU draws only from rows of blocks that go on. An accelerator draws from all, before the decisions are known.
     """
     starts = [0, *accumulate(map(len, groups))]
     asking = [i for i, (_, job) in enumerate(drawing) if job.rule.asks and job.draws_chain]
@@ -143,7 +143,7 @@ def _ask_as_target(
 def _ask_by_protocol(
     drawing: Sequence[Drawing], rows: HeadRows, groups: Sequence[list[RowGroup]], readback: Readback
 ) -> Callable[[], list[Drawn]]:
-    """Of blocks whose rows are drawn from as their protocols say."""
+    """Ask for blocks whose rows are drawn as their protocols define."""
     whole = replace(rows, logits=rows.whole(), columns=None)
     adjusted = _ask_adjusted(whole, [group for its_groups in groups for group in its_groups], readback)
     starts = [0, *accumulate(map(len, groups))]
@@ -169,7 +169,7 @@ def _by_protocol(generation: DraftedGeneration, job: DraftingJob, own: npt.NDArr
 
 
 def _decide(job: DraftingJob, row: DraftRow) -> StopDecision:
-    """Before anything is drawn from it."""
+    """Decide whether a chain goes on, by the row that the next token would be drawn from."""
     features, rule = DraftFeatures(row.probs), job.rule
     job.keep(features)
     job.rule = rule.behind(features)
@@ -177,7 +177,7 @@ def _decide(job: DraftingJob, row: DraftRow) -> StopDecision:
 
 
 def _described_late(logits: npt.NDArray[np.float32], columns: TokenColumns | None, group: RowGroup) -> DraftFeatures:
-    """Of one row that nobody asks of now: a copy of it, on the host, is all that this takes."""
+    """Return features of a row that no rule uses now, computed when needed; until then only a copy of it is made."""
     own = torch.from_numpy(logits[None].copy())
 
     def probs() -> Probs:
@@ -196,7 +196,7 @@ def _probs_of(row: DraftRow) -> Probs:
 def _ask_adjusted(
     rows: HeadRows, groups: Sequence[RowGroup], readback: Readback
 ) -> Callable[[], npt.NDArray[np.float32]]:
-    """``[R, vocab]`` or ``[R, n]``, on the host, each with a finite largest logit."""
+    """Ask for adjusted rows on the host, ``[R, vocab]`` or ``[R, n]``, each with a finite largest logit."""
     if not groups:
         return lambda: np.zeros((0, 0), dtype=np.float32)
     logits = rows.whole() if any(group.names_tokens for group in groups) else rows.logits
@@ -205,7 +205,7 @@ def _ask_adjusted(
     def adjusted() -> npt.NDArray[np.float32]:
         found = fetched()
         removed = ~np.isfinite(found.max(axis=-1, initial=-np.inf))
-        if removed.any():  # nothing is left that the drafter proposes: anything is as good
+        if removed.any():  # all tokens the drafter proposes are excluded: any draft is as good
             found = np.where(removed[:, None], np.float32(0.0), found)
         return found
 
@@ -213,7 +213,7 @@ def _ask_adjusted(
 
 
 def _is_plain(generation: DraftedGeneration, job: DraftingJob) -> bool:
-    """Whether the target's own sampler draws one token from each row."""
+    """Whether each row is drawn with the target's own sampler, one token each."""
     if job.correcting or job.growing is not None:
         return False
     return job.protocol.draws_as_target and generation.next_layer(job).children == 1
@@ -227,7 +227,7 @@ def _row_groups(generation: DraftedGeneration, job: DraftingJob) -> list[RowGrou
 
 
 def _chosen(rows: HeadRows, groups: Sequence[RowGroup]) -> Tensor:
-    """One token of each row; the whole vocabulary is laid out only where a request names tokens."""
+    """Choose one token per row; rows are spread over the vocabulary only where a request names tokens."""
     if any(group.names_tokens for group in groups):
         return choose_tokens(rows.whole(), groups)
     return choose_tokens(rows.logits, groups, rows.columns)

@@ -1,7 +1,7 @@
-"""Steps of a drafter engine, contained: what goes wrong with one generation's draft ends that one's drafting alone.
+"""Contain failures of drafter steps: only the generation that makes a step fail loses its draft.
 
-Decided as a verifier's passes are (``outrider.engines.fault_bisection``). An engine that fails at several generations
-in a row, or whose device is gone, is of no further use.
+Culprits are found as in a verifier's passes (``outrider.engines.fault_bisection``). An engine that fails at several
+generations in a row, or whose device is lost, has to be replaced.
 """
 
 import logging
@@ -20,25 +20,25 @@ _MOST_REASON_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class DraftStep:
-    """What a step brought: answers, and why it cannot draft for these generations, which it has forgotten."""
+    """Answers of a step, and generations it failed at, with the reason; the engine has forgotten these."""
 
     answers: list[DraftAnswer] = field(default_factory=list)
     failed: dict[GenerationId, str] = field(default_factory=dict)
 
 
 class ContainedDrafts:
-    """The steps of one engine. Not thread-safe."""
+    """The steps of one engine, for all its blocks. Not thread-safe."""
 
     def __init__(self, engine: DrafterEngine) -> None:
-        """Nobody else steps it."""
+        """Take over an engine, which nobody else may step."""
         self._engine = engine
         self._bound, self._failures = PassBound(), ConsecutiveFailures()
 
     def step(self) -> DraftStep:
-        """As the engine's, in as many passes as it takes.
+        """Step as the engine does, in as many passes as needed.
 
         Raises:
-            DrafterBrokenError: it is no generation that is to blame.
+            DrafterBrokenError: the engine itself fails, not a generation.
         """
         names, made = self._engine.started(), DraftStep()
         attempts, reasons = FaultBisection.of(len(names), self._bound), dict[GenerationId, str]()
@@ -70,9 +70,9 @@ class ContainedDrafts:
         return made
 
     def _pass(self, among: Collection[GenerationId], made: DraftStep) -> tuple[FaultKind, str] | None:
-        """Why it went wrong, if it did. Not the exception: that would keep the memory of what it went wrong with."""
+        """Run one pass; return why it failed, if it did. Not the exception, which would keep its tensors alive."""
         try:
             made.answers.extend(self._engine.step(among))
-        except Exception as error:  # noqa: BLE001 (whatever it was, somebody is to blame)
+        except Exception as error:  # noqa: BLE001 (bisection finds the generation that raises it)
             return fault_kind(error), f"{type(error).__name__}: {error}"[:_MOST_REASON_CHARS]
         return None

@@ -1,12 +1,12 @@
-"""Drafter engine on torch: batched, layer by layer, over a paged KV pool.
+"""Drafter engine on torch: drafts for many generations in batched passes over a paged KV pool, layer by layer.
 
-All started blocks advance together: each ``step`` is one forward pass in which a cold block computes a chunk of its
-prefix and a warm one draws its next layer: the next token of a chain, all nodes of one depth of a tree. Blocks join and
-leave between steps, so nobody waits for a longer window.
+All started blocks advance together. In each ``step``, one forward pass, a cold block computes a chunk of its prefix and
+a warm one draws its next layer: the next token of a chain, or all nodes of one depth of a tree. Blocks join and leave
+between steps, so no block waits for a longer window.
 
-A node's KV takes the slot behind the nodes before it. Once the verdict is known, the accepted path's is moved to
-consecutive slots and serves the next block; leaves are never computed. Of a tree that grows where it is sure the nodes
-are those that were given children, sent or not.
+A node's KV takes the slot after those of earlier nodes. Once the verdict is known, the accepted path's KV is moved to
+consecutive slots and is used for the next block. Leaves are never computed. In a dynamic tree the computed nodes are
+those that got children, whether they are sent or not.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -46,7 +46,7 @@ from outrider.verification.correction import draw_correction
 
 @dataclass(frozen=True, slots=True)
 class _DraftWork:
-    """What one generation computes in a pass."""
+    """Contribution of one generation to a pass."""
 
     generation: DraftedGeneration
     job: DraftingJob
@@ -56,8 +56,8 @@ class _DraftWork:
 class TorchDrafter:
     """``DrafterEngine`` for every protocol.
 
-    Beside KV it keeps the fixed-point rows of a DSSD block until the next one is drafted: 8 bytes * vocabulary for
-    each token of the block.
+    In addition to KV it keeps the fixed-point rows of a DSSD block until the next block: 8 bytes * vocabulary for each
+    token of the block.
     """
 
     def __init__(
@@ -72,9 +72,10 @@ class TorchDrafter:
         Args:
             drafter: the model.
             limits: of memory and prefill.
-            stops: says how far chains go; None: all the way.
-            on_verdict: told what became of each chain, with the features of its rows; returns at once and never raises.
-                Until then rows are kept: 4 bytes * the tokens that the model proposes, or 8 * vocabulary, a token.
+            stops: makes the stop rules of chains; None: chains are never stopped.
+            on_verdict: called with the verdict on each chain and the features of its rows; must return at once and
+                never raise. Until the verdict rows are kept: per token 4 bytes * the tokens that the model proposes, or
+                8 * vocabulary.
         """
         total_blocks = limits.total_blocks(kv_bytes_per_token(drafter.model))
         self._limits = limits
@@ -90,7 +91,6 @@ class TorchDrafter:
         self.max_context_tokens = min(drafter.max_context_tokens, self._store.capacity_tokens)
 
     def open(self, request: OpenGeneration, terms: DraftTerms) -> None:
-        """Hold a generation; see ``DrafterEngine.open``."""
         length = len(request.prompt_ids) + len(request.output_ids)
         if length >= self.max_context_tokens:
             raise ContextTooLongError(
@@ -103,7 +103,7 @@ class TorchDrafter:
         )
 
     def submit(self, request: DraftRequest) -> None:
-        """Start a block; see ``DrafterEngine.submit``. What needs no forward pass is answered by the next ``step``."""
+        """Start a block; see ``DrafterEngine.submit``. Answers that need no pass come with the next ``step``."""
         plan = request.plan
         if plan.rows and not PROTOCOLS[plan.protocol].grows:
             raise UnsupportedBlockError(
@@ -136,18 +136,15 @@ class TorchDrafter:
 
     @property
     def busy(self) -> bool:
-        """Whether ``step`` has work."""
         return bool(self._ready_answers) or any(g.job is not None for g in self._generations.values())
 
     def started(self) -> tuple[GenerationId, ...]:
-        """Who has a block; see ``DrafterEngine.started``."""
         return tuple(name for name, generation in self._generations.items() if generation.job is not None)
 
     def step(self, among: Collection[GenerationId] | None = None) -> list[DraftAnswer]:
-        """One batched forward pass; see ``DrafterEngine.step``."""
         held = self._generations
         present = held.values() if among is None else [held[name] for name in among if name in held]
-        # The oldest first: it may take memory from younger ones, so somebody always gets on.
+        # The oldest first: it may take memory from younger ones, so one generation always makes progress.
         started = sorted((g for g in present if g.job), key=lambda g: g.kv.order)
         try:
             self._step(started)
@@ -176,7 +173,7 @@ class TorchDrafter:
             self._finish_if_complete(generation)
 
     def _start_again(self, generation: DraftedGeneration) -> None:
-        """A pass with its block in it went wrong: draft that from its beginning. What was drawn is drawn again."""
+        """Draft a block from its beginning after a failed pass. Draws are repeated with the same noise."""
         job = generation.job
         if job is None:  # it is complete
             return
@@ -188,7 +185,6 @@ class TorchDrafter:
             self._plan(generation, again)
 
     def close(self, generation: GenerationId) -> None:
-        """Forget a generation and its block."""
         self._generations.pop(generation, None)
         self._store.close(generation, keep_cache=True)
 
@@ -205,17 +201,18 @@ class TorchDrafter:
         elif kept is not None:
             self._correct(generation, job, kept)
         elif len(generation.token_ids) > self.max_context_tokens:
-            self._answer(generation, job)  # it has outgrown this drafter, whose row nobody can tell any more
+            # Beyond the context the device cannot compute its own row, so the correction is not drawn: an empty draft.
+            self._answer(generation, job)
         else:
             job.correcting = True
             self._take_up(generation)
 
     def _correct(self, generation: DraftedGeneration, job: DraftingJob, row: IntRow) -> None:
-        """Draw the correction from the row behind the committed tokens; what comes next depends on it."""
+        """Draw the correction from the row after the committed tokens, then draft after it."""
         request, position = job.request, len(generation.token_ids)
         assert request.correction is not None
         job.correcting = False
-        generation.rows = {generation.row_key: row}  # the same round may be asked again
+        generation.rows = {generation.row_key: row}  # kept, as the same round may be requested again
         probs = fixed_point_probs(row, generation.terms.wire)
         token_id = draw_correction(request.correction, probs, generation.params.seed, position)
         if token_id is None:
@@ -230,10 +227,10 @@ class TorchDrafter:
             self._plan(generation, job)
 
     def _plan(self, generation: DraftedGeneration, job: DraftingJob) -> None:
-        """Settle the block's shape. With the context nearly full a smaller block is drafted, never a wrong one."""
+        """Set the block's shape. Where the context is nearly full a smaller block is drafted."""
         room = self.max_context_tokens - len(generation.token_ids)
         if room <= 0:
-            # The generation has outgrown this drafter: an empty block, and no KV that could never be computed.
+            # The context is full: an empty block, and no KV that could never be computed.
             self._answer(generation, job)
             return
         slots = self._store.capacity_tokens - len(generation.token_ids)
@@ -249,7 +246,7 @@ class TorchDrafter:
         self._take_up(generation)
 
     def _take_up(self, generation: DraftedGeneration) -> None:
-        """Take up the work. The last committed token is computed again: its logits are the first row."""
+        """Begin computing. The last committed token is computed again: its logits are the first row."""
         generation.kv.rollback(len(generation.token_ids) - 1)
         self._publish(generation)
         generation.kv.busy = True
@@ -257,14 +254,14 @@ class TorchDrafter:
     def _segment(
         self, generation: DraftedGeneration, job: DraftingJob, chunk_left: int, admitted: set[SequenceKv]
     ) -> Segment | None:
-        """What this generation computes in this pass; None if nothing, or if chunk or memory are used up."""
+        """Return what a generation computes in this pass; None if nothing, or if chunk or memory are used up."""
         kv, tree = generation.kv, generation.tree
         self._store.touch(kv)
         kv.restore(generation.token_ids)
         sequence = [*generation.token_ids, *tree.token_ids] if job.wants_row else generation.token_ids[:-1]
         rows = len(tree.growing) if job.wants_row else 0
         lacking = len(sequence) - kv.computed_tokens
-        # A tree's nodes are computed together with its last layer.
+        # A tree's nodes see each other by one mask, so they are computed together with its last layer.
         taken, _ = chunk_of(lacking, max(rows, len(tree.token_ids)), chunk_left)
         start, stop = kv.computed_tokens, kv.computed_tokens + taken
         if taken <= 0 or not self._store.reserve(kv, stop, admitted):
@@ -275,7 +272,7 @@ class TorchDrafter:
         return Segment(sequence[start:stop], start, kv.blocks, rows, tree.parents if tree.branches else ())
 
     def _advance(self, works: Sequence[_DraftWork]) -> None:
-        """Run the pass; draw the next layer of every block whose last layer was in it."""
+        """Run the pass, and draw the next layer of every block whose last layer was in it."""
         drawing = [work for work in works if work.segment.logit_rows]
         want_hidden = any(work.job.request.want_hidden for work in drawing)
         result = self._model.forward([work.segment for work in works], want_hidden=want_hidden)
@@ -334,7 +331,7 @@ class TorchDrafter:
 
 
 def _proposed_alone(model: Any, vocab_size: int) -> TokenColumns | None:
-    """Make a model that proposes some tokens only give their logits alone; those tokens, None for all."""
+    """Let a model that proposes some tokens only return their logits alone; return those tokens, None for all."""
     head = model.get_output_embeddings()
     if not isinstance(head, FrequentHead):
         return None
@@ -343,7 +340,7 @@ def _proposed_alone(model: Any, vocab_size: int) -> TokenColumns | None:
 
 
 def _ask_hidden(hidden: Tensor | None, rows: Sequence[int], readback: Readback) -> Callable[[], Sequence[FloatRow]]:
-    """The hidden states of rows that chains draw their next tokens from, where they were asked for."""
+    """Ask for the hidden states of rows from which chains draw their next tokens."""
     if not rows:
         return tuple
     assert hidden is not None, "a pass gives the hidden states that are wanted"

@@ -1,4 +1,4 @@
-"""What a drafter holds of one generation: the committed sequence, the nodes drafted behind it, the block in work.
+"""State of one generation in a drafter: the committed sequence, the nodes drafted after it, the block in work.
 
 Bookkeeping only: no model, no forward pass.
 """
@@ -33,50 +33,48 @@ class DraftingJob:
     """A block being drafted."""
 
     request: DraftRequest
-    position: int  # committed tokens when it was asked for: before the correction, if there is one
-    shape: tuple[int, ...] = ()  # children of every node by depth; what of the plan there is room for
+    position: int  # committed tokens at the request: before the correction, if there is one
+    shape: tuple[int, ...] = ()  # children of every node by depth, as far as memory allows
     correcting: bool = False  # whether the next row is the one the correction is drawn from
     correction: int | None = None
     depth: int = 0  # layers drafted so far
-    rule: StopRule = field(default_factory=NeverStop)  # of the next position of a chain
-    predictor: ChainPredictor | None = None  # whom the rule of a chain asks
-    keeps_features: bool = False  # whether those of its rows are kept, whatever the rule asks
-    growing: GrowingTree | None = None  # what is known so far of a tree that grows where it is sure
+    rule: StopRule = field(default_factory=NeverStop)  # for the next position of a chain
+    predictor: ChainPredictor | None = None  # used by the rule of a chain
+    keeps_features: bool = False  # whether features of its rows are kept even if the rule uses none
+    growing: GrowingTree | None = None  # state of a dynamic tree
     rows: list[DrawnRow] = field(default_factory=list)  # of the nodes with children, the sequence first
     hidden: list[FloatRow] = field(default_factory=list)
 
     @property
     def protocol(self) -> DraftProtocol:
-        """By which it is drafted."""
         return PROTOCOLS[self.request.plan.protocol]
 
     @property
     def is_tree(self) -> bool:
-        """Whether the plan wants a tree."""
         return self.request.plan.is_tree
 
     @property
     def draws_chain(self) -> bool:
-        """Whether what is drawn next is the next token of a chain."""
+        """Whether the next draw is the next token of a chain."""
         return not self.correcting and not self.is_tree
 
     @property
     def wants_row(self) -> bool:
-        """Whether there is anything left to draw."""
+        """Whether a layer or the correction is still to be drawn."""
         return self.correcting or self.depth < len(self.shape)
 
     def keep(self, features: DraftFeatures) -> None:
-        """Note what the next token of a chain is drawn from, if somebody wants to know."""
+        """Keep features of the row of a chain's next token, if they are wanted."""
         if self.keeps_features and self.predictor is not None:
             self.predictor.keep(features)
 
     def stop(self) -> None:
-        """Draft nothing behind what there is."""
+        """End the block with the layers it has."""
         self.shape = self.shape[: self.depth]
 
 
 class DraftedGeneration:
-    """One generation as its drafter knows it."""
+    """State of one generation in its drafter."""
 
     def __init__(
         self,
@@ -86,18 +84,18 @@ class DraftedGeneration:
         vocab_size: int,
         recalibration: Recalibration,
     ) -> None:
-        """Start with the tokens committed so far, and what was learned of others."""
+        """Start with the committed tokens, and the recalibration learned from other generations."""
         self.params: SamplingParams = request.params
         self.terms = terms
         self.kv = kv
         self.token_ids = [*request.prompt_ids, *request.output_ids]  # committed, a drawn correction included
         self.prefix_hash = extend_prefix_hash(EMPTY_PREFIX_HASH, self.token_ids)
-        self.tree = DraftTree()  # drafted behind them; its KV may still serve
+        self.tree = DraftTree()  # drafted after them; its KV may be used again
         self.job: DraftingJob | None = None
-        self.answered: tuple[DraftRequest, Draft] | None = None  # the last block: asked again, it is not drawn again
+        self.answered: tuple[DraftRequest, Draft] | None = None  # the last block, to answer a repeated request
         self.recalibration = recalibration
-        self.sent_chain: SentChain | None = None  # of its tokens, until it is known what became of them
-        # Rows in fixed point a correction may be drawn from: those of the last block, and the last correction's.
+        self.sent_chain: SentChain | None = None  # of the last block, until its verdict is known
+        # Fixed-point rows that a correction may be drawn from: those of the last block, and the last correction's.
         self.rows: dict[RowKey, IntRow] = {}
         self._prompt_tokens = len(request.prompt_ids)
         self._vocab_size = vocab_size
@@ -105,15 +103,15 @@ class DraftedGeneration:
 
     @property
     def row_key(self) -> RowKey:
-        """Of the row behind the committed tokens."""
+        """Key of the row after the committed tokens."""
         return len(self.token_ids), self.prefix_hash
 
     def synchronise(self, request: DraftRequest) -> list[Move] | None:
-        """Bring the committed sequence to what the request says; keep KV as far as it still fits.
+        """Set the committed sequence as the request says, and keep KV as far as it is still valid.
 
         Returns:
-            KV to move before anything else is computed (the accepted path of a tree). None if the request assumes
-            another sequence: nothing has changed then.
+            KV to move before any computation (a tree's accepted path). None if the request assumes another sequence;
+            then nothing has changed.
         """
         at, feedback = request.feedback_position, request.feedback
         if not self._prompt_tokens <= at <= len(self.token_ids):
@@ -135,13 +133,13 @@ class DraftedGeneration:
         return moves
 
     def verdict(self, request: DraftRequest) -> ChainVerdict | None:
-        """What a request says of the last block, if it fits; to be asked before its feedback is taken over."""
+        """Return the verdict on the last chain, if the request has one. Call it before ``synchronise``."""
         if self.sent_chain is None or self.answered is None:
             return None
         last, draft = self.answered
         known = tuple(self.token_ids[request.feedback_position :])
         if request.feedback[: len(known)] != known:
-            return None  # it was drafted behind tokens that were not committed
+            return None  # the chain follows tokens that were not committed
         return verdict_on(
             self.sent_chain,
             draft.token_ids,
@@ -151,13 +149,13 @@ class DraftedGeneration:
         )
 
     def commit_correction(self, token_id: int) -> None:
-        """Append the token drawn in place of a rejected one."""
+        """Append a correction that this device drew."""
         self.token_ids.append(token_id)
         self.prefix_hash = extend_prefix_hash(self.prefix_hash, [token_id])
         self._counts = None
 
     def counts_at(self, node: int) -> TokenCounts | None:
-        """What penalties count before the children of ``node``; None if there are none."""
+        """Return the counts for penalties before the children of ``node``; None without penalties."""
         if not self.params.penalised:
             return None
         if self._counts is None:
@@ -168,7 +166,7 @@ class DraftedGeneration:
         return counts
 
     def next_layer(self, job: DraftingJob) -> Layer:
-        """How the next layer is drawn."""
+        """Return how to draw the next layer."""
         return Layer(self.terms.wire, self.params, len(self.token_ids) + job.depth, job.shape[job.depth])
 
     def grow(self, job: DraftingJob, rows: Sequence[DrawnRow]) -> None:
@@ -183,7 +181,7 @@ class DraftedGeneration:
         self.tree.add_layer([row.token_ids for row in rows])
 
     def grow_best(self, job: DraftingJob, children: Sequence[Sequence[Child]]) -> None:
-        """Note the next layer of a tree that grows where it is sure; only what has children next is computed."""
+        """Add the next layer of a dynamic tree; only nodes that get children next are computed."""
         assert job.growing is not None
         parents, job.growing = job.growing.growing, job.growing.grown(children)
         job.depth += 1
@@ -193,7 +191,7 @@ class DraftedGeneration:
             job.stop()
 
     def draft(self, job: DraftingJob) -> Draft:
-        """The block as it stands."""
+        """Return the block with the layers it has."""
         token_ids, parents = tuple(self.tree.token_ids), tuple(self.tree.parents)
         if job.growing is not None:
             token_ids, parents = job.growing.block()
@@ -209,7 +207,7 @@ class DraftedGeneration:
         )
 
     def _accept(self, token_ids: tuple[int, ...]) -> tuple[list[Move], int]:
-        """The drafted path that ``token_ids`` follow: how to make its KV consecutive, and its length."""
+        """Return the moves that make the KV of the path along ``token_ids`` consecutive, and its computed length."""
         base = len(self.token_ids)
         path = [node for node in self.tree.follow(token_ids) if base + node < self.kv.computed_tokens]
         sources, targets = [base + node for node in path], list(range(base, base + len(path)))

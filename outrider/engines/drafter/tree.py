@@ -1,6 +1,6 @@
-"""The nodes drafted behind a sequence, layer by layer; a chain is a tree without branches.
+"""Tree of the nodes drafted after a sequence, layer by layer; a chain is a tree without branches.
 
-Nodes are numbered as they are drafted: parents first, children of one node side by side (TSLT definition 4.5).
+Nodes are numbered in drafting order: parents first, siblings adjacent (TSLT definition 4.5).
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,9 @@ ROOT = -1  # the sequence itself, as a parent
 
 
 class DraftTree:
-    """Tokens and parents of the nodes, and which of them get children next."""
+    """Tokens and parents of the nodes, and the nodes that get children next."""
 
     def __init__(self) -> None:
-        """Start with the sequence alone."""
         self.token_ids: list[int] = []
         self.parents: list[int] = []
         self.growing: list[int] = [ROOT]  # the last layer, in order
@@ -25,7 +24,7 @@ class DraftTree:
         return any(parent != node - 1 for node, parent in enumerate(self.parents))
 
     def add_layer(self, children: Sequence[Sequence[int]]) -> None:
-        """Give the nodes of the last layer, in order, their children's tokens."""
+        """Append the children's tokens of each node of the last layer, in order."""
         first = len(self.token_ids)
         for parent, token_ids in zip(self.growing, children, strict=True):
             self.token_ids += token_ids
@@ -33,7 +32,7 @@ class DraftTree:
         self.growing = list(range(first, len(self.token_ids)))
 
     def tokens_to(self, node: int) -> list[int]:
-        """Tokens from a child of the sequence to ``node``; none for the sequence itself."""
+        """Return the tokens from a child of the sequence to ``node``; none for the sequence itself."""
         token_ids = []
         while node != ROOT:
             token_ids.append(self.token_ids[node])
@@ -41,9 +40,9 @@ class DraftTree:
         return token_ids[::-1]
 
     def follow(self, token_ids: Sequence[int]) -> list[int]:
-        """Nodes that say the first of ``token_ids``, as far as any do.
+        """Return the nodes along ``token_ids``, as far as there are any.
 
-        Siblings with the same token say the same of what follows (same logits, same noise), so the first one serves.
+        Siblings with the same token have the same subtree (same logits, same noise), so the first one is taken.
         """
         path: list[int] = []
         node = ROOT
@@ -57,16 +56,16 @@ class DraftTree:
 
 
 def shape_that_fits(plan: DraftPlan, positions: int, slots: int) -> tuple[int, ...]:
-    """Children of every node by depth, with as many layers of the plan as there is room for.
+    """Return the number of children per node by depth, with as many layers of the plan as memory allows.
 
-    Those of a tree that grows are the most it may have.
+    For a dynamic tree these are upper bounds.
 
     Args:
-        plan: a chain's or a tree's.
-        positions: the model can give to the longest path.
+        plan: of a chain or a tree.
+        positions: of the context that are left for the longest path.
         slots: KV positions for the nodes that have children; the last layer needs none.
     """
-    if plan.rows:  # any but the last of its nodes may have children; that all of a layer's have is more than can be
+    if plan.rows:  # all nodes but the last may have children, ``rows - 1`` in a layer at most
         passes = min(plan.window, positions, 1 + slots // max(1, plan.rows - 1))
         return (plan.rows,) * passes
     shape = plan.expansion or (1,) * plan.window

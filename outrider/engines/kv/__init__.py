@@ -1,1 +1,1 @@
-"""KV memory in numbered blocks: who owns which. Bookkeeping only, no tensors."""
+"""Ownership of KV memory in numbered blocks. Bookkeeping only, no tensors."""

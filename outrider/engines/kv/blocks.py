@@ -1,9 +1,9 @@
-"""Who owns which KV block: allocation, sharing by content, reclaiming. Bookkeeping only, no tensors.
+"""Pool of KV blocks: allocation, sharing by content digest, reclaiming. Bookkeeping only, no tensors.
 
-A block is in exactly one of three places: *free*, *cached* (content kept, held by nobody, reclaimed least recently
-used first) or *held* (by one or more sequences). A block may be written only while one sequence holds it and its
-content is unpublished; publishing (full block, committed tokens) makes it immutable and shareable. With host memory, a
-reclaimed block's content is copied there before (``host_cache``).
+A block is in exactly one of three states: *free*, *cached* (published content, held by no sequence, reclaimed least
+recently used first) or *held* (by one or more sequences). A block may be written only while exactly one sequence holds
+it and its content is unpublished. Publishing a full block of committed tokens makes it immutable and shareable. With a
+host cache, the content of a reclaimed block is copied there first (``host_cache``).
 """
 
 from collections import OrderedDict
@@ -13,15 +13,15 @@ from outrider.engines.kv.host_cache import HostCopy, HostKvCache
 
 
 class BlockPool:
-    """A fixed number of KV blocks, named 0 .. total - 1.
+    """A fixed number of KV blocks, numbered 0 .. total - 1.
 
     Attributes:
-        host_cache: content of blocks that were reclaimed.
-        swapped_out_blocks: copied to it; ``swapped_in_blocks`` back.
+        host_cache: content of reclaimed blocks.
+        swapped_out_blocks: blocks copied to it; ``swapped_in_blocks``: blocks copied back.
     """
 
     def __init__(self, total: int, host_slots: int = 0) -> None:
-        """Start with every block free, and ``host_slots`` of host memory."""
+        """Start with all blocks free, and ``host_slots`` blocks of host memory."""
         if total < 1:
             raise ValueError(f"a block pool needs at least 1 block, found {total}")
         self.total = total
@@ -32,29 +32,28 @@ class BlockPool:
         self._cached: OrderedDict[int, None] = OrderedDict()
         self.host_cache = HostKvCache(host_slots)
         self._copies: list[HostCopy] = []
-        self._fresh: dict[int, None] = {}  # handed out to be written, since that was asked last
+        self._fresh: dict[int, None] = {}  # allocated to be written since ``taken_fresh``; dict as an ordered set
         self.swapped_out_blocks = self.swapped_in_blocks = 0
 
     @property
     def available(self) -> int:
-        """Blocks that ``allocate`` can hand out: free and cached."""
+        """Number of blocks that ``allocate`` can hand out: free and cached ones."""
         return len(self._free) + len(self._cached)
 
     @property
     def cached(self) -> int:
-        """Blocks held by nobody whose content is kept."""
         return len(self._cached)
 
     @property
     def held(self) -> int:
-        """Blocks held by at least one sequence."""
+        """Number of blocks held by at least one sequence."""
         return self.total - self.available
 
     def allocate(self, count: int) -> list[int]:
-        """Hand out ``count`` private, writable blocks; free ones first, then the least recently used cached ones.
+        """Hand out ``count`` private, writable blocks: free ones first, then the least recently used cached ones.
 
         Raises:
-            MemoryError: fewer than ``count`` are available; nothing was handed out.
+            MemoryError: fewer than ``count`` are available; none was handed out.
         """
         if count > self.available:
             raise MemoryError(f"needs {count} KV blocks, found {self.available} available")
@@ -72,7 +71,7 @@ class BlockPool:
         return blocks
 
     def share(self, digest: bytes) -> int | None:
-        """Hold the published block of this content, if there is one."""
+        """Hold the published block of this content and return it; None if there is none."""
         block = self._block_of.get(digest)
         if block is not None:
             self._cached.pop(block, None)
@@ -80,11 +79,11 @@ class BlockPool:
         return block
 
     def has(self, digest: bytes) -> bool:
-        """Whether this content is published, or on the shelf."""
+        """Whether this content is published, or in the host cache."""
         return digest in self._block_of or digest in self.host_cache
 
     def publish(self, block: int, digest: bytes) -> None:
-        """Freeze a block's content and make it findable, unless the same content is published already."""
+        """Make a block immutable and shareable by its digest, unless the same content is published already."""
         if self._holders[block] == 0:
             raise ValueError(f"block {block} is held by nobody and cannot be published")
         if digest not in self._block_of and block not in self._digest_of:
@@ -92,33 +91,33 @@ class BlockPool:
             self._block_of[digest] = block
 
     def copy_back(self, block: int, digest: bytes) -> None:
-        """Have a private block hold content that is on the shelf, and publish it."""
+        """Fill a private block from the host cache, and publish it. The copy is due before the next pass."""
         self._copies.append(HostCopy(block, self.host_cache.get(digest), out=False))
         self.swapped_in_blocks += 1
         self._fresh.pop(block, None)
         self.publish(block, digest)
 
     def taken_copies(self) -> list[HostCopy]:
-        """What has to be copied, one after the other, before anything is computed; since this was asked last."""
+        """Return the copies due before the next pass, to be made in this order, and forget them."""
         copies, self._copies = self._copies, []
         return copies
 
     def taken_fresh(self) -> list[int]:
-        """Blocks that were handed out and hold what others left there; since this was asked last."""
+        """Return blocks handed out since the last call, which still hold other sequences' numbers, and forget them."""
         fresh, self._fresh = list(self._fresh), {}
         return fresh
 
     def withdraw(self, blocks: Iterable[int], digests: Iterable[bytes]) -> None:
-        """Have nobody find these blocks, nor this content on the shelf; whoever holds them keeps them."""
+        """Unpublish these blocks and drop these digests from the host cache; sequences keep the blocks they hold."""
         for block in blocks:
             self._unpublish(block)
         for digest in digests:
             self.host_cache.drop(digest)
 
     def release(self, blocks: Iterable[int], *, keep_cache: bool = True) -> None:
-        """Give up one hold on each block. The last holder's published blocks go to the cache iff ``keep_cache``.
+        """Release one hold on each block. A published block without holders is cached iff ``keep_cache``, else freed.
 
-        Name a sequence's blocks in order: later ones are reclaimed first, since a prefix is of use without its tail.
+        Name a sequence's blocks in order: its last ones are reclaimed first, since a prefix is of use without its tail.
         """
         for block in reversed(list(blocks)):
             if self._holders[block] == 0:

@@ -1,7 +1,7 @@
-"""Blocks of host memory, for the content of KV blocks that were reclaimed. Bookkeeping only, no tensors.
+"""Host cache: host memory for the content of reclaimed KV blocks. Bookkeeping only, no tensors.
 
-Content is named by its digest (``contracts.prefix.block_digest``) and never changes, so a block is copied out once:
-what was copied back stays on the shelf, and is free to be given up again.
+Content is identified by its digest (``contracts.prefix.block_digest``) and never changes, so a block is copied out
+once. A block that was copied back stays in the host cache; when it is reclaimed again, no copy is made.
 """
 
 from collections import OrderedDict
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class HostCopy:
-    """One KV block to be copied to a slot of host memory, or back from there."""
+    """Copy of one KV block to a slot of host memory (``out``), or back."""
 
     block: int
     slot: int
@@ -20,7 +20,7 @@ class HostCopy:
 
 
 class HostKvCache:
-    """So many slots; the content that was used least recently goes first."""
+    """A fixed number of slots; the least recently used content is evicted first."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
@@ -29,7 +29,6 @@ class HostKvCache:
         self._awaited: frozenset[bytes] = frozenset()
 
     def __contains__(self, digest: bytes) -> bool:
-        """Whether this content is here."""
         return digest in self._slot_of
 
     @property
@@ -37,7 +36,7 @@ class HostKvCache:
         return len(self._slot_of)
 
     def put(self, digest: bytes) -> int | None:
-        """A slot to copy this content to; None if it is here already, or there is no room."""
+        """Return a slot to copy this content to; None if it is cached already, or every slot is awaited."""
         if digest in self._slot_of:
             self._slot_of.move_to_end(digest)
             return None
@@ -50,18 +49,18 @@ class HostKvCache:
         return slot
 
     def get(self, digest: bytes) -> int:
-        """The slot of content that is here."""
+        """Return the slot of cached content."""
         self._slot_of.move_to_end(digest)
         return self._slot_of[digest]
 
     def drop(self, digest: bytes) -> None:
-        """Hold this content no more, if it is here."""
+        """Drop this content, if it is cached."""
         if (slot := self._slot_of.pop(digest, None)) is not None:
             self._free.append(slot)
 
     @contextmanager
     def awaiting(self, digests: list[bytes]) -> Iterator[None]:
-        """Meanwhile none of these goes: they are about to be copied back."""
+        """Protect these digests from eviction until they are copied back."""
         self._awaited = frozenset(digests)
         try:
             yield

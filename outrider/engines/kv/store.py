@@ -1,11 +1,13 @@
-"""The KV of many sequences in one block pool: prefix sharing, rollback, eviction. Bookkeeping only, no tensors.
+"""KV of many sequences in one block pool: prefix sharing, rollback, eviction. Bookkeeping only, no tensors.
 
-Eviction takes blocks from an idle sequence's end, as many as are lacking: whose, says ``scheduling.residency``.
-Published ones stay findable until they are reclaimed, and behind that in host memory if there is any, so the sequence
-is restored from there where possible and recomputed where not. Who is in the pass (``begin_pass``) is taken from only
-where nobody else is left, and in the middle of a block (``busy``) only by one opened before it, so the oldest always
-gets on and two large ones cannot starve each other. One that is held back there is not busy: else it would keep the
-memory of whoever is to go on in its place.
+Eviction takes blocks from a sequence's end, as many as are missing; ``scheduling.residency`` chooses the sequence.
+Evicted blocks that were published can be found until they are reclaimed, and after that in the host cache, so a
+sequence is restored from there where possible and recomputed where not.
+
+Sequences of the coming pass (``begin_pass``) are evicted only if no other is left. One whose block is begun and
+undecided (``busy``) yields only to one opened before it: so the oldest always makes progress, and two large sequences
+cannot evict each other for ever. A sequence that the stepper holds back is not busy, or it would keep the memory that
+those in the pass need.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,27 +23,24 @@ from outrider.scheduling.residency import first_to_go
 
 
 class SharedKvError(Exception):
-    """KV that other generations may read was about to be written over."""
+    """A pass was about to overwrite KV that other generations may read. A bug of the engine."""
 
 
 class SequenceKv:
-    """KV of one sequence: its blocks in order, and how many leading positions are computed.
+    """KV of one sequence: its blocks in order, and the number of leading positions that are computed.
 
     Attributes:
-        due_at_s: when its response falls behind its promise; infinity where nothing is owed.
-        lost_until: positions before this one were computed once, and then evicted.
+        due_at_s: when its response falls behind its promise; infinity if nothing is promised.
+        lost_until: positions before this one were computed once and evicted since.
     """
 
     def __init__(self, pool: BlockPool, block_tokens: int, order: int, salt: bytes = b"") -> None:
-        """Hold nothing yet. ``order`` is the rank of opening, ``block_tokens`` the positions per block.
-
-        Blocks are shared among sequences of the same ``salt``.
-        """
+        """Start empty. ``order`` is the rank of opening; blocks are shared among sequences of the same ``salt``."""
         self._salt = salt
         self._pool = pool
         self._block_tokens = block_tokens
-        self._digests: list[bytes] = []  # of the leading full blocks of the committed sequence
-        self._lost: list[bytes] = []  # of the full blocks behind these, once evicted or never held
+        self._digests: list[bytes] = []  # of the leading full, published blocks
+        self._lost: list[bytes] = []  # of the full blocks after these: evicted, or found in the cache and not yet held
         self.order = order
         self.due_at_s = inf
         self.lost_until = 0
@@ -52,12 +51,12 @@ class SequenceKv:
         self._forks: list[list[int]] = []
 
     def restore(self, token_ids: Sequence[int]) -> int:
-        """Share published blocks for a leading part of ``token_ids``, or for what was evicted of it.
+        """Share published blocks for the beginning of ``token_ids``, or for what was evicted of it.
 
-        At least one token is left to compute, so that there are logits to continue from.
+        The last token is never shared: its logits are needed, so it must be computed.
 
         Returns:
-            Positions that need no computing and were not there before.
+            Number of positions that need no computing now and did before.
         """
         if not self.blocks:
             self._lost, parent = [], self._salt
@@ -69,7 +68,7 @@ class SequenceKv:
         return self.share_lost(len(token_ids) - 1)
 
     def share_lost(self, limit: int) -> int:
-        """Share what was evicted and is published still, of the first ``limit`` positions; how many there are of it."""
+        """Share lost blocks that are published, within the first ``limit`` positions; return the positions gained."""
         before = self.computed_tokens
         while self._restorable(limit) and (block := self._pool.share(self._lost[0])) is not None:
             self.blocks.append(block)
@@ -77,26 +76,26 @@ class SequenceKv:
         return self.computed_tokens - before
 
     def on_host(self, limit: int) -> list[bytes]:
-        """What behind ``share_lost`` host memory holds, block by block, of the first ``limit`` positions."""
+        """Return the digests that come next within the first ``limit`` positions and are in the host cache."""
         if not self._restorable(limit):
             return []
         most = (limit - self.computed_tokens) // self._block_tokens
         return list(takewhile(self._pool.host_cache.__contains__, self._lost[:most]))
 
     def restorable_blocks(self) -> int:
-        """How many of those that were lost come next and are published or on the shelf."""
+        """Return the number of lost blocks that come next and are published or in the host cache."""
         if not self._restorable(self.computed_tokens + self._block_tokens):
             return 0
         return sum(1 for _ in takewhile(self._pool.has, self._lost))
 
     def copy_back(self, count: int) -> None:
-        """Have the next ``count`` blocks hold what is on the shelf; they are allocated."""
+        """Fill the next ``count`` blocks, which are allocated, from the host cache."""
         for _ in range(count):
             self._pool.copy_back(self.blocks[len(self._digests)], self._lost[0])
             self._restored()
 
     def _restorable(self, limit: int) -> bool:
-        """Whether the first block that was lost comes next, and lies within the first ``limit`` positions."""
+        """Whether the next block of the sequence is a lost one, within the first ``limit`` positions."""
         size, done = self._block_tokens, len(self._digests) * self._block_tokens
         return bool(self._lost) and self.computed_tokens == done and done + size <= limit
 
@@ -105,18 +104,18 @@ class SequenceKv:
         self.computed_tokens += self._block_tokens
 
     def missing_blocks(self, positions: int) -> int:
-        """Blocks to allocate before the first ``positions`` positions can be written."""
+        """Return the number of blocks to allocate before the first ``positions`` positions can be written."""
         return max(0, -(-positions // self._block_tokens) - len(self.blocks))
 
     def grow(self, positions: int) -> None:
-        """Allocate what ``missing_blocks`` says, as ``BlockPool.allocate`` does."""
+        """Allocate the missing blocks, as ``BlockPool.allocate`` does."""
         if missing := self.missing_blocks(positions):
             self.blocks += self._pool.allocate(missing)
 
     def publish(self, token_ids: Sequence[int], length: int) -> None:
-        """Share the blocks that are full within the first ``length`` positions, which are computed and committed.
+        """Share the blocks that are full within the first ``length`` positions of the committed ``token_ids``.
 
-        ``token_ids`` is the committed sequence. Published blocks are never written again.
+        Those positions must be computed. Published blocks are never written again.
         """
         for index in range(len(self._digests), length // self._block_tokens):
             start = index * self._block_tokens
@@ -126,9 +125,9 @@ class SequenceKv:
             self._pool.publish(self.blocks[index], self._digests[-1])
 
     def rollback(self, length: int) -> None:
-        """Forget positions from ``length`` on and all forks, and give back blocks that hold none of those kept.
+        """Forget positions from ``length`` on and all forks, and release the blocks without a remaining position.
 
-        A published block is immutable, so a cut inside one forgets that block whole.
+        A published block is immutable: if ``length`` lies inside one, the whole block is forgotten.
         """
         if self._forks:
             self._release_forks()
@@ -145,7 +144,7 @@ class SequenceKv:
             self._pool.release(surplus)
 
     def give_up(self, blocks: int) -> None:
-        """Be evicted from the last so many blocks, or all there are; of one in the middle of a block: from all."""
+        """Give up the last ``blocks`` blocks to eviction, or as many as there are; all of them if ``busy``."""
         self.lost_until = max(self.lost_until, self.computed_tokens)
         kept = 0 if self.busy else max(0, len(self.blocks) - blocks)
         digests = [*self._digests, *self._lost]
@@ -158,22 +157,22 @@ class SequenceKv:
         self.blocks, self._digests, self._lost, self.computed_tokens = [], [], [], 0
 
     def withdraw(self) -> None:
-        """Give back everything, and have nobody else share it from now on: it is not what it should be."""
+        """Release all blocks and unpublish their content, which is not valid."""
         self._pool.withdraw(self.blocks, [*self._digests, *self._lost])
         self.drop(keep_cache=False)
 
     def fork(self, length: int, positions: int) -> list[int]:
-        """Private blocks for another continuation behind ``length`` positions, from the block on that holds ``length``.
+        """Allocate private blocks for another continuation after ``length`` positions.
 
-        Together with the sequence's own blocks before them they cover ``positions`` positions. They are given back by
-        the next ``rollback``, unless one is adopted before.
+        They begin with the block that holds position ``length``. With the sequence's blocks before that they cover
+        ``positions`` positions. The next ``rollback`` releases them, unless one fork is adopted before.
         """
         blocks = self._pool.allocate(-(-positions // self._block_tokens) - length // self._block_tokens)
         self._forks.append(blocks)
         return blocks
 
     def adopt(self, length: int, fork: list[int], computed_tokens: int) -> None:
-        """Go on with what was forked behind ``length`` positions; it is computed that far."""
+        """Replace the blocks after ``length`` positions by a fork's, which is computed up to ``computed_tokens``."""
         self._forks.remove(fork)
         first = length // self._block_tokens
         replaced, self.blocks[first:] = self.blocks[first:], fork
@@ -181,10 +180,10 @@ class SequenceKv:
         self.computed_tokens = computed_tokens
 
     def check_writable(self, start: int, stop: int) -> None:
-        """See that positions ``start .. stop - 1`` lie in private, unpublished blocks, before a pass writes them.
+        """Check that positions ``start .. stop - 1`` lie in private, unpublished blocks, before a pass writes them.
 
         Raises:
-            SharedKvError: one does not, and another generation would read what is written.
+            SharedKvError: one does not: another generation would read what is written.
         """
         for block in self.blocks[start // self._block_tokens : -(-stop // self._block_tokens)]:
             if not self._pool.writable(block):
@@ -204,7 +203,7 @@ class KvStore:
     """All sequences of one engine, by generation."""
 
     def __init__(self, total_blocks: int, block_tokens: int, host_blocks: int = 0) -> None:
-        """Make an empty store of ``total_blocks`` blocks of ``block_tokens`` positions, ``host_blocks`` behind them."""
+        """Make an empty store; ``block_tokens`` are the positions per block, ``host_blocks`` the host cache's size."""
         self.block_tokens = block_tokens
         self._pool = BlockPool(total_blocks, host_blocks)
         self._sequences: dict[GenerationId, SequenceKv] = {}
@@ -216,11 +215,11 @@ class KvStore:
 
     @property
     def capacity_tokens(self) -> int:
-        """Positions one sequence could hold if it were alone."""
+        """Positions that a single sequence could hold."""
         return self._pool.total * self.block_tokens
 
     def open(self, generation: GenerationId, salt: bytes = b"") -> SequenceKv:
-        """Start an empty sequence; one of the same name is dropped first. Of one ``salt`` alone it shares blocks."""
+        """Start an empty sequence, in place of one of the same name. It shares blocks within its ``salt``."""
         self.close(generation, keep_cache=True)
         self._opened += 1
         sequence = SequenceKv(self._pool, self.block_tokens, self._opened, salt)
@@ -228,23 +227,21 @@ class KvStore:
         return sequence
 
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
-        """Drop a sequence, if it exists."""
         sequence = self._sequences.pop(generation, None)
         if sequence is not None:
             sequence.drop(keep_cache=keep_cache)
 
     def due(self, generation: GenerationId, at_s: float) -> None:
-        """When a generation's response falls behind its promise; infinity where nothing is owed."""
+        """Set when a generation's response falls behind its promise; infinity if nothing is promised."""
         if (sequence := self._sequences.get(generation)) is not None:
             sequence.due_at_s = at_s
 
     def touch(self, sequence: SequenceKv) -> None:
-        """Mark a sequence as used now."""
         self._clock += 1
         sequence.last_used = self._clock
 
     def begin_pass(self, present: Sequence[SequenceKv]) -> None:
-        """These are in the pass that is put together next, in this order; nobody else is in the middle of a block."""
+        """Set the sequences of the coming pass, in its order; all others are no longer ``busy``."""
         self._present, self._evicted = dict.fromkeys(present), set()
         for sequence in present:
             self.touch(sequence)
@@ -255,10 +252,11 @@ class KvStore:
     def reserve(
         self, sequence: SequenceKv, positions: int, keep: Collection[SequenceKv], forked_blocks: int = 0
     ) -> bool:
-        """Make room for the first ``positions`` positions of a sequence, evicting others if need be.
+        """Allocate the first ``positions`` positions of a sequence, evicting others if necessary.
 
-        Never evicts a sequence in ``keep`` (they are part of the same forward pass). False if there is no room; then
-        nothing was allocated. As many blocks as it is to ``fork`` are left available.
+        Sequences in ``keep``, which are part of the same pass, are never evicted. ``forked_blocks`` more blocks are
+        left available, to be forked. False if there is not enough memory: nothing was allocated then, though others may
+        have been evicted.
         """
         missing = sequence.missing_blocks(positions) + forked_blocks
         if not missing:  # most blocks
@@ -271,7 +269,7 @@ class KvStore:
     def restore(
         self, sequence: SequenceKv, positions: int, limit: int, keep: Collection[SequenceKv], forked_blocks: int = 0
     ) -> bool:
-        """The same, where of the first ``limit`` positions ``on_host`` is to be copied back."""
+        """Reserve as above, and copy what the host cache has of the first ``limit`` positions back."""
         awaited = sequence.on_host(limit)
         with self._pool.host_cache.awaiting(awaited):
             if not self.reserve(sequence, positions, keep, forked_blocks):
@@ -280,21 +278,21 @@ class KvStore:
         return True
 
     def computing(self, sequence: SequenceKv, start: int, stop: int) -> None:
-        """Count positions that are computed again."""
+        """Count positions about to be computed that were computed before and evicted."""
         self._recomputed_tokens += max(0, min(stop, sequence.lost_until) - start)
         if stop >= sequence.lost_until:
             sequence.lost_until = 0
 
     def taken_copies(self) -> list[HostCopy]:
-        """What has to be copied, one after the other, before the pass; since this was asked last."""
+        """Return the copies due before the next pass, to be made in this order, and forget them."""
         return self._pool.taken_copies()
 
     def taken_fresh_blocks(self) -> list[int]:
-        """Blocks that the pass may write and that hold what others left there; since this was asked last."""
+        """Return blocks allocated since the last call, which still hold other sequences' numbers, and forget them."""
         return self._pool.taken_fresh()
 
     def evicted(self) -> tuple[tuple[GenerationId, int], ...]:
-        """Who lost KV since ``begin_pass``, and how many leading positions need no computing still."""
+        """Return who lost KV since ``begin_pass``, each with how many leading positions it kept or can restore."""
         size, found = self.block_tokens, list[tuple[GenerationId, int]]()
         for name, sequence in self._sequences.items() if self._evicted else ():
             if sequence in self._evicted:
@@ -302,7 +300,6 @@ class KvStore:
         return tuple(found)
 
     def usage(self) -> KvUsage:
-        """Present use, for metrics and the scheduler."""
         return KvUsage(
             block_tokens=self.block_tokens,
             total_blocks=self._pool.total,
@@ -320,7 +317,7 @@ class KvStore:
         )
 
     def _evict(self, missing: int, sequence: SequenceKv, keep: Collection[SequenceKv]) -> bool:
-        """Take from others until so many blocks are available; False if they are not."""
+        """Evict others until ``missing`` blocks are available; False if there are too few."""
         pool = self._pool
         others = [s for s in self._sequences.values() if s.blocks and s is not sequence and s not in keep]
         outside = [s for s in others if not (s.busy or s in self._present)]
@@ -329,6 +326,7 @@ class KvStore:
             self._take_from(victim, missing)
         if missing <= pool.available:
             return True
+        # Last of the pass first: a pass is in order of precedence.
         places = {present: place for place, present in enumerate(self._present)}
         inside = [s for s in others if (s.busy or s in places) and not (s.busy and s.order < sequence.order)]
         inside.sort(key=lambda s: (places.get(s, len(places)), s.order))
@@ -339,7 +337,8 @@ class KvStore:
     def _take_from(self, victim: SequenceKv, missing: int) -> None:
         held = len(victim.blocks)
         self._evicted.add(victim)
-        while victim.blocks and missing > self._pool.available:  # others may hold what it gives up, too
+        # A released block that others hold as well does not become available, so one call may not be enough.
+        while victim.blocks and missing > self._pool.available:
             victim.give_up(missing - self._pool.available)
         self._evictions += 1
         self._unowed_evictions += victim.due_at_s == inf

@@ -1,1 +1,1 @@
-"""Torch models as the engines drive them."""
+"""Paged models on torch, and engines over them."""

@@ -1,9 +1,10 @@
-"""Attention over paged keys and values, registered with transformers: two ways, both exact up to rounding.
+"""Attention over paged keys and values, registered with transformers, in two implementations.
 
-``SpanAttention`` attends sequence by sequence to exactly the keys there are. ``TiledAttention`` gives a row the same
-bits however a sequence is cut into passes and whatever shares them: rows are computed in numbers that agree
-(``sizes``), over as many keys as their own position says, and rows of all sequences that see as many are computed at
-once. A node of a tree attends to its own path, laid out as if it were a chain.
+``SpanAttention`` attends sequence by sequence, over exactly the keys a sequence has. ``TiledAttention`` is batch
+invariant: a row has the same bits however its sequence is cut into passes and whatever else is in the batch. It
+computes rows in numbers that agree bit for bit (``sizes``), over a number of keys that follows from the row's position
+alone; tiles of one shape from all sequences are one call. A tree node attends to the keys of its path, gathered in the
+order of a chain.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,17 +24,17 @@ from outrider.models.model_classes import AttentionInterface
 from outrider.sampling.device_tensors import Upload
 
 ATTENTION_NAME = "outrider_paged"
-# What other attention functions of transformers take into account and this one does not.
+# Arguments of transformers' attention functions that are not implemented here.
 _NOT_IMPLEMENTED = ("softcap", "s_aux", "position_bias", "head_mask")
-_KEYS = 128  # a row is computed over about the next multiple behind its position
-# Seed, multiples (across the lengths at which kernels begin to work in parts) and tiles of a trial.
+_KEYS = 128  # a row is computed over about the next multiple above its position, the rest masked
+# Of each trial: seed, multiples of ``keys_step`` (beyond lengths at which kernels split keys), and number of tiles.
 _TRIED = ((0, 1, 1), (0, 4, 1), (0, 16, 1), (1, 1, 1), (1, 5, 3))
-_LEFT = 2.0**-7  # of what is added up in a trial, once most of it has been taken back
-_TRIED_SCORE = 256.0  # of what cancels
+_LEFT = 2.0**-7  # share of a trial's sums that does not cancel
+_TRIED_SCORE = 256.0  # factor of the scores before they cancel, so that what is left is of the usual size
 
 
 class Attends(Protocol):
-    """The attention of one pass: query ``[heads, N, d]``, a layer's keys and values ``[kv_heads, slots, d]``."""
+    """Attention of one pass: query ``[heads, N, d]``, one layer's keys and values ``[kv_heads, slots, d]``."""
 
     def __call__(self, query: Tensor, keys: Tensor, values: Tensor, scale: float | None) -> Tensor:
         """``[N, heads, d]``."""
@@ -41,14 +42,11 @@ class Attends(Protocol):
 
 
 class PagedPass(NamedTuple):
-    """What a pass brings to every layer: the pool, where each new token goes, and how it attends.
+    """Arguments of a pass for every layer. ``layers`` collects the layers that attended by this interface."""
 
-    ``layers`` are those that did.
-    """
-
-    keys: list[Tensor]  # per layer [kv_heads, slots, d]
+    keys: list[Tensor]  # per layer ``[kv_heads, slots, d]``
     values: list[Tensor]
-    slots: Tensor  # [N]
+    slots: Tensor  # ``[N]``, the pool slot of each new token
     attend: Attends
     layers: set[int]
 
@@ -58,14 +56,14 @@ def _paged_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_mask: Tensor | None,  # noqa: ARG001 (transformers' signature; a pass knows what its rows see)
+    attention_mask: Tensor | None,  # noqa: ARG001 (transformers' signature; a pass has masks of its own)
     scaling: float | None = None,
     dropout: float = 0.0,  # noqa: ARG001 (inference only)
     *,
     paged: PagedPass,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Write and attend: query ``[1, heads, N, d]``, key and value ``[1, kv_heads, N, d]``."""
+    """Write keys and values, then attend: query ``[1, heads, N, d]``, key and value ``[1, kv_heads, N, d]``."""
     asked = [name for name in _NOT_IMPLEMENTED if others.get(name) is not None]
     if asked:
         raise UnsupportedModelError(
@@ -84,26 +82,26 @@ AttentionInterface.register(ATTENTION_NAME, _paged_attention)
 
 
 class _SegmentSpan(NamedTuple):
-    """Where one segment lies in the packed row and what it may see."""
+    """Rows of one segment in the packed row, and what they attend to."""
 
     first: int
     last: int
     blocks: Tensor
     kv_len: int
-    mask: Tensor | None  # [heads per KV head * tokens, kv_len] additive; None when every key is visible
+    mask: Tensor | None  # ``[heads per KV head * tokens, kv_len]`` additive; None when every key is visible
 
 
 def ask_span_attention(
     segments: Sequence[Segment], block_tokens: int, group: int, like: Tensor, upload: Upload
 ) -> Callable[[], "SpanAttention"]:
-    """Attention of these segments, once the upload is sent.
+    """Return a function that makes the attention of these segments once the upload is sent.
 
     Args:
         segments: of the pass.
         block_tokens: positions in a KV block.
-        group: query heads to a KV head.
-        like: the pool, whose type and device masks have.
-        upload: of what the pass needs.
+        group: query heads per KV head.
+        like: a tensor of the pool, for dtype and device of masks.
+        upload: collects the pass's integers.
     """
     blocks = [upload.ask(segment.blocks[: -(-segment.stop // block_tokens)]) for segment in segments]
     masks = [_ask_mask(segment, group, like, upload) for segment in segments]
@@ -138,7 +136,7 @@ class SpanAttention:
 
 
 def _in_order(cache: Tensor, blocks: Tensor, block_tokens: int) -> Tensor:
-    """``[tiles, kv_heads, positions, d]`` of blocks ``[tiles, n]``: copied block by block, each of them whole."""
+    """Gather ``[tiles, kv_heads, positions, d]`` from ``blocks`` ``[tiles, n]``, whole blocks at a time."""
     kv_heads, slots, width = cache.shape
     first = torch.arange(0, kv_heads * slots // block_tokens, slots // block_tokens, device=cache.device)
     at = first[None, :, None] + blocks[:, None]
@@ -147,7 +145,7 @@ def _in_order(cache: Tensor, blocks: Tensor, block_tokens: int) -> Tensor:
 
 
 def _ask_mask(segment: Segment, group: int, like: Tensor, upload: Upload) -> Callable[[], Tensor | None]:
-    """``[heads per KV head * tokens, kv_len]`` additive; None if every new token sees all before it."""
+    """Return a maker of ``[heads per KV head * tokens, kv_len]`` additive; it gives None if all keys are visible."""
     tokens, stop = len(segment.token_ids), segment.stop
     if tokens == 1 and not segment.parents:
         return lambda: None
@@ -167,31 +165,31 @@ def _ask_mask(segment: Segment, group: int, like: Tensor, upload: Upload) -> Cal
 
 @dataclass(slots=True)
 class _Tile:
-    """Rows of one sequence that are computed as one, at consecutive positions; or one node of a tree."""
+    """Rows of one chain at consecutive positions, computed in one call; or one node of a tree."""
 
     rows: range  # in the packed row
-    position: int  # of the first
-    slots: Sequence[int]  # blocks of a chain, slots of a path; those of its keys
+    position: int  # of the first row
+    slots: Sequence[int]  # where its keys are: blocks of a chain, or slots of a tree node's path
 
 
 @dataclass(slots=True)
 class _Group:
     """Tiles of one shape, as tensors."""
 
-    rows: Tensor  # [tiles, size] of the packed row; the last is repeated where a tile has fewer
-    kept: Tensor  # [n] of these, flattened: one for each row
-    table: Tensor  # [tiles or 1, keys / block_tokens] blocks, or [tiles, keys] slots
-    mask: Tensor  # [tiles, 1, group * size, keys] additive
+    rows: Tensor  # ``[tiles, size]`` of the packed row; a shorter tile is filled up with its last row
+    kept: Tensor  # ``[n]`` indices into the flattened ``rows``, without the filling
+    table: Tensor  # ``[tiles or 1, keys / block_tokens]`` blocks, or ``[tiles, keys]`` slots
+    mask: Tensor  # ``[tiles, 1, group * size, keys]`` additive
     by_block: bool
 
 
 @dataclass(slots=True)
 class _TileShape:
-    """What tiles have in common that are computed together."""
+    """Shape by which tiles are grouped into one call."""
 
     size: int
     keys: int
-    chain: int | None  # which sequence's, if it has several; they attend to the same keys
+    chain: int | None  # index of a sequence with several tiles, which share its gathered keys; else None
     by_block: bool
     tiles: list[_Tile] = field(default_factory=list)
 
@@ -199,7 +197,7 @@ class _TileShape:
 def ask_tiled_attention(
     segments: Sequence[Segment], block_tokens: int, group: int, like: Tensor, sizes: Sizes, upload: Upload
 ) -> Callable[[], "TiledAttention"]:
-    """See ``ask_span_attention``; ``sizes`` are those of ``agreeing_rows``."""
+    """As ``ask_span_attention``, batch-invariant; ``sizes`` are those of ``agreeing_rows``."""
     shapes: dict[tuple[int, int, int | None, bool], _TileShape] = {}
     first, step = 0, keys_step(block_tokens)
     for number, segment in enumerate(segments):
@@ -215,7 +213,7 @@ def ask_tiled_attention(
 
 
 class TiledAttention:
-    """Row by row the same bits in every company."""
+    """Batch-invariant attention: a row's bits depend on its own prefix only."""
 
     def __init__(self, groups: Sequence[_Group], block_tokens: int) -> None:
         self._groups, self._block_tokens = groups, block_tokens
@@ -225,7 +223,7 @@ class TiledAttention:
         heads, kv_heads, width = query.shape[0], keys.shape[0], query.shape[2]
         out = query.new_empty(query.shape[1], heads, values.shape[2])
         grouped = query.view(kv_heads, heads // kv_heads, *query.shape[1:])
-        for one in self._groups:
+        for one in self._groups:  # shapes below: query [tiles, kv_heads, group * size, d], keys [.., keys, d]
             tiles, size = one.rows.shape
             stacked = grouped[:, :, one.rows].permute(2, 0, 1, 3, 4).reshape(tiles, kv_heads, -1, width)
             k, v = (self._gathered(cache, one).expand(tiles, -1, -1, -1) for cache in (keys, values))
@@ -240,10 +238,11 @@ class TiledAttention:
 
 
 def agreeing_rows(heads: int, kv_heads: int, width: int, block_tokens: int, like: Tensor) -> Sizes:
-    """How many rows of a sequence may be computed at once, in both products by sums that nearly cancel."""
+    """Return the numbers of rows of a sequence that agree bit for bit, by trials with sums that nearly cancel."""
     half, agreed = width // 2, list[Sizes]()
     for seed, times, tiles in _TRIED:
         generator, keys = torch.Generator().manual_seed(seed), times * keys_step(block_tokens)
+        # Scores: the second half of d takes back all but ``_LEFT`` of the first. Values: likewise over the keys.
         query = _TRIED_SCORE * torch.randn(LARGEST, heads, width, generator=generator).to(like)
         query[:, :, half : 2 * half] = query[:, :, :half]
         k, v = torch.randn(2, 1, kv_heads, keys, width, generator=generator).to(like)
@@ -251,7 +250,7 @@ def agreeing_rows(heads: int, kv_heads: int, width: int, block_tokens: int, like
         v[:, :, keys // 2 :] = v[:, :, : keys // 2] * (_LEFT - 1.0)
 
         def attended(rows: Tensor, k: Tensor = k, v: Tensor = v, keys: int = keys, tiles: int = tiles) -> Tensor:
-            many = 1 if len(rows) == LARGEST else tiles  # which all others are compared with
+            many = 1 if len(rows) == LARGEST else tiles  # LARGEST rows are the reference, always one tile
             stacked = rows.view(-1, kv_heads, heads // kv_heads, width).permute(1, 2, 0, 3)
             mask = torch.zeros(many, 1, heads // kv_heads * len(rows), keys).to(like)
             flat = stacked.reshape(1, kv_heads, -1, width)
@@ -265,7 +264,7 @@ def agreeing_rows(heads: int, kv_heads: int, width: int, block_tokens: int, like
 
 
 def keys_step(block_tokens: int) -> int:
-    """A row is computed over the next multiple of this behind its position: whole blocks."""
+    """Return the step in which the number of keys grows with a row's position: whole blocks, about ``_KEYS``."""
     return max(1, _KEYS // block_tokens) * block_tokens
 
 
@@ -274,7 +273,7 @@ def _keys_of(position: int, step: int) -> int:
 
 
 def _chain_tiles(segment: Segment, first: int, block_tokens: int, step: int) -> list[_Tile]:
-    """The tokens before the tree, cut where more keys are to be seen and where there are too many rows."""
+    """Cut the tokens before the tree into tiles: at multiples of ``step``, and after ``LARGEST`` rows."""
     tiles, at, stop = list[_Tile](), segment.start, max(segment.start, segment.tree_start)
     while at < stop:
         last = min(stop, _keys_of(at, step), at + LARGEST)
@@ -286,7 +285,7 @@ def _chain_tiles(segment: Segment, first: int, block_tokens: int, step: int) -> 
 
 
 def _tree_tiles(segment: Segment, first: int, block_tokens: int) -> list[_Tile]:
-    """Each new node with the slots of its path."""
+    """Return a tile for each new node, with the slots of its path in the order of positions."""
     if not segment.parents:
         return []
     base, seen = segment.tree_start, ancestors(segment.parents)
@@ -305,7 +304,7 @@ def _ask_group(shape: _TileShape, group: int, like: Tensor, block_tokens: int, u
     kept = [number * size + at for number, tile in enumerate(tiles) for at in range(len(tile.rows))]
     entries = shape.keys // block_tokens if shape.by_block else shape.keys
     tables = [[*tile.slots, *[tile.slots[0]] * (entries - len(tile.slots))] for tile in tiles]
-    if shape.chain is not None:  # the last one's has those of all
+    if shape.chain is not None:  # tiles of one chain: the last one's blocks include those of all
         tables = tables[-1:]
     lengths = [[*range(tile.position, tile.position + len(tile.rows))] for tile in tiles]
     positions = [[*at, *[at[-1]] * (size - len(at))] for at in lengths]

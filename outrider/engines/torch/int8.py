@@ -1,7 +1,7 @@
-"""Linear layers in 8-bit integers: half the bytes of bfloat16, and sums that are exact.
+"""Int8 linear layers for draft models: half the bytes of bfloat16, with exact integer sums.
 
-Each row of weights and each row of inputs has a scale of its own, so a row's result does not depend on its company.
-Everything but linear layers stays in float32. For draft models: a target in integers would be another model.
+Each row of weights and each row of inputs has its own scale, so a row's result does not depend on the batch. All other
+layers stay in float32. Not for targets: quantisation would change the distribution that is served.
 """
 
 import warnings
@@ -18,13 +18,13 @@ from outrider.models.model_classes import PreTrainedModel
 
 _QUANTISED: Any = torch.ops.quantized
 _MOST = 127
-_ZERO = 128  # inputs are unsigned to the kernel
-_LEAST_SCALE = 1e-30  # of a row of zeros
+_ZERO = 128  # zero point: the kernel's inputs are unsigned
+_LEAST_SCALE = 1e-30  # keeps a row of zeros from a division by 0
 
 
 @cache
 def has_int8() -> bool:
-    """Whether this machine's processor adds up products of bytes without overflow (VNNI on x86)."""
+    """Whether this CPU sums products of bytes without saturation (VNNI on x86), tried with the largest sums."""
     if "x86" not in torch.backends.quantized.supported_engines:
         return False
     extreme = torch.full((4, 64), float(_MOST))
@@ -33,7 +33,7 @@ def has_int8() -> bool:
 
 
 def quantise_linears(model: PreTrainedModel) -> None:
-    """Replace all linear layers of a float32 model on a CPU in place."""
+    """Replace all linear layers of a float32 model on a CPU, in place."""
     replace_linears(model, _packed)
 
 
@@ -56,7 +56,7 @@ def _packed(layers: Sequence[WeightAndBias]) -> _Int8:
     biases = [bias for _, bias in layers if bias is not None]
     scales = (weight.abs().amax(-1) / _MOST).clamp_min(_LEAST_SCALE)
     codes = (weight / scales[:, None]).round().to(torch.int8)
-    with warnings.catch_warnings():  # of plans for later versions of torch
+    with warnings.catch_warnings():  # deprecations announced for later versions of torch
         warnings.simplefilter("ignore")
         zeros = torch.zeros(len(weight), dtype=torch.int64)
         quantised = torch._make_per_channel_quantized_tensor(codes, scales.double(), zeros, 0)  # noqa: SLF001
@@ -65,6 +65,6 @@ def _packed(layers: Sequence[WeightAndBias]) -> _Int8:
 
 
 def _multiplied(rows: Tensor, weight: Any) -> Tensor:
-    """``rows`` are rounded to integers on the way in."""
+    """Quantise rows, which are scaled to -127 .. 127 already, and multiply; returns float32."""
     product: Tensor = _QUANTISED.linear_with_input_q_dq_qweight_dq_output_fp32(rows, 1.0, _ZERO, weight)
     return product

@@ -1,4 +1,4 @@
-"""Engines on torch. Free of torch until one is built."""
+"""Torch engines as kinds of engine. Imports torch only when an engine is built."""
 
 import logging
 from dataclasses import replace
@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def torch_verifier(spec: VerifierSpec) -> BuiltVerifier:
-    """``TorchVerifier`` over any Hugging Face causal LM."""
+    """Build a ``TorchVerifier`` over any Hugging Face causal LM."""
     import torch  # noqa: PLC0415
 
     from outrider.engines.torch.verifier import TorchVerifier  # noqa: PLC0415
@@ -43,7 +43,7 @@ def torch_verifier(spec: VerifierSpec) -> BuiltVerifier:
 
 
 def _settled_limits(spec: VerifierSpec) -> EngineLimits:
-    """With a KV budget: what the GPU has left once the model is loaded, unless it was given."""
+    """Return the limits with a KV budget: as configured, or on a GPU the memory left after loading the model."""
     import torch  # noqa: PLC0415
 
     limits = spec.limits
@@ -54,7 +54,7 @@ def _settled_limits(spec: VerifierSpec) -> EngineLimits:
 
 
 def torch_drafter(spec: DrafterSpec, on_verdict: OnVerdict | None = None) -> BuiltDrafter:
-    """``TorchDrafter`` over a distilled drafter or any Hugging Face causal LM."""
+    """Build a ``TorchDrafter`` over a distilled drafter or any Hugging Face causal LM."""
     from outrider.engines.drafter.engine import TorchDrafter  # noqa: PLC0415
 
     loaded = loaded_drafter(spec)
@@ -65,7 +65,7 @@ def torch_drafter(spec: DrafterSpec, on_verdict: OnVerdict | None = None) -> Bui
 
 
 def stopping_of(spec: DrafterSpec, drafter_hash: str) -> StopSetting:
-    """How it drafts, with the pair's predictors if its rule asks any; raises as ``load_predictors`` does."""
+    """Return the stop rule with the pair's predictors, if the rule uses any; raises as ``load_predictors``."""
     from outrider.models.folders import resolve_folder  # noqa: PLC0415
     from outrider.models.predictors import load_predictors  # noqa: PLC0415
     from outrider.models.target_folder import model_hash  # noqa: PLC0415
@@ -78,7 +78,7 @@ def stopping_of(spec: DrafterSpec, drafter_hash: str) -> StopSetting:
 
 
 def loaded_drafter(spec: DrafterSpec) -> "LoadedModel":
-    """The draft model, in what it computes in; raises as ``drafter_dtype`` and ``load_drafter`` do."""
+    """Load the draft model in the dtype it computes in; raises as ``drafter_dtype`` and ``load_drafter``."""
     from outrider.engines.torch.int8 import quantise_linears  # noqa: PLC0415
     from outrider.models.loading import load_drafter  # noqa: PLC0415
 
@@ -90,7 +90,7 @@ def loaded_drafter(spec: DrafterSpec) -> "LoadedModel":
 
 
 def drafter_dtype(spec: DrafterSpec) -> str:
-    """What ``auto`` stands for: the fastest on this machine; a draft need not be exact.
+    """Resolve ``auto`` to the fastest dtype on this machine; drafts need not be exact.
 
     Raises:
         ParameterError: ``int8`` on a device that does not compute in it.
@@ -109,7 +109,7 @@ def drafter_dtype(spec: DrafterSpec) -> str:
 
 
 def target_dtype(target: str) -> str:
-    """bfloat16 where that is fast and a row's result its own (``linears.unpackable_weights``), else float32."""
+    """Return bfloat16 if it is fast here and results are batch-invariant (``unpackable_weights``), else float32."""
     from outrider.engines.torch.linears import unpackable_weights  # noqa: PLC0415
     from outrider.models.loading import empty_target  # noqa: PLC0415
 
@@ -118,7 +118,7 @@ def target_dtype(target: str) -> str:
 
 
 def cpu_dtype() -> str:
-    """What this machine's processor computes fastest in."""
+    """Return the dtype in which this CPU computes fastest."""
     import torch  # noqa: PLC0415
 
     narrow = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()  # noqa: SLF001 (no public name)

@@ -1,6 +1,6 @@
-"""Linear layers over weights packed by oneDNN, in which a row's result does not depend on how many others there are.
+"""Batch-invariant linear layers over weights packed by oneDNN: a row's bits do not depend on the number of rows.
 
-Their weights are packed once and the unpacked ones dropped.
+Weights are packed once, and the unpacked ones are freed.
 """
 
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ from outrider.engines.torch.replacing import Bias, WeightAndBias, replace_linear
 from outrider.engines.torch.sizes import LARGEST, Sizes, agreeing
 from outrider.models.model_classes import PreTrainedModel
 
-_ONEDNN: Any = torch.ops.mkldnn  # torch has no public name for what its own compiler calls
-_USUAL_ROWS = 32  # for which weights are laid out
+_ONEDNN: Any = torch.ops.mkldnn  # used by torch's compiler; torch has no public name for it
+_USUAL_ROWS = 32  # number of rows that the packed layout is made for
 
 
 def computes_bfloat16() -> bool:
-    """Whether this machine's processor does (AMX, AVX-512 bf16) or oneDNN does it with its AVX-512."""
+    """Whether this CPU computes bfloat16 (AMX, AVX-512 bf16), or oneDNN emulates it with AVX-512."""
     return bool(_ONEDNN._is_mkldnn_bf16_supported())  # noqa: SLF001
 
 
 def can_pack(model: PreTrainedModel) -> bool:
-    """Whether there is anything to be gained: bfloat16 on a processor that computes in it."""
+    """Whether packing applies: a bfloat16 model on a CPU that computes in it."""
     return model.device.type == "cpu" and model.dtype is torch.bfloat16 and computes_bfloat16()
 
 
@@ -34,14 +34,14 @@ def pack_linears(model: PreTrainedModel, sizes: Sizes | None = None) -> None:
 
     Args:
         model: in bfloat16, on a CPU that computes in it.
-        sizes: numbers of rows to compute at once; None: those that a trial of each shape shows to agree.
+        sizes: numbers of rows to compute at once; None: find them by a trial for each shape.
     """
     trials = _Trials(sizes)
     replace_linears(model, lambda layers: _packed(layers, trials))
 
 
 def unpackable_weights(model: PreTrainedModel) -> list[str]:
-    """Names of weights that are multiplied with in other ways, where a row's result may depend on others."""
+    """Return the names of matrices outside linear layers and embeddings, whose products may not be batch-invariant."""
     known = (nn.Linear, Conv1D, nn.Embedding)
     packed = {id(module.weight) for module in model.modules() if isinstance(module, known)}
     return [name for name, weight in model.named_parameters() if weight.ndim > 1 and id(weight) not in packed]
@@ -53,7 +53,7 @@ class _Packed:
 
     weight: Tensor  # oneDNN's layout
     bias: Bias
-    widths: tuple[int, ...]  # of the layers it is made of
+    widths: tuple[int, ...]  # outputs of the layers it replaces
     sizes: Sizes
 
     def __call__(self, rows: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ class _Packed:
 
 @dataclass(slots=True)
 class _Trials:
-    """Which sizes agree, by shape: found once for each, unless they are given."""
+    """Agreeing sizes by shape of weight, tried once each, unless they are given."""
 
     given: Sizes | None
     known: dict[tuple[int, int, bool], Sizes] = field(default_factory=dict)
@@ -86,10 +86,10 @@ class _Trials:
 
 
 def _tried(outputs: int, inputs: int, has_bias: bool) -> Sizes:
-    """By sums that cancel: all that is left of them is what was rounded on the way, and another order rounds otherwise.
+    """Try a shape with sums that cancel exactly: what is left is rounding error, which depends on the order of sums.
 
-    The second half takes back the first, shuffled: in the order it was added in, an order that takes halves alike would
-    leave nothing at all.
+    The second half of each sum takes back the first in shuffled order. In the same order, a kernel that adds both
+    halves alike would leave nothing, in any order of its own.
     """
     generator = torch.Generator().manual_seed(0)
     half = inputs // 2

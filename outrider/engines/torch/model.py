@@ -1,14 +1,14 @@
-"""One forward pass of a Hugging Face causal LM over a ragged batch, with the KV in a shared block pool.
+"""Forward pass of a Hugging Face causal LM over a ragged batch, with the KV in a shared block pool.
 
 The tokens of all sequences are packed into one row, so every linear layer runs once over exactly the new tokens.
-Attention is the one place where sequences differ (``attention``): it writes the new keys and values into their slots
-and attends to gathered blocks. That costs no more than a ``DynamicCache``, which copies the whole cache once per pass
-to append to it. In bfloat16 on CPUs, weights are packed (``linears``) and a row's logits are the same bits however its
-sequence is cut into passes, and whatever shares them.
+Attention alone treats sequences separately (``attention``): it writes the new keys and values into their slots and
+attends to gathered blocks. Gathering costs no more than a ``DynamicCache``, which copies the whole cache once per pass
+to append to it. In bfloat16 on CPUs weights are packed (``linears``), and results are batch-invariant: a row's logits
+have the same bits however its sequence is cut into passes and whatever else is in the batch.
 
-A token tree is packed like a chain, a slot for each node. It differs in two ways: a node's position (rotary embedding)
-is its depth's, and it sees of the tree only its ancestors and itself. So a path's KV, once moved to consecutive slots
-(``PagedModel.move``), is what the path alone would have left there.
+A token tree is packed like a chain, with a slot for each node. It differs in two ways: a node's position (rotary
+embedding) follows from its depth, and within the tree it sees only its ancestors and itself. So a path's KV, moved to
+consecutive slots (``PagedModel.move``), equals what the path alone would have left there.
 """
 
 import logging
@@ -40,16 +40,16 @@ from outrider.sampling.device_tensors import Upload, index_tensor
 
 log = logging.getLogger(__name__)
 
-_STAGED_BLOCKS = 64  # copied at once between a device and host memory
+_STAGED_BLOCKS = 64  # blocks per copy between device and host memory, which bounds the staging memory
 
 
 class PagedModel:
     """A ``MaskedModel``: a causal LM and the KV tensors of a block pool."""
 
     def __init__(self, model: PreTrainedModel, total_blocks: int, block_tokens: int) -> None:
-        """Take over ``model`` (its attention and perhaps its linear layers are replaced) and allocate the pool.
+        """Take over ``model``, replace its attention and perhaps its linear layers, and allocate the pool.
 
-        The pool is on its device in its dtype.
+        The pool has the model's device and dtype.
         """
         config = model.config.get_text_config()
         self._model = model
@@ -75,16 +75,16 @@ class PagedModel:
 
     @property
     def pools(self) -> list[Tensor]:
-        """All keys and values."""
+        """Keys and values of all layers."""
         return [*self._keys, *self._values]
 
     @torch.inference_mode()
     def forward(self, segments: Sequence[Segment], *, want_hidden: bool = False) -> PassResult:
-        """Compute the segments' KV in place and the logits they want.
+        """Compute the segments' KV in place, and return the logits they want.
 
         ``want_hidden`` adds the final-norm hidden state of each logits row.
         """
-        upload = Upload()  # a copy of its own for each of these would be waited for
+        upload = Upload()  # one copy for all index tensors: each copy would synchronise with the device
         packed = upload.ask([[token for segment in segments for token in segment.token_ids]])
         positions = upload.ask([[position for segment in segments for position in segment.positions()]])
         slots = upload.ask(
@@ -125,7 +125,7 @@ class PagedModel:
 
     @torch.inference_mode()
     def clear(self, blocks: Sequence[int]) -> None:
-        """Have these blocks hold zeros, if attention reads more of them than rows may see (0 times NaN is NaN)."""
+        """Zero these blocks, if attention reads masked slots (0 times NaN is NaN)."""
         if self._rows is None:
             return
         at = index_tensor(blocks, self._model.device)
@@ -133,14 +133,14 @@ class PagedModel:
             self._blocks_of(cache)[:, at] = 0
 
     def give_host_memory(self, slots: int) -> None:
-        """Have so many slots for KV blocks; of a GPU in pinned memory, which its copies need to be fast."""
+        """Allocate slots for KV blocks; for a GPU in pinned memory, so that copies are fast."""
         caches, (heads, _, width) = self.pools, self._keys[0].shape
         shape = (slots, len(caches), heads, self.block_tokens, width)
         self._host = torch.zeros(shape, dtype=caches[0].dtype, pin_memory=caches[0].is_cuda)
 
     @torch.inference_mode()
     def swap(self, copies: Sequence[HostCopy]) -> None:
-        """Copy blocks out and back, in order: a slot's block is one piece of host memory, all layers in it."""
+        """Copy blocks out and back, in this order. A slot holds one block of all layers, contiguously."""
         for out, run in groupby(copies, key=lambda copy: copy.out):
             moved = list(run)
             for first in range(0, len(moved), _STAGED_BLOCKS):
@@ -168,10 +168,10 @@ class PagedModel:
         return cache.view(cache.shape[0], self.total_blocks, self.block_tokens, cache.shape[2])
 
     def _try(self) -> None:
-        """Refuse a model this cannot serve now, not by its first request: one with attention of its own, for instance.
+        """Run one token through the model, to refuse an unsupported one now instead of at its first request.
 
         Raises:
-            UnsupportedModelError: it is such a one.
+            UnsupportedModelError: for instance, the model does not attend by transformers' interface.
         """
         try:
             self.forward([Segment([0], 0, [0], 1)])
@@ -182,9 +182,9 @@ class PagedModel:
             raise UnsupportedModelError(_refusal(self._model, found))
 
     def _settled(self, model: PreTrainedModel) -> Sizes | None:
-        """Have the model add up in an order of each row's own, if it can.
+        """Make the model batch-invariant, if possible.
 
-        Returns how many rows of a sequence attention may then compute at once; None: it knows no order to keep.
+        Returns the numbers of rows that attention may compute at once; None: the model is not batch-invariant.
         """
         if not can_pack(model):
             if model.device.type == "cpu" and model.dtype is not torch.float32:
@@ -198,7 +198,7 @@ class PagedModel:
         return agreeing_rows(*heads, _head_dim(config), self.block_tokens, like)
 
     def _pool_slots(self, blocks: Sequence[int], at: Sequence[int]) -> NDArray[np.int64]:
-        """Where in the pool a sequence's slots ``at`` lie."""
+        """Return the pool slots of a sequence's slots ``at``."""
         block, offset = np.divmod(np.asarray(at, dtype=np.int64), self.block_tokens)
         slots: NDArray[np.int64] = np.asarray(blocks, dtype=np.int64)[block] * self.block_tokens + offset
         return slots
@@ -213,7 +213,7 @@ class PagedModel:
 
 
 class DraftModel(PagedModel):
-    """The same for drafts, which need not be exact: sequences of a like length are attended to together in any type."""
+    """Model for drafts, which need not be exact: tiles of all sequences are attended together in any dtype."""
 
     def _ask_attention(self, segments: Sequence[Segment], upload: Upload) -> Callable[[], Attends]:
         if len(segments) == 1 and self._rows is None:
@@ -230,12 +230,12 @@ def _refusal(model: PreTrainedModel, found: str) -> str:
 
 
 def kv_bytes_per_token(model: PreTrainedModel) -> int:
-    """Bytes of keys and values one position takes over all layers."""
+    """Return the bytes of keys and values of one position, over all layers."""
     return configured_kv_bytes_per_token(model.config.get_text_config(), model.dtype)
 
 
 def configured_kv_bytes_per_token(config: PretrainedConfig, dtype: torch.dtype) -> int:
-    """The same, of a model that is not loaded."""
+    """Return the same for a model that is not loaded."""
     return int(2 * config.num_hidden_layers * _kv_heads(config) * _head_dim(config) * dtype.itemsize)
 
 

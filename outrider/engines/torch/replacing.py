@@ -1,6 +1,6 @@
-"""Replacing a model's linear layers by products over weights laid out another way.
+"""Replace a model's linear layers by products over weights in another layout.
 
-Layers that take the same input (query, key and value; gate and up) are computed as one.
+Layers with the same input (query, key and value; gate and up) become one product.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,11 +15,11 @@ from outrider.models.model_classes import PreTrainedModel
 _FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
 Bias = Tensor | None
-WeightAndBias = tuple[Tensor, Bias]  # [outputs, inputs], [outputs]
+WeightAndBias = tuple[Tensor, Bias]  # ``[outputs, inputs]``, ``[outputs]``
 
 
 class Product(Protocol):
-    """What takes the place of some layers of one input."""
+    """Replacement of one or several layers with the same input."""
 
     @property
     def widths(self) -> tuple[int, ...]: ...
@@ -30,7 +30,7 @@ class Product(Protocol):
 
 
 def replace_linears(model: PreTrainedModel, made: Callable[[Sequence[WeightAndBias]], Product]) -> None:
-    """Replace all linear layers of a model in place by what is ``made`` of them."""
+    """Replace all linear layers of a model in place, each or each group by ``made`` of its weights and biases."""
     for parent in list(model.modules()):
         children = dict(parent.named_children())
         for names in _FUSED:
@@ -45,7 +45,7 @@ def replace_linears(model: PreTrainedModel, made: Callable[[Sequence[WeightAndBi
 
 
 def together(layers: Sequence[nn.Module]) -> Callable[[Tensor], Tensor]:
-    """Layers of one input as one, ``[..., inputs] -> [..., all outputs]``; what was made of them, if that is one."""
+    """Return one function of several layers with the same input, ``[..., inputs] -> [..., all outputs]``."""
     wholes = {id(layer.whole): layer.whole for layer in layers if isinstance(layer, _Part)}
     if len(wholes) == 1:
         return next(iter(wholes.values())).product
@@ -55,7 +55,7 @@ def together(layers: Sequence[nn.Module]) -> Callable[[Tensor], Tensor]:
 
 
 class _Alone(nn.Module):
-    """A layer of its own."""
+    """A layer that shares its input with no other."""
 
     def __init__(self, product: Product) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class _Alone(nn.Module):
 
 
 class _Whole:
-    """Layers of one input, computed once all of them are asked for it."""
+    """Layers with the same input: the first call computes all outputs, the others take their parts."""
 
     def __init__(self, product: Product) -> None:
         self.product = product
@@ -74,12 +74,13 @@ class _Whole:
         self._left: dict[int, Tensor] = {}
 
     def part(self, index: int, rows: Tensor) -> Tensor:
+        # The same tensor object, so the same input; a repeated part begins a new computation.
         if rows is not self._rows or index not in self._left:
             self._rows = rows
             self._left = dict(enumerate(torch.split(self.product(rows), list(self.product.widths), dim=-1)))
         found = self._left.pop(index)
         if not self._left:
-            self._rows = None
+            self._rows = None  # the input must not be kept alive
         return found
 
 
@@ -98,6 +99,5 @@ def _share_input(layers: Sequence[nn.Module | None]) -> bool:
 
 
 def _weight_and_bias(layer: Any) -> tuple[Tensor, Bias]:
-    """``[outputs, inputs]``, ``[outputs]``."""
     weight = layer.weight.T if isinstance(layer, Conv1D) else layer.weight
     return weight.detach(), None if layer.bias is None else layer.bias.detach()

@@ -1,4 +1,4 @@
-"""Which model serves a causal LM: the fused one wherever it can."""
+"""Choose the implementation of a model: ``FusedModel`` wherever it can compute it, else ``PagedModel``."""
 
 import os
 
@@ -15,13 +15,13 @@ from outrider.models.model_classes import PreTrainedModel
 def target_model(
     model: PreTrainedModel, total_blocks: int, block_tokens: int, parts: int = 1
 ) -> FusedModel | PagedModel:
-    """Takes over ``model``. In float32, and in bfloat16 where it ``can_pack``, a row's result is its own.
+    """Take over a target's model, and replace its linear layers. Rows are batch-invariant if ``keeps_bits``.
 
     Args:
         model: the target's.
         total_blocks: of its KV pool.
         block_tokens: positions per block.
-        parts: as ``FusedModel``'s; no more than this machine has cores.
+        parts: as ``FusedModel``'s, limited to this machine's cores.
     """
     if not _fits(model):
         return PagedModel(model, total_blocks, block_tokens)
@@ -33,18 +33,18 @@ def target_model(
 
 
 def draft_model(model: PreTrainedModel, total_blocks: int, block_tokens: int) -> MaskedModel:
-    """The same for drafts, which need not be exact."""
+    """Take over a draft model; drafts need not be batch-invariant."""
     make = target_model if _fits(model) else DraftModel
     return make(model, total_blocks, block_tokens)
 
 
 def keeps_bits(model: PreTrainedModel) -> bool:
-    """Whether what ``target_model`` makes of it gives a row the same bits in any company."""
+    """Whether ``target_model`` makes it batch-invariant: a row has the same bits in any batch."""
     return can_pack(model) or (can_fuse(model) and can_multiply(model))
 
 
 def _cores() -> int:
-    """That this process may use."""
+    """Return the number of cores this process may use."""
     allowed = getattr(os, "sched_getaffinity", None)  # on Linux
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 

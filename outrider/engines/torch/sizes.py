@@ -1,8 +1,8 @@
-"""Numbers of rows at which a kernel gives each row the same bits, whatever its place and its company.
+"""Numbers of rows at which a kernel is batch-invariant: each row has the same bits at any place in any batch.
 
-A kernel chooses by the shape of a call in which order it adds up, so a row's result may depend on how many others are
-computed with it. Calls are therefore made with some numbers of rows only: those that a trial on this machine has shown
-to agree. What lies between two of them is filled up.
+A kernel chooses the order of its sums by the shape of a call, so a row's result may depend on how many rows are
+computed with it. Calls are therefore made only with numbers of rows that agreed in a trial on this machine. A call with
+another number of rows is filled up to the next that agrees.
 """
 
 import logging
@@ -15,13 +15,13 @@ from torch import Tensor
 log = logging.getLogger(__name__)
 
 LARGEST = 64
-_TURN = 5  # places
-_TRIED = (*range(1, 8), *range(8, LARGEST, 4))  # beside the largest
+_TURN = 5  # places by which rows are rotated, to try whether a row's place matters
+_TRIED = (*range(1, 8), *range(8, LARGEST, 4))  # besides LARGEST, the reference
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows ``first .. last - 1``, computed as if they were ``size``."""
+    """Rows ``first .. last - 1``, computed in a call of ``size`` rows."""
 
     first: int
     last: int
@@ -30,18 +30,18 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Numbers of rows that agree, ascending; the last is ``LARGEST``."""
+    """Numbers of rows that agree bit for bit, ascending; the last is ``LARGEST``."""
 
     counts: tuple[int, ...]
 
     def pieces(self, rows: int) -> Iterator[Piece]:
-        """How to compute so many rows."""
+        """Divide a number of rows into calls."""
         for first in range(0, rows, LARGEST):
             last = min(rows, first + LARGEST)
             yield Piece(first, last, self.at_least(last - first))
 
     def at_least(self, rows: int) -> int:
-        """The smallest that holds as many, which are ``LARGEST`` at most."""
+        """Return the smallest size that holds ``rows``, which are at most ``LARGEST``."""
         return next(count for count in self.counts if count >= rows)
 
 
@@ -49,11 +49,11 @@ ANY = Sizes(tuple(range(1, LARGEST + 1)))
 
 
 def agreeing(compute: Callable[[Tensor], Tensor], rows: Tensor) -> Sizes:
-    """Those at which ``compute`` gives every row what it gives among ``LARGEST``.
+    """Return the numbers of rows at which ``compute`` gives every row the bits it has among ``LARGEST`` rows.
 
     Args:
-        compute: row by row, as far as mathematics goes.
-        rows: ``[LARGEST, ...]``, on which the order of adding up shows: sums that nearly cancel.
+        compute: a function that is mathematically row by row.
+        rows: ``[LARGEST, ...]``, whose sums nearly cancel, so that their order shows.
     """
     expected = compute(rows)
     if not torch.equal(compute(rows.roll(_TURN, 0)), expected.roll(_TURN, 0)):

@@ -1,4 +1,4 @@
-"""What copying a KV block to host memory and back takes here, beside computing it again; tried once, at start."""
+"""Measure at start whether copying a KV block to host memory and back takes less time than recomputing it."""
 
 import time
 from collections.abc import Callable
@@ -9,19 +9,19 @@ from outrider.engines.forward_model import Segment, SwappingModel
 from outrider.engines.kv.host_cache import HostCopy
 from outrider.scheduling.residency import SwapPrices
 
-_BLOCKS = 8  # copied in a trial
-_TRIALS = 3  # of which the fastest counts
+_BLOCKS = 8  # copied in one trial
+_TRIALS = 3  # the fastest one counts
 
 
 def swap_prices(
     model: SwappingModel, slots: int, chunk_tokens: int, clock: Callable[[], float] = time.perf_counter
 ) -> SwapPrices:
-    """Try both, before there is anything in the KV pool.
+    """Measure copies and recomputation. Call it while the KV pool is empty: it overwrites blocks.
 
     Args:
-        model: with so many ``slots`` of host memory, at least one.
-        slots: of these.
-        chunk_tokens: positions of prefixes that a pass computes together.
+        model: with ``slots`` of host memory.
+        slots: at least 1.
+        chunk_tokens: prefix positions that a pass computes together.
         clock: in seconds.
     """
     blocks = min(_BLOCKS, slots, model.total_blocks)
@@ -37,12 +37,12 @@ def swap_prices(
         return _least_s(lambda: model.forward([segment]), model, clock)
 
     out_s, in_s = copied_s(out=True), copied_s(out=False)
-    row_s = (computed_s(rows) - computed_s(1)) / max(1, rows - 1)
+    row_s = (computed_s(rows) - computed_s(1)) / max(1, rows - 1)  # of one more row in a chunk
     return SwapPrices(out_s, in_s, max(0.0, row_s) * model.block_tokens)
 
 
 def _least_s(once: Callable[[], object], model: SwappingModel, clock: Callable[[], float]) -> float:
-    """How long it takes, GPU's work included."""
+    """Return the shortest of the trials in seconds, the GPU's work included."""
     on_gpu, took_s = model.no_logits.is_cuda, list[float]()
     for _ in range(_TRIALS):
         began_at_s = clock()

@@ -44,7 +44,7 @@ class TorchVerifier(PagedVerifier):
 
 
 def _given_host_blocks(model: SwappingModel, blocks: int, chunk_tokens: int) -> int:
-    """Give a model so much host memory for KV, if copying pays here; how many blocks that is."""
+    """Give a model host memory for KV if copying pays on this machine; return the number of blocks given."""
     if not blocks:
         return 0
     model.give_host_memory(blocks)

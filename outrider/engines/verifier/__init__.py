@@ -1,1 +1,1 @@
-"""The verifier engine but for its model."""
+"""Verifier engine over any paged model."""

@@ -402,8 +402,8 @@ class PagedVerifier:
         elif committed:
             self._rows.drop(block.generation)
             generation.deferred = False
+        # The last committed token is input of the next pass, so it has no KV; before a deferred correction it has.
         kv.rollback(len(generation.token_ids) - (not generation.deferred))
-        # The last committed token has no KV yet, as it is the next pass's input; a deferred correction keeps it.
         kv.publish(generation.token_ids, kv.computed_tokens)
         kv.busy = False
         scores, forced = generation.prompt_scores, generation.forced_scores.entries

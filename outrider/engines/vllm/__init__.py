@@ -1,4 +1,4 @@
-"""vLLM as the verifier's model: the same bookkeeping as torch's over vLLM's worker, one level below its scheduler.
+"""vLLM as the verifier's model: its worker computes passes over our KV blocks, one level below its scheduler.
 
-vLLM is optional. Nothing outside this folder imports it, and of this folder only ``runner``, when an engine starts.
+vLLM is optional. No module outside this package imports it; ``runner`` does when an engine starts.
 """

@@ -1,7 +1,7 @@
-"""The process around vLLM: what it reads from the environment, and what it changes for everybody else.
+"""Environment of a process with vLLM: variables that it reads, and process state that it changes.
 
-vLLM reads its variables when it is imported or started. Those the design needs are set whatever they were; the others
-give way to the operator's.
+vLLM reads its variables when it is imported or started. Those that the engine relies on are always set; for the others
+the operator's values take precedence.
 """
 
 import os
@@ -16,20 +16,20 @@ import torch
 
 _NEEDED = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine lives in the thread that drives it
-    "VLLM_USE_V2_MODEL_RUNNER": "0",  # ``worker`` reads what the first one leaves behind
+    "VLLM_USE_V2_MODEL_RUNNER": "0",  # ``worker`` reads state that the first runner leaves
 }
 _DEFAULTS = {
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # several processes share a machine's cores; their threads are ours to set
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # several processes share a machine's cores; we set their threads
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # forking a process with threads (Ray's, torch's) can deadlock
     "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_LOGGING_LEVEL": "ERROR",  # its warnings, 20 at each start, are about a scheduler and a sampler that stay idle
+    "VLLM_LOGGING_LEVEL": "ERROR",  # its 20 warnings at each start are about the unused scheduler and sampler
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
 }
 _CHANGED = ("OMP_NUM_THREADS", "VLLM_DIST_IDENT")
 
 
 def prepare() -> None:
-    """Set the variables. Call it before vLLM is imported; repeatable."""
+    """Set the variables. Call it before vLLM is imported; may be called repeatedly."""
     os.environ.update(_NEEDED)
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
@@ -37,17 +37,17 @@ def prepare() -> None:
 
 @contextmanager
 def starting(threads: int) -> Iterator[None]:
-    """Start vLLM inside: it gets ``threads`` torch threads, and the process its own state back.
+    """Start vLLM within this context: it gets ``threads`` torch threads, and the process state is restored after.
 
-    Else vLLM seeds every generator of the process, its CPU worker replaces ``torch.set_num_threads`` by a function that
-    does nothing, and torch's process groups replace ``sys.excepthook``. OpenMP counts threads by the calling thread, so
-    start and use the engine in the same one.
+    vLLM seeds every generator of the process, its CPU worker replaces ``torch.set_num_threads`` by a function without
+    effect, and torch's process groups replace ``sys.excepthook``. OpenMP counts threads per calling thread, so start
+    and use the engine in the same one.
     """
     _hide_llvmlites_dict()
     set_num_threads, excepthook, dtype = torch.set_num_threads, sys.excepthook, torch.get_default_dtype()
     variables = {name: os.environ.get(name) for name in _CHANGED}
     generators = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002 (vLLM seeds that one)
-    os.environ["OMP_NUM_THREADS"] = str(threads)  # for worker processes; in this one it keeps vLLM from choosing
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # for worker processes; here it keeps vLLM from choosing a number
     set_num_threads(threads)
     try:
         yield
@@ -66,7 +66,7 @@ def starting(threads: int) -> Iterator[None]:
 
 
 def _hide_llvmlites_dict() -> None:
-    """Let vLLM look through all modules for kernels: llvmlite's library has any attribute, even a ``__dict__``."""
+    """Hide the ``__dict__`` of llvmlite's library, which has any attribute: vLLM searches all modules for kernels."""
     library = getattr(sys.modules.get("llvmlite.binding.ffi"), "lib", None)
     if library is None or not hasattr(library, "__dict__"):
         return

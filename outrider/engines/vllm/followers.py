@@ -1,7 +1,7 @@
-"""The other processes of a tensor-parallel group: each does what this one does, at the same time. Free of vLLM.
+"""The other ranks of a tensor-parallel group: processes that make the same calls at the same time. Free of vLLM.
 
-Ranks meet inside every pass. One that has died keeps the others waiting in a collective that no exception can leave, so
-a watching thread ends this process if a call does not come back: whoever started it starts another.
+Ranks meet in collectives in every pass. If one dies there, the others wait in a collective that no exception can leave.
+A watching thread then ends this process if its call does not return; its owner starts another one.
 """
 
 import logging
@@ -18,21 +18,21 @@ from outrider.contracts.errors import VerifierLostError
 from outrider.events import event
 
 _LOG = logging.getLogger(__name__)
-_CALL_DEADLINE_S = 300.0  # far beyond any pass
-GRACE_S = 10.0  # for a call to fail by itself, once a follower is gone
-_END_S = 5.0  # for a follower to end by itself, once its pipe is closed
+_CALL_DEADLINE_S = 300.0  # far above any pass
+GRACE_S = 10.0  # for a call to fail by itself after a follower died
+_END_S = 5.0  # for a follower to end by itself after its pipe is closed
 LOST_EXIT = 70  # EX_SOFTWARE
 
 Answer = Callable[[str, Sequence[Any], dict[str, Any]], object]
 
 
 class Followers:
-    """Processes that each answer every call of this one, in order."""
+    """Processes that answer every call of this one, in order."""
 
     def __init__(self, prepare: Callable[..., Answer], arguments: Sequence[tuple[Any, ...]]) -> None:
-        """Start a process for each of ``arguments``; it calls ``prepare(*arguments)``, whose result takes its calls.
+        """Start a process for each of ``arguments``; it calls ``prepare(*arguments)``, whose result handles its calls.
 
-        Their first answer, to be collected, says that this is done.
+        Collect their first answers with ``beside``: they report that ``prepare`` has returned.
         """
         context = get_context("spawn")  # forking a process with threads (Ray's, torch's) can deadlock
         self._calls: list[connection.Connection] = []
@@ -49,23 +49,23 @@ class Followers:
         threading.Thread(target=self._watch, name="followers", daemon=True).start()
 
     def beside(self, work: Callable[[], object], *, deadline_s: float | None = _CALL_DEADLINE_S) -> list[Any]:
-        """Do this process's part of what the followers were told, and collect theirs.
+        """Do this process's part of the last broadcast, then collect the followers' answers.
 
         Args:
             work: this process's part.
-            deadline_s: for each follower, once it is done; None waits as long as they live.
+            deadline_s: for each follower's answer after that; None waits as long as they live.
 
         Returns:
-            What ``work`` gives, then their answers, by rank.
+            The result of ``work``, then the followers' answers by rank.
 
         Raises:
-            VerifierLostError: one of them has died, has failed or is late. Nothing can be called any more.
+            VerifierLostError: a follower died, failed or is late. No further call is possible.
         """
         self._called = True
         try:
             own = work()
             return [own, *(self._answer(rank, deadline_s) for rank in range(len(self._calls)))]
-        except Exception as error:  # whatever it was, the ranks no longer stand at the same call
+        except Exception as error:  # of any type: the ranks no longer make the same call
             self._lost = self._lost or f"{type(error).__name__}: {error}"
             self._check()
             raise
@@ -73,7 +73,7 @@ class Followers:
             self._called = False
 
     def broadcast(self, method: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        """Have every follower make a call; ``beside`` is to come next."""
+        """Send a call to every follower; ``beside`` must come next."""
         self._check()
         data = pickle.dumps((method, args, kwargs), protocol=pickle.HIGHEST_PROTOCOL)
         try:
@@ -111,7 +111,7 @@ class Followers:
         if self._closing:
             return
         process = next(process for process in self._processes if process.sentinel in ended)
-        process.join(_END_S)  # it may be seen to end before its exit code is there
+        process.join(_END_S)  # the sentinel may be ready before the exit code
         self._lost = self._lost or f"{process.name} has ended with exit code {process.exitcode}"
         time.sleep(GRACE_S)
         if self._called and not self._closing:
@@ -130,12 +130,12 @@ def _follow(calls: connection.Connection, prepare: Callable[..., Answer], argume
             calls.send((False, answer(method, args, kwargs)))
     except (EOFError, BrokenPipeError):
         return
-    except Exception as error:  # noqa: BLE001 (told there)
+    except Exception as error:  # noqa: BLE001 (reported to the leading process)
         calls.send((True, f"{type(error).__name__}: {error}"))
 
 
 def _end_with_parent() -> None:
-    """Even in the middle of a pass whose other ranks are gone."""
+    """End with the parent process, even in a pass whose other ranks are gone."""
     parent = parent_process()
     assert parent is not None, "it was started by one"
     connection.wait([parent.sentinel])

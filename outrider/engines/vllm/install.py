@@ -1,6 +1,6 @@
-"""Whether the vLLM version that this engine was made for is installed. It drives vLLM's internals: no other will do.
+"""Check that the one supported version of vLLM is installed; the engine uses internals, which differ in any other.
 
-The check reads pip's records first, so that a command line can refuse at once; importing vLLM takes seconds.
+The check reads pip's records first, in milliseconds; importing vLLM takes seconds.
 """
 
 import importlib
@@ -18,7 +18,7 @@ _REMEDY = (
 
 
 def installed_version() -> str | None:
-    """The version pip knows vLLM by, without its local suffix; None if it is not installed."""
+    """Return vLLM's installed version without its local suffix; None if it is not installed."""
     for name in _DISTRIBUTIONS:
         try:
             return version(name).partition("+")[0]
@@ -28,7 +28,7 @@ def installed_version() -> str | None:
 
 
 def check_installed() -> None:
-    """Find out in milliseconds; what is not installed, or in another version, is an ``EngineUnavailableError``."""
+    """Raise ``EngineUnavailableError`` if vLLM is missing or has another version; takes milliseconds."""
     found = installed_version()
     if found != SUPPORTED_VERSION:
         raise EngineUnavailableError(
@@ -37,17 +37,17 @@ def check_installed() -> None:
 
 
 def check_install(device: str) -> None:
-    """Import vLLM as well, and see that it is whole and made for the device, ``cpu`` or ``cuda``.
+    """Check the version, then import vLLM, and check that it is made for ``device``, ``cpu`` or ``cuda``.
 
     Raises:
-        EngineUnavailableError: likewise, or it fails to import, or is made for another device.
+        EngineUnavailableError: another version or none, an import that fails, or another device.
     """
     check_installed()
     prepare()
     try:
         importlib.import_module("outrider.engines.vllm.runner")
         made_for = str(importlib.import_module("vllm.platforms").current_platform.device_type)
-    except Exception as error:  # an installation can break in any way
+    except Exception as error:  # an installation can be broken in any way
         raise EngineUnavailableError(
             f"the vLLM engine needs a working vllm {SUPPORTED_VERSION}, found one that fails to import: "
             f"{type(error).__name__}: {error}; {_REMEDY}"

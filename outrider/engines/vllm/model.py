@@ -1,11 +1,11 @@
-"""The forward passes of a ``PagedVerifier``, made by vLLM.
+"""Paged model on vLLM: computes the forward passes of a ``PagedVerifier``.
 
-vLLM's scheduler, sampler and prefix cache stay idle: a pass is a ``SchedulerOutput`` of ours, in which every segment is
-a fresh request that names its KV blocks, and the worker hands over logits and hidden states before anything is sampled.
-So vLLM draws no random number, and under tensor parallelism every rank gets the same token ids by construction.
+vLLM's scheduler, sampler and prefix cache stay idle. A pass is a ``SchedulerOutput`` of ours, in which every segment is
+a new request that names its KV blocks; the worker returns logits and hidden states before anything is sampled. So vLLM
+draws no random number, and under tensor parallelism every rank gets the same token ids.
 
-Under tensor parallelism rank 0 is this process and the others run beside it (``leading``): rows of logits never leave
-the device they are on, and everything behind them (sampling parameters, acceptance) is computed there.
+Under tensor parallelism rank 0 is this process and the others run in their own (``leading``): rows of logits stay on
+their device, and all that follows (sampling parameters, acceptance) is computed there.
 """
 
 import logging
@@ -23,7 +23,7 @@ from outrider.engines.vllm.settings import VllmSettings
 from outrider.events import event
 
 _LOG = logging.getLogger(__name__)
-# Two passes over the same tokens, one of them over KV of the other, may differ by rounding; wrong KV differs by more.
+# Logits of a pass over resident KV may differ by rounding from a pass over all tokens; with wrong KV they differ more.
 _SELF_TEST_TOLERANCE = 0.2
 
 
@@ -32,18 +32,18 @@ class VllmForward:
 
     Attributes:
         kv_bytes: of all KV blocks.
-        max_positions: of the longest sequence: vLLM shortens the context to what the KV memory holds.
+        max_positions: of the longest sequence; vLLM shortens the context to what the KV memory holds.
         no_logits: as wide as the model's head.
     """
 
     def __init__(self, settings: VllmSettings) -> None:
-        """Start vLLM, and try it.
+        """Start vLLM and test it.
 
         Raises:
-            EngineUnavailableError: the vLLM this engine needs is not installed, does not start (for want of memory
-                say), or computes over resident KV something else than without it.
-            UnsupportedModelError: KV of this model is more than one set of full-attention blocks.
-            ParameterError: an option that vLLM does not have, a KV budget too small, or blocks of another size.
+            EngineUnavailableError: the supported vLLM is not installed, does not start (out of memory, for example), or
+                passes over resident KV differ from passes without.
+            UnsupportedModelError: this model's KV does not fit one set of full-attention blocks.
+            ParameterError: an unknown vLLM option, a KV budget that is too small, or another size of blocks.
         """
         spec = settings.spec
         check_install(spec.device)
@@ -67,7 +67,7 @@ class VllmForward:
     def forward(
         self, segments: Sequence[Segment], copies: Sequence[BlockCopy] = (), *, want_hidden: bool = False
     ) -> PassResult:
-        """One pass, or several if there are more tokens or segments than one takes; see ``BranchModel.forward``."""
+        """Run one pass, or several if it exceeds vLLM's buffers; see ``BranchModel.forward``."""
         parts = split(segments, self._settings.spec.max_pass_tokens, self._settings.max_pass_segments)
         results = [
             self._runner.run(part, copies if index == 0 else (), want_hidden=want_hidden)
@@ -79,11 +79,11 @@ class VllmForward:
         return PassResult(torch.cat([logits for logits, _ in results]), torch.cat(hidden) if hidden else None)
 
     def close(self) -> None:
-        """Stop vLLM and free its memory. Repeatable."""
+        """Stop vLLM and free its memory. May be called repeatedly."""
         self._runner.close()
 
     def _blocks_for_us(self, layout: KvLayout) -> int:
-        """See that the model's KV is such as this engine keeps, and count its blocks."""
+        """Check the model's KV layout, and return the number of blocks to use."""
         fault = layout.fault(self._settings.max_context_tokens)
         if fault is not None:
             raise UnsupportedModelError(
@@ -95,12 +95,12 @@ class VllmForward:
             raise ParameterError("kv_block_tokens", needed, self.block_tokens)
         if layout.blocks < 2:
             raise ParameterError("kv_budget_mib", "memory for two KV blocks or more", f"memory for {layout.blocks}")
-        return layout.blocks - 1  # vLLM's block 0 stands for none and is never written: our 0 is its 1
+        return layout.blocks - 1  # vLLM's block 0 is its null block and never written: our block 0 is its block 1
 
     def _self_test(self) -> Tensor:
-        """Compute a row again over resident KV, and over a copied block; returns no rows of that kind.
+        """Compute a row again over resident KV, and over a copied block; return ``[0, vocab]`` logits.
 
-        The version does not answer for this: attention's implementation is chosen by hardware, model and options.
+        The version alone does not decide this: the attention implementation depends on hardware, model and options.
         """
         tokens = [1 % self._settings.vocab_size, 2 % self._settings.vocab_size, 0]
         whole = self.forward([Segment(tokens, 0, [0], 3)]).logits

@@ -1,4 +1,4 @@
-"""Cut a pass into parts that vLLM's buffers hold. Pure."""
+"""Split a pass into parts that fit vLLM's buffers. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,9 +7,9 @@ from outrider.engines.forward_model import Segment
 
 
 def split(segments: Sequence[Segment], max_tokens: int, max_segments: int) -> list[list[Segment]]:
-    """Parts of at most so many tokens and segments, to be run one after another.
+    """Return parts of at most ``max_tokens`` tokens and ``max_segments`` segments, to be run in this order.
 
-    Rows of the parts, one after another, are the rows of the whole, in order. A segment is cut where a part is full.
+    The rows of the parts, one after another, are the rows of the whole. A segment is cut where a part is full.
     """
     parts: list[list[Segment]] = []
     room = 0
@@ -26,7 +26,7 @@ def split(segments: Sequence[Segment], max_tokens: int, max_segments: int) -> li
 
 
 def _cut(segment: Segment, tokens: int) -> tuple[Segment, Segment | None]:
-    """The first ``tokens`` tokens of a segment, and the others."""
+    """Return the first ``tokens`` tokens of a segment, and the rest, if any."""
     behind = len(segment.token_ids) - tokens
     if behind <= 0:
         return segment, None

@@ -1,9 +1,8 @@
-"""A vLLM engine driven pass by pass. The one module that imports vLLM's classes to use them.
+"""Drive a vLLM engine pass by pass. The one module that uses vLLM's classes.
 
-Why each pass opens fresh requests: vLLM's runner caches what it knows of a request and expects its scheduler's deltas;
-a request that begins with this pass and ends with it carries its whole state itself, so rollback, eviction and restore
-are nothing the runner would have to hear of. It reads a request's token ids only from its first computed position on;
-those before it are placeholders here.
+Each pass opens new requests, which end with it. vLLM's runner caches the state of a request and expects deltas from its
+scheduler; a request of one pass brings its whole state, so the runner need not know of rollback, eviction and restore.
+It reads a request's token ids only from the first computed position on; those before it are placeholders here.
 """
 
 from collections.abc import Sequence
@@ -25,14 +24,14 @@ from outrider.engines.vllm.environment import starting
 from outrider.engines.vllm.kv_layout import KvLayout
 from outrider.engines.vllm.settings import VllmSettings
 
-_GREEDY = SamplingParams(temperature=0.0)  # never used: nothing is sampled
+_GREEDY = SamplingParams(temperature=0.0)  # required by vLLM but unused: nothing is sampled
 
 
 class Runner:
     """One ``EngineCore``, of which only the workers are used."""
 
     def __init__(self, settings: VllmSettings) -> None:
-        """Start vLLM; what can go wrong is told by ``VllmForward``."""
+        """Start vLLM; for errors see ``VllmForward``."""
         arguments = settings.engine_arguments()
         if unknown := sorted(set(arguments) - {field.name for field in fields(EngineArgs)}):
             raise ParameterError("vllm_options", "names of vLLM's EngineArgs", ", ".join(unknown))
@@ -44,7 +43,7 @@ class Runner:
                 # Lets a budget be smaller than one sequence of the whole context; the block pool limits sequences then.
                 config.model_config.original_max_model_len = -1
                 self._core: Any = EngineCore(config, Executor.get_class(config), log_stats=False)
-        except Exception as error:  # memory, an unknown architecture, an option's value: vLLM has many kinds
+        except Exception as error:  # vLLM raises many types: for memory, architectures, values of options
             said = " ".join(str(error).split())
             raise EngineUnavailableError(
                 f"needs a vLLM engine for {settings.folder}, found that it does not start "
@@ -52,14 +51,14 @@ class Runner:
             ) from error
 
     def describe(self) -> KvLayout:
-        """What rank 0 reports of its model runner."""
+        """Return the KV layout that rank 0 reports."""
         reports: list[KvLayout] = self._call("outrider_describe")
         return reports[0]
 
     def run(
         self, segments: Sequence[Segment], copies: Sequence[BlockCopy], *, want_hidden: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """One pass: ``[R, vocab]`` logits and, if wanted, ``[R, d]`` hidden states, wanted rows in order.
+        """Run one pass; return ``[R, vocab]`` logits and, if wanted, ``[R, d]`` hidden states of the wanted rows.
 
         Raises:
             VerifierLostError: a worker process died or does not answer.
@@ -74,9 +73,9 @@ class Runner:
         return logits, hidden
 
     def close(self) -> None:
-        """Stop the workers and free their memory. Repeatable.
+        """Stop the workers and free their memory. May be called repeatedly.
 
-        Not by ``EngineCore.shutdown``: it would end the process groups too, which other engines of this process share.
+        ``EngineCore.shutdown`` would also end the process groups, which other engines of this process share.
         """
         if self._core is not None:
             self._core.model_executor.shutdown()
@@ -89,9 +88,9 @@ class Runner:
 def schedule(
     names: Sequence[str], segments: Sequence[Segment], copies: Sequence[BlockCopy], finished: set[str]
 ) -> SchedulerOutput:
-    """One pass as vLLM takes it: each segment a new request, those of the last pass finished.
+    """Return one pass as vLLM takes it: each segment a new request, the last pass's requests finished.
 
-    The last tokens of a segment go as draft tokens, as many as it takes for the logits rows it wants.
+    The last tokens of a segment are scheduled as draft tokens, so that vLLM returns their logits rows.
     """
     requests: list[NewRequestData] = []
     counts: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What the vLLM engine is told. Free of vLLM and torch."""
+"""Settings that the vLLM engine is started with. Free of vLLM and torch."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from outrider.contracts.errors import ParameterError
 from outrider.engines.kinds import VerifierSpec
 
-# Would change what a KV block or a pass is, or has no use here.
+# Options that would change what a KV block or a pass is, or have no use here.
 UNSUPPORTED_OPTIONS = frozenset(
     {
         "data_parallel_size",
@@ -34,29 +34,29 @@ UNSUPPORTED_OPTIONS = frozenset(
         "worker_cls",
     }
 )
-_GPU_USE = 0.85  # of its share of a GPU, where KV may take what passes leave: rows that are kept come on top
-# On a GPU, passes whose segments all have this many tokens plus one run as one CUDA graph; all others piecewise.
+_GPU_USE = 0.85  # of its share of a GPU, for weights, passes and KV; the rest is for kept rows
+# On a GPU, a pass whose segments all have this many tokens plus one runs as one CUDA graph; others run piecewise.
 _UNIFORM_DRAFT_TOKENS = 4
-# vLLM imports these by name, in processes of its own too.
+# vLLM imports these by name, in other processes as well.
 _WORKER = "outrider.engines.vllm.worker"
 _LEADING = "outrider.engines.vllm.leading.LeadingExecutor"
 
 
 @dataclass(frozen=True, slots=True)
 class VllmSettings:
-    spec: VerifierSpec  # as it was asked for; its ``limits`` hold for each GPU under tensor parallelism
+    spec: VerifierSpec  # with tensor parallelism its ``limits`` are those of each GPU
     folder: Path  # the model in Hugging Face format
-    vocab_size: int  # real tokens. Logits rows may be wider; who reads them cuts them
+    vocab_size: int  # real tokens; logits rows may be wider, and their readers cut them
     max_context_tokens: int  # positions of the longest sequence
-    max_pass_segments: int = 256  # segments of the largest pass; longer ones are split
+    max_pass_segments: int = 256  # segments of the largest pass; larger ones are split
 
     def __post_init__(self) -> None:
-        """Refuse options that this engine decides itself."""
+        """Raise ``ParameterError`` for options that this engine sets itself."""
         if owned := sorted((UNSUPPORTED_OPTIONS | set(self.owned_arguments())) & set(self.spec.vllm_options)):
             raise ParameterError("vllm_options", "no option this engine sets itself or cannot keep", ", ".join(owned))
 
     def owned_arguments(self) -> dict[str, object]:
-        """Of vLLM's ``EngineArgs``, what the design decides or the fields above give."""
+        """Return the ``EngineArgs`` that this engine sets itself."""
         spec = self.spec
         return {
             "use_tqdm_on_load": False,
@@ -83,14 +83,14 @@ class VllmSettings:
         }
 
     def engine_arguments(self) -> dict[str, object]:
-        """All that ``EngineArgs`` is given; its other fields keep vLLM's defaults."""
-        # On a CPU, compiling takes minutes and gains little.
+        """Return all ``EngineArgs`` that are set; others keep vLLM's defaults."""
+        # On a CPU, compilation takes minutes and gains little.
         defaults = {"enforce_eager": True} if self.spec.device == "cpu" else {"gpu_memory_utilization": self._gpu_use()}
         return (
             {"disable_hybrid_kv_cache_manager": True} | defaults | dict(self.spec.vllm_options) | self.owned_arguments()
         )
 
     def _gpu_use(self) -> float:
-        """Where KV memory is given in bytes, vLLM would by default still insist that nearly all of the GPU is free."""
+        """Return the share of the GPU for vLLM. With KV memory in bytes it is small, as vLLM demands it to be free."""
         limits = self.spec.limits
         return 0.01 if limits.kv_budget_bytes is not None else _GPU_USE * limits.gpu_share

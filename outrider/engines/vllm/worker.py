@@ -1,6 +1,6 @@
-"""What runs inside vLLM's workers: one pass of the model runner, stopped before it would sample.
+"""Code inside vLLM's workers: one pass of the model runner, which ends before vLLM would sample.
 
-vLLM mixes ``PassWorker`` into its worker class by name (``worker_extension_cls``), and makes a ``NoProposer`` by name
+vLLM mixes ``PassWorker`` into its worker class by name (``worker_extension_cls``), and makes a ``NoProposer`` by name,
 too. Both must be importable in worker processes.
 """
 
@@ -15,10 +15,10 @@ from outrider.sampling.device_tensors import index_tensor
 
 
 class NoProposer:
-    """Turns on vLLM's passes of several logits rows per request. It is never asked: drafts come from elsewhere."""
+    """Makes vLLM return several logits rows per request. It is never called: drafts come from elsewhere."""
 
     def __init__(self, config: object) -> None:
-        """Take vLLM's configuration and forget it."""
+        """Ignore vLLM's configuration."""
 
     def load_model(self, target: object) -> None: ...
 
@@ -38,18 +38,18 @@ class PassWorker:
         """Run one pass.
 
         Args:
-            scheduled: vLLM's ``SchedulerOutput``; its requests in our order.
-            rows: how many of its last rows each request wants, in that order.
-            want_hidden: whether the final hidden states of these rows are wanted too.
+            scheduled: vLLM's ``SchedulerOutput``; its requests are in our order.
+            rows: number of last rows that each request wants, in that order.
+            want_hidden: whether the final hidden states of these rows are wanted, too.
 
         Returns:
-            ``[R, vocab]`` logits and ``[R, d]`` hidden states, wanted rows in our order; None from every rank but 0.
+            ``[R, vocab]`` logits and ``[R, d]`` hidden states, wanted rows in our order; None on every rank but 0.
         """
         runner = self.model_runner
-        self._wait()  # the last pass must have read the pinned input buffers that this one fills; vLLM's sampler waits
+        self._wait()  # the last pass must have read the pinned input buffers before they are filled again
         self.execute_model(scheduled)  # type: ignore[attr-defined]  # vLLM's worker has it
         if not any(rows.values()):
-            self._wait()  # nobody else does, and a pass is to be seen to take as long as it takes
+            self._wait()  # no reader waits for this pass, so its time would not be measured
         state, runner.execute_model_state, runner.kv_connector_output = runner.execute_model_state, None, None
         if self.rank:
             return None
@@ -61,21 +61,21 @@ class PassWorker:
         return logits, hidden
 
     def _wait(self) -> None:
-        """For the GPU, if there is one."""
+        """Wait for the GPU, if there is one."""
         if self.model_runner.device.type == "cuda":
             torch.cuda.current_stream().synchronize()
 
     def outrider_describe(self) -> KvLayout:
-        """What KV this worker's runner has."""
+        """Return the KV layout of this worker's runner."""
         return describe(self.model_runner)
 
 
 def kept_rows(order: Sequence[str], wanted: Mapping[str, int]) -> list[int] | None:
-    """Where the wanted rows are in a pass's logits; None if they are all of them, in order.
+    """Return the indices of the wanted rows in a pass's logits; None if they are all of them, in order.
 
     Args:
-        order: the runner's order of requests, in which its logits are.
-        wanted: rows of each request, in our order. The runner computes at least one row of each.
+        order: the runner's order of requests, which is that of its logits.
+        wanted: rows of each request, in our order. The runner computes at least one row for each.
     """
     if list(order) == list(wanted) and all(wanted.values()):
         return None

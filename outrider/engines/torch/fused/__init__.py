@@ -1,1 +1,1 @@
-"""A whole decoder on the CPU in few calls: linear layers by libraries, all between them by compiled loops."""
+"""Llama-family decoders on CPUs in compiled loops: a pass takes few calls per layer."""

@@ -1,7 +1,7 @@
-"""Attention over keys and values where they lie (``kernels``), one head's for all its queries and some rows at once.
+"""Attention over keys and values in place: a KV head's keys are read once for all its query heads and up to eight rows.
 
-A key's product is added up in the order of d, a row's values in the order of its keys, by the same operations one by
-one or many at once: a path through a tree is what it is as a chain.
+The product with a key is summed in the order of d, a row's values in the order of its keys. Scalar and vector code use
+the same operations per sum. So a path through a tree, whose keys lie anywhere, has the same bits as a chain.
 """
 
 from typing import Any
@@ -36,11 +36,11 @@ from outrider.engines.torch.fused.compiling import (
 )
 from outrider.engines.torch.fused.kernels import rotate
 
-_ROWS = 8  # of a sequence that attend together
+_ROWS = 8  # most rows of a sequence that share one pass over its keys
 
 
 def _accumulating(queries: int, vectors: int) -> Any:
-    """``accumulate`` for so many queries and vectors."""
+    """Make ``accumulate`` for a number of queries and vectors."""
 
     @intrinsic
     def accumulate(
@@ -57,11 +57,11 @@ def _accumulating(queries: int, vectors: int) -> Any:
         step: Any,  # noqa: ARG001
         rows: Any,  # noqa: ARG001
     ) -> Any:
-        """Row by row r, for all queries q, vectors v and lanes l.
+        """Add products of factors and matrix rows to sums, row by row r, for all queries q, vectors v and lanes l.
 
         ``sums[at + q * sums_step + v * LANES + l] += factors[first + q * factors_step + r] * matrix[starts[begin + v] +
-        r * step + l]``, all of them one-dimensional and contiguous; ``matrix`` may be of bfloat16, or it and
-        ``factors`` of pairs of bfloat16.
+        r * step + l]``. All arrays are one-dimensional and contiguous. ``matrix`` may be bfloat16; or both ``matrix``
+        and ``factors`` are bfloat16 pairs.
         """
 
         def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -75,7 +75,7 @@ def _accumulating(queries: int, vectors: int) -> Any:
 
 
 def _emit(made: Code, args: Any, queries: int, vectors: int, kind: Any) -> None:
-    """As ``accumulate``; sums stay in registers."""
+    """Emit ``accumulate``; sums stay in registers from load to store."""
     builder, product, paired = made.builder, _product(made, kind), kind == types.uint32
     _, at, sums_step, _, first, factors_step, _, _, begin, step, rows = args
     totals, cells = [(q, v) for q in range(queries) for v in range(vectors)], {}
@@ -97,7 +97,7 @@ def _emit(made: Code, args: Any, queries: int, vectors: int, kind: Any) -> None:
 
 
 def _product(made: Code, kind: Any) -> Any:
-    """What adds a number, or pair, times a vector of such to a total."""
+    """Return the instruction that adds a number, or pair, times a vector to a total."""
     if kind == types.uint32:
         return made.add_pairs()
     both = made.fma()
@@ -105,7 +105,7 @@ def _product(made: Code, kind: Any) -> Any:
 
 
 def _read(made: Code, offset: Any, kind: Any) -> Any:
-    """A vector of the matrix; single bfloat16 as float32."""
+    """Load a vector of the matrix; single bfloat16 become float32."""
     if kind != types.uint16:
         return made.builder.load(made.at(6, offset, FLOATS if kind == types.float32 else WORDS), align=4)
     found = made.builder.load(made.at(6, offset, ir.VectorType(I16, LANES)), align=2)
@@ -113,7 +113,7 @@ def _read(made: Code, offset: Any, kind: Any) -> Any:
     return made.builder.bitcast(bits, FLOATS)
 
 
-_QUERIES, _SMALL, _VECTORS = 4, 3, 4  # their accumulators fit into the vector registers together
+_QUERIES, _SMALL, _VECTORS = 4, 3, 4  # 4 * 4 accumulators fit into the vector registers together
 _four_by_four, _three_by_four, _one_by_four = (_accumulating(queries, _VECTORS) for queries in (_QUERIES, _SMALL, 1))
 _four_by_one, _three_by_one, _one_by_one = (_accumulating(queries, 1) for queries in (_QUERIES, _SMALL, 1))
 
@@ -134,7 +134,7 @@ def _accumulate(
     step: int,
     rows: int,
 ) -> None:
-    """Likewise of any number of queries and vectors; what is read of the matrix serves all queries."""
+    """Do the same for any number of queries and vectors; a loaded vector of the matrix serves up to four queries."""
     while vectors > 0:
         whole = vectors >= _VECTORS
         left, own, factor = queries, at, first
@@ -159,7 +159,11 @@ def _accumulate(
 
 @compiled()
 def _score(query: Any, keys: Any, head: int, table: Any, straight: int, path: Any, scores: Any) -> None:
-    """``scores`` ``[Q, n]`` of ``query`` ``[Q, d]``, or of its pairs, with one head's keys, the path's behind them."""
+    """Write scores ``[Q, n]`` of ``query`` ``[Q, d]``, or its pairs, with one head's keys; the path's keys come last.
+
+    Vectors cover whole blocks, so the last block's scores may include slots a row does not see; those are overwritten
+    by the path's scores, or ignored.
+    """
     count, width = query.shape
     _, blocks, _, size = keys.shape
     flat_keys, flat_scores, flat_query = keys.reshape(-1), scores.reshape(-1), query.reshape(-1)
@@ -172,7 +176,7 @@ def _score(query: Any, keys: Any, head: int, table: Any, straight: int, path: An
     for q in range(count):
         for t in range(used * size):
             scores[q, t] = ZERO
-    together = used if whole == size else 1  # blocks whose scores lie behind one another
+    together = used if whole == size else 1  # blocks whose scores are contiguous are computed in one call
     for b in range(0, used, together):
         at, begin, many = b * size, b * vectors, vectors * together
         _accumulate(count, many, flat_scores, at, row, flat_query, 0, width, flat_keys, starts, begin, size, width)
@@ -183,7 +187,7 @@ def _score(query: Any, keys: Any, head: int, table: Any, straight: int, path: An
 def _score_others(
     query: Any, keys: Any, head: int, table: Any, whole: int, straight: int, path: Any, scores: Any
 ) -> None:
-    """Likewise with keys one by one: behind the ``whole`` vectors of each block, and the path's."""
+    """Write scores of single keys: those that fill no vector at each block's end, and the path's."""
     count, size = len(query), keys.shape[3]
     for q in range(count):
         for b in range(len(table)):
@@ -195,7 +199,7 @@ def _score_others(
 
 @compiled()
 def _score_one(query: Any, block: Any, place: int) -> Any:
-    """Of ``query`` ``[d]``, or its pairs, and one key of a ``block``."""
+    """Return the product of ``query`` ``[d]``, or its pairs, with one key of a ``block``."""
     total = ZERO
     for i in range(len(query)):
         total = add_product(total, query[i], block[i, place])
@@ -204,8 +208,8 @@ def _score_one(query: Any, block: Any, place: int) -> Any:
 
 @compiled(fastmath=LOOSE)
 def _weigh(scores: Any) -> None:
-    """Scores of one query become its weights."""
-    largest = scores[0]
+    """Turn the scores of one query into softmax weights, in place. The total's order depends on their number only."""
+    largest = scores[0]  # subtracted, so that no exponential overflows
     for i in range(len(scores)):
         largest = max(largest, scores[i])
     for i in range(len(scores)):
@@ -232,15 +236,16 @@ def _add_values(
     at: int,
     starts: Any,
 ) -> None:
-    """Of ``queries``: ``sums[at:]`` += their weights times ``count`` consecutive values of one head, in order.
+    """Add weights times ``count`` consecutive values of one head to ``sums[at:]``, in the order of the values.
 
     All arrays are flat: weights ``[Q, step]`` from ``first`` on, values ``[count, width]`` from ``start`` on.
-    ``starts`` is memory for as many numbers as there are vectors in a value.
+    ``starts`` is scratch memory with an element for each vector of a value.
     """
     for v in range(len(starts)):
         starts[v] = start + v * LANES
     _accumulate(queries, len(starts), sums, at, width, weights, first, step, values, starts, 0, width, count)
     for q in range(queries):
+        # Numbers of a value that fill no vector: the same fused operation, one by one.
         for i in range(len(starts) * LANES, width):
             for j in range(count):
                 own = at + q * width + i
@@ -251,10 +256,14 @@ def _add_values(
 def _sum_values(
     weights: Any, values: Any, head: int, table: Any, size: int, shortest: int, rows: int, path: Any, sums: Any
 ) -> None:
-    """``sums`` ``[Q, d]`` of a run of ``rows``, each of which sees one slot more than the one before."""
+    """Write ``sums`` ``[Q, d]`` of a run of ``rows``, each of which sees one slot more than the one before.
+
+    Every row adds its values in the order of its slots, block by block, then those of its path: shared blocks are read
+    once for all rows, the rest row by row.
+    """
     many, width = sums.shape
     group, step = many // rows, weights.shape[1]
-    shared = shortest - shortest % size  # slots that all of them see, in whole blocks
+    shared = shortest - shortest % size  # slots that all rows see, in whole blocks
     starts = np.empty(width // LANES, np.int64)
     w, v, o, base = weights.reshape(-1), values.reshape(-1), sums.reshape(-1), head * values.shape[1]
     for i in range(len(o)):
@@ -273,9 +282,9 @@ def _sum_values(
 
 @compiled()
 def _run_of(n: int, sequences: Any, lengths: Any) -> int:
-    """How many rows from ``n`` on, of one sequence and each behind the one before, are computed together."""
+    """Return how many consecutive rows from ``n`` on, at successive positions of one sequence, attend together."""
     count = 1
-    if lengths[n, 1]:
+    if lengths[n, 1]:  # a tree node attends alone
         return count
     for m in range(n + 1, min(n + _ROWS, len(lengths))):
         if sequences[m] != sequences[n] or lengths[m, 0] != lengths[n, 0] + count or lengths[m, 1]:
@@ -301,18 +310,18 @@ def attend(
     values: Any,
     out: Any,
 ) -> None:
-    """Each row's heads over the keys it sees.
+    """Write each row's attention output over the keys it sees.
 
     Args:
         projected: ``[N, (heads + 2 * kv_heads) * d]``, queries first.
         weight: ``[d]`` of the norm of queries; empty: none.
-        eps: its.
+        eps: of that norm.
         cosines: ``[positions, d / 2]``.
         sines: likewise.
-        scale: of scores.
+        scale: of scores, applied to the queries.
         positions: ``[N]``.
         sequences: ``[N]`` rows of ``tables``.
-        lengths: ``[N, 2]``: a row sees so many slots of its sequence from the first on, then so many of its path.
+        lengths: ``[N, 2]``: number of slots seen of the sequence, from its first on, then of the row's path.
         tables: ``[sequences, blocks]``.
         paths: ``[N, nodes]`` slots.
         keys: ``[kv_heads, blocks, d, block_tokens]`` float32, or ``[kv_heads, blocks, d / 2, block_tokens]`` pairs.
@@ -332,6 +341,7 @@ def attend(
         count, shortest = _run_of(n, sequences, lengths), lengths[n, 0]
         table, path, many = tables[sequences[n]], paths[n][: lengths[n, 1]], count * group
         for head in range(kv_heads):
+            # Query q of the run is head q % group of row n + q // group.
             at = head * group * width
             for q in range(many):
                 row, own = n + q // group, at + q % group * width

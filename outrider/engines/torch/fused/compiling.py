@@ -1,6 +1,6 @@
-"""What loops are compiled with, and small pieces that they share.
+"""Compilation of the loops by numba, and arithmetic that they share.
 
-A loop that was compiled is kept until its own file changes: touch the others after a change here.
+A compiled loop is cached until its own file changes. After a change in this file, touch the files that use it.
 """
 
 import logging
@@ -23,25 +23,25 @@ intrinsic: Callable[[Any], Any] = _numbas_intrinsic
 _LOG = logging.getLogger(__name__)
 _LOGGED: set[str] = set()
 
-LANES = 16  # computed side by side
+LANES = 16  # float32 numbers in a SIMD vector
 ZERO, ONE = np.float32(0.0), np.float32(1.0)
-LOOSE = {"reassoc", "contract", "nnan", "nsz"}  # sums in any order, but always the same for as many numbers
+LOOSE = {"reassoc", "contract", "nnan", "nsz"}  # the compiler orders a sum, the same way for each length
 I16, I32, I64, F32 = ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 FLOATS, WORDS = ir.VectorType(F32, LANES), ir.VectorType(I32, LANES)
 _LOG2_E = np.float32(1.4426950408889634)
 _HIGH = 0xFFFF0000
-_LEAST_POWER, _MOST_POWER = np.float32(-87.0), np.float32(88.0)
-# 2**f for -0.5 <= f <= 0.5, within 2e-8 (Taylor's).
+_LEAST_POWER, _MOST_POWER = np.float32(-87.0), np.float32(88.0)  # beyond them float32 under- or overflows
+# Coefficients of 2**f for -0.5 <= f <= 0.5 (Taylor), within 2e-8.
 _C1, _C2, _C3 = np.float32(0.6931471805599453), np.float32(0.2402265069591007), np.float32(0.05550410866482158)
 _C4, _C5, _C6 = np.float32(0.009618129107628477), np.float32(0.0013333558146428443), np.float32(0.00015403530393381608)
 
 
 def compiled(**options: Any) -> Callable[[Any], Any]:
-    """Compiled at first use, once for all processes if there is a place to keep that."""
+    """Compile at first use, and cache the result on disk for all processes where a folder is writable."""
 
     def made(function: Any) -> Any:
         dispatcher: Any = njit(nogil=True, error_model="numpy", **options)(function)
-        with suppress(RuntimeError):  # no folder that may be written to
+        with suppress(RuntimeError):  # no writable folder
             dispatcher._cache = SparableCache(function)  # noqa: SLF001 (as its enable_caching does)
         return dispatcher
 
@@ -49,20 +49,20 @@ def compiled(**options: Any) -> Callable[[Any], Any]:
 
 
 class SparableCache(FunctionCache):  # type: ignore[misc]  # numba is untyped
-    """Numba's cache of a compiled function, of which no failure fails a call: what cannot be kept is compiled again."""
+    """Numba's cache, except that its failures fail no call: what cannot be cached or read is compiled again."""
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep it, unless the disk refuses."""
+        """Save a compiled function; log an error of the disk."""
         try:
             super().save_overload(sig, data)
         except OSError as error:
             _told_once("compiled_not_kept", error)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """What was kept; None if nothing was, or it is damaged, which is forgotten."""
+        """Load a compiled function; None if there is none, or it is damaged. Damaged ones are deleted."""
         try:
             return super().load_overload(sig, target_context)
-        except Exception as error:  # noqa: BLE001 (of unpickling, anything)
+        except Exception as error:  # noqa: BLE001 (unpickling may raise anything)
             _told_once("compiled_not_read", error)
             with suppress(OSError):
                 self.flush()
@@ -70,7 +70,7 @@ class SparableCache(FunctionCache):  # type: ignore[misc]  # numba is untyped
 
 
 def _told_once(name: str, error: Exception) -> None:
-    """A line for the first of a kind in this process: each function would write one."""
+    """Log the first failure of a kind in this process; each function would log its own."""
     if name not in _LOGGED:
         _LOGGED.add(name)
         event(_LOG, name, logging.WARNING, reason=f"{error!r:.200}")
@@ -78,17 +78,17 @@ def _told_once(name: str, error: Exception) -> None:
 
 @cache
 def has(feature: str) -> bool:
-    """Whether this processor does, by LLVM's name for it."""
+    """Whether this CPU has a feature, by LLVM's name."""
     return bool(binding.get_host_cpu_features().get(feature))
 
 
 inlined: Callable[[Any], Any] = njit(inline="always")
-inner: Callable[[Any], Any] = njit(nogil=True, error_model="numpy")  # kept with whoever calls it
+inner: Callable[[Any], Any] = njit(nogil=True, error_model="numpy")  # cached as part of its caller
 
 
 @intrinsic
 def fma(typing_context: Any, a: Any, b: Any, c: Any) -> Any:  # noqa: ARG001 (numba's interface)
-    """``a * b + c`` in float32, rounded once."""
+    """``a * b + c`` in float32, rounded once, by an explicit instruction that no compiler may split."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
         return builder.fma(*args)
@@ -98,7 +98,7 @@ def fma(typing_context: Any, a: Any, b: Any, c: Any) -> Any:  # noqa: ARG001 (nu
 
 @intrinsic
 def wide(typing_context: Any, value: Any) -> Any:  # noqa: ARG001
-    """A stored number as float32; bfloat16 is stored as its bits."""
+    """Convert a stored number to float32; bfloat16 is stored as its bits."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
         if value == types.float32:
@@ -110,7 +110,7 @@ def wide(typing_context: Any, value: Any) -> Any:  # noqa: ARG001
 
 @intrinsic
 def stored(typing_context: Any, value: Any, like: Any) -> Any:  # noqa: ARG001
-    """A float32 as it is stored in an array ``like`` this: bfloat16 is rounded to the nearest, or even."""
+    """Convert a float32 to the type of array ``like``; bfloat16 is rounded to nearest, ties to even."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
         if like.dtype == types.float32:
@@ -122,7 +122,7 @@ def stored(typing_context: Any, value: Any, like: Any) -> Any:  # noqa: ARG001
 
 @intrinsic
 def keyed(typing_context: Any, numbers: Any, row: Any, like: Any) -> Any:  # noqa: ARG001
-    """What stands in a row of a key, given its float32 numbers, stored ``like`` this: one number, or two bfloat16."""
+    """Encode row ``row`` of a key's float32 ``numbers`` in the type of ``like``: one number, or two bfloat16."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         made = code(context, builder, signature, args)
@@ -136,46 +136,48 @@ def keyed(typing_context: Any, numbers: Any, row: Any, like: Any) -> Any:  # noq
 
 
 def _rounded(builder: Any, bits: Any) -> Any:
-    """A float32 whose upper half is the bfloat16 that is nearest, or even."""
+    """Add to a float32's bits so that the upper half is the nearest bfloat16, ties to even."""
     odd = builder.and_(builder.lshr(bits, I32(16)), I32(1))
     return builder.add(builder.add(bits, I32(0x7FFF)), odd)
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Instructions over flat arrays, as they are put together."""
+    """Emitter of LLVM instructions over flat arrays."""
 
     builder: Any
-    arrays: Sequence[Any]  # pointers to their first numbers
+    arrays: Sequence[Any]  # pointers to their first elements
 
     def at(self, array: int, offset: Any, kind: Any) -> Any:
-        """A place in an array, where such a thing stands."""
+        """Return a pointer to ``kind`` at an offset of an array."""
         return self.builder.bitcast(self.builder.gep(self.arrays[array], [offset]), kind.as_pointer())
 
     def plus(self, offset: Any, number: int) -> Any:
-        """A place further on."""
         return self.builder.add(offset, I64(number))
 
     def behind(self, offset: Any, step: Any, count: int) -> Any:
-        """A place so many steps further on."""
+        """Return ``offset + step * count``."""
         return self.builder.add(offset, self.builder.mul(step, I64(count)))
 
     def everywhere(self, place: Any, kind: Any) -> Any:
-        """A vector of the one number in a place."""
+        """Broadcast the number at a pointer to all lanes."""
         first = self.builder.insert_element(ir.Constant(kind, ir.Undefined), self.builder.load(place, align=4), I32(0))
         return self.builder.shuffle_vector(first, first, ir.Constant(WORDS, [0] * LANES))
 
     def known(self, name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
-        """One of LLVM's own functions."""
+        """Return a caller of one of LLVM's intrinsics."""
         found = cgutils.get_or_insert_function(self.builder.module, ir.FunctionType(result, arguments), name)
         return lambda *values: self.builder.call(found, values)
 
     def fma(self) -> Callable[..., Any]:
-        """``a * b + c`` of vectors, rounded once."""
+        """Return ``a * b + c`` of vectors, rounded once."""
         return self.known(f"llvm.fma.v{LANES}f32", FLOATS, FLOATS, FLOATS, FLOATS)
 
     def add_pairs(self) -> Callable[..., Any]:
-        """``total, a, b``: of vectors of pairs of bfloat16, the sum of both products added to a total in float32."""
+        """Return ``(total, a, b) -> total + a.high * b.high + a.low * b.low``, of vectors of bfloat16 pairs.
+
+        Without the instruction, two fused multiply-adds give it, in that order.
+        """
         if has("avx512bf16"):
             return self.known("llvm.x86.avx512bf16.dpbf16ps.512", FLOATS, FLOATS, WORDS, WORDS)
         both, builder = self.fma(), self.builder
@@ -193,7 +195,7 @@ class Code:
 
 
 def code(context: Any, builder: Any, signature: Any, args: Any) -> Code:
-    """Over all arguments that are arrays."""
+    """Return an emitter over those arguments that are arrays."""
     arrays = {
         i: context.make_array(kind)(context, builder, args[i]).data
         for i, kind in enumerate(signature.args)
@@ -204,7 +206,7 @@ def code(context: Any, builder: Any, signature: Any, args: Any) -> Code:
 
 @intrinsic
 def add_product(typing_context: Any, total: Any, a: Any, b: Any) -> Any:  # noqa: ARG001
-    """``total + a * b`` in float32, of two numbers or of two pairs of bfloat16, as vectors of such have it."""
+    """``total + a * b`` in float32, of two numbers or two bfloat16 pairs, with the same bits as in a vector."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         if a == types.float32:
@@ -222,7 +224,7 @@ def add_product(typing_context: Any, total: Any, a: Any, b: Any) -> Any:  # noqa
 
 @intrinsic
 def _nearest(typing_context: Any, value: Any) -> Any:  # noqa: ARG001
-    """The nearest integer, as a float32."""
+    """Round to the nearest integer, ties to even, as a float32."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
         kind = ir.FunctionType(F32, [F32])
@@ -233,7 +235,7 @@ def _nearest(typing_context: Any, value: Any) -> Any:  # noqa: ARG001
 
 @intrinsic
 def _times_power(typing_context: Any, value: Any, power: Any) -> Any:  # noqa: ARG001
-    """``value`` times two to the integer ``power``, both float32."""
+    """Return ``value * 2**power``, both float32 and ``power`` an integer: adds to the exponent bits."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
         exponent = builder.shl(builder.fptosi(args[1], I32), I32(23))
@@ -244,7 +246,7 @@ def _times_power(typing_context: Any, value: Any, power: Any) -> Any:  # noqa: A
 
 @inlined
 def exponential(value: Any) -> Any:
-    """Of a float32, within 2e-6 of its size; beyond -87 and 88 what it is there."""
+    """Return exp of a float32, relatively within 2e-6; arguments are clamped to -87 .. 88."""
     clamped = min(max(value, _LEAST_POWER), _MOST_POWER)
     power = _nearest(clamped * _LOG2_E)
     f = fma(clamped, _LOG2_E, -power)
@@ -254,7 +256,7 @@ def exponential(value: Any) -> Any:
 
 @compiled(fastmath=LOOSE)
 def mean_square(row: Any) -> Any:
-    """Of a row of float32."""
+    """Return the mean square of a float32 row; its order of sums depends on the length only."""
     total = ZERO
     for i in range(len(row)):
         total += row[i] * row[i]

@@ -1,9 +1,9 @@
-"""The loops between a decoder's linear layers and its attention. Each row is computed by itself, whatever is beside.
+"""Compiled loops between a decoder's linear layers and its attention. Each row is computed by itself: batch invariance.
 
-Activations and caches are float32, or bfloat16 as uint16; what is computed is float32. Keys lie transposed within
-blocks, ``[kv_heads, blocks, d, block_tokens]``, so that the products with all keys of a block are computed side by
-side, bfloat16 in pairs as uint32, ``[kv_heads, blocks, d / 2, block_tokens]``, which some processors multiply at once;
-values lie slot by slot, ``[kv_heads, slots, d]``.
+Activations and caches are float32, or bfloat16 stored as uint16; arithmetic is float32. Keys are transposed within
+blocks, ``[kv_heads, blocks, d, block_tokens]``, so that one SIMD instruction serves several keys of a block. In
+bfloat16 two adjacent numbers of a key are one uint32, ``[kv_heads, blocks, d / 2, block_tokens]``: some CPUs multiply
+such pairs at once. Values are stored slot by slot, ``[kv_heads, slots, d]``.
 """
 
 from typing import Any
@@ -15,7 +15,10 @@ from outrider.engines.torch.fused.compiling import LOOSE, ONE, compiled, exponen
 
 @compiled()
 def add_and_normalise(residual: Any, delta: Any, weight: Any, eps: Any, out: Any) -> None:
-    """``residual += delta`` (``[N, H]`` float32; delta may have no rows); ``out`` is its RMS norm times ``weight``."""
+    """``residual += delta``, both ``[N, H]`` (delta may have no rows); ``out`` is its RMS norm times ``weight``.
+
+    The residual stays float32 over all layers. A normed number is rounded once, when it is stored.
+    """
     rows, width = residual.shape
     for n in range(rows):
         row = residual[n]
@@ -29,7 +32,7 @@ def add_and_normalise(residual: Any, delta: Any, weight: Any, eps: Any, out: Any
 
 @compiled(fastmath=LOOSE)
 def gate(both: Any, out: Any) -> None:
-    """``silu(g) * u`` of ``both`` ``[N, 2 * width]``, g before u."""
+    """``out = silu(g) * u``, of ``both`` ``[N, 2 * width]`` with all g before all u."""
     rows, width = out.shape
     for n in range(rows):
         gates, ups, found = both[n][:width], both[n][width:], out[n]
@@ -40,7 +43,7 @@ def gate(both: Any, out: Any) -> None:
 
 @compiled()
 def rotate(head: Any, weight: Any, eps: Any, cosine: Any, sine: Any, factor: Any, out: Any) -> None:
-    """One head ``[d]``, normed first if it has a ``weight``, turned to its position and times ``factor``."""
+    """Norm one head ``[d]`` if it has a ``weight``, rotate it to its position (RoPE), and multiply by ``factor``."""
     half = len(cosine)
     for i in range(2 * half):
         out[i] = wide(head[i])
@@ -67,7 +70,7 @@ def write(
     keys: Any,
     values: Any,
 ) -> None:
-    """Put keys and values of ``projected`` ``[N, (heads + 2 * kv_heads) * d]`` into their slots."""
+    """Norm, rotate and store the keys, and store the values, of ``projected`` ``[N, (heads + 2 * kv_heads) * d]``."""
     kv_heads, _, rows, block_tokens = keys.shape
     width = values.shape[2]
     turned = np.empty(width, np.float32)

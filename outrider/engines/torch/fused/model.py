@@ -1,12 +1,12 @@
-"""One forward pass of a decoder of the Llama family on a CPU, over the same paged pool as ``PagedModel``.
+"""Forward pass of a Llama-family decoder on a CPU, in compiled loops over the same paged pool as ``PagedModel``.
 
-Transformers' modules take ten small operations for a norm and as many for a rotation; here each is a part of one loop
-(``kernels``), attention (``attending``) reads its keys and values where they lie, and what is added up over layers
-stays in float32. A row's result depends on its own prefix alone, by construction. Linear layers are those the model
-was given: ``products``, packed or quantised.
+Transformers' modules take ten small operations for a norm and as many for a rotation; here each is part of one loop
+(``kernels``). Attention (``attending``) reads keys and values in place. The residual stays in float32. A row's result
+depends on its own prefix only, as no loop mixes rows. Linear layers are those the model was given: ``products``, packed
+(``linears``), quantised (``int8``) or torch's own.
 
-A pass of many rows is made in parts side by side, each by a thread through all layers: threads that share each linear
-layer would wait for one another two hundred times a pass, and for whoever else has their core just then.
+A pass of many rows is cut into parts, each computed by one thread through all layers. Threads that share each linear
+layer would wait for each other two hundred times a pass, and for other processes on their cores.
 """
 
 import platform
@@ -34,13 +34,13 @@ from outrider.engines.torch.sizes import LARGEST
 from outrider.models.model_classes import PreTrainedModel
 
 _FAMILY = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
-_FIXED_ROTATION = {"default", "linear", "llama3", "yarn"}  # a position is turned alike in texts of any length
+_FIXED_ROTATION = {"default", "linear", "llama3", "yarn"}  # the rotation of a position does not depend on text length
 _ROWS_A_THREAD = 4
-_ROWS_A_PART = 24  # with fewer, what a second part brings is lost again to whoever has its core just then
+_ROWS_A_PART = 24  # with fewer, a second part is no gain when other processes use its core
 _STORED = {torch.bfloat16: np.uint16, torch.float32: np.float32}
 
 _Array = NDArray[Any]
-_Product = Callable[[_Array], _Array]  # of rows as they are stored
+_Product = Callable[[_Array], _Array]  # of rows in the stored type
 
 
 def can_fuse(model: PreTrainedModel) -> bool:
@@ -62,7 +62,7 @@ def can_fuse(model: PreTrainedModel) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _FusedLayer:
-    """One layer's linear layers, norm weights (float32) and pool."""
+    """One layer's linear layers, norm weights (float32), and keys and values of the pool."""
 
     project: _Product
     output: _Product
@@ -72,13 +72,13 @@ class _FusedLayer:
     between: _Array
     query: _Array  # empty: not normed
     key: _Array
-    keys: _Array  # [kv_heads, blocks, d, block_tokens], or d / 2 pairs of bfloat16
-    values: _Array  # [kv_heads, slots, d]
+    keys: _Array  # ``[kv_heads, blocks, d, block_tokens]``, or d / 2 pairs of bfloat16
+    values: _Array  # ``[kv_heads, slots, d]``
 
 
 @dataclass(frozen=True, slots=True)
 class _FusedRows:
-    """Where a pass's rows are, and what they see; as ``kernels.attend``."""
+    """Positions, slots and visible keys of a pass's rows; fields as the arguments of ``attending.attend``."""
 
     positions: _Array
     slots: _Array
@@ -99,16 +99,16 @@ class _FusedRows:
 
 
 class FusedModel:
-    """A ``MaskedModel``, as ``PagedModel``."""
+    """``MaskedModel`` and ``SwappingModel`` for CPUs; batch-invariant if its linear layers are."""
 
     def __init__(self, model: PreTrainedModel, total_blocks: int, block_tokens: int, parts: int = 1) -> None:
-        """Take over a model for which ``can_fuse``, its linear layers replaced already, and allocate the pool.
+        """Take over a model for which ``can_fuse``, whose linear layers are replaced already, and allocate the pool.
 
         Args:
             model: the model.
             total_blocks: of the pool.
             block_tokens: positions per block.
-            parts: of a pass of many rows, which threads make side by side.
+            parts: most parts of a pass, each computed by a thread.
         """
         config: Any = model.config
         body: Any = model.base_model
@@ -127,16 +127,17 @@ class FusedModel:
         self._threads = ThreadPoolExecutor(threads)
         self._beside = ThreadPoolExecutor(parts - 1, "part", torch.set_num_threads, (threads,)) if parts > 1 else None
         self._parts = parts
-        self.no_logits = self.forward([Segment([0], 0, [0], 1)]).logits[:0].clone()  # compiles what was not before
+        # Compiles what is not cached on disk.
+        self.no_logits = self.forward([Segment([0], 0, [0], 1)]).logits[:0].clone()
 
     @property
     def pools(self) -> list[_Array]:
-        """All keys and values."""
+        """Keys and values of all layers."""
         return [pool for layer in self._layers for pool in (layer.keys, layer.values)]
 
     @torch.inference_mode()
     def forward(self, segments: Sequence[Segment], *, want_hidden: bool = False) -> PassResult:
-        """Compute the segments' KV in place and the logits they want, as ``PagedModel.forward``."""
+        """Compute the segments' KV in place, and return the logits they want, as ``PagedModel.forward``."""
         rows, wanted = _rows(segments, self.block_tokens)
         packed = torch.tensor([token for segment in segments for token in segment.token_ids])
         cuts = self._cuts(len(packed))
@@ -147,7 +148,7 @@ class FusedModel:
             part, here = slice(first, last), wanted[(wanted >= first) & (wanted < last)] - first
             try:
                 return self._hidden(packed[part], rows.of(part), here, written[: number + 1])
-            finally:  # whoever waits for what has failed goes on, in vain
+            finally:  # after a failure, too, or the parts behind this one would wait for ever
                 for event in written[number]:
                     event.set()
 
@@ -155,16 +156,16 @@ class FusedModel:
         others = [self._beside.submit(some, number) for number in before] if self._beside is not None else []
         try:
             own = some(last)
-        finally:  # nobody writes into the pool behind a pass that has failed
+        finally:  # after a failure, too, no thread may still write into the pool
             wait(others)
         hidden = np.concatenate([*(other.result() for other in others), own]) if others else own
         return PassResult(as_tensor(self._head(hidden)), as_tensor(hidden) if want_hidden else None)
 
     def _cuts(self, rows: int) -> list[int]:
-        """Where a pass is cut into parts: ``[0, .., rows]``."""
+        """Return where a pass is cut into parts: ``[0, .., rows]``. No cut changes a bit."""
         parts = max(1, min(self._parts, rows // _ROWS_A_PART))
         cuts = [rows * part // parts for part in range(parts + 1)]
-        if rows >= 2 * parts * LARGEST:  # linear layers take so many rows at once
+        if rows >= 2 * parts * LARGEST:  # cut where linear layers, which take LARGEST rows at once, would cut as well
             cuts[1:-1] = [LARGEST * round(cut / LARGEST) for cut in cuts[1:-1]]
         return cuts
 
@@ -172,9 +173,10 @@ class FusedModel:
     def _hidden(
         self, token_ids: Tensor, rows: _FusedRows, wanted: _Array, written: Sequence[Sequence[Event]]
     ) -> _Array:
-        """``[len(wanted), d]``: of some rows of a pass, of which those before are made beside them.
+        """Compute the ``[len(wanted), d]`` final hidden states of a part of a pass.
 
-        ``written`` is what tells, of each part before and of this one, that a layer's keys and values are there.
+        ``written[p][layer]`` is set once part ``p`` has written that layer's keys and values. The last ``p`` is this
+        part's; it waits for the others, whose rows it may attend to.
         """
         *before, own = written
         residual = self._embedding(token_ids).float().numpy()
@@ -201,7 +203,7 @@ class FusedModel:
             layer.values[:, targets] = layer.values[:, sources]
 
     def give_host_memory(self, slots: int) -> None:
-        """Have so many slots for KV blocks."""
+        """Allocate slots for KV blocks, in place of those before."""
         keys, values = self._pool
         self._host = (
             np.zeros((slots, *keys.shape[:2], *keys.shape[3:]), keys.dtype),
@@ -209,7 +211,7 @@ class FusedModel:
         )
 
     def swap(self, copies: Sequence[HostCopy]) -> None:
-        """Copy blocks out and back, in order."""
+        """Copy blocks out and back, in this order."""
         size, (keys, values), (host_keys, host_values) = self.block_tokens, self._pool, self._host
         for copy in copies:
             positions = slice(copy.block * size, (copy.block + 1) * size)
@@ -219,7 +221,7 @@ class FusedModel:
                 keys[:, :, copy.block], values[:, :, positions] = host_keys[copy.slot], host_values[copy.slot]
 
     def _pools(self, layers: int) -> tuple[_Array, _Array]:
-        """Of all layers in one piece, which systems map in large pages."""
+        """Allocate keys and values of all layers as one array each, which the system maps in large pages."""
         paired = self._stored is not np.float32
         shape = layers, self._kv_heads, self.total_blocks
         keys = np.zeros((*shape, self._width // (1 + paired), self.block_tokens), np.uint32 if paired else np.float32)
@@ -243,7 +245,7 @@ class FusedModel:
 
     @torch.inference_mode()
     def _rotation(self, rotary: Any, longest: int) -> tuple[_Array, _Array]:
-        """``[positions, d / 2]`` each."""
+        """Return ``[positions, d / 2]`` cosines and sines."""
         positions = torch.arange(min(longest, self.total_blocks * self.block_tokens))[None]
         both = rotary(torch.empty(0, dtype=torch.float32), positions)
         cosines, sines = (one[0, :, : self._width // 2].contiguous().numpy() for one in both)
@@ -260,7 +262,7 @@ class FusedModel:
         return out
 
     def _write(self, layer: _FusedLayer, projected: _Array, rows: _FusedRows) -> None:
-        """Keys and values of these rows."""
+        """Write keys and values of these rows into the pool."""
         turned = self._cosines, self._sines, rows.positions
         write(projected, self._heads, layer.key, self._eps, *turned, rows.slots, layer.keys, layer.values)
 
@@ -298,12 +300,12 @@ class FusedModel:
 
 @cache
 def _multiplies_and_adds() -> bool:
-    """Whether this processor does both in one rounding."""
+    """Whether this CPU has a fused multiply-add, on which all sums rely."""
     return platform.machine() not in {"x86_64", "AMD64"} or bool(binding.get_host_cpu_features().get("fma"))
 
 
 def _rows(segments: Sequence[Segment], block_tokens: int) -> tuple[_FusedRows, _Array]:
-    """What the kernels need to know of them, and which rows want logits."""
+    """Return the kernels' arguments for a pass, and the indices of rows that want logits."""
     positions = np.array([position for segment in segments for position in segment.positions()], np.int64)
     sequences = np.repeat(np.arange(len(segments)), [len(segment.token_ids) for segment in segments])
     tables = np.zeros((len(segments), max(-(-segment.stop // block_tokens) for segment in segments)), np.int64)
@@ -315,7 +317,7 @@ def _rows(segments: Sequence[Segment], block_tokens: int) -> tuple[_FusedRows, _
         first += len(segment.token_ids)
         wanted += range(first - segment.logit_rows, first)
     slots = tables[sequences, at // block_tokens] * block_tokens + at % block_tokens
-    straight = at + 1
+    straight = at + 1  # slots a row sees of its sequence, itself included
     branches = _branches(segments, tables, block_tokens)
     paths = np.zeros((len(at), max(map(len, branches.values()), default=0)), np.int64)
     branch = np.zeros(len(at), np.int64)
@@ -327,7 +329,7 @@ def _rows(segments: Sequence[Segment], block_tokens: int) -> tuple[_FusedRows, _
 
 
 def _branches(segments: Sequence[Segment], tables: _Array, block_tokens: int) -> dict[int, list[int]]:
-    """Of each row that is a node of a tree: the slots of its path, itself the last."""
+    """Return the slots of the path of each row that is a tree node, the node itself last."""
     found, first = dict[int, list[int]](), 0
     for segment, table in zip(segments, tables, strict=True):
         if segment.parents:
@@ -345,7 +347,7 @@ def _slot(blocks: Sequence[int], at: int, block_tokens: int) -> int:
 
 
 def _product(*layers: nn.Module) -> _Product:
-    """Layers of one input as one; without a detour where it is computed here."""
+    """Return layers with the same input as one product; without conversions where it is a ``PanelProduct``."""
     linear = together(layers)
     if isinstance(linear, PanelProduct):
         return linear.multiplied

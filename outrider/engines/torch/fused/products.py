@@ -1,9 +1,10 @@
-"""Linear layers that read their weights once for up to six rows, each row's sums in the order of its inputs.
+"""Batch-invariant matrix products that read weights once for up to six rows.
 
-A row's result is made by the same operations whatever else is computed with it, so it is the same bits in any company;
-there is nothing to try and nothing to fill up. Weights lie in panels of 64 outputs, input by input: a pass is one
-stream through memory, and up to six rows take as long as that. Inputs are float32, or bfloat16 in pairs, which
-AVX-512's bf16 instructions multiply and add up in float32; results are float32.
+Each sum is made in the order of its inputs, from its bias on, with one instruction per step. A row's operations are the
+same whatever else is computed, so its bits are the same in any batch, without trials or filling up (``sizes``). Weights
+are stored in panels of 64 outputs, input by input: a pass is one stream through memory, and up to six rows take as long
+as that. Inputs are float32, or pairs of bfloat16, which AVX-512's bf16 instruction multiplies and adds in float32.
+Results are float32.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,19 +34,19 @@ from outrider.engines.torch.fused.compiling import (
 from outrider.engines.torch.replacing import Bias, WeightAndBias, replace_linears
 from outrider.models.model_classes import PreTrainedModel
 
-_VECTORS = 4  # of outputs in a panel
+_VECTORS = 4  # SIMD vectors of outputs in a panel
 _PANEL = _VECTORS * LANES
-_MOST_ROWS = 6  # whose sums fit into the registers, with a panel's weights
-_LINE_BYTES = 64  # of memory
+_MOST_ROWS = 6  # 6 * 4 sums, 4 vectors of weights and one input fit into the 32 registers of AVX-512
+_LINE_BYTES = 64  # of a cache line
 _PIECE_BYTES = 2**25
 
 _Array = NDArray[Any]
 
 
 def can_multiply(model: PreTrainedModel) -> bool:
-    """Whether this processor computes this model's linear layers so, and nothing it has does it faster.
+    """Whether this CPU has the instructions for this model, and no faster way.
 
-    Several threads share a product better in a library; tiles of bfloat16 (AMX) take many rows in the time of one.
+    With several threads a library shares a product better. AMX computes many bfloat16 rows in the time of one.
     """
     if model.device.type != "cpu" or torch.get_num_threads() > 1:
         return False
@@ -56,25 +57,25 @@ def can_multiply(model: PreTrainedModel) -> bool:
 
 
 def multiply_linears(model: PreTrainedModel) -> None:
-    """Replace all linear layers of a model in place, for a caller that takes results in float32."""
+    """Replace all linear layers of a model in place; results become float32, which the caller must accept."""
     memory = _Memory()
     replace_linears(model, lambda layers: paneled(layers, memory))
 
 
 @dataclass(frozen=True, slots=True)
 class PanelProduct:
-    """One product: ``[..., inputs] -> [..., sum(widths)]``, float32."""
+    """Product of one or several layers: ``[..., inputs] -> [..., sum(widths)]``, float32."""
 
-    weight: _Array  # [panels, steps, _PANEL] float32, or uint32 of two bfloat16
-    bias: _Array  # [panels * _PANEL] float32
-    widths: tuple[int, ...]  # of the layers it is made of
+    weight: _Array  # ``[panels, steps, _PANEL]`` float32, or uint32 of two bfloat16
+    bias: _Array  # ``[panels * _PANEL]`` float32
+    widths: tuple[int, ...]  # outputs of the layers it replaces
 
     def __call__(self, rows: Tensor) -> Tensor:
         found = self.multiplied(stored_numbers(rows.reshape(-1, rows.shape[-1]).contiguous()))
         return torch.from_numpy(found).view(*rows.shape[:-1], found.shape[1])
 
     def multiplied(self, rows: _Array) -> _Array:
-        """The same of ``[N, inputs]`` float32, or bfloat16 as uint16."""
+        """Multiply ``[N, inputs]`` float32, or bfloat16 as uint16."""
         out = np.empty((len(rows), len(self.bias)), np.float32)
         multiply(_steps(rows), self.weight, self.bias, out)
         outputs = sum(self.widths)
@@ -82,7 +83,7 @@ class PanelProduct:
 
 
 def stored_numbers(numbers: Tensor) -> _Array:
-    """bfloat16 as its bits."""
+    """View a tensor as an array; bfloat16 as its bits."""
     found: _Array = (numbers if numbers.dtype is torch.float32 else numbers.view(torch.uint16)).numpy()
     return found
 
@@ -93,18 +94,18 @@ def as_tensor(numbers: _Array) -> Tensor:
 
 
 def _steps(rows: _Array) -> _Array:
-    """``[N, inputs]`` as what is multiplied at once: a float32, or two bfloat16 as uint32."""
+    """View ``[N, inputs]`` as the operands of one step: one float32, or two bfloat16 as uint32."""
     return rows if rows.dtype == np.float32 else rows.view(np.uint32)
 
 
 class _Memory:
-    """In large pieces, which systems map in large pages: weights are read a tenth faster than in small ones."""
+    """Allocates arrays from large pieces, which the system maps in large pages: weights are read a tenth faster."""
 
     def __init__(self) -> None:
         self._left = np.empty(0, np.uint8)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> _Array:
-        """They begin with a line of memory: half of all vectors would lie in two."""
+        """Return zeros aligned to a cache line: else half of all vectors would span two lines."""
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         if len(self._left) < size + _LINE_BYTES:
             self._left = np.zeros(max(size + _LINE_BYTES, _PIECE_BYTES), np.uint8)
@@ -115,7 +116,7 @@ class _Memory:
 
 
 def paneled(layers: Sequence[WeightAndBias], memory: _Memory | None = None) -> PanelProduct:
-    """Layers of one input as one product."""
+    """Combine layers with the same input into one product; outputs of the last panel are filled up with zeros."""
     memory = memory or _Memory()
     steps = _steps(stored_numbers(torch.cat([weight for weight, _ in layers]).contiguous()))
     outputs = len(steps)
@@ -135,7 +136,7 @@ def _bias(bias: Bias, width: int) -> Tensor:
 
 
 def _summing(rows: int) -> Any:
-    """``sums`` for so many rows."""
+    """Make ``sums`` for a number of rows."""
 
     @intrinsic
     def sums(
@@ -149,9 +150,9 @@ def _summing(rows: int) -> Any:
         out: Any,
         width: Any,  # noqa: ARG001
     ) -> Any:
-        """Of rows ``first ..`` and a panel: its bias, and step by step what inputs and weights come to.
+        """Sum ``bias + inputs * weights``, step by step, for rows ``first ..`` of the input and one panel.
 
-        All arrays are one-dimensional and contiguous; ``width`` is of a row of ``out``.
+        All arrays are one-dimensional and contiguous; ``width`` is the length of a row of ``out``.
         """
         narrow = weight.dtype != types.float32
 
@@ -166,7 +167,7 @@ def _summing(rows: int) -> Any:
 
 
 def _emit(made: Code, rows: int, args: Any, *, narrow: bool) -> None:
-    """As ``sums``; totals stay in registers."""
+    """Emit ``sums``. Totals stay in registers; explicit instructions fix the order of each sum."""
     builder, product = made.builder, _product(made, narrow=narrow)
     _, first, _, panel, steps, _, _, width = args
     read, word = (WORDS, I32) if narrow else (FLOATS, F32)
@@ -192,7 +193,7 @@ def _emit(made: Code, rows: int, args: Any, *, narrow: bool) -> None:
 
 
 def _product(made: Code, *, narrow: bool) -> Callable[[Any, Any, Any], Any]:
-    """What adds one input times a vector of weights to a total."""
+    """Return the instruction that adds one input times a vector of weights to a total, rounded as one step."""
     if narrow:
         return made.add_pairs()
     both = made.fma()
@@ -200,7 +201,7 @@ def _product(made: Code, *, narrow: bool) -> Callable[[Any, Any, Any], Any]:
 
 
 def _vectors(made: Code, offset: Any) -> list[Any]:
-    """Where the vectors of a panel begin."""
+    """Return the offsets of a panel's vectors."""
     return [made.plus(offset, vector * LANES) for vector in range(_VECTORS)]
 
 
@@ -210,11 +211,11 @@ _one, _two, _three, _four, _five, _six = _sums
 
 @compiled()
 def multiply(inputs: Any, weight: Any, bias: Any, out: Any) -> None:
-    """All rows times all weights.
+    """Multiply all rows by all weights.
 
     Args:
         inputs: ``[N, steps]`` float32, or uint32 of two bfloat16.
-        weight: ``[panels, steps, 64]`` of the same type, beginning with a line of memory.
+        weight: ``[panels, steps, 64]`` of the same type, aligned to a cache line.
         bias: ``[panels * 64]`` float32.
         out: ``[N, panels * 64]`` float32.
     """
@@ -225,6 +226,7 @@ def multiply(inputs: Any, weight: Any, bias: Any, out: Any) -> None:
     for panel in range(len(weight)):
         first = 0
         for block in range(blocks):
+            # Rows are divided evenly: 7 are 4 + 3, not 6 + 1. No split changes a row's operations.
             rows = (count - first + blocks - block - 1) // (blocks - block)
             if rows == 1:
                 _one(x, first, w, panel, steps, bias, o, width)
