@@ -25,7 +25,7 @@ from outrider.contracts.requests import GenerationId
 from outrider.events import event
 
 _AGAIN_S = 0.1  # interval to the next heartbeat where that has to carry everything
-_SPARED = 16  # one slot in so many may be spare even where all are leased, so that it is used again without a call
+_SPARED = 16  # even when all are leased, one slot in so many may be kept spare, to be used again without a call
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class Fleet:
     ) -> tuple[DrafterId, Any] | None:
         """Lease the least loaded ready drafter of ``groups`` (None: of all) and return it with its handle.
 
-        None if no such drafter has a free slot.
+        None if no such drafter has a free slot, or its actor cannot be reached.
         """
         drafter = self._table.lease(generation, exclude, owner, groups)
         if drafter is None:

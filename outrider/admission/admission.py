@@ -3,13 +3,13 @@
 The caller reports events (``ask``, ``withdraw``, ``stalls``, ``reads``, ``ends``) and then calls ``decide``; again at
 ``due_at_s``, when a wait ends. Responses are considered in this order:
 
-1. resumed responses: they were begun elsewhere and their clients have tokens, so they need a place only;
+1. resumed responses of a class with a promise: they were begun elsewhere and need a place only;
 2. responses with a promise: first those of classes refused more often than others, then by arrival. If one does not
    fit, smaller ones may pass it for half of its wait. After that, or if its class was refused more often, what becomes
    free is kept for it, unless its class was given more verifier time than others. So classes get equal time. Behind all
    of these, and only while no promise is active, come promises in vain: those that could not be kept even with the
    verifier to themselves;
-3. best effort: suspended responses first, then by arrival.
+3. best effort, after all promises: suspended responses first, then resumed ones, then by arrival.
 
 Within one precedence accounts take turns (``account_places``); arrival orders the responses of one account.
 
@@ -159,7 +159,7 @@ class Admission:
         active = Counter(one.slo.name for one in self._active.values())
         classes = {
             name: replace(_counted(self._counts[name]), waiting=waiting[name], active=active[name])
-            for name in sorted(self._counts)  # without a class that was only ever waited for behind another
+            for name in sorted(self._counts)  # classes used only as fallbacks are left out
         }
         queued, kv_limit = Sums(), None
         if self._decided is not None:
@@ -430,7 +430,7 @@ class Admission:
         asked, slo, history = one.asked, one.slo, self._histories.of(one.slo.name)
         load = response_load(slo.tokens_per_s, asked.prompt_tokens, history.tokens(asked.most_tokens), verifier)
         kv = history.kv(asked.prompt_tokens, asked.most_tokens, verifier.block_tokens)
-        # In vain: it needs more than passes as short as its own speed demands leave to rows.
+        # In vain: its load exceeds the capacity left by passes as short as its own speed requires.
         share = useful_share(slo.tokens_per_s, verifier) * self._trusts.of(slo.name)
         one.needs = Needs(load, *kv, share=share, in_vain=load > self.rules.max_load * share)
         one.priced_at_s = now_s

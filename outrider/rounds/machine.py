@@ -1,7 +1,7 @@
 """The rounds of one response as a state machine: events in, effects out. It has no clock and does no I/O.
 
-The caller carries the effects out. At most one effect of a step, the last, is waited for; its answer is an event. If
-there is none, nothing is under way, and the caller sends the next ``Turn`` while the generation is active.
+The caller carries the effects out. Only the last effect of a step may be waited for; its answer is an event. If a step
+has no such effect and no round is with the verifier, the caller sends the next ``Turn`` while the generation is active.
 
 A round starts with its ``Turn``. A pending correction comes first: the machine waits for a drafter of the right model,
 asks the verifier for the target row if it is not known, and sends it with the order for the next block. The block then
@@ -74,13 +74,13 @@ from outrider.selection.situation import Estimate, RoundChoice
 from outrider.text.shown import IncrementalText
 
 _MOST_BESIDE = (
-    1024  # rounds of an autonomous run while a draft is under way; messages to devices tell a number modulo 256
+    1024  # most rounds of a run while a draft is under way; a multiple of 256, as the wire has round numbers modulo 256
 )
-_LEAST_BESIDE = 64  # of these, for what is looked up to go on: else the draft is waited for
+_LEAST_BESIDE = 64  # with fewer numbers left no n-gram draft is verified: the device's is waited for
 
 
 class RoundMachine:
-    """One response's rounds, one at a time."""
+    """The rounds of one response: one in progress, and at most one whose draft is ordered ahead."""
 
     def __init__(self, generation: Generation, text: IncrementalText, rules: RoundRules, now_s: float) -> None:
         """Take over a NEW generation and its text; a resumed one's promise counts from now on."""
@@ -111,7 +111,7 @@ class RoundMachine:
 
     @property
     def drafting_follows_tuner(self) -> bool:
-        """Whether devices draft for it is."""
+        """Whether the tuner decides if devices draft."""
         return self._chooser.drafting_follows_tuner
 
     @property
@@ -217,7 +217,7 @@ class RoundMachine:
 
     def _order_ahead(self, estimate: Estimate, now_s: float) -> list[Effect]:
         assert estimate.plan is not None
-        assert self._ahead is None, "one at a time"
+        assert self._ahead is None, "at most one draft is ordered ahead"
         number = self._generation.begin_round(drafting=True, ahead=_MOST_BESIDE)
         self._ahead, order = self._drafted(number, now_s, estimate.plan, estimate)
         assert not order.binding, "what has to be used is waited for"
@@ -271,7 +271,7 @@ class RoundMachine:
         return self._go(ahead, self._began_at_s, waited_s=now_s - self._began_at_s)
 
     def _go_on_without(self, ahead: OpenRound) -> list[Effect]:
-        """The verifier makes nothing by itself any more: a draft that was ordered ahead is next, or what is found."""
+        """The autonomous run has ended: verify an n-gram draft, or wait for the draft that was ordered ahead."""
         assert self._began_at_s is not None
         found = self._lookup.found()
         if found is not None and self._room_before(ahead):
@@ -318,7 +318,7 @@ class RoundMachine:
         assert self._round is not None
         ahead.began_at_s = self._round.began_at_s
         verify = self._verifier.block(ahead, self._run_behind(ahead))
-        assert verify.opening is None, "the verifier makes a stretch of it"
+        assert verify.opening is None, "the verifier makes an autonomous run behind it"
         return [Join(verify.block, verify.cost, verify.terms)]
 
     def _run_behind(self, round_: OpenRound, *, asks: bool = False) -> AutonomousRun:
@@ -369,7 +369,7 @@ class RoundMachine:
         self._takes_place(ahead)
 
     def _row_came(self, outcome: Verified, now_s: float) -> list[Effect]:
-        """What a device is to draw from is known; nothing is to be drawn any more if it left one token only."""
+        """The source of a pending correction is known; if it allows one token only, no draw is needed."""
         sent = self._pending_correction.row_came(outcome, now_s)
         if self._generation.correction_by is None:
             self._over()
@@ -379,7 +379,7 @@ class RoundMachine:
         round_.drafted_itself(outcome.own_draft)
         generation, plan, block = self._generation, round_.plan, round_.verified
         self._emitter.explain_own(self._choice, outcome.own_draft, block.autonomous_run)
-        # A round beside a draft is no round without one, and one that was looked up tells nothing of devices.
+        # Rounds that overlap a draft are not undrafted rounds, and n-gram drafts say nothing about devices.
         if not round_.by_lookup and self._ahead is None:
             self._chooser.learn(
                 plan,
@@ -515,7 +515,7 @@ class RoundMachine:
 
     def _open(self, number: int) -> OpenRound:
         assert self._round is not None, "only what was asked is answered"
-        assert self._round.number == number, "one round at a time"
+        assert self._round.number == number, "one round is in progress"
         return self._round
 
     def _over(self) -> list[Effect]:

@@ -24,7 +24,7 @@ class PromptLookup:
 
     @property
     def may(self) -> bool:
-        """Whether it depends on the mode, or is always so."""
+        """Whether this response may use prompt lookup at all: always, or depending on the mode."""
         return self._lookup is not None
 
     def sees(self, turn: Turn) -> None:
@@ -32,7 +32,7 @@ class PromptLookup:
         self._view, self._mode = turn.verifier, turn.mode
 
     def found(self, instead_of: Estimate | None = None) -> NgramDraft | None:
-        """What is found and pays; None as well if more is expected of a device, which would be asked ``instead_of``."""
+        """Return an n-gram draft that pays; None too if the device's plan ``instead_of`` is expected to be cheaper."""
         generation, lookup, view = self._generation, self._lookup, self._view
         if lookup is None or view is None or not self._uses_lookup:
             return None
@@ -57,7 +57,7 @@ class PromptLookup:
 
     @property
     def _uses_lookup(self) -> bool:
-        """Who asks for it does under any mode."""
+        """Whether it is used now; a request that asks for it gets it in every mode."""
         return self._mode is not None and uses_lookup(self._generation.request, self._mode)
 
 

@@ -1,8 +1,9 @@
-"""Compute the cache affinity of a request: the coordinator with its prefix, else its hashed coordinator. Pure.
+"""Compute the cache affinity of a request: coordinators with its prefix, and the one it hashes to. Pure.
 
 Ingresses share no state, but agree on the hash (``routing.conversation_hash``). Conversations that begin alike hash to
-few coordinators, as each of these computes and keeps the shared prefix: at first to one, and as load moves them
-elsewhere, to twice as many, and so on. The hashed coordinator counts as if it had the conversation's whole own prefix.
+a set of 1, 2, 4, ... coordinators, as many as hold the shared prefix: each of these computes and keeps it, and the set
+grows as load moves conversations elsewhere. The hashed coordinator counts as if it had the conversation's whole own
+prefix.
 """
 
 from collections.abc import Hashable, Mapping, Sequence

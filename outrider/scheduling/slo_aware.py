@@ -42,7 +42,7 @@ class SloAware:
     """The policy that is used by default.
 
     Attributes:
-        best_effort_s: a block without a deadline is due this long after it arrived.
+        best_effort_s: a doomed response's block is due this long after it arrived; best effort no earlier (``due``).
         longest_s: upper bound of the target length, and the length of a batch of best effort alone.
         forgiven_s: lateness above which a response is best effort while more is promised than can be kept.
         scalar_limit: up to this many blocks are planned without arrays; the plan is the same.
@@ -67,7 +67,7 @@ class SloAware:
             return self._plan_small(pending, now_s, limits, cost_model, promised)
         waiting = waiting_arrays(pending, limits)
         has_deadline = np.isfinite(waiting.deadline_at_s)
-        # ordered by deadline. A deadline counts the block's tokens: past it, the block cannot catch up.
+        # A deadline includes the block's tokens: a block past it leaves its response behind even when it commits.
         if promised.least_load > 1.0:
             has_deadline &= (waiting.deadline_at_s >= now_s - self.forgiven_s) & (waiting.first == 0.0)
         due_at_s = np.where(has_deadline, waiting.deadline_at_s, waiting.arrived_at_s + self.best_effort_s)

@@ -16,9 +16,9 @@ from outrider.selection.epoch_samples import ThroughputSample, shortfall, trimme
 from outrider.selection.modes import SpeculationMode
 
 _MANY = 12  # generations, of which three are canaries, so that one odd one among them is left out
-_LOST = 0.6  # times as fast as the others: a canary waits for their steps, which are longer than those of drafters
+_LOST = 0.6  # of the others' speed: lower, and the mode has lost. Lax, as a canary also waits in the others' long steps
 _UNSEEN_LOSS = 0.1
-_MOST_BEHIND = 3.0  # times what a few cost the others that all are taken to cost at most
+_MOST_BEHIND = 3.0  # cap of the factor by which the canaries' slowdown of the others is extrapolated to all
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class CanaryResult:
 
     @property
     def lost(self) -> bool:
-        """Whether nobody needs to."""
+        """Whether the mode lost so clearly that no probe by all is needed."""
         return self.ratio < _LOST
 
 
@@ -85,7 +85,7 @@ class Canaries:
         return min((float(samples[name].rounds) for name in self.out), default=0.0)
 
     def ratio(self, samples: Mapping[str, ThroughputSample], known: float | None) -> float | None:
-        """Speed to that of the mode in use that all should have; None if canaries or others did nothing.
+        """Predict the speed ratio to the mode in use if all switched; None if canaries or others made no round.
 
         Args:
             samples: of all in one epoch.

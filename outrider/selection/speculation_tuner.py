@@ -42,7 +42,7 @@ _MOST_PROBE_EPOCHS = 12  # what the kept mode showed grows old meanwhile
 _GIVEN_UP = 0.25  # a try that loses more than this ends before its epoch is over
 _WITH_DRAFTERS = 0.75  # of the generations; the others are not waited for
 _FORGOTTEN_S = 5.0  # idle for longer, nothing comes of a try
-_ALONE_LOSS = 0.15  # at most, of a mode of which nothing is known, where there is nobody it could take anything from
+_ALONE_LOSS = 0.15  # most, assumed of an unknown mode while one generation is active: it can slow nobody else
 _VERDICT_S = 60.0  # what canaries found holds for so long
 
 
@@ -52,7 +52,7 @@ class TunerSettings:
 
     Attributes:
         tick_s: nothing is decided more often.
-        epoch_s: an epoch takes as long at least, and so many rounds of each generation: ``rounds_each``.
+        epoch_s: an epoch takes as long at least, and ``rounds_each`` rounds of a generation, on the mean.
         settle_s: behind a change of modes, at least; at most ``longest_settle_s`` where drafters are waited for.
         margin: a mode that is better by less is not better.
         change_s: what changing modes costs, in seconds of everybody's time.
@@ -235,7 +235,7 @@ class SpeculationTuner:
             if self._settled(now_s):
                 self._begin_epoch(now_s)
                 self._from_s = now_s
-        elif self._mode is self._kept and self._load_has_left(passed_s, load):
+        elif self._mode is self._kept and self._should_switch(passed_s, load):
             self._use(self._kept, now_s)
         elif _apart(load, self._epoch.load(now_s)):
             self._begin_epoch(now_s)
@@ -374,7 +374,7 @@ class SpeculationTuner:
         missed = shortfall(made.tokens / made.seconds, kept) if made.seconds else 0.0
         return max(0.0, lost_share, missed) * self._changed.seconds(now_s)
 
-    def _load_has_left(self, passed_s: float, load: float) -> bool:
+    def _should_switch(self, passed_s: float, load: float) -> bool:
         """Whether another mode is kept from now on, as staying has cost enough."""
         if load <= 0.0 or len(self._modes) == 1:
             return False

@@ -1,7 +1,7 @@
 """Queues blocks for one verifier and lets a scheduling policy choose the blocks of its next steps.
 
-The verifier never waits for the batcher: it steps over everything it was given as long as anything is under way, and
-streams the outcomes of each step. The batcher plans (``outrider.scheduling.steps``) as soon as a block waits, and
+The verifier does not wait for the batcher between steps: it steps over everything it was given, as far as grants go,
+and streams the outcomes of each step. The batcher plans (``outrider.scheduling.steps``) as soon as a block waits, and
 again at every step while one still waits.
 """
 
@@ -175,7 +175,7 @@ class Batcher:
         size = self._planning.block_tokens
         queued = QueuedBlock(block, opening, observe, outcomes, block.round, cost, terms, size, now_s, until_round)
         min_survival = self._min_survival.pop(block.generation, 0.0)
-        if block.rule in RATIO_RULES:  # arrival may depend on the draws, so the cut must not depend on the arrival
+        if block.rule in RATIO_RULES:  # under ratio rules a cut that depends on the arrival time would bias the output
             queued.min_survival = min_survival
         self._queued[block.generation] = queued
         if (resident := self._resident.get(block.generation)) is not None:
@@ -383,7 +383,9 @@ class Batcher:
 
     def _is_silent(self) -> None:
         """Fail the blocks of a silent verifier so that they continue elsewhere; suspect none, as no process crashed."""
-        self._forget_all_given(VerifierLostError("the verifier does not get on, and another one does"), culprit=None)
+        self._forget_all_given(
+            VerifierLostError("the verifier is silent; its responses go on at another one"), culprit=None
+        )
 
     def _lost(self, error: VerifierLostError) -> None:
         self._crash_suspects, culprit = self._crash_suspects.lost(self._planner.under_way, self._named)
@@ -494,7 +496,7 @@ class Batcher:
             self._resolving[name] = queued
         queued.deliver(outcome, now_s)
         if went_on and self._queued.get(name) is queued:  # the follower that ``deliver`` called may have replaced it
-            queued.autonomous_runs()
+            queued.begin_run()
         return True
 
     def _settle_overtaken(

@@ -174,7 +174,7 @@ class QueuedBlock:
         if self.draft_tokens is not None:
             self.draft_tokens = min(self.draft_tokens, left)
 
-    def autonomous_runs(self) -> None:
+    def begin_run(self) -> None:
         """Turn the block into its autonomous run, once its own round was delivered."""
         self.block, self.draft_tokens = alone(self.block), None
 

@@ -150,11 +150,11 @@ class Stepper:
         """Set when a response falls behind, as ``VerifierEngine.due``."""
         self._engine.due(generation, at_s)
 
-    def look_up(self, generation: GenerationId, grant_rounds: PromptLookupGrant | None) -> None:
+    def look_up(self, generation: GenerationId, grant: PromptLookupGrant | None) -> None:
         """Set the grant for own drafts of a generation that is under way, from its next round on."""
         under_way = self._under_way.get(generation)
         if under_way is not None:
-            under_way.lookup = grant_rounds
+            under_way.lookup = grant
 
     def drop_all(self) -> None:
         """Forget blocks, runs and resolutions; the engine keeps its generations."""
