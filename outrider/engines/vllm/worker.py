@@ -17,8 +17,7 @@ from outrider.sampling.device_tensors import index_tensor
 class NoProposer:
     """Makes vLLM return several logits rows per request. It is never called: drafts come from elsewhere."""
 
-    def __init__(self, config: object) -> None:
-        """Ignore vLLM's configuration."""
+    def __init__(self, config: object) -> None: ...
 
     def load_model(self, target: object) -> None: ...
 
