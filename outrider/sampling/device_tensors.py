@@ -81,7 +81,6 @@ class Readback:
     """
 
     def __init__(self) -> None:
-        """Start without tensors."""
         self.wanted: list[Tensor] = []
         self._fetched: list[npt.NDArray[Any]] | None = None
 

@@ -18,7 +18,7 @@ class NoProposer:
     """Makes vLLM return several logits rows per request. It is never called: drafts come from elsewhere."""
 
     def __init__(self, config: object) -> None:
-        """Ignore vLLM's configuration."""
+        """Take vLLM's configuration, and ignore it."""
 
     def load_model(self, target: object) -> None: ...
 
