@@ -112,7 +112,7 @@ class FaultBisection:
         (member,) = group
         if member in self.warned:
             return replace(self, groups=tuple(rest), culprits=(*self.culprits, member), bound=bound)
-        # Behind all others: the failure may have been transient, and nobody waits for the repetition.
+        # Behind all others, so that none of them waits for the repetition.
         return replace(self, groups=(*rest, group), warned=self.warned | {member}, bound=bound)
 
 
