@@ -1,1 +1,1 @@
-"""The one configuration file: what it may say, and how it is read."""
+"""The configuration file: its schema, and how it is read."""

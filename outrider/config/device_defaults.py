@@ -1,7 +1,7 @@
-"""What is left to the device: how much a verifier computes in one pass, and how much it remembers.
+"""Defaults that depend on the device: the size of a verifier's passes, and its KV memory.
 
-A processor is slowed down by every row, so a long prompt is computed in small pieces and others get on. A GPU reads its
-weights in the time of hundreds of rows: small passes would leave it idle.
+On a CPU every row takes time, so a long prompt is computed in small chunks and other requests make progress. A GPU
+reads its weights in the time of hundreds of rows: small passes would leave it idle.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class BatchSize:
-    """Of one forward pass: positions of prefixes, all positions, generations."""
+    """Limits of one forward pass: prefix positions, all positions, blocks."""
 
     prefill_chunk_tokens: int
     max_tokens: int
@@ -23,7 +23,7 @@ _OF_DEVICE: Mapping[str, BatchSize] = {"cpu": BatchSize(64, 512, 32), "cuda": Ba
 def batch_size(
     device: str, prefill_chunk_tokens: int | None, max_tokens: int | None, max_blocks: int | None
 ) -> BatchSize:
-    """What is asked for, and the device's own where it is None; a chunk of its own fits the tokens asked for."""
+    """Return the configured limits, with the device's defaults for None; a default chunk is at most ``max_tokens``."""
     own = _OF_DEVICE[device]
     tokens = own.max_tokens if max_tokens is None else max_tokens
     if prefill_chunk_tokens is None:
@@ -32,5 +32,5 @@ def batch_size(
 
 
 def kv_memory_mib(device: str) -> int | None:
-    """Of KV; None is what a GPU has free once the model is loaded. A machine's main memory is everybody's."""
+    """Return the default KV memory; None: what a GPU has free once the model is loaded. Main memory is shared."""
     return {"cpu": 512, "cuda": None}[device]

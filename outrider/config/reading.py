@@ -1,7 +1,7 @@
-"""Read the one configuration file, once, into the frozen pieces of ``outrider.config.schema``.
+"""Read the configuration file into the frozen dataclasses of ``outrider.config.schema``.
 
-A file names only what it changes. All problems are found before anything starts and are reported together, each as
-``field needs RANGE, found VALUE (in FILE)``; the ranges in the messages come from the schema itself.
+A file names only the fields it changes. All problems are found before anything starts and are reported together, each
+as ``field needs RANGE, found VALUE (in FILE)``; the ranges in the messages come from the schema.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ def load_config(path: str | Path | None = None) -> Config:
 
 
 def parse_config(text: str, source: str) -> Config:
-    """Parse YAML text; ``source`` names it in messages. What the text leaves out has its default."""
+    """Parse YAML text; ``source`` names it in messages. Fields that are left out have their defaults."""
     data = parse_yaml(text, source)
     return build_config({} if data is None else data, source)
 
@@ -49,7 +49,7 @@ def override(config: Config, assignments: Sequence[str]) -> Config:
     """Apply assignments such as ``verifiers.threads=2`` or ``drafters.0.count=3`` (values are YAML).
 
     Raises:
-        ConfigError: an assignment is malformed or its path leads nowhere, or the result is invalid.
+        ConfigError: an assignment is malformed, its path does not exist, or the result is invalid.
     """
     if not assignments:
         return config
@@ -71,18 +71,18 @@ def override(config: Config, assignments: Sequence[str]) -> Config:
 
 
 def to_yaml(config: Config) -> str:
-    """Write every field; ``parse_config`` of the result equals ``config``."""
+    """Return every field as YAML; ``parse_config`` of the result equals ``config``."""
     return yaml.safe_dump(dumped(config), sort_keys=False, allow_unicode=True)
 
 
 def dumped(config: Config) -> dict[str, Any]:
-    """Every field as JSON has it; ``build_config`` of the result equals ``config``."""
+    """Return every field in the form of JSON; ``build_config`` of the result equals ``config``."""
     data: dict[str, Any] = _ADAPTER.dump_python(config, mode="json")
     return data
 
 
 def build_config(data: object, source: str) -> Config:
-    """Check what a file would have said; ``source`` names it in messages.
+    """Validate parsed data; ``source`` names it in messages.
 
     Raises:
         ConfigError: fields are unknown, of the wrong type or out of range.
@@ -94,7 +94,7 @@ def build_config(data: object, source: str) -> Config:
 
 
 def _key_of(node: Any, key: str, path: str, *, new: bool = False) -> str | int:
-    """The key or index that leads on from ``node``; a mapping takes a ``new`` last key, for the schema to judge."""
+    """Return the key or index of ``key`` in ``node``; a ``new`` last key of a mapping need not exist."""
     if isinstance(node, dict) and (new or key in node):
         return key
     if isinstance(node, list) and key.isdecimal() and int(key) < len(node):

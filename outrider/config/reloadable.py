@@ -1,7 +1,7 @@
-"""Which settings a running application takes over, and how they are told apart from the others. Pure.
+"""Settings that a running application takes over without a restart. Pure.
 
-*Light* settings reach replicas that run, as Serve's ``user_config``; *counts* start or end replicas and leave the
-others alone; whatever else changes starts every replica anew. What was begun goes on as it was begun.
+*Light* settings reach running replicas as Serve's ``user_config``. *Counts* start or end replicas and leave the others
+alone. Any other change restarts every replica. A response keeps the settings it began with.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from outrider.config.reading import build_config, dumped
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 
-ReloadableFields = Mapping[str, Mapping[str, Any]]  # by section and field, as in the file
+ReloadableFields = Mapping[str, Mapping[str, Any]]  # values by section and field, as in the file
 
 RELOADABLE: Mapping[str, tuple[str, ...]] = {
     "model": ("override_generation_config",),
@@ -55,13 +55,13 @@ COUNTS: Mapping[str, tuple[str, ...]] = {
 
 
 def reloadable_of(config: Config) -> dict[str, dict[str, Any]]:
-    """The light settings, all of them, as JSON has them."""
+    """Return all light settings, in the form of JSON."""
     data = dumped(config)
     return {section: {name: data[section][name] for name in names} for section, names in RELOADABLE.items()}
 
 
 def rest_of(config: Config) -> dict[str, Any]:
-    """What is neither light nor a count, as JSON has it: with two that differ, every replica is another."""
+    """Return all settings that are neither light nor counts, in the form of JSON; a change restarts every replica."""
     data = dumped(config)
     for parts in (RELOADABLE, COUNTS):
         for section, names in parts.items():
@@ -70,10 +70,10 @@ def rest_of(config: Config) -> dict[str, Any]:
 
 
 def with_reloadable(config: Config, reloadable: ReloadableFields) -> Config:
-    """The same with other light settings; those that are not named stay.
+    """Return the configuration with other light settings; those that are not named stay.
 
     Raises:
-        ConfigError: something else than a light setting is named, or what comes of it is not valid.
+        ConfigError: a setting that is not light is named, or the result is not valid.
     """
     data = dumped(config)
     for section, values in _sections(reloadable):

@@ -1,8 +1,8 @@
-"""The configuration's pieces: one frozen dataclass per component, which is all that component gets to see.
+"""Schema of the configuration: one frozen dataclass per component, which receives nothing else of it.
 
-Fields carry their units in the name and their range in the type; what a piece cannot express in a range it checks in
-``__post_init__``. ``reading`` reads them from YAML and turns violations into ``ConfigError``. Values are
-strict: ``"8"`` is not an integer. What every field means to an operator stands in ``default.yaml``.
+Field names carry the unit, and types the range; ``__post_init__`` checks what a range cannot express. ``reading`` reads
+YAML and turns violations into ``ConfigError``. Values are strict: ``"8"`` is not an integer. ``default.yaml`` explains
+every field to operators.
 """
 
 from collections.abc import Mapping
@@ -66,7 +66,7 @@ Mebibytes = Annotated[int, Field(strict=True, ge=16, le=1_048_576)]
 Window = Annotated[int, Field(strict=True, ge=0, le=64)]
 Siblings = Annotated[int, Field(strict=True, ge=1, le=16)]
 Seconds = Annotated[float, Field(strict=True, gt=0, le=86_400)]
-Share = Annotated[float, Field(strict=True, ge=0, le=1_024)]  # of CPUs or GPUs; Ray counts in fractions
+Share = Annotated[float, Field(strict=True, ge=0, le=1_024)]  # of CPUs or GPUs; Ray accepts fractions
 Quantity = Annotated[float, Field(strict=True, gt=0, le=1_000_000)]
 Verification = Literal["lossless", "semantic"]
 Trust = Literal["trusted", "untrusted"]
@@ -97,7 +97,7 @@ class ModelConfig:
     override_generation_config: Mapping[Text, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse a default that no request could ask for."""
+        """Refuse sampling defaults that no request could ask for."""
         try:
             checked_override(self.override_generation_config)
         except ParameterError as error:
@@ -105,7 +105,7 @@ class ModelConfig:
 
     @property
     def public_name(self) -> str:
-        """The name clients send as ``model``: ``served_name``, else the last part of the target's."""
+        """Model name of the API: ``served_name``, else the last part of the target's name."""
         return self.served_name or PurePath(self.target).name or self.target
 
 
@@ -123,7 +123,7 @@ class LinkConfig:
     jitter_ms: Milliseconds | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an unknown profile, two forms at once and an incomplete one."""
+        """Refuse an unknown profile, several forms at once, and an incomplete form."""
         needed_figures = {"up_mbps": self.up_mbps, "down_mbps": self.down_mbps, "rtt_ms": self.rtt_ms}
         figures = needed_figures | {"per_up": self.per_up, "per_down": self.per_down, "jitter_ms": self.jitter_ms}
         forms = {"profile": self.profile, "trace": self.trace} | figures
@@ -143,7 +143,7 @@ class LinkConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class StoppingConfig:
-    """When a group's devices end a draft before it is as long as it was ordered."""
+    """Stop rule of a group's devices: when they end a draft before its ordered length."""
 
     rule: Annotated[str, NameIn(STOP_KINDS)] = "never"
     least_acceptance: Probability = 0.5
@@ -153,13 +153,13 @@ class StoppingConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class RoundLogConfig:
-    """Where a group's devices log their rounds, for training; ``outrider.drafting.round_log``."""
+    """Where a group's devices log rounds for training; see ``outrider.drafting.round_log``."""
 
     folder: Text
     most_mib: Annotated[int, Field(strict=True, ge=1, le=1_048_576)] = 64
 
     def __post_init__(self) -> None:
-        """Refuse a folder that would be another one wherever a process is started."""
+        """Refuse a relative folder: it would depend on where each process is started."""
         if not PurePath(self.folder).is_absolute() and not self.folder.startswith("~"):
             raise ConfigError("folder", "an absolute path, or one that begins with ~", self.folder)
 
@@ -169,8 +169,8 @@ class DrafterGroupConfig:
     """Drafters of one kind of device.
 
     Attributes:
-        trust: whether an answer may hang on what they say of their drafts; None leaves it to where they run.
-        model_hash: of the model's files; None: of those on the machine where the application is put together.
+        trust: whether answers may depend on what they report of their drafts; None: decided by where they run.
+        model_hash: of the model's files; None: hash the files on the machine that assembles the application.
     """
 
     name: Name
@@ -199,13 +199,13 @@ class DrafterGroupConfig:
 
     @property
     def trusted(self) -> bool:
-        """Whether it is said to be: nobody is by default."""
+        """Whether it is declared as trusted; by default it is not."""
         return self.trust == "trusted"
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class ScalingConfig:
-    """How many of something there are: between a floor and a ceiling; ``outrider.scaling.policy.ScalingRules``."""
+    """Number of replicas between ``min`` and ``max``; see ``outrider.scaling.policy.ScalingRules``."""
 
     min: PositiveNumber = 1
     max: PositiveNumber = 1
@@ -213,14 +213,14 @@ class ScalingConfig:
     cold_start_s: Annotated[float, Field(strict=True, gt=0, le=86_400)] = 60.0
 
     def __post_init__(self) -> None:
-        """Refuse a ceiling below the floor."""
+        """Refuse a maximum below the minimum."""
         if self.max < self.min:
             raise ConfigError("max", f"at least min ({self.min})", self.max)
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class VerifierScalingConfig(ScalingConfig):
-    """Of verifiers, by what admission has promised."""
+    """Scaling of verifiers, by promised load."""
 
     target_load: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.8
     trend_s: Annotated[float, Field(strict=True, gt=0, le=86_400)] = 1200.0
@@ -228,7 +228,7 @@ class VerifierScalingConfig(ScalingConfig):
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class IngressScalingConfig(ScalingConfig):
-    """Of ingresses, by the responses that each streams."""
+    """Scaling of ingresses, by the responses that each streams."""
 
     cold_start_s: Annotated[float, Field(strict=True, gt=0, le=86_400)] = 20.0
     streams: PositiveNumber = 400
@@ -236,7 +236,7 @@ class IngressScalingConfig(ScalingConfig):
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class VerifierConfig:
-    """The verifiers, all alike: one target model and its KV each."""
+    """The verifiers, all alike: each has one target model and its KV."""
 
     count: PositiveNumber = 1
     autoscaling: VerifierScalingConfig | None = None
@@ -254,13 +254,13 @@ class VerifierConfig:
     max_batch_tokens: PositiveNumber | None = None
     max_batch_blocks: PositiveNumber | None = None
     tensor_parallel_size: Annotated[int, Field(strict=True, ge=1, le=64)] = 1
-    vllm_options: Mapping[Text, Any] = field(default_factory=dict)  # of vLLM's EngineArgs, which checks them
+    vllm_options: Mapping[Text, Any] = field(default_factory=dict)  # vLLM's EngineArgs, which validates them
     emulated_pass_ms: Milliseconds = 0.0
     emulated_row_ms: Milliseconds = 0.0
     emulated_reload_s: Annotated[float, Field(strict=True, ge=0, le=3600)] = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what the engine or its device cannot do, and a chunk that no batch can hold."""
+        """Refuse what the engine or its device does not support, and a chunk larger than any batch."""
         _needs_gpu(self.device, self.num_gpus)
         _check_begin(self.count, self.autoscaling)
         self._check_engine()
@@ -272,22 +272,22 @@ class VerifierConfig:
 
     @property
     def most(self) -> int:
-        """That there may be."""
+        """Largest number of verifiers."""
         return self.count if self.autoscaling is None else self.autoscaling.max
 
     @property
     def batch(self) -> BatchSize:
-        """Of a forward pass: what is configured, else the device's own."""
+        """Limits of a forward pass: as configured, else the device's defaults."""
         return batch_size(self.device, self.prefill_chunk_tokens, self.max_batch_tokens, self.max_batch_blocks)
 
     @property
     def kv_memory_mib(self) -> int | None:
-        """``kv_budget_mib``, else the device's own; None: of a GPU what is free."""
+        """``kv_budget_mib``, else the device's default; None: the free memory of a GPU."""
         return kv_memory_mib(self.device) if self.kv_budget_mib is None else self.kv_budget_mib
 
     @property
     def block_tokens(self) -> int:
-        """Positions per KV block: ``kv_block_tokens``, else the engine's own."""
+        """Positions per KV block: ``kv_block_tokens``, else the engine's default."""
         own = VERIFIERS[self.engine].block_tokens[self.device]
         return own if self.kv_block_tokens is None else self.kv_block_tokens
 
@@ -308,7 +308,7 @@ class VerifierConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class SpeculationConfig:
-    """What drafters draft in each round, and who decides it."""
+    """What drafters draft in each round, and which policy decides it."""
 
     policy: Annotated[str, NameIn(SELECTION)] = "cost_aware"
     protocols: Annotated[tuple[Annotated[ProtocolName, NameIn(PROTOCOLS)], ...], Field(min_length=1)] = tuple(PROTOCOLS)
@@ -322,7 +322,7 @@ class SpeculationConfig:
     lookup_store_tokens: Annotated[int, Field(strict=True, ge=0, le=2**24)] = 0
 
     def __post_init__(self) -> None:
-        """Refuse a window past the engines' limit, a fixed choice that is none, and a tree that is not one."""
+        """Refuse a window above ``k_max``, an incomplete fixed choice, and an invalid tree."""
         if self.window is not None and self.window > self.k_max:
             raise ConfigError("window", f"at most k_max ({self.k_max})", self.window)
         if SELECTION[self.policy].needs_window and self.window is None:
@@ -335,7 +335,7 @@ class SpeculationConfig:
             self._check_grown()
 
     def _check_grown(self) -> None:
-        """Refuse a tree that cannot grow."""
+        """Refuse dynamic trees where the first protocol does not support them."""
         if not PROTOCOLS[self.protocols[0]].grows:
             needed = f"0, or {' or '.join(growing_protocols())} as the first of protocols"
             raise ConfigError("rows", needed, self.rows)
@@ -346,7 +346,7 @@ class SpeculationConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class WireConfig:
-    """How messages between coordinators and drafters are written (``outrider.contracts.exchanged.WireFormat``)."""
+    """Encoding of messages between coordinators and drafters (``outrider.contracts.exchanged.WireFormat``)."""
 
     logit_field: FloatField = FloatField.FP16
     scalar_bits: Annotated[int, Field(strict=True, ge=8, le=32)] = 24
@@ -357,7 +357,7 @@ class WireConfig:
     hidden_field: Literal["fp32", "fp16", "int8"] = "fp16"
 
     def format(self, vocab_size: int) -> WireFormat:
-        """For a model's vocabulary."""
+        """Return the wire format for a vocabulary."""
         fields = {name: FloatField(getattr(self, name)) for name in ("row_field", "hidden_field")}
         return WireFormat(vocab_size, **asdict(self) | fields)
 
@@ -371,7 +371,7 @@ class SloClassConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class SloConfig:
-    """The token speeds that responses can be promised."""
+    """SLO classes: the token speeds that responses can be promised."""
 
     classes: Annotated[tuple[SloClassConfig, ...], Field(min_length=1)] = tuple(
         SloClassConfig(known.name, known.tokens_per_s) for known in DEFAULT_CLASSES
@@ -380,7 +380,7 @@ class SloConfig:
     least_first_token_ms: Milliseconds = 100.0
 
     def __post_init__(self) -> None:
-        """Refuse two classes of one name, and a default that is none of them."""
+        """Refuse two classes of one name, and a default that is not a class."""
         names = [known.name for known in self.classes]
         if len(set(names)) < len(names):
             raise ConfigError("classes", "a different name for each class", names)
@@ -389,17 +389,17 @@ class SloConfig:
 
     @property
     def slo_classes(self) -> tuple[SloClass, ...]:
-        """As the rest of Outrider knows them, the default first."""
+        """The classes as ``SloClass``, the default first."""
         known = [SloClass(one.name, one.tokens_per_s, one.verification == "semantic") for one in self.classes]
         return tuple(sorted(known, key=lambda one: one.name != self.default))
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class SchedulingConfig:
-    """Which pending blocks form the next verification batch, and what is known of its time beforehand.
+    """Policy that forms verification batches, and what predicts their time.
 
     Attributes:
-        first_token_s: from a request to its first token, where a speed is promised: a deadline among others.
+        first_token_s: promised time from request to first token in classes with a speed; a deadline like others.
     """
 
     policy: SchedulingName = "slo_aware"
@@ -409,7 +409,7 @@ class SchedulingConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class AdmissionConfig:
-    """Which responses are begun where there is no room for all; ``outrider.admission.rules.AdmissionRules``."""
+    """Which responses begin where there is not enough capacity; see ``outrider.admission.rules.AdmissionRules``."""
 
     enabled: bool = True
     max_load: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.8
@@ -420,7 +420,7 @@ class AdmissionConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class LimitsConfig:
-    """What a request may ask for, and how long each party may take before it counts as failed."""
+    """Limits of requests, and deadlines after which a party counts as failed."""
 
     max_concurrent_generations: PositiveNumber = 32
     max_queued_generations: Number = 128
@@ -436,10 +436,10 @@ class LimitsConfig:
     verifier_start_deadline_s: Seconds = 300.0
     first_chunk_deadline_s: Seconds = 400.0
     next_chunk_deadline_s: Seconds = 400.0
-    drain_s: Annotated[float, Field(strict=True, ge=3, le=3600)] | None = 10.0  # settings are taken in less
+    drain_s: Annotated[float, Field(strict=True, ge=3, le=3600)] | None = 10.0  # above the time to apply settings
 
     def __post_init__(self) -> None:
-        """Refuse to give up a response while a verifier may still come back for it, or a draft that has to be used."""
+        """Refuse deadlines by which a response fails while its verifier may restart, or a binding draft may arrive."""
         for other in ("verifier_start_deadline_s", "drafter_last_deadline_s"):
             least_s = self.verifier_deadline_s + getattr(self, other)
             for name in ("first_chunk_deadline_s", "next_chunk_deadline_s"):
@@ -450,7 +450,7 @@ class LimitsConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class StructuredConfig:
-    """How large grammars may be, and how the model writes what is read in its answers."""
+    """Limits on grammars, and how the model marks reasoning and tool calls in its answers."""
 
     max_schema_kib: Annotated[int, Field(strict=True, ge=1, le=1024)] = 64
     max_nesting: Annotated[int, Field(strict=True, ge=1, le=256)] = 64
@@ -461,38 +461,38 @@ class StructuredConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class IngressConfig:
-    """What answers HTTP and makes text of tokens."""
+    """Replicas that answer HTTP and convert between text and tokens."""
 
-    count: PositiveNumber = 1  # replicas
+    count: PositiveNumber = 1
     autoscaling: IngressScalingConfig | None = None
 
     def __post_init__(self) -> None:
-        """Refuse to begin with more or fewer than there may be."""
+        """Refuse a count outside of the scaling range."""
         _check_begin(self.count, self.autoscaling)
 
     @property
     def most(self) -> int:
-        """That there may be."""
+        """Largest number of replicas."""
         return self.count if self.autoscaling is None else self.autoscaling.max
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class AuthConfig:
-    """Who may ask; ``outrider.tenants.keys`` has the file's form."""
+    """Authentication; for the file's form see ``outrider.tenants.keys``."""
 
     keys_file: Text | None = None
-    reload_s: Annotated[float, Field(strict=True, gt=0, le=300)] = 5.0  # the alert on old keys knows 300
+    reload_s: Annotated[float, Field(strict=True, gt=0, le=300)] = 5.0  # the alert on stale keys relies on 300
     reads: Literal["open", "key"] = "open"
 
     def __post_init__(self) -> None:
-        """Refuse to ask for keys that there are none of."""
+        """Refuse to demand keys without a file of keys."""
         if self.reads == "key" and self.keys_file is None:
             raise ConfigError("reads", "open, or a keys_file", self.reads)
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class HttpConfig:
-    """Where the API listens."""
+    """Where and how the API listens."""
 
     host: Text = "127.0.0.1"
     port: Port = 8000
@@ -502,7 +502,7 @@ class HttpConfig:
     trusted_proxies: tuple[Text, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse proxies whose addresses nobody could recognise."""
+        """Refuse trusted proxies that are not addresses or networks."""
         for proxy in self.trusted_proxies:
             try:
                 ip_network(proxy, strict=False)
@@ -512,7 +512,7 @@ class HttpConfig:
 
     @property
     def answers_to(self) -> tuple[str, ...] | None:
-        """The hosts that requests may be for: on loopback this machine's names and those allowed, elsewhere any."""
+        """Accepted host names: on loopback this machine's names and ``allowed_hosts``; None elsewhere: any."""
         if not self.is_loopback:
             return None
         own = f"[{self.host}]" if ":" in self.host else self.host
@@ -520,7 +520,7 @@ class HttpConfig:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine reaches it."""
+        """Whether only this machine can reach it."""
         try:
             return ip_address(self.host).is_loopback
         except ValueError:
@@ -529,7 +529,7 @@ class HttpConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class TracingConfig:
-    """Whose traces go where."""
+    """Sampling and export of traces."""
 
     enabled: bool = False
     endpoint: Text | None = None
@@ -537,7 +537,7 @@ class TracingConfig:
     service_name: Text | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an address that no collector can have."""
+        """Refuse an address that is not an HTTP URL."""
         if self.endpoint is not None and not _is_http(self.endpoint):
             needed = "the URL of a collector that takes OTLP over HTTP, such as http://collector:4318"
             raise ConfigError("endpoint", needed, self.endpoint)
@@ -554,7 +554,7 @@ class ClusterConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class Config:
-    """Everything, as one file says it."""
+    """The whole configuration file."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     drafters: tuple[DrafterGroupConfig, ...] = field(default_factory=lambda: (DrafterGroupConfig(name="embedded"),))
@@ -580,7 +580,7 @@ class Config:
         self._check_waits()
 
     def _check_waits(self) -> None:
-        """Refuse to have a response wait for longer than its client is answered."""
+        """Refuse admission waits longer than the deadline of a client's first chunk."""
         longest_s = self.limits.first_chunk_deadline_s
         for name in ("max_wait_s", "best_effort_max_wait_s"):
             found_s = getattr(self.admission, name)
@@ -590,21 +590,21 @@ class Config:
 
     @property
     def open_to_all(self) -> bool:
-        """Whether whoever reaches the port from elsewhere may ask for anything."""
+        """Whether anyone who reaches the port from another machine may use all of the API."""
         return self.auth.keys_file is None and not self.http.is_loopback
 
     def on_own_host(self) -> "Config":
-        """The same where every group runs on the service's own machine: trusted, unless it is said not to be."""
+        """Return it for groups on the service's own machine: these are trusted, unless declared otherwise."""
         return replace(self, drafters=tuple(replace(group, trust=group.trust or "trusted") for group in self.drafters))
 
     @property
     def drafter_count(self) -> int:
-        """Drafters of all groups together."""
+        """Number of drafters in all groups."""
         return sum(group.count for group in self.drafters)
 
     @property
     def custom_resources(self) -> dict[str, float]:
-        """Ray's custom resources that all drafters and as many verifiers as there may be together claim."""
+        """Ray's custom resources that all drafters and the largest number of verifiers claim."""
         claims = [(group.count, group.resources) for group in self.drafters]
         claims.append((self.verifiers.most, self.verifiers.resources))
         total: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""How much of a cold block a forward pass computes: prefixes in chunks, the rows that decide a block together."""
+"""Chunked prefill: prefixes are computed in chunks, the rows that decide a block in one pass."""
 
 from collections.abc import Iterable
 

@@ -85,7 +85,7 @@ class CostModel(Protocol):
         ...
 
     def guard_s(self, predicted_s: Seconds) -> Seconds:
-        """Return the time to keep free behind each prediction, learned from underestimates (WISP's delta)."""
+        """Return the time to keep free after each prediction, learned from underestimates (WISP's delta)."""
         ...
 
 

@@ -17,7 +17,7 @@ Child = tuple[int, float]
 
 @dataclass(frozen=True, slots=True)
 class DraftPlan:
-    """What to draft in one round, and what of it to send."""
+    """Plan of one round's draft, and of the message it is sent in."""
 
     protocol: ProtocolName  # decides which distribution tokens are drawn from and what is sent over the link
     window: int  # tokens on the longest path, 0..K_max; with 0 only the drafter's KV is brought up to date
@@ -39,7 +39,7 @@ class DraftPlan:
 
 @dataclass(frozen=True, slots=True)
 class DraftTerms:
-    """What a drafter receives once per generation, besides the generation itself.
+    """Constants of a generation that a drafter receives when it opens it.
 
     A correction that ends the response is sent at once, with nothing drafted after it.
     """

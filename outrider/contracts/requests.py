@@ -114,7 +114,7 @@ class FinishReason(StrEnum):
 
 
 class TokenOrigin(StrEnum):
-    """Who proposed a committed token."""
+    """Origin of a committed token."""
 
     ACCEPTED = "accepted"  # the drafter; the target agreed
     LOOKUP = "lookup"  # prompt lookup; the target agreed
@@ -277,7 +277,7 @@ class TextSpan(Plain):
 
 @dataclass(frozen=True, slots=True)
 class RoundReport(Plain):
-    """What a round drafted and committed, and where its time went.
+    """Tokens, traffic and durations of one round.
 
     Attributes:
         protocol: of its draft, ``lookup`` included; None: nothing was drafted.
@@ -302,7 +302,7 @@ class RoundReport(Plain):
 
 @dataclass(frozen=True, slots=True)
 class ChunkDetails(Plain):
-    """How a chunk came about.
+    """Origin of a chunk: its tokens and rounds.
 
     Attributes:
         pieces: for each of its tokens, the text it makes visible (possibly empty) and its origin.

@@ -49,7 +49,7 @@ class PassBound:
     went: int = 0  # successful passes of that size since the bound last changed
 
     def after_failure(self, members: int) -> "PassBound":
-        """Return the bound after a pass of so many members ran out of memory: half of them."""
+        """Return the bound after a pass of ``members`` ran out of memory: half of them."""
         return PassBound(max(1, members // 2))
 
     def after_pass(self, members: int) -> "PassBound":
@@ -112,7 +112,7 @@ class FaultBisection:
         (member,) = group
         if member in self.warned:
             return replace(self, groups=tuple(rest), culprits=(*self.culprits, member), bound=bound)
-        # Behind all others: the failure may have been transient, and nobody waits for the repetition.
+        # Behind all others, so that none of them waits for the repetition.
         return replace(self, groups=(*rest, group), warned=self.warned | {member}, bound=bound)
 
 

@@ -1,1 +1,1 @@
-"""Models: the built-in pair, loading any target and drafter, and the drafter weight format."""
+"""Models: the built-in pair, loading of targets and drafters, and files of trained weights."""

@@ -1,10 +1,10 @@
 """Build a distilled drafter as an ordinary transformers causal LM around the target's embedding and head.
 
-The model has the target's own class and config with fewer layers, so any Llama-like target works and every engine
-runs it unchanged. Its ``lm_head`` is two steps, ``(h @ projection)`` and then the target's head: no second matrix of
-vocabulary size is made, and where target and drafter share a process they share the embedding's memory. A drafter that
-proposes frequent tokens alone has their rows as a head of its own, the projection multiplied in: a small drafter reads
-more of its head than of all its layers.
+The model has the target's class and config with fewer layers, so any Llama-like target works, and every engine runs it
+unchanged. Its ``lm_head`` is two steps, ``h @ projection`` and then the target's head: no second matrix of vocabulary
+size is made, and in one process target and drafter share the embedding's memory. A drafter that proposes frequent
+tokens only has a head of its own: their rows with the projection multiplied in, as a small drafter's head has more
+weights than all its layers.
 """
 
 import copy
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 def drafter_config(target: PretrainedConfig, source_layers: tuple[int, ...]) -> PretrainedConfig:
-    """The target's config cut to some of its layers."""
+    """Return the target's config, reduced to some of its layers."""
     depth = target.num_hidden_layers
     if not source_layers or not all(0 <= layer < depth for layer in source_layers):
         raise ModelUnavailableError(
@@ -48,7 +48,7 @@ def build_drafter(
     embedding: torch.Tensor,
     head: torch.Tensor | None,
 ) -> PreTrainedModel:
-    """A causal LM in the embedding's dtype, on its device, in eval mode and without gradients.
+    """Build a causal LM in the embedding's dtype and on its device, in eval mode and without gradients.
 
     Args:
         config: from ``drafter_config``.
@@ -70,7 +70,7 @@ def build_drafter(
         body.layers.load_state_dict({k: v.to(device, dtype) for k, v in weights.layers.items()}, assign=True)
         body.norm.load_state_dict({"weight": weights.norm.to(device, dtype)}, assign=True)
     except (AttributeError, RuntimeError) as error:
-        reason = " ".join(str(error).split())  # torch's messages have several lines
+        reason = " ".join(str(error).split())  # torch's messages span several lines
         raise ModelUnavailableError(
             f"needs a Llama-like target whose layers fit the drafter's, found {config.model_type}: {reason}; "
             "distil a drafter from this target"
@@ -90,7 +90,7 @@ def build_drafter(
 
 
 def projected_head(projection: torch.Tensor, head: torch.Tensor) -> nn.Sequential:
-    """The module ``h -> (h @ projection) @ head.T``; ``head`` is shared, not copied.
+    """Return the module ``h -> (h @ projection) @ head.T``; ``head`` is shared, not copied.
 
     Args:
         projection: ``[hidden, hidden]``.
@@ -105,10 +105,10 @@ def projected_head(projection: torch.Tensor, head: torch.Tensor) -> nn.Sequentia
 
 
 class FrequentHead(nn.Module):
-    """The head of a drafter that proposes some tokens only."""
+    """Head of a drafter that proposes only some tokens."""
 
     def __init__(self, projection: torch.Tensor, head: torch.Tensor, token_ids: torch.Tensor) -> None:
-        """Of the ``[vocab, hidden]`` target's ``head`` the rows ``token_ids``, behind a projection."""
+        """Take the rows ``token_ids`` of the target's ``head`` ``[vocab, hidden]``, multiplied by the projection."""
         super().__init__()
         self.vocab_size, hidden = head.shape
         self.token_ids = token_ids.to(head.device)
@@ -118,30 +118,30 @@ class FrequentHead(nn.Module):
         self.rows.weight = nn.Parameter(rows, requires_grad=False)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """``[..., hidden] -> [..., vocab]``, -inf for all other tokens."""
+        """``[..., hidden] -> [..., vocab]``, -inf for tokens that it does not propose."""
         return self.whole(self.rows(hidden))
 
     def whole(self, logits: torch.Tensor) -> torch.Tensor:
-        """``[..., vocab]`` of the logits ``[..., n]`` of its tokens."""
+        """Spread the logits ``[..., n]`` of its tokens to ``[..., vocab]``."""
         spread = logits.new_full((*logits.shape[:-1], self.vocab_size), float("-inf"))
         spread[..., self.token_ids] = logits
         return spread
 
 
 def output_head(model: PreTrainedModel) -> torch.Tensor:
-    """The ``[vocab, hidden]`` matrix a stand-alone causal LM's logits come from."""
+    """Return the ``[vocab, hidden]`` matrix of a stand-alone causal LM's logits."""
     weight: torch.Tensor = model.get_output_embeddings().weight
     return weight
 
 
 def input_embedding(model: PreTrainedModel) -> torch.Tensor:
-    """The ``[vocab, hidden]`` matrix token ids are looked up in."""
+    """Return the ``[vocab, hidden]`` matrix of token embeddings."""
     weight: torch.Tensor = model.get_input_embeddings().weight  # type: ignore[assignment]
     return weight
 
 
 def load_drafter(file: Path, target: PreTrainedModel) -> PreTrainedModel:
-    """A drafter that shares embedding and head with a target loaded in this process."""
+    """Load a drafter that shares embedding and head with a target in this process."""
     info, weights = read_drafter(file)
     config = target.config.get_text_config(decoder=True)
     check_sizes(info, config, file)
@@ -152,9 +152,9 @@ def load_drafter(file: Path, target: PreTrainedModel) -> PreTrainedModel:
 def load_drafter_from_target_dir(
     file: Path, folder: Path, *, dtype: torch.dtype, device: str, whole_head: bool = False
 ) -> PreTrainedModel:
-    """A drafter on a machine without the target: reads only embedding and head from the target's folder.
+    """Load a drafter on a machine without the target: reads only embedding and head from the target's folder.
 
-    With a ``whole_head`` it proposes any token, whatever the file says.
+    With ``whole_head`` it proposes any token, whatever the file says.
     """
     info, weights = read_drafter(file)
     if whole_head:
@@ -175,7 +175,7 @@ def load_drafter_from_target_dir(
 
 
 def check_sizes(info: DrafterInfo, target: PretrainedConfig, file: Path) -> None:
-    """Refuse a target of another width than the drafter was made for."""
+    """Raise ``ModelUnavailableError`` for a target of another hidden size."""
     if info.hidden_size != target.hidden_size:
         raise ModelUnavailableError(
             f"drafter {file.name} needs a target of hidden size {info.hidden_size} ({info.target}), found "
@@ -195,7 +195,7 @@ def _check_head_ids(token_ids: torch.Tensor | None, vocab_size: int) -> None:
 
 
 def check_token_map_hash(info: DrafterInfo, token_map_hash: str, target_name: str, file: Path) -> None:
-    """Refuse a target with another token map than the drafter was made for."""
+    """Raise ``VocabularyMismatchError`` for a target with another token map."""
     if info.token_map_hash != token_map_hash:
         raise VocabularyMismatchError(
             f"drafter {file.name} needs the token map of {info.target} (sha256 {info.token_map_hash}), found "

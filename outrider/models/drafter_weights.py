@@ -1,12 +1,12 @@
-"""The file format of a distilled drafter: its own layers as int8, everything else comes from the target.
+"""File format of a distilled drafter: its own layers as int8; embedding and head come from the target.
 
-A distilled drafter is some of its target's layers, retrained, and a square projection between its final norm and the
-target's own output head. Matrices are stored as int8 with one float16 scale per row (weight = q * scale), vectors and
-the projection as float16; this costs no measurable acceptance and a quarter of float32's bytes.
+A distilled drafter consists of some of its target's layers, retrained, and a square projection between its final norm
+and the target's output head. Matrices are stored as int8 with one float16 scale per row (weight = q * scale), vectors
+and the projection as float16. This costs no measurable acceptance, and takes a quarter of float32's bytes.
 
 Format 2: a safetensors file with tensors ``layers.<i>.<parameter>.q`` and ``.s``, ``layers.<i>.<parameter>`` for
-vectors, ``norm``, ``out_proj`` and perhaps ``head_ids``; its metadata says what it was distilled from, so that a wrong
-target is refused.
+vectors, ``norm``, ``out_proj`` and optionally ``head_ids``. Its metadata names the model it was distilled from, so that
+a wrong target is refused.
 """
 
 import json
@@ -27,14 +27,14 @@ _INT8_MAX = 127
 
 @dataclass(frozen=True, slots=True)
 class DrafterInfo:
-    """What a drafter file says of itself."""
+    """Description of a drafter in its file."""
 
     target: str  # name of the model it was distilled from
     target_hash: str  # ``target_folder.model_hash`` of it
     token_map_hash: str  # ``TokenMap.sha256`` of its tokenizer; must equal that of the target it is loaded for
-    source_layers: tuple[int, ...]  # which of the target's layers it began as, in order; their number is its depth
+    source_layers: tuple[int, ...]  # target layers it was initialised from, in order; their number is its depth
     hidden_size: int  # must equal the target's
-    measured: Mapping[str, float] = field(default_factory=dict)  # by distillation, e.g. ``greedy_acceptance``
+    measured: Mapping[str, float] = field(default_factory=dict)  # during distillation, e.g. ``greedy_acceptance``
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class DrafterWeights:
 
     ``layers``: by ``<i>.<parameter>``, as in the state dict of the model's layer list. ``norm``: ``[hidden]``.
     ``projection``: ``[hidden, hidden]``, applied as ``logits = (norm(h) @ projection) @ head.T``. All float32.
-    ``head_ids``: ``[n]`` int64, ascending: the tokens it may propose, whose rows of the head it needs; None: all.
+    ``head_ids``: ``[n]`` int64, ascending: the tokens it may propose; None: all.
     """
 
     layers: Mapping[str, torch.Tensor]
@@ -53,7 +53,7 @@ class DrafterWeights:
 
 
 def quantise_rows(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Symmetric int8 per row of the last dimension.
+    """Quantise to symmetric int8 with a scale per row of the last dimension.
 
     Returns:
         q, int8 of the weight's shape, and the scales, float16 ``[..., 1]``; ``|weight - q * scale| <= scale / 2``
@@ -66,7 +66,7 @@ def quantise_rows(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def dequantise_rows(q: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """Float32 weights of ``quantise_rows``' output."""
+    """Return the float32 weights of ``quantise_rows``' output."""
     return q.float() * scales.float()
 
 
@@ -86,7 +86,7 @@ def save_drafter(file: Path, weights: DrafterWeights, info: DrafterInfo) -> None
 
 def write_drafter_file(file: Path, tensors: Mapping[str, torch.Tensor], info: DrafterInfo) -> None:
     """Write tensors that are quantised already."""
-    # One entry: safetensors writes several in random order, and equal drafters should be equal files.
+    # A single entry: safetensors writes several in random order, and equal drafters should give equal files.
     metadata = {_METADATA_KEY: json.dumps({"format": FORMAT_VERSION, **asdict(info)})}
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f".{file.name}.partial")
@@ -96,12 +96,12 @@ def write_drafter_file(file: Path, tensors: Mapping[str, torch.Tensor], info: Dr
 
 
 def read_drafter_info(file: Path) -> DrafterInfo:
-    """What a drafter file says of itself; reads only its header."""
+    """Read a drafter file's description, from its header only."""
     return _read(file, with_tensors=False)[0]
 
 
 def read_drafter(file: Path) -> tuple[DrafterInfo, DrafterWeights]:
-    """A drafter file's description and its parameters in float32."""
+    """Read a drafter file's description, and its parameters in float32."""
     info, tensors = _read(file, with_tensors=True)
     try:
         layers: dict[str, torch.Tensor] = {}

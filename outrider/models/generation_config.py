@@ -1,9 +1,9 @@
-"""How a model's makers want it to be sampled: its ``generation_config.json``, with vLLM's meaning.
+"""Sampling defaults recommended by a model's ``generation_config.json``, with vLLM's semantics.
 
-As ``--generation-config`` of vLLM: ``auto`` takes the model's own file, ``vllm`` (or ``none``) nothing, and a folder
-that folder's. A request's own values come first, then these, then neutral ones; each parameter by itself. vLLM takes no
-notice of ``do_sample``, so neither does this. The embedded target's file says nothing of sampling, as the package it is
-made from lacks it: ``auto`` takes what its card recommends.
+As with vLLM's ``--generation-config``: ``auto`` uses the model's own file, ``vllm`` (or ``none``) nothing, and a folder
+that folder's file. Per parameter, a request's value precedes these defaults, and these precede neutral values. vLLM
+ignores ``do_sample``, and so does this. The embedded target's file has no sampling parameters, as the package it is
+made from lacks them: ``auto`` then uses the recommendation of its model card.
 """
 
 import json
@@ -22,7 +22,7 @@ NEUTRAL = ("vllm", "none")
 MAX_NEW_TOKENS = "max_new_tokens"
 FILE = "generation_config.json"
 _TAKEN = (*SAMPLING_RANGES, MAX_NEW_TOKENS)
-# What else would change which tokens are drawn, with the values that ask for nothing.
+# Parameters that are not supported but would change which tokens are drawn, with their neutral values.
 _IGNORED: Mapping[str, tuple[object, ...]] = {
     "do_sample": (True,),
     "num_beams": (1,),
@@ -52,16 +52,16 @@ _IGNORED: Mapping[str, tuple[object, ...]] = {
 
 
 def read_sampling_defaults(source: str, target: str, override: Mapping[str, Any]) -> SamplingDefaults:
-    """What requests are sampled by where they say nothing.
+    """Return the defaults for sampling parameters that requests leave out.
 
     Args:
         source: ``auto``, ``vllm`` or ``none``, or a folder (or its ``generation_config.json``).
         target: name or path of the model.
-        override: in place of single values of the source; a null takes one out. As ``--override-generation-config``.
+        override: replaces single values of the source; null removes one. As ``--override-generation-config``.
 
     Raises:
-        ModelUnavailableError: there is no such file, or a value in it means nothing here.
-        ParameterError: a value of ``override`` does not.
+        ModelUnavailableError: the file is missing, or a value in it is invalid.
+        ParameterError: a value of ``override`` is invalid.
     """
     override = checked_override(override)
     if source in NEUTRAL:
@@ -85,7 +85,8 @@ def read_sampling_defaults(source: str, target: str, override: Mapping[str, Any]
         raise ModelUnavailableError(f"{needed}; {mend}") from error
     values = own | {name: value for name, value in override.items() if value is not None}
     max_tokens = None if (most := values.pop(MAX_NEW_TOKENS, None)) is None else int(most)
-    named = override.get(MAX_NEW_TOKENS) is not None or source not in (AUTO, *NEUTRAL)  # by the operator: then it binds
+    # A value that the operator names is a limit for requests, not only a default.
+    named = override.get(MAX_NEW_TOKENS) is not None or source not in (AUTO, *NEUTRAL)
     return SamplingDefaults(
         params=values,
         max_tokens=max_tokens,
@@ -96,10 +97,10 @@ def read_sampling_defaults(source: str, target: str, override: Mapping[str, Any]
 
 
 def checked_override(override: Mapping[str, Any]) -> dict[str, float | None]:
-    """The same, as numbers.
+    """Return the override as numbers.
 
     Raises:
-        ParameterError: a name that is not taken, or a value that means nothing.
+        ParameterError: an unsupported name, or an invalid value.
     """
     for name in override:
         if name not in _TAKEN:
@@ -118,7 +119,7 @@ def _checked(name: str, value: object) -> float:
         if value < 1:
             raise ParameterError(name, "an integer >= 1", value)
         return value
-    value = 0 if name == "top_k" and value == -1 else value  # vLLM's for all
+    value = 0 if name == "top_k" and value == -1 else value  # vLLM's value for all tokens
     SAMPLING_RANGES[name].check(name, value)
     return value
 

@@ -1,7 +1,7 @@
 """Convert a GGUF file of the llama architecture into a Hugging Face model folder.
 
-transformers reads GGUF too, but four times slower and into a model that cannot be saved again. Only what the embedded
-target needs is here: llama architecture, byte-level BPE tokenizer, tied embedding.
+transformers reads GGUF, too, but four times slower and into a model that cannot be saved again. Supported is only what
+the embedded target needs: llama architecture, byte-level BPE tokenizer, tied embedding.
 """
 
 import json

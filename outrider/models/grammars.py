@@ -1,4 +1,4 @@
-"""Grammars over a model's own tokens."""
+"""Grammars over a model's own tokenizer."""
 
 from copy import deepcopy
 
@@ -8,7 +8,7 @@ from outrider.text.tokens import backend_of
 
 
 def grammars_of(facts: ModelFacts) -> Grammars:
-    """Grammars whose masks are over the model's vocabulary, and whose ends are what ends its responses."""
+    """Return grammars with masks over the model's vocabulary, and its end tokens."""
     backend = deepcopy(backend_of(facts.tokenizer))
     backend.no_truncation()
     backend.no_padding()

@@ -1,6 +1,6 @@
-"""Decision heads as files: parameters, the pair of models they were trained for, and what was measured of them.
+"""Files of decision heads: parameters, the pair of models they were trained for, and measurements.
 
-A head reads one target's and one drafter's hidden states; with any other pair it would decide at random.
+A head reads the hidden states of one target and one drafter; with another pair its decisions would be arbitrary.
 """
 
 from collections.abc import Mapping
@@ -18,19 +18,19 @@ _STANDARDS = ("drafter", "target", "csi")
 
 @dataclass(frozen=True, slots=True)
 class HeadInfo(PairInfo):
-    """What a head says of itself."""
+    """Description of a head in its file."""
 
     kind: ClassVar[FileKind] = FileKind("decision head", "outrider_head", "outrider train head")
-    threshold: float  # in 0..1: rejected is what is at least as probable
-    rejection_low: float  # of the mismatches it was calibrated on at least such a share is rejected at that threshold,
-    rejection_high: float  # and at most such a one, whatever the link: what drift is measured against
-    hidden_field: str  # of drafters' states on the link in calibration
-    measured: Mapping[str, float] = field(default_factory=dict)  # by training
+    threshold: float  # in 0..1: mismatches of at least this rejection probability are rejected
+    rejection_low: float  # of the calibration mismatches at least this share is rejected at that threshold,
+    rejection_high: float  # and at most this one, for any link state: drift is measured against both
+    hidden_field: str  # encoding of drafters' hidden states on the link in calibration
+    measured: Mapping[str, float] = field(default_factory=dict)  # during training
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Head:
-    """A head, and what it says of itself."""
+    """A head and its description."""
 
     info: HeadInfo
     decisions: DecisionHead
@@ -49,7 +49,7 @@ def save_head(file: Path, weights: HeadWeights, info: HeadInfo) -> None:
 
 
 def read_head(file: Path) -> Head:
-    """A head; anything else than a head's file is a ``ModelUnavailableError``."""
+    """Read a head; raise ``ModelUnavailableError`` if the file holds none."""
     arrays, described = read_arrays(file, HeadInfo.kind)
     wide = {name: values.astype(np.float64) for name, values in arrays.items()}
     try:

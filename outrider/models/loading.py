@@ -1,7 +1,7 @@
 """Load targets and drafters by name or path, ready for the engines.
 
 A *name* is one of the built-in pair (``embedded`` stands for either), a folder in Hugging Face format, or a model on
-the Hugging Face hub. A drafter may also be a file made by ``outrider distill``: then only the target's embedding and
+the Hugging Face hub. A drafter may also be a file made by ``outrider distill``. Then only the target's embedding and
 head are read from the target's folder, so a device that drafts never loads the target.
 """
 
@@ -30,14 +30,14 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What coordinators and engines need to know of a model besides the model itself."""
+    """Facts about a model that coordinators and engines need besides the model itself."""
 
-    tokenizer: PreTrainedTokenizerBase  # of a distilled drafter, its target's
+    tokenizer: PreTrainedTokenizerBase  # a distilled drafter has its target's
     vocab_size: int  # length to which logits rows are cut: real tokens only, no padding
     eos_token_ids: tuple[int, ...]  # tokens that end a response, ascending
-    max_context_tokens: int  # positions the model may be used for
+    max_context_tokens: int  # positions the model may use
     name: str  # short, for logs and metrics
-    model_hash: str  # identity of config and weights (``target_folder.model_hash`` says what it covers)
+    model_hash: str  # identity of config and weights (``target_folder.model_hash``)
     token_map_hash: str  # sha256 of the token map; equal for every model of a pair
 
 
@@ -55,23 +55,23 @@ def load_target(name_or_path: str, *, dtype: str, device: str, max_context_token
         name_or_path: see the module.
         dtype: ``float32``, ``bfloat16`` or ``float16``.
         device: a torch device.
-        max_context_tokens: context to use at most; None takes all the model was made for.
+        max_context_tokens: largest context to use; None: the model's.
 
     Raises:
-        ModelUnavailableError: no such model, it cannot be loaded, or a file is not as it was recorded.
+        ModelUnavailableError: no such model, it cannot be loaded, or a file differs from its recorded hash.
         ParameterError: unknown dtype, or the context exceeds the model's or its attention window.
     """
     return _load_causal_lm(resolve_folder(name_or_path), short_name(name_or_path), dtype, device, max_context_tokens)
 
 
 def load_target_facts(name_or_path: str, *, max_context_tokens: int | None = None) -> ModelFacts:
-    """What ``load_target`` knows of a target, from its folder alone: for engines that load the weights themselves."""
+    """Return a target's facts from its folder alone, for engines that load the weights themselves."""
     folder = resolve_folder(name_or_path)
     return _facts(folder, short_name(name_or_path), read_config(folder), max_context_tokens)
 
 
 def empty_target(name_or_path: str) -> PreTrainedModel:
-    """A target's layers without their weights, which are not read: to see what it is made of."""
+    """Build a target's layers without weights, to inspect them."""
     config = read_config(resolve_folder(name_or_path))
     with uncompiled(), torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
@@ -79,19 +79,19 @@ def empty_target(name_or_path: str) -> PreTrainedModel:
 
 
 def load_drafter(name_or_path: str, target: str, *, dtype: str, device: str) -> LoadedModel:
-    """Load the drafter of a target, refusing one whose token ids mean something else.
+    """Load the drafter of a target; refuse one whose token ids differ in meaning.
 
     Args:
         name_or_path: ``embedded``, its name, a distilled ``*.safetensors`` file, or any causal LM.
-        target: name or path of the target; of it only tokenizer, config and (for a distilled drafter) embedding and
-            head are read.
+        target: name or path of the target; only its tokenizer, config and (for a distilled drafter) embedding and head
+            are read.
         dtype: ``float32``, ``bfloat16`` or ``float16``.
         device: a torch device.
 
     Raises:
         VocabularyMismatchError: target and drafter disagree on a token id.
-        ModelUnavailableError: either cannot be found or loaded, a file of the drafter's folder is not as it was
-            recorded, or a distilled drafter does not fit the target.
+        ModelUnavailableError: a model cannot be found or loaded, a file of the drafter's folder differs from its
+            recorded hash, or a distilled drafter does not fit the target.
         ParameterError: as for ``load_target``.
     """
     embedded = name_or_path in (EMBEDDED, DRAFTER_NAME)
@@ -110,18 +110,19 @@ def load_drafter(name_or_path: str, target: str, *, dtype: str, device: str) -> 
 
 
 def drafter_context_tokens(config: PretrainedConfig) -> int | None:
-    """How far a drafter drafts: behind its attention window the target goes on alone. None: as far as it was made for.
+    """Return the context to draft in: at most the attention window, beyond which the target decodes alone.
 
-    Its window is nothing that an operator could set, as ``model.max_context_tokens`` is the target's.
+    None: the model's context. A drafter's window is no setting of operators; ``model.max_context_tokens`` is the
+    target's.
     """
     limit = full_attention_limit_tokens(config)
     return min(limit, int(config.max_position_embeddings)) if limit else None
 
 
 def full_attention_limit_tokens(config: PretrainedConfig) -> int | None:
-    """Context up to which every layer's attention is full attention; None if it is at any length.
+    """Return the context up to which every layer's attention is full attention; None if it always is.
 
-    Within its window, sliding attention is full attention. Layers of another kind (linear, chunked) give 0.
+    Within its window, sliding attention is full attention. Layers of other kinds (linear, chunked) give 0.
     """
     kinds = set(getattr(config, "layer_types", None) or ())
     if kinds - {"full_attention", "sliding_attention"}:
@@ -132,7 +133,7 @@ def full_attention_limit_tokens(config: PretrainedConfig) -> int | None:
 
 
 def context_tokens(config: PretrainedConfig, wanted: int | None) -> int:
-    """The context to use a model for, checked: engines implement full attention only.
+    """Return the context to use, checked: engines implement full attention only.
 
     Raises:
         ParameterError: ``wanted`` exceeds the model's context, or the context exceeds its attention window.
@@ -152,14 +153,14 @@ def context_tokens(config: PretrainedConfig, wanted: int | None) -> int:
     rope = getattr(config, "rope_parameters", None) or {}
     original = rope.get("original_max_position_embeddings", getattr(config, "original_max_position_embeddings", None))
     if rope.get("rope_type") == "longrope" and original is not None and context > original:
-        # transformers picks the frequencies of a whole batch by its longest position: a batch mate would change them.
+        # transformers chooses the frequencies of a whole batch by its longest position: not batch-invariant.
         needed = f"an integer <= {original}: beyond it this model's positions depend on the batch"
         raise ParameterError("max_context_tokens", needed, context)
     return context
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """The torch dtype of a configured name."""
+    """Return the torch dtype of a configured name."""
     if name not in _DTYPES:
         raise ParameterError("dtype", f"one of {', '.join(_DTYPES)}", name)
     return _DTYPES[name]
@@ -170,7 +171,7 @@ def _load_causal_lm(folder: Path, name: str, dtype: str, device: str, max_contex
     torch_type, config = torch_dtype(dtype), read_config(folder)
     facts = _facts(folder, name, config, max_context_tokens)
     try:
-        # Libraries of quantised weights compile functions of theirs.
+        # Libraries of quantised weights compile functions of their own.
         with nullcontext() if hasattr(config, "quantization_config") else uncompiled():
             model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
                 folder, dtype=torch_type, local_files_only=True
@@ -187,7 +188,7 @@ def _facts(folder: Path, name: str, config: PretrainedConfig, max_context_tokens
     tokens = token_map(tokenizer)
     return ModelFacts(
         tokenizer=tokenizer,
-        vocab_size=usable_vocab_size(tokens, config.vocab_size),  # as wide as the head: weights of other sizes fail
+        vocab_size=usable_vocab_size(tokens, config.vocab_size),  # at most the head's width
         eos_token_ids=_eos_token_ids(folder, config, tokenizer),
         max_context_tokens=context,
         name=name,
@@ -197,7 +198,7 @@ def _facts(folder: Path, name: str, config: PretrainedConfig, max_context_tokens
 
 
 def _eos_token_ids(folder: Path, config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """All that end a response: those of generation_config.json (else config.json) and the tokenizer's own."""
+    """Return all end tokens: those of generation_config.json (else config.json) and the tokenizer's own."""
     try:
         named = GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id
     except OSError:

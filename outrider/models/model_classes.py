@@ -1,7 +1,7 @@
-"""Classes of transformers, without what their import brings along and nothing here uses.
+"""Import classes of transformers without dependencies that nothing here uses.
 
-That is scikit-learn and scipy's optimisers (for losses and a kind of generation), torch's distributed tensors and its
-compiler: a third of what a process of a model needs processor time for before it can load one.
+These are scikit-learn and scipy's optimisers (for losses and a kind of generation), torch's distributed tensors and its
+compiler: a third of the CPU time that a process needs before it can load a model.
 """
 
 from transformers import utils

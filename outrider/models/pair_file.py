@@ -1,6 +1,6 @@
-"""Files of what was learned for one pair of models, and is of no use to any other.
+"""Files of what was trained for one pair of models, and does not apply to others.
 
-A safetensors file: arrays, and in its header what they are, whom they are for and what was measured of them, in JSON.
+A safetensors file: arrays, and as JSON in its header their kind, their pair, and measurements.
 """
 
 import json
@@ -21,12 +21,12 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """What is in a file, and how one is made.
+    """Kind of content, and the command that writes it.
 
     Attributes:
-        name: what messages call it.
-        key: of its description in the header.
-        command: that writes one.
+        name: used in messages.
+        key: of the description in the header.
+        command: that writes such a file.
         version: of its format.
     """
 
@@ -38,20 +38,20 @@ class FileKind:
 
 @dataclass(frozen=True, slots=True)
 class PairInfo:
-    """Which pair. What else is told of a file, and its kind, is a subclass's."""
+    """The pair of models. Subclasses add the kind of file and further facts."""
 
     kind: ClassVar[FileKind]
-    target: str  # its name
-    target_hash: str  # its ``ModelFacts.model_hash``
+    target: str  # name
+    target_hash: str  # ``ModelFacts.model_hash``
     drafter: str
     drafter_hash: str
 
 
 def save_arrays(file: Path, arrays: Arrays, info: PairInfo, **more: object) -> None:
-    """Write arrays and what is said of them; the file appears complete or not at all."""
+    """Write arrays and their description; the file appears complete or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f".{file.name}.partial")
-    # One entry: safetensors writes several in random order, and what is equal should be equal files.
+    # A single entry: safetensors writes several in random order, and equal content should give equal files.
     header = {info.kind.key: json.dumps({"format": info.kind.version, **more, **asdict(info)})}
     save_file({name: np.ascontiguousarray(values) for name, values in arrays.items()}, partial, metadata=header)
     partial.chmod(0o644)
@@ -59,10 +59,10 @@ def save_arrays(file: Path, arrays: Arrays, info: PairInfo, **more: object) -> N
 
 
 def read_arrays(file: Path, kind: FileKind) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-    """The arrays, and what is said of them.
+    """Read arrays and their description.
 
     Raises:
-        ModelUnavailableError: the file is of another kind or format, damaged, or not there.
+        ModelUnavailableError: the file is missing or damaged, or of another kind or format.
     """
     try:
         with safe_open(file, framework="np") as opened:
@@ -80,14 +80,14 @@ def read_arrays(file: Path, kind: FileKind) -> tuple[dict[str, npt.NDArray[Any]]
 
 
 def incomplete(file: Path, kind: FileKind, error: Exception) -> ModelUnavailableError:
-    """What is raised of a file whose description or arrays are not those of its kind."""
+    """Return the error for a file whose description or arrays are not those of its kind."""
     return ModelUnavailableError(
         f"needs a whole {kind.name} in {file}, found: {error!r}; train it again with `{kind.command}`"
     )
 
 
 def pair_fault(info: PairInfo, *, target_hash: str | None = None, drafter_hash: str | None = None) -> str | None:
-    """Why it is not for a pair, with both hashes; None if it is. A hash that is not given is not compared."""
+    """Return why a file is not for a pair; None if it is. A hash of None is not compared."""
     for model, name, made_for, found in (
         ("target", info.target, info.target_hash, target_hash),
         ("drafter", info.drafter, info.drafter_hash, drafter_hash),
@@ -100,6 +100,6 @@ def pair_fault(info: PairInfo, *, target_hash: str | None = None, drafter_hash: 
 
 
 def check_pair(info: PairInfo, *, target_hash: str | None = None, drafter_hash: str | None = None) -> None:
-    """The same, raised as a ``PairMismatchError``."""
+    """Raise ``PairMismatchError`` if a file is not for a pair; see ``pair_fault``."""
     if (fault := pair_fault(info, target_hash=target_hash, drafter_hash=drafter_hash)) is not None:
         raise PairMismatchError(fault)

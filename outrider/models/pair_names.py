@@ -1,4 +1,4 @@
-"""Who a target and its drafter are, without loading either."""
+"""Names and hashes of a target and its drafter, without loading either."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from outrider.models.target_folder import model_hash
 
 @dataclass(frozen=True, slots=True)
 class PairNames:
-    """Names and hashes as ``ModelFacts`` has them."""
+    """Names and hashes as in ``ModelFacts``."""
 
     target: str
     target_hash: str
@@ -21,10 +21,10 @@ class PairNames:
 
 
 def pair_names(target: str, drafter: str) -> PairNames:
-    """Of what ``load_target`` and ``load_drafter`` would load.
+    """Return the names of what ``load_target`` and ``load_drafter`` would load.
 
     Raises:
-        ModelUnavailableError: either is not there.
+        ModelUnavailableError: a model is not found.
     """
     target_folder = resolve_folder(target)
     embedded = drafter in (EMBEDDED, DRAFTER_NAME)

@@ -1,7 +1,6 @@
-"""Predictors of acceptance as files: a perceptron, what it was trained for, and what was measured of it.
+"""Files of acceptance predictors: a perceptron, what it was trained for, and measurements.
 
-What one learned holds for one target, one drafter and one rule of acceptance; elsewhere its probabilities are of
-something else.
+A predictor holds for one target, one drafter and one acceptance rule; for others its probabilities have no meaning.
 """
 
 from collections.abc import Mapping
@@ -21,25 +20,25 @@ from outrider.models.pair_file import FileKind, PairInfo, check_pair, incomplete
 
 @dataclass(frozen=True, slots=True)
 class PredictorInfo(PairInfo):
-    """What a predictor says of itself."""
+    """Description of a predictor in its file."""
 
     kind: ClassVar[FileKind] = FileKind("predictor", "outrider_predictor", "outrider train predictor")
-    rule: AcceptanceRule  # by which its tokens were verified
-    temperatures: tuple[float, ...]  # of the requests it learned from
-    threshold: float  # probability below which it takes a token for rejected: where both classes weigh the same
-    measured: Mapping[str, float] = field(default_factory=dict)  # by training
+    rule: AcceptanceRule  # by which its training tokens were verified
+    temperatures: tuple[float, ...]  # of the requests it was trained on
+    threshold: float  # probability below which it predicts rejection; balances both classes
+    measured: Mapping[str, float] = field(default_factory=dict)  # during training
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadedPredictor:
-    """A predictor, and what it says of itself."""
+    """A predictor and its description."""
 
     info: PredictorInfo
     perceptron: Perceptron
 
 
 def save_predictor(file: Path, perceptron: Perceptron, info: PredictorInfo) -> None:
-    """Write a predictor, weights as float16 if nothing is lost by that; the file appears complete or not at all."""
+    """Write a predictor, weights as float16 if that is exact; the file appears complete or not at all."""
     arrays: dict[str, npt.NDArray[Any]] = {}
     for index, (weights, bias) in enumerate(perceptron.layers):
         halves = weights.astype(np.float16)
@@ -48,7 +47,7 @@ def save_predictor(file: Path, perceptron: Perceptron, info: PredictorInfo) -> N
 
 
 def read_predictor(file: Path) -> LoadedPredictor:
-    """A predictor; anything else than a predictor's file is a ``ModelUnavailableError``."""
+    """Read a predictor; raise ``ModelUnavailableError`` if the file holds none."""
     arrays, described = read_arrays(file, PredictorInfo.kind)
     if (features := tuple(described.pop("features", ()))) != FEATURE_NAMES:
         raise ModelUnavailableError(
@@ -75,10 +74,10 @@ def check_use(
     drafter_hash: str | None = None,
     rule: AcceptanceRule | None = None,
 ) -> None:
-    """Refuse another pair, with both hashes, or another rule; what is not given is not compared.
+    """Check that a predictor is for this pair and rule; None is not compared.
 
     Raises:
-        PairMismatchError: it is not for these.
+        PairMismatchError: it is for another pair or rule.
     """
     check_pair(info, target_hash=target_hash, drafter_hash=drafter_hash)
     if rule is not None and rule is not info.rule:

@@ -1,4 +1,4 @@
-"""The predictors of acceptance that belong to a pair: those that come with the package, or somebody's own."""
+"""Predictors of acceptance for a pair: those shipped with the package, or an operator's own."""
 
 from pathlib import Path
 
@@ -14,16 +14,16 @@ from outrider.models.predictor_file import LoadedPredictor, PredictorInfo, check
 def load_predictors(
     named: str | None, *, target_hash: str, drafter_hash: str
 ) -> dict[AcceptanceRule, AcceptancePredictor]:
-    """A pair's predictors, by what verifies a chain.
+    """Return a pair's predictors by acceptance rule.
 
     Args:
-        named: a file of ``outrider train predictor``, or a folder of such; ``auto``: what the package has for this
-            pair, which may be none; None: none.
+        named: a file of ``outrider train predictor``, or a folder of such files; ``auto``: what the package has for
+            this pair, possibly nothing; None: none.
         target_hash: the target's ``ModelFacts.model_hash``.
         drafter_hash: the drafter's.
 
     Raises:
-        ModelUnavailableError: a file that is no predictor's, or there is none; two of one rule.
+        ModelUnavailableError: a file is missing or holds no predictor; or two are for one rule.
         PairMismatchError: one is for another pair.
     """
     if named is None:
@@ -38,14 +38,14 @@ def load_predictors(
 
 
 def shipped_predictors(target_hash: str, drafter_hash: str) -> dict[AcceptanceRule, LoadedPredictor]:
-    """Those of the package that are for a pair."""
+    """Return the package's predictors for a pair."""
     every = [read_predictor(file) for file in embedded_predictor_paths()]
     hashes = {"target_hash": target_hash, "drafter_hash": drafter_hash}
     return _by_rule([predictor for predictor in every if pair_fault(predictor.info, **hashes) is None])
 
 
 def _files(place: Path) -> list[Path]:
-    """That file, or those of a folder."""
+    """Return the file itself, or the files of a folder."""
     if not place.is_dir():
         return [place]
     files = sorted(place.glob("*.safetensors"))

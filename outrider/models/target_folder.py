@@ -1,7 +1,7 @@
-"""What can be learned of a target from its folder alone, without loading it.
+"""Facts about a target from its folder alone, without loading the model.
 
-A device that runs only the drafter needs the target's embedding and head, its config and an identity to compare;
-reading the rest of the weights would not fit there.
+A device that runs only the drafter needs the target's embedding and head, its config and its hash. The rest of the
+weights might not fit there.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ _VOLATILE_CONFIG_KEYS = ("_name_or_path", "transformers_version")
 
 
 def read_config(folder: Path) -> PretrainedConfig:
-    """The model's config; of a multimodal model, its text part."""
+    """Return the model's config; of a multimodal model, its text part."""
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError) as error:
@@ -32,7 +32,7 @@ def read_config(folder: Path) -> PretrainedConfig:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a model folder, sorted."""
+    """Return the safetensors files of a model folder, sorted."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise ModelUnavailableError(
@@ -43,10 +43,10 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def model_hash(folder: Path) -> str:
-    """An identity of config and weights, in milliseconds.
+    """Return an identity of config and weights, in milliseconds.
 
-    Covers config.json (less the keys transformers rewrites) and, of each safetensors file, name, size, header and 64
-    evenly spaced windows of 4 KiB. It tells fine-tunes of one base apart; it is no proof against tampering.
+    It covers config.json (without keys that transformers rewrites) and, of each safetensors file, name, size, header
+    and 64 evenly spaced windows of 4 KiB. It distinguishes fine-tunes of one base; it does not prove integrity.
     """
     digest = hashlib.sha256()
     try:
@@ -64,7 +64,7 @@ def model_hash(folder: Path) -> str:
 def read_embedding_and_head(
     folder: Path, *, dtype: torch.dtype, device: str
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Read only the input embedding and, if it is not tied to it, the output head.
+    """Read only the input embedding and, if not tied to it, the output head.
 
     Returns:
         Two tensors ``[vocab, hidden]`` in ``dtype`` on ``device``; the second is None for a tied model.

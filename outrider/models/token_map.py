@@ -1,8 +1,8 @@
-"""Token maps: which id means which token. Speculation is only lossless between models that agree on all of them.
+"""Token maps: which id means which token. Speculation is lossless only between models that agree on all of them.
 
-A silent mismatch is lossy without any error, so maps are compared by hash whenever a drafter joins a target. Logit
-rows may be wider than the map (Qwen pads them differently by model size): the padding is cut off, so that no padding
-id is ever sampled.
+A mismatch would be lossy without any error, so maps are compared by hash whenever a drafter joins a target. Logits rows
+may be wider than the map (Qwen pads them differently by model size). The padding is cut off, so no padding id is ever
+sampled.
 """
 
 import hashlib
@@ -21,11 +21,11 @@ class TokenMap:
 
     @property
     def length(self) -> int:
-        """Width a logits row needs to hold every token: the highest id + 1."""
+        """Width of a logits row that holds every token: the highest id + 1."""
         return self.entries[-1][0] + 1 if self.entries else 0
 
     def sha256(self) -> str:
-        """Hex digest over ids and tokens; equal iff the maps are equal."""
+        """Return a hex digest over ids and tokens; equal iff the maps are equal."""
         digest = hashlib.sha256()
         for token_id, token in self.entries:
             encoded = token.encode("utf-8", "surrogatepass")
@@ -34,17 +34,16 @@ class TokenMap:
 
 
 def token_map(tokenizer: PreTrainedTokenizerBase) -> TokenMap:
-    """The token map of a tokenizer."""
     return TokenMap(tuple(sorted((token_id, token) for token, token_id in tokenizer.get_vocab().items())))
 
 
 def first_difference(left: TokenMap, right: TokenMap) -> int | None:
-    """The lowest id that means different tokens, or that one map lacks; None if the maps are equal."""
+    """Return the lowest id that has different tokens, or that one map lacks; None if the maps are equal."""
     return min((token_id for token_id, _ in {*left.entries} ^ {*right.entries}), default=None)
 
 
 def check_same_token_map(target: TokenMap, drafter: TokenMap, *, target_name: str, drafter_name: str) -> None:
-    """Refuse a drafter whose token ids mean something else than the target's."""
+    """Raise ``VocabularyMismatchError`` if a token id of the drafter means another token in the target."""
     differing = first_difference(target, drafter)
     if differing is not None:
         theirs, ours = (dict(tokens.entries).get(differing) for tokens in (target, drafter))
@@ -56,5 +55,5 @@ def check_same_token_map(target: TokenMap, drafter: TokenMap, *, target_name: st
 
 
 def usable_vocab_size(tokens: TokenMap, *logits_widths: int) -> int:
-    """Length to which logits rows are cut: all real tokens, no padding, nothing a row does not have."""
+    """Return the length to which logits rows are cut: all real tokens and no padding."""
     return min(tokens.length, *logits_widths)

@@ -1,4 +1,4 @@
-"""Tokenizers alone: all that ingress and coordinator need of a model. Most of them load without torch."""
+"""Load tokenizers alone, which suffice for ingress and coordinator. Most of them load without torch."""
 
 import json
 from pathlib import Path
@@ -9,11 +9,11 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from outrider.contracts.errors import ModelUnavailableError
 from outrider.models.folders import resolve_folder
 
-_GENERIC = {"PreTrainedTokenizerFast", "TokenizersBackend"}  # the class for all that tokenizer.json says everything of
+_GENERIC = {"PreTrainedTokenizerFast", "TokenizersBackend"}  # classes for which tokenizer.json is complete
 
 
 def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
-    """A model's tokenizer, with its chat template if it has one.
+    """Load a model's tokenizer, with its chat template if it has one.
 
     Raises:
         ModelUnavailableError: no such model, or it has no tokenizer.
@@ -22,14 +22,14 @@ def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
 
 
 def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer in a folder.
+    """Load the tokenizer in a folder.
 
     Raises:
         ModelUnavailableError: there is none.
     """
     kind: Any = PreTrainedTokenizerFast
     if not _names_generic_class(folder):
-        from transformers import AutoTokenizer as kind  # noqa: N813, PLC0415 (knows all classes, and imports torch)
+        from transformers import AutoTokenizer as kind  # noqa: N813, PLC0415 (knows all classes; imports torch)
     try:
         tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError) as error:

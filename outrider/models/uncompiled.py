@@ -1,4 +1,4 @@
-"""Models without torch's compiler, which nothing here uses, and which takes about a second to import.
+"""Load models without torch's compiler, which nothing here uses, and which takes about a second to import.
 
 transformers marks functions as not to be compiled, and torch some of its own; both import the compiler.
 """
@@ -17,12 +17,12 @@ _COMPILER = "torch._dynamo"
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
-    """While this is open such marks are none, and nothing can be compiled. Whoever wants to later has the compiler."""
+    """Ignore such marks within this context; nothing can be compiled in it. Afterwards the compiler is importable."""
     stand_in: Any = ModuleType(_COMPILER)
-    stand_in.__path__ = [str(Path(torch.__file__).with_name("_dynamo"))]  # of it transformers wants one small part
+    stand_in.__path__ = [str(Path(torch.__file__).with_name("_dynamo"))]  # transformers imports a small part of it
     stand_in.disable = stand_in.allow_in_graph = stand_in.assume_constant_result = _unmarked
     if sys.modules.setdefault(_COMPILER, stand_in) is not stand_in:
-        yield  # it is there already
+        yield  # already imported
         return
     try:
         yield

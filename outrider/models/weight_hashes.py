@@ -1,7 +1,7 @@
-"""Whether a model folder's files are those that were written, by the SHA-256 that was recorded of each.
+"""Check a model folder's files against recorded SHA-256 hashes.
 
-Recorded by ``manifest.json`` of a converted model, or by ``SHA256SUMS`` as ``sha256sum *.safetensors`` writes it.
-Hashing takes 0.45 s of a processor for the embedded target's 269 MB.
+Hashes are recorded in a converted model's ``manifest.json``, or in ``SHA256SUMS`` as ``sha256sum *.safetensors``
+writes it. Hashing takes 0.45 s of CPU time for the embedded target's 269 MB.
 """
 
 import hashlib
@@ -13,11 +13,11 @@ from outrider.contracts.errors import ModelUnavailableError
 
 MANIFEST, SUMS = "manifest.json", "SHA256SUMS"
 MANIFEST_FORMAT = 1
-_SOURCE = "source_sha256"  # with ``format`` what tells the manifest from those of others
+_SOURCE = "source_sha256"  # with ``format`` it distinguishes our manifests from others
 
 
 def recorded_hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 by file name, empty where nothing is recorded.
+    """Return SHA-256 by file name; empty if nothing is recorded.
 
     Raises:
         ModelUnavailableError: the record cannot be read, or names a file elsewhere.
@@ -41,14 +41,14 @@ def recorded_hashes(folder: Path) -> dict[str, str]:
 
 
 def _manifest(file: Path) -> dict[str, Any] | None:
-    """Outrider's own; None if there is none: model repositories may bring a file of that name, of any content."""
+    """Read our manifest; None if there is none: model repositories may have a file of that name with any content."""
     if not file.is_file():
         return None
     text = file.read_text(encoding="utf-8", errors="replace")
     try:
         manifest = json.loads(text)
     except (ValueError, RecursionError):
-        if f'"{_SOURCE}"' in text:  # ours, and damaged
+        if f'"{_SOURCE}"' in text:  # our manifest, damaged
             raise
         return None
     if not (isinstance(manifest, dict) and {"format", _SOURCE} <= manifest.keys()):
@@ -59,7 +59,7 @@ def _manifest(file: Path) -> dict[str, Any] | None:
 
 
 def _sum(line: str) -> tuple[str, str]:
-    """File name and SHA-256 of a line that ``sha256sum`` has written, of ``*`` or ``./*``."""
+    """Return file name and SHA-256 of a line written by ``sha256sum``, called with ``*`` or ``./*``."""
     if line.startswith("\\"):
         raise ValueError(f"an escaped file name ({line[66:130]!r}); rename the file, without backslash and line break")
     digest, name = line.split(maxsplit=1)
@@ -67,10 +67,10 @@ def _sum(line: str) -> tuple[str, str]:
 
 
 def check_hashes(folder: Path) -> int:
-    """Read every recorded file and compare it; returns how many there are.
+    """Hash every recorded file and compare; return the number of files.
 
     Raises:
-        ModelUnavailableError: one is damaged or gone, or the record cannot be read.
+        ModelUnavailableError: a file is damaged or missing, or the record cannot be read.
     """
     hashes = recorded_hashes(folder)
     for name, recorded in hashes.items():

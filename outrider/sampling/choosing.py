@@ -135,6 +135,7 @@ def _by_group(choices: list[int], groups: Sequence[RowGroup]) -> list[list[int]]
 def _choose_lazily(logits: Tensor, groups: Sequence[RowGroup]) -> list[list[int]]:
     starts = [0, *accumulate(group.rows for group in groups)]
     lazy = [i for i, group in enumerate(groups) if group.rows > 1 and not group.params.greedy]
+    # With penalties a row depends on the path before it, so these groups are edited and drawn as a whole.
     lazy = [i for i in lazy if not groups[i].params.penalised]
     if not lazy:
         return _by_group(choose_tokens(logits, groups).tolist(), groups)
@@ -157,7 +158,7 @@ def _choose_lazily(logits: Tensor, groups: Sequence[RowGroup]) -> list[list[int]
 
 
 def _row_of(group: RowGroup, depth: int) -> RowGroup:
-    """Return one row of a group without penalties, as a group of its own."""
+    """Return one row of a group without penalties, as a separate group."""
     allowed = None if group.allowed is None else group.allowed[depth : depth + 1]
     return RowGroup(group.params, group.position + depth, None, (), 1, allowed)
 

@@ -107,6 +107,7 @@ def fixed_point(probs: Probs, bits: int) -> npt.NDArray[np.int64]:
     scaled = probs * (2.0**bits / probs.sum())
     numerators: npt.NDArray[np.int64] = np.floor(scaled).astype(np.int64)
     missing = 2**bits - int(numerators.sum())
+    # ``numerators - scaled`` is minus the remainder: its smallest entries are the largest remainders.
     if missing > 0:
         numerators[np.argpartition(numerators - scaled, missing - 1)[:missing]] += 1
     elif missing < 0:  # float64 rounding of a 32-bit sum

@@ -208,11 +208,13 @@ def _top_p(rows: Tensor, limits: _Limits) -> None:
     while pending.numel():
         undecided = rows if pending.numel() == rows.shape[0] else rows[pending]
         best = undecided.topk(min(candidates, vocab), dim=-1).values
+        # exp(logit - largest) * (probability of the largest) is each candidate's probability, without a full sort.
         mass = ((best - best[:, :1]).exp() * confidence[pending]).cumsum(dim=-1)
         kept = (mass < top_p[pending]).sum(dim=-1, keepdim=True)  # number of tokens before the one that reaches top_p
         least[pending] = best.gather(1, kept.clamp_max(best.shape[1] - 1))
         if candidates >= vocab:
             break
+        # Rows whose candidates do not reach top_p are repeated with more of them.
         pending = pending[kept[:, 0] == best.shape[1]]
         candidates *= _TOP_P_GROWTH
     _remove_below(rows, least)

@@ -71,6 +71,7 @@ def truncated(logits: FloatRow, wire: WireFormat) -> tuple[IntRow, FloatRow]:
         kept = min(kept, int(np.searchsorted(mass, wire.top_rho * mass[-1], side="left")) + 1)
     if kept < token_ids.size:
         finite = row[token_ids]
+        # The smallest kept logit; of tokens that tie with it the lowest ids fill the remaining places.
         last = np.partition(finite, token_ids.size - kept)[token_ids.size - kept]
         chosen = finite > last
         ties = np.flatnonzero(finite == last)

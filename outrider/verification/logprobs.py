@@ -97,6 +97,7 @@ def _ranked(rows: Tensor, count: int) -> Tensor:
     if count == 0:
         return torch.empty(rows.shape[0], 0, dtype=torch.int64, device=rows.device)
     bits = (rows + 0.0).view(torch.int32)  # the sum turns -0.0 into 0.0, which must be equal
+    # Bits of negative floats descend as integers; flipping all but the sign makes integers ascend with floats.
     ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()
     behind = torch.arange(vocab - 1, -1, -1, device=rows.device)
     best = (ordered * vocab + behind).topk(count, dim=-1).values

@@ -258,6 +258,7 @@ class TorchDrafter:
         kv, tree = generation.kv, generation.tree
         self._store.touch(kv)
         kv.restore(generation.token_ids)
+        # Without a row to draw, only KV is brought up to date; the last token's is computed with the next block.
         sequence = [*generation.token_ids, *tree.token_ids] if job.wants_row else generation.token_ids[:-1]
         rows = len(tree.growing) if job.wants_row else 0
         lacking = len(sequence) - kv.computed_tokens

@@ -69,6 +69,7 @@ def shape_that_fits(plan: DraftPlan, positions: int, slots: int) -> tuple[int, .
         passes = min(plan.window, positions, 1 + slots // max(1, plan.rows - 1))
         return (plan.rows,) * passes
     shape = plan.expansion or (1,) * plan.window
+    # ``nodes`` of the present layer; ``inner`` nodes of all layers so far, which need slots if another layer follows.
     fitting, nodes, inner = 0, 1, 0
     for children in shape[: max(0, positions)]:
         if inner > slots:

@@ -62,6 +62,7 @@ class BlockPool:
             if self._free:
                 block = self._free.pop()
             else:
+                # Its content may go to the host cache; then the digest must no longer lead to this block.
                 block, _ = self._cached.popitem(last=False)
                 self._put_away(block)
                 self._unpublish(block)

@@ -136,6 +136,7 @@ class SequenceKv:
             self.computed_tokens -= self.computed_tokens % self._block_tokens
             del self._digests[self.computed_tokens // self._block_tokens :]
             self._lost = []
+        # Lost blocks beyond ``length`` no longer belong to the sequence.
         del self._lost[max(0, length // self._block_tokens - len(self._digests)) :]
         needed = -(-self.computed_tokens // self._block_tokens)
         if len(self.blocks) > needed:
@@ -147,6 +148,7 @@ class SequenceKv:
         """Give up the last ``blocks`` blocks to eviction, or as many as there are; all of them if ``busy``."""
         self.lost_until = max(self.lost_until, self.computed_tokens)
         kept = 0 if self.busy else max(0, len(self.blocks) - blocks)
+        # Digests are kept, so that the blocks can be shared again or copied back while their content exists.
         digests = [*self._digests, *self._lost]
         self.rollback(kept * self._block_tokens)
         self._lost = digests[len(self._digests) :]

@@ -197,7 +197,7 @@ class _TileShape:
 def ask_tiled_attention(
     segments: Sequence[Segment], block_tokens: int, group: int, like: Tensor, sizes: Sizes, upload: Upload
 ) -> Callable[[], "TiledAttention"]:
-    """As ``ask_span_attention``, batch-invariant; ``sizes`` are those of ``agreeing_rows``."""
+    """Make batch-invariant attention; arguments as ``ask_span_attention``, ``sizes`` of ``agreeing_rows``."""
     shapes: dict[tuple[int, int, int | None, bool], _TileShape] = {}
     first, step = 0, keys_step(block_tokens)
     for number, segment in enumerate(segments):
@@ -303,6 +303,7 @@ def _ask_group(shape: _TileShape, group: int, like: Tensor, block_tokens: int, u
     rows = [[*tile.rows, *[tile.rows[-1]] * (size - len(tile.rows))] for tile in tiles]
     kept = [number * size + at for number, tile in enumerate(tiles) for at in range(len(tile.rows))]
     entries = shape.keys // block_tokens if shape.by_block else shape.keys
+    # Filled up with keys that exist: the mask hides them, but 0 times their values must be finite.
     tables = [[*tile.slots, *[tile.slots[0]] * (entries - len(tile.slots))] for tile in tiles]
     if shape.chain is not None:  # tiles of one chain: the last one's blocks include those of all
         tables = tables[-1:]

@@ -1,4 +1,4 @@
-"""Block validator: the only check of blocks; code behind it relies on it and does not check again.
+"""Block validator: the only check of blocks; code after it relies on it and does not check again.
 
 A block that asks for an operation this kind of engine lacks is a caller's error and raises. A malformed block is
 answered with ``BlockRefused``, since its draft comes from a device and may be anything.

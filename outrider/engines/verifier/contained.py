@@ -85,7 +85,7 @@ class ContainedPasses:
         return self._computed
 
     def evicted(self) -> tuple[tuple[GenerationId, int], ...]:
-        """Who lost KV in the last ``verify``; see ``VerifierEngine.evicted``."""
+        """Return who lost KV in the last ``verify``, over all of its passes; see ``VerifierEngine.evicted``."""
         return tuple(self._evicted.items())
 
     def taken_faults(self) -> tuple[FaultKind, ...]:

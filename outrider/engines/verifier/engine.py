@@ -156,6 +156,8 @@ class PagedVerifier:
         names = [block.generation for block in blocks]
         if len(set(names)) < len(names):
             raise ValueError(f"a batch needs at most one block per generation, found {names}")
+        # Checked first: an unsupported block must raise before anything changes. Whether a block is outdated is decided
+        # in ``_passed``, after the resolutions, which may commit what it builds on.
         verdicts = [self._verdict(block) for block in blocks]
         resolved = self._resolve(resolutions)
         self._last_pass = ()
@@ -297,11 +299,13 @@ class PagedVerifier:
         sound = {work.index for work in computed.works}
         outcomes: dict[int, Outcome] = {work.index: self._unsound(work) for work in works if work.index not in sound}
         works = computed.works
+        # The KV is there now: what follows may move, publish or roll it back.
         for work in works:
             work.generation.kv.computed_tokens = work.kv_tokens
         outcomes |= {work.index: self._go_on(work) for work in works if work.remaining_tokens}
         decided = [work for work in works if not work.remaining_tokens]
         answers = list(zip(decided, decisions, strict=True))
+        # One call for all trees, before ``_conclude`` rolls back and publishes blocks: they must hold the path's KV.
         if self._masked is not None:
             decided_paths = [(work, answer.block.path) for work, answer in answers if isinstance(answer, RowDecision)]
             moves = [move for work, path in decided_paths if (move := work.move(path)) is not None]
@@ -350,6 +354,7 @@ class PagedVerifier:
         else:
             path = [block.draft[node] for node in answer.block.path] if generation.grammar is not None else ()
             refused = generation.unlawful(block, path, answer.block.token_after)
+        # The grammar is checked before anything is committed: a refused block leaves the generation as it was.
         if refused is not None:
             return refused
         if isinstance(answer, PendingSemanticRound):

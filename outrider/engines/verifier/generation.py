@@ -92,7 +92,7 @@ class HeldGeneration:
         self.kv.busy = False
 
     def cut(self, block: Block) -> Block:
-        """Return a block as it is verified: without its draft, if rows of the draft were not finite."""
+        """Return the block to verify: without its draft, if rows of the draft were not finite."""
         return block if block.round != self.undrafted_round else replace(trimmed(block, 0), bonus=True)
 
     def undo(self, block: Block) -> None:

@@ -16,7 +16,7 @@ class MaskTurn:
     """Masks for one pass. ``waiting``: generations to hold back from it, with the futures to wait for."""
 
     def __init__(self, grammars: Grammars) -> None:
-        """``grammars`` makes slow masks in a thread of its own, accounts in turn."""
+        """``grammars`` makes slow masks in another thread, accounts in turn."""
         self._grammars, self._left_s = grammars, _AT_ONCE_S
         self.waiting: dict[GenerationId, Future[Any]] = {}
 

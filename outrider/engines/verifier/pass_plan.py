@@ -47,6 +47,7 @@ class PassPlan:
         kv.busy = True
         if taken == 0 and lacking > 0:
             return Unfinished(block.generation, block.round, lacking)
+        # A tree is laid out only in the pass that decides its block; before that, only the prefix is computed.
         branches = checked.branches if taken == lacking and need.own_rows else None
         if not self._reserve(kv, need, start + taken, branches):
             return Unfinished(block.generation, block.round, lacking, waits_for_memory=True)
@@ -64,6 +65,7 @@ class PassPlan:
         kv = generation.kv
         if not need.length:
             return kv.computed_tokens
+        # Slots from the first needed row on are computed again, even if resident: only a computed slot gives a row.
         kv.rollback(need.first_row)
         if kv.blocks:
             kv.share_lost(need.first_row)

@@ -124,6 +124,7 @@ class Stepper:
     def give(self, blocks: Iterable[Block], resolutions: Iterable[Resolution] = ()) -> None:
         """Add blocks and resolutions to the next step. A block ends its generation's autonomous run."""
         for block in blocks:
+            # A block that arrives during an autonomous run may assume an earlier prefix: it is rebased, or is stale.
             before = self._under_way.pop(block.generation, None)
             rebased = block if before is None or before.run_log is None else before.run_log.rebased(block)
             if rebased is None:
@@ -259,6 +260,7 @@ class Stepper:
         if not lookups:
             return
         usage = self._engine.usage()
+        # Memory is short: fewer available blocks than generations in the step.
         short = usage.total_blocks - usage.used_blocks < len(stepped)
         for each in lookups:
             name, each.looked = each.next.generation, True

@@ -1,4 +1,4 @@
-"""What a block needs from a forward pass, and what it contributes to one.
+"""Needs of a block, and its contribution to a forward pass: slots, logits rows, segments.
 
 Row ``s`` is the logits after the token in slot ``s``. A block with ``c`` committed and forced tokens, in slots
 ``0 .. c - 1``, is decided by its *own rows*: row ``c - 1``, then those of its draft tokens. If row ``c - 1`` is kept
@@ -52,6 +52,7 @@ def need_of(generation: HeldGeneration, block: Block, kept_row: Tensor | None) -
         length = 0  # the kept row decides the block alone
     else:
         length = context - 1  # only KV is wanted; the last token's is computed with the next block
+    # Scores of a prompt or of forced tokens need earlier rows, so these may move the first row forward.
     first_row = length - own_rows if own_rows else context
     first_row = min([first_row, *(scores.next_row for scores in generation.open_scores)])
     behind = (*block.forced, *block.draft)

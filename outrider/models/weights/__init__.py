@@ -1,1 +1,1 @@
-"""Weights shipped with the package; a package itself, so that they are installed with it."""
+"""Weights shipped with the package; a package itself, so that setuptools installs them."""

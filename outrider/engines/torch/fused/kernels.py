@@ -51,7 +51,7 @@ def rotate(head: Any, weight: Any, eps: Any, cosine: Any, sine: Any, factor: Any
         scale = ONE / np.sqrt(mean_square(out) + eps)
         for i in range(2 * half):
             out[i] = out[i] * scale * weight[i]
-    for i in range(half):
+    for i in range(half):  # pairs are (i, half + i), as in Hugging Face's rotary embedding
         a, b = out[i], out[half + i]
         out[i] = (a * cosine[i] - b * sine[i]) * factor
         out[half + i] = (b * cosine[i] + a * sine[i]) * factor
