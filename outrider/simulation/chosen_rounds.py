@@ -1,8 +1,8 @@
-"""A device whose rounds are chosen one by one, by the product's own selection policies.
+"""Model a device whose rounds are chosen one by one by the product's selection policies.
 
-The policy sees what the product's coordinator would: acceptance learned from verdicts (one book for a group), the
-load of the verifier as running averages, the response's slack, the mode in use. The state of a link is taken as known;
-of one that changes over time, as it begins.
+The policy sees what the product's coordinator sees: acceptance learned from verdicts (one book for a group), running
+averages of the verifier's load, the response's slack and the speculation mode. The link state is taken as known; of a
+link that changes over time, the state at its start.
 """
 
 from outrider.contracts.cost import CostModel, LinearCostModel
@@ -43,7 +43,7 @@ _PARAMS = SamplingParams()
 
 
 class GroupChoices:
-    """What the devices of a group share: policy, acceptance book, tables of plans, the view of the verifier."""
+    """What the devices of a group share: policy, acceptance book, shapes of plans, the verifier's load."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class GroupChoices:
         load: PresentLoad,
         tuner: SpeculationTuner | None = None,
     ) -> None:
-        """Begin with nothing learned; without a ``tuner`` drafts are always chosen.
+        """Begin with nothing learned; without a ``tuner`` the mode is always ``draft``.
 
         Raises:
             ParameterError: a cost model that selection cannot compute with.
@@ -69,16 +69,16 @@ class GroupChoices:
         self._shapes: dict[DraftPlan, tuple[DepthAcceptance, tuple[int, int]]] = {}
 
     def mode_of(self, device: str) -> SpeculationMode:
-        """In use for one of them now."""
+        """Return the speculation mode of one device's rounds."""
         return DRAFT if self._tuner is None else self._tuner.mode_of(device)
 
     @property
     def verifier(self) -> VerifierView:
-        """As it was lately, under the mode in use."""
+        """The verifier's recent load under the mode in use."""
         return self._load.view(self._cost_model, DRAFT if self._tuner is None else self._tuner.mode)
 
     def shape(self, plan: DraftPlan) -> tuple[DepthAcceptance, tuple[int, int]]:
-        """A plan's shape and message sizes."""
+        """Return a plan's shape and message sizes (bits down and up)."""
         if plan not in self._shapes:
             group = self.group
             shape = draft_shape(group.acceptance, plan.window, plan.expansion, group.sibling_factor)
@@ -92,27 +92,27 @@ class ChoosingDevice(ModelledDevice):
     def __init__(
         self, drafts: GroupDrafts, choices: GroupChoices, device: int, seed: int, responses: int | None
     ) -> None:
-        """``choices`` are shared by its group."""
+        """Create a device; ``choices`` are shared by its group."""
         super().__init__(drafts, device, seed, responses, speculates=True, remote=True)
         self._choices = choices
         self._acceptance: GenerationAcceptance | None = None
         self._previous: RoundChoice | None = None
-        self._unlearned: tuple[DraftPlan, int, int] | None = None  # plan, start and accepted of the last round
-        self._verified_tokens: int | None = None  # of its draft, where that was cut
+        self._unlearned: tuple[DraftPlan, int, int] | None = None  # plan, start and accepted tokens of the last round
+        self._verified_tokens: int | None = None  # length of its draft after a cut
         self._prompt_tokens = 0
 
     @property
     def follows_tuner(self) -> bool:
-        """Its drafts are chosen."""
+        """True: the mode decides whether it drafts."""
         return True
 
     @property
     def alone_rounds(self) -> int:
-        """None before the first choice: a drafter is ready by the first token."""
+        """Return 0 before the first choice, as a drafter is ready by the first token."""
         return 0 if self._previous is None else RunGrant().rounds(self._previous, may_draft=True)
 
     def begin(self) -> SimResponse | None:
-        """Learn from the last round of the response before, and know nothing of the next one's acceptance."""
+        """Learn from the last response's last round, then begin the next with the group's acceptance alone."""
         self._learn()
         response = super().begin()
         self._acceptance, self._previous = self._choices.book.generation(), None
@@ -121,7 +121,7 @@ class ChoosingDevice(ModelledDevice):
         return response
 
     def draft(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> SimDraft:
-        """Choose the round's plan from what was learned so far, then draft by it."""
+        """Choose the round's plan by what was learned so far, then draft by it."""
         choices, chosen = self._choices, self._choose(committed_tokens, remaining_tokens, promise)
         assert self._acceptance is not None
         if (plan := chosen.chosen.plan) is None:
@@ -145,11 +145,11 @@ class ChoosingDevice(ModelledDevice):
         )
 
     def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:
-        """Choose as for a round."""
+        """Choose as for a round, and return whether nothing would be drafted."""
         return self._choose(committed_tokens, remaining_tokens, promise).chosen.plan is None
 
     def cut(self, tokens: int) -> None:
-        """Learn from these alone."""
+        """Learn from the verified tokens alone."""
         self._verified_tokens = tokens
 
     def _choose(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> RoundChoice:
@@ -174,7 +174,7 @@ class ChoosingDevice(ModelledDevice):
         return self._previous
 
     def _learn(self) -> None:
-        """The last round's verdict is known."""
+        """Learn from the last round's verdict, once; called when the next round shows that it is committed."""
         if self._unlearned is None or self._acceptance is None:
             return
         (plan, start, accepted), self._unlearned = self._unlearned, None
@@ -189,7 +189,11 @@ class ChoosingDevice(ModelledDevice):
         self._acceptance.observe_tree(rule, offered, winners)
 
     def _winner(self, depth: int, uniform: float) -> int:
-        """The sibling that was accepted: the chance that it or one before it is grows with its number."""
+        """Return the accepted sibling: the first k whose P(one of siblings 0..k is accepted) exceeds the draw.
+
+        P = 1 - prod(1 - b * factor^j) over j = 0..k (TSLT eq. 39), see ``acceptance_models``. As the position was
+        accepted, the draw is below P of all siblings, and the loop ends.
+        """
         group = self._choices.group
         first, rejected, sibling = acceptance_at(group.acceptance, depth), 1.0, 0
         while uniform >= 1.0 - (rejected := rejected * (1.0 - first * group.sibling_factor**sibling)):

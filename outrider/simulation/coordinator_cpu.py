@@ -1,21 +1,19 @@
-"""What a coordinator computes itself, one thing after another: time that rounds wait for it, and how busy it is."""
+"""Model a coordinator's CPU as a queue with one server: rounds wait for its core, and its busy time is counted."""
 
 from outrider.simulation.server import SimStep
 
 
 class CoordinatorCpu:
-    """One process on one core."""
-
     __slots__ = ("_free_at_s", "_round_s", "_token_s", "busy_s")
 
     def __init__(self, round_s: float, token_s: float = 0.0) -> None:
-        """So much for each round of a step, and for each token that it commits."""
+        """Set the CPU time of each round in a step and of each committed token."""
         self._round_s, self._token_s = round_s, token_s
         self._free_at_s = 0.0
         self.busy_s = 0.0  # in all
 
     def done_at_s(self, at_s: float, step: SimStep) -> float:
-        """When what a step brought, which is heard of at ``at_s``, is dealt with: behind all that came before."""
+        """Return when the result of a step that arrives at ``at_s`` is processed, first come, first served."""
         took_s = self._round_s * len(step.members)
         if self._token_s:
             took_s += self._token_s * sum(device.draft.accepted + 1 for device in step.members)

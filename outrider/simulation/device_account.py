@@ -1,4 +1,4 @@
-"""What one device was given after the warm-up, and how late."""
+"""Count one device's tokens, rounds and responses after the warm-up, and which of them were late."""
 
 from dataclasses import dataclass
 
@@ -9,11 +9,11 @@ from outrider.simulation.results import DeviceResults
 
 @dataclass(slots=True, eq=False)
 class DeviceAccount:
-    """Counts a device's ``results`` as it goes along."""
+    """Updates a device's ``results`` while the simulation runs."""
 
     results: DeviceResults
-    since_s: float = 0.0  # from where the pace of the response under way is counted
-    open_tokens: int = 0  # of that one since then; the last of them came after ``open_s``
+    since_s: float = 0.0  # from when the speed of the response under way is measured
+    open_tokens: int = 0  # its tokens since then; the last came ``open_s`` after ``since_s``
     open_s: float = 0.0
 
     @property
@@ -25,12 +25,12 @@ class DeviceAccount:
         return self.results.slo.tokens_per_s
 
     def first_tokens(self, now_s: float, *, measured: bool) -> None:
-        """A response's first token came: its pace counts from here."""
+        """Count a response's first token; its speed is measured from here."""
         self.since_s, self.open_tokens, self.open_s = now_s, 0, 0.0
         self.results.committed_tokens += measured
 
     def round_committed(self, tokens: int, now_s: float, *, measured: bool) -> None:
-        """Tokens behind the first came."""
+        """Count a round after the first token; before the warm-up's end it only moves ``since_s``."""
         if measured:
             self.results.committed_tokens += tokens
             self.open_tokens += tokens
@@ -39,7 +39,7 @@ class DeviceAccount:
             self.since_s = now_s
 
     def judge_round(self, drafted: int, accepted: int, round_s: float, cause: ViolationCause) -> bool:
-        """Count a measured round; whether it was late."""
+        """Count a measured round; return whether it was late."""
         self.results.rounds += 1
         self.results.drafted_tokens += drafted
         self.results.accepted_tokens += accepted
@@ -49,7 +49,7 @@ class DeviceAccount:
         return late
 
     def end_response(self, *, measured: bool) -> None:
-        """The response under way is over."""
+        """Count the response under way, which is complete."""
         if measured:
             self._count_response()
             if self.open_s > 0.0:
@@ -57,16 +57,16 @@ class DeviceAccount:
         self.open_tokens, self.open_s = 0, 0.0
 
     def close(self, began_at_s: float, due_from_s: float | None, most: int, end_s: float) -> None:
-        """The run is over with a response under way, which may be hopelessly behind.
+        """Count a response that is unfinished at the end of the run.
 
-        It is if even a whole block committed now would leave it behind. If so the time until now is charged to it, and
-        its open round counts if that alone is late already.
+        It is starved if even a whole block committed now would leave it behind its promise. Then the time until now
+        counts for it, and its open round counts as late if it alone is late already.
 
         Args:
-            began_at_s: its open round did.
-            due_from_s: tokens are; None if its first one came, and its pace counts from there.
-            most: tokens the open round can commit of those owed.
-            end_s: now.
+            began_at_s: when its open round began.
+            due_from_s: from when tokens are due; None if its first token came, and ``since_s`` counts.
+            most: tokens due that the open round can commit at most.
+            end_s: the end of the run.
         """
         since_s = self.since_s if due_from_s is None else due_from_s
         self.results.unfinished = True

@@ -1,4 +1,4 @@
-"""What a device does: how long its responses are, what it drafts in each round and what is accepted of it."""
+"""Model a device's work: lengths of its responses, the draft of each round, and how much of it is accepted."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -27,7 +27,7 @@ _NORMAL = NormalDist()
 
 
 class SimResponse(NamedTuple):
-    """One response to be made: after a pause, this long."""
+    """The lengths of a response, and the pause before its request."""
 
     pause_s: float
     prompt_tokens: int
@@ -35,18 +35,18 @@ class SimResponse(NamedTuple):
 
 
 class SimDraft(NamedTuple):
-    nodes: int  # drafted tokens that are verified; 0 is a round of the verifier alone
+    nodes: int  # drafted tokens that are verified; 0: a round of the target alone
     depth: int  # on their longest path
-    accepted: int  # of these
-    draft_s: float  # the device computes
-    expected_tokens: float  # that the round should commit, correction or bonus token included, as known before it
-    bits: tuple[int, int] | None  # down and up; None if nothing is exchanged with the device
-    survivals: tuple[float, ...] = ()  # of a chain that may be cut, as known before it
-    away_s: float = 0.0  # that drafting and exchange should take
-    cut_as_ordered: bool = False  # its cut is fixed when it is ordered
+    accepted: int  # accepted tokens of that path
+    draft_s: float  # time the device computes
+    expected_tokens: float  # tokens the round is expected to commit, correction or bonus token included
+    bits: tuple[int, int] | None  # message sizes down and up; None if nothing is exchanged with the device
+    survivals: tuple[float, ...] = ()  # expected survival by position, of a chain that may be cut; () of others
+    away_s: float = 0.0  # expected time of drafting and exchange
+    cut_as_ordered: bool = False  # whether its cut is fixed when it is ordered (ratio rules, docs/design/0018)
 
     def cut(self, tokens: int) -> "SimDraft":
-        """What is verified of it."""
+        """Return the chain cut to ``tokens``; the expected number of accepted ones is the sum of their survivals."""
         survivals = self.survivals[:tokens]
         accepted, expected_tokens = min(self.accepted, tokens), 1.0 + sum(survivals)
         return self._replace(
@@ -58,43 +58,43 @@ NO_DRAFT = SimDraft(0, 0, 0, 0.0, 1.0, None)
 
 
 class Workload(Protocol):
-    """One device's work, in order."""
+    """One device's work. ``begin`` comes first, then ``draft`` once for each round after the first token."""
 
     @property
     def follows_tuner(self) -> bool:
-        """Whether what is drafted is up to the verifier's speculation tuner."""
+        """Whether the verifier's speculation tuner decides if the device drafts."""
         ...
 
     @property
     def alone_rounds(self) -> int:
-        """Where nothing is drafted, the verifier makes so many more by itself before it is asked anew."""
+        """Rounds that are granted to the verifier after a round without a draft."""
         ...
 
     def begin(self) -> SimResponse | None:
-        """Its next response; None if it is done."""
+        """Begin the next response; return None if the device is done."""
         ...
 
     def draft(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> SimDraft:
-        """Its next round; the one before it is committed.
+        """Draft for the next round, after the commit of the one before.
 
         Args:
             committed_tokens: of the response so far, >= 1.
-            remaining_tokens: that it may still take, >= 1.
-            promise: what the round has to keep, if anything.
+            remaining_tokens: that the response may still take, >= 1.
+            promise: the speed that the round has to keep, if any.
         """
         ...
 
     def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:
-        """Whether nothing would be drafted in a round, of one that the verifier makes by itself."""
+        """Return whether nothing would be drafted now, so that an autonomous run's grant may be renewed."""
         ...
 
     def cut(self, tokens: int) -> None:
-        """Of the draft under way so many tokens are verified."""
+        """Take note that only ``tokens`` of the draft under way are verified."""
         ...
 
 
 class GroupDrafts:
-    """What is the same for all drafts of a group, by depth: made once."""
+    """Tables that all drafts of a group share, by depth."""
 
     def __init__(self, group: DeviceGroup) -> None:
         self.group = group
@@ -108,22 +108,22 @@ class GroupDrafts:
         self.link_s = [self.exchange_s(bits) for bits in self.bits]
 
     def exchange_s(self, bits: tuple[int, int]) -> float:
-        """An exchange of such messages should take, drafting aside; a trace counts as it begins."""
+        """Return the expected time of an exchange without drafting; of a link trace, by its state at the start."""
         if self.group.link is None:
             return self.group.exchange_s
         return self.group.exchange_s + exchange_s(profile_csi(profile_at(self.group.link, 0.0)), *bits)
 
 
 class ModelledDevice:
-    """A device of a group. Draws its chance response by response."""
+    """A device of a group with a fixed window. All its chance is a function of seed, device and response number."""
 
     def __init__(
         self, drafts: GroupDrafts, device: int, seed: int, responses: int | None, *, speculates: bool, remote: bool
     ) -> None:
-        """Begin at the beginning; after so many ``responses`` it is done, None goes on.
+        """Create a device that is done after ``responses``; None: never.
 
-        One that does not speculate has rounds of the verifier alone. One that is ``remote`` drafts itself; for another
-        drafting takes no time and nothing is exchanged.
+        Without ``speculates`` all rounds are of the target alone. If it is not ``remote``, the server drafts: drafting
+        takes no time here (``server`` adds it to the pass) and nothing is exchanged.
         """
         group = drafts.group
         self._group, self._device, self._seed, self._responses = group, device, seed, responses
@@ -138,16 +138,16 @@ class ModelledDevice:
 
     @property
     def follows_tuner(self) -> bool:
-        """It has a window of its own."""
+        """False: its window is fixed."""
         return False
 
     @property
     def alone_rounds(self) -> int:
-        """None if it drafts: a drafter is ready by the first token."""
+        """Return 0 if it drafts, as a drafter is ready by the first token."""
         return 0 if self._longest else RunGrant().without_drafter
 
     def begin(self) -> SimResponse | None:
-        """Draw lengths, pause and every position's chance, from the device's seed and the response's number."""
+        """Draw lengths, pause and the acceptance draw of every position."""
         if self._number == self._responses:
             return None
         self._number += 1
@@ -159,7 +159,7 @@ class ModelledDevice:
         return response
 
     def draft(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> SimDraft:  # noqa: ARG002 (a choice's)
-        """The group's window, cut to what may still be committed."""
+        """Draft the group's window, cut so that draft and bonus token do not exceed the response."""
         drafts, depth = self._drafts, min(self._longest, remaining_tokens - 1)
         if depth == 0:
             return NO_DRAFT
@@ -179,15 +179,15 @@ class ModelledDevice:
         )
 
     def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:  # noqa: ARG002 (a choice's)
-        """One that drafts at all drafts whenever it can."""
+        """Return whether it never drafts."""
         return not self._longest
 
     def cut(self, tokens: int) -> None:
-        """Nothing is learned from drafts."""
+        """Do nothing: acceptance is not learned here."""
 
 
 def accepted_of(draws: Sequence[float], start: int, passes: Sequence[float], depth: int) -> int:
-    """Leading positions of a draft of this depth, from ``start`` of the response on, that are accepted."""
+    """Return the accepted positions of a draft of this depth at position ``start`` of the response."""
     accepted = 0
     while accepted < depth and draws[start + accepted] < passes[accepted]:
         accepted += 1
@@ -195,5 +195,5 @@ def accepted_of(draws: Sequence[float], start: int, passes: Sequence[float], dep
 
 
 def message_sizes(plan: DraftPlan) -> tuple[int, int]:
-    """Payload bits of an order and of its answer."""
+    """Return the payload bits of an order and of its answer."""
     return order_bits(WIRE), answer_bits(plan, WIRE, WIRE.vocab_size)

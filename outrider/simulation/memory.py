@@ -1,7 +1,7 @@
-"""The verifier's KV memory and the host's behind it: who has how much, by the engines' own rule. Pure bookkeeping.
+"""Bookkeeping of the verifier's KV memory and of host memory behind it, with the engines' own rule of eviction.
 
-Sequences give up whole blocks, from their ends (``outrider.scheduling.residency``). With host memory, what is given up
-is copied there, each full block once, and copied back as far as it continues what is resident.
+Sequences lose whole blocks, from their ends (``outrider.scheduling.residency``). With host memory, evicted full blocks
+are copied there, each once. They are copied back if they directly continue what is resident.
 """
 
 from collections.abc import Sequence
@@ -13,29 +13,27 @@ from outrider.scheduling.residency import first_to_go
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """One sequence's. ``on_host`` has a bit for each of its blocks that is in host memory."""
+    """KV of one sequence. Bit n of ``on_host`` says whether its block n is in host memory."""
 
     number: int
     due_at_s: float = inf
     last_used: int = 0
     tokens: int = 0  # leading positions that are resident
     on_host: int = 0
-    shared_tokens: int = 0  # of ``tokens``, the leading ones whose blocks are not its own
+    shared_tokens: int = 0  # leading ``tokens`` in blocks of a shared system prompt
 
 
 @dataclass(slots=True)
 class Swapped:
-    """Blocks copied to host memory and back."""
-
     out_blocks: int = 0
     in_blocks: int = 0
 
 
 class KvMemory:
-    """How many leading positions of each sequence are resident. Sequences are numbers."""
+    """The number of leading positions of each sequence that are resident. Sequences are numbers."""
 
     def __init__(self, blocks: int | None, block_tokens: int, host_blocks: int = 0) -> None:
-        """``blocks`` of ``block_tokens`` positions each; None is no limit. ``host_blocks`` are in host memory."""
+        """Create empty memory of ``blocks`` with ``block_tokens`` positions each; None: no limit."""
         self._free, self._block_tokens, self._host_free = blocks, block_tokens, host_blocks
         self._held: dict[int, Held] = {}
         self._evicted: dict[int, None] = {}
@@ -43,20 +41,20 @@ class KvMemory:
         self._uses = 0
 
     def resident_tokens(self, sequence: int) -> int:
-        """Leading positions of it that need no computing, those included that can be copied back."""
+        """Return its leading positions that need no computing, including those that can be copied back."""
         held = self._held.get(sequence)
         if held is None:
             return 0
         return held.tokens + self._block_tokens * self._restorable(held) if held.on_host else held.tokens
 
     def due(self, sequence: int, at_s: float) -> None:
-        """When its response falls behind its promise; infinity where nothing is owed."""
+        """Set when its response falls behind its promise; infinity for best effort."""
         self._of(sequence).due_at_s = at_s
 
     def hold(self, sequence: int, tokens: int, batch: Sequence[int]) -> bool:
-        """Make room for so many positions; False if there is none without those that are before it in the batch.
+        """Make memory for ``tokens`` positions; return False if that would need KV of members before it in ``batch``.
 
-        What is on the host is copied back. Evicted first are sequences outside the batch; then the batch's own, from
+        Its blocks on the host are copied back. Sequences outside the batch are evicted first, then the batch's own from
         its end.
         """
         held = self._of(sequence)
@@ -73,13 +71,13 @@ class KvMemory:
         return True
 
     def shrink(self, sequence: int, tokens: int) -> None:
-        """Forget positions behind the first ``tokens``; its place among the recently used stays."""
+        """Forget positions after the first ``tokens``; this does not count as a use."""
         held = self._held.get(sequence)
         if held is not None and tokens < held.tokens:
             self._cut(held, tokens)
 
     def release(self, sequence: int) -> None:
-        """A response is over: nothing of it is kept."""
+        """End a response: nothing of it is kept."""
         self.drop(sequence)
 
     def drop(self, sequence: int) -> None:
@@ -89,12 +87,12 @@ class KvMemory:
             self._host_free += held.on_host.bit_count()
 
     def taken_evicted(self) -> list[int]:
-        """Sequences that lost KV since this was asked last."""
+        """Return, and clear, the sequences that lost KV since the last call."""
         evicted, self._evicted = self._evicted, {}
         return list(evicted)
 
     def taken_swapped(self) -> Swapped:
-        """What was copied since this was asked last."""
+        """Return, and clear, the copies made since the last call."""
         swapped, self._swapped = self._swapped, Swapped()
         return swapped
 
@@ -105,11 +103,11 @@ class KvMemory:
         return held
 
     def _restorable(self, held: Held) -> int:
-        """Blocks on the host that continue what is resident; none where that ends within a block."""
+        """Return the number of host blocks that continue what is resident; 0 where that ends within a block."""
         if held.tokens % self._block_tokens:
             return 0
         behind = held.on_host >> (held.tokens // self._block_tokens)
-        return ((behind + 1) & ~behind).bit_length() - 1
+        return ((behind + 1) & ~behind).bit_length() - 1  # trailing ones: the lowest 0 bit's index
 
     def _cut(self, held: Held, tokens: int) -> None:
         if self._free is not None:
@@ -133,7 +131,7 @@ class KvMemory:
         return lacking <= self._free
 
     def _give_up(self, held: Held, blocks: int) -> None:
-        """Take so many blocks from its end, or all it has; full ones are copied to the host if it has room."""
+        """Take ``blocks`` from its end, or all it has of its own; copy full ones to the host while there is memory."""
         full = held.tokens // self._block_tokens
         kept = max(self._blocks(held.shared_tokens), self._blocks(held.tokens) - blocks)
         leaving = ((1 << full) - 1) >> kept << kept & ~held.on_host

@@ -1,4 +1,8 @@
-"""One verifier and the devices that share it, under a virtual clock. Deterministic."""
+"""Simulate one verifier and the devices that share it, on a virtual clock.
+
+The policies are the product's own; devices, links, KV memory and pass times are modelled (``scenario``). Results are a
+function of the scenario alone: all chance comes from its seed, and events at equal times run in a fixed order.
+"""
 
 from math import inf
 
@@ -28,11 +32,11 @@ from outrider.wire.envelope import MAX_NODES
 
 _FIRST_TOKEN_GRACE_S = 5.0  # a device that waits longer for a first token is late from then on
 _RETRIES = 7  # purpose of chance
-_RETRY_SPREAD = 0.5  # of the time after which a device is told to try again, either way
+_RETRY_SPREAD = 0.5  # a refused device retries after 0.5 to 1.5 times the refusal's ``retry_after_s``
 
 
 def simulate(scenario: Scenario) -> SimulationResults:
-    """Run a scenario. The same one gives the same results, batch by batch.
+    """Run a scenario; the same scenario gives the same results, batch by batch.
 
     Raises:
         ParameterError: a response would not fit the verifier's memory, or selection cannot use the cost model.
@@ -65,7 +69,7 @@ def simulate(scenario: Scenario) -> SimulationResults:
 def modelled_devices(
     scenario: Scenario, rules: SystemRules, load: PresentLoad, tuner: SpeculationTuner | None = None
 ) -> list[SimDevice]:
-    """The devices of all groups, numbered through."""
+    """Build the devices of all groups; device numbers continue from group to group."""
     devices: list[SimDevice] = []
     remote = rules.speculates and not rules.drafts_on_server
     seed, responses = scenario.seed, scenario.responses_per_device
@@ -93,7 +97,10 @@ def modelled_devices(
 
 
 class EventLoop:
-    """One run of one verifier: its lane, and devices that ask for one response after another."""
+    """One run: a simulated verifier, and devices that each request one response after another.
+
+    It is the verifier's ``VerifierListener``: it schedules requests and retries, and counts what was measured.
+    """
 
     def __init__(
         self,
@@ -110,9 +117,10 @@ class EventLoop:
         admission: AdmissionRules | None = None,
         seed: int = 0,
     ) -> None:
-        """Everybody is about to ask for a first response; nobody measures a ``load`` or ``tuner`` of None.
+        """Prepare a run in which no response has been requested yet.
 
-        Without ``admission`` every response is begun as soon as it is asked for.
+        ``load`` and ``tuner`` are updated with what is measured, if given. Without ``admission`` every response begins
+        as soon as it is requested.
         """
         self._devices, self._tally, self._tuner, self._seed = devices, tally, tuner, seed
         self._duration_s, self._warmup_s = duration_s, tally.warmup_s
@@ -130,13 +138,13 @@ class EventLoop:
         )
 
     def run(self) -> None:
-        """Until the time is over or everybody is done."""
+        """Run until ``duration_s`` is over or all devices are done."""
         for device in self._devices:
             self.next(device, 0.0)
         self._agenda.run(self._duration_s)
 
     def results(self, name: str, system: str, seed: int) -> SimulationResults:
-        """What was measured; to be asked once."""
+        """Return what was measured. Call it once: it closes the accounts of unfinished responses."""
         tally, end_s = self._tally, self._agenda.now_s
         return SimulationResults(
             name=name,
@@ -167,13 +175,13 @@ class EventLoop:
         )
 
     def begins(self, device: SimDevice, now_s: float) -> None:
-        """As ``VerifierListener``; likewise below. Devices are their own."""
+        """Do nothing: a device drafts for itself, so there is none to lease."""
 
     def stepped(self, step: SimStep) -> None:
         self._tally.step(step)
 
     def began(self, device: SimDevice, now_s: float) -> None:
-        """Its pace counts from here."""
+        """Count the first token; the response's speed is measured from here."""
         measured = self._count(now_s)
         device.account.first_tokens(now_s, measured=measured)
         if measured:
@@ -189,7 +197,7 @@ class EventLoop:
         device.account.end_response(measured=now_s >= self._warmup_s)
 
     def next(self, device: SimDevice, now_s: float) -> None:
-        """Have its device ask for the next one."""
+        """Schedule the device's next request, unless it has none or its span is over."""
         response, (from_s, until_s) = device.workload.begin(), device.span_s
         if response is None:
             return
@@ -199,7 +207,7 @@ class EventLoop:
             self._agenda.at(asks_at_s, self._verifier.ask, device)
 
     def refused(self, device: SimDevice, refused: AdmissionRefused, now_s: float) -> None:
-        """Its device tries again when it is told to, more or less."""
+        """Schedule a retry. Retry times are spread, so that devices refused together do not return together."""
         device.account.results.refused += now_s >= self._warmup_s
         (share,) = uniforms(self._seed, device.number, device.round, _RETRIES, 1)
         again_s = now_s + refused.retry_after_s * (1.0 + _RETRY_SPREAD * (2.0 * share - 1.0))
@@ -211,6 +219,7 @@ class EventLoop:
         return now_s >= self._warmup_s
 
     def _closed(self, device: SimDevice) -> DeviceResults:
+        """Close a device's account. Unfinished responses count, or the slowest would drop out of the rates."""
         if not device.done:
             first = device.first_at_s is not None
             due_from_s = None if first else max(device.asked_at_s, self._warmup_s) + _FIRST_TOKEN_GRACE_S
@@ -220,7 +229,7 @@ class EventLoop:
 
 
 def _check_memory(scenario: Scenario) -> None:
-    """A response that never fits would wait for ever."""
+    """Refuse a response that never fits: it would wait for ever."""
     most, block = scenario.verifier.limits.max_memory_blocks, scenario.verifier.kv_block_tokens
     for group in scenario.groups:
         drafted = MAX_NODES if group.selection is not None else max(GroupDrafts(group).shape.nodes, default=0)

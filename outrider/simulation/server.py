@@ -1,8 +1,10 @@
-"""The verifier, which steps by itself, and the coordinator's side of it, as in the product.
+"""Simulate the verifier's steps (continuous batching) and the coordinator's view of them, as in the product.
 
-Who is in a step is in the next one too until its block is decided: ``outrider.scheduling.steps`` says who joins and who
-is held back, which takes effect ``dispatch_s`` later; what a step brought is known ``reply_s`` after its end. One step
-is one pass: what is resident is read, the rest computed, prefixes in chunks.
+A block stays in every step until it is decided. ``outrider.scheduling.steps`` plans which blocks join and which are
+held back. A plan takes effect after ``dispatch_s``, and a step's result is known ``reply_s`` after its end. One step is
+one forward pass: resident KV is read, everything else is computed, long prefixes in chunks.
+
+So there are two views of a block: ``_asking`` is what the coordinator knows, ``_within`` what the verifier has.
 """
 
 from collections.abc import Sequence
@@ -30,10 +32,10 @@ _UNCHUNKED = 2**31
 
 @dataclass(slots=True, eq=False)
 class StepChanges:
-    """On its way to the verifier: who is in its steps from now on, and who no longer is.
+    """A plan on its way to the verifier: which devices' blocks join its steps, and which no longer take part.
 
     Attributes:
-        hold_s: nobody; after so long there is to be another plan.
+        hold_s: above 0, no block joins yet, and the next plan is made after this time.
     """
 
     joining: list[SimDevice]
@@ -43,20 +45,18 @@ class StepChanges:
 
 @dataclass(slots=True, eq=False)
 class SimStep:
-    """One pass over these blocks."""
-
-    entry: BatchEntry  # as the log of batches has it
+    entry: BatchEntry  # for the log of batches
     members: list[SimDevice]
-    costs: list[VerifyCost]  # what is computed and read of each block
-    remaining_tokens: list[int]  # of each block, still to compute after it
-    going_on: set[int]  # devices whose next round follows by itself; known at its end
+    costs: list[VerifyCost]  # of each block: what is computed and what is read
+    remaining_tokens: list[int]  # of each block: positions still to compute after this step
+    going_on: set[int]  # numbers of devices in an autonomous run that goes on; filled when the step ends
     recomputed_tokens: int
     evictions: int
     swapped: Swapped
 
 
 class SimulatedServer:
-    """Knows who waits, who is with the verifier, and the KV memory."""
+    """The blocks that wait, the blocks that the verifier has, and the KV memory."""
 
     def __init__(
         self,
@@ -68,10 +68,10 @@ class SimulatedServer:
         told_late: bool = False,
         logged: bool = True,
     ) -> None:
-        """An idle verifier with a ``memory`` of some kind.
+        """Create an idle verifier.
 
-        What steps brought may be ``told_late`` in any case. Where steps are not ``logged`` their entries do not say who
-        was in them, and predict what they take.
+        ``told_late``: results become known after a step's end even if ``reply_s`` is 0 (a coordinator's CPU time).
+        Without ``logged``, entries of steps do not list their members, and their predicted time is the time they take.
         """
         self._model, self._rules, self._seed = model, rules, seed
         limits = model.limits
@@ -86,30 +86,30 @@ class SimulatedServer:
         self._logged = logged
         self._told_late = told_late or self.reply_s > 0.0
         self._planned_at_s = 0.0
-        self._asking: dict[str, SimDevice] = {}  # whose block is not decided, as far as is known
-        self._within: dict[str, SimDevice] = {}  # with the verifier
-        self._untold: set[str] = set()  # whose block is decided, which is not known yet
-        self.steps = False  # whether one is under way
+        self._asking: dict[str, SimDevice] = {}  # blocks that are undecided as far as the coordinator knows
+        self._within: dict[str, SimDevice] = {}  # blocks that take part in the verifier's steps
+        self._untold: set[str] = set()  # blocks that are decided, which the coordinator does not know yet
+        self.steps = False  # whether a step is under way
         self._noise: list[float] = []
         self._noise_blocks = 0
 
     @property
     def deadlines(self) -> DeadlineRule:
-        """What blocks' deadlines come from."""
+        """The rule that sets blocks' deadlines."""
         return self._rules.scheduling.deadlines
 
     @property
     def _planner_model(self) -> CostModel:
-        """What plans are made with now."""
+        """The cost model that plans are made with now."""
         return self._model.planner if self._estimator is None else self._estimator.model
 
     def now(self, shape: RoundShape) -> VerifierNow:
-        """As admission sees it, where rounds are of such a shape."""
+        """Return the verifier as admission sees it, for rounds of this shape."""
         blocks, size = self._model.limits.max_memory_blocks, self._model.kv_block_tokens
         return VerifierNow(self._planner_model, shape, None if blocks is None else blocks * size, size)
 
     def expects(self, device: SimDevice, now_s: float) -> None:
-        """A draft is ordered."""
+        """Announce the block of a draft that was just ordered: the planner may wait for it."""
         self._planner.expects(device.name, now_s + device.draft.away_s)
         deadline_at_s = device.promised.deadline_at_s(device.began_at_s, device.draft.expected_tokens)
         self.memory.due(device.number, deadline_at_s)
@@ -122,7 +122,10 @@ class SimulatedServer:
         self._planner.arrives(device.name, device)
 
     def follows(self, device: SimDevice, now_s: float, rounds_left: int) -> None:
-        """The verifier makes the next round by itself, with so much leave at least; more of it may come too late."""
+        """Queue the next round of an autonomous run, of which ``rounds_left`` more are granted.
+
+        A larger grant takes effect only if the verifier still has the block: otherwise the run has ended there already.
+        """
         self._asks(device, now_s)
         if device.name not in self._within:
             device.alone_rounds = rounds_left
@@ -154,7 +157,7 @@ class SimulatedServer:
         )
 
     def let_in(self, now_s: float) -> StepChanges | None:
-        """Plan, if anybody waits; None if all stays as it is."""
+        """Plan the next steps; return None if nothing changes."""
         plan = self._planner.plan(now_s, self._planner_model)
         if plan.hold_s:
             return StepChanges([], [], plan.hold_s)
@@ -167,15 +170,15 @@ class SimulatedServer:
         return StepChanges(joining, held_back)
 
     def give(self, given: StepChanges) -> None:
-        """It reached the verifier: it counts from the next step on."""
+        """Apply a plan that has reached the verifier, from the next step on."""
         for device in given.held_back:
             self._within.pop(device.name, None)
         for device in given.joining:
-            if device.name in self._asking and device.name not in self._untold:
+            if device.name in self._asking and device.name not in self._untold:  # decided meanwhile: not verified twice
                 self._within[device.name] = device
 
     def step(self, now_s: float) -> SimStep | None:
-        """Begin a step; None if one is under way or nobody is with the verifier."""
+        """Begin a step; return None if one is under way or there are no blocks."""
         if self.steps or not self._within:
             return None
         self.steps = True
@@ -197,7 +200,7 @@ class SimulatedServer:
         return SimStep(entry, members, costs, remaining, set(), recomputed, evictions, swapped)
 
     def _foreseen(self, members: Sequence[SimDevice]) -> tuple[float, tuple[tuple[int, int], ...]]:
-        """What the planner would say that a step of these takes, and who they are."""
+        """Return the time that the planner's cost model predicts for a step, and its members with their rounds."""
         foreseen = [(device.pending().cost, device.own_rows) for device in members]
         predicted = BatchWork()
         for cost in pass_costs(foreseen, self._limits.prefill_chunk_tokens):
@@ -206,7 +209,7 @@ class SimulatedServer:
         return self._planner_model.predict_work_s(predicted), numbers
 
     def ended(self, step: SimStep) -> None:
-        """The verifier is done with a step; who is not finished or goes on by itself is in the next one."""
+        """End a step. Unfinished blocks and autonomous runs stay for the next one, the others are decided."""
         self.steps, ended_at_s = False, step.entry.ends_at_s
         for device, remaining in zip(step.members, step.remaining_tokens, strict=True):
             device.verify_s += step.entry.took_s
@@ -222,7 +225,7 @@ class SimulatedServer:
                 self._untold.add(device.name)
 
     def completed(self, step: SimStep) -> list[SimDevice]:
-        """What a step brought is known: the devices whose blocks are decided."""
+        """Take note of a step's result; return the devices whose blocks are decided."""
         decided = []
         if self._estimator is not None:
             self._estimator = self._estimator.observed(step.costs, step.entry.took_s)
@@ -241,7 +244,7 @@ class SimulatedServer:
         return decided
 
     def _compute(self, members: Sequence[SimDevice]) -> tuple[list[VerifyCost], list[int], int]:
-        """What one pass does: block by block, what is left of each, and positions that were computed before."""
+        """Return what a pass does for each block, what is left of each, and the positions that it recomputes in all."""
         memory, chunk_left = self.memory, self._limits.prefill_chunk_tokens
         numbers = [device.number for device in members]
         recomputed = 0
@@ -252,13 +255,16 @@ class SimulatedServer:
             lacking = total - resident
             taken, counted = chunk_of(lacking, device.own_rows, chunk_left)
             if taken and not memory.hold(device.number, resident + taken, numbers):
-                taken = counted = 0
+                taken = counted = 0  # no memory for it in this pass; it stays for the next
             chunk_left -= counted
             costs.append(VerifyCost(taken, resident if taken else 0))
             if taken:
-                recomputed += max(0, min(resident + taken, device.computed_tokens) - resident)
+                recomputed += max(
+                    0, min(resident + taken, device.computed_tokens) - resident
+                )  # computed before, evicted
             remaining.append(lacking - taken)
             computed.append(resident + taken if taken < lacking else device.position + device.draft.accepted)
+        # Rejected rows take memory as long as the pass runs, so it is freed only when all members have theirs.
         for device, tokens in zip(members, computed, strict=True):
             device.computed_tokens = max(device.computed_tokens, tokens)
             if self._rules.keeps_kv:
@@ -268,7 +274,7 @@ class SimulatedServer:
         return costs, remaining, recomputed
 
     def _correct_evicted(self) -> int:
-        """Blocks whose sequence was evicted are cold now; returns how many sequences were."""
+        """Set the planned cost of evicted sequences' blocks to the whole prefix; return how many were evicted."""
         evicted = self.memory.taken_evicted()
         for number in evicted:
             device = self._asking.get(device_name(number))
@@ -282,7 +288,7 @@ class SimulatedServer:
         device.verification = replace(device.verification, cost=cost, prefix_tokens=prefix)
 
     def _drafting_s(self, members: Sequence[SimDevice]) -> float:
-        """Passes of the draft model in the batch's own time: one for each depth, over all that draft so deep."""
+        """Return the time of the draft model's passes on the server: one for each depth, over all drafts as deep."""
         model = self._model.draft_cost_model
         if model is None or not self._rules.drafts_on_server:
             return 0.0
@@ -297,12 +303,12 @@ class SimulatedServer:
         return seconds
 
     def _copying_s(self, swapped: Swapped) -> float:
-        """What copies to host memory and back add to a pass, which waits for them."""
+        """Return the time of copies to host memory and back, which a pass waits for."""
         host = self._model.host
         return 0.0 if host is None else swapped.out_blocks * host.prices.out_s + swapped.in_blocks * host.prices.in_s
 
     def _noise_factor(self) -> float:
-        """What one pass takes over what it should."""
+        """Draw a pass's time over the cost model's: lognormal with median 1."""
         if self._model.noise == 0.0:
             return 1.0
         if not self._noise:

@@ -1,7 +1,10 @@
-"""One verifier with its coordinator, and the responses that were sent to them, under a virtual clock.
+"""Simulate one verifier with its coordinator: admission, rounds, steps and commits of the responses sent to it.
 
-A simulation of one verifier has one lane, one of a fleet has many. Everything here is what the coordinator does and the
-verifier sees; who asks, and what happens to who is through, is the surroundings' business.
+A simulation of one verifier has one ``SimVerifier``, a simulated fleet has many on one agenda. This module decides what
+a coordinator decides. Its ``VerifierListener`` makes the requests and decides what follows a response's end.
+
+What is modelled: a decision on who joins takes ``dispatch_s`` to reach the verifier, and a step's result takes
+``reply_s`` (and the coordinator's own CPU time) to be committed. Meanwhile the verifier steps on by itself.
 """
 
 from math import inf
@@ -23,44 +26,48 @@ from outrider.simulation.device import SimDevice
 from outrider.simulation.drafted_rounds import NO_DRAFT
 from outrider.simulation.server import SimStep, SimulatedServer, StepChanges
 
-_JUST_BEFORE_S = 1e-6  # what reaches the verifier with a step's end is too late for the next
-_DECIDED_EVERY_S = 1.0  # while anybody waits, as a coordinator's beat
+# A step's end is on the agenda before the changes planned during it, so at equal times the end runs first and the next
+# step begins without them. A late plan is therefore made so much earlier that its changes still count.
+_JUST_BEFORE_S = 1e-6
+_DECIDED_EVERY_S = (
+    1.0  # admission decides at least this often while a response waits, as a coordinator's heartbeat does
+)
 
 
 class VerifierListener(Protocol):
-    """Who is told of what happens in a lane."""
+    """Receives the events of a simulated verifier."""
 
     def begins(self, device: SimDevice, now_s: float) -> None:
-        """A response is begun, or goes on here."""
+        """Handle the begin of a response, or of its continuation after the loss of another verifier."""
         ...
 
     def stepped(self, step: SimStep) -> None:
-        """The verifier began a step."""
+        """Handle the begin of a step."""
         ...
 
     def began(self, device: SimDevice, now_s: float) -> None:
-        """A response's first token was committed."""
+        """Handle the commit of a response's first token."""
         ...
 
     def round(self, device: SimDevice, tokens: int, now_s: float) -> None:
-        """A round behind the first was committed."""
+        """Handle the commit of a round after the first token."""
         ...
 
     def over(self, device: SimDevice, now_s: float) -> None:
-        """A response's last token was committed; the lane does not know of it any more once it is ``next``."""
+        """Handle the commit of a response's last token; the verifier still has its KV and its place."""
         ...
 
     def next(self, device: SimDevice, now_s: float) -> None:
-        """Its place is free."""
+        """Handle the release of an ended response's place; the device may make another request."""
         ...
 
     def refused(self, device: SimDevice, refused: AdmissionRefused, now_s: float) -> None:
-        """A response was not let in."""
+        """Handle a refusal by admission."""
         ...
 
 
 class SimVerifier:
-    """What one coordinator decides. ``down`` once it is lost: nothing that was under way there happens any more."""
+    """A coordinator and its verifier. Once ``down`` (lost), events that are still on the agenda have no effect."""
 
     def __init__(
         self,
@@ -76,38 +83,39 @@ class SimVerifier:
         plans_once: bool = False,
         cpu: CoordinatorCpu | None = None,
     ) -> None:
-        """Nobody is here; nobody measures a ``load`` or ``tuner`` of None.
+        """Create a verifier without any responses.
 
-        Without ``admission`` every response is begun as soon as it is asked for. Without ``cpu`` the coordinator's own
-        work takes no time. ``plans_late`` and ``plans_once`` are those of ``Scenario``.
+        ``load`` and ``tuner`` are updated with what is measured, if given. Without ``admission`` every response begins
+        as soon as it is requested. Without ``cpu`` the coordinator's own work takes no time. ``plans_late`` and
+        ``plans_once`` are those of ``Scenario``.
         """
         self._agenda, self._server, self._listener = agenda, server, listener
         self._load, self._tuner, self._cpu = load, tuner, cpu
         self._first_token_s = first_token_s
-        self._plans_late, self._plan_at_s = plans_late, 0.0  # until then the next plan is put off
+        self._plans_late, self._plan_at_s = plans_late, 0.0  # no plan is made before
         self._plans_once = plans_once
         self._rounds = MeasuredRounds()
         self._spikes = SpikeDetector()
         self._admission = None if admission is None else Admission(admission)
-        self._asking: dict[str, SimDevice] = {}  # not begun yet; told nothing of them until then
-        self._begun: dict[str, SimDevice] = {}  # kept where there is an admission, which may suspend them
+        self._asking: dict[str, SimDevice] = {}  # wait for admission; the server does not know them
+        self._begun: dict[str, SimDevice] = {}  # admission may suspend these
         self._suspended: dict[str, SimDevice] = {}
-        self._halted: set[str] = set()  # of these, who would have begun a round
+        self._halted: set[str] = set()  # suspended responses whose next round is due
         self._decides_at_s = inf
         self.down = False
 
     def ask(self, device: SimDevice, now_s: float) -> None:
-        """A response is asked for. How long it will be, admission is not told."""
+        """Request a response. Admission is not given its length, as in the product."""
         device.ask(now_s, self._account_of(device, now_s))
         if self._admission is None:
             self._begin(device, now_s)
         else:
-            device.done = True  # it owes nothing until it is begun
+            device.done = True  # no promise counts before it begins
             self._wait(device, now_s, resumed=False)
         self._serve(now_s)
 
     def resume(self, device: SimDevice, now_s: float) -> None:
-        """A response that another lane lost goes on here, with what it was promised and given."""
+        """Continue a response that another verifier lost; its ledger goes on, so the lost time is a debt."""
         if self._admission is None:
             self._go_on(device, now_s)
         else:
@@ -115,22 +123,22 @@ class SimVerifier:
         self._serve(now_s)
 
     def arrive(self, device: SimDevice, now_s: float) -> None:
-        """A block came from its device."""
+        """Queue a block that came from its device."""
         self._server.enqueue(device, now_s)
         self._serve(now_s)
 
     def lose(self) -> list[SimDevice]:
-        """Coordinator and verifier are gone: those whose responses were here, begun or not, by name."""
+        """Lose coordinator and verifier; return the devices whose responses were here, begun or not, by name."""
         self.down = True
         return [one for _, one in sorted((self._asking | self._begun).items())]
 
     def again(self, device: SimDevice, now_s: float) -> None:
-        """The round under way is lost with what was drafted; another begins."""
+        """Begin another round in place of the one under way, whose draft is lost."""
         self._draft(device, now_s)
         self._serve(now_s)
 
     def report(self) -> AdmissionReport | None:
-        """How admission stands; None without one."""
+        """Return what admission reports; None without an admission."""
         return None if self._admission is None else self._admission.report()
 
     def _wait(self, device: SimDevice, now_s: float, *, resumed: bool) -> None:
@@ -143,7 +151,9 @@ class SimVerifier:
     def _begin(self, device: SimDevice, now_s: float) -> None:
         device.done = False
         device.arrived_at_s = now_s
-        device.promised = self._account_of(device, now_s)  # a first token is due behind the wait to be begun
+        device.promised = self._account_of(
+            device, now_s
+        )  # a first token's deadline counts from here, not from the request
         if self._tuner is not None:
             self._tuner.asked(device.name)
         self._begun[device.name] = device
@@ -151,7 +161,7 @@ class SimVerifier:
         self._server.enqueue(device, now_s)
 
     def _go_on(self, device: SimDevice, now_s: float) -> None:
-        """The prefix is computed anew, with the token behind it."""
+        """Begin with a round of the target alone: it recomputes the prefix and commits the token after it."""
         device.begin_round(NO_DRAFT, now_s)
         self._begun[device.name] = device
         self._listener.begins(device, now_s)
@@ -163,7 +173,11 @@ class SimVerifier:
         return RoundAccount(ledger, self._server.deadlines, self._spikes)
 
     def _serve(self, now_s: float) -> None:
-        """Have the verifier step if there is anything to do, and tell it who joins."""
+        """Begin a step if the verifier is idle and has blocks, and plan who joins its steps.
+
+        With a ``dispatch_s`` a plan made now cannot reach a step that begins now, so the step is begun first. Without
+        one the plan counts at once, so it is made first.
+        """
         server = self._server
         if server.dispatch_s > 0.0:
             self._step(now_s)
@@ -225,7 +239,7 @@ class SimVerifier:
         self._serve(now_s)
 
     def _commit(self, device: SimDevice, now_s: float, *, follows: bool) -> None:
-        """A block was verified: its tokens are committed, and the device goes on; ``follows``: it does so by itself."""
+        """Commit a verified block and begin what follows; ``follows``: the verifier makes the next round by itself."""
         tokens = device.draft.accepted + 1
         device.committed += tokens
         if self._tuner is not None:
@@ -267,7 +281,7 @@ class SimVerifier:
         return DRAFT if self._tuner is None else self._tuner.mode
 
     def _measure(self, tuner: SpeculationTuner, device: SimDevice, tokens: int, now_s: float) -> None:
-        """Tell the tuner of a committed round; a drafter is ready by a response's first token."""
+        """Report a committed round to the tuner; a device counts as ready to draft from the first token on."""
         if device.first_at_s is None:
             tuner.began(device.name, now_s, counts=device.workload.follows_tuner)
             tuner.ready(device.name)
@@ -277,7 +291,7 @@ class SimVerifier:
         tuner.round(device.name, tokens, round_s, now_s, late=late)
 
     def _decide(self, now_s: float) -> None:
-        """Have admission decide, and see to it that it does again while anybody waits."""
+        """Carry out admission's decisions, and schedule the next ones while a response waits."""
         admission, asking = self._admission, self._asking
         assert admission is not None
         decisions = admission.decide(now_s, self._server.now(self._rounds.shape(self._mode)))
@@ -306,7 +320,7 @@ class SimVerifier:
             self._serve(now_s)
 
     def _follow(self, device: SimDevice, now_s: float) -> None:
-        """The verifier makes the next round by itself; its grant is renewed as long as nothing is to be drafted."""
+        """Begin a round of an autonomous run; its grant is renewed as long as nothing is to be drafted."""
         left = device.alone_rounds
         device.begin_round(NO_DRAFT, now_s)
         device.follows = True
@@ -317,7 +331,10 @@ class SimVerifier:
         self._server.follows(device, now_s, left)
 
     def _draft(self, device: SimDevice, now_s: float) -> None:
-        """Begin a round; what happens to it until it arrives depends on nothing else and is known at once."""
+        """Begin a round. Its time of arrival is computed at once: nothing that happens later can change it.
+
+        The exception is a fleet's drafter that leaves; ``fleet.losses`` then moves ``arrived_at_s``.
+        """
         if device.name in self._suspended:
             self._halted.add(device.name)
             return
@@ -333,5 +350,5 @@ class SimVerifier:
         self._agenda.at(arrives_at_s, self._arrives, device)
 
     def _arrives(self, device: SimDevice, now_s: float) -> None:
-        if not self.down and device.arrived_at_s == now_s:
+        if not self.down and device.arrived_at_s == now_s:  # else the block was lost with its drafter
             self.arrive(device, now_s)

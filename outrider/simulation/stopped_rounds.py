@@ -1,4 +1,7 @@
-"""A device that may end a draft early: at each position it is told something, decides, and only then draws."""
+"""Model a device with a stop rule: at each position it sees a prediction, decides, and only then draws the token.
+
+The order matters: a decision that depended on the drawn token would bias ratio rules (docs/design/0029).
+"""
 
 from outrider.contracts.cost import CostModel
 from outrider.contracts.price import PRICE_BITS, DraftPrice
@@ -13,15 +16,15 @@ from outrider.simulation.drafted_rounds import NO_DRAFT, GroupDrafts, ModelledDe
 from outrider.simulation.stopping import UNCHANGED, SimFeatures, SimStopSetting
 
 _FLAGS = 2  # purpose of chance
-_WEIGHT = 0.02  # of the newest rounds of a group, as many as a batch has
-_PRIOR_ROUNDS = 2
+_WEIGHT = 0.02  # of one batch's rounds in a group's running means
+_PRIOR_ROUNDS = 2  # rounds that the initial values count as
 
 
 class GroupPrices:
-    """What a coordinator knows when it sets an order's price: running means of a group's rounds, and the load."""
+    """What a coordinator knows when it sets an order's price: running means of a group's rounds and the load."""
 
     def __init__(self, drafts: GroupDrafts, cost_model: CostModel, load: PresentLoad) -> None:
-        """Begin with whole windows, and the acceptance there is."""
+        """Begin with whole windows and the group's true acceptance."""
         self._cost_model, self._load = cost_model, load
         shape, window = drafts.shape, len(drafts.shape.passes)
         steps_s = shape.steps[-1] * drafts.group.step_s if window else 0.0
@@ -33,7 +36,7 @@ class GroupPrices:
         self._rounds = _PRIOR_ROUNDS
 
     def price(self, cached_tokens: int, step_s: float) -> DraftPrice:
-        """Of an order now, as its message tells it."""
+        """Return the price of an order made now, rounded to the levels of its message."""
         acceptance = self._accepted / self._seen if self._seen > 0.0 else 0.0
         lately = RoundsLately(self._exchange_s, self._sent, self._committed, acceptance)
         further = MarginalDraftCost(step_s, self._row_link_s)
@@ -41,7 +44,7 @@ class GroupPrices:
         return DraftPrice.at_levels(*exact.levels)
 
     def learn(self, exchange_s: float, sent: int, accepted: int) -> None:
-        """A round's verdict is known."""
+        """Update the means with a round's verdict."""
         self._rounds += 1
         weight = max(_WEIGHT / self._load.lately().batch_blocks, 1.0 / self._rounds)
         self._exchange_s += weight * (exchange_s - self._exchange_s)
@@ -52,8 +55,6 @@ class GroupPrices:
 
 
 class StoppingDevice(ModelledDevice):
-    """A device with a stop rule."""
-
     def __init__(
         self,
         drafts: GroupDrafts,
@@ -66,15 +67,17 @@ class StoppingDevice(ModelledDevice):
         speculates: bool,
         remote: bool,
     ) -> None:
-        """``prices`` are shared by its group; a rule of its own asks for none."""
+        """Create a device. ``prices`` are shared by its group, and used where ``stopping`` has no rule of its own."""
         super().__init__(drafts, device, seed, responses, speculates=speculates, remote=remote)
         self._stopping, self._prices = stopping, prices
         self._luck: list[float] = []
         self._prompt_tokens = 0
-        self._unlearned: tuple[float, int, int] | None = None  # exchange, sent and accepted of the last round
+        self._unlearned: tuple[float, int, int] | None = (
+            None  # exchange time, sent and accepted tokens of the last round
+        )
 
     def begin(self) -> SimResponse | None:
-        """Draw what a predictor makes of each position, too."""
+        """Draw the predictor's luck of each position, too."""
         response = super().begin()
         if response is not None:
             self._luck = uniforms(self._seed, self._device, self._number, _FLAGS, response.output_tokens)
@@ -82,7 +85,7 @@ class StoppingDevice(ModelledDevice):
         return response
 
     def draft(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> SimDraft:  # noqa: ARG002 (a choice's)
-        """The group's window, cut to what may still be committed, as far as the rule goes on."""
+        """Draft until the rule stops, at most the group's window and what may still be committed."""
         self._learn()
         drafts, depth = self._drafts, min(self._longest, remaining_tokens - 1)
         if depth == 0:
@@ -100,7 +103,10 @@ class StoppingDevice(ModelledDevice):
         return self._prices.price(self._prompt_tokens + committed_tokens - 1, self.step_s)
 
     def _until_stopped(self, rule: StopRule, start: int, depth: int) -> tuple[int, int, list[float]]:
-        """Rows computed, tokens sent, and how likely each of these is accepted."""
+        """Return rows computed, tokens sent, and the believed probability of acceptance of each token sent.
+
+        A rule that stops before a token has already cost that token's row.
+        """
         draws, luck, passes = self.acceptance_draws, self._luck, self._drafts.shape.passes
         foreteller, believed = self._stopping.foreteller, list[float]()
         for index in range(depth):

@@ -1,7 +1,7 @@
-"""How the devices of a group stop drafting: what they are told of each token, and the rule that goes by it.
+"""Model the acceptance predictors of simulated devices; the stop rules are the product's (``outrider.drafting``).
 
-The rules are the product's own (``outrider.drafting``). What is modelled is the predictor: not what a model says of a
-row, but how well one can tell. A row has one feature, the probability that the predictor tells.
+A simulated predictor is described by its quality (error rates or AUC), not by a network on features of a row. A row has
+one feature: the probability of acceptance that the predictor gives.
 """
 
 from dataclasses import dataclass, field
@@ -23,37 +23,36 @@ _LEAST_LUCK = 1e-12
 _EVEN = 0.5
 _NO_ROW = np.ones(1)
 
-UNCHANGED = ConfidenceLogistic()  # the product's predictor that takes confidence for acceptance
+UNCHANGED = ConfidenceLogistic()  # the product's predictor that returns the confidence as probability of acceptance
 
 
 class SimFeatures(DraftFeatures):
-    """Of a simulated row: its confidence is what the device is told; nothing else is modelled."""
+    """Features of a simulated row: the confidence is the predicted probability; nothing else is modelled."""
 
     def __init__(self, acceptance: float) -> None:
-        """``acceptance``: a probability."""
         super().__init__(_NO_ROW)
         self.confidence = acceptance
 
 
 class SimulatedPredictor(Protocol):
     def predict(self, chance: float, luck: float, *, accepted: bool) -> float:
-        """What it tells of a token.
+        """Predict a token's acceptance, in [0, 1].
 
         Args:
-            chance: that a token at its depth is accepted.
-            luck: uniform in [0, 1), the position's own.
-            accepted: whether this one is, if those before it are.
+            chance: probability of acceptance at its depth.
+            luck: uniform in [0, 1), fixed for the position.
+            accepted: whether this token is accepted, if those before it are.
         """
         ...
 
     def believed(self, chance: float, predicted: float) -> float:
-        """The probability of acceptance of a token of which it told that."""
+        """Return the probability of acceptance given the prediction (Bayes)."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """One that says yes or no, at WISP's or another operating point; what it tells is 1 or 0."""
+    """A predictor that says yes (1) or no (0), at WISP's or another operating point."""
 
     rates: SimPredictor
 
@@ -71,11 +70,11 @@ class Flags:
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """One that tells a probability that is right, and as sharp as its AUC.
+    """A calibrated predictor with a given AUC (binormal model).
 
-    Its signal is normal with a deviation of 1, and has another mean for tokens that are accepted than for those that
-    are not. Then ``logit(predicted) = logit(chance) + d * signal`` is the probability of acceptance for a signal, and
-    ``AUC = Phi(d / sqrt(2))``. At 0.5 it knows nothing and tells the chance.
+    Its signal is normal with a standard deviation of 1 and mean d/2 for accepted tokens, -d/2 for rejected ones. Then
+    ``logit(predicted) = logit(chance) + d * signal`` is the probability of acceptance for a signal, and ``AUC = Phi(d /
+    sqrt(2))``. At an AUC of 0.5 it predicts ``chance``.
 
     Raises:
         ParameterError: an AUC outside [0.5, 1).
@@ -84,7 +83,7 @@ class Calibrated:
     auc: float
 
     def __post_init__(self) -> None:
-        """Refuse what no such signal has."""
+        """Refuse an AUC that no such signal has."""
         if not _EVEN <= self.auc < 1.0:
             raise ParameterError("auc", "a number in [0.5, 1)", self.auc)
 
@@ -99,21 +98,21 @@ class Calibrated:
         return predicted
 
     def threshold(self, chance: float, recall: float) -> float:
-        """Of what is told, where such a share of accepted tokens is above it; chance in (0, 1)."""
+        """Return the prediction above which the share ``recall`` of accepted tokens lies; chance in (0, 1)."""
         apart = _apart(self.auc)
         return _probability(_logit(chance) + apart * (apart / 2.0 - _NORMAL.inv_cdf(recall)))
 
 
 @dataclass(frozen=True, slots=True)
 class SimStopSetting:
-    """Attributes: ``rule`` of None drafts while it pays, at the price of each order."""
+    """A predictor and a stop rule. A ``rule`` of None drafts while it pays, at the price of each order."""
 
     foreteller: SimulatedPredictor
     rule: StopRule | None = field(default=None)
 
 
 def flagging(rates: SimPredictor) -> SimStopSetting:
-    """As WISP's devices stop."""
+    """Return the setting of WISP's devices: stop at the first flagged token, sent or withheld."""
     rule = SendAndStop if rates.sends_flagged else StopBefore
     return SimStopSetting(Flags(rates), rule(UNCHANGED, _EVEN))
 

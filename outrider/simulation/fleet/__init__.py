@@ -1,1 +1,1 @@
-"""Many verifiers behind the product's router, their drafters, and who asks (``outrider.simulation.fleet.run``)."""
+"""Simulation of many verifiers behind the product's router, with drafters and traffic (see ``run``)."""

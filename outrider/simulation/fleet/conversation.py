@@ -1,4 +1,4 @@
-"""A conversation: its turns, the response under way, and who drafts for it."""
+"""Simulate a conversation: its turns, its response under way, and the drafter leased for it."""
 
 from array import array
 from math import log
@@ -24,29 +24,29 @@ _DIGEST_BITS = 24  # blocks of a conversation, at most 2**24
 
 
 class DraftedTurns:
-    """What is drafted for one conversation: a ``Workload`` that depends on the device it is leased."""
+    """The ``Workload`` of one conversation: what it drafts depends on the drafter that it has leased."""
 
     __slots__ = ("_agenda", "conversation", "draws")
 
     follows_tuner = False
 
     def __init__(self, agenda: Agenda) -> None:
-        """Nothing is drawn yet."""
+        """Set ``conversation`` before use; ``draws`` are drawn anew for each response."""
         self._agenda = agenda
         self.conversation: Conversation
         self.draws = array("d")
 
     @property
     def alone_rounds(self) -> int:
-        """That the verifier may make by itself: some, as long as nobody is ready to draft."""
+        """Rounds that the verifier may make by itself: none once a drafter is ready."""
         return 0 if self.conversation.drafted_at(self._agenda.now_s) else _WITH_DRAFTER
 
     def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:  # noqa: ARG002 (a choice's)
-        """Until a device is ready."""
+        """Return whether no drafter is ready yet."""
         return not self.conversation.drafted_at(self._agenda.now_s)
 
     def draft(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> SimDraft:  # noqa: ARG002 (a choice's)
-        """The whole window of the device, cut to what may still be committed."""
+        """Draft the drafter's whole window, cut to what may still be committed; lease a drafter first if need be."""
         conversation = self.conversation
         if conversation.drafter is None:
             conversation.lease(self._agenda.now_s)
@@ -72,15 +72,18 @@ class DraftedTurns:
         )
 
     def cut(self, tokens: int) -> None:
-        """Nothing is learned from drafts."""
+        """Do nothing: acceptance is not learned here."""
 
     def begin(self) -> SimResponse | None:
-        """Turns are begun by the conversation."""
+        """Refuse: the conversation begins its turns itself."""
         raise NotImplementedError
 
 
 class Conversation(SimDevice):
-    """One user's, or one that came by itself; it is the *device* of its lane. A user's next one is the same object."""
+    """A conversation of a user, or one that arrived by itself. A user's next conversation is the same object.
+
+    To the simulated verifier it is the ``SimDevice`` whose responses are made.
+    """
 
     __slots__ = (
         "_pool",
@@ -109,33 +112,33 @@ class Conversation(SimDevice):
         agenda: Agenda,
         pool: DrafterPool,
     ) -> None:
-        """Not begun; ``traffic`` is the how many-eth ``kind`` says."""
+        """Create a conversation that has not begun; ``kind`` is the index of ``traffic`` in the scenario."""
         self.drafts = DraftedTurns(agenda)
         super().__init__(account, self.drafts, None, 0.0, number=number)
         self.drafts.conversation = self
         self._pool, self.traffic, self.kind = pool, traffic, kind
         self.drafter: SimDrafter | None = None
         self.ready_at_s = 0.0
-        self.replica: SimReplica | None = None  # where its response is asked for
-        self.replicas: set[SimReplica] = set()  # where something of it may be kept
+        self.replica: SimReplica | None = None  # where its response is requested
+        self.replicas: set[SimReplica] = set()  # all that may hold KV of it
         self.identity = self.turn = self.turns = 0
-        self.begun = 0  # conversations of the same user, this one included
+        self.begun = 0  # conversations of the same user so far, this one included
         self.attempts = 0  # of the present request
-        self.counted = False  # whether the response was asked for after the warm-up
+        self.counted = False  # whether the response was requested after the warm-up
         self.system: int | None = None
 
     def begin(self, seed: int, identity: int) -> float:
-        """Begin a conversation, the how many-eth ``identity`` says; after how long its first request comes."""
+        """Begin the conversation number ``identity`` of the run; return seconds until its first request."""
         traffic, number = self.traffic, self.number
         self.identity, self.turn, self.begun = identity, 0, self.begun + 1
         self.turns = traffic.turns.at(hashed(seed, _TURNS, number, self.begun))
         prompts = traffic.system_prompts
-        if prompts is not None:  # as often as 1 / rank: the rank is uniform in its logarithm
+        if prompts is not None:  # probability falls as 1 / rank (Zipf), so the logarithm of the rank is uniform
             self.system = min(int((prompts.count + 1) ** hashed(seed, _SYSTEM, number, self.begun)), prompts.count) - 1
         return self._next_turn(seed, self.system_tokens)
 
     def go_on(self, seed: int) -> float | None:
-        """The next turn; after how long its request comes, or None if the conversation is over."""
+        """Begin the next turn; return seconds until its request, or None if the conversation is over."""
         self.turn += 1
         if self.turn >= self.turns or self.traffic.message is None:
             return None
@@ -150,11 +153,11 @@ class Conversation(SimDevice):
 
     @property
     def _nth(self) -> int:
-        """Response of the user, from 1 on."""
+        """Key of chance of the present response, different for each response of the user."""
         return self.begun if self.turns == 1 else (self.begun << 16) + self.turn
 
     def _next_turn(self, seed: int, before_tokens: int) -> float:
-        """Draw lengths, and every position's chance; the pause that a first turn has before it."""
+        """Draw lengths and the acceptance draw of every position; return the pause before it, if it is a first turn."""
         traffic = self.traffic
         prompt, output, pause = uniforms(seed, self.number, self._nth, LENGTHS, 3)
         said = traffic.prompt if self.turn == 0 or traffic.message is None else traffic.message
@@ -165,7 +168,10 @@ class Conversation(SimDevice):
         return -traffic.pause_s * log(1.0 - pause)
 
     def digests(self, block_tokens: int = BLOCK_TOKENS) -> list[int]:
-        """Of the full leading blocks of what is sent to be computed: those of a system prompt are everybody's."""
+        """Return digests of the full leading blocks of prompt and committed tokens, as the router sees them.
+
+        Blocks of a system prompt have the same digests in all conversations; they are negative, own ones positive.
+        """
         blocks = (self.prompt_tokens + (0 if self.done else self.committed)) // block_tokens
         if self.system is None:
             own = self.identity << _DIGEST_BITS
@@ -175,23 +181,23 @@ class Conversation(SimDevice):
         return [*range(common, common - shared, -1), *range(own + shared, own + blocks)]
 
     def drafted_at(self, now_s: float) -> bool:
-        """Whether a device is ready to draft."""
+        """Return whether a drafter is leased and has computed the prompt."""
         return self.drafter is not None and now_s >= self.ready_at_s
 
     def lease(self, now_s: float) -> None:
-        """Have a device draft, if there is one with room: it computes the prompt first."""
+        """Lease a drafter if one has a slot; it drafts once it has computed the prompt."""
         if self.drafter is None:
             self.drafter = self._pool.lease(self)
             if self.drafter is not None:
                 self.ready_at_s = self.drafter.prefill(self.position, now_s)
 
     def release(self) -> None:
-        """Have none any more."""
+        """Give the leased drafter back, if there is one."""
         if self.drafter is not None:
             self._pool.release(self.drafter, self)
             self.drafter = None
 
     def back_at_s(self, draft: SimDraft, bits: tuple[int, int], now_s: float) -> float:
-        """As above, by its device."""
+        """Return when a block ordered now is back from the leased drafter; ``bits`` go down and up."""
         assert self.drafter is not None
         return self.drafter.back_at_s(bits, draft.draft_s, now_s)

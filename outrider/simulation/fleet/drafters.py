@@ -1,4 +1,4 @@
-"""Drafters: made when they are first leased, leased as the fleet actor does, busy with one draft after another."""
+"""Simulate a fleet's drafters: leased by the fleet actor's rule, each computing one thing at a time."""
 
 from math import exp, inf, log
 from statistics import NormalDist
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from outrider.simulation.fleet.conversation import Conversation
 
 _SPEED, _ACCEPTANCE = 16, 17  # purposes of chance
-_LEVELS = 15  # of acceptance, as likely each
+_LEVELS = 15  # levels of acceptance in a group, all equally likely
 _NORMAL = NormalDist()
 
 
 class DrafterGroupTables:
-    """What is the same for all drafters of a group."""
+    """Tables that all drafters of a group share."""
 
     def __init__(self, group: DrafterGroup) -> None:
-        """Write them, once for each level of acceptance."""
+        """Compute probabilities of acceptance for ``_LEVELS`` quantiles of the spread; a drafter's is one of them."""
         self.group, self.drafts = group, GroupDrafts(_devices(group))
         self.window = len(self.drafts.shape.passes)
         deviations = [_NORMAL.inv_cdf((level + 0.5) / _LEVELS) for level in range(_LEVELS)]
@@ -36,12 +36,12 @@ class DrafterGroupTables:
 
 
 class SimDrafter:
-    """One device. Its computing is done in the order in which it is asked for."""
+    """One device. It computes prompts and drafts in the order of the requests, one after another."""
 
     __slots__ = ("free_at_s", "leases", "link", "number", "passes", "present", "step_s", "tables")
 
     def __init__(self, number: int, tables: DrafterGroupTables, seed: int) -> None:
-        """Draw what it is like."""
+        """Draw the device's speed and acceptance."""
         group = tables.group
         self.number, self.tables = number, tables
         self.leases: set[Conversation] = set()
@@ -53,7 +53,7 @@ class SimDrafter:
         self.link = None if group.link is None else LinkEmulator(group.link, link_seed(seed, number))
 
     def back_at_s(self, bits: tuple[int, int], draft_s: float, now_s: float) -> float:
-        """When a block is here that is ordered now, behind whatever the device has to compute before."""
+        """Return when a block ordered now arrives; the device first finishes what it was given before."""
         link, at_s = self.link, now_s
         if link is not None:
             at_s = link.deliver(Direction.DOWN, bits[0], now_s)
@@ -63,7 +63,7 @@ class SimDrafter:
         return at_s if link is None else link.deliver(Direction.UP, bits[1], at_s)
 
     def prefill(self, tokens: int, now_s: float) -> float:
-        """When it has computed a prompt of a response that it is leased to now."""
+        """Return when a prompt given now is computed."""
         if not self.tables.prefill_s:
             return now_s
         self.free_at_s = max(now_s, self.free_at_s) + tokens * self.tables.prefill_s
@@ -71,7 +71,7 @@ class SimDrafter:
 
 
 class DrafterPool:
-    """All of them. Leases go to the one with the least share of its room in use, then by number."""
+    """All drafters. A lease goes to the one with the smallest share of its slots in use, then the lowest number."""
 
     def __init__(self, groups: tuple[DrafterGroup, ...], seed: int) -> None:
         self._seed = seed
@@ -84,21 +84,21 @@ class DrafterPool:
             self._ready.set(number, 0.0)
 
     def __len__(self) -> int:
-        """How many there are, ready or not."""
+        """Return the number of drafters, ready or not."""
         return len(self._table_of)
 
     @property
     def used(self) -> int:
-        """How many were ever leased, or left."""
+        """Number of drafters that were ever leased or lost."""
         return len(self._drafters)
 
     def any_of(self, group: int, share: float) -> int:
-        """One of a group, by a number in [0, 1)."""
+        """Choose a drafter of a group by a number in [0, 1)."""
         before = sum(table.group.count for table in self.tables[:group])
         return before + int(share * self.tables[group].group.count)
 
     def lease(self, conversation: "Conversation") -> SimDrafter | None:
-        """One with room; None if there is none."""
+        """Lease a drafter that has a slot; return None if there is none."""
         number = self._ready.first()
         if number is None:
             return None
@@ -113,7 +113,7 @@ class DrafterPool:
             self._rank(drafter)
 
     def depart(self, number: int) -> "list[Conversation]":
-        """A device is gone; those it was leased to, in their order."""
+        """Take a lost device out; return the conversations that it was leased to, by number."""
         drafter = self.drafter(number)
         drafter.present, self.losses = False, self.losses + 1
         self._ready.drop(number)
@@ -122,13 +122,13 @@ class DrafterPool:
         return orphans
 
     def returns(self, number: int, now_s: float) -> None:
-        """It is back, idle."""
+        """Put a device back that was lost; it is idle."""
         drafter = self.drafter(number)
         drafter.present, drafter.free_at_s = True, now_s
         self._rank(drafter)
 
     def drafter(self, number: int) -> SimDrafter:
-        """By number, over all groups."""
+        """Return a drafter by its number over all groups; create it if it does not exist yet."""
         drafter = self._drafters.get(number)
         if drafter is None:
             drafter = self._drafters[number] = SimDrafter(number, self._table_of[number], self._seed)
@@ -143,7 +143,7 @@ class DrafterPool:
 
 
 def _devices(group: DrafterGroup) -> DeviceGroup:
-    """As far as drafts depend on them; what they ask for is up to conversations."""
+    """Return the group as ``GroupDrafts`` needs it; prompt and output lengths are placeholders."""
     return DeviceGroup(
         name=group.name,
         count=group.count,
@@ -159,7 +159,7 @@ def _devices(group: DrafterGroup) -> DeviceGroup:
 
 
 def _shifted(probability: float, by: float) -> float:
-    """A probability with its log-odds changed; one that is certain stays so."""
+    """Add ``by`` to a probability's log-odds; 0 and 1 stay as they are."""
     if by == 0.0 or not 0.0 < probability < 1.0:
         return probability
     odds = log(probability / (1.0 - probability)) + by
@@ -171,5 +171,5 @@ def _normal(uniform: float) -> float:
 
 
 def exponential(uniform: float, mean_s: float) -> float:
-    """A time with this mean, by a number in [0, 1)."""
+    """Return the quantile of an exponentially distributed time at a number in [0, 1)."""
     return -mean_s * log(1.0 - uniform) if mean_s < inf else inf

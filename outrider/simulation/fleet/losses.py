@@ -1,4 +1,4 @@
-"""Who is lost and comes back: verifiers with their coordinators, and drafters; and what was under way there."""
+"""Simulate losses and returns of verifiers (with their coordinators) and of drafters; resume the work they had."""
 
 from typing import TYPE_CHECKING
 
@@ -12,25 +12,29 @@ if TYPE_CHECKING:
     from outrider.simulation.fleet.run import FleetSimulation
 
 _LOSS, _LEAVING, _RESUMED = range(26, 29)  # purposes of chance
-_NOTICED_S = 1.0  # until a coordinator knows that a device which drafts for it is gone
+_NOTICED_S = 1.0  # from a drafter's loss until its coordinator knows of it
 
 
 def around(share: float) -> float:
-    """A factor about 1: whoever is told the same does not come back at the same moment."""
+    """Return a factor around 1, which spreads retries that were given the same delay."""
     return 1.0 + PAUSE_SPREAD * (2.0 * share - 1.0)
 
 
 class Losses:
-    """Of one fleet. Each of many leaves after a time exponentially distributed: so one of them does, as much sooner."""
+    """Losses of one fleet.
+
+    Each of n devices is lost after an exponentially distributed time with mean m. So the next loss among all of them
+    is exponential with mean m / n, and strikes each equally: one event at a time on the agenda is enough.
+    """
 
     def __init__(self, fleet: "FleetSimulation") -> None:
         self._fleet, self._scenario, self._agenda, self._pool = fleet, fleet.scenario, fleet.agenda, fleet.pool
         self._nth_loss = self._nth_leaving = self._nth_left = 0
-        self.verifiers = 0  # lost; ``responses`` that went on elsewhere, ``drafts`` that were made for nobody
+        self.verifiers = 0  # lost ones; ``responses``: resumed elsewhere; ``drafts``: lost with their drafter
         self.responses = self.drafts = 0
 
     def begin(self) -> None:
-        """From now on somebody may be lost."""
+        """Schedule the first loss of each kind."""
         self._await_loss(0.0)
         for index, table in enumerate(self._pool.tables):
             if table.group.present_s is not None:
@@ -45,7 +49,7 @@ class Losses:
         )
 
     def _loses(self, number: int, now_s: float) -> None:
-        """A verifier is lost with its coordinator; ingresses resume elsewhere what was there."""
+        """Lose a verifier with its coordinator; ingresses resume its responses elsewhere."""
         replica = self._fleet.replicas[number]
         if replica.is_up:
             self.verifiers += 1
@@ -55,7 +59,7 @@ class Losses:
         self._await_loss(now_s)
 
     def lost(self, replica: SimReplica, now_s: float) -> None:
-        """What is made at a verifier, or waits there, goes on elsewhere from now on."""
+        """Send the responses of a verifier, begun or waiting, to others after the product's pause."""
         self._nth_left += 1
         for conversation in replica.lose():
             conversation.release()
@@ -77,14 +81,14 @@ class Losses:
         self._agenda.at(now_s + after_s, self._lose_next, index)
 
     def _lose_next(self, index: int, now_s: float) -> None:
-        """One of a group's devices is gone, if it is there at all; whoever it drafts for begins another round."""
+        """Lose a device of a group, unless it is away already; rounds that it drafts for are begun anew."""
         number = self._pool.any_of(index, hashed(self._scenario.seed, _LEAVING, self._nth_leaving, 1))
         drafter = self._pool.drafter(number)
         if drafter.present:
             for conversation in self._pool.depart(number):
                 conversation.drafter = None
                 if conversation.draft.bits is not None and conversation.arrived_at_s > now_s:
-                    conversation.arrived_at_s = now_s + _NOTICED_S
+                    conversation.arrived_at_s = now_s + _NOTICED_S  # voids the arrival that is on the agenda
                     self.drafts += 1
                     self._agenda.at(conversation.arrived_at_s, self._redrafts, (conversation, conversation.replica))
             away_s = exponential(

@@ -1,8 +1,8 @@
-"""KV memory in which conversations keep their prefix between turns, and share that of a system prompt.
+"""KV memory with prefix caching: conversations keep KV between turns and share the blocks of a system prompt.
 
-Sequences are conversations. What one leaves behind when a response is over is kept as long as nobody needs the room,
-the least recently left first to go, and before anything of a response under way. A system prompt that one conversation
-has computed is from then on everybody's: its blocks are held once.
+Sequences are conversations. KV of an ended response is kept until its memory is needed. Kept KV is evicted before any
+KV of a response under way, least recently used first. Once one conversation has computed a system prompt, all share its
+blocks, which are held once.
 """
 
 from collections.abc import Sequence
@@ -11,21 +11,21 @@ from outrider.simulation.memory import Held, KvMemory
 
 
 class PrefixMemory(KvMemory):
-    """As ``KvMemory``; whoever is begun is to be told of by ``opens``. System prompts are numbers from 0 on."""
+    """A ``KvMemory`` that keeps prefixes. Call ``opens`` before each response; system prompts are numbered from 0."""
 
     def __init__(self, blocks: int | None, block_tokens: int, host_blocks: int = 0) -> None:
         super().__init__(blocks, block_tokens, host_blocks)
-        self._kept: dict[int, Held] = {}  # the least recently left first; system prompts are -1 - their number
-        self._shared: dict[int, tuple[Held, set[int]]] = {}  # system prompts, with the sequences that use each
-        self._computing: dict[int, tuple[int, int]] = {}  # sequences to a system prompt and its tokens
-        self._uses_of: dict[int, int] = {}  # sequences to the system prompt that they share
+        self._kept: dict[int, Held] = {}  # least recently used first; system prompt n has the key -1 - n
+        self._shared: dict[int, tuple[Held, set[int]]] = {}  # by system prompt: its KV, and the sequences that use it
+        self._computing: dict[int, tuple[int, int]] = {}  # by sequence: the system prompt it computes, and its tokens
+        self._uses_of: dict[int, int] = {}  # by sequence: the system prompt that it shares
 
     def opens(self, sequence: int, system: int | None, system_tokens: int) -> int:
-        """A response of a conversation begins with so many tokens of a system prompt; how many positions are here."""
+        """Begin a response whose prompt has ``system_tokens`` of a system prompt; return its resident positions."""
         held = self._kept.pop(sequence, None)
         if held is not None:
             self._held[sequence] = held
-        if sequence in self._held:  # only on the host, if it was not kept
+        if sequence in self._held:  # kept, or all of it on the host
             return self.resident_tokens(sequence)
         full = system_tokens - system_tokens % self._block_tokens
         if system is None or not full:
@@ -42,20 +42,20 @@ class PrefixMemory(KvMemory):
         return 0
 
     def shrink(self, sequence: int, tokens: int) -> None:
-        """As above; who has computed a system prompt gives it to all."""
+        """Forget positions after the first ``tokens``; share a system prompt that is now computed."""
         super().shrink(sequence, tokens)
         if self._computing and sequence in self._computing:
             self._publish(sequence)
 
     def release(self, sequence: int) -> None:
-        """A response is over: what it has is kept for the conversation's next."""
+        """End a response; its KV is kept for the conversation's next turn."""
         held = self._held.pop(sequence, None)
         self._computing.pop(sequence, None)
         if held is not None:
             self._kept[sequence] = held
 
     def drop(self, sequence: int) -> None:
-        """The conversation is over."""
+        """End a conversation: free its KV and its use of a system prompt."""
         held = self._kept.pop(sequence, None)
         if held is not None:
             self._held[sequence] = held
@@ -84,7 +84,7 @@ class PrefixMemory(KvMemory):
             self._kept[prompt.number] = prompt
 
     def _gone(self, held: Held) -> None:
-        """Nothing of what was kept is left on the device."""
+        """Clean up after kept KV that is no longer on the GPU."""
         if held.number >= 0 and held.on_host:
             self._held[held.number] = held
             return

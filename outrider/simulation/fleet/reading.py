@@ -1,4 +1,4 @@
-"""Fleet files: YAML to a ``FleetScenario``. All problems are reported together."""
+"""Read fleet files: YAML to a ``FleetScenario``. All problems of a file are reported together."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -23,7 +23,7 @@ _OWN_KEYS = frozenset({"verifiers", "drafters", "traffic"})
 
 @dataclass(frozen=True, slots=True)
 class ReadFleet:
-    """What a file describes."""
+    """The contents of a fleet file."""
 
     scenario: FleetScenario
     cost_source: str  # where the verifiers' times come from, in words for the reader
@@ -31,7 +31,7 @@ class ReadFleet:
 
 
 def is_fleet(path: str | Path) -> bool:
-    """Whether a file describes a fleet rather than one verifier; what cannot be read does not.
+    """Return whether a file describes a fleet rather than one verifier.
 
     Raises:
         ConfigError: the file cannot be read, or is no YAML.

@@ -1,4 +1,4 @@
-"""Ray Serve's own autoscaling policy, beside which ours is measured: written anew from Serve 2.60's."""
+"""Ray Serve's request-based autoscaling policy (Serve 2.60, reimplemented): the baseline of our own policy."""
 
 from collections import deque
 from math import ceil
@@ -15,7 +15,14 @@ class RequestCounting:
         self._direction, self._since_s = 0, 0.0
 
     def decide(self, now_s: float, running: int, wanted: int, requests: int) -> int:
-        """How many there are to be, where so many requests are under way or wait."""
+        """Return the number of replicas to have.
+
+        Args:
+            now_s: not before that of the last call.
+            running: replicas that take requests; with none the decision stays as it is.
+            wanted: the last decision.
+            requests: under way or waiting.
+        """
         rules, seen = self._rules, self._seen
         seen.append((now_s, requests))
         while now_s - seen[0][0] > rules.look_back_s:

@@ -1,8 +1,8 @@
-"""What a simulated fleet did: plain data.
+"""Results of a simulated fleet.
 
-A response is *kept* if from its first token to its last it came at its promised speed (one that is promised nothing
-always is), else *late*; *refused* if the client gave up after its retries, or *unfinished* when the time was over. Each
-that was asked for after the warm-up is exactly one of the four.
+A response is *kept* if it had its promised speed from first token to last (always true without a promise), else *late*.
+It is *refused* if the client gave up after its retries, and *unfinished* if the run ended first. Each response that was
+requested after the warm-up is exactly one of the four.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ _LEAST_S = 1e-6
 
 
 class TimeHistogram:
-    """Times in bins of 1 %: any number of them in little memory."""
+    """Histogram of times with bins 1 % wide, so that memory does not grow with their number."""
 
     __slots__ = ("_bins",)
 
@@ -25,7 +25,7 @@ class TimeHistogram:
         self._bins[floor(_PER_FACTOR * log(max(seconds, _LEAST_S)))] += 1
 
     def quantile_s(self, share: float) -> float:
-        """So many of them are no longer, to 1 %; 0 of none."""
+        """Return the quantile at ``share``, to 1 %; 0 if there are no times."""
         left = share * self._bins.total()
         for index in sorted(self._bins):
             left -= self._bins[index]
@@ -36,7 +36,7 @@ class TimeHistogram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficResults:
-    """Of one kind of traffic."""
+    """Results of one kind of traffic."""
 
     name: str
     slo: str
@@ -46,22 +46,22 @@ class TrafficResults:
     late: int
     refused: int
     unfinished: int
-    first_token_p50_s: float  # from the request that was let in
+    first_token_p50_s: float  # from the request that admission accepted
     first_token_p99_s: float
-    goodput_tokens_per_s: float  # committed from the warm-up on, of responses asked for before it, too
-    kept_goodput_tokens_per_s: float  # of responses that ended in time
+    goodput_tokens_per_s: float  # committed after the warm-up, also by responses requested before
+    kept_goodput_tokens_per_s: float  # of kept responses
     prompt_tokens: int  # of all requests that were sent to a verifier
     hit_tokens: int  # of these, found at the verifier
 
     @property
     def hit_share(self) -> float:
-        """Of prompts, found in KV memory."""
+        """Share of prompt tokens that were found in KV memory."""
         return _share(self.hit_tokens, self.prompt_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaResults:
-    """Of one verifier and its coordinator."""
+    """Results of one verifier and its coordinator."""
 
     busy_share: float
     coordinator_share: float  # of one core
@@ -74,10 +74,10 @@ class ReplicaResults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetResults:
-    """Of one run.
+    """Results of one run.
 
     Attributes:
-        rounds: committed, of the whole run, first ones included: what a simulator's speed is measured by.
+        rounds: committed in the whole run, warm-up and first tokens included; the measure of the simulator's own speed.
     """
 
     name: str
@@ -87,22 +87,22 @@ class FleetResults:
     replicas: tuple[ReplicaResults, ...]
     rounds: int
     drafted_rounds: int
-    round_p50_s: float  # of a sample, behind first tokens
+    round_p50_s: float  # of a sample, first tokens excluded
     round_p99_s: float
-    most_active: int  # responses under way at once, those waiting to be begun included
+    most_active: int  # responses under way at once, those waiting for admission included
     verifiers_lost: int
     responses_resumed: int
     drafters_lost: int
     drafters_used: int  # that were ever leased
-    drafts_lost: int  # rounds that were begun anew as their drafter had left
+    drafts_lost: int  # rounds begun anew because their drafter was lost
     retries: int
-    verifier_s: float = 0.0  # that there was a verifier, its start and its end included: what is paid for
+    verifier_s: float = 0.0  # summed lifetimes of verifiers, cold start and drain included: what is paid for
     most_verifiers: int = 0
-    verifiers_started: int = 0  # beside those there were at first
+    verifiers_started: int = 0  # the first ones not included
 
     @property
     def promised_kept(self) -> float:
-        """Of responses that were asked for with a promise and have come to an end, so many are kept."""
+        """Share of kept ones among the responses with a promise that were not unfinished."""
         promised = [one for one in self.traffic if one.tokens_per_s]
         return _share(sum(one.kept for one in promised), sum(one.asked - one.unfinished for one in promised))
 
@@ -112,7 +112,7 @@ class FleetResults:
 
     @property
     def hit_share(self) -> float:
-        """Of all prompts' tokens, found in KV memory."""
+        """Share of all prompt tokens that were found in KV memory."""
         return _share(sum(one.hit_tokens for one in self.traffic), sum(one.prompt_tokens for one in self.traffic))
 
     @property

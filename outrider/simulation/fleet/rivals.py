@@ -1,8 +1,8 @@
-"""Ray Serve's router for LLMs, by its published rule (``PrefixCacheAffinityRouter`` of Ray 2.60, as it comes).
+"""Ray Serve's prefix-aware LLM router (``PrefixCacheAffinityRouter`` of Ray 2.60, default settings): a baseline.
 
-One prefix tree for all ingresses. Of a request of which a tenth is known or more, the replicas that know most of it are
-candidates, else those with least in the tree; of these the one with the shortest queue is taken. Queue lengths that
-differ are no reason for anything else (its ``imbalanced_threshold`` is infinite), and nothing is forgotten.
+All ingresses share one prefix tree. If at least a tenth of a request is in the tree, the replicas with its longest
+prefix are candidates; else those with least in the tree. The candidate with the shortest queue gets the request. As in
+the default settings, unequal queues change nothing else (``imbalanced_threshold`` is infinite) and nothing is evicted.
 """
 
 from collections import Counter
@@ -15,14 +15,14 @@ _MATCH_RATE = 0.1
 
 
 class ServePrefixTree(Generic[Name]):
-    """By blocks, where Serve's goes by characters."""
+    """The prefix tree, in token blocks; Serve's is in characters."""
 
     def __init__(self) -> None:
         self._holders: dict[Hashable, set[Name]] = {}
         self._sizes: Counter[Name] = Counter()
 
     def candidates(self, digests: Sequence[Hashable], names: Collection[Name]) -> list[Name]:
-        """Who may be given a request."""
+        """Return the replicas that may be given a request."""
         matched, known = 0, set(names)
         for digest in digests:
             holders = self._holders.get(digest, set()) & known
@@ -35,7 +35,7 @@ class ServePrefixTree(Generic[Name]):
         return [name for name in names if self._sizes[name] == least]
 
     def insert(self, digests: Sequence[Hashable], name: Name) -> None:
-        """A request was sent there."""
+        """Record that a request was sent to ``name``."""
         for digest in digests:
             holders = self._holders.setdefault(digest, set())
             if name not in holders:
@@ -49,6 +49,6 @@ class ServePrefixTree(Generic[Name]):
 
 
 def shortest(candidates: Collection[Name], loads: Mapping[Name, int], capacity: int) -> Name | None:
-    """Of the candidates with a place, the one with least under way; None if they are full."""
+    """Return the candidate with the fewest responses under way; None if all are full."""
     free = [name for name in candidates if loads[name] < capacity]
     return min(free, key=lambda name: (loads[name], name), default=None)

@@ -1,4 +1,4 @@
-"""Where requests are sent: the product's router before many coordinators, several ingresses of it if need be."""
+"""Route requests to coordinators by the product's router, from one ingress or several, or by a baseline's rule."""
 
 from outrider.routing.affinity import Affinity
 from outrider.routing.board import LoadBoard
@@ -8,14 +8,14 @@ from outrider.simulation.fleet.scenario import RouterRules, Routing
 
 
 class Routes:
-    """Coordinators are numbers. What was sent where each ingress knows of itself, what is under way all know alike.
+    """The routers of all ingresses. Coordinators are numbers.
 
-    The product's ingresses count what they sent themselves, and replicas tell how much is under way there: between two
-    answers of a replica the others' newest requests are not known, here they are.
+    Each ingress knows only the prefixes that it sent itself. The number of responses under way is known to all at once:
+    a simplification, as the product's ingresses learn of each other's newest requests only by replicas' reports.
     """
 
     def __init__(self, rules: RouterRules, capacity: int) -> None:
-        """No coordinators; each takes so many responses."""
+        """Begin without coordinators; each one added takes ``capacity`` responses."""
         self._rules = rules
         self._board = LoadBoard[int](capacity)
         hashing = rules.by is Routing.PREFIX
@@ -23,15 +23,15 @@ class Routes:
         self._tree = ServePrefixTree[int]() if rules.by is Routing.SERVE_LLM else None
         self._capacity = capacity
         self._turn = -1
-        self.asks = rules.by in (Routing.PREFIX, Routing.KNOWN)  # how full each is: only the product's rules do
-        self.up: list[int] = []  # who may be sent anything, by number
+        self.asks = rules.by in (Routing.PREFIX, Routing.KNOWN)  # whether load reports are used
+        self.up: list[int] = []  # coordinators that take requests, by number
 
     def add(self, coordinator: int) -> None:
         self._board.add(coordinator)
         self.up = sorted((*self.up, coordinator))
 
     def drop(self, coordinator: int) -> None:
-        """It is gone, and what it had computed."""
+        """Take a coordinator out and forget the prefixes that it had computed."""
         self._board.drop(coordinator)
         self.up.remove(coordinator)
         for known in self._known:
@@ -40,7 +40,7 @@ class Routes:
             self._tree.forget(coordinator)
 
     def send(self, digests: list[int], ingress: int) -> int | None:
-        """Choose for a request that came to an ingress, and remember it; None if all are full, or there is none."""
+        """Choose and record a coordinator for a request at ``ingress``; return None if none has a place."""
         known = self._known[ingress]
         chosen = self._chosen(digests, known)
         if chosen is not None:
@@ -62,11 +62,11 @@ class Routes:
         return self._board.best(known.tokens(digests, self.up))
 
     def report(self, coordinator: int, fullness: CoordinatorLoad) -> None:
-        """How full one that is up is."""
+        """Record the load that a coordinator reports."""
         self._board.report(coordinator, fullness)
 
     def ended(self, coordinator: int) -> None:
-        """A response is over there, or was refused."""
+        """Record that a response at ``coordinator`` ended or was refused."""
         self._board.ended(coordinator)
 
     def _in_turn(self) -> int | None:

@@ -1,4 +1,8 @@
-"""A fleet under one virtual clock: conversations, the router, and all that comes and goes. Deterministic."""
+"""Simulate a fleet on one virtual clock: traffic, router, verifiers and drafters, with losses and scaling.
+
+Results are a function of the scenario alone: all chance comes from its seed, and events at equal times run in the order
+in which they were scheduled.
+"""
 
 from collections.abc import Callable
 
@@ -20,14 +24,14 @@ from outrider.simulation.results import DeviceResults
 
 _ARRIVAL, _RETRY, _INGRESS, _STAGGER = range(22, 26)  # purposes of chance
 _WITHOUT_LIMIT = 1_000_000_000
-_FULL_RETRY_S = 1.0  # where no coordinator has a place
-_TOLD_EVERY_S = 1.0  # as often as Serve asks a replica how full it is
-_SAMPLED = 16  # one round in so many is timed
+_FULL_RETRY_S = 1.0  # delay of a retry if no coordinator has a place
+_TOLD_EVERY_S = 1.0  # interval of replicas' load reports, as Serve's
+_SAMPLED = 16  # one round in 16 is timed
 _TICKS = 200
 
 
 def simulate_fleet(scenario: FleetScenario, progress: Callable[[float], None] | None = None) -> FleetResults:
-    """Run a scenario; ``progress`` is told what time it is, every now and then. The same one gives the same results.
+    """Run a scenario; ``progress`` is called with the virtual time, 200 times in a run.
 
     Raises:
         ParameterError: a response would not fit a verifier's memory.
@@ -40,7 +44,7 @@ def simulate_fleet(scenario: FleetScenario, progress: Callable[[float], None] | 
 
 class FleetSimulation:
     def __init__(self, scenario: FleetScenario) -> None:
-        """Everybody is about to begin."""
+        """Build the fleet; nothing is scheduled before ``run``."""
         self.scenario, self.agenda = scenario, Agenda()
         admission = scenario.admission
         capacity = _WITHOUT_LIMIT if admission is None else admission.max_active + admission.max_waiting
@@ -60,10 +64,10 @@ class FleetSimulation:
         self._losses = Losses(self)
         self._scaled = Scaled(self, self._losses)
         self._round_times = TimeHistogram()
-        self._asked: dict[int, Conversation] = {}  # whose response has not ended
+        self._asked: dict[int, Conversation] = {}  # those whose response has not ended
 
     def run(self, progress: Callable[[float], None] | None = None) -> None:
-        """Until the time is over."""
+        """Run until ``duration_s`` is over."""
         scenario, first = self.scenario, 0
         for kind, traffic in enumerate(scenario.traffic):
             for number in range(first, first + traffic.users):
@@ -117,11 +121,11 @@ class FleetSimulation:
         )
 
     def under_way(self) -> list[Conversation]:
-        """Whose response was asked for after the warm-up and has not ended, by number."""
+        """Return conversations whose response was requested after the warm-up and has not ended, by number."""
         return [self._asked[number] for number in sorted(self._asked) if self._asked[number].counted]
 
     def began(self, conversation: Conversation, now_s: float) -> None:
-        """Its first token was committed."""
+        """Count a response's first token."""
         self._rounds += 1
         tally = self._tallies[conversation.kind]
         tally.tokens += now_s >= self.scenario.warmup_s
@@ -129,7 +133,7 @@ class FleetSimulation:
             tally.first_token.add(now_s - conversation.asked_at_s)
 
     def round(self, conversation: Conversation, tokens: int, now_s: float) -> None:
-        """Tokens behind the first were committed."""
+        """Count a committed round after the first token."""
         self._rounds += 1
         self._drafted += conversation.draft.nodes > 0
         if now_s >= self.scenario.warmup_s:
@@ -138,7 +142,7 @@ class FleetSimulation:
                 self._round_times.add(now_s - conversation.began_at_s)
 
     def over(self, conversation: Conversation) -> None:
-        """A response has all its tokens."""
+        """Count a complete response as kept or late."""
         conversation.release()
         self.detach(conversation)
         del self._asked[conversation.number]
@@ -152,7 +156,7 @@ class FleetSimulation:
             tally.late += 1
 
     def next(self, conversation: Conversation, now_s: float) -> None:
-        """The next turn, or the next conversation of its user, if it has one."""
+        """Schedule the next turn, or its user's next conversation; one that arrived by itself has none."""
         pause = conversation.go_on(self.scenario.seed)
         if pause is None:
             for replica in conversation.replicas:
@@ -164,7 +168,7 @@ class FleetSimulation:
         self.agenda.at(now_s + pause, self.request, conversation)
 
     def refused(self, conversation: Conversation, retry_after_s: float, now_s: float) -> None:
-        """A coordinator does not let it in: the client comes again, or gives up."""
+        """Handle a refusal by a coordinator: the client retries or gives up."""
         assert conversation.replica is not None
         conversation.replica.memory.release(conversation.number)
         self.detach(conversation)
@@ -183,7 +187,10 @@ class FleetSimulation:
         return conversation.begin(self.scenario.seed, self._identities)
 
     def _arrives(self, kind: int, now_s: float) -> None:
-        """A candidate for a conversation came: thinned to the rate of the moment."""
+        """Begin a conversation with probability rate / highest rate: thinning (Lewis and Shedler 1979).
+
+        Candidates arrive as a Poisson process of the highest rate; what is accepted has the rate of the moment.
+        """
         traffic = self.scenario.traffic[kind]
         if hashed(self.scenario.seed, _ARRIVAL, self._came, 1) * traffic.most_per_s < traffic.rate_at(now_s):
             self._comes((kind, self._users + self._came), now_s)
@@ -197,7 +204,7 @@ class FleetSimulation:
         )
 
     def request(self, conversation: Conversation, now_s: float) -> None:
-        """Route a response that is asked for, or that was lost."""
+        """Route a new response, a retry, or a response that its verifier lost."""
         tally = self._tallies[conversation.kind]
         if conversation.number not in self._asked:
             conversation.counted = now_s >= self.scenario.warmup_s
@@ -224,7 +231,7 @@ class FleetSimulation:
             replica.verifier.resume(conversation, now_s)
 
     def _heartbeat(self, _: object, now_s: float) -> None:
-        """Everybody that is up says how full it is."""
+        """Report every running coordinator's load to the router."""
         for number in self.routes.up:
             report = self.replicas[number].verifier.report()
             if report is not None:
@@ -235,7 +242,7 @@ class FleetSimulation:
         conversation.attempts += 1
         if (
             conversation.attempts <= conversation.traffic.retries or not conversation.done
-        ):  # what has been begun is its ingress's to resume
+        ):  # a begun response is never refused: its ingress resumes it
             self._retries += 1
             share = hashed(self.scenario.seed, _RETRY, conversation.number, self._requests)
             self.agenda.at(now_s + after_s * around(share), self.request, conversation)
@@ -246,7 +253,7 @@ class FleetSimulation:
         self.next(conversation, now_s)
 
     def detach(self, conversation: Conversation) -> None:
-        """It is not under way any more where it was."""
+        """Take a conversation from the coordinator that its response was sent to."""
         assert conversation.replica is not None
         replica, conversation.replica = conversation.replica, None
         self.routes.ended(replica.number)
@@ -260,7 +267,7 @@ class FleetSimulation:
 
 
 def _check_memory(scenario: FleetScenario) -> None:
-    """A response that never fits would wait for ever."""
+    """Refuse a response that never fits: it would wait for ever."""
     most, block = scenario.verifier.limits.max_memory_blocks, scenario.verifier.kv_block_tokens
     drafted = max((group.window for group in scenario.drafters), default=0)
     for traffic in scenario.traffic:

@@ -1,4 +1,4 @@
-"""Verifiers that are added, with a cold start, and drained, and what they cost: all of them, without scaling."""
+"""Add verifiers (with a cold start) and drain them as the scaling policy decides, and count verifier seconds."""
 
 from typing import TYPE_CHECKING
 
@@ -13,13 +13,16 @@ if TYPE_CHECKING:
 
 
 class Scaled:
-    """Of one fleet. Who is added last is drained first: Serve's choice knows no loads."""
+    """Scaling of one fleet. The verifier added last is drained first: Serve's choice knows no loads.
+
+    Without a ``scaling`` in the scenario the first verifiers stay, and only their seconds are counted.
+    """
 
     def __init__(self, fleet: "FleetSimulation", losses: Losses) -> None:
-        """Those that are there at first."""
+        """Begin with the fleet's first verifiers."""
         self._losses = losses
         self._fleet, self._scaling, self._agenda = fleet, fleet.scenario.scaling, fleet.agenda
-        self._running: list[SimReplica] = list(fleet.replicas)  # that take requests, by when they began to
+        self._running: list[SimReplica] = list(fleet.replicas)  # those that take requests, by when they began to
         self._draining: set[SimReplica] = set()
         self._off: list[SimReplica] = []
         self._starting: dict[int, float] = {}  # starts under way, and since when
@@ -34,17 +37,17 @@ class Scaled:
         self._counting = None if by is None or isinstance(by, ScalingRules) else RequestCounting(by)
 
     def begin(self) -> None:
-        """From now on it is decided."""
+        """Schedule the first decision."""
         if self._scaling is not None:
             self._agenda.at(0.0, self._look, None)
 
     def paid_s(self, now_s: float) -> float:
-        """Verifier seconds since the warm-up."""
+        """Return verifier seconds since the warm-up, starts and drains included."""
         since = (*self._since_s.values(), *self._starting.values())
         return self._paid_s + sum(self._paid(since_s, now_s) for since_s in since)
 
     def lost(self, replica: SimReplica) -> None:
-        """A response is not there any more: one that is drained goes when it was the last."""
+        """Take note that a response has ended at, or moved from, ``replica``; a drained one ends with its last."""
         if replica in self._draining and not replica.under_way:
             self._draining.remove(replica)
             self._gone(replica)
@@ -83,7 +86,7 @@ class Scaled:
         return decision.count
 
     def _up(self, start: int, _: float) -> None:
-        """One has started, unless it was given up meanwhile."""
+        """Add a verifier whose cold start is over, unless the start was cancelled."""
         since_s = self._starting.pop(start, None)
         if since_s is None:
             return
@@ -99,7 +102,7 @@ class Scaled:
         self.started += 1
 
     def _fewer(self, now_s: float) -> None:
-        """Give up a start that is under way, the newest first; else drain who was added last."""
+        """Cancel the newest start under way; if there is none, drain the verifier that was added last."""
         if self._starting:
             self._paid_s += self._paid(self._starting.pop(max(self._starting)), now_s)
             return
@@ -113,7 +116,7 @@ class Scaled:
             self._agenda.at(now_s + self._scaling.drain_s, self._remove_drained, (replica, replica.lives))
 
     def _remove_drained(self, of: tuple[SimReplica, int], now_s: float) -> None:
-        """It has had its time: what is left there goes on elsewhere."""
+        """Remove a drained verifier whose ``drain_s`` is over; its responses go on elsewhere."""
         replica, lives = of
-        if replica in self._draining and replica.lives == lives:
+        if replica in self._draining and replica.lives == lives:  # else it ended, and may have been started again
             self._losses.lost(replica, now_s)

@@ -1,4 +1,4 @@
-"""Scaling by promises beside scaling by requests: what each costs over the same traffic, for as many promises kept."""
+"""Compare scaling by promised load with scaling by requests: verifier hours at equal shares of kept promises."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ PROMISE, BY_REQUESTS = "promise", "requests"
 
 @dataclass(frozen=True, slots=True)
 class ScalingRun:
-    """One policy at one target: a share of what is allowed, or requests under way at each."""
+    """One policy at one target: a share of the allowed load, or requests under way at each verifier."""
 
     by: str
     target: float
@@ -27,8 +27,6 @@ class ScalingRun:
 
 @dataclass(frozen=True, slots=True)
 class ScalingResult:
-    """What came of it."""
-
     by: str
     target: float
     found: FleetResults
@@ -48,9 +46,10 @@ def scaling_runs(
     requests: Sequence[float] = REQUESTS,
     look_back_s: float = LOOK_BACK_S,
 ) -> tuple[ScalingRun, ...]:
-    """Each policy at each of its targets, with the same floor, ceiling and delay before there are fewer.
+    """Build a run of each policy at each of its targets, with equal floor, ceiling and delay of scaling down.
 
-    The one by requests looks back for ``look_back_s`` and adds at once: Serve's own delays would cost it promises.
+    The policy by requests averages over ``look_back_s`` and scales up at once: Serve's default delay would cost it
+    promises.
 
     Raises:
         ParameterError: the scenario does not scale by promises.
@@ -85,9 +84,9 @@ def run_scaling(run: ScalingRun) -> ScalingResult:
 
 
 def cost_at(results: Iterable[ScalingResult], kept: float) -> float | None:
-    """The least verifier hours that keep such a share of promises, by any target or between two; None if none does.
+    """Return the least verifier hours at which the share ``kept`` of promises is kept; None if no target keeps it.
 
-    Between two targets cost is taken to be linear in what is kept, which flatters neither.
+    Between two targets, hours are interpolated linearly in the share, for both policies alike.
     """
     found = sorted((one.kept, one.verifier_h) for one in results)
     costs = [hours for share, hours in found if share >= kept]

@@ -1,8 +1,8 @@
-"""What a fleet is: verifiers with their coordinators, a router before them, drafters, and who asks; plain data.
+"""Description of a simulated fleet: verifiers with their coordinators, router, drafters and traffic.
 
-As in the product: each verifier has a coordinator of its own, requests go to the one that has most of their prefix
-unless it is overloaded, and whoever is begun leases the drafter with most room. Drafters come and go; so do verifiers,
-whose responses go on elsewhere.
+As in the product, each verifier has a coordinator of its own. A request goes to the coordinator with most of its prefix
+unless that one is overloaded. A response leases the drafter with the smallest share of its slots in use. Drafters and
+verifiers are lost and come back; responses of a lost verifier go on elsewhere.
 """
 
 from dataclasses import dataclass, field
@@ -33,10 +33,10 @@ Often = Annotated[float, Field(gt=0, le=100_000)]
 
 
 class Routing(StrEnum):
-    """How a request finds its coordinator."""
+    """The rule by which a request is given a coordinator."""
 
-    PREFIX = "prefix"  # the product's: cached prefix, or a home that ingresses agree on, against load
-    KNOWN = "known"  # the same without homes: only what an ingress knows itself
+    PREFIX = "prefix"  # the product's: cached prefix, or the home by consistent hashing, against load
+    KNOWN = "known"  # the same without homes: each ingress uses only the prefixes that it sent itself
     LEAST_LOADED = "least_loaded"  # whatever is cached
     SERVE_LLM = "serve_llm"  # Ray Serve's prefix-aware router
     ROUND_ROBIN = "round_robin"  # in turn, whatever is cached
@@ -44,7 +44,7 @@ class Routing(StrEnum):
 
 @checked(frozen=True, slots=True, kw_only=True, config=_FORBID)
 class DrafterTraits:
-    """Drafters that are alike but for chance, as far as a file says it in the words of the simulation.
+    """Drafters of one kind, with their spread: the fields that a file and the simulation have in common.
 
     Attributes:
         acceptance: probability that the draft token at each depth is accepted, given that those before it were; the
@@ -70,7 +70,7 @@ class DrafterTraits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrafterGroup(DrafterTraits):
-    """Drafters that are alike but for chance."""
+    """Drafters of one kind, as they are simulated."""
 
     step_s: float  # seconds to draft one token, at the median
     link: LinkSource | None = None
@@ -78,7 +78,7 @@ class DrafterGroup(DrafterTraits):
 
 @checked(frozen=True, slots=True, config=_FORBID)
 class SystemPrompts:
-    """Beginnings that conversations have in common: each has one of them, the first ones more often."""
+    """System prompts that conversations share. Each conversation has one of them, with probability ~ 1 / rank."""
 
     count: Annotated[int, Field(strict=True, ge=1, le=100_000)]
     tokens: PositiveNumber
@@ -86,9 +86,9 @@ class SystemPrompts:
 
 @checked(frozen=True, slots=True, config=_FORBID)
 class DailyCycle:
-    """How often conversations begin, over a day: ``1 + swing * sin`` of its mean, with its peak after a quarter.
+    """Rate of new conversations over a day: ``1 + swing * sin`` times the mean, with its peak after a quarter.
 
-    ``later``: by what share of a day all of it comes later.
+    ``later`` delays the cycle by this share of a day.
     """
 
     period_s: Often = 86_400.0
@@ -98,7 +98,7 @@ class DailyCycle:
 
 @checked(frozen=True, slots=True, config=_FORBID)
 class Bursts:
-    """Every so often, for a while, conversations begin ``times`` as often."""
+    """At the end of every ``every_s``, for ``lasts_s``, conversations begin ``times`` as often."""
 
     every_s: Often
     lasts_s: Often
@@ -112,13 +112,13 @@ class Bursts:
 
 @checked(frozen=True, slots=True, kw_only=True, config=_FORBID)
 class ConversationTraits:
-    """Conversations that are alike but for chance, as far as a file says it in the words of the simulation.
+    """Conversations of one kind: the fields that a file and the simulation have in common.
 
     Attributes:
-        users: who have one conversation after another; beside or in place of ``conversations_per_s``, that begin
-            however many there are.
-        prompt: tokens of a conversation's first request beside its system prompt; ``message``: what each later request
-            adds to all that was said before. None of the two is said in one turn.
+        users: number of users, each with one conversation after another (closed loop). ``conversations_per_s`` begin
+            independently of them (open loop); one of the two may be 0.
+        prompt: tokens of a conversation's first request after its system prompt.
+        message: tokens that each later request adds to the conversation so far; None where there is one turn only.
         retries: times that a refused request is repeated.
     """
 
@@ -148,12 +148,12 @@ class ConversationTraits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic(ConversationTraits):
-    """Conversations that are alike but for chance."""
+    """Conversations of one kind, as they are simulated."""
 
     slo: SloClass = BEST_EFFORT
 
     def rate_at(self, at_s: float) -> float:
-        """Conversations that begin in a second, at that time."""
+        """Return the rate of new conversations at a time, in 1/s."""
         rate = self.conversations_per_s
         if self.day is not None:
             rate *= 1.0 + self.day.swing * sin(2.0 * pi * (at_s / self.day.period_s - self.day.later))
@@ -163,7 +163,7 @@ class Traffic(ConversationTraits):
 
     @property
     def most_per_s(self) -> float:
-        """The highest rate there is."""
+        """An upper bound of ``rate_at``, in 1/s."""
         rate = self.conversations_per_s * (1.0 if self.day is None else 1.0 + self.day.swing)
         return rate * (1.0 if self.bursts is None else max(1.0, self.bursts.times))
 
@@ -173,7 +173,7 @@ class RouterRules:
     """The ingresses' router.
 
     Attributes:
-        ingresses: each remembers for itself what it sent where; requests come to any of them.
+        ingresses: number of ingresses; a request comes to a random one, and each knows only what it sent itself.
     """
 
     by: Routing = Routing.PREFIX
@@ -183,9 +183,9 @@ class RouterRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestCount:
-    """Ray Serve's own policy (2.60): as many replicas as have ``target`` requests each, of a mean over a while.
+    """Ray Serve's own policy (2.60): replicas = requests / ``target``, with requests averaged over ``look_back_s``.
 
-    Decided every so often; more only once more were wanted for ``up_after_s`` without a break, fewer likewise.
+    It scales up only after more were wanted for ``up_after_s`` without a break, and down after ``down_after_s``.
     """
 
     least: int
@@ -198,14 +198,13 @@ class RequestCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """Verifiers that come and go by demand.
+    """Autoscaling of verifiers.
 
     Attributes:
-        by: promises, or requests.
-        cold_start_s: from when one is asked for until it takes requests.
-        every_s: between two decisions.
-        drain_s: in which a verifier that is drained ends what it has; what is left goes on elsewhere. None: as long as
-            that takes.
+        by: the policy: by promised load, or by requests.
+        cold_start_s: from the decision to add a verifier until it takes requests.
+        every_s: interval of decisions.
+        drain_s: time in which a drained verifier may end its responses; the rest go on elsewhere. None: no limit.
     """
 
     by: ScalingRules | RequestCount
@@ -219,11 +218,11 @@ class FleetScenario:
     """One run.
 
     Attributes:
-        verifier: what each of ``verifiers`` is.
-        lost_every_s: mean time until one is lost with its coordinator; ``reload_s`` later it is back, with nothing.
-        coordinator_round_s: a coordinator's own computing for a round; ``coordinator_token_s``: for a token committed.
-        admission: None begins whatever is asked for.
-        scaling: None leaves ``verifiers`` as many as they are; else there are so many at first.
+        verifier: the model of each of the ``verifiers``.
+        lost_every_s: mean time until a verifier is lost with its coordinator; after ``reload_s`` it is back, empty.
+        coordinator_round_s: a coordinator's CPU time for a round; ``coordinator_token_s``: for a committed token.
+        admission: None begins every response as soon as it is requested.
+        scaling: None keeps the number of ``verifiers``; else that is the number at first.
     """
 
     name: str
@@ -233,7 +232,7 @@ class FleetScenario:
     traffic: tuple[Traffic, ...]
     duration_s: float
     seed: int = 0
-    warmup_s: float = 0.0  # responses that were asked for before are left out of the results
+    warmup_s: float = 0.0  # responses requested before this time are left out of the results
     router: RouterRules = field(default_factory=RouterRules)
     scheduling: Scheduling = SCHEDULING["slo_aware"]
     admission: AdmissionRules | None = None

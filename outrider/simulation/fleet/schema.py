@@ -1,6 +1,6 @@
-"""What a fleet file may say: one frozen dataclass per mapping, strict types, ranges in the types.
+"""Schema of fleet files: one frozen dataclass per mapping, strict types, ranges in the types.
 
-``outrider.simulation.fleet.reading`` reads files by it and makes a ``FleetScenario`` of what they say.
+``outrider.simulation.fleet.reading`` validates files by it and builds a ``FleetScenario``.
 """
 
 from dataclasses import field
@@ -25,7 +25,7 @@ _ADMISSION = AdmissionRules()
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_FORBID)
 class SimDrafterGroupConfig(DrafterTraits):
-    """Drafters that are alike but for chance, with their link by name."""
+    """Drafters of one kind, with their link by name."""
 
     draft_tokens_per_s: Rate  # at the median
     link: LinkConfig | None = None
@@ -33,14 +33,14 @@ class SimDrafterGroupConfig(DrafterTraits):
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_FORBID)
 class TrafficConfig(ConversationTraits):
-    """Conversations that are alike but for chance, with their promise by name."""
+    """Conversations of one kind, with their SLO class by name."""
 
     slo: Name = "best_effort"
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class CoordinatorConfig:
-    """What each coordinator computes itself, on one core. The defaults are as measured (docs/experiments.md)."""
+    """CPU time of each coordinator, on one core. The defaults were measured (docs/experiments.md)."""
 
     round_us: Microseconds = 97.0
     token_us: Microseconds = 0.0
@@ -48,7 +48,7 @@ class CoordinatorConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class SimAdmissionConfig:
-    """Of each coordinator (``outrider.admission.rules``); the service's own defaults."""
+    """Admission of each coordinator (``outrider.admission.rules``), with the service's own defaults."""
 
     enabled: bool = True
     weighs: bool = _ADMISSION.weighs
@@ -61,7 +61,7 @@ class SimAdmissionConfig:
 
     @property
     def rules(self) -> AdmissionRules | None:
-        """As coordinators take them."""
+        """The rules for coordinators; None where admission is disabled."""
         if not self.enabled:
             return None
         return AdmissionRules(
@@ -77,11 +77,11 @@ class SimAdmissionConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class VerifiersConfig:
-    """So many servers that are alike.
+    """A number of equal verifiers.
 
     Attributes:
-        lost_every_s: mean time until one is lost, with its coordinator; without it none is.
-        reload_s: until it is back, with nothing in its memory.
+        lost_every_s: mean time until a verifier is lost with its coordinator; None: none is lost.
+        reload_s: time until it is back, with empty memory.
     """
 
     count: Annotated[int, Field(strict=True, ge=1, le=100_000)]
@@ -90,21 +90,21 @@ class VerifiersConfig:
     reload_s: SecondsOrNone = 60.0
 
     def __post_init__(self) -> None:
-        """Refuse what only a server that drafts itself needs."""
+        """Refuse a ``draft_cost``: only a server that drafts itself has one."""
         if self.server.draft_cost is not None:
             raise ConfigError("server.draft_cost", "to be left out: devices draft", "a cost")
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class SimScalingConfig:
-    """Verifiers that come and go: ``verifiers.count`` are there at first.
+    """Autoscaling of verifiers; ``verifiers.count`` is their number at first.
 
     Attributes:
-        by: promise, by what admission has promised (``outrider.scaling``); or requests, as Ray Serve's own policy does.
-        target_load: promise: share of what verifiers allow that is to be used.
-        target_requests: requests: under way at each verifier.
-        up_after_s, look_back_s: requests: Serve's ``upscale_delay_s`` and ``look_back_period_s``.
-        drain_s: after which what a drained verifier has left goes on at others; none: it ends there.
+        by: ``promise``: by the load that admission has promised (``outrider.scaling``); ``requests``: Ray Serve's own.
+        target_load: of ``promise``: share of the allowed load to be used.
+        target_requests: of ``requests``: requests under way at each verifier.
+        up_after_s, look_back_s: of ``requests``: Serve's ``upscale_delay_s`` and ``look_back_period_s``.
+        drain_s: time after which a drained verifier's responses go on at others; none: they end there.
     """
 
     min: PositiveNumber
@@ -127,7 +127,7 @@ class SimScalingConfig:
 
     @property
     def scaling(self) -> Scaling:
-        """As the fleet takes it."""
+        """The scaling for a ``FleetScenario``."""
         by: ScalingRules | RequestCount
         if self.by == "promise":
             by = ScalingRules(self.min, self.max, self.target_load, self.down_after_s, self.cold_start_s, self.trend_s)
@@ -145,7 +145,7 @@ class SimScalingConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class FleetFile:
-    """A fleet: verifiers, drafters, and who asks."""
+    """A fleet: verifiers, drafters and traffic."""
 
     verifiers: VerifiersConfig
     drafters: Annotated[tuple[SimDrafterGroupConfig, ...], Field(min_length=1)]
@@ -163,7 +163,7 @@ class FleetFile:
     seed: Number = 0
 
     def __post_init__(self) -> None:
-        """Refuse two of one name and a warm-up without an end."""
+        """Refuse repeated names and a warm-up that is not shorter than the run."""
         for name in ("drafters", "traffic", "slo_classes"):
             names = [one.name for one in getattr(self, name)]
             if len(set(names)) < len(names):
@@ -174,7 +174,7 @@ class FleetFile:
             self._check_scaling(self.scaling)
 
     def _check_scaling(self, scaling: SimScalingConfig) -> None:
-        """Refuse what cannot be told from what scaling does, and what it knows nothing of."""
+        """Refuse losses beside scaling, scaling without admission, and a count outside its bounds."""
         if not scaling.min <= self.verifiers.count <= scaling.max:
             needed = f"scaling.min ({scaling.min}) to scaling.max ({scaling.max})"
             raise ConfigError("verifiers.count", needed, self.verifiers.count)

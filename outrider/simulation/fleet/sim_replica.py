@@ -1,4 +1,4 @@
-"""One verifier with its coordinator: a lane that is lost and comes back, and what was seen there."""
+"""One verifier with its coordinator in a fleet: it may be lost and come back, and counts what it did."""
 
 from typing import TYPE_CHECKING, cast
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class SimReplica:
-    """As its lane's ``VerifierListener``. After a loss it has a new lane, with nothing in it."""
+    """The ``VerifierListener`` of a simulated verifier, which is replaced by an empty one after a loss."""
 
     def __init__(self, number: int, fleet: "FleetSimulation") -> None:
         self.number, self._fleet = number, fleet
-        self.busy_s = self.cpu_s = 0.0  # from the warm-up on; that of lanes that were lost included
+        self.busy_s = self.cpu_s = 0.0  # those of lost verifiers included; ``busy_s`` from the warm-up on
         self.steps = self.blocks = self.evictions = self.recomputed_tokens = self.responses = 0
         self.lives = 0
         self.under_way = 0  # responses that were sent here and have not ended
@@ -31,7 +31,7 @@ class SimReplica:
         self.up()
 
     def up(self) -> None:
-        """Begin with an empty verifier."""
+        """Start an empty verifier, with a seed of its own for each life."""
         scenario: FleetScenario = self._fleet.scenario
         rules = fleet_rules(scenario.scheduling)
         seed = (scenario.seed << 32) + (self.lives << 20) + self.number if self.number or self.lives else scenario.seed
@@ -51,14 +51,13 @@ class SimReplica:
         self.lives += 1
 
     def lose(self) -> list[Conversation]:
-        """It is gone; those that were under way, or waited."""
+        """Lose the verifier; return the conversations whose responses were under way or waited there."""
         self.cpu_s += self._cpu.busy_s
         self._cpu.busy_s = 0.0
         return cast("list[Conversation]", self.verifier.lose())
 
     @property
     def is_up(self) -> bool:
-        """Whether requests may be sent there."""
         return not self.verifier.down
 
     @property
@@ -66,7 +65,7 @@ class SimReplica:
         return self.cpu_s + self._cpu.busy_s
 
     def begins(self, device: SimDevice, now_s: float) -> None:
-        """A device is leased as soon as a response is begun."""
+        """Lease a drafter as soon as a response begins."""
         conversation = cast("Conversation", device)
         conversation.lease(now_s)
         conversation.alone_rounds = conversation.drafts.alone_rounds
@@ -81,7 +80,6 @@ class SimReplica:
             self.recomputed_tokens += step.recomputed_tokens
 
     def began(self, device: SimDevice, now_s: float) -> None:
-        """Count its first token."""
         self._fleet.began(cast("Conversation", device), now_s)
 
     def round(self, device: SimDevice, tokens: int, now_s: float) -> None:
@@ -92,7 +90,6 @@ class SimReplica:
         self._fleet.over(cast("Conversation", device))
 
     def next(self, device: SimDevice, now_s: float) -> None:
-        """Go on with the conversation."""
         self._fleet.next(cast("Conversation", device), now_s)
 
     def refused(self, device: SimDevice, refused: AdmissionRefused, now_s: float) -> None:

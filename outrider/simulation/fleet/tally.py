@@ -1,11 +1,11 @@
-"""Counts of one kind of traffic while the fleet runs."""
+"""Count what happens to one kind of traffic while a fleet is simulated."""
 
 from outrider.simulation.fleet.results import TimeHistogram, TrafficResults
 from outrider.simulation.fleet.scenario import Traffic
 
 
 class TrafficTally:
-    """What came of its requests, from the warm-up on."""
+    """Counts of one kind of traffic, from the warm-up on."""
 
     __slots__ = (
         "_traffic",
@@ -27,7 +27,6 @@ class TrafficTally:
         self.first_token = TimeHistogram()
 
     def results(self, measured_s: float) -> TrafficResults:
-        """What it was, over so long a time."""
         slo, each_s = self._traffic.slo, max(measured_s, 1e-9)
         return TrafficResults(
             name=self._traffic.name,
