@@ -35,12 +35,7 @@ def fill(
 ) -> BatchPlan:
     """Take the first block in ``order`` whatever it costs, then each that fits. A block that does not fit is skipped.
 
-    Args:
-        arrived: all blocks by arrival, which is the order of ``BatchPlan.waiting``.
-        order: the same blocks by precedence.
-        length_s: longest time of the batch.
-        limits: of one batch.
-        cost_model: predicts the batch's time.
+    ``order`` is by precedence; ``arrived`` has the same blocks by arrival, the order of ``BatchPlan.waiting``.
     """
     chunk = limits.prefill_chunk_tokens
     most_memory = float("inf") if limits.max_memory_blocks is None else limits.max_memory_blocks

@@ -249,10 +249,7 @@ class StepPlanner:
         *,
         all_kept: bool,
     ) -> tuple[tuple[GenerationId, int], ...]:
-        """Cut the drafts that join, given everything in the next step.
-
-        ``all_kept``: all promises can be kept, so each response keeps the rows that its promise needs.
-        """
+        """Cut the drafts that join. If ``all_kept``, promises can be kept: each keeps the rows its promise needs."""
         chains, prefixes, others, other_tokens = dict[GenerationId, PendingVerification](), [], [], 0.0
         members = list[tuple[float, float]]()
         for name in chosen:
