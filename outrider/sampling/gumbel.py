@@ -10,7 +10,7 @@ A logarithm: ``x = 2**k (1 + f)`` with ``1 + f`` in sqrt(1/2) .. sqrt(2), ``s = 
 
 which has a relative error of 3e-9 before rounding to float32 (s**2 is at most 0.0295; the c are a minimax fit of
 2/3, 2/5, 2/7 and the rest). ``f`` of the uniforms is exact, as it is taken in float64: near 1 their logarithm is small,
-and the largest noise depends on it. The noise is within 2e-6 of the true quantile, and within 1e-6 up to 8.
+and the largest noise depends on it. The noise is within 4e-6 of the true quantile, and within 6e-7 up to 8.
 """
 
 import threading
