@@ -1,1 +1,1 @@
-"""A discrete-event simulator: the product's scheduling, ledger and link code under a virtual clock."""
+"""Discrete-event simulator: the product's scheduling, ledger and link code on a virtual clock."""

@@ -1,9 +1,8 @@
-"""What is accepted of a draft.
+"""Model the acceptance of draft tokens by probabilities at each depth of a chain or tree.
 
-Chance belongs to the token, not to the moment: whether a draft token at a position of a response would be accepted is
-decided by one uniform number of that position, below the probability or not. So systems, windows, policies and
-trees are compared on the same draws, however differently they reach a position. A position that ended a round is never
-drafted again (the correction or bonus token stands there), so rounds stay independent.
+Each position of a response has one uniform number: a draft token there is accepted if the number is below its
+probability. So systems, windows, policies and trees are compared on the same draws, however they reach a position. A
+position that ended a round is never drafted again (it has the correction or bonus token), so rounds are independent.
 """
 
 from collections.abc import Sequence
@@ -19,53 +18,53 @@ from outrider.selection.yields import expected_tokens
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 
-NODE_SHARE = 0.1  # what a further node of a tree's layer adds to the step that computes it, in steps
+NODE_SHARE = 0.1  # time that each further node of a tree's layer adds to the layer's drafting step, in steps
 
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
 class SimPredictor:
     """The drafter's rejection predictor: drafting stops at the first token it flags (WISP section 4.2, Table 4).
 
-    The defaults are WISP's operating point. Tokens behind the first that would be rejected are flagged as their own
-    draws have it: the paper says nothing of them.
+    The defaults are WISP's operating point. Tokens after the first one that would be rejected are flagged by their own
+    draws: the paper does not specify them.
     """
 
-    recall: Probability = 0.80  # share of tokens that would be accepted which it lets pass
-    false_positive_rate: Probability = 0.425  # share of tokens that would be rejected which it lets pass
+    recall: Probability = 0.80  # share of the tokens that would be accepted that it does not flag
+    false_positive_rate: Probability = 0.425  # share of the tokens that would be rejected that it does not flag
     sends_flagged: bool = True  # the flagged token is sent before drafting stops; else it is withheld
 
 
 @plain_dataclass(frozen=True, slots=True)
 class DepthAcceptance:
-    """What a device drafts at most, and how each depth of it fares.
+    """A whole draft by depth: probabilities, nodes and drafting steps.
 
     Attributes:
-        passes: probability of acceptance at each depth: that of a token, or of one of a node's siblings.
+        passes: probability at each depth that its token, or one of its siblings, is accepted.
     """
 
     passes: tuple[float, ...]
     nodes: tuple[int, ...]  # drafted tokens down to each depth
-    steps: tuple[float, ...]  # drafting steps down to each depth; nodes that share one cost their share
+    steps: tuple[float, ...]  # drafting steps down to each depth; wider layers take longer (``NODE_SHARE``)
 
     @property
     def expected_tokens(self) -> float:
-        """Committed by a round with the whole draft, correction or bonus token included (AAL)."""
+        """Expected tokens committed by a round with the whole draft, correction or bonus token included (AAL)."""
         return expected_tokens(self.passes)
 
 
 def acceptance_at(acceptance: Sequence[float], depth: int) -> float:
-    """Of the token at a depth; the last given holds for all behind it."""
+    """Return the probability of a token at a depth; the last one given holds for all greater depths."""
     return acceptance[min(depth, len(acceptance) - 1)]
 
 
 def draft_shape(
     acceptance: Sequence[float], window: int, expansion: Sequence[int] = (), sibling_factor: float = 0.5
 ) -> DepthAcceptance:
-    """A chain, or a tree whose nodes have ``expansion[depth]`` children each.
+    """Return a chain of ``window`` tokens, or a tree whose nodes have ``expansion[depth]`` children each.
 
-    Sibling k (from 0) of a node is accepted with b * sibling_factor^k, given that those before it were rejected, so
-    one of them is with 1 - prod(1 - b * sibling_factor^k) (TSLT eq. 39, with factors as in
-    ``outrider.selection.acceptance``). ``acceptance`` is b by depth, of at least one; the last holds for all behind it.
+    Sibling k (from 0) of a node is accepted with probability b * sibling_factor^k if those before it were rejected. So
+    one of them is accepted with 1 - prod(1 - b * sibling_factor^k) (TSLT eq. 39, with factors as in
+    ``outrider.selection.acceptance``). ``acceptance`` is b by depth, at least one; the last holds for greater depths.
     """
     children = tuple(expansion) or (1,) * window
     layers = tuple(accumulate(children, mul))

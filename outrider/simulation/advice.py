@@ -1,9 +1,10 @@
-"""An operator's question: how many of my devices can one server keep its promises to, and is drafting worth it?
+"""Answer an operator's question: how many devices can one server keep its promises to, and does drafting pay?
 
-For each group: the draft that serves most at the promised speed (closed forms, ``planning``; a best-effort group gets
-the one that is fastest alone). Then both sides are simulated under one rule, with drafts and with the target alone:
-what the devices there are get, and up to how many devices of the same mix promises are kept (``mix``). ``first_look``,
-then ``confirmation`` by each seed, are pieces for processes to work on; ``answer`` puts a side's together.
+For each group, closed forms (``planning``) choose the draft that serves most devices at the promised speed; for a
+best-effort group, the one that is fastest alone. Then two sides are simulated under one rule: with drafts, and the
+target alone. Each side says what the operator's devices get, and for how many devices of the same mix promises are kept
+(``mix``). ``first_look`` and then ``confirmation`` (one for each seed) are jobs for worker processes; ``answer``
+combines the results of a side.
 """
 
 from collections.abc import Sequence
@@ -49,11 +50,11 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SideAnswer:
-    """What one side brings.
+    """Results of one side.
 
     Attributes:
-        by_group: what each group's devices get while all there are are active, in the mix's order.
-        served: None if nothing is promised to anybody.
+        by_group: results of each group while all the operator's devices are active, in the mix's order.
+        served: None if no group has a promise.
     """
 
     side: Side
@@ -65,18 +66,18 @@ class SideAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PlanQuestion:
-    """One side of a plan: what a process works on."""
+    """One side of a plan with one seed: a job for a worker process."""
 
     mix: Mix  # as its devices should draft
     side: Side
     rule: PromiseRule
     seed: int
-    most_rounds: int  # of a run, about: so far it is searched
+    most_rounds: int  # approximate limit of a run's rounds, and so of the search
 
 
 @dataclass(frozen=True, slots=True)
 class FirstLook:
-    """One side with one seed: what the devices there are get, and what a search found; None of no promises."""
+    """One side with one seed: a run of the operator's devices, and a search; None if no group has a promise."""
 
     together: SimulationResults
     searched: MixSearch | None
@@ -84,7 +85,7 @@ class FirstLook:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Both sides, and what follows."""
+    """Both sides, and the conclusions from them."""
 
     mix: Mix
     drafts: tuple[Outlook, ...]  # of each group, in the mix's order
@@ -94,7 +95,7 @@ class Advice:
 
     @property
     def multiple(self) -> float | None:
-        """Devices served with drafts over those served without; None where either is not known or nobody is."""
+        """Devices served with drafts over those without; None if a search was not ended or the latter are 0."""
         ours, theirs = self.drafting.served, self.alone.served
         if ours is None or theirs is None or not (ours.searched_all and theirs.searched_all and theirs.devices):
             return None
@@ -102,7 +103,7 @@ class Advice:
 
     @property
     def better(self) -> SideAnswer:
-        """The side to run; the target alone where there is no difference that can be told."""
+        """The side to run; the target alone if the difference is within noise."""
         ours, theirs = self.drafting.served, self.alone.served
         if ours is None or theirs is None or not (ours.searched_all or theirs.searched_all):
             pairs = zip(self.drafts, self.alone_tokens_per_s, strict=True)
@@ -113,13 +114,13 @@ class Advice:
 
     @property
     def servers(self) -> int | None:
-        """Servers like this one that the devices there are need; None if nobody is promised anything, or served."""
+        """Servers like this one that the operator's devices need; None if there is no promise or nobody is served."""
         found = self.better.served
         return -(-self.mix.devices // found.devices) if found is not None and found.devices else None
 
 
 def drafting_mix(groups: Sequence[DeviceGroup], verifier: VerifierModel) -> Mix:
-    """The devices with the drafts that they should make."""
+    """Return the mix in which each group drafts what serves most of its devices."""
     drafts = [_best(group, verifier).draft for group in groups]
     pairs = zip(groups, drafts, strict=True)
     return Mix(tuple(replace(g, window=d.window, expansion=d.expansion, predictor=None) for g, d in pairs), verifier)
@@ -135,7 +136,7 @@ def questions(
 
 
 def first_look(question: PlanQuestion) -> FirstLook:
-    """One side with one seed; a pure function of the question."""
+    """Run and search one side with one seed; a pure function of the question."""
     mix = question.mix
     together = mix.run(mix.devices, question.seed)
     promised = [group for group in mix.groups if group.slo.tokens_per_s]
@@ -147,12 +148,12 @@ def first_look(question: PlanQuestion) -> FirstLook:
 
 
 def confirmation(question: PlanQuestion, devices: int) -> MixSearch:
-    """Whether what was found holds in whole runs with the question's seed, or what does; likewise pure."""
+    """Confirm a number of devices in whole runs with the question's seed, or go down from it; a pure function."""
     return confirm(partial(_broken, question, quick=False), devices)
 
 
 def answer(question: PlanQuestion, look: FirstLook, confirmed: Sequence[MixSearch]) -> SideAnswer:
-    """One side; ``confirmed`` is empty where nothing was searched."""
+    """Combine one side's results; ``confirmed`` is empty if nothing was searched."""
     together = look.together
     by_group = (summary([one for one in together.devices if one.group == group.name]) for group in question.mix.groups)
     found = None if look.searched is None else served(look.searched, confirmed)
@@ -160,14 +161,14 @@ def answer(question: PlanQuestion, look: FirstLook, confirmed: Sequence[MixSearc
 
 
 def advice_of(mix: Mix, drafting: SideAnswer, alone: SideAnswer) -> Advice:
-    """Put both answers together."""
+    """Combine the answers of both sides."""
     drafts = tuple(_outlook(group, mix.verifier) for group in mix.groups)
     speeds = tuple(target_alone(group, mix.verifier, _NO_SPEED).tokens_per_s_alone for group in mix.groups)
     return Advice(mix, drafts, speeds, drafting, alone)
 
 
 def lines(advice: Advice, rule: PromiseRule) -> list[str]:
-    """What an operator should do and why, a sentence a line."""
+    """Say what an operator should do and why, one sentence a line."""
     said = [_verdict(advice)]
     found = advice.better.served
     if found is None:
@@ -210,14 +211,14 @@ def _verdict(advice: Advice) -> str:
 
 
 def _count(found: MixCapacity) -> str:
-    """A capacity with what chance makes of it; what was not searched is no number."""
+    """Format a capacity with its range over seeds; a search that was not ended gives a lower bound."""
     if not found.searched_all:
         return f"more than {found.devices} (not searched further)"
     return f"{found.devices}" if found.most == found.devices else f"{found.devices} to {found.most}"
 
 
 def _wanting(advice: Advice, rule: PromiseRule) -> str:
-    """What to promise where nobody is served."""
+    """Say what to promise if nobody is served."""
     pairs = zip(advice.mix.groups, advice.drafts, advice.alone_tokens_per_s, strict=True)
     speeds = [(group, max(draft.tokens_per_s_alone, speed)) for group, draft, speed in pairs if group.slo.tokens_per_s]
     group, speed = min(speeds, key=lambda pair: pair[1] / pair[0].slo.tokens_per_s)
@@ -235,7 +236,7 @@ def _wanting(advice: Advice, rule: PromiseRule) -> str:
 
 
 def _cure(advice: Advice, found: MixCapacity) -> str:
-    """What would help, as far as that is plain."""
+    """Say what would serve more devices."""
     resident = min(resident_devices(group, advice.mix.verifier) for group in advice.mix.groups)
     if found.devices >= _FULL * resident:
         return f". KV memory is full there ({resident:.0f} responses fit): more of it, or shorter prompts, serves more"
@@ -253,12 +254,12 @@ def _best(group: DeviceGroup, verifier: VerifierModel) -> Outlook:
 
 
 def _outlook(group: DeviceGroup, verifier: VerifierModel) -> Outlook:
-    """Of the draft that a group makes."""
+    """Return the outlook of the draft that a group makes."""
     return outlook(group, verifier, DraftSetting(group.window, group.expansion), group.slo.tokens_per_s or _NO_SPEED)
 
 
 def _guess(mix: Mix, side: Side) -> int:
-    """Where to begin a search: a mix serves about as many as its groups do by themselves, on average."""
+    """Guess a mix's capacity: the weighted harmonic mean of what its promised groups have by closed forms."""
     weighted = 0.0
     for group in mix.groups:
         speed = group.slo.tokens_per_s

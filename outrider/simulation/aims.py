@@ -1,10 +1,10 @@
-"""What the scheduling policy is to reach: devices served beside first come first served with the same kept KV.
+"""Targets for the scheduling policy: its capacity as a multiple of first come, first served's (FCFS).
 
-Where time alone is short: memory for everybody, at most a tenth of the responses of the worst class slower than
-promised. Both policies serve the same devices with the same luck, each number of devices once for each seed.
+Only the verifier's time is short: KV memory has no limit. A promise is kept if at most a tenth of the worst class's
+responses are late. Both policies serve the same devices with the same random draws, one run by number and seed.
 
-The *bound* is what a policy could serve that wasted nothing: the largest goodput that any run of the row had, over the
-mean promise. Above it responses would have to be late however they are ordered.
+The *bound* is the capacity of a policy without waste: the largest goodput of any run of the row, over the mean promised
+speed. With more devices some responses are late in any order.
 """
 
 from collections.abc import Sequence
@@ -27,11 +27,11 @@ _EPSILON = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """One setting.
+    """One setting with its target.
 
     Attributes:
-        multiple: of the devices that first come first served serves; to be reached.
-        guess: of these devices, for the search to begin at.
+        multiple: of FCFS's capacity, to be reached.
+        guess: of FCFS's capacity, where the search begins.
     """
 
     name: str
@@ -43,13 +43,13 @@ class Aim:
 
     @property
     def tokens_per_s(self) -> float:
-        """Promised, mean of the devices."""
+        """Mean promised speed."""
         return fmean(self.speeds_tokens_per_s)
 
 
 @dataclass(frozen=True, slots=True)
 class AimRun:
-    """One aim with one seed, as a pure function has it."""
+    """Input of ``run_aim``: one aim with one seed."""
 
     aim: Aim
     seed: int = 0
@@ -59,7 +59,7 @@ class AimRun:
 
 @dataclass(frozen=True, slots=True)
 class PolicyCapacity:
-    """What one policy serves; first-token times are of a run with so many devices."""
+    """Capacity of one policy; first-token times are of a run with this number of devices."""
 
     devices: int
     first_token_p99_s: float
@@ -68,29 +68,29 @@ class PolicyCapacity:
 
 @dataclass(frozen=True, slots=True)
 class AimResult:
-    """Both policies, side by side."""
+    """Capacities of both policies."""
 
     name: str
     aim: float  # multiple
     seed: int
     fcfs: PolicyCapacity
     ours: PolicyCapacity
-    same_load_first_token_p99_s: float  # ours, with the devices that first come first served serves
+    same_load_first_token_p99_s: float  # ours, at FCFS's capacity
     bound_devices: float
 
     @property
     def multiple(self) -> float:
-        """Ours over first come first served."""
+        """Our capacity over FCFS's; infinite if that is 0."""
         return self.ours.devices / self.fcfs.devices if self.fcfs.devices else float("inf")
 
     @property
     def bound_share(self) -> float:
-        """Ours over the bound."""
+        """Our capacity over the bound."""
         return self.ours.devices / self.bound_devices
 
 
 def aims() -> tuple[Aim, ...]:
-    """All of them; the last one asks for no more than not to lose."""
+    """Return all aims; the last one only asks for no loss."""
     wisp = replace(preset("wisp_table_2"), kv_tokens=WITHOUT_LIMIT, epsilon=_EPSILON)
     embedded = replace(preset("embedded"), kv_tokens=WITHOUT_LIMIT, epsilon=_EPSILON)
     less_accepted, slow = replace(wisp, token_acceptance=0.732, window=8), replace(wisp, draft_tokens_per_s=20.0)
@@ -116,7 +116,7 @@ def run_aim(work: AimRun) -> AimResult:
 
 
 class _PolicyRuns:
-    """Of one policy; each number of devices once."""
+    """Runs of one policy; each number of devices is run once."""
 
     def __init__(self, work: AimRun, variant: Variant) -> None:
         self.made: dict[int, SimulationResults] = {}
@@ -132,7 +132,7 @@ class _PolicyRuns:
         return self.made[devices]
 
     def served(self, guess: int) -> PolicyCapacity:
-        """The most devices that keep the promise."""
+        """Search the policy's capacity from a guess."""
         settings, resolution = self._work.aim.settings, self._work.resolution
         found = capacity(
             self._rate, settings.epsilon, _MOST_DEVICES, guess, resolution, first_step=_STEP, look_beyond=False
@@ -145,7 +145,7 @@ class _PolicyRuns:
 
 @dataclass(frozen=True, slots=True)
 class AimSummary:
-    """One aim over its seeds."""
+    """One aim, averaged over its seeds."""
 
     name: str
     aim: float
@@ -163,12 +163,12 @@ class AimSummary:
 
     @property
     def reached(self) -> bool:
-        """Whether it is, on average."""
+        """Whether the mean multiple reaches the aim."""
         return self.multiple >= self.aim
 
 
 def summaries(results: Sequence[AimResult]) -> list[AimSummary]:
-    """One for each aim, in the order in which they come."""
+    """Summarise results by aim, in the order of their first occurrence."""
     found = []
     for name in dict.fromkeys(result.name for result in results):
         own = [result for result in results if result.name == name]

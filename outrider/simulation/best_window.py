@@ -1,8 +1,8 @@
-"""The fixed window that is best in the simulator: a walk from a closed form's choice to where no window near is better.
+"""Find the best fixed window in the simulator by hill climbing from a closed form's choice.
 
-Over windows, capacity and tokens per second have one hill: short drafts waste rounds, long ones rows and steps. Chance
-puts dents into it, so the walk looks two windows far. Whether another window serves more devices takes one run in most
-cases: with a few more than the present one serves, it would have to keep the promise.
+Capacity and tokens per second have a single maximum over windows: short drafts waste rounds, long ones waste rows and
+drafting steps. Chance puts dents into the curve, so neighbours up to two windows away are tried. One run mostly shows
+whether another window serves more: it has to keep the promise with a few devices more than the present one serves.
 """
 
 from collections.abc import Callable
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from outrider.simulation.capacity import Capacity, capacity
 from outrider.simulation.results import SimulationResults
 
-_NEAR = (1, -1, 2, -2)  # windows away, the likeliest first
+_NEAR = (1, -1, 2, -2)  # steps to neighbours, the likeliest improvement first
 
 
 @dataclass(frozen=True, slots=True)
 class PromiseSearch:
-    """When it is kept, and how closely a capacity is searched; as ``capacity`` takes it."""
+    """When a promise is kept and how finely its capacity is searched: arguments of ``capacity``."""
 
     violation_rate: Callable[[SimulationResults], float]
     epsilon: float
@@ -25,10 +25,10 @@ class PromiseSearch:
 
 
 class Runs:
-    """Of one way of drafting with different numbers of devices, each made once."""
+    """Runs of one way of drafting with different numbers of devices; each is made once and kept."""
 
     def __init__(self, window: int, promise: PromiseSearch, simulated: Callable[[int], SimulationResults]) -> None:
-        """``window`` is drafted at most; ``simulated`` runs with a number of devices."""
+        """Create runs with drafts of at most ``window`` tokens; ``simulated`` runs a number of devices."""
         self.window = window
         self._promise, self._simulated = promise, simulated
         self._runs: dict[int, SimulationResults] = {}
@@ -40,9 +40,9 @@ class Runs:
         return self._runs[devices]
 
     def capacity(self, guess: int) -> Capacity:
-        """Most devices whose promise is kept; searched from a guess when it is first asked for.
+        """Return the largest number of devices whose promise is kept; the first call searches it from ``guess``.
 
-        Where the guess is too many, one device is tried next: some ways of drafting keep it to nobody.
+        If the guess is too large, one device is tried next: some ways of drafting cannot keep even its promise.
         """
         if self._capacity is None:
             promise, guess = self._promise, max(1, min(guess, self._promise.most_devices))
@@ -51,7 +51,10 @@ class Runs:
         return self._capacity
 
     def serves_more_than(self, devices: int) -> bool:
-        """Whether the next larger number that is told from this one is served, and so many are indeed."""
+        """Return whether the capacity exceeds ``devices`` by the search's resolution.
+
+        One run with that number decides in most cases; only if it keeps the promise, the capacity is searched.
+        """
         promise = self._promise
         count = min(devices + max(1, int(promise.resolution * devices)), promise.most_devices)
         return count > devices and self._keeps(count) and self.capacity(count).devices > devices
@@ -64,10 +67,10 @@ class Runs:
 
 
 class Windows:
-    """Runs of every fixed window of a place."""
+    """Runs of every fixed window in one cell of the map."""
 
     def __init__(self, longest: int, runs_of: Callable[[int], Runs]) -> None:
-        """``runs_of`` a window from 0, the target alone, up to the ``longest``; called once for each."""
+        """Create windows from 0 (target alone) to ``longest``; ``runs_of`` is called once for each, when needed."""
         self._drafting, self._runs_of = range(1, longest + 1), runs_of
         self._windows: dict[int, Runs] = {}
 
@@ -77,16 +80,16 @@ class Windows:
         return self._windows[window]
 
     def serving_most(self, start: int, guess: int) -> Runs:
-        """The window above 0 that serves most devices; of equals the one found first.
+        """Return the window above 0 that serves most devices; of equal ones, the first found.
 
         Args:
             start: the window to begin with.
-            guess: devices that it may serve.
+            guess: its expected capacity.
         """
         return self._climbed(start, lambda one, than: one.serves_more_than(than.capacity(guess).devices))
 
     def bringing_most(self, start: int, devices: int) -> Runs:
-        """Likewise the one with most tokens per second, all with so many devices."""
+        """Return the window above 0 with the highest goodput at this number of devices."""
         return self._climbed(
             start, lambda one, than: one[devices].goodput_tokens_per_s > than[devices].goodput_tokens_per_s
         )

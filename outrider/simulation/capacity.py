@@ -1,22 +1,20 @@
-"""How many devices a system serves at their promised speed: WISP eq. 20, searched by bisection.
+"""Search a system's capacity, the most devices served at their promised speed (WISP eq. 20), by bisection.
 
     Cap = max { N : every count tried up to N has a violation rate <= eps }
 
-A rate measured over a finite run is nearly, not strictly, monotone in N, so bisection alone can stop at a dent. After
-it, counts a little beyond are tried; where one still holds, the search goes on from there.
+A rate measured over a finite run is nearly, but not strictly, monotone in N, so bisection alone may stop at a dent.
+Therefore a few larger counts are tried after it. If one still keeps the promise, the search goes on from there.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 _FIRST_STEP = 1.25
-_BEYOND = (1.04, 1.1)  # further counts to try, as multiples of what was found
+_BEYOND = (1.04, 1.1)  # larger counts to try, as multiples of the one found
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What a search found."""
-
     devices: int  # the largest number that keeps the promise; 0 if not even one device does
     tried: tuple[tuple[int, float], ...]  # every number tried with its violation rate, ascending
     bounded: bool = False  # the promise still held at the largest number allowed, so there may be more
@@ -32,16 +30,16 @@ def capacity(
     *,
     look_beyond: bool = True,
 ) -> Capacity:
-    """Search the largest number of devices.
+    """Search the largest number of devices whose promise is kept.
 
     Args:
-        violation_rate: of a run with so many devices, >= 1; deterministic.
+        violation_rate: of a run with a number of devices, >= 1; deterministic.
         eps: the largest rate that keeps the promise.
         most_devices: not to be exceeded.
-        first_guess: where to begin: a good one saves runs, a bad one costs some.
+        first_guess: number to begin with.
         resolution: stop when the number is known to within this share of it; 0 finds it exactly.
-        first_step: away from the guess, as a factor: small where the guess is good.
-        look_beyond: whether to try counts behind what bisection found; it costs two runs at least.
+        first_step: factor of the first step from the guess; small if the guess is good.
+        look_beyond: whether to try counts above the one bisection found; costs up to two runs each time.
     """
     search = _Search(violation_rate, eps, most_devices)
     search.bracket(min(max(first_guess, 1), most_devices), first_step)
@@ -52,7 +50,7 @@ def capacity(
 
 
 class _Search:
-    """``held`` keeps the promise (0: nothing tried does), ``broken`` does not (one past the most: nothing tried)."""
+    """``held`` keeps the promise (0: none tried does), ``broken`` does not (most + 1: none tried)."""
 
     def __init__(self, violation_rate: Callable[[int], float], eps: float, most_devices: int) -> None:
         self.tried: dict[int, float] = {}
@@ -60,7 +58,7 @@ class _Search:
         self._violation_rate, self._eps, self._most = violation_rate, eps, most_devices
 
     def bracket(self, guess: int, first_step: float) -> None:
-        """Step away from a guess, in growing steps, until both sides are known."""
+        """Step from a guess, in growing steps, until a number that holds and one that does not are known."""
         factor = first_step
         while self._try(guess):
             if self.held >= self._most:
@@ -73,12 +71,12 @@ class _Search:
             factor **= 1.5
 
     def bisect(self, resolution: float) -> None:
-        """Halve what lies between until it is small enough."""
+        """Bisect between ``held`` and ``broken``."""
         while self.broken - self.held > max(1, int(resolution * self.held)):
             self._try((self.held + self.broken) // 2)
 
     def look_beyond(self) -> bool:
-        """Whether a number a little larger holds after all; then both sides are set anew."""
+        """Try somewhat larger numbers; return whether one holds, with ``held`` and ``broken`` set anew."""
         if self.held == 0:
             return False
         found = self.held

@@ -1,4 +1,4 @@
-"""The capacity experiment: the cost models put side by side, each with the settings it is run with, and its figures."""
+"""Cases of the capacity experiment (cost models with their settings), its cells, and access to its figures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from outrider.simulation.settings import ABLATION, WITHOUT_LIMIT, Costs, Variant
 from outrider.simulation.stop_map import FLASH
 
 _A100 = HARDWARE["a100-80gb"]
-_DRAFTER = RooflineCostModel(MODELS["qwen3-1.7b"], _A100)  # colocated: nobody has published its cost
+_DRAFTER = RooflineCostModel(MODELS["qwen3-1.7b"], _A100)  # of ``colocated``: no cost of it is published
 _MIXED_VARIANTS = (
     Variant.KV,
     Variant.WISP,
@@ -28,11 +28,11 @@ _LOADED = (Variant.KV, Variant.WISP, Variant.WISP_FAIR, Variant.SCHEDULER, Varia
 
 @dataclass(frozen=True, slots=True)
 class CapacityFigures:
-    """What the experiment found.
+    """Figures of the experiment.
 
     Attributes:
-        mixed: all classes at once, by the case and what KV memory is had; ``loads``: of the first case without a limit
-            of it, over devices.
+        mixed: results with all classes at once, by case and KV memory.
+        loads: runs of the first case without a memory limit, over numbers of devices.
     """
 
     cases: tuple[Case, ...]  # the first is WISP's own
@@ -41,16 +41,16 @@ class CapacityFigures:
     loads: tuple[LoadResult, ...]
 
     def devices(self, case: Case, variant: Variant, speed: float) -> int:
-        """Capacity in a cell."""
+        """Return the capacity in one cell."""
         return self.found[case.name, variant, speed].devices
 
     def multiple(self, case: Case, variant: Variant, over: Variant, speed: float) -> float | None:
-        """How many times as many; None if the other serves nobody."""
+        """Return the ratio of two capacities; None if ``over`` serves nobody."""
         base = self.devices(case, over, speed)
         return self.devices(case, variant, speed) / base if base else None
 
     def nearest_load(self, published: Sequence[float]) -> LoadResult | None:
-        """The run of first come first served whose rates of late rounds are nearest to these; None if there is none."""
+        """Return the FCFS run whose rates of late rounds are nearest to the published ones; None if there is none."""
         runs = [load for load in self.loads if load.variant is Variant.KV and len(load.by_class) == len(published)]
 
         def distance(load: LoadResult) -> float:
@@ -61,7 +61,7 @@ class CapacityFigures:
 
 
 def cases(profile: Path | None, *, quick: bool) -> list[Case]:
-    """All of them, WISP's published coefficients first."""
+    """Return all cases, WISP's published coefficients first."""
     settings = preset("wisp_table_2")
     compared = (Variant.SLED, Variant.KV, Variant.CHAINS, Variant.WISP, Variant.WISP_FAIR, Variant.CENTRALIZED)
     roofline = RooflineCostModel(MODELS["qwen3-32b"], _A100)
@@ -113,29 +113,29 @@ def cases(profile: Path | None, *, quick: bool) -> list[Case]:
 
 
 def capacity_cells(case: Case, seed: int, *, quick: bool) -> list[Cell]:
-    """Every system at every speed."""
+    """Return a cell for every system at every speed."""
     cell = partial(Cell, case, seed=seed, responses=1.0 if quick else 2.0, resolution=0.05 if quick else 0.015)
     return [cell(variant, (speed,)) for variant in case.variants for speed in case.speeds_tokens_per_s]
 
 
 def mixed_cases(chosen: Sequence[Case]) -> list[Case]:
-    """Those of them that are run with all classes at once: WISP's coefficients, and the same with less acceptance."""
+    """Return the cases that are run with all classes at once: WISP's coefficients, and those with less acceptance."""
     return [case for case in chosen if case.name in {"table 12", "acceptance"}]
 
 
 def mixed_cells(case: Case, seed: int, *, quick: bool, memory: bool) -> list[Cell]:
-    """All classes at once, as many devices each; with or without the limit of KV memory."""
+    """Return cells with all classes at once, evenly many devices each, with or without the KV memory limit."""
     case = case if memory else replace(case, settings=replace(case.settings, kv_tokens=WITHOUT_LIMIT))
     cell = partial(Cell, case, seed=seed, responses=0.75 if quick else 1.5, resolution=0.05 if quick else 0.02)
     return [cell(variant, SPEEDS_TOKENS_PER_S) for variant in _MIXED_VARIANTS]
 
 
 def loaded(cells: Sequence[Cell]) -> list[Cell]:
-    """Those of mixed classes whose violations are shown over devices."""
+    """Return the cells of mixed classes whose violations are shown over numbers of devices."""
     return [cell for cell in cells if cell.variant in _LOADED]
 
 
 def _quarter(model: LinearCostModel) -> LinearCostModel:
-    """The drafter on the server: a quarter of the target's time, as its layers are (docs/experiments.md)."""
+    """Return the drafter's cost on the server: a quarter of the target's, as its layers are (docs/experiments.md)."""
     per_token_s, per_interaction_s, per_cached_token_s, per_batch_s = (slope / 4 for slope in model.slopes)
     return LinearCostModel(per_token_s, per_interaction_s, per_cached_token_s, per_batch_s)

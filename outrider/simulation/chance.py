@@ -1,26 +1,29 @@
-"""Chance, as a pure function of (seed, device, response, position): the same whatever the scheduling did."""
+"""Random numbers as pure functions of (seed, device, response, position), independent of what scheduling does.
+
+So systems and policies are compared on the same draws (common random numbers).
+"""
 
 import numpy as np
 
-_STREAM = 2  # second word of the key; the noise of tokens has 0 there, links have 1
+_STREAM = 2  # second word of Philox's key; 0 is that of token noise, 1 that of links
 _LINK_BITS = 32
 _WORD, _GOLDEN, _ODD = 2**64 - 1, 0x9E3779B97F4A7C15, 0xD1342543DE82EF95
 
 
 def uniforms(seed: int, device: int, response: int, purpose: int, count: int) -> list[float]:
-    """The first ``count`` numbers in [0, 1) of one purpose; response 0 is the device itself."""
+    """Return the first ``count`` uniform numbers in [0, 1) of one purpose; response 0 is the device itself."""
     numbers: list[float] = _generator(seed, device, response, purpose).random(count).tolist()
     return numbers
 
 
 def normals(seed: int, purpose: int, block: int, count: int) -> list[float]:
-    """The server's own: standard normal numbers, block by block."""
+    """Return one block of the server's standard normal numbers."""
     numbers: list[float] = _generator(seed, 2**_LINK_BITS, block, purpose).standard_normal(count).tolist()
     return numbers
 
 
 def link_seed(seed: int, device: int) -> int:
-    """A seed for one device's link."""
+    """Return the seed of one device's link."""
     return (seed << _LINK_BITS | device) % 2**64
 
 
@@ -31,7 +34,7 @@ def _generator(seed: int, device: int, response: int, purpose: int) -> np.random
 
 
 def hashed(seed: int, purpose: int, one: int, other: int = 0) -> float:
-    """One number in [0, 1) where a stream of them would cost too much: a function of all four (splitmix64's mixing)."""
+    """Return one number in [0, 1) as a hash of the arguments (splitmix64's mixing); cheaper than a stream."""
     mixed = (seed * _ODD + purpose) & _WORD
     for part in (one, other):
         mixed = (mixed + part * _GOLDEN + _GOLDEN) & _WORD

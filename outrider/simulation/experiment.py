@@ -1,4 +1,4 @@
-"""Runs of one capacity experiment: how many devices a system serves at a speed, and what mixed classes get."""
+"""Run a capacity experiment: capacities of systems at promised speeds, and results of mixed SLO classes."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,16 +15,16 @@ _PLANE_POINTS = 1000
 
 
 class Measure(StrEnum):
-    """What counts as one violation."""
+    """The unit in which violations are counted."""
 
     RESPONSE = "response"  # slower than promised from its first token to its last: what a user feels
-    ROUND = "round"  # WISP eq. 4: each round alone
-    DEVICE = "device"  # given less than promised over the whole run
+    ROUND = "round"  # a round that alone is slower than promised (WISP eq. 4)
+    DEVICE = "device"  # a device that got less than promised over the whole run
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A cost model with what it is run with."""
+    """A cost model with its settings, promised speeds and systems."""
 
     name: str
     source: str  # where its figures come from, for the reader
@@ -36,7 +36,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One search: a system at one speed, all devices alike; or at several, spread evenly."""
+    """Input of one search: a system at one promised speed, or at several with evenly many devices."""
 
     case: Case
     variant: Variant
@@ -49,7 +49,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class CellResult:
-    """What a search found. The figures behind ``bounded`` are of a run with ``devices`` (or 1, if none is served)."""
+    """Result of a search. Figures from ``violation_rates`` on are of the run with ``devices`` (1 if none is served)."""
 
     costs_name: str
     variant: Variant
@@ -69,19 +69,19 @@ class CellResult:
 
 
 def violation_rate(found: ClassResults, measure: Measure) -> float:
-    """A class's share of violations."""
+    """Return a class's share of violations."""
     if measure is Measure.RESPONSE:
         return found.response_violation_rate
     return found.round_violation_rate if measure is Measure.ROUND else found.device_violation_rate
 
 
 def worst_rate(results: SimulationResults, measure: Measure) -> float:
-    """Of the class that fares worst: a promise to one class is not kept by another's."""
+    """Return the worst class's rate: one class's kept promises do not make up for another's."""
     return max(violation_rate(found, measure) for found in results.by_class())
 
 
 def unkept_rate(results: SimulationResults, first_token_s: float, measure: Measure = Measure.RESPONSE) -> float:
-    """The worst class's share of violations; 1 where one response in a hundred waits longer for its first token."""
+    """Return the worst class's share of violations; 1 if the p99 of first-token times exceeds ``first_token_s``."""
     slow_start = results.first_token_times.p99_s > first_token_s
     return 1.0 if slow_start else worst_rate(results, measure)
 
@@ -119,13 +119,13 @@ def run_cell(cell: Cell) -> CellResult:
 
 
 def run(cell: Cell, devices: int) -> SimulationResults:
-    """One simulation of a cell."""
+    """Simulate a cell with a number of devices."""
     case, speeds = cell.case, cell.speeds_tokens_per_s
     return simulate(scenario_of(case.settings, case.costs, cell.variant, speeds, devices, cell.seed, cell.responses))
 
 
 def first_guess(cell: Cell) -> int:
-    """Where to begin the search: what the closed forms say, within memory."""
+    """Guess a cell's capacity by closed forms, within KV memory; SLED serves about a fifth, as it keeps no KV."""
     verifier = verifier_of(cell.case.settings, cell.case.costs)
     speed = sum(cell.speeds_tokens_per_s) / len(cell.speeds_tokens_per_s)
     group = drafted_by(cell.variant, group_of(cell.case.settings, SloClass("mean", speed), 1), verifier)
@@ -138,7 +138,7 @@ def first_guess(cell: Cell) -> int:
 
 
 def drafts_of(cell: Cell) -> str:
-    """What the devices of each class draft."""
+    """Describe what the devices of each class draft."""
     if cell.variant is Variant.CENTRALIZED:
         return "none"
     verifier = verifier_of(cell.case.settings, cell.case.costs)
@@ -152,7 +152,7 @@ def drafts_of(cell: Cell) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """One run with so many devices."""
+    """Result of one run."""
 
     variant: Variant
     devices: int
@@ -166,7 +166,7 @@ class LoadResult:
 
 
 def run_load(work: tuple[Cell, int]) -> LoadResult:
-    """One run of a cell with so many devices; a pure function of both."""
+    """Run a cell with a number of devices; a pure function of both."""
     cell, devices = work
     found = run(cell, devices)
     return LoadResult(

@@ -1,4 +1,4 @@
-"""How long prompts and responses are: distributions of numbers of tokens, each read by one uniform number."""
+"""Distributions of prompt and response lengths in tokens, each drawn by one uniform number."""
 
 from math import exp
 from statistics import NormalDist
@@ -14,7 +14,7 @@ Spread = Annotated[float, Field(ge=0, le=3)]
 
 _NORMAL = NormalDist()
 _LEAST_UNIFORM = 1e-12
-_MOST_TOKENS = 4096  # of a lognormal one that names no limit
+_MOST_TOKENS = 4096  # of a lognormal distribution without ``most``
 _FORMS = ({"tokens"}, {"least", "most"}, {"median", "sigma"}, {"median", "sigma", "most"})
 
 
@@ -22,8 +22,8 @@ _FORMS = ({"tokens"}, {"least", "most"}, {"median", "sigma"}, {"median", "sigma"
 class Lengths:
     """Tokens of prompts or responses, in one of three forms.
 
-    ``tokens`` each time; ``least``..``most``, each as likely; or what people write and read, many short ones and few
-    long ones: lognormal by ``median`` and the ``sigma`` of the logarithm, cut to at most ``most``.
+    Constant ``tokens``; uniform in ``least``..``most``; or lognormal (many short ones, few long ones) with ``median``
+    and ``sigma``, the standard deviation of the logarithm, cut to at most ``most``.
     """
 
     tokens: Tokens | None = None
@@ -33,7 +33,7 @@ class Lengths:
     sigma: Spread | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a mixture of forms, and half of one."""
+        """Refuse a mixture of forms and an incomplete form."""
         given = {name for name in ("tokens", "least", "most", "median", "sigma") if getattr(self, name) is not None}
         if given not in _FORMS:
             needed = "tokens alone, least and most, or median and sigma (and most)"
@@ -43,11 +43,11 @@ class Lengths:
 
     @property
     def most_tokens(self) -> int:
-        """The longest there is."""
+        """The largest length that can be drawn."""
         return self.tokens or self.most or _MOST_TOKENS
 
     def at(self, uniform: float) -> int:
-        """The quantile of a number in [0, 1)."""
+        """Return the quantile at a number in [0, 1)."""
         if self.tokens is not None:
             return self.tokens
         if self.least is not None:

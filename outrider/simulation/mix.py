@@ -1,13 +1,13 @@
-"""How many devices of a mix one server keeps its promises to: by simulation, several seeds, with drafts or without.
+"""Search how many devices of a mix one server keeps its promises to, by simulation with several seeds.
 
-A mix is kept in proportion: of 200 devices of a mix of 30 and 10 there are 150 and 50. A promise is kept if in every
-promised class at most a share epsilon of the responses is slower than promised or refused by admission, and at most
-one first token in a hundred comes later than ``PromiseRule.first_token_s``; likewise with and without drafts.
+A mix keeps its proportion: 200 devices of a mix of 30 and 10 are 150 and 50. Promises are kept if, in every promised
+class, at most a share epsilon of the responses is late or refused, and at most one first token in a hundred comes later
+than ``PromiseRule.first_token_s``. The rule is the same with and without drafts.
 
-A run is long enough to be late in: whoever is behind by its end counts, responses last as long as they may at the
-promised speed, and after a warm-up as long as one of them it goes on for one and a half, with few devices for six. A
-search makes runs of half that time, in which some are not late yet; so what it found is confirmed, seed by seed, by
-whole ones.
+A run must be long enough for responses to become late. It is measured in periods: a period is a response at the
+promised speed of the slowest group. After one period of warm-up, 1.5 periods are measured (up to 6 with few devices),
+and a response that is behind at the end counts. A search makes runs of half that length, in which some responses are
+not late yet, so it finds too many rather than too few; whole runs with each seed confirm the number or reduce it.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,39 +24,40 @@ from outrider.simulation.settings import admission_of
 
 _LEAST_PERIOD_S = 10.0
 _WARMUP_PERIODS, _LEAST_PERIODS = 1.0, 1.5
-_MOST_PERIODS, _RESPONSES = 6.0, 100  # as long as that, where all devices together would end fewer than so many
-_ASSUMED_TOKENS_PER_S = 8.0  # of best effort, to say how long a response lasts
-_QUICK = 0.5  # of all that, while searching
+_MOST_PERIODS, _RESPONSES = (
+    6.0,
+    100,
+)  # measured periods are raised, up to 6, until all devices together end about 100 responses
+_ASSUMED_TOKENS_PER_S = 8.0  # by best effort, to estimate how long a response lasts
+_QUICK = 0.5  # length of a search's runs over that of whole ones
 _RESOLUTION = 0.05
-MOST_ROUNDS = 120_000  # of a run, at the promised speeds: what a plan has time for
+MOST_ROUNDS = 120_000  # of a run, at the promised speeds; limits the time of a plan
 
 
 @dataclass(frozen=True, slots=True)
 class PromiseRule:
-    """When promises are kept."""
-
     epsilon: float  # share of a class's responses that may be late or refused
-    first_token_s: float = 5.0  # one response in a hundred may wait longer
+    first_token_s: float = 5.0  # limit of the p99 of times to first token
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenPromise:
-    """What broke a promise: the class that is kept least, or the wait for first tokens."""
+    """Why promises broke in a run: the worst class's share, or the times to first token."""
 
     devices: int
-    unkept_class: str  # empty if first tokens came too late
-    unkept_share: float  # of that class's responses, or of the worst one's: late or refused
-    refused_share: float  # of these
+    unkept_class: str  # empty if only first tokens came too late
+    unkept_share: float  # share of the worst class's responses that are late or refused
+    refused_share: float  # share of the worst class's responses that are refused
     first_token_p99_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class MixSearch:
-    """What was searched with one seed, or confirmed with it.
+    """Result of a search, or of a confirmation, with one seed.
 
     Attributes:
-        devices: the largest number that was seen to hold; 0 if not even one device's promise is kept.
-        broken_by: what failed at the next number tried; None if none did, and ``devices`` is where the search ended.
+        devices: the largest number tried that keeps promises; 0 if not even one device's promise is kept.
+        broken_by: the failure at the next larger number tried; None if none failed: ``devices`` is the search's limit.
     """
 
     devices: int
@@ -65,14 +66,13 @@ class MixSearch:
 
 @dataclass(frozen=True, slots=True)
 class MixCapacity:
-    """Devices of a mix whose promises one server keeps.
+    """Capacity of one server for a mix, over seeds.
 
     Attributes:
-        devices: with every seed tried; 0 if not even one device's is kept.
-        most: with some seed.
-        searched_all: whether a larger number was seen to fail; if not, ``devices`` is where the search was ended, and
-            is no capacity.
-        broken_by: what failed at the next number tried; None if none did.
+        devices: kept with every seed; 0 if not even one device's promise is kept.
+        most: kept with at least one seed.
+        searched_all: whether a larger number failed; if not, ``devices`` is the search's limit and only a lower bound.
+        broken_by: the failure at the next larger number tried; None if none failed.
     """
 
     devices: int
@@ -90,12 +90,11 @@ class Mix:
 
     @cached_property
     def devices(self) -> int:
-        """As they were given."""
         return sum(group.count for group in self.groups)
 
     @cached_property
     def response_s(self) -> float:
-        """A response of the slowest group at its promised speed, and the pause behind it."""
+        """Time of a response of the slowest group at its promised speed, with the pause after it."""
         return max(
             mean_tokens(group.output) / (group.slo.tokens_per_s or _ASSUMED_TOKENS_PER_S) + group.pause_s
             for group in self.groups
@@ -103,16 +102,16 @@ class Mix:
 
     @cached_property
     def period_s(self) -> float:
-        """What runs are measured in: a response, and no less than a first token needs to come too late."""
+        """Unit of a run's length: a response, but at least 10 s, so that a first token can come too late in it."""
         return max(self.response_s, _LEAST_PERIOD_S)
 
     def without_drafts(self) -> "Mix":
-        """The same devices, with the target alone."""
+        """Return the same devices without drafts: the target alone."""
         groups = (replace(group, window=0, expansion=(), predictor=None) for group in self.groups)
         return Mix(tuple(groups), self.verifier)
 
     def of(self, devices: int) -> tuple[DeviceGroup, ...]:
-        """So many devices in the same proportion; groups of which there would be none are left out."""
+        """Return ``devices`` in the same proportion (largest remainders); groups without any are left out."""
         wanted = [devices * group.count / self.devices for group in self.groups]
         counts = [floor(one) for one in wanted]
         by_rest = sorted(range(len(wanted)), key=lambda index: (counts[index] - wanted[index], index))
@@ -122,7 +121,7 @@ class Mix:
         return tuple(replace(group, count=count) for group, count in pairs if count)
 
     def run(self, devices: int, seed: int, *, quick: bool = False) -> SimulationResults:
-        """So many of them for a while, or half of it."""
+        """Simulate a number of devices; ``quick``: with periods of half the length."""
         groups, period_s = self.of(devices), self.period_s * (_QUICK if quick else 1.0)
         staggered = tuple(replace(group, stagger_s=group.stagger_s or period_s) for group in groups)
         warmup_s = _WARMUP_PERIODS * period_s
@@ -142,14 +141,14 @@ class Mix:
         )
 
     def most_devices(self, tokens_per_round: float, most_rounds: int) -> int:
-        """With which a run has about so many rounds, at the promised speeds."""
+        """Return the number of devices with which a run has about ``most_rounds`` rounds at the promised speeds."""
         share_s = (_WARMUP_PERIODS + _LEAST_PERIODS) * self.period_s
         speed = sum(group.count * (group.slo.tokens_per_s or _ASSUMED_TOKENS_PER_S) for group in self.groups)
         return max(1, int(most_rounds * tokens_per_round * self.devices / (speed * share_s)))
 
 
 def breaks(found: SimulationResults, rule: PromiseRule, devices: int) -> BrokenPromise | None:
-    """Whether a run broke a promise, of which there is at least one; None if all were kept."""
+    """Return how a run broke promises, None if it kept all; at least one class must have a promise."""
     promised = (one for one in found.by_class() if one.slo.tokens_per_s)
     worst = max(promised, key=lambda one: one.response_violation_rate)
     share, waited_s = worst.response_violation_rate, found.first_token_times.p99_s
@@ -160,12 +159,12 @@ def breaks(found: SimulationResults, rule: PromiseRule, devices: int) -> BrokenP
 
 
 def search(broken: Callable[[int], BrokenPromise | None], guess: int, most: int) -> MixSearch:
-    """The largest number of devices that holds, from a guess on.
+    """Search the largest number of devices whose promises are kept.
 
     Args:
-        broken: what broke a promise in a run with so many devices.
-        guess: where to begin.
-        most: devices that there is time to try.
+        broken: how a run with a number of devices broke promises; None if it kept them.
+        guess: number to begin with.
+        most: largest number to try.
     """
     tried: dict[int, BrokenPromise | None] = {}
 
@@ -174,14 +173,14 @@ def search(broken: Callable[[int], BrokenPromise | None], guess: int, most: int)
             tried[devices] = broken(devices)
         return tried[devices] is not None
 
-    limit = 1 if broke(1) else most  # promises that nobody is kept are found out with one device
+    limit = 1 if broke(1) else most  # one device first: it shows cheaply that nobody can be served
     found = capacity(broke, 0.0, limit, max(1, min(guess, limit)), _RESOLUTION, look_beyond=False).devices
     beyond = (tried[devices] for devices in sorted(tried) if devices > found)
     return MixSearch(found, next((one for one in beyond if one is not None), None))
 
 
 def confirm(broken: Callable[[int], BrokenPromise | None], devices: int) -> MixSearch:
-    """The largest number that holds, in small steps down from one that was found."""
+    """Step down from ``devices``, 5 % at a time, to a number whose promises are kept."""
     last: BrokenPromise | None = None
     while devices > 0 and (found := broken(devices)) is not None:
         last, devices = found, devices - max(1, int(_RESOLUTION * devices))
@@ -189,11 +188,11 @@ def confirm(broken: Callable[[int], BrokenPromise | None], devices: int) -> MixS
 
 
 def served(searched: MixSearch, confirmed: Sequence[MixSearch]) -> MixCapacity:
-    """What every seed keeps, of one at least.
+    """Combine the results of all seeds.
 
     Args:
-        searched: with one of them.
-        confirmed: with each.
+        searched: the search, made with one seed.
+        confirmed: the confirmation of each seed; at least one.
     """
     kept = [one.devices for one in confirmed]
     ends = [one.broken_by for one in (*confirmed, searched) if one.broken_by is not None]

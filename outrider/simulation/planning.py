@@ -1,18 +1,18 @@
-"""What to expect of a group of devices before anything is simulated: closed forms, and the draft that serves most.
+"""Estimate capacities and speeds of a group of devices by closed forms, and choose the draft that serves most.
 
-A device with nobody beside it makes a round in ``draft + link + T(1)``. With many, batches follow one another without a
-pause; a block that arrives waits for half of the running batch on average and for its own whole one. A response keeps
-``s`` tokens per second if that fits into the time its round's tokens are worth:
+A device alone makes a round in ``draft + link + T(1)``. With many devices, batches follow one another without a pause:
+a block that arrives waits for half of the running batch on average, and for the whole of its own. A response keeps
+``s`` tokens per second if that fits into the time in which its round's tokens are due:
 
     draft + link + WAITED_BATCHES * T  <=  E / s             E: expected tokens of a round
     T = c + B (v + E / output * prompt)                      v: what one block adds to a batch (WISP eq. 19)
     N = B / T * E / s                                        devices whose rounds arrive as fast as batches take them
 
-``prompt`` is what computing a prompt takes, once for each ``output`` tokens; N is at most what KV memory holds.
-Longer drafts raise E; they cost drafting time and, a little, v. Which draft serves most depends on the speed promised,
-the prefix and the coefficients, so every candidate is tried.
+``prompt`` is the time to compute a prompt, spread over ``output`` tokens. N is at most what KV memory holds. Longer
+drafts raise E, and cost drafting time and a little v. Which draft serves most depends on promised speed, prefix and
+coefficients, so every candidate is tried.
 
-A closed form knows no chance, no mixed classes and no policy: it ranks drafts and says what to expect; capacities are
+Closed forms ignore chance, mixed classes and policies. They rank drafts and give first guesses; capacities are
 simulated (``outrider.simulation.capacity``).
 """
 
@@ -47,54 +47,54 @@ class DraftSetting:
     expansion: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        """As tables show it."""
+        """Return the text that tables show."""
         return f"tree {'x'.join(map(str, self.expansion))}" if self.expansion else f"chain {self.window}"
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What one draft promises for a group of devices."""
+    """Estimates for a group of devices with one draft."""
 
     draft: DraftSetting
     nodes: int  # drafted tokens of a round
     expected_tokens: float  # committed by a round, correction or bonus token included
     round_s: float  # of a device that has the verifier for itself
-    marginal_s: float  # what its block adds to a batch
-    devices: float  # that can keep the speed asked about; memory aside
+    marginal_s: float  # time that its block adds to a batch
+    devices: float  # number that can keep the given speed, KV memory ignored
 
     @property
     def tokens_per_s_alone(self) -> float:
-        """Speed of a device that has the verifier for itself."""
+        """Speed of a device that has the verifier for itself, in tokens/s."""
         return self.expected_tokens / self.round_s
 
 
 @dataclass(frozen=True, slots=True)
 class TargetAlone:
-    """The target served on the server, without drafts (continuous batching)."""
+    """Estimates for the target without drafts (continuous batching)."""
 
-    tokens_per_s_alone: float  # of a response that has it for itself
-    devices: float  # responses that can keep the speed asked about and whose KV fits
+    tokens_per_s_alone: float  # of a response that has the verifier for itself
+    devices: float  # number of responses that can keep the given speed and whose KV fits
 
 
 @cache
 def mean_tokens(lengths: Lengths) -> float:
-    """Mean of a distribution of lengths."""
+    """Return the mean of a distribution of lengths, as the mean of 200 quantiles."""
     return sum(lengths.at((index + 0.5) / _QUANTILES) for index in range(_QUANTILES)) / _QUANTILES
 
 
 def context_tokens(group: DeviceGroup) -> float:
-    """Positions of a response at a random moment: its prompt and half of what it becomes."""
+    """Return the mean positions of a response under way: its prompt and half of its output."""
     return mean_tokens(group.prompt) + mean_tokens(group.output) / 2.0
 
 
 def resident_devices(group: DeviceGroup, verifier: VerifierModel) -> float:
-    """Responses whose KV fits at once; infinity without a limit."""
+    """Return the number of responses whose KV fits at once; infinity without a limit."""
     blocks = verifier.limits.max_memory_blocks
     return float("inf") if blocks is None else blocks * verifier.kv_block_tokens / context_tokens(group)
 
 
 def link_s(group: DeviceGroup, draft: DraftSetting) -> float:
-    """Seconds a round spends on the link: WISV eq. 6 with the bits its messages have; a trace counts as it begins."""
+    """Return a round's time on the link (WISV eq. 6 with its messages' bits); of a trace, by its state at the start."""
     if group.link is None:
         return group.exchange_s
     down_bits, up_bits = message_sizes(DraftPlan(group.protocol, draft.window, draft.expansion))
@@ -102,7 +102,7 @@ def link_s(group: DeviceGroup, draft: DraftSetting) -> float:
 
 
 def outlook(group: DeviceGroup, verifier: VerifierModel, draft: DraftSetting, tokens_per_s: float) -> Outlook:
-    """What a draft promises where ``tokens_per_s``, above 0, is to be kept."""
+    """Estimate what a draft serves where ``tokens_per_s`` (above 0) is promised."""
     shape = draft_shape(group.acceptance, draft.window, draft.expansion, group.sibling_factor)
     nodes = shape.nodes[-1] if shape.nodes else 0
     steps = shape.steps[-1] if shape.steps else 0.0
@@ -128,9 +128,9 @@ def outlook(group: DeviceGroup, verifier: VerifierModel, draft: DraftSetting, to
 
 
 def target_alone(group: DeviceGroup, verifier: VerifierModel, tokens_per_s: float) -> TargetAlone:
-    """What serving the target without drafts promises.
+    """Estimate what the target serves without drafts.
 
-    Every running response gets one token of each batch; the time left by prompts, one for each response, is theirs.
+    Each batch gives every running response one token, and takes time for that and for each response's share of prompts.
     """
     model, prompt_s = verifier.cost_model, _prompt_s(group, verifier)
     block = VerifyCost(1, round(context_tokens(group)))
@@ -147,12 +147,12 @@ def target_alone(group: DeviceGroup, verifier: VerifierModel, tokens_per_s: floa
 
 
 def chains(longest: int = LONGEST_WINDOW) -> tuple[DraftSetting, ...]:
-    """Every chain up to a length."""
+    """Return every chain up to a length."""
     return tuple(DraftSetting(window) for window in range(1, longest + 1))
 
 
 def trees(longest: int = LONGEST_WINDOW) -> tuple[DraftSetting, ...]:
-    """Tree shapes worth trying: the product's own, and a few siblings at the root's side with a long single path."""
+    """Return tree shapes to try: the product's own, and combs (a few siblings near the root, then a single path)."""
     shapes = dict.fromkeys((*TREE_SHAPES, *_combs(longest)))
     return tuple(DraftSetting(len(shape), shape) for shape in shapes if len(shape) <= longest)
 
@@ -160,10 +160,10 @@ def trees(longest: int = LONGEST_WINDOW) -> tuple[DraftSetting, ...]:
 def best_draft(
     group: DeviceGroup, verifier: VerifierModel, tokens_per_s: float, candidates: Iterable[DraftSetting]
 ) -> Outlook:
-    """Of the drafts with which nearly most devices keep a speed the one that is fastest alone.
+    """Return, among drafts that serve at least 93 % of the most devices, the one that is fastest for a device alone.
 
-    The optimum is flat, long drafts are late more often by bad luck, which no closed form knows, and a response that is
-    over sooner frees its memory sooner. At least one candidate is needed.
+    The optimum is flat. Long drafts are late more often by chance, which closed forms ignore, and a response that ends
+    sooner frees its memory sooner. There must be at least one candidate.
     """
     outlooks = [outlook(group, verifier, draft, tokens_per_s) for draft in candidates]
     most = max(found.devices for found in outlooks)
@@ -172,19 +172,19 @@ def best_draft(
 
 
 def fastest_draft(group: DeviceGroup, verifier: VerifierModel, candidates: Iterable[DraftSetting]) -> Outlook:
-    """The draft with which one device alone is fastest, of at least one candidate."""
+    """Return the draft with which one device alone is fastest, of at least one candidate."""
     return max(
         (outlook(group, verifier, draft, 1.0) for draft in candidates), key=lambda found: found.tokens_per_s_alone
     )
 
 
 def offered_drafts(group: DeviceGroup) -> tuple[DraftSetting, ...]:
-    """What may be drafted under a group's protocol: chains, and trees where its messages carry them."""
+    """Return the drafts that a group's protocol allows: chains, and trees if its messages carry them."""
     return (*chains(), *trees()) if group.protocol in tree_protocols() else chains()
 
 
 def _combs(longest: int) -> Iterator[tuple[int, ...]]:
-    """Two children at each of the first ``wide`` depths, or three and then two, then single ones."""
+    """Yield trees with two children at each of the first depths, or three (then two), and single ones after them."""
     for depth in range(2, longest + 1):
         for wide in range(1, min(depth, 4) + 1):
             yield (2,) * wide + (1,) * (depth - wide)
@@ -193,14 +193,14 @@ def _combs(longest: int) -> Iterator[tuple[int, ...]]:
 
 
 def _prompt_s(group: DeviceGroup, verifier: VerifierModel) -> float:
-    """Seconds of computing prompts for each token of a response."""
+    """Return the time of computing a prompt, per token of its response."""
     model, prompt = verifier.cost_model, round(mean_tokens(group.prompt))
     took_s = model.predict_s([VerifyCost(prompt, 0)]) - model.predict_work_s(BatchWork())
     return max(0.0, took_s) / mean_tokens(group.output)
 
 
 def _largest(most: int, kept: Callable[[int], bool]) -> int:
-    """The largest number up to ``most`` that still holds, of what holds up to some number; 0 if none does."""
+    """Return the largest number in 1..``most`` for which the monotone ``kept`` holds; 0 if none does."""
     held, broken = 0, most + 1
     while broken - held > 1:
         middle = (held + broken) // 2

@@ -1,4 +1,4 @@
-"""WISP's figures as it prints them (arXiv 2601.11652): one A100 80GB, four promised speeds."""
+"""Figures printed in the WISP paper (arXiv 2601.11652): one A100 80GB, four promised speeds."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -29,6 +29,6 @@ VIOLATION_RATES: Mapping[str, tuple[float, ...]] = MappingProxyType(
 # Table 3, tokens per second; the load is not given.
 GOODPUT_TOKENS_PER_S: Mapping[str, float] = MappingProxyType({"sled": 170.82, "centralized": 326.12, "wisp": 631.86})
 
-# What the promises of this project are about: multiples of the same simulation's own baselines at 8 tokens/s.
+# Aims of this project: multiples of the baselines' capacity at 8 tokens/s, in the same simulation.
 AIMS: Mapping[str, float] = MappingProxyType({"centralized": 2.3, "sled": 6.0})
 MIXED_AIM_OVER_FCFS = 1.7

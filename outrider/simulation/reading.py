@@ -1,4 +1,4 @@
-"""Scenario files: YAML to one ``Scenario`` for each system to compare. All problems are reported together."""
+"""Read scenario files: YAML to one ``Scenario`` for each system. All problems of a file are reported together."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -28,7 +28,7 @@ File = TypeVar("File")
 
 @dataclass(frozen=True, slots=True)
 class ReadScenario:
-    """What a file describes."""
+    """The contents of a scenario file."""
 
     name: str
     groups: tuple[DeviceGroup, ...]  # of devices
@@ -78,7 +78,7 @@ def parse_scenario(text: str, source: str, seed: int | None = None) -> ReadScena
 
 
 def parse_file(adapter: TypeAdapter[File], text: str, source: str) -> File:
-    """What a YAML text says, as ``adapter`` has it; ``source`` names it in messages.
+    """Validate a YAML text with ``adapter``; ``source`` names it in messages.
 
     Raises:
         ConfigError: it is no YAML, or fields are unknown, of the wrong type or out of range.
@@ -90,7 +90,7 @@ def parse_file(adapter: TypeAdapter[File], text: str, source: str) -> File:
 
 
 def classes_of(configs: Sequence[SloClassConfig]) -> dict[str, SloClass]:
-    """By name; the usual ones where a file has none of its own."""
+    """Return SLO classes by name, best effort included; the default ones if a file has none."""
     named = [SloClass(one.name, one.tokens_per_s) for one in configs] or DEFAULT_CLASSES
     return {one.name: one for one in (*named, BEST_EFFORT)}
 
@@ -108,7 +108,7 @@ def _group(config: DeviceGroupConfig, index: int, classes: Mapping[str, SloClass
 
 
 def verifier_of(config: ServerConfig) -> VerifierModel:
-    """The verifier a file describes.
+    """Return the verifier that a file describes.
 
     Raises:
         ConfigError: the model does not fit the GPU.
@@ -141,7 +141,7 @@ def verifier_of(config: ServerConfig) -> VerifierModel:
 
 
 def cost_model_of(config: CostConfig) -> CostModel:
-    """The cost model a file names."""
+    """Return the cost model that a file names."""
     if config.roofline is not None:
         return RooflineCostModel(MODELS[config.roofline.model], HARDWARE[config.roofline.gpu])
     if config.profile is not None:
@@ -153,7 +153,7 @@ def cost_model_of(config: CostConfig) -> CostModel:
 
 
 def cost_source_of(config: CostConfig) -> str:
-    """Where a verifier's times come from, in words for the reader."""
+    """Say in words where a verifier's times come from."""
     if config.roofline is not None:
         gpu = HARDWARE[config.roofline.gpu].name
         return f"a roofline of {config.roofline.model} on {gpu}, from data sheets: nothing of it was measured"

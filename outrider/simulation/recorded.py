@@ -1,7 +1,7 @@
-"""A workload as it ran on a real cluster, and its replay in the simulator: does the simulator tell the truth?
+"""Validate the simulator: replay a workload that was recorded on a real cluster and compare round times.
 
-A record holds what devices did (drafts, what was accepted, how long drafting took, message sizes, pauses) and what
-batches took. The replay keeps the devices' part and computes the rest: delivery times, batches, waiting, commits.
+A record has what devices did (drafts, accepted tokens, drafting times, message sizes, pauses) and the times of batches.
+The replay takes the devices' part as given and simulates the rest: delivery, batching, queueing and commits.
 """
 
 from collections import defaultdict
@@ -31,32 +31,34 @@ from outrider.simulation.tally import RunTally
 
 @dataclass(frozen=True, slots=True)
 class RecordedDevice:
-    responses: tuple[tuple[SimResponse, tuple[SimDraft, ...]], ...]  # in order, each with its rounds behind the first
+    responses: tuple[
+        tuple[SimResponse, tuple[SimDraft, ...]], ...
+    ]  # in order, each with its rounds after the first token
     slo: SloClass = BEST_EFFORT
-    link: LinkProfile | None = None  # it was emulated with; None delivered at once
+    link: LinkProfile | None = None  # the emulated link; None delivered at once
     link_seed: int = 0  # of its emulator
-    exchange_s: float = 0.0  # seconds of every exchange beyond link and drafting
+    exchange_s: float = 0.0  # seconds of every exchange beyond link and drafting steps
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadRecord:
-    """What ran.
+    """A recorded run.
 
     Attributes:
-        batches: what each block of a forward pass cost, and the seconds inside the engine.
+        batches: of each forward pass: the cost of its blocks, and seconds inside the engine.
     """
 
-    name: str  # the writer's
+    name: str  # given by the writer
     devices: tuple[RecordedDevice, ...]
     round_s: tuple[float, ...]  # measured seconds of all rounds, from the commit before to their own
     batches: tuple[tuple[tuple[VerifyCost, ...], float], ...]
 
 
 class RecordedWorkload:
-    """A device that does again what it did (``outrider.simulation.drafted_rounds.Workload``)."""
+    """A ``Workload`` that repeats what a recorded device did."""
 
     def __init__(self, device: RecordedDevice) -> None:
-        """Begin at its first response."""
+        """Begin with the record's first response."""
         self.alone_rounds, self.follows_tuner = 0, False
         self._responses = iter(device.responses)
         self._rounds: Iterator[SimDraft] = iter(())
@@ -68,49 +70,49 @@ class RecordedWorkload:
         return response
 
     def draft(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> SimDraft:  # noqa: ARG002
-        """As recorded, whatever the state."""
+        """Return the recorded draft, whatever the arguments."""
         return next(self._rounds)
 
     def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:  # noqa: ARG002
-        """Never: each round is asked for."""
+        """Return False: each recorded round is ordered."""
         return False
 
     def cut(self, tokens: int) -> None:
-        """Nothing is learned from drafts."""
+        """Do nothing: acceptance is not learned here."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTimes:
-    """A cost model that knows batches which were measured, and asks another about the rest.
+    """A cost model that returns measured times of known batches, and another model's predictions of the rest.
 
     Attributes:
         measured_s: median seconds by new tokens, interactions and cached tokens of a batch.
     """
 
-    otherwise: CostModel  # the other model; its guard counts
+    otherwise: CostModel  # the other model; its guard time is used
     measured_s: Mapping[BatchWork, float] = field(default_factory=dict)
 
     def predict_s(self, batch: Sequence[VerifyCost]) -> float:
-        """Measured, if a batch of the same sums was."""
+        """Return the measured time of batches with the same sums, else the other model's."""
         return self.predict_work_s(work_of(batch))
 
     def predict_work_s(self, work: BatchWork) -> float:
-        """Measured, if these sums were."""
+        """Return the measured time of these sums, else the other model's."""
         known = self.measured_s.get(work)
         return self.otherwise.predict_work_s(work) if known is None else known
 
     def predict_works_s(self, works: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Batch by batch: some are measured and some are not."""
+        """Predict ``[n, 3]`` sums one by one, as only some are measured; return ``[n]`` seconds."""
         known = [BatchWork(*(int(number) for number in row)) for row in works.tolist()]
         return np.array([self.predict_work_s(work) for work in known])
 
     def guard_s(self, predicted_s: Seconds) -> Seconds:
-        """The other model's: a median says nothing of spread."""
+        """Return the other model's guard time, as a median says nothing of spread."""
         return self.otherwise.guard_s(predicted_s)
 
 
 def measured_times(record: WorkloadRecord, otherwise: CostModel) -> MeasuredTimes:
-    """The batches of a record as a cost model."""
+    """Return a record's batches as a cost model."""
     seconds: dict[BatchWork, list[float]] = defaultdict(list)
     for costs, engine_s in record.batches:
         seconds[work_of(costs)].append(engine_s)
@@ -125,7 +127,7 @@ def replay(
     keeps_kv: bool = True,
     seed: int = 0,
 ) -> SimulationResults:
-    """Run a record's devices against a simulated verifier, all of them to their end; ``seed`` is of its noise."""
+    """Run a record's devices to their end against a simulated verifier; ``seed`` is that of its pass times' noise."""
     rules = SystemRules(scheduling, keeps_kv=keeps_kv)
     devices = []
     for number, device in enumerate(record.devices):
@@ -158,7 +160,7 @@ class ReplayComparison:
 
 
 def compared(record: WorkloadRecord, results: SimulationResults) -> ReplayComparison:
-    """A replay beside its record, which has a round at least."""
+    """Compare a replay with its record, which has at least one round."""
     p50_s, p99_s = np.percentile(record.round_s, (50, 99)).tolist()
     times = results.round_times
     return ReplayComparison(len(record.round_s), p50_s, p99_s, times.p50_s, times.p99_s)

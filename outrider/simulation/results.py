@@ -1,15 +1,16 @@
-"""What a simulation found: plain data, most of it by device.
+"""Results of a simulation, most of them by device.
 
-Lateness, four ways:
+Lateness is counted in three units:
 
-- *a round* is late if it alone was slower than promised (WISP eq. 4), its cause as eq. 21 has it;
-- *a response* is late if from its first token to its last it was slower than promised (what a user feels);
-- *a device* is late if over all it was promised it was given less: tokens against ``speed * time``;
-- what is *unfinished* at the end counts in all three if even a full block committed at that moment would leave it
-  behind, and a device that got no first token is owed tokens from the end of its grace on. So a starved device cannot
-  drop out of the statistics.
+- a *round* is late if it alone was slower than promised (WISP eq. 4); its cause is that of eq. 21;
+- a *response* is late if it was slower than promised from its first token to its last (what a user feels);
+- a *device* is late if over all its time it was given fewer tokens than ``speed * time``.
 
-Best-effort devices are promised nothing and are never late. A first round (prompt to first token) owes no speed.
+A response that is *unfinished* at the end counts in all three if even a full block committed at that moment would leave
+it behind. A device without a first token is due tokens from the end of its grace on. So a starved device cannot drop
+out of the statistics.
+
+Best-effort devices are promised nothing and are never late. No speed is due in a first round (prompt to first token).
 Everything counts from the warm-up on: commits after it, the time between them, and responses not over by then.
 """
 
@@ -25,56 +26,55 @@ from outrider.selection.speculation_tuner import TunerReport
 
 @dataclass(slots=True, kw_only=True)
 class DeviceCounts:
-    """What a device was given, or several taken together."""
+    """Counts of a device, or sums over several."""
 
-    responses: int = 0  # that ended, or were going on at the end
+    responses: int = 0  # those that ended, or were under way at the end
     late_responses: int = 0  # of these
-    refused: int = 0  # times that a response was not let in; its device may have come back later
+    refused: int = 0  # refusals by admission; the device may have retried successfully
     rounds: int = 0  # committed, without first rounds; an open one that is late already counts
-    late_queue_rounds: int = 0  # late for want of a place in a batch; ``late_compute_rounds``: as their batch took long
+    late_queue_rounds: int = 0  # late because of queueing; ``late_compute_rounds``: because their batch took long
     late_compute_rounds: int = 0
-    drafted_tokens: int = 0  # of these rounds, and verified; likewise ``accepted_tokens``
+    drafted_tokens: int = 0  # verified draft tokens of these rounds; ``accepted_tokens``: the accepted ones of them
     accepted_tokens: int = 0
     committed_tokens: int = 0  # all, first tokens included
-    timed_tokens: int = 0  # committed after first tokens (or the warm-up); ``timed_s``: in so much time
+    timed_tokens: int = 0  # committed after first tokens (or the warm-up), in ``timed_s``
     timed_s: float = 0.0
 
     @property
     def late_rounds(self) -> int:
-        """Late for either cause."""
+        """Number of late rounds of either cause."""
         return self.late_queue_rounds + self.late_compute_rounds
 
 
 @dataclass(slots=True, kw_only=True)
 class DeviceResults(DeviceCounts):
-    """One device; complete once the run is over."""
+    """Results of one device; complete once the run is over."""
 
     device: int  # its number
     group: str  # its group's name
     slo: SloClass
     unfinished: bool = False  # whether a response was going on at the end
-    starved: bool = False  # whether that one was hopelessly behind by then
+    starved: bool = False  # whether even a full block would have left that one behind
     speeds_tokens_per_s: list[float] = field(default_factory=list)  # of each finished response
 
     @property
     def promised(self) -> bool:
-        """Whether it was promised a speed."""
         return self.slo.tokens_per_s > 0.0
 
     @property
     def late(self) -> bool:
-        """Whether it was given less than promised, over all."""
+        """Whether it was given less than promised over all its time."""
         return self.timed_tokens < self.slo.tokens_per_s * self.timed_s
 
     @property
     def achieved_tokens_per_s(self) -> float | None:
-        """Mean speed behind first tokens; None if none was due yet."""
+        """Mean speed after first tokens; None if no time counts yet."""
         return self.timed_tokens / self.timed_s if self.timed_s > 0.0 else None
 
 
 @dataclass(slots=True, kw_only=True)
 class ClassResults(DeviceCounts):
-    """Devices taken together, those of one SLO class for instance."""
+    """Sums over several devices, for instance those of one SLO class."""
 
     slo: SloClass
     devices: int
@@ -88,7 +88,7 @@ class ClassResults(DeviceCounts):
 
     @property
     def response_violation_rate(self) -> float:
-        """Share of responses slower than promised, or refused: each time a response was not let in is one asked for."""
+        """Share of responses that were late or refused; every refusal counts as a response of its own."""
         return _share(self.late_responses + self.refused, self.responses + self.refused)
 
     @property
@@ -99,7 +99,7 @@ class ClassResults(DeviceCounts):
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """Of a set of times; all 0 of none."""
+    """Percentiles of a set of times; all 0 of an empty set."""
 
     count: int
     mean_s: float
@@ -119,8 +119,8 @@ class PlanePoint:
 
 @dataclass(frozen=True, slots=True)
 class BatchEntry:
-    planned_at_s: float  # when it was decided on
-    starts_at_s: float  # when it began; at ``ends_at_s``, ``took_s`` later, it was over
+    planned_at_s: float  # when the last plan before it was made
+    starts_at_s: float  # it ends ``took_s`` later
     took_s: float
     predicted_s: float
     members: tuple[tuple[int, int], ...]  # device and round of each block, in the policy's order
@@ -130,16 +130,15 @@ class BatchEntry:
 
     @property
     def ends_at_s(self) -> float:
-        """When it is over."""
         return self.starts_at_s + self.took_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResults:
-    """A run, simulated or measured.
+    """Results of a run, simulated or measured.
 
     Attributes:
-        round_times: from one commit of a response to its next, first rounds aside; their parts are ``draft_times``
+        round_times: from one commit of a response to its next, without first rounds; their parts are ``draft_times``
             (on the device), ``link_times``, ``queue_times`` and ``verify_times``.
     """
 
@@ -161,10 +160,10 @@ class RunResults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationResults(RunResults):
-    """One run on the virtual clock.
+    """Results of one run on the virtual clock.
 
     Attributes:
-        simulated_rounds: of the whole run, warm-up and first rounds included: what a simulator's speed is measured by.
+        simulated_rounds: of the whole run, warm-up and first rounds included; the measure of the simulator's own speed.
     """
 
     name: str  # the scenario's; likewise ``system`` and ``seed``
@@ -172,17 +171,17 @@ class SimulationResults(RunResults):
     seed: int
     devices: tuple[DeviceResults, ...]  # by number
     batches: int  # begun after the warm-up
-    busy_s: float  # the verifier computed in that time
-    predicted_s: float  # what its passes were predicted to take
-    evictions: int  # times a sequence lost KV for want of memory
+    busy_s: float  # time the verifier computed after the warm-up
+    predicted_s: float  # predicted time of its passes
+    evictions: int  # times a sequence lost KV to others
     recomputed_tokens: int  # positions computed again because of that, or because no KV is kept
     plane: tuple[PlanePoint, ...]  # a sample, evenly spread over the run
     batch_log: tuple[BatchEntry, ...]  # every batch of the whole run, if the scenario asks for it
     simulated_rounds: int
     tuner: TunerReport | None = None  # at the end
-    swapped_out_blocks: int = 0  # of KV copied to host memory for want of memory; ``swapped_in_blocks`` back
+    swapped_out_blocks: int = 0  # KV blocks copied to host memory; ``swapped_in_blocks``: copied back
     swapped_in_blocks: int = 0
-    admission: AdmissionReport | None = None  # likewise
+    admission: AdmissionReport | None = None  # at the end
 
     @property
     def goodput_tokens_per_s(self) -> float:
@@ -191,12 +190,12 @@ class SimulationResults(RunResults):
 
     @property
     def rounds(self) -> int:
-        """As ``DeviceCounts.rounds``, of all devices."""
+        """Sum of ``DeviceCounts.rounds`` over all devices."""
         return sum(device.rounds for device in self.devices)
 
     @property
     def busy_share(self) -> float:
-        """Of the verifier's time."""
+        """Share of the measured time in which the verifier computed."""
         return _share(self.busy_s, self.measured_s)
 
     @property
@@ -208,18 +207,18 @@ class SimulationResults(RunResults):
 
 
 def promised(devices: Sequence[DeviceResults]) -> ClassResults:
-    """All devices that were promised a speed, taken together; ``slo`` is one of theirs."""
+    """Sum up all devices with a promise (all devices if none has one); ``slo`` is that of the first."""
     return summary([device for device in devices if device.promised] or devices)
 
 
 def by_class(devices: Sequence[DeviceResults]) -> tuple[ClassResults, ...]:
-    """By SLO class, the slowest promise first."""
+    """Sum up devices by SLO class, the slowest promise first."""
     classes = sorted({device.slo for device in devices}, key=lambda slo: (slo.tokens_per_s, slo.name))
     return tuple(summary([device for device in devices if device.slo == slo]) for slo in classes)
 
 
 def summary(devices: Sequence[DeviceResults]) -> ClassResults:
-    """At least one device's figures, added up."""
+    """Sum up the figures of at least one device; ``slo`` is that of the first."""
     total = {one.name: sum(getattr(device, one.name) for device in devices) for one in fields(DeviceCounts)}
     return ClassResults(
         slo=devices[0].slo,

@@ -1,11 +1,11 @@
-"""How long a batch takes on a GPU nobody has measured: the slower of its arithmetic and its memory traffic.
+"""Roofline cost model of a batch on a GPU that was not measured: the slower of arithmetic and memory traffic.
 
     T = max(FLOPs / (peak FLOP/s * share), bytes / (peak bytes/s * share)) + a fixed part
     FLOPs = 2 * matrix weights * new positions + 4 * layers * heads * head_dim * interactions
     bytes = weights, once a pass + KV of the cached positions (read) and of the new ones (written)
 
-A model of hardware, not a measurement: what one of these predicts is to be named as such. Its two shares are what good
-kernels reach of a data sheet's peaks; measured coefficients (``outrider profile``) replace it.
+This models hardware and measures nothing; results must say so. The two shares are what good kernels reach of a data
+sheet's peaks. Measured coefficients (``outrider profile``) replace it.
 
 Source: Williams, Waterman, Patterson 2009 (roofline); the sums are those of WISP eq. 18.
 """
@@ -26,7 +26,7 @@ FIXED_S = 2e-3  # kernel launches and sampling of one pass
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """A decoder as its configuration file describes it: grouped-query attention and a gated feed-forward part."""
+    """A decoder with grouped-query attention and a gated feed-forward part, by its configuration file."""
 
     layers: int
     hidden: int
@@ -41,19 +41,19 @@ class ModelShape:
 
     @property
     def matrix_weights(self) -> int:
-        """Weights every new position is multiplied with; the embedding is a look-up."""
+        """Weights that every new position is multiplied with; the embedding is not multiplied."""
         attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
         return self.layers * (attention + 3 * self.hidden * self.feed_forward) + self.hidden * self.vocab
 
     @property
     def weight_bytes(self) -> float:
-        """Of the whole model; norms are too small to count."""
+        """Bytes of all weights; norms are too small to count."""
         embedding = 0 if self.tied else self.hidden * self.vocab
         return self.bytes_per_weight * (self.matrix_weights + embedding)
 
     @property
     def kv_bytes_per_token(self) -> float:
-        """Keys and values of one position in all layers."""
+        """Bytes of keys and values of one position in all layers."""
         return 2 * self.layers * self.kv_heads * self.head_dim * self.bytes_per_kv_value
 
 
@@ -79,7 +79,7 @@ class RooflineCostModel:
     _slopes: tuple[float, float, float, float] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Seconds of arithmetic for each new position and interaction, of traffic for the weights and each position."""
+        """Precompute seconds of arithmetic by new position and interaction, and of traffic by weights and position."""
         shape = self.model
         flops_per_s, bytes_per_s = (
             self.hardware.flops_per_s * self.compute_share,
@@ -94,17 +94,17 @@ class RooflineCostModel:
         object.__setattr__(self, "_slopes", slopes)
 
     def predict_s(self, batch: Sequence[VerifyCost]) -> float:
-        """Seconds of one forward pass over this batch."""
+        """Predict the time of one forward pass over a batch."""
         return self.predict_work_s(work_of(batch))
 
     def predict_work_s(self, work: BatchWork) -> float:
-        """The same from a batch's sums."""
+        """Predict it from a batch's sums."""
         per_new, per_interaction, weights_s, per_token = self._slopes
         compute_s = per_new * work.new_tokens + per_interaction * work.interactions
         return max(compute_s, weights_s + per_token * (work.cached_tokens + work.new_tokens)) + self.fixed_s
 
     def predict_works_s(self, works: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """The same for many: ``[n, 3]`` new tokens, interactions, cached tokens; returns ``[n]`` seconds."""
+        """Predict many: ``[n, 3]`` new tokens, interactions and cached tokens; return ``[n]`` seconds."""
         per_new, per_interaction, weights_s, per_token = self._slopes
         new, interactions, cached = works.T
         seconds: npt.NDArray[np.float64] = np.maximum(

@@ -1,9 +1,9 @@
-"""What is simulated: devices, links, a verifier, a system; plain data.
+"""Description of what is simulated: devices, links, a verifier and a system.
 
-Responses are made as the product makes them. The verifier computes the prompt, in chunks, and commits the first token.
-Then round after round an order goes down the link, the device drafts, its block goes up and waits for a batch; the
-verdict commits tokens and is the next order. Tokens travel on to users
-beside this loop and are not modelled; nor is the drafter's prefill, which runs beside the verifier's.
+A response is made as in the product. The verifier computes the prompt in chunks and commits the first token. In each
+round an order goes down the link, the device drafts, and its block goes up and waits for a batch; the verdict commits
+tokens and is the next order. Not modelled: the way of tokens to users, and the drafter's prefill, which runs at the
+same time as the verifier's.
 """
 
 from collections.abc import Callable
@@ -41,13 +41,13 @@ from outrider.simulation.stopping import SimStopSetting
 WIRE = WireFormat(151_936)  # Qwen3's vocabulary
 MODELLED_MODES = tuple(
     name for name, mode in MODES.items() if not mode.uses_lookup
-)  # there is no text to look anything up in
+)  # simulated tokens have no text for prompt lookup
 
 SecondsOrNone = Annotated[float, Field(ge=0, le=1_000_000)]
 
 
 class System(StrEnum):
-    """Who drafts where, and how the verifier is run; ``outrider.simulation.systems`` has the details."""
+    """Where drafts are made and how the verifier is scheduled (details in ``outrider.simulation.systems``)."""
 
     SLED = "sled"  # devices draft; first come first served; no KV is kept between verifications
     SLED_KV = "sled_kv"  # the same with resident KV
@@ -60,31 +60,31 @@ class System(StrEnum):
 
 @pydantic.dataclasses.dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class Devices:
-    """Devices that are alike, as far as a file says it in the words of the simulation.
+    """Devices of one kind: the fields that a file and the simulation have in common.
 
     Attributes:
         acceptance: probability that the draft token at each depth is accepted, given that those before it were; the
-            last holds for all behind it.
+            last holds for all greater depths.
     """
 
     name: Name  # in results
-    count: PositiveNumber  # of devices; each asks for one response after another
+    count: PositiveNumber  # of devices; each requests one response after another
     acceptance: Annotated[tuple[Probability, ...], Field(min_length=1)]
-    prompt: Lengths  # tokens of each response's, its own length
-    output: Lengths  # tokens committed by a response, its first included
+    prompt: Lengths  # tokens, drawn for each response
+    output: Lengths  # tokens of each response, the first included
     window: Window = 4  # drafted tokens of a round, at most; 0 drafts nothing
-    expansion: tuple[Siblings, ...] = ()  # children by depth of a drafted tree, in place of ``window``; () is a chain
+    expansion: tuple[Siblings, ...] = ()  # children by depth of a draft tree, in place of ``window``; () is a chain
     sibling_factor: Probability = 0.5  # how acceptance falls from a tree node's sibling to the next
     predictor: SimPredictor | None = None  # stops a chain early; None drafts the whole window
-    protocol: Annotated[ProtocolName, NameIn(PROTOCOLS)] = NO_TOKENS.protocol  # decides the bits that cross the link
-    exchange_s: SecondsOrNone = 0.0  # seconds of every exchange beyond link and steps
+    protocol: Annotated[ProtocolName, NameIn(PROTOCOLS)] = NO_TOKENS.protocol  # determines the bits that cross the link
+    exchange_s: SecondsOrNone = 0.0  # seconds of every exchange beyond link and drafting steps
     step_spread: Spread = 0.0  # standard deviation of the logarithm of a drafting step's time from device to device
     pause_s: SecondsOrNone = 0.0  # mean pause between responses, exponentially distributed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceGroup(Devices):
-    """Devices that are alike.
+    """Devices of one kind, as they are simulated.
 
     Attributes:
         selection: chooses each round's window (or none, or tree) in place of the group's, at most ``window`` deep.
@@ -97,14 +97,14 @@ class DeviceGroup(Devices):
     step_s: float  # seconds to draft one token
     slo: SloClass = BEST_EFFORT  # the speed they are promised
     link: LinkSource | None = None  # to the server; None delivers at once. Not used by systems that draft on the server
-    stagger_s: float = 0.0  # the first response begins within so many seconds, each instant as likely
-    from_s: float = 0.0  # no response begins before; likewise none from ``until_s`` on
+    stagger_s: float = 0.0  # the first response is requested within so many seconds, uniformly
+    from_s: float = 0.0  # no response is requested before this time, nor from ``until_s`` on
     until_s: float = inf
     selection: SelectionPolicy | None = None
     stopping: SimStopSetting | None = None
 
     def __post_init__(self) -> None:
-        """Refuse two who decide on the same draft."""
+        """Refuse settings of which more than one decides on the draft."""
         if self.selection is not None and (self.expansion or self.predictor is not None):
             raise ParameterError("selection", "neither expansion nor predictor: it chooses drafts itself", self.name)
         if self.stopping is not None and (self.expansion or self.predictor is not None or self.selection is not None):
@@ -113,16 +113,16 @@ class DeviceGroup(Devices):
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:
-    """Where KV that is given up may be copied."""
+    """Host memory to which evicted KV may be copied."""
 
-    blocks: int  # it holds
+    blocks: int  # number of KV blocks that it holds
     prices: SwapPrices
 
 
 def host_memory(
     cost_model: CostModel, tokens: int, block_tokens: int, bytes_per_token: int, bytes_per_s: float
 ) -> HostMemory:
-    """Of so many positions, each with so many bytes of KV, copied at this rate; computing it by the cost model."""
+    """Return host memory for ``tokens`` positions; its prices weigh copying at ``bytes_per_s`` against recomputing."""
     copied_s = block_tokens * bytes_per_token / bytes_per_s
     alone_s = cost_model.predict_work_s(BatchWork())
     computed_s = cost_model.predict_work_s(BatchWork(block_tokens, block_tokens**2)) - alone_s
@@ -131,25 +131,25 @@ def host_memory(
 
 @dataclass(frozen=True, slots=True)
 class VerifierModel:
-    cost_model: CostModel  # what its forward passes take
+    cost_model: CostModel  # the time its forward passes take
     limits: BatchLimits  # of a batch; ``max_memory_blocks`` is all the KV memory there is
     kv_block_tokens: int = 16  # positions of one KV block
-    planner_cost_model: CostModel | None = None  # what policies and batcher predict by; None predicts what it takes
+    planner_cost_model: CostModel | None = None  # for predictions by policies and batcher; None: they predict exactly
     draft_cost_model: CostModel | None = None  # of a forward pass of the draft model on the server (``colocated``)
     noise: float = 0.0  # standard deviation of the logarithm of a pass's time; the median is the cost model's
-    dispatch_s: float = 0.002  # from the decision on who is in its steps until the verifier knows
+    dispatch_s: float = 0.002  # from a plan of its steps until the verifier has it
     reply_s: float = 0.0  # from a step's end until its tokens are committed
-    host: HostMemory | None = None  # for KV that is given up; None: it is computed again
+    host: HostMemory | None = None  # for evicted KV; None: evicted KV is recomputed
     estimator: OnlineEstimator | None = (
-        None  # in place of ``planner_cost_model``: corrected by every pass, as a service's
+        None  # in place of ``planner_cost_model``: corrected after every pass, as in the product
     )
     speed: Callable[[float], float] | None = (
-        None  # times as long a pass takes, by when it begins: a machine not left alone
+        None  # factor on a pass's time by when it begins: a machine that does other work, too
     )
 
     @property
     def planner(self) -> CostModel:
-        """What plans are made with."""
+        """The cost model that plans are made with."""
         return self.planner_cost_model or self.cost_model
 
 
@@ -158,12 +158,12 @@ class Scenario:
     """One run.
 
     Attributes:
-        admission: who is let in, who waits and who is refused, as in the service; None begins whatever is asked for.
-        plans_late: once for each step, as late as it still counts, in place of at every arrival as the service does:
-            the same batches and many times as fast, but that drafts are cut by all who are in a step, not by those who
-            came before.
-        plans_once: beside that, who comes between such a plan and the step it is for waits for the next.
-        first_token_s: by when a first token is due, where a speed is promised.
+        admission: the service's rules of admission; None begins every response as soon as it is requested.
+        plans_late: plan once for each step, as late as the plan still counts, and not at every arrival as the service
+            does. Batches are the same and the simulation is many times as fast. But drafts are cut with all blocks of a
+            step known, not only those that arrived before.
+        plans_once: with ``plans_late``: a block that arrives between a plan and its step waits for the next step.
+        first_token_s: time in which a first token is due, where a speed is promised.
 
     Raises:
         ParameterError: a seed below 0.
@@ -173,18 +173,18 @@ class Scenario:
     system: System  # its scheduling and KV rule, unless ``scheduling`` replaces the first
     groups: tuple[DeviceGroup, ...]  # of devices
     verifier: VerifierModel  # the server they share
-    duration_s: float  # when it ends, unless every device is done before
+    duration_s: float  # the run ends then, or when every device is done
     seed: int = 0  # of all chance
-    warmup_s: float = 0.0  # what was committed before is left out of the results
-    responses_per_device: int | None = None  # after so many a device is done; None goes on
+    warmup_s: float = 0.0  # commits before this time are left out of the results
+    responses_per_device: int | None = None  # a device is done after so many; None: never
     scheduling: Scheduling | None = None  # in place of the system's
-    steps: StepRules | None = None  # in place of the system's: whether drafts are cut and passes held
+    steps: StepRules | None = None  # in place of the system's: whether drafts are trimmed and steps delayed
     first_token_s: float = FIRST_TOKEN_S
     plans_late: bool = False
     plans_once: bool = False
     admission: AdmissionRules | None = None
     keep_batch_log: bool = False  # whether results hold every batch
-    tuner: TunerSettings | None = None  # of groups with a selection; None lets each of their rounds be chosen
+    tuner: TunerSettings | None = None  # for groups with a selection; None: the mode is always ``draft``
     modes: tuple[str, ...] = MODELLED_MODES  # of the tuner
 
     def __post_init__(self) -> None:

@@ -1,6 +1,6 @@
-"""What a scenario file may say: one frozen dataclass per mapping, strict types, ranges in the types.
+"""Schema of scenario files: one frozen dataclass per mapping, strict types, ranges in the types.
 
-``outrider.simulation.reading`` reads files by it and makes scenarios of what they say.
+``outrider.simulation.reading`` validates files by it and builds scenarios.
 """
 
 from typing import Annotated
@@ -33,14 +33,14 @@ _FORBID = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_FORBID)
 class DeviceGroupConfig(Devices):
-    """Devices that are alike, with promise and link by name."""
+    """Devices of one kind, with their SLO class and link by name."""
 
     draft_tokens_per_s: Rate
     slo: Name = "best_effort"
     link: LinkConfig | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a tree no message carries, and a predictor for one."""
+        """Refuse a tree that the protocol's messages do not carry, and a predictor beside a tree."""
         if self.expansion and self.protocol not in tree_protocols():
             raise ConfigError("expansion", f"a protocol of trees ({', '.join(tree_protocols())})", self.protocol)
         if self.expansion and self.predictor is not None:
@@ -49,7 +49,7 @@ class DeviceGroupConfig(Devices):
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class CoefficientsConfig:
-    """The four of WISP eq. 19, in seconds."""
+    """The four coefficients of WISP eq. 19, in seconds."""
 
     per_token_s: Coefficient
     per_interaction_s: Coefficient
@@ -59,13 +59,13 @@ class CoefficientsConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class RooflineConfig:
-    """A model on a GPU by data sheets (``outrider.simulation.roofline``)."""
+    """A model on a GPU, from data sheets (``outrider.simulation.roofline``)."""
 
     model: Text
     gpu: Text
 
     def __post_init__(self) -> None:
-        """Refuse names without figures."""
+        """Refuse names of which there are no figures."""
         if self.model not in MODELS:
             raise ConfigError("model", f"one of {', '.join(MODELS)}", self.model)
         if self.gpu not in HARDWARE:
@@ -74,14 +74,14 @@ class RooflineConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class CostConfig:
-    """What a forward pass takes: coefficients, a profile (a shipped name or a file), or a roofline."""
+    """Cost model of a forward pass: coefficients, a profile (a shipped name or a file), or a roofline."""
 
     coefficients: CoefficientsConfig | None = None
     profile: Text | None = None
     roofline: RooflineConfig | None = None
 
     def __post_init__(self) -> None:
-        """Refuse none and more than one."""
+        """Refuse none of the three and more than one."""
         given = [name for name in ("coefficients", "profile", "roofline") if getattr(self, name) is not None]
         if len(given) != 1:
             raise ConfigError("coefficients", "exactly one of coefficients, profile and roofline", given)
@@ -89,7 +89,7 @@ class CostConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class HostMemoryConfig:
-    """Host memory for KV that has to make room (``outrider.simulation.scenario.HostMemory``)."""
+    """Host memory for evicted KV (``outrider.simulation.scenario.HostMemory``)."""
 
     tokens: Tokens
     kv_bytes_per_token: PositiveNumber
@@ -98,9 +98,9 @@ class HostMemoryConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class ServerConfig:
-    """The verifier (``outrider.simulation.scenario.VerifierModel``). Without ``kv_tokens`` memory has no limit.
+    """The verifier (``outrider.simulation.scenario.VerifierModel``).
 
-    A roofline's ``kv_tokens`` follow from GPU and model where they are left out.
+    Without ``kv_tokens`` KV memory has no limit; with a roofline it then follows from GPU and model.
     """
 
     cost: CostConfig
@@ -118,7 +118,7 @@ class ServerConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class ScenarioFile:
-    """A scenario: devices, a server, and the systems to compare on them."""
+    """A scenario: devices, a server, and the systems to compare."""
 
     devices: Annotated[tuple[DeviceGroupConfig, ...], Field(min_length=1)]
     server: ServerConfig
@@ -132,7 +132,7 @@ class ScenarioFile:
     epsilon: Probability = 0.05
 
     def __post_init__(self) -> None:
-        """Refuse two of one name and a warm-up without an end."""
+        """Refuse repeated names, a warm-up that is not shorter than the run, and ``colocated`` without a draft cost."""
         for name in ("devices", "slo_classes"):
             names = [one.name for one in getattr(self, name)]
             if len(set(names)) < len(names):

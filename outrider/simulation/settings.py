@@ -1,7 +1,7 @@
-"""What a capacity experiment leaves open, and the scenarios it asks for: one system, one promised speed, N devices.
+"""Settings of capacity experiments, and the scenarios built from them: one system, promised speeds, N devices.
 
-The same settings are run through every system, so a difference is the system's. A file of them is frozen: the settings
-of WISP's Table 2 were found on two of its columns (docs/experiments.md) and are not touched when the others are run.
+All systems run with the same settings, so a difference between results is due to the system. Files of settings are
+frozen: those of WISP's Table 2 were fitted on two of its columns (docs/experiments.md) and used unchanged for the rest.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,10 +30,10 @@ _PRESETS = files("outrider.simulation").joinpath("presets")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One experiment's.
+    """Settings of one experiment.
 
     Attributes:
-        first_token_s: a promise is broken, too, where one response in a hundred waits longer for its first token.
+        first_token_s: a promise is also broken if the p99 of times to first token exceeds this.
     """
 
     draft_tokens_per_s: float  # of a device
@@ -65,7 +65,7 @@ class Settings:
 
 
 class Variant(StrEnum):
-    """The systems compared. The first five are an ablation: each adds one thing to the one before."""
+    """The systems that are compared. The first five are an ablation: each adds one thing to the one before."""
 
     SLED = "sled"
     KV = "+ kv"
@@ -80,7 +80,7 @@ class Variant(StrEnum):
 
 
 ABLATION = (Variant.SLED, Variant.KV, Variant.SCHEDULER, Variant.ADMISSION, Variant.CHAINS)
-PRODUCT = Variant.CHAINS  # what the service does: promises are weighed, and drafts are as long as serves most
+PRODUCT = Variant.CHAINS  # what the service does: admission, and the draft length that serves most devices
 _ADMITTING = frozenset({Variant.ADMISSION, Variant.CHAINS})
 
 _SYSTEMS: Mapping[Variant, System] = MappingProxyType(
@@ -101,14 +101,14 @@ _SYSTEMS: Mapping[Variant, System] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a forward pass takes on the server: of the target, and of the draft model where that runs there too."""
+    """Cost models of forward passes on the server: of the target, and of the draft model where it runs there too."""
 
     target: CostModel
     drafter: CostModel
 
 
 def verifier_of(settings: Settings, costs: Costs) -> VerifierModel:
-    """The server of an experiment."""
+    """Return the verifier of an experiment."""
     blocks = max(1, settings.kv_tokens // _KV_BLOCK_TOKENS)
     limits = BatchLimits(settings.max_blocks, settings.max_new_tokens, settings.prefill_chunk_tokens, blocks)
     host_bytes = settings.kv_bytes_per_token, settings.host_bytes_per_s
@@ -124,7 +124,7 @@ def verifier_of(settings: Settings, costs: Costs) -> VerifierModel:
 
 
 def group_of(settings: Settings, slo: SloClass, count: int) -> DeviceGroup:
-    """The devices of one class, as the settings have them: whole windows, as SLED drafts."""
+    """Return the devices of one class; they draft whole windows, as SLED's do."""
     return DeviceGroup(
         name=slo.name,
         count=count,
@@ -142,7 +142,7 @@ def group_of(settings: Settings, slo: SloClass, count: int) -> DeviceGroup:
 
 
 def drafted_by(variant: Variant, group: DeviceGroup, verifier: VerifierModel) -> DeviceGroup:
-    """The group with what a system lets its devices draft: WISP's predictor, or the draft that serves most of them."""
+    """Return the group with the drafts of a system: by WISP's predictor, or of the length that serves most devices."""
     if variant is Variant.WISP_FAIR:
         return replace(group, predictor=SimPredictor(sends_flagged=False))
     if variant in {Variant.WISP, Variant.PREDICTOR}:
@@ -162,9 +162,9 @@ def scenario_of(
     seed: int = 0,
     responses: float = 2.0,
 ) -> Scenario:
-    """One run; devices are spread evenly over the promised speeds, the first ones getting what is left over.
+    """Return one run. Devices are spread evenly over the promised speeds; a remainder goes to the first speeds.
 
-    A device at the slowest promised speed ends so many ``responses`` of mean length behind the warm-up.
+    The run ends when a device at the slowest promised speed ends ``responses`` of mean length after the warm-up.
     """
     verifier = verifier_of(settings, costs)
     each, left = divmod(devices, len(speeds_tokens_per_s))
@@ -189,12 +189,12 @@ def scenario_of(
 
 
 def admission_of(verifier: VerifierModel) -> AdmissionRules:
-    """The service's own rules, but for its places: a batch's size is the limit of them here."""
+    """Return the service's own admission rules, with as many places as a batch has blocks."""
     return AdmissionRules(max_active=verifier.limits.max_blocks)
 
 
 def preset(name: str) -> Settings:
-    """Settings that are part of the package."""
+    """Read settings that are shipped with the package."""
     return Settings(**yaml.safe_load(_PRESETS.joinpath(f"{name}.yaml").read_text(encoding="utf-8")))
 
 

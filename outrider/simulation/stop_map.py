@@ -1,13 +1,13 @@
-"""Where it pays to stop drafting early: rules side by side over cost models, promises, acceptances and devices.
+"""Map where early stopping of drafts pays: stop rules over cost models, promises, acceptances and drafting speeds.
 
-All rules of a place serve the same devices: first come first served with resident KV and memory for everybody, so that
-nothing but the verifier's time and the devices' own is short. A promise is a share of what one device alone gets with
-the draft that suits it best, so that it can be kept everywhere: a *slow* one loads the verifier until its time is all
-that counts, a *fast* one leaves it to few devices, for whom every second of a round counts.
+All rules in a cell serve the same devices, first come, first served, with resident KV and without a memory limit, so
+that only the time of verifier and devices is short. A promise is a share of the speed that one device alone gets with
+its best draft, so that it can be kept in every cell. A *slow* promise loads the verifier until its time decides; a
+*fast* one leaves it to few devices, for whom each second of a round counts.
 
-Each rule is asked for its capacity (WISP eq. 20), and run with two numbers of devices that are the same for all: a
-quarter, and all of what the best window that drafts can serve. What a rule is compared with is the fixed window that is
-best in these runs, for each of the three by itself, and the target alone.
+Each rule's capacity is searched (WISP eq. 20). Each is also run with two numbers of devices, the same for all rules: a
+quarter and all of the best fixed window's capacity. Rules are compared with the target alone and with the fixed window
+that is best in these runs, chosen for capacity and for each of the two loads separately.
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,16 +47,14 @@ _A100, _MODEL = HARDWARE["a100-80gb"], MODELS["qwen3-32b"]
 _RELOADABLE = 0.25
 _EMBEDDED_WINDOW = 8
 
-# Table 12, but for what its authors' engine takes to read a cached token: here the card's own bandwidth.
+# Table 12, except that a cached token is read at the card's bandwidth instead of its authors' engine's.
 FLASH = replace(TABLE_12, seconds_per_cached_token=_MODEL.kv_bytes_per_token / (MEMORY_SHARE * _A100.bytes_per_s))
 
 
 class DraftEnding(StrEnum):
-    """What ends a draft."""
-
     ALONE = "target alone"  # a window of 0
     WINDOW = "whole window"
-    BEST = "best window"  # above 0; of each figure the one that is best in it
+    BEST = "best window"  # above 0; chosen for each figure separately
     BEFORE = "stop before"  # WISP eq. 25, at its own recall
     SENT = "send and stop"
     PRICED = "while it pays"
@@ -80,11 +78,11 @@ class CostCase:
 class MapCell:
     """One cell of the map."""
 
-    case: CostCase  # its settings' acceptance and draft speed are the place's
+    case: CostCase  # with the cell's acceptance and drafting speed
     promise: float  # share of the speed of one device alone
     auc: float  # of the predictor
     seed: int = 0
-    responses: float = 0.5  # of each device, behind the warm-up, and no fewer than so many in all
+    responses: float = 0.5  # of each device, after the warm-up; all together at least ``least_responses``
     least_responses: int = 150
     resolution: float = 0.03
 
@@ -104,11 +102,11 @@ class MapCell:
         return group_of(self.case.settings, SloClass("promised", tokens_per_s), 1)
 
     def best_chain(self, tokens_per_s: float) -> Outlook:
-        """With which most devices keep a speed, by the closed form."""
+        """Return the chain with which most devices keep a speed, by closed forms."""
         return best_draft(self._group(tokens_per_s), self.verifier, tokens_per_s, self._chains)
 
     def alone(self, tokens_per_s: float) -> int:
-        """Responses that keep a speed without any drafts, by the closed form."""
+        """Return how many responses keep a speed without drafts, by closed forms."""
         return int(target_alone(self._group(tokens_per_s), self.verifier, tokens_per_s).devices)
 
 
@@ -128,19 +126,19 @@ class LoadFigures:
 
 @dataclass(frozen=True, slots=True)
 class EndingResult:
-    """One rule in one place."""
+    """One rule in one cell."""
 
     ending: DraftEnding
-    window: int  # at most drafted, by the devices of that capacity
+    window: int  # most drafted tokens, in the runs for capacity
     devices: int  # capacity
-    bounded: bool  # as many as were tried: there may be more
+    bounded: bool  # whether the search ended at its limit, so that there may be more
     light: LoadFigures
     full: LoadFigures
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceResult:
-    """All rules in one place."""
+    """All rules in one cell."""
 
     case: str
     promise: float
@@ -148,24 +146,24 @@ class PlaceResult:
     acceptance: float
     draft_tokens_per_s: float
     auc: float
-    closed_form: int  # the window above 0 that should serve most
+    closed_form: int  # the window above 0 that serves most by closed forms
     endings: tuple[EndingResult, ...]
 
     def of(self, ending: DraftEnding) -> EndingResult:
         return next(one for one in self.endings if one.ending is ending)
 
     def over(self, ending: DraftEnding, base: Sequence[DraftEnding]) -> float | None:
-        """A rule's capacity over the best of others'; None where these serve nobody."""
+        """Return a rule's capacity over the best of ``base``; None if these serve nobody."""
         most = max(self.of(one).devices for one in base)
         return self.of(ending).devices / most if most else None
 
     def goodput_over(self, ending: DraftEnding, base: Sequence[DraftEnding], *, full: bool) -> float:
-        """The same of goodput, with equally many devices."""
+        """Return a rule's goodput over the best of ``base``, at equal numbers of devices."""
         ours, *others = (self.load(one, full=full) for one in (ending, *base))
         return ours.goodput_tokens_per_s / max(one.goodput_tokens_per_s for one in others)
 
     def load(self, ending: DraftEnding, *, full: bool) -> LoadFigures:
-        """One rule's run with as many devices as the best window serves (``full``), or a quarter of these."""
+        """Return one rule's run at the best window's capacity (``full``), or at a quarter of it."""
         return self.of(ending).full if full else self.of(ending).light
 
 
@@ -173,7 +171,7 @@ COSTS = ("table 12", "flash", "embedded", "roofline")
 
 
 def cost_cases(profile: Path | None) -> tuple[CostCase, ...]:
-    """The cost models put side by side. KV memory is free."""
+    """Return the cost models that are compared; KV memory has no limit."""
     wisp = replace(preset("wisp_table_2"), kv_tokens=WITHOUT_LIMIT)
     embedded = replace(preset("embedded"), kv_tokens=WITHOUT_LIMIT, window=_EMBEDDED_WINDOW, epsilon=wisp.epsilon)
     own, source = DEFAULT_COST_MODEL, "the built-in model of the embedded pair on one CPU core"
@@ -189,7 +187,7 @@ def cost_cases(profile: Path | None) -> tuple[CostCase, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What the map's cells are laid out over, beside cost models."""
+    """Axes of the map beside cost models."""
 
     promises: Sequence[float] = (0.6, 0.3)
     acceptances: Sequence[float] = (0.5, 0.7, 0.875)
@@ -202,7 +200,7 @@ QUICK = Grid(promises=(0.6,), acceptances=(0.6, 0.875), draft_speeds=(15.0, 50.0
 
 
 def places(cases: Sequence[CostCase], grid: Grid, seed: int) -> Iterator[MapCell]:
-    """The map's cells, case by case; responses are half as long as the settings say, which is a quarter of the work."""
+    """Yield the map's cells by case. Responses are half as long as in the settings, which is a quarter of the work."""
     for case, promise, acceptance, speed in product(cases, grid.promises, grid.acceptances, grid.draft_speeds):
         settings = replace(
             case.settings,
@@ -215,7 +213,7 @@ def places(cases: Sequence[CostCase], grid: Grid, seed: int) -> Iterator[MapCell
 
 
 def run_place(place: MapCell) -> PlaceResult:
-    """All rules; a pure function of the place."""
+    """Run all rules in a cell; a pure function of the cell."""
     speed, settings, chain = place.tokens_per_s, place.case.settings, place.best_chain(place.tokens_per_s)
     closed_form, longest, guess = chain.draft.window, settings.window, int(chain.devices)
     windows = windows_of(place, speed)
@@ -248,12 +246,12 @@ def run_place(place: MapCell) -> PlaceResult:
 
 
 def windows_of(place: MapCell, tokens_per_s: float) -> Windows:
-    """Runs of every fixed window, where so much is promised."""
+    """Return runs of every fixed window at a promised speed."""
     return Windows(place.case.settings.window, lambda window: _runs(place, tokens_per_s, window))
 
 
 def _runs(place: MapCell, tokens_per_s: float, window: int, ending: DraftEnding = DraftEnding.WINDOW) -> Runs:
-    """Of a window at most, with what ends drafts in it."""
+    """Return runs with drafts of at most ``window`` tokens, ended by a rule."""
     case = place.case
     violation_rate = partial(unkept_rate, first_token_s=case.settings.first_token_s)
     stopping = _stopping(place, ending)
@@ -281,7 +279,7 @@ def _stopping(place: MapCell, ending: DraftEnding) -> SimStopSetting | None:
 
 
 def _result(ending: DraftEnding, ways: tuple[Runs, ...], loads: tuple[int, int], guess: int) -> EndingResult:
-    """``ways`` of drafting: for capacity and for each load."""
+    """Combine a rule's figures; ``ways`` of drafting are those for capacity and for each of the two loads."""
     served = ways[0].capacity(guess)
     light, full = (_figures(way, devices) for way, devices in zip(ways[1:], loads, strict=True))
     return EndingResult(ending, ways[0].window, served.devices, served.bounded, light, full)
@@ -305,7 +303,7 @@ def _figures(runs: Runs, devices: int) -> LoadFigures:
 
 
 def _alike(model: LinearCostModel) -> Costs:
-    """Nothing is drafted on the server."""
+    """Return equal costs for target and drafter; the latter are not used, as devices draft."""
     return Costs(model, model)
 
 

@@ -1,7 +1,7 @@
-"""What makes one system differ from another: a row of a table; the event loop is the same for all.
+"""Table of the compared systems; the event loop is the same for all.
 
-``centralized`` and ``colocated`` plan inside the engine: nothing to send. The others plan at a coordinator, while the
-verifier steps by itself (as the product does).
+``centralized`` and ``colocated`` plan inside the engine, so plans and results take no time to send. The others plan at
+a coordinator while the verifier steps by itself, as in the product.
 """
 
 from dataclasses import dataclass, replace
@@ -15,17 +15,17 @@ _AS_PUBLISHED = StepRules(trims=False, holds=False)
 
 @dataclass(frozen=True, slots=True)
 class SystemRules:
-    """How one system works.
+    """Properties of one system.
 
     Attributes:
-        keeps_kv: KV stays resident between verifications; if not, each computes the whole prefix, in one pass.
+        keeps_kv: whether KV stays resident between verifications; if not, each recomputes the whole prefix in one pass.
     """
 
-    scheduling: Scheduling  # plans its batches
+    scheduling: Scheduling  # of batches
     keeps_kv: bool = True
-    speculates: bool = True  # anything is drafted
-    drafts_on_server: bool = False  # in the batch's own time, without a link
-    in_engine: bool = False  # batches are planned where they run
+    speculates: bool = True  # whether anything is drafted
+    drafts_on_server: bool = False  # drafting adds to the time of passes; there is no link
+    in_engine: bool = False  # whether batches are planned in the engine
     steps: StepRules = _AS_PUBLISHED
 
 
@@ -41,11 +41,11 @@ _TABLE = {
 
 
 def rules_of(scenario: Scenario) -> SystemRules:
-    """The system's rules, with the scenario's scheduling and rules of steps where it names them."""
+    """Return the system's rules, with the scenario's own scheduling and step rules if it has them."""
     rules = _TABLE[scenario.system]
     return replace(rules, scheduling=scenario.scheduling or rules.scheduling, steps=scenario.steps or rules.steps)
 
 
 def fleet_rules(scheduling: Scheduling) -> SystemRules:
-    """The product's, with this scheduling."""
+    """Return the product's rules with another scheduling."""
     return replace(_TABLE[System.OUTRIDER], scheduling=scheduling)

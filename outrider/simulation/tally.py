@@ -1,4 +1,4 @@
-"""What a run as a whole is measured by, from the warm-up on."""
+"""Count times of rounds and batches over a whole run, from the warm-up on."""
 
 from array import array
 from collections import Counter
@@ -34,7 +34,7 @@ class RunTally:
         self._plane_stride, self._plane_seen = 1, 0
 
     def step(self, step: SimStep) -> None:
-        """The verifier began a step."""
+        """Count a step that begins now."""
         entry = step.entry
         if self._keep_batch_log:
             self.log.append(entry)
@@ -50,7 +50,7 @@ class RunTally:
             self.swapped_in_blocks += step.swapped.in_blocks
 
     def round(self, device: SimDevice, now_s: float) -> None:
-        """A round that is not a response's first was committed, after the warm-up."""
+        """Count a round that is committed after the warm-up and is not a response's first."""
         cause = self.spikes.cause(device.verify_s)
         round_s, draft_s = now_s - device.began_at_s, device.draft.draft_s
         late = device.account.judge_round(device.draft.nodes, device.draft.accepted, round_s, cause)
@@ -60,19 +60,19 @@ class RunTally:
         self.queue_s.append(device.queue_s)
         self.verify_s.append(device.verify_s)
         if self._plane_seen % self._plane_stride == 0:
-            if len(self.plane) == _SAMPLE:
+            if len(self.plane) == _SAMPLE:  # full: keep every other point, and add half as often from now on
                 self.plane, self._plane_stride = self.plane[::2], 2 * self._plane_stride
             speed = device.account.tokens_per_s
             self.plane.append(PlanePoint(device.queue_s, device.verify_s, speed, cause if late else None))
         self._plane_seen += 1
 
     def busy_s(self, end_s: float) -> float:
-        """The verifier computed between warm-up and end."""
+        """Return the time that the verifier computed between warm-up and end."""
         return sum(max(0.0, min(end, end_s) - max(begin, self.warmup_s)) for begin, end in self._spans)
 
 
 def percentiles(times_s: "Sequence[float] | array[float]") -> Percentiles:
-    """Of any number of times."""
+    """Return percentiles of any number of times, none included."""
     if not times_s:
         return Percentiles(0, 0.0, 0.0, 0.0)
     values = np.asarray(times_s, dtype=np.float64)

@@ -1,1 +1,1 @@
-"""Settings of capacity experiments, frozen: see ``outrider.simulation.settings``."""
+"""Frozen settings of capacity experiments (see ``outrider.simulation.settings``)."""
