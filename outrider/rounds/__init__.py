@@ -1,1 +1,1 @@
-"""What is decided about a generation's rounds. Pure: whoever drives it passes the time and carries the effects out."""
+"""State machine of a generation's rounds. Pure: the coordinator passes the time in and carries the effects out."""

@@ -1,4 +1,4 @@
-"""State of one response: committed tokens, what the verifier knows of them, pending correction, end. No I/O."""
+"""State of one response: committed tokens, open rounds, pending correction, what the verifier has, its end. No I/O."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,21 +32,21 @@ _DRAFTED = (TokenOrigin.ACCEPTED, TokenOrigin.LOOKUP, TokenOrigin.OVERRIDE)
 
 
 class Generation:
-    """One response: its committed tokens, its open rounds, whether it has ended.
-
-    Plain state without I/O; the coordinator drives it and acts on what it returns.
-    """
+    """Mutable state of one response, changed by its ``RoundMachine`` only."""
 
     def __init__(self, request: GenerationRequest, *, eos_token_ids: Sequence[int], max_context_tokens: int) -> None:
-        """Start NEW, with what a resumed request brings along. ``max_context_tokens`` bounds prompt and output."""
+        """Start in state NEW, with the tokens and statistics of a resumed request.
+
+        ``max_context_tokens`` bounds prompt and output together.
+        """
         self.request = request
         self.state = GenerationState.NEW
         self.stats = request.stats
         self.output_ids: list[int] = list(request.output_ids)
         self.prefix_hash = extend_prefix_hash(EMPTY_PREFIX_HASH, (*request.prompt_ids, *request.output_ids))
         self.correction = Correction(request.correction_by)  # the next token, if a device is to draw it
-        self.unverified: tuple[int, ...] = ()  # committed tokens the verifier has not been told of
-        self._verifier_prefix_hash = self.prefix_hash  # meant while there are unverified ones
+        self.unverified: tuple[int, ...] = ()  # committed tokens that the verifier does not have yet
+        self._verifier_prefix_hash = self.prefix_hash  # valid only while ``unverified`` is not empty
         self.open_rounds: dict[int, RoundState] = {}
         self._next_round = 0
         self._eos = frozenset() if request.ignore_eos else frozenset(eos_token_ids)
@@ -65,7 +65,7 @@ class Generation:
 
     @property
     def correction_by(self) -> str | None:
-        """The draft model a device of which is to draw the next token, if one is."""
+        """The draft model whose device is to draw the next token; None if no correction is pending."""
         return self.correction.by
 
     @property
@@ -75,7 +75,7 @@ class Generation:
 
     @property
     def verifier_position(self) -> int:
-        """Committed tokens the verifier knows of."""
+        """Committed tokens that the verifier has, prompt included."""
         return self.position - len(self.unverified)
 
     @property
@@ -83,7 +83,7 @@ class Generation:
         return self._verifier_prefix_hash if self.unverified else self.prefix_hash
 
     def opening(self) -> OpenGeneration:
-        """What an engine needs to hold this response as it now stands."""
+        """Return what an engine needs to hold this response with all its committed tokens."""
         request = self.request
         return OpenGeneration(
             generation=self.name,
@@ -108,19 +108,20 @@ class Generation:
 
     @property
     def remaining_tokens(self) -> int:
-        """Tokens the response may still take. A draft longer than this less one would be wasted."""
+        """Tokens the response may still take. A round commits one more than it accepts: drafts need one fewer."""
         return max(0, self._max_output - len(self.output_ids))
 
     def happened(self, event: GenerationEvent) -> None:
-        """Move the generation along its table; when it ends, its open rounds go with it."""
+        """Apply an event by ``GENERATION_TRANSITIONS``. At the end all open rounds are forgotten."""
         self.state = after(GENERATION_TRANSITIONS, "a generation", self.state, event)
         if self.state is not GenerationState.ACTIVE:
             self.open_rounds.clear()
 
     def begin_round(self, *, drafting: bool, ahead: int = 0) -> int:
-        """Number a new round; without a drafter it needs no block and starts as received.
+        """Open a round and return its number. Without a drafter there is no block to wait for: it starts as RECEIVED.
 
-        As many as ``ahead`` others may be begun before it is verified; their numbers are below its own.
+        With ``ahead`` its number leaves room below for that many rounds of an autonomous run, begun before it is
+        verified; ``round_happened`` moves the numbering past it once it is over.
         """
         number = self._next_round + ahead
         self._next_round += not ahead
@@ -128,15 +129,15 @@ class Generation:
         return number
 
     def begin_following_round(self, number: int) -> None:
-        """A round that the verifier makes by itself, and numbers on: it is with the verifier already."""
+        """Open a round of an autonomous run. The verifier numbers these itself and is computing this one already."""
         self._next_round = max(self._next_round, number + 1)
         self.open_rounds[number] = RoundState.VERIFYING
 
     def round_happened(self, number: int, event: RoundEvent) -> RoundState:
-        """Move one round along its table; a round that is over is forgotten.
+        """Apply an event by ``ROUND_TRANSITIONS`` and return the new state. A round in a final state is forgotten.
 
         Raises:
-            IllegalTransitionError: no such open round, or the event cannot happen to it now.
+            IllegalTransitionError: no such round is open, or the event is impossible in its state.
         """
         if number not in self.open_rounds:
             raise IllegalTransitionError(f"round {number} of {self.name} is not open and cannot take {event}")
@@ -149,9 +150,9 @@ class Generation:
         return state
 
     def commit_correction(self, token_id: int) -> CommittedRound:
-        """Take a token the device drew in place of a rejected one; the verifier is told with the next block.
+        """Commit a correction that a device drew. The verifier gets it with the next block, as a forced token.
 
-        It may be sent at once if the target could have said it: the verifier has no more to say of it.
+        It is final before that block is verified: no outcome could change it.
         """
         self.correction.happened(CorrectionEvent.COMMITTED)
         self._verifier_prefix_hash = self.prefix_hash
@@ -160,16 +161,16 @@ class Generation:
         return committed
 
     def forgo_correction(self) -> None:
-        """Nobody is left who could draw the deferred token from its residual: the target draws it, inexactly."""
+        """Let the target draw a pending correction, as no device can draw it from the residual: inexact."""
         self.correction.happened(CorrectionEvent.GIVEN_UP)
         self.stats += RoundStats(inexact_rounds=1)
 
     def forgo_draft(self) -> None:
-        """A draft that had to be used is not here, and may be missing for what it says: the round is inexact."""
+        """Count a lost draft of a ratio rule as an inexact round: its content may be why it was lost."""
         self.stats += RoundStats(inexact_rounds=1)
 
     def verifier_lost(self) -> None:
-        """The verifier is to be opened again, with all that is committed."""
+        """Forget what the verifier lacked: it will be opened again with all committed tokens."""
         self.unverified = ()
 
     def commit(
@@ -187,20 +188,28 @@ class Generation:
         judged_tokens: int = 0,
         from_lookup: bool = False,
     ) -> CommittedRound:
-        """Take a verified round's tokens into the response, up to its end.
+        """Append a verified round's tokens to the response and count it. Tokens behind its end are dropped.
 
-        ``draft`` and ``parents`` are the block's; ``forced`` are those of its forced tokens that are not committed yet.
-        Tokens behind an end-of-sequence token or ``max_tokens`` are dropped. ``protocol`` and ``draft_model`` brought
-        the draft, and ``exact`` says whether they keep the target's distribution. ``trimmed_tokens`` were drafted
-        beside what the block had of the draft, and so were ``wrong_tokens``, which something else was committed in
-        place of before they came. ``judged_tokens`` are mismatches that were judged.
-        A draft that was ``from_lookup`` is no drafter's.
+        Args:
+            outcome: of the block.
+            draft: the block's tokens.
+            forced: the block's forced tokens that are not committed yet.
+            parents: of each node of a tree; None for a chain.
+            protocol: of the draft.
+            draft_model: that drafted; only its devices can draw a correction deferred by this outcome.
+            exact: whether the round keeps the target's distribution.
+            trimmed_tokens: drafted, but not verified.
+            wrong_tokens: drafted, but refuted before they arrived: another token was committed in their place.
+            judged_tokens: mismatches on which a judge decided.
+            from_lookup: the draft is by prompt lookup, not a device's.
         """
         self.round_happened(outcome.round, RoundEvent.VERIFIED)
         self.unverified = ()
         accepted = [draft[i] for i in outcome.accepted_path]
         after = [] if outcome.next_token is None else [outcome.next_token]
         last = outcome.accepted_path[-1] if outcome.accepted_path else -1
+        # The target's own token is a correction where draft tokens were left: in a tree, where the last node accepted
+        # (-1: the root) has children. Otherwise it is a bonus token.
         rejected = outcome.accepted_len < len(draft) if parents is None else last in parents
         proposed = TokenOrigin.LOOKUP if from_lookup else TokenOrigin.ACCEPTED
         origins = [TokenOrigin.CORRECTION] * len(forced) + [proposed] * len(accepted)
@@ -210,7 +219,7 @@ class Generation:
         committed = self._take([*forced, *accepted, *after], origins, outcome)
         if outcome.deferred is not None and committed.finish is None:
             self.correction.defer(outcome.deferred, draft_model)
-        elif self.correction.by is not None:
+        elif self.correction.by is not None:  # a forced correction that waited for its log-probability is final now
             self.correction.happened(CorrectionEvent.COMMITTED)
         if not (draft or trimmed_tokens or wrong_tokens) and exact and self.stats.rounds:
             self.stats = self.stats.round_without_draft()
@@ -230,7 +239,7 @@ class Generation:
         return committed
 
     def late(self, cause: ViolationCause | None) -> None:
-        """A round was slower than promised, if there is a cause."""
+        """Count a late round by its cause; None: it was not late."""
         if cause is None:
             return
         queue, compute = cause is ViolationCause.QUEUE, cause is ViolationCause.COMPUTE
@@ -251,14 +260,14 @@ class Generation:
         return CommittedRound(tuple(taken), finish, tuple(origins[:count]), logprobs[:count], prompt_logprobs)
 
     def swallowed(self, origins: Sequence[TokenOrigin]) -> None:
-        """Take back from the statistics what a stop string has cut off behind the committed text."""
+        """Take back from the statistics the last tokens, with these origins, which a stop string cuts off."""
         self.stats += RoundStats(accepted_tokens=-_accepted(origins))
         if TokenOrigin.OVERRIDE in origins:
             kept = tuple(at for at in self.stats.overrides if at < len(self.output_ids) - len(origins))
             self.stats = replace(self.stats, overrides=kept)
 
     def _overrides(self, origins: Sequence[TokenOrigin]) -> tuple[int, ...]:
-        """Where in the response the last tokens are that a judge let pass."""
+        """Indices in the output of those of the last tokens that a judge let pass; ``origins`` are of these tokens."""
         if TokenOrigin.OVERRIDE not in origins:
             return ()
         first = len(self.output_ids) - len(origins)
@@ -275,5 +284,5 @@ class Generation:
 
 
 def _accepted(origins: Sequence[TokenOrigin]) -> int:
-    """Draft tokens among them."""
+    """Count the tokens that were drafted, by a device or by prompt lookup."""
     return sum(origin in _DRAFTED for origin in origins)

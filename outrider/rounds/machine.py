@@ -1,23 +1,21 @@
-"""The rounds of one response as a state machine: events in, effects out. It has no clock and does no I/O.
+"""The state machine of one response's rounds: draft, verify, commit. It maps events to effects, without clock or I/O.
 
-The caller carries the effects out. Only the last effect of a step may be waited for; its answer is an event. If a step
-has no such effect and no round is with the verifier, the caller sends the next ``Turn`` while the generation is active.
+The coordinator carries the effects out. Only the last effect of a step may be one to wait for; an event answers it. If
+a step has no such effect and the generation is active, nothing is under way and the next event is a ``Turn``.
 
-A round starts with its ``Turn``. A pending correction comes first: the machine waits for a drafter of the right model,
-asks the verifier for the target row if it is not known, and sends it with the order for the next block. The block then
-goes to the verifier. Its outcome is committed, or is undecided and needs more from the device (WISV).
-
-While nothing is drafted the verifier may decode autonomously. Each of its rounds is followed, and its grant is renewed
-before it ends as long as nothing is to be drafted.
-
-A verifier may also decode autonomously while a device drafts, if the output does not depend on when the draft arrives.
-That draft is ordered *ahead*: its number is behind all rounds of the run, and it joins the verifier's next step when it
-arrives. Tokens committed meanwhile are cut off its front, here and at the verifier. At most one draft is ordered ahead;
-until it arrives or its device is lost, no other draft and no correction is asked of a device.
-
-Prompt lookup needs no device. Its draft is used if its expected gain is larger than that of a device's draft, and no
-device is asked then. In an autonomous run the verifier does the lookup and returns its draft with the round. A draft
-that was ordered ahead is *held* while a draft from prompt lookup is with the verifier; what is left of it counts then.
+- *A round* begins with a ``Turn``. A pending correction (DSSD) comes first: the machine waits for a drafter of the
+  right model, asks the verifier for the target's row if that is unknown, and sends it with the order for the next
+  block. The block then goes to the verifier. Its outcome is committed, or is undecided: then the verifier needs hidden
+  states of the device before it can decide (WISV).
+- *Autonomous runs*: without a draft the verifier may decode several rounds by itself. The machine follows each of them
+  and renews the grant before it ends, until a device is to draft and its draft has to be waited for.
+- *Ordering ahead*: where the output does not depend on when a draft arrives, the device drafts while the run goes on.
+  The draft's round has a number above all rounds of the run. The draft joins the verifier's next step when it arrives.
+  Machine and verifier both remove from its front what was committed meanwhile. At most one draft is ordered ahead;
+  until it arrives or its device is lost, no other draft and no correction is ordered.
+- *Prompt lookup* needs no device and no wait. An n-gram draft replaces a device's draft if it costs less per token. In
+  an autonomous run the verifier drafts so by itself and reports its draft with the outcome. A draft that arrives while
+  an n-gram draft of this machine is with the verifier is *held* until that one is decided.
 """
 
 from dataclasses import replace
@@ -74,16 +72,16 @@ from outrider.selection.situation import Estimate, RoundChoice
 from outrider.text.shown import IncrementalText
 
 _MOST_BESIDE = (
-    1024  # most rounds of a run while a draft is under way; a multiple of 256, as the wire has round numbers modulo 256
+    1024  # rounds of an autonomous run while a draft is under way; messages to devices carry round numbers modulo 256
 )
-_LEAST_BESIDE = 64  # with fewer numbers left no n-gram draft is verified: the device's is waited for
+_LEAST_BESIDE = 64  # round numbers that must be left before a late draft's for another n-gram draft to go first
 
 
 class RoundMachine:
     """The rounds of one response: one in progress, and at most one whose draft is ordered ahead."""
 
     def __init__(self, generation: Generation, text: IncrementalText, rules: RoundRules, now_s: float) -> None:
-        """Take over a NEW generation and its text; a resumed one's promise counts from now on."""
+        """Take over a NEW generation and its text. The ledger of a resumed one goes on from ``now_s``."""
         request = generation.request
         self._generation, self._rules = generation, rules
         self._chooser = RoundChooser(generation, rules.speculation, rules.policy)
@@ -92,13 +90,13 @@ class RoundMachine:
         self._account = RoundAccount(ledger, rules.deadline_rule, rules.spikes)
         self._emitter = ResponseEmitter(generation, text, self._account, now_s)
         self._pending_correction = PendingCorrection(generation, self._account, self._emitter, rules.speculation.wire)
-        self._began_at_s: float | None = None  # of the round that is being made
+        self._began_at_s: float | None = None  # of the current round
         self._round: OpenRound | None = None
-        self._ahead: OpenRound | None = None  # ordered ahead: with its device, held, or with the verifier with a block
+        self._ahead: OpenRound | None = None  # ordered ahead: draft at the device, held here, or block at the verifier
         self._verifier = VerifierSide(generation, rules, self._account, self._chooser)
         self._lookup = PromptLookup(generation, rules)
         self._choice: RoundChoice | None = None
-        self._mode = DRAFT  # under which that was made
+        self._mode = DRAFT  # in use when the choice was made
 
     @property
     def generation(self) -> Generation:
@@ -106,24 +104,24 @@ class RoundMachine:
 
     @property
     def follows_tuner(self) -> bool:
-        """Whether the verifier's speculation tuner decides what is drafted: then rounds count for the mode in use."""
+        """Whether the speculation tuner decides what is drafted: only then do the rounds count for its modes."""
         return self._chooser.follows_tuner
 
     @property
     def drafting_follows_tuner(self) -> bool:
-        """Whether the tuner decides if devices draft."""
+        """Whether the speculation tuner decides if devices draft for this response."""
         return self._chooser.drafting_follows_tuner
 
     @property
     def needs_drafter(self) -> bool:
-        """Whether a drafter is of any use."""
+        """Whether the response can use a drafter: for drafts, or for a pending correction."""
         return self._chooser.may_draft or self._generation.correction_by is not None
 
     def step(self, event: Event, now_s: float) -> list[Effect]:
-        """What to do now that this has happened.
+        """Return the effects of an event, in the order in which they are to be carried out.
 
         Raises:
-            IllegalTransitionError: it cannot happen now.
+            IllegalTransitionError: the event is impossible in the present state.
         """
         match event:
             case Turn():
@@ -137,25 +135,26 @@ class RoundMachine:
         return effects
 
     def moved(self, number: int, event: RoundEvent) -> None:
-        """A block was given to the verifier (DISPATCHED), unless its round is over or lost since it was planned."""
+        """Record that a block was dispatched. Does nothing if the round ended between planning and dispatch."""
         if number in self._generation.open_rounds:
             self._generation.round_happened(number, event)
 
     def paused(self, seconds: float) -> None:
-        """So long nothing was begun because nobody read: it is nobody's promise that was broken."""
+        """Take time out of the SLO ledger in which no round began because the client did not read."""
         self._account.paused(seconds)
 
     def _turn(self, turn: Turn, now_s: float) -> list[Effect]:
         if self._began_at_s is None:
             self._began_at_s = now_s
         self._lookup.sees(turn)
-        if self._ahead is not None:
+        if self._ahead is not None:  # its autonomous run is over: nothing else is chosen before that draft
             return self._go_on_without(self._ahead)
         correction = self._generation.correction
         if correction.state is CorrectionState.SETTLED:
             return self._begin(turn, self._began_at_s, now_s)
         due_at_s = correction.wait_until_s(now_s, self._rules.correction_deadline_s)
         ready = turn.drafter is not None and turn.drafter.view is not None
+        # A leased drafter of another model, or an untrusted one, cannot draw the token: do not wait for the deadline.
         if now_s >= due_at_s or (ready and not self._pending_correction.may_draw(turn.drafter)):
             self._began_at_s = None
             return [self._pending_correction.give_up_correction()]
@@ -166,7 +165,7 @@ class RoundMachine:
         return self._begin(turn, self._began_at_s, now_s)
 
     def _order_row(self, began_at_s: float) -> list[Effect]:
-        """Ask the verifier for what a device is to draw from."""
+        """Ask the verifier for the target's row, from whose residual a device is to draw the correction."""
         generation = self._generation
         generation.correction.happened(CorrectionEvent.ROW_ORDERED)
         self._round = OpenRound(generation.begin_round(drafting=False), began_at_s)
@@ -185,6 +184,7 @@ class RoundMachine:
         if plan is None and pending:
             plan = CORRECTION_ALONE
         beside = plan is not None and not pending and self._goes_on_beside(choice.chosen)
+        # An n-gram draft competes with a device's draft that would be waited for, not with one beside a run.
         found = None if pending else self._lookup.found(None if plan is None or beside else choice.chosen)
         ordered: list[Effect] = []
         if beside and found is None:
@@ -192,6 +192,7 @@ class RoundMachine:
         number = generation.begin_round(drafting=plan is not None and found is None)
         if plan is None or found is not None:
             self._round = OpenRound(number, began_at_s)
+            # An n-gram draft in place of a device's has no run behind it: the device is considered again after it.
             return [*ordered, *self._verify_alone(self._round, found, asks=plan is not None and not beside)]
         self._round, order = self._drafted(number, began_at_s, plan, choice.chosen)
         if pending:
@@ -202,7 +203,7 @@ class RoundMachine:
     def _drafted(
         self, number: int, began_at_s: float, plan: DraftPlan, estimate: Estimate
     ) -> tuple[OpenRound, AskDrafter]:
-        """A round with a draft, and what is asked of the device."""
+        """Make a round with a device's draft, and the order for it."""
         allowed_s, survivals = LINK_PATIENCE * estimate.round_s, self._chooser.survivals(plan)
         whole = self._chooser.must_stay_whole(plan)
         round_ = OpenRound(number, began_at_s, plan, estimate.expected_tokens, allowed_s, survivals, whole)
@@ -211,8 +212,8 @@ class RoundMachine:
         return round_, AskDrafter(number, plan, None, allowed_s, binding, estimate.exchange_s, price, due_at_s)
 
     def _goes_on_beside(self, estimate: Estimate) -> bool:
-        """Whether this is ordered ahead."""
-        # A verifier that has to be told of something first needs its block for that.
+        """Whether a draft is ordered ahead, beside an autonomous run."""
+        # An opening or a correction reaches the verifier only with a block: until then nothing is ordered ahead.
         return self._verifier.knows_all and self._chooser.goes_on_beside(estimate)
 
     def _order_ahead(self, estimate: Estimate, now_s: float) -> list[Effect]:
@@ -233,14 +234,15 @@ class RoundMachine:
         if event.exchange is None:
             generation.round_happened(round_.number, RoundEvent.DRAFTER_LOST)
             effects = self._pending_correction.give_up_draft(round_) if event.censored else []
-            if correction.by is not None:  # another drafter draws it
+            if correction.by is not None:  # no block can go out without the token: find another drafter, next turn
                 correction.happened(CorrectionEvent.DRAFTER_LOST)
                 return [*self._over(), *effects]
+            # Go on without a device, from the same start: the time lost with the drafter counts in this round.
             self._round = OpenRound(generation.begin_round(drafting=False), round_.began_at_s)
             return [*effects, *self._verify_alone(self._round, self._lookup.found())]
         round_.exchanges.append(event.exchange)
         answer = event.exchange.answer
-        if isinstance(answer, NeedsRow):
+        if isinstance(answer, NeedsRow):  # no candidate passed the device's test: it needs the whole row
             generation.round_happened(round_.number, RoundEvent.OVERTAKEN)
             correction.happened(CorrectionEvent.NOT_AMONG_CANDIDATES)
             return [*self._over(), Report(Incident.CANDIDATES_REFUSED)]
@@ -248,10 +250,11 @@ class RoundMachine:
         generation.round_happened(round_.number, RoundEvent.BLOCK_ARRIVED)
         round_.came(answer)
         sent = [] if answer.correction is None else self._pending_correction.drawn(round_, answer.correction, now_s)
+        # The correction may have ended the response; what was drafted behind it is then not verified.
         return [*sent, self._verifier.block(round_)] if generation.state is GenerationState.ACTIVE else sent
 
     def _came(self, ahead: OpenRound, event: DrafterAnswered, now_s: float) -> list[Effect]:
-        """What was ordered ahead is here, or its device is lost: then there was an autonomous run and nothing more."""
+        """Take a draft that was ordered ahead. If its device is lost, the autonomous run simply goes on."""
         generation, exchange = self._generation, event.exchange
         if exchange is None:
             generation.round_happened(ahead.number, RoundEvent.DRAFTER_LOST)
@@ -262,16 +265,17 @@ class RoundMachine:
         ahead.exchanges.append(exchange)
         ahead.came(exchange.answer)
         ahead.beside_s = exchange.draft_s + exchange.link_s
+        # Remove what was committed between the draft's position and now.
         ahead.overtaken(tuple(generation.output_ids[exchange.answer.position - len(generation.request.prompt_ids) :]))
         if self._round is not None and self._round.from_lookup is not None:
-            return []  # held until that is decided
+            return []  # held until the n-gram draft is decided: ``_join_held``
         if self._round is not None:
             return self._joins(ahead)
         assert self._began_at_s is not None, "it was waited for"
         return self._go(ahead, self._began_at_s, waited_s=now_s - self._began_at_s)
 
     def _go_on_without(self, ahead: OpenRound) -> list[Effect]:
-        """The autonomous run has ended: verify an n-gram draft, or wait for the draft that was ordered ahead."""
+        """After the autonomous run's end: verify an n-gram draft, else the draft ordered ahead, else wait for that."""
         assert self._began_at_s is not None
         found = self._lookup.found()
         if found is not None and self._room_before(ahead):
@@ -281,7 +285,10 @@ class RoundMachine:
         return [AwaitDraft(ahead.number)] if ahead.draft is None else self._go(ahead, self._began_at_s)
 
     def _go(self, ahead: OpenRound, began_at_s: float, waited_s: float = 0.0) -> list[Effect]:
-        """A draft that was ordered ahead is verified in a round of its own, for which it was waited so long."""
+        """Verify a draft that was ordered ahead in a round of its own, after its run has ended.
+
+        ``waited_s``: part of the exchange in which no run was under way; it is this round's own time.
+        """
         ahead.began_at_s, ahead.beside_s = began_at_s, max(0.0, ahead.beside_s - waited_s)
         verify = self._verifier.block(ahead, self._run_behind(ahead))
         self._takes_place(ahead)
@@ -289,14 +296,17 @@ class RoundMachine:
         return [verify]
 
     def _takes_place(self, ahead: OpenRound) -> None:
-        """What was ordered ahead is the round that is made now, and its autonomous run the one that follows."""
+        """Make the round ordered ahead the current one, and the run behind its block the present run."""
         assert ahead.block is not None, "what takes a round's place is with the verifier"
         assert ahead.block.autonomous_run is not None
         self._round, self._verifier.until_round = ahead, ahead.block.autonomous_run.until_round
         self._ahead = None
 
     def _verify_alone(self, round_: OpenRound, found: NgramDraft | None, *, asks: bool = False) -> list[Effect]:
-        """No device drafts: the verifier may go on by itself, behind what was looked up, unless a device ``asks``."""
+        """Have a block without a device's draft verified: with an n-gram draft, or none.
+
+        An autonomous run may follow it, unless the next round is to ask a device (``asks``).
+        """
         if found is not None:
             with_draft(round_, found, self._generation)
             self._emitter.explain_lookup(self._choice, found)
@@ -305,12 +315,12 @@ class RoundMachine:
         return [self._verifier.block(round_, autonomous_run)]
 
     def _room_before(self, ahead: OpenRound) -> bool:
-        """Whether there are numbers left for rounds before that one."""
+        """Whether enough round numbers are left below that of the late draft."""
         return self._verifier.until_round + _LEAST_BESIDE < ahead.number
 
     @property
     def _given(self) -> OpenRound | None:
-        """The block that joins the verifier's steps in place of its autonomous run, until it is decided."""
+        """The round ordered ahead, once its block is at the verifier to replace the autonomous run."""
         ahead = self._ahead
         return ahead if ahead is not None and ahead.block is not None else None
 
@@ -322,7 +332,7 @@ class RoundMachine:
         return [Join(verify.block, verify.cost, verify.terms)]
 
     def _run_behind(self, round_: OpenRound, *, asks: bool = False) -> AutonomousRun:
-        """What may follow a round by itself; nothing where the next one ``asks`` a device."""
+        """The autonomous run granted behind a round; an empty one if the next round asks a device (``asks``)."""
         until_round, drafted = round_.number, 0 if round_.draft is None else len(round_.draft.token_ids)
         if not asks:
             until_round = self._verifier.grant(until_round, self._choice, self._drafting, drafted)
@@ -330,7 +340,7 @@ class RoundMachine:
 
     @property
     def _drafting(self) -> int | None:
-        """The round that is ordered ahead, if any."""
+        """Number of the round that a device drafts for beside the run; None if there is none."""
         return None if self._ahead is None else self._ahead.number
 
     def _decided(self, event: VerifierAnswered, now_s: float) -> list[Effect]:
@@ -351,25 +361,25 @@ class RoundMachine:
                 return self._row_came(outcome, now_s) if row else self._commit(round_, outcome, event, now_s)
             case Undecided():
                 return self._undecided(round_, outcome)
-            case BlockRefused() if round_.resolved_by_device:  # what it sent does not fit
+            case BlockRefused() if round_.resolved_by_device:  # the device's hidden states do not fit: do without
                 return self._resolve(round_, None)
             case BlockRefused() if outcome.too_long or outcome.by_grammar:
                 return [Fail((GrammarError if outcome.by_grammar else ContextTooLongError)(outcome.reason))]
             case BlockRefused() | Failed():
                 kind = NonFiniteError if isinstance(outcome, Failed) and outcome.non_finite else RequestFailedError
                 return [Fail(kind(f"round {round_.number} cannot be verified: {outcome.reason}"))]
-            case _:  # it died; or it has not (Unknown) this generation's committed sequence (Stale)
+            case _:  # the verifier died; or it has no such generation (Unknown), or another prefix of it (Stale)
                 return self._verifier_lost(round_)
 
     def _joined(self, ahead: OpenRound) -> None:
-        """What was ordered ahead is decided, in place of the round that would have followed by itself."""
+        """Let a block that joined take the place of the autonomous run's next round."""
         assert self._round is not None
         self._generation.round_happened(self._round.number, RoundEvent.OVERTAKEN)
         ahead.began_at_s = self._round.began_at_s
         self._takes_place(ahead)
 
     def _row_came(self, outcome: Verified, now_s: float) -> list[Effect]:
-        """The source of a pending correction is known; if it allows one token only, no draw is needed."""
+        """Take the row for a pending correction. If only one token is possible, it is committed and none is pending."""
         sent = self._pending_correction.row_came(outcome, now_s)
         if self._generation.correction_by is None:
             self._over()
@@ -379,7 +389,7 @@ class RoundMachine:
         round_.drafted_itself(outcome.own_draft)
         generation, plan, block = self._generation, round_.plan, round_.verified
         self._emitter.explain_own(self._choice, outcome.own_draft, block.autonomous_run)
-        # Rounds that overlap a draft are not undrafted rounds, and n-gram drafts say nothing about devices.
+        # Rounds beside a draft do not count as rounds without one; an n-gram draft says nothing about devices.
         if not round_.by_lookup and self._ahead is None:
             self._chooser.learn(
                 plan,
@@ -407,7 +417,7 @@ class RoundMachine:
             self._ahead.overtaken(committed.token_ids)
         self._account.committed(len(committed.token_ids), now_s)
         timing = round_.timing(outcome, round_.sent_tokens + len(committed.token_ids), now_s, self._mode)
-        # A device's correction is of the round that rejected a token, not of the one it arrives with.
+        # A device's correction counts for the round that rejected a token, not for the one that it arrives with.
         yielded = len(committed.token_ids) - len(round_.uncommitted) + (generation.correction_by is not None)
         first = generation.stats.rounds <= 1
         judgement = self._account.judged(yielded, timing.total_s, timing.verify_s, first=first)
@@ -419,10 +429,10 @@ class RoundMachine:
         chunk = self._emitter.chunk(committed)
         self._over()
         behind = self._went_on(round_, outcome, event, now_s)
-        return [Measured(timing), *behind[:-1], Send(chunk), *behind[-1:]]
+        return [Measured(timing), *behind[:-1], Send(chunk), *behind[-1:]]  # the one to wait for stays the last
 
     def _went_on(self, round_: OpenRound, outcome: Verified, event: VerifierAnswered, now_s: float) -> list[Effect]:
-        """The verifier makes the next round by itself, if it may."""
+        """Follow the autonomous run to its next round, if there is one; renew its grant where that is due."""
         generation, block = self._generation, round_.verified
         if generation.state is not GenerationState.ACTIVE or not goes_on(block, outcome):
             return []
@@ -435,6 +445,7 @@ class RoundMachine:
             self._lookup.sees(event.turn)
             self._mode = event.turn.mode
         effects = list[Effect]()
+        # Not while a block is at the verifier: that replaces the run, and brings a grant of its own.
         if event.goes_on and self._given is None:
             effects = self._join_held() or self._renewed(number, event.turn, now_s, drafted=drafted)
         self._emitter.explain(self._choice)
@@ -443,12 +454,12 @@ class RoundMachine:
         return [*effects, Follow(number, self._account.terms(now_s, 1.0), asks)]
 
     def _join_held(self) -> list[Effect]:
-        """A draft that came while something looked up was being decided joins what follows that by itself."""
+        """Join a draft that was held while an n-gram draft was verified."""
         ahead = self._ahead
         return [] if ahead is None or ahead.draft is None else self._joins(ahead)
 
     def _await_joined(self, now_s: float) -> list[Effect]:
-        """An autonomous run has used up its grant: what was ordered ahead is next, if the verifier has it."""
+        """At the end of a run's grant: follow the block that was to join, if the verifier has one."""
         ahead = self._given
         if ahead is None:
             return []
@@ -458,12 +469,15 @@ class RoundMachine:
         return [Follow(ahead.number, self._account.terms(now_s, ahead.expected_tokens), asks=True)]
 
     def _renewed(self, number: int, turn: Turn | None, now_s: float, *, drafted: bool) -> list[Effect]:
-        """Order a draft beside an autonomous run where that pays; else let the run go on."""
+        """Order a draft beside an autonomous run where that pays, and renew the run's grant where due.
+
+        ``drafted``: a draft was just decided, so a new choice is made at once.
+        """
         due, ordered = self._half_used(number), list[Effect]()
         if self._ahead is None and turn is not None and (due or drafted):
             chosen = self._choose(turn, now_s).chosen
             if chosen.plan is not None and not self._goes_on_beside(chosen):
-                return []
+                return []  # this draft has to be waited for: let the run end, the next turn orders it
             if chosen.plan is not None:
                 ordered = self._order_ahead(chosen, now_s)
         if not (due or ordered):
@@ -473,7 +487,7 @@ class RoundMachine:
         return [*ordered, Extend(self._verifier.until_round, self._lookup.grant)]
 
     def _half_used(self, number: int) -> bool:
-        """Whether the verifier's grant is due to be renewed with this round."""
+        """Whether less than half of a full grant is left: it is then due to be renewed."""
         grant = self._verifier.grant(number, self._choice, self._drafting)
         return 2 * (self._verifier.until_round - number) < grant - number
 
@@ -484,7 +498,7 @@ class RoundMachine:
         return [AskAgain(outcome, round_.allowed_s)]
 
     def _resolved(self, round_: OpenRound, event: DrafterAnswered) -> list[Effect]:
-        """The rest of the block's round is here, or the drafter is lost."""
+        """Take the second half of a two-step round: the device's resolution, or its loss."""
         self._generation.round_happened(round_.number, RoundEvent.RESOLVED)
         round_.undecided = False
         if event.exchange is None:
@@ -494,12 +508,12 @@ class RoundMachine:
         return self._resolve(round_, event.exchange.answer)
 
     def _resolve(self, round_: OpenRound, sent: Resolution | None) -> list[Effect]:
-        """Without what was asked for, all that it was asked about is rejected."""
+        """Send the resolution to the verifier; without one (None) it rejects all tokens that it asked about."""
         round_.resolved_by_device, round_.unanswered = sent is not None, sent is None
         return [Resolve(Resolution(self._generation.name, round_.number, None) if sent is None else sent)]
 
     def _verifier_lost(self, round_: OpenRound) -> list[Effect]:
-        """The verifier lost this generation: once it answers, the generation is opened again."""
+        """Close the rounds that a verifier lost; the next block opens the generation there again."""
         generation, correction = self._generation, self._generation.correction
         generation.round_happened(round_.number, RoundEvent.VERIFIER_LOST)
         if correction.by is not None:
@@ -519,6 +533,6 @@ class RoundMachine:
         return self._round
 
     def _over(self) -> list[Effect]:
-        """The round is over; nothing more is to be done for it."""
+        """End the current round; return no effects, for callers to return."""
         self._round = self._began_at_s = None
         return []

@@ -1,10 +1,10 @@
-"""Transition tables of a response, of one of its rounds, and of a pending correction.
+"""Transition tables of a response, of each of its rounds, and of a correction that a device is to draw.
 
-What is not listed is illegal and raises, naming state and event.
+A transition that is not listed is illegal and raises an error that names state and event.
 
-A *generation* is one response being made; a *round* is one draft -> verify -> feedback exchange for it. A *deferred
-correction* is the token behind a rejection where the protocol leaves it to the device (DSSD): the device draws it from
-the residual of the target's row, its *source*, and its own, which no other draft model knows.
+A *generation* is one response being made; a *round* is one exchange for it: draft, verify, commit. A *deferred
+correction* is the token in place of a rejected one where the protocol has the device draw it (DSSD). The device draws
+it from the residual of two rows: the target's (its *source*) and its own, which only devices of its model can compute.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,6 @@ from outrider.contracts.errors import IllegalTransitionError
 
 
 class GenerationState(StrEnum):
-    """Life of one response."""
-
     NEW = "new"
     ACTIVE = "active"
     FINISHED = "finished"
@@ -25,8 +23,6 @@ class GenerationState(StrEnum):
 
 
 class GenerationEvent(StrEnum):
-    """What can happen to a response."""
-
     STARTED = "started"
     ENDED = "ended"
     FAULT = "fault"
@@ -34,7 +30,7 @@ class GenerationEvent(StrEnum):
 
 
 class RoundState(StrEnum):
-    """Life of one round."""
+    """COMMITTED, STALE and LOST are final."""
 
     REQUESTED = "requested"  # the drafter was asked
     RECEIVED = "received"  # its block is here (or the round has none: window 0)
@@ -47,42 +43,38 @@ class RoundState(StrEnum):
 
 
 class RoundEvent(StrEnum):
-    """What can happen to a round."""
-
     BLOCK_ARRIVED = "block_arrived"
     DRAFTER_LOST = "drafter_lost"
     ENQUEUED = "enqueued"
     DISPATCHED = "dispatched"
     UNDECIDED = "undecided"
-    RESOLVED = "resolved"  # what the verifier asked for is here, or the drafter is lost and all it asked about rejected
+    RESOLVED = "resolved"  # the device's hidden states are here, or it is lost and the mismatches count as rejected
     VERIFIED = "verified"
-    OVERTAKEN = "overtaken"  # an earlier round ended otherwise than this one assumed
+    OVERTAKEN = "overtaken"  # an earlier round ended otherwise than this one assumed, or another takes its place
     VERIFIER_LOST = "verifier_lost"
 
 
 class CorrectionState(StrEnum):
-    """Whether the next token is a device's to draw, and how far that has got."""
+    """How far a correction has got that a device is to draw."""
 
-    SETTLED = "settled"  # it is not
+    SETTLED = "settled"  # none is pending: the target draws the next token
     PENDING = "owed"  # its source is here; a drafter of the right model is to draw it
-    ORDERED = "ordered"  # it is asked for, with the next block
-    DRAWN = "drawn"  # it is here; with log-probabilities it is committed only when the verifier has told its own
-    ROW_MISSING = "row_missing"  # the source is not known here (any more); the verifier is to be asked for the row
+    ORDERED = "ordered"  # ordered together with the next block
+    DRAWN = "drawn"  # drawn; if log-probabilities are requested, it is committed only with the verifier's
+    ROW_MISSING = "row_missing"  # the source is not known here; the verifier has to send the target's row
     ROW_ORDERED = "row_ordered"
 
 
 class CorrectionEvent(StrEnum):
-    """What can happen to it."""
-
-    DEFERRED = "deferred"  # the verifier left it to the device, and told the source
+    DEFERRED = "deferred"  # the verifier left the token to the device, and sent the source
     ORDERED = "ordered"
     DRAWN = "drawn"
     COMMITTED = "committed"
-    NOT_AMONG_CANDIDATES = "not_among_candidates"  # the device took none of those it was sent
+    NOT_AMONG_CANDIDATES = "not_among_candidates"  # no candidate passed the device's test
     ROW_ORDERED = "row_ordered"
     DRAFTER_LOST = "drafter_lost"
     VERIFIER_LOST = "verifier_lost"
-    GIVEN_UP = "given_up"  # no drafter of the right model drew it in time: the target does, inexactly
+    GIVEN_UP = "given_up"  # no drafter of the right model drew it in time: the target draws it, inexactly
 
 
 _G, _GE, _R, _RE = GenerationState, GenerationEvent, RoundState, RoundEvent
@@ -110,7 +102,7 @@ ROUND_TRANSITIONS: Mapping[tuple[RoundState, RoundEvent], RoundState] = {
     (_R.VERIFYING, _RE.UNDECIDED): _R.RESOLVING,
     (_R.VERIFYING, _RE.OVERTAKEN): _R.STALE,
     (_R.VERIFYING, _RE.VERIFIER_LOST): _R.LOST,
-    (_R.RESOLVING, _RE.RESOLVED): _R.VERIFYING,
+    (_R.RESOLVING, _RE.RESOLVED): _R.VERIFYING,  # the same block, now with all that decides it
     (_R.RESOLVING, _RE.VERIFIER_LOST): _R.LOST,
 }
 
@@ -123,8 +115,8 @@ CORRECTION_TRANSITIONS: Mapping[tuple[CorrectionState, CorrectionEvent], Correct
     (_C.ORDERED, _CE.NOT_AMONG_CANDIDATES): _C.ROW_MISSING,
     (_C.ORDERED, _CE.DRAFTER_LOST): _C.PENDING,
     (_C.DRAWN, _CE.COMMITTED): _C.SETTLED,
-    (_C.DRAWN, _CE.DEFERRED): _C.PENDING,
-    (_C.DRAWN, _CE.VERIFIER_LOST): _C.PENDING,
+    (_C.DRAWN, _CE.DEFERRED): _C.PENDING,  # the block it came with was rejected somewhere: the next correction
+    (_C.DRAWN, _CE.VERIFIER_LOST): _C.PENDING,  # drawn again: seed and position fix the draw, so it is the same token
     (_C.ROW_MISSING, _CE.ROW_ORDERED): _C.ROW_ORDERED,
     (_C.ROW_MISSING, _CE.GIVEN_UP): _C.SETTLED,
     (_C.ROW_ORDERED, _CE.DEFERRED): _C.PENDING,
@@ -137,13 +129,7 @@ _Event = TypeVar("_Event", bound=StrEnum)
 
 
 def after(table: Mapping[tuple[_State, _Event], _State], who: str, state: _State, event: _Event) -> _State:
-    """Follow a table.
-
-    Args:
-        table: one of this module's.
-        who: whose it is, for the message.
-        state: before.
-        event: that happened.
+    """Return the state after an event; ``who`` names the subject in the error.
 
     Raises:
         IllegalTransitionError: the event cannot happen in this state.
