@@ -53,8 +53,6 @@ class ChatOptions:
 
 @dataclass(frozen=True, slots=True)
 class ResponseCost:
-    """What a response cost."""
-
     completion_tokens: int
     drafted_tokens: int
     accepted_tokens: int

@@ -161,9 +161,7 @@ class DrafterEngine(Protocol):
         ...
 
     @property
-    def busy(self) -> bool:
-        """Whether ``step`` has work."""
-        ...
+    def busy(self) -> bool: ...
 
     def close(self, generation: GenerationId) -> None:
         """Forget a generation and its block; ignore an unknown one."""

@@ -5,8 +5,6 @@ from enum import IntEnum
 
 
 class Direction(IntEnum):
-    """Direction of a message."""
-
     UP = 0  # drafter to coordinator
     DOWN = 1  # coordinator to drafter
 

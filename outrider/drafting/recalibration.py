@@ -208,7 +208,6 @@ class Recalibration:
         return Recalibration(self._predictors, self._begin, self._calibrations)
 
     def calibration(self, rule: AcceptanceRule, temperature: float) -> Calibration:
-        """As it is now."""
         return self._calibrations.get(_band(rule, temperature), self._begin)
 
     def chain(self, rule: AcceptanceRule, temperature: float) -> ChainPredictor:

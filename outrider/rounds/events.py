@@ -117,8 +117,6 @@ class Incident(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Tell of an incident."""
-
     incident: Incident
     fields: dict[str, Any] = field(default_factory=dict)  # for the log
 

@@ -28,7 +28,6 @@ class PromptLookup:
         return self._lookup is not None
 
     def sees(self, turn: Turn) -> None:
-        """What there is now."""
         self._view, self._mode = turn.verifier, turn.mode
 
     def found(self, instead_of: Estimate | None = None) -> NgramDraft | None:
@@ -50,7 +49,6 @@ class PromptLookup:
         return lookup.grant(generation.position, generation.last_position + 1, view)
 
     def over(self) -> None:
-        """The response is complete."""
         if self._lookup is not None:
             self._lookup.over(self._generation.output_ids)
             self._lookup = None

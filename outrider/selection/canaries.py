@@ -74,7 +74,6 @@ class Canaries:
         self.mode, self.out = None, frozenset()
 
     def ended(self, generation: str) -> None:
-        """A response is over."""
         self._sent.discard(generation)
         self.out -= {generation}
         if not self.out:

@@ -15,8 +15,6 @@ _LEAST_JUDGED_ROUNDS = 4  # that had to keep a promise, of a generation, before 
 
 @dataclass(frozen=True, slots=True)
 class EpochThroughput:
-    """What an epoch showed."""
-
     load: float  # mean number of active generations
     tokens_per_s: float  # of one of them
     late: float | None  # share of rounds that broke a promise; None if too few had to keep one
@@ -95,7 +93,6 @@ class EpochSamples:
         self._over: list[tuple[ThroughputSample, ThroughputSample]] = []  # of responses that ended in this epoch
 
     def began(self, generation: str) -> None:
-        """A response is active."""
         self.undisturbed[generation], self.disturbed[generation] = ThroughputSample(), ThroughputSample()
 
     def ended(self, generation: str) -> bool:
@@ -106,7 +103,6 @@ class EpochSamples:
         return True
 
     def restart(self) -> None:
-        """A new epoch begins."""
         self._over.clear()
         for generation in self.undisturbed:
             self.began(generation)

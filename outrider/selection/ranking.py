@@ -42,8 +42,6 @@ Cost = Callable[[RoundSituation, Estimates], Floats]
 
 @dataclass(frozen=True, slots=True)
 class SwitchingHysteresis:
-    """How readily plans change."""
-
     stay_margin: float = 0.02
     exploration_share: float = 0.005
     optimism_deviations: float = 1.0

@@ -94,7 +94,6 @@ class Rewards:
     """What all modes have shown. Mutable."""
 
     def __init__(self) -> None:
-        """Begin with nothing known."""
         self._cells: dict[str, dict[int, Reward]] = {}
 
     def of(self, mode: str) -> tuple[Reward, ...]:
@@ -160,7 +159,6 @@ class Rewards:
 
 
 def _first(found: EpochThroughput) -> Reward:
-    """What one epoch tells."""
     return Reward(found.load, found.tokens_per_s, 1.0, max(_FIRST_NOISE**2, found.variance), found.late)
 
 

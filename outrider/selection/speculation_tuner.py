@@ -218,7 +218,6 @@ class SpeculationTuner:
                 yield mode.name, canary_result.ratio * kept, 1.0 - canary_result.ratio
 
     def _prefill_over(self, generation: str, now_s: float) -> bool:
-        """Whether there was one."""
         if generation not in self._prefilling:
             return False
         self._prefilling.remove(generation)

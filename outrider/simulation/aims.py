@@ -43,7 +43,6 @@ class Aim:
 
     @property
     def tokens_per_s(self) -> float:
-        """Mean promised speed."""
         return fmean(self.speeds_tokens_per_s)
 
 

@@ -152,8 +152,6 @@ def drafts_of(cell: Cell) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """Result of one run."""
-
     variant: Variant
     devices: int
     by_class: tuple[ClassResults, ...]  # the slowest promise first

@@ -22,8 +22,6 @@ _ROUND_MASK = 0xFF
 
 
 class MessageKind(IntEnum):
-    """Kind of a message."""
-
     ORDER = 0  # verdict relative to the drafter's last block
     ABSOLUTE_ORDER = 1  # verdict by position and tokens
     BLOCK = 2

@@ -15,8 +15,6 @@ _TOLD_EVERY_S = 1.0  # a counter that moves with every token costs as much as th
 
 
 class MeteredResponse:
-    """One response being made."""
-
     def __init__(self, sink: Sink, clock: Callable[[], float], prompt_tokens: int, slo: SloClass) -> None:
         self._sink = sink
         self._slo = slo

@@ -66,8 +66,6 @@ class SteppedVerifier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """How steps are planned."""
-
     policy: SchedulingPolicy
     limits: BatchLimits  # of a step; the size of KV memory comes with the verifier's first reply
     block_tokens: int = 16  # positions per KV block

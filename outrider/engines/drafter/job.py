@@ -30,8 +30,6 @@ RowKey = tuple[int, int]  # position a row predicts, hash of the tokens before i
 
 @dataclass(slots=True, eq=False)
 class DraftingJob:
-    """A block being drafted."""
-
     request: DraftRequest
     position: int  # committed tokens at the request: before the correction, if there is one
     shape: tuple[int, ...] = ()  # children of every node by depth, as far as memory allows

@@ -179,7 +179,6 @@ def _answer(one: _Open, text: PagedText) -> list[int]:
 
 
 def _close(pair: Pair, one: _AnswerInProgress, sampling: Sampling) -> None:
-    """A text is complete."""
     opened = one.opened
     opened.writing -= 1
     if one.mismatch is not None:

@@ -69,8 +69,6 @@ class RecordedFeatures(DraftFeatures):
 
 @dataclass(frozen=True, slots=True)
 class SearchEffort:
-    """How much is tried."""
-
     trials: int = 12  # settings of each kind that has any
     patience: EarlyStopping = field(default_factory=EarlyStopping)
     seed: int = 0

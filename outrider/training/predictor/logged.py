@@ -123,7 +123,6 @@ def _without_copies(logs: Sequence[RoundLogContents]) -> list[RoundLogContents]:
 
 
 def _found(folders: Sequence[Path], logs: Sequence[tuple[Path, RoundLogContents | None]]) -> str:
-    """What there is instead."""
     others = Counter[str]()
     for _, log in logs:
         if log is not None:

@@ -82,7 +82,6 @@ class PredictorConfig(PairConfig):
 
     @property
     def effort(self) -> SearchEffort:
-        """How much is tried."""
         return SearchEffort(self.trials, EarlyStopping(self.epochs, self.patience), self.seed)
 
     @property

@@ -80,8 +80,6 @@ def protocol_of(rule: AcceptanceRule, params: SamplingParams, wire: WireFormat) 
 
 
 class _ResponseInProgress:
-    """A response so far."""
-
     def __init__(self, number: int, request: Request, protocol: DraftProtocol, wire: WireFormat) -> None:
         self.number, self.depth = number, 0  # depth: tokens of the present round that were accepted
         self.target, self.drafter = (PagedText(list(request.prompt_ids)) for _ in range(2))
@@ -108,7 +106,6 @@ class _ResponseInProgress:
         return drawn
 
     def ratio_block(self, drawn: DrawnRow) -> RatioBlock:
-        """Of that token alone."""
         params = self._request.params
         distribution = self._protocol.distribution([drawn], self._wire, params)
         position = len(self.target.token_ids)
@@ -126,7 +123,6 @@ class _ResponseInProgress:
         self._commit(token_id)
 
     def tokens(self) -> DraftedTokens:
-        """Those that were drafted."""
         count = len(self._accepted)
         return DraftedTokens(
             features=np.array(self._features, np.float64).reshape(count, len(FEATURE_NAMES)),

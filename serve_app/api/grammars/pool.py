@@ -94,7 +94,6 @@ class GrammarPool:
 
     @property
     def pids(self) -> list[int]:
-        """All of its processes."""
         with self._changed:
             return sorted(process.pid for process in (*self._warm, *self._busy))
 

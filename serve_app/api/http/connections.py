@@ -54,7 +54,6 @@ class HttpConnections:
 
     @property
     def limits(self) -> ConnectionLimits:
-        """As they are now."""
         return self._limits()
 
     def open(self, connection: HttpConnection, address: str) -> bool:
