@@ -1,1 +1,1 @@
-"""Draft stopping on the device: what is known of a token before it is drawn, and when drafting ends."""
+"""Early stopping of drafts on a device: acceptance predictors, stop rules, recalibration and logs of rounds."""

@@ -1,13 +1,13 @@
-"""Stop rule ``while_it_pays``: draft on while a token's expected gain exceeds the price sent with the order.
+"""Stop rule ``while_it_pays``: draft on while a token's survival exceeds the price that came with the order.
 
-A token at depth k brings its survival, the probability that it is accepted with all before it. What it costs is another
-matter than how sure the model is: a row of the verifier's step, and of the device a pass for the row behind it. A stop
-on predicted rejection knows neither. It ends a draft on a token that is rejected more often than not where rows are
-nearly free, and goes on with a good one whose row nobody can pay.
+A token's gain is its survival, the probability that it is accepted with all before it. Its cost does not depend on how
+sure the model is: a row of the verifier's step, and a pass of the device for the row behind it. A rule that stops at
+predicted rejections (WISP eq. 25) ignores costs: it stops at doubtful tokens even where rows are nearly free, and sends
+good ones even where rows are too dear.
 
-Two prices, as there are two things to decide at a position. Its row was computed already, so to send its token costs
-the verifier's row alone; to go on behind it costs the device's next step as well. Survival only falls along a chain, so
-what is not worth it now is worth it no more later: looking one token ahead is enough.
+There are two prices for the two decisions at a position. The device has already computed the position's row, so sending
+its token costs the verifier's row only. To draft on behind it costs the device's next step as well. Survival only falls
+along a chain, so a token that does not pay is followed by none that does: one token of lookahead is enough.
 """
 
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from outrider.drafting.stops import StopDecision
 
 @dataclass(frozen=True, slots=True)
 class CostAwareStop:
-    """Sends a token if its row pays, and drafts on behind it if another one would.
+    """Sends a token if its row pays, and drafts on behind it if another token would pay.
 
     Attributes:
         predictor: of acceptance.
-        price: at the load as the order was made.
-        survival: of all that was drafted so far.
+        price: at the load when the order was made.
+        survival: of the last token drafted; 1 before the first.
     """
 
     predictor: AcceptancePredictor

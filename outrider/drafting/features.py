@@ -1,7 +1,7 @@
 """The four features of a draft model's next-token distribution that WISP's rejection predictor uses.
 
-Of the distribution that is sampled from, with temperature, truncation and rounding, and before anything is drawn. A
-rule that is told no more than this cannot see the token.
+They are of the distribution that is sampled from, after temperature, truncation and rounding, and are computed before
+the draw. So a stop rule that gets only these cannot depend on the token.
 """
 
 from collections.abc import Callable
@@ -15,10 +15,10 @@ FEATURE_NAMES = ("confidence", "entropy_nats", "margin", "logit_std")  # in the 
 
 
 class DraftFeatures:
-    """Of one row. Each is computed when it is first asked for: over a vocabulary they take a good part of a step."""
+    """Features of one row, each computed on first use: over a whole vocabulary they take a good part of a step."""
 
     def __init__(self, probs: Probs) -> None:
-        """``probs``: ``[n]`` float64 that sum to 1; 0 for tokens that cannot be drawn."""
+        """Take ``probs``: ``[n]`` float64 that sum to 1; 0 for tokens that cannot be drawn."""
         self._probs = probs
 
     @cached_property
@@ -27,10 +27,10 @@ class DraftFeatures:
 
     @cached_property
     def margin(self) -> float:
-        """The largest probability less the second largest."""
+        """The largest probability minus the second largest."""
         if self._probs.size < 2:
             return self.confidence
-        best = int(self._probs.argmax())  # a fifth of what a partition takes
+        best = int(self._probs.argmax())  # argmax and two maxima take a fifth of the time of a partition
         before, behind = self._probs[:best], self._probs[best + 1 :]
         return self.confidence - float(max(before.max(initial=0.0), behind.max(initial=0.0)))
 
@@ -40,12 +40,12 @@ class DraftFeatures:
 
     @cached_property
     def logit_std(self) -> float:
-        """Standard deviation of the logits, as a whole population, of the tokens that can be drawn."""
+        """Standard deviation (of a population) of the logits of all tokens that can be drawn."""
         return float(self._logits.std())
 
     @property
     def vector(self) -> Probs:
-        """``[4]``: all of them, in the order of ``FEATURE_NAMES``."""
+        """All features, ``[4]``, in the order of ``FEATURE_NAMES``."""
         return np.array([self.confidence, self.entropy_nats, self.margin, self.logit_std])
 
     @cached_property
@@ -54,16 +54,16 @@ class DraftFeatures:
 
     @cached_property
     def _logits(self) -> Probs:
-        """Up to a constant, which none of the features depends on."""
+        """Logits up to a constant, on which no feature depends."""
         logits: Probs = np.log(self._possible)
         return logits
 
 
 class LazyFeatures(DraftFeatures):
-    """Of a row that is worked out when it is first asked for, by whoever asks."""
+    """Features of a row that is itself computed on first use."""
 
     def __init__(self, row: Callable[[], Probs]) -> None:
-        """``row``: gives what ``DraftFeatures`` takes."""
+        """Take ``row``, which returns what ``DraftFeatures`` takes."""
         self._row = row
 
     @cached_property

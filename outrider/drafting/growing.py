@@ -1,19 +1,18 @@
-"""Grow a token tree best first: expand the nodes of the highest cumulative draft probability.
+"""Grow a dynamic draft tree: keep the ``rows`` nodes of highest cumulative draft probability, layer by layer.
 
-A node is worth its survival, the product of the probabilities on its path: that the target says just this. A tree of so
-many rows commits most tokens if it holds those of the highest survival, as its expected length is their sum; and as no
-node survives more often than its parent, they make a tree.
+A node's gain is its survival, the product of the probabilities on its path. A tree's expected accepted length is the
+sum of its nodes' survivals, so the best tree of ``rows`` nodes holds those of highest survival. They form a tree, since
+no node's survival exceeds its parent's.
 
-They are found layer by layer. Every pass of the device expands all nodes of the last layer that are among the best
-``rows`` known so far, but for the last of them: whatever grows behind any other has ``rows`` better ones before it. So
-nothing is lost against expanding them one by one, which would take a pass for each, and a tree as deep as this takes as
-many passes as it has layers. What is computed beyond what is sent is what better nodes came to stand before.
+Every pass of the device expands all nodes of the last layer that are among the best ``rows`` - 1 known so far. Children
+of any other node have ``rows`` better nodes before them. So the result is that of expanding nodes one by one, best
+first, with one pass per layer instead of one per node. Nodes that better ones displace later are computed in vain.
 
-Which nodes are sent is decided after they are known. That is exact where the output is the target's own choice whatever
-is drafted, under greedy verification and shared noise, and nowhere else: under a ratio rule a drawn node is to be sent.
+Which nodes are sent is decided after their tokens are known. This is exact only where the output is the target's own
+choice whatever is drafted (greedy verification and shared noise). Under a ratio rule every drawn node must be sent.
 
 Source: EAGLE-2 (Li et al. 2024, arXiv 2406.16858), expansion and reranking; OPT-Tree (Wang et al. 2024, arXiv
-2406.17276): the sum of survivals, and that a greedy layer-by-layer choice has the largest.
+2406.17276): the sum of survivals, and that a greedy layer-by-layer choice maximises it.
 """
 
 from collections.abc import Sequence
@@ -27,10 +26,10 @@ from outrider.contracts.price import DraftPrice
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A node, as the tokens that lead to it."""
+    """A node, given by its path."""
 
-    token_ids: tuple[int, ...]  # from the prefix, its own last
-    survival: float  # that the target says all of them
+    token_ids: tuple[int, ...]  # path from the prefix, the node's own token last
+    survival: float  # probability that all of them are accepted
 
 
 ROOT = Branch((), 1.0)
@@ -39,16 +38,17 @@ _FREE = DraftPrice()
 
 @dataclass(frozen=True, slots=True)
 class GrowingTree:
-    """A tree between two passes of the device.
+    """A tree between two passes of the device. Immutable.
 
     Attributes:
-        rows: nodes it may have.
-        price: what a node has to bring to be sent, and a further pass to be made, in expected tokens.
+        rows: largest number of nodes.
+        price: least gain of a node to be sent, and of a further pass to be made, in expected tokens.
         branches: its nodes at present, best first, parents before their children.
-        growing: those whose children are to be told next; () if it is complete.
+        growing: nodes to be expanded by the next pass, in the order in which ``grown`` takes their children; () if
+            the tree is complete.
 
     Raises:
-        ParameterError: no row.
+        ParameterError: ``rows`` is less than 1.
     """
 
     rows: int
@@ -57,15 +57,14 @@ class GrowingTree:
     growing: tuple[Branch, ...] = (ROOT,)
 
     def __post_init__(self) -> None:
-        """Refuse a tree of nothing."""
         if self.rows < 1:
             raise ParameterError("rows", "at least 1", self.rows)
 
     def grown(self, children: Sequence[Sequence[Child]]) -> "GrowingTree":
-        """One layer on.
+        """Return the tree with one layer more.
 
         Args:
-            children: of each growing node in order, no token twice; the likeliest ``rows`` are enough.
+            children: of each growing node in order, no token twice; the most probable ``rows`` are enough.
         """
         new = [
             Branch((*parent.token_ids, token_id), parent.survival * probability)
@@ -73,7 +72,7 @@ class GrowingTree:
             for token_id, probability in own
         ]
         value = [branch for branch in new if branch.survival > self.price.send_above]
-        # Stable: of equals the earlier stays before, so a parent before its children.
+        # The sort is stable: of equal survivals the earlier node stays first, so parents stay before their children.
         branches = tuple(sorted((*self.branches, *value), key=_best_first)[: self.rows])
         kept, depth = set(branches[: self.rows - 1]), len(self.growing[0].token_ids) + 1
         growing = tuple(branch for branch in new if branch in kept and len(branch.token_ids) == depth)
@@ -81,7 +80,7 @@ class GrowingTree:
         return replace(self, branches=branches, growing=growing if pays else ())
 
     def block(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Its tokens and each one's parent as ``Block.parents`` has them: layer by layer, siblings side by side."""
+        """Return tokens and parents as ``Block.parents`` has them: layer by layer, siblings side by side."""
         numbers: dict[tuple[int, ...], int] = {(): -1}
         deepest = max((len(branch.token_ids) for branch in self.branches), default=0)
         for depth in range(1, deepest + 1):

@@ -1,8 +1,8 @@
-"""A small perceptron that predicts acceptance from all four features of a row (WISP section 4.1, appendix B).
+"""A small perceptron that predicts acceptance from all four features of a row (WISP section 4.1 and appendix B).
 
-Linear layers with ReLU between them and a sigmoid behind the last. What training had beside these is in the numbers:
-how features were standardised in the first layer, batch normalisation in each, calibration in the last. Called once
-for each token that a device drafts, so numpy alone, and float32.
+Linear layers with ReLU between them and a sigmoid behind the last. Training folds the rest into the weights: the
+standardisation of features into the first layer, batch normalisation into each, calibration into the last. It runs
+once for each token that a device drafts, so it uses numpy only, in float32.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ PerceptronLayer = tuple[FloatMatrix, FloatRow]  # ``[out, in]`` weights and ``[o
 
 class Perceptron:
     def __init__(self, layers: Sequence[PerceptronLayer]) -> None:
-        """Take layers, the first of four inputs and the last of one output; else it is a ``ShapeError``."""
+        """Take layers from four inputs to one output; anything else raises a ``ShapeError``."""
         width = len(FEATURE_NAMES)
         for weights, bias in layers:
             if weights.ndim != 2 or weights.shape[1] != width or bias.shape != weights.shape[:1]:
@@ -44,7 +44,7 @@ class Perceptron:
         return sigmoid(float(self._outer @ x) + self._outer_bias)
 
     def scores(self, vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """``[N]`` logits of many rows' features, ``[N, 4]``."""
+        """Return ``[N]`` logits of acceptance for the features of many rows, ``[N, 4]``."""
         x = vectors.astype(np.float32)
         for weights, bias in self._inner:
             x = np.maximum(x @ weights.T + bias, 0.0)

@@ -1,12 +1,12 @@
-"""Online recalibration of an acceptance predictor on the device: a logistic on its logit, learnt from verdicts.
+"""Recalibrate acceptance predictors online: each device learns a scale and a bias of the logit from verdicts.
 
-What a predictor learned from were some prompts at some temperatures; a device is asked others. So for each rule of
-acceptance and band of temperatures a scale and a bias are kept, which begin as 1 and 0. Over the confidence's own logit
-they are all there is to learn, and no file is needed.
+A predictor is trained on some prompts and temperatures; a device serves others. So each pair of an acceptance rule and
+a band of temperatures has a scale and a bias, which begin as 1 and 0 (Platt scaling). Without a trained predictor they
+apply to the logit of the confidence, and no file is needed.
 
-The next order tells how many tokens of the last chain were accepted, and which one was not. Only these are learned
-from. What stands behind a rejection was drawn with noise that is used again at the same positions, and how far a chain
-goes may not know it (``drafting.stops``); what stands behind a stop nobody drew.
+The next order says how many tokens of the last chain were accepted, and whether one was rejected. Only these are
+learned from. Tokens behind a rejection were drawn with noise that is used again at the same positions, on which the
+length of a later chain must not depend (``drafting.stops``). Tokens behind a stop were never drawn.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,28 +19,27 @@ from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.acceptance import AcceptancePredictor, ConfidenceLogistic, confidence_logit, sigmoid
 from outrider.drafting.features import DraftFeatures
 
-_MOST_LOGIT = 8.0  # beyond it tokens are told apart by what a model's rounding left
-_SCALES, _BIASES = (0.2, 5.0), (-4.0, 4.0)  # within these whatever was learned: the order of tokens is kept
-_PRIOR_SCALE, _PRIOR_BIAS = 8.0, 6.0  # inverse variances: it is taken for about right before anything is known
-_KEPT = 1.0 - 1.0 / 500  # of what is known, behind each token learned from
-_KEPT_EMPTY = 1.0 - 1.0 / 64  # and behind a chain without tokens, of which nothing can be learned
-_MOST_STEP = 1.0  # that one token moves its own logit by
-_BAND = 0.25  # of temperatures that are learned together
+_MOST_LOGIT = 8.0  # logits are clamped to this: beyond it differences are a model's rounding
+_SCALES, _BIASES = (0.2, 5.0), (-4.0, 4.0)  # bounds; a positive scale keeps the order of tokens
+_PRIOR_SCALE, _PRIOR_BIAS = 8.0, 6.0  # inverse variances of the prior around scale 1 and bias 0
+_KEPT = 1.0 - 1.0 / 500  # share of the information kept after each token learned from
+_KEPT_EMPTY = 1.0 - 1.0 / 64  # and after a chain without tokens: else a rule that always stops would never recover
+_MOST_STEP = 1.0  # most change of a token's own logit by learning from it
+_BAND = 0.25  # width of a band of temperatures
 _AS_CONFIDENT = ConfidenceLogistic()
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """``sigmoid(scale * logit + bias)``, and how well both are known.
+    """``sigmoid(scale * logit + bias)`` with a Gaussian posterior of scale and bias. Immutable.
 
-    A Gaussian about scale and bias, brought forward by one Newton step for each token (Spiegelhalter and Lauritzen
-    1990) and forgotten towards the one it began with (Kulhavy and Zarrop 1993): it follows what drifts, and who is
-    told nothing returns to the predictor as it is.
+    The posterior takes one Newton step for each token (Spiegelhalter and Lauritzen 1990) and is forgotten towards the
+    prior (Kulhavy and Zarrop 1993): it follows drift, and without verdicts it returns to the predictor as it is.
 
     Attributes:
         scale: of the logit.
         bias: added to it.
-        information: inverse covariance: of scale, of both, of bias.
+        information: inverse covariance matrix, as (scale scale, scale bias, bias bias).
     """
 
     scale: float = 1.0
@@ -48,15 +47,17 @@ class Calibration:
     information: tuple[float, float, float] = (_PRIOR_SCALE, 0.0, _PRIOR_BIAS)
 
     def probability(self, logit: float) -> float:
-        """What a token is accepted with, of which the predictor says so."""
+        """Return the recalibrated P(accepted) for a predictor's logit."""
         return sigmoid(self.scale * _within(logit, -_MOST_LOGIT, _MOST_LOGIT) + self.bias)
 
     def learnt(self, logit: float, *, accepted: bool) -> "Calibration":
-        """Behind a token that was tested."""
+        """Return the calibration after a token that was tested."""
         before = self.relaxed(_KEPT)
         x, sent_chain = _within(logit, -_MOST_LOGIT, _MOST_LOGIT), before.probability(logit)
         spread, gap = sent_chain * (1.0 - sent_chain), accepted - sent_chain
         both, shared, alone = before.information
+        # Logistic likelihood: the information grows by p (1 - p) [x, 1]^T [x, 1]; the step is its inverse times
+        # [x, 1]^T (label - p), written out for two parameters and limited to ``_MOST_STEP`` in the logit.
         both, shared, alone = both + spread * x * x, shared + spread * x, alone + spread
         determinant = both * alone - shared * shared
         scale, bias = (alone * x - shared) * gap / determinant, (both - shared * x) * gap / determinant
@@ -64,10 +65,10 @@ class Calibration:
         return _bounded(before.scale + shrunk * scale, before.bias + shrunk * bias, (both, shared, alone))
 
     def relaxed(self, kept: float) -> "Calibration":
-        """With so much of what is known; the rest is what it began with."""
+        """Return the calibration with a share ``kept`` of its information; the rest is the prior's."""
         new = 1.0 - kept
         both, shared, alone = (kept * known for known in self.information)
-        # What is known of scale and bias, as a line's sums: those of both Gaussians add up.
+        # Information times mean of both Gaussians adds up; the prior's is (1 * _PRIOR_SCALE, 0).
         of_scale = both * self.scale + shared * self.bias + new * _PRIOR_SCALE
         of_bias = shared * self.scale + alone * self.bias
         both, alone = both + new * _PRIOR_SCALE, alone + new * _PRIOR_BIAS
@@ -81,13 +82,13 @@ UNCHANGED = Calibration()
 
 @dataclass(frozen=True, slots=True)
 class SentChain:
-    """What was told of the tokens of a chain that was sent.
+    """Predictions for the tokens of a chain that was sent.
 
     Attributes:
         rule: by which it is verified.
         temperature: of its request.
-        logits: the predictor's own, a token each; none of a chain that stopped before its first.
-        features: of the row each was drawn from, if they are kept; else none. They may be worked out late.
+        logits: of the predictor, before recalibration, one for each token; () if the chain stopped before its first.
+        features: of the row of each token, if they are kept for logs; else (). They may be computed only when used.
     """
 
     rule: AcceptanceRule
@@ -97,9 +98,10 @@ class SentChain:
 
 
 class ChainPredictor:
-    """The ``AcceptancePredictor`` of one chain: recalibrated as it was when the chain began. It remembers what it said.
+    """The ``AcceptancePredictor`` of one chain. It records its predictions for the verdict. Mutable.
 
-    A rule asks it of each row in turn, as often as it likes: the predictor behind it is asked once.
+    It uses the calibration from when the chain began. A rule may ask for the present row repeatedly; the predictor
+    behind it is called once a row.
     """
 
     def __init__(
@@ -122,11 +124,11 @@ class ChainPredictor:
         return self._calibration.probability(self._logits[-1])
 
     def keep(self, features: DraftFeatures) -> None:
-        """Remember those of the next row, whether or not anybody asks of it."""
+        """Record the features of the next row for the log, whether or not the stop rule uses them."""
         self._features.append(features)
 
     def sent_chain(self, tokens: int) -> SentChain | None:
-        """Of the tokens that were sent, the first so many; None if it was asked of none and keeps none."""
+        """Return the record of the first ``tokens`` tokens, which were sent; None if nothing was recorded."""
         if not self._logits and not self._features:
             return None
         logits, features = tuple(self._logits[:tokens]), tuple(self._features[:tokens])
@@ -135,12 +137,12 @@ class ChainPredictor:
 
 @dataclass(frozen=True, slots=True)
 class ChainVerdict:
-    """What became of a chain.
+    """Verdict on a chain.
 
     Attributes:
-        sent_chain: of its tokens.
-        accepted: of them.
-        rejected: whether the one behind these was; else it was not tested, or there is none.
+        sent_chain: predictions for its tokens.
+        accepted: number of tokens accepted.
+        rejected: whether the token behind these was rejected; false if it was not tested, or there is none.
     """
 
     sent_chain: SentChain
@@ -156,21 +158,18 @@ def verdict_on(
     correction_owed: bool,
     next_round: bool,
 ) -> ChainVerdict | None:
-    """What the next order says of the last chain.
+    """Derive the verdict on the last chain from the next order; None if it cannot be known.
 
-    A verifier may have tested fewer tokens than it was sent, or gone on without them; then the target chose itself.
-    Where equal tokens tell that is a test as well. Elsewhere it is none: what is known is only what a round with this
-    chain has committed, and its tokens all were tested (chains of ratio rules that may stop are never cut).
+    A verifier may have tested fewer tokens than it was sent, or gone on without them. Under rules that accept by
+    equality, a comparison with the committed tokens is then still a valid test. Under ratio rules it is not: there only
+    a chain's own round counts, in which all its tokens were tested (such chains of devices that stop are not trimmed).
 
     Args:
-        sent_chain: of its tokens.
+        sent_chain: predictions for its tokens.
         token_ids: drafted.
-        committed: behind what they were drafted behind.
-        correction_owed: whether the token behind ``committed`` is the device's to draw, in place of a rejected one.
-        next_round: whether no other round was made since.
-
-    Returns:
-        None if nothing is known.
+        committed: tokens committed from the chain's position on.
+        correction_owed: whether a pending correction follows ``committed``, in place of a rejected token.
+        next_round: whether no other round lies between the chain and the order.
     """
     if not next_round and not may_be_late(sent_chain.rule):
         return None
@@ -180,11 +179,11 @@ def verdict_on(
 
 
 class Recalibration:
-    """All that a device has learned of its predictors, or that one of its generations goes by.
+    """Calibrations of all rules and bands of temperatures, of a device or of one of its generations. Mutable.
 
-    A generation goes by a copy, made when it is opened, that learns from its own verdicts alone. Which verdicts of
-    others a device has heard by now hangs on when messages come, and that on how long drafts are, those behind a
-    rejection included.
+    A generation uses a copy, made when it is opened, that learns from its own verdicts only. Which verdicts of others
+    have arrived depends on the timing of messages, hence on the lengths of drafts, rejected tokens included; the
+    length of a chain must not depend on these.
     """
 
     def __init__(
@@ -193,30 +192,30 @@ class Recalibration:
         begin: Calibration = UNCHANGED,
         known: Mapping[tuple[AcceptanceRule, int], Calibration] | None = None,
     ) -> None:
-        """Begin with what is known.
+        """Begin with known calibrations.
 
         Args:
-            predictors: by what verifies a chain; the model's own confidence where there is none.
-            begin: of each band of which nothing is known.
-            known: by rule and band of temperatures; None: nothing.
+            predictors: by rule of acceptance; without one, the model's own confidence predicts.
+            begin: calibration of bands without verdicts.
+            known: by rule and band of temperatures; None: none.
         """
         self._predictors, self._begin = predictors, begin
         self._calibrations = dict(known or {})
 
     def copy(self) -> "Recalibration":
-        """What is known now, to be learned on apart."""
+        """Return a copy that learns independently."""
         return Recalibration(self._predictors, self._begin, self._calibrations)
 
     def calibration(self, rule: AcceptanceRule, temperature: float) -> Calibration:
         return self._calibrations.get(_band(rule, temperature), self._begin)
 
     def chain(self, rule: AcceptanceRule, temperature: float) -> ChainPredictor:
-        """Whom the rule of a new chain asks."""
+        """Return the predictor of a new chain."""
         predictor = self._predictors.get(rule, _AS_CONFIDENT)
         return ChainPredictor(predictor, self.calibration(rule, temperature), rule, temperature)
 
     def learn(self, verdict: ChainVerdict) -> None:
-        """Once of each chain."""
+        """Learn from a chain's verdict. Call it once for each chain."""
         sent_chain = verdict.sent_chain
         known = self.calibration(sent_chain.rule, sent_chain.temperature)
         if not sent_chain.logits:
@@ -234,7 +233,7 @@ def _band(rule: AcceptanceRule, temperature: float) -> tuple[AcceptanceRule, int
 
 
 def _bounded(scale: float, bias: float, information: tuple[float, float, float]) -> Calibration:
-    """Within the bounds, the bias as it is best with such a scale."""
+    """Clamp scale and bias; for a clamped scale, take the bias of highest posterior density given that scale."""
     _, shared, alone = information
     possible = _within(scale, *_SCALES)
     return Calibration(possible, _within(bias + (scale - possible) * shared / alone, *_BIASES), information)

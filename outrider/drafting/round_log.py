@@ -1,26 +1,25 @@
-"""The log of rounds that a device writes while it serves: features of its draft tokens and what became of them.
+"""Format of the round log in which a device records features and verdicts of its draft tokens, to train predictors.
 
-For training (``outrider train predictor --rounds``). A record is a chain: four features a token of the distribution it
-was drawn from, the request's temperature, and whether the last of them was rejected. Nothing of a text is in it: no
-token, no position. Of the generation there is a hash of its id, so that what belongs to one request can be kept on one
-side of a split; who has the service's own events can tell which request that was, and nothing of what it said.
+Read by ``outrider train predictor --rounds``. A record is one chain: for each token the four features of the
+distribution that it was drawn from, the request's temperature, and whether the last token was rejected. It has nothing
+of a text: no token, no position. The generation is given as a hash of its id, so that a training split can keep one
+request on one side. With the service's own events a reader can find which request it was, but nothing of its text.
 
-Labelled are the tokens that were tested: the accepted ones and the first rejection (``recalibration.verdict_on``). So a
-log is censored, in three ways:
+Only tested tokens have labels: the accepted ones and the first rejection (``recalibration.verdict_on``). So a log is
+censored in three ways:
 
-- What stands behind a rejection follows a token that was never committed, and is left out.
-- What stands behind a stop nobody drew. A rule withholds tokens by what is known before the draw, so labels of those
-  that were drawn are not biased by it; but of what the rule takes for bad there are few or none: a flagged token that
-  is withheld (``stop_before``, ``while_it_pays``) has no label, one that is sent (``send_and_stop``) has. Fitted to
-  such a log a predictor is extrapolated just where the rule asks it. Devices whose rule is ``never`` leave nothing
-  out: let some of them log.
-- What a response's last round says nobody is told, as no order follows it. Ends of responses are rarer than in service.
+- Tokens behind a rejection follow a token that was never committed. They are left out.
+- Tokens behind a stop were never drawn. A rule stops by what is known before the draw, so it does not bias the labels
+  of tokens that were drawn. But there are few or no labels for tokens that the rule flags: a flagged token that is
+  withheld (``stop_before``, ``while_it_pays``) has none, one that is sent (``send_and_stop``) has one. A predictor
+  fitted to such a log extrapolates just where the rule uses it. Let some devices with the rule ``never`` log.
+- The verdict of a response's last round is unknown, as no order follows. Ends of responses are under-represented.
 
-Beside the rules that go by equality, a chain that was cut before it was verified cannot be told from a rejection. So
-ratio chains of devices that log stay whole at the verifier, as those of devices that stop do.
+Under ratio rules a trimmed chain cannot be distinguished from a rejection. So ratio chains of devices that log are not
+trimmed at the verifier, like those of devices that stop early.
 
-A file is one line of JSON, whom it is of, then records, each with a checksum of its own: what a power cut left of the
-last one is noticed and left out.
+A file is one line of JSON, which names the models and the rule, then records. Each record has a checksum, so that a
+record cut short by a power failure is noticed and left out.
 """
 
 import json
@@ -50,12 +49,12 @@ _TOKEN_BYTES = 4 * len(FEATURE_NAMES)  # float32: what a perceptron computes in
 
 @dataclass(frozen=True, slots=True)
 class RoundLogPlace:
-    """Where a group's devices log.
+    """Where the devices of a drafter group log.
 
     Attributes:
-        folder: on the device; each drafter has one of its own in it.
-        group: the drafters' name there.
-        most_bytes: that one drafter keeps.
+        folder: on the device; each drafter has a folder of its own in it.
+        group: name of the drafters in that folder.
+        most_bytes: kept by one drafter.
     """
 
     folder: str
@@ -65,7 +64,7 @@ class RoundLogPlace:
 
 @dataclass(frozen=True, slots=True)
 class LogHeader:
-    """Of whom the rounds of a file are."""
+    """Models and rules of a file's rounds."""
 
     drafter: str  # its name
     drafter_hash: str  # its ``ModelFacts.model_hash``
@@ -73,7 +72,7 @@ class LogHeader:
     target_hash: str
     rule: AcceptanceRule  # by which they were verified
     stops: str  # by which rule the device ended its drafts, one of ``STOP_KINDS``
-    file: str = ""  # random: tells a copy of a file from another file
+    file: str = ""  # random id: copies of a file have the same
 
     def __str__(self) -> str:
         pair = f"drafter {self.drafter} ({self.drafter_hash}) and target {self.target} ({self.target_hash})"
@@ -82,13 +81,13 @@ class LogHeader:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoggedRound(ArrayData):
-    """A chain's tokens that were tested.
+    """The tested tokens of a chain.
 
     Attributes:
-        generation: a number that tells its request from others, 64 bits.
+        generation: ``request_number``, 64 bits.
         temperature: of the request.
         features: ``[n, 4]`` float32, ``1 <= n <= 255``, as ``DraftFeatures.vector``.
-        rejected: whether the last of them was; all others were accepted.
+        rejected: whether the last token was rejected; all others were accepted.
     """
 
     generation: int
@@ -99,11 +98,11 @@ class LoggedRound(ArrayData):
 
 @dataclass(frozen=True, slots=True)
 class RoundLogContents:
-    """A file as it was read.
+    """Contents of a log file.
 
     Attributes:
-        header: of whom it is.
-        rounds: in the order in which verdicts came.
+        header: its first line.
+        rounds: in the order of their verdicts.
         unread_bytes: at its end, behind the last whole record.
     """
 
@@ -113,9 +112,9 @@ class RoundLogContents:
 
 
 def logged_round(generation: GenerationId, verdict: ChainVerdict) -> LoggedRound | None:
-    """What is logged of a chain; None if none of its tokens was tested, or nobody learns of its rule.
+    """Return the record of a chain; None if none of its tokens was tested, or its rule has no predictors.
 
-    Features that were not needed for drafting are worked out here: it takes some tenths of a millisecond a token.
+    Features that drafting did not need are computed here, which takes some tenths of a millisecond a token.
     """
     tested = verdict.sent_chain.features[: verdict.accepted + verdict.rejected]
     if not tested or verdict.sent_chain.rule not in PREDICTED_RULES:
@@ -125,12 +124,12 @@ def logged_round(generation: GenerationId, verdict: ChainVerdict) -> LoggedRound
 
 
 def request_number(generation: GenerationId) -> int:
-    """The same on each device that drafts for it."""
+    """Return a hash of a generation's id, the same on all devices that draft for it."""
     return int.from_bytes(blake2b(generation.encode(), digest_size=8).digest(), "little")
 
 
 def write_header(header: LogHeader) -> bytes:
-    """What a file begins with."""
+    """Return the first line of a file."""
     fields = {_FORMAT_KEY: _FORMAT, "features": FEATURE_NAMES, **asdict(header)}
     return json.dumps(fields).encode() + b"\n"
 
@@ -142,10 +141,10 @@ def write_round(logged: LoggedRound) -> bytes:
 
 
 def read_log(data: bytes) -> RoundLogContents | None:
-    """A whole file, as far as it goes; None if not even its first line was written.
+    """Read a file up to its last whole record; None if not even its first line is complete.
 
     Raises:
-        ParameterError: it is no log, or one of another format or of other features.
+        ParameterError: it is no log, or has another format or other features.
     """
     line, found, body = data.partition(b"\n")
     if not found:
@@ -170,7 +169,7 @@ def _header(line: bytes) -> LogHeader:
 
 
 def _records(body: bytes) -> Iterator[tuple[LoggedRound, int]]:
-    """Whole records, each with where it ends."""
+    """Yield whole records, each with the offset of its end; stop at the first that is cut short or corrupt."""
     at = 0
     while at + _CHAIN.size <= len(body):
         generation, temperature, tokens, rejected = _CHAIN.unpack_from(body, at)

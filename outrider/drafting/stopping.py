@@ -1,4 +1,4 @@
-"""Stop rules of drafter groups by name, and the rule that follows from each order."""
+"""Stop rules by their configured names, and the rule of a chain from setting, predictor and price."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,12 +17,12 @@ _FREE = DraftPrice()
 
 @dataclass(frozen=True, slots=True)
 class StopKind:
-    """A rule there is.
+    """An available stop rule.
 
     Attributes:
-        make: of a predictor, the probability below which a token is flagged, and an order's price.
+        make: from a predictor, the probability below which a token is flagged, and an order's price.
         stops: whether a draft may be shorter than ordered.
-        by_price: whether it goes by the price in an order.
+        by_price: whether it uses the price in an order.
     """
 
     make: Callable[[AcceptancePredictor, float, DraftPrice], StopRule]
@@ -40,11 +40,11 @@ STOP_KINDS: Mapping[str, StopKind] = {
 
 @dataclass(frozen=True, slots=True)
 class GroupStopping:
-    """How a group's devices stop, as those know it who order drafts of them.
+    """Stop rule of a drafter group, as coordinators know it.
 
     Attributes:
         rule: name of the rule, one of ``STOP_KINDS``.
-        drafting_weight: what a second of drafting counts for in an order's price, 1 for the response's time alone.
+        drafting_weight: factor on the device's seconds in an order's price; 1 counts the response's time only.
     """
 
     rule: str = "never"
@@ -56,33 +56,28 @@ class GroupStopping:
 
 
 class Stops(Protocol):
-    """What an engine asks for the rule of a chain."""
+    """Source of stop rules for a drafter's engine."""
 
     def recalibration(self) -> Recalibration:
-        """A new one, of the predictors there are: an engine learns for itself."""
+        """Return a new recalibration of the configured predictors; each engine learns its own."""
         ...
 
     def rule(self, predictor: AcceptancePredictor, price: DraftPrice | None) -> StopRule:
-        """Of a chain's first position.
-
-        Args:
-            predictor: that it may ask.
-            price: of the order; None: tokens cost nothing.
-        """
+        """Return the rule for a chain's first position; ``price`` is the order's, None: tokens cost nothing."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StopSetting:
-    """A rule as it is configured.
+    """A stop rule as configured.
 
     Attributes:
         kind: name of the rule, one of ``STOP_KINDS``.
-        least_acceptance: probability in [0, 1] below which a token is flagged, by rules that flag.
-        predictors: of acceptance, by what verifies a chain; the model's own confidence where there is none.
+        least_acceptance: probability in [0, 1] below which a token is flagged, for rules that flag.
+        predictors: by rule of acceptance; without one, the model's own confidence predicts.
 
     Raises:
-        ParameterError: no rule's name, or a threshold that is no probability.
+        ParameterError: an unknown rule, or a threshold outside [0, 1].
     """
 
     kind: str = "never"
@@ -90,7 +85,6 @@ class StopSetting:
     predictors: Mapping[AcceptanceRule, AcceptancePredictor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what there is not."""
         if self.kind not in STOP_KINDS:
             raise ParameterError("kind", f"one of {', '.join(STOP_KINDS)}", self.kind)
         if not 0.0 <= self.least_acceptance <= 1.0:

@@ -1,8 +1,8 @@
-"""Stop rules: whether a device drafts on, decided before the token is drawn.
+"""Stop rules: decide whether a device drafts on before the token is drawn, from the row it would be drawn from.
 
-This order is what keeps ratio rules exact: they are exact over all tokens that can be drawn at a position. Whether
-anything is drawn there may depend on the prefix, the draft tokens before it and the row. A rule that drops a token for
-what it is makes the target's own choice stand in for just those tokens, and the output is no longer the target's.
+This order keeps ratio rules exact. They are exact over all tokens that can be drawn at a position. Whether a token is
+drawn there may depend on the prefix, the draft tokens before it and the row. A rule that drops a token after seeing it
+replaces just those tokens by draws from the target, which biases the output.
 """
 
 from dataclasses import dataclass
@@ -15,34 +15,34 @@ from outrider.drafting.features import DraftFeatures
 
 
 class StopDecision(StrEnum):
-    """What is done at a position."""
+    """Decision at one position of a draft."""
 
-    DRAW = "draw"  # a token is drawn, and the next position looked at
-    DRAW_LAST = "draw_last"  # a token is drawn, and ends the draft
-    STOP = "stop"  # the draft ends before it; nothing is drawn
+    DRAW = "draw"  # draw a token and go on to the next position
+    DRAW_LAST = "draw_last"  # draw a token and end the draft with it
+    STOP = "stop"  # end the draft before this position, without a draw
 
 
 class StopRule(Protocol):
-    """Pure: the same features, the same step.
+    """Immutable and deterministic: equal features give equal decisions.
 
     Attributes:
-        asks: whether it looks at features at all. Of a device whose rule does not, none are made ready.
+        asks: whether it uses features at all; if not, the device computes none for it.
     """
 
     asks: ClassVar[bool]
 
     def step(self, features: DraftFeatures) -> StopDecision:
-        """What to do at a position whose token is to be drawn from a row with these features."""
+        """Return the decision at a position whose token would be drawn from a row with these features."""
         ...
 
     def behind(self, features: DraftFeatures) -> "StopRule":
-        """The rule of the next position, if a token is drawn from such a row; of a new draft it is the first one's."""
+        """Return the rule for the next position, after a token is drawn from a row with these features."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NeverStop:
-    """Drafts are as long as they were ordered."""
+    """Draft as many tokens as ordered."""
 
     asks: ClassVar[bool] = False
 
@@ -55,36 +55,34 @@ class NeverStop:
 
 @dataclass(frozen=True, slots=True)
 class _Threshold:
-    """Flags a token that is accepted too seldom.
+    """Flags tokens whose predicted acceptance is below a threshold.
 
     Attributes:
         predictor: of acceptance.
         least_acceptance: probability in [0, 1] below which a token is flagged; 0 flags none.
 
     Raises:
-        ParameterError: a threshold that is no probability.
+        ParameterError: a threshold outside [0, 1].
     """
 
     predictor: AcceptancePredictor
     least_acceptance: float
 
     def __post_init__(self) -> None:
-        """Refuse what is no probability."""
         if not 0.0 <= self.least_acceptance <= 1.0:
             raise ParameterError("least_acceptance", "a probability in [0, 1]", self.least_acceptance)
 
     def flags(self, features: DraftFeatures) -> bool:
-        """Whether a token is not worth drafting."""
         return self.predictor.probability(features) < self.least_acceptance
 
     def behind(self, features: DraftFeatures) -> Self:  # noqa: ARG002 (as others)
-        """The same: each token is taken for itself."""
+        """Return the same rule: each token is judged by itself."""
         return self
 
 
 @dataclass(frozen=True, slots=True)
 class StopBefore(_Threshold):
-    """The draft ends before the first flagged token (WISP eq. 25); it may be empty."""
+    """End the draft before the first flagged token (WISP eq. 25); it may be empty."""
 
     asks: ClassVar[bool] = True
 
@@ -94,7 +92,7 @@ class StopBefore(_Threshold):
 
 @dataclass(frozen=True, slots=True)
 class SendAndStop(_Threshold):
-    """The draft ends with the first flagged token: it costs nothing on the device to send, and may be right."""
+    """End the draft with the first flagged token: sending it costs the device no further pass, and it may be right."""
 
     asks: ClassVar[bool] = True
 

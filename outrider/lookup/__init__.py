@@ -1,1 +1,1 @@
-"""Prompt lookup: drafts without a model, from text that occurred before."""
+"""Prompt lookup: drafts without a model, from earlier occurrences of a text's last tokens."""

@@ -1,48 +1,48 @@
-"""How often continuations of a match were accepted, by the length of the match: the confidence of prompt lookup.
+"""Estimate the acceptance of n-gram drafts by the length of the match, from how often continuations came true.
 
-A token drafted behind a match of n tokens has n before it that were right; if it comes true the next has n + 1. So a
-draft's tokens are of longer and longer matches, and what is known of those says how likely each is.
+A token drafted behind a match of n tokens has n matching tokens before it; if it is right, the next has n + 1. So the
+k-th token of a draft has the acceptance learned for matches of length n + k - 1.
 
-Nothing has to be drafted to learn: every continuation that was found is held against what was committed there.
+Learning needs no draft: every continuation found is compared with the tokens that were committed there.
 """
 
 from collections.abc import Sequence
 from itertools import accumulate
 from operator import mul
 
-_LENGTHS = (3, 4, 6, 10, 16)  # least tokens of a kind of match
-_FIRST = ((1.0, 1.0), (1.5, 1.0), (3.0, 1.0), (6.0, 1.0), (12.0, 1.0))  # came true and did not, as if they had
-_KEPT, _KEPT_BY_ALL = 0.95, 0.995  # of what is known, at each token
-_OTHERS = 3.0  # tokens that what others show is worth
+_LENGTHS = (3, 4, 6, 10, 16)  # shortest match of each class of lengths
+_FIRST = ((1.0, 1.0), (1.5, 1.0), (3.0, 1.0), (6.0, 1.0), (12.0, 1.0))  # prior counts of each: true, false
+_KEPT, _KEPT_BY_ALL = 0.95, 0.995  # share of the counts kept at each token: of one text, of all together
+_OTHERS = 3.0  # weight of all texts' experience as a text's prior, in tokens
 _KINDS = {length: sum(length >= least for least in _LENGTHS) - 1 for length in range(_LENGTHS[0], _LENGTHS[-1] + 1)}
 
 
 def kind_of(matched: int) -> int:
-    """Which kind a match of so many tokens is, 3 at least."""
+    """Return the class of a match's length, which is at least 3."""
     return _KINDS[min(matched, _LENGTHS[-1])]
 
 
 class Matches:
-    """What came true. Mutable; of one text, on top of that of all (``others``)."""
+    """Counts of continuations that came true or not, of one text with all texts' (``others``) as prior. Mutable."""
 
     def __init__(self, others: "Matches | None" = None) -> None:
-        """Begin with others' experience, or with a guess."""
+        """Begin with ``others`` as prior; without it these are the counts of all texts, which begin with a guess."""
         self._others = others
         self._counts = [[0.0, 0.0] if others is not None else list(first) for first in _FIRST]
 
     def likely(self, matched: int) -> float:
-        """Probability of the token behind a match."""
+        """Return the probability that the token behind a match comes true."""
         true, false = self._counts[kind_of(matched)]
         if self._others is None:
             return true / (true + false)
         return (true + _OTHERS * self._others.likely(matched)) / (true + false + _OTHERS)
 
     def survivals(self, matched: int, tokens: int) -> tuple[float, ...]:
-        """Of so many tokens behind a match, each with all before it."""
+        """Return the survivals of so many tokens behind a match."""
         return tuple(accumulate((self.likely(matched + i) for i in range(tokens)), mul))
 
     def came(self, matched: int, drafted: Sequence[int], committed: Sequence[int]) -> None:
-        """What a match promised, and what was committed there: learned up to the first token that differs."""
+        """Learn from a continuation and the tokens committed in its place, up to the first that differs."""
         for i, (promised, token_id) in enumerate(zip(drafted, committed, strict=False)):
             self._learn(matched + i, true=promised == token_id)
             if promised != token_id:

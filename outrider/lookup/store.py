@@ -1,6 +1,6 @@
-"""Bounded store of earlier responses for prompt lookup, each tenant's own; the oldest are evicted.
+"""Store of earlier responses for prompt lookup, separate for each tenant, with a bound on all tenants' tokens.
 
-Only what was committed is kept, as token ids; it is gone with the process.
+The oldest response is dropped first. Only committed token ids are kept, in the memory of the process.
 """
 
 from collections import OrderedDict
@@ -8,16 +8,16 @@ from collections.abc import Sequence
 
 from outrider.lookup.suffixes import LEAST_MATCH, MOST_COMPARED, SuffixMatch
 
-_MOST_PLACES = 16  # of one run of tokens, the latest
+_MOST_PLACES = 16  # of one n-gram and tenant, the latest
 
-_Place = tuple[int, int]  # which text, and behind which of its tokens
+_Place = tuple[int, int]  # number of a text, and index of the token behind the n-gram
 
 
 class EarlierTexts:
-    """A bounded store. Mutable; what it costs to look does not depend on how much there is."""
+    """A bounded store. Mutable. The time of a search does not depend on the number of texts."""
 
     def __init__(self, most_tokens: int) -> None:
-        """Begin with none; 0 keeps none."""
+        """Begin empty; with 0 ``most_tokens`` nothing is ever kept."""
         self._most_tokens, self._tokens = most_tokens, 0
         self._texts: OrderedDict[int, tuple[str, tuple[int, ...]]] = OrderedDict()  # the oldest first
         self._places: dict[str, dict[tuple[int, ...], list[_Place]]] = {}  # of each tenant
@@ -28,7 +28,7 @@ class EarlierTexts:
         return self._tokens
 
     def add(self, tenant: str, token_ids: Sequence[int]) -> None:
-        """A response is over. One of nobody's, too short, or longer than the store is not kept."""
+        """Add a complete response. Without a tenant, or if too short or longer than the store, it is not kept."""
         if not tenant or not LEAST_MATCH < len(token_ids) <= self._most_tokens:
             return
         number, text = self._next, tuple(token_ids)
@@ -44,7 +44,7 @@ class EarlierTexts:
             self._forget_oldest()
 
     def find(self, tenant: str, text: Sequence[int], most_tokens: int) -> SuffixMatch | None:
-        """What followed the longest match of a text's end in the tenant's own responses; of equal ones the latest."""
+        """Return what followed the longest match of the text's end in the tenant's texts; of equal ones the latest."""
         places = self._places.get(tenant)
         if places is None or most_tokens < 1:
             return None

@@ -1,26 +1,26 @@
-"""Find the longest earlier match of a text's last tokens, and what followed it.
+"""Find the longest earlier match of a text's last tokens, and the tokens that followed it there.
 
-As in prompt lookup decoding and SuffixDecoding; no model, no device, no link.
+As in prompt lookup decoding and SuffixDecoding. An index of n-grams bounds the number of places to compare.
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-LEAST_MATCH = 3  # tokens that have to be the same
-MOST_COMPARED = 32  # a longer match says no more
-_MOST_PLACES = 16  # of one beginning, the latest
+LEAST_MATCH = 3  # length of the indexed n-grams: the shortest match
+MOST_COMPARED = 32  # longest match that is measured; a longer one says no more
+_MOST_PLACES = 16  # of one n-gram, the latest
 
 
 class SuffixMatch(NamedTuple):
-    """What followed the longest match, of its latest place; ``matched`` tokens are the same, of 32 at most."""
+    """What followed the longest match at its latest place; ``matched``: length of the match, at most 32."""
 
     matched: int
     token_ids: tuple[int, ...]
 
 
 class Suffixes:
-    """One growing text. Mutable; a token costs the same whatever went before."""
+    """Index of one growing text. Mutable. The cost of a token does not depend on the length of the text."""
 
     def __init__(self) -> None:
         self._tokens: list[int] = []
@@ -29,11 +29,11 @@ class Suffixes:
         )  # behind each run of tokens, the latest last
 
     def extend(self, token_ids: Sequence[int]) -> None:
-        """The text goes on."""
+        """Append tokens and index the n-grams before them."""
         tokens, places = self._tokens, self._places
         first = max(len(tokens), LEAST_MATCH)
         tokens.extend(token_ids)
-        # The end itself has no place yet: nothing is behind it.
+        # The text's last n-gram is not indexed yet, as no token follows it.
         runs = zip(*(tokens[first - LEAST_MATCH + i : -1] for i in range(LEAST_MATCH)), strict=False)
         for place, run in enumerate(runs, start=first):
             found = places[run]
@@ -43,11 +43,11 @@ class Suffixes:
 
     @property
     def token_ids(self) -> Sequence[int]:
-        """All of it, not to be changed."""
+        """The whole text, by reference; do not change it."""
         return self._tokens
 
     def find(self, most_tokens: int) -> SuffixMatch | None:
-        """What may come next, at most so many tokens; None if the text has never ended like this."""
+        """Return the continuation of the longest earlier match, ``most_tokens`` long; None without a match."""
         tokens = self._tokens
         best, at = 0, 0
         for place in reversed(self._places.get(tuple(tokens[-LEAST_MATCH:]), ())):
@@ -56,7 +56,7 @@ class Suffixes:
                 best, at = matched, place
         if not best or most_tokens < 1:
             return None
-        period = len(tokens) - at  # what follows may run into the text's end: then it says the same again
+        period = len(tokens) - at  # a continuation that reaches the text's end repeats from the match on
         return SuffixMatch(best, tuple(tokens[at + i % period] for i in range(most_tokens)))
 
     def _matched(self, place: int) -> int:

@@ -1,4 +1,4 @@
-"""The SLO account of one response: promised and achieved speed, deadlines, and which of its rounds were late."""
+"""SLO account of one response: its ledger, the terms of its blocks in the queue, and which rounds were late."""
 
 from dataclasses import dataclass
 from math import inf
@@ -11,15 +11,15 @@ from outrider.selection.situation import SpeedPromise
 
 @dataclass(frozen=True, slots=True)
 class VerifyTerms:
-    """What a block's place in the queue depends on, beside its cost, and how much of it is verified.
+    """What decides a block's place in the queue, beside its cost, and how many of its draft tokens are verified.
 
     Attributes:
-        survivals: probability of each token of a drafted chain that it is accepted with all before it. From past
-            verdicts, known before the draft was drawn: by these a chain may be cut. () for a block that stays whole.
-        began_at_s: the round did; infinity where nothing went before the block.
+        survivals: of each token of a drafted chain, by past verdicts only. Since they are known before the draft is
+            drawn, a chain may be trimmed by them. () for a block that stays whole.
+        began_at_s: start of its round; infinity where nothing went before the block.
     """
 
-    deadline_at_s: float = inf  # by which it has to be committed
+    deadline_at_s: float = inf  # of its commit
     expected_tokens: float = 1.0
     tokens_per_s: float = 0.0  # promised to its response
     survivals: tuple[float, ...] = ()
@@ -28,17 +28,17 @@ class VerifyTerms:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A committed round in the light of its promise."""
+    """Whether a committed round, and its response with it, kept the promised speed."""
 
-    late: ViolationCause | None  # taken alone it was slower than promised (WISP eq. 4), and why
-    behind: bool  # with it, or a device's token sent before it, the response as a whole was slower than promised
+    late: ViolationCause | None  # cause, if the round taken alone was slower than promised (WISP eq. 4); else None
+    behind: bool  # the response fell behind with this round, or with a device's token sent just before it
 
 
 class RoundAccount:
-    """The account of one response. All times are absolute, on one clock."""
+    """The SLO account of one response. Mutable. All times are absolute, on one clock."""
 
     def __init__(self, ledger: Ledger, rule: DeadlineRule, spikes: SpikeDetector) -> None:
-        """Begin with a ledger (``resumed_ledger``); ``spikes`` is shared by all responses of a verifier."""
+        """Begin with a ledger (``resumed_ledger``); all responses of a verifier share ``spikes``."""
         self._rule, self._spikes = rule, spikes
         self._ledger = ledger
         self._times_behind_reported = ledger.times_behind
@@ -50,20 +50,20 @@ class RoundAccount:
 
     @property
     def kept(self) -> bool:
-        """Whether the response as a whole came at its promised speed, so far."""
+        """Whether the response has kept its promised speed so far."""
         return self._ledger.kept
 
     def promise(self, now_s: float) -> SpeedPromise | None:
-        """What the next round's choice has to keep; None if nothing is promised, or not yet due."""
+        """Return the promise that the next round has to keep; None without one, or before the first token."""
         return SpeedPromise(self._ledger.tokens_per_s, self._ledger.slack_s(now_s)) if self._due else None
 
     def terms(self, began_at_s: float, expected_tokens: float) -> VerifyTerms:
-        """Of a round that began then and should commit so many tokens."""
+        """Return the terms of a block, from its round's start and the tokens it should commit."""
         deadline_at_s = self.deadline_at_s(began_at_s, expected_tokens)
         return VerifyTerms(deadline_at_s, expected_tokens, self._ledger.tokens_per_s)
 
     def deadline_at_s(self, began_at_s: float, expected_tokens: float) -> float:
-        """By when such a round has to be committed; infinity if nothing is owed."""
+        """Return the deadline of a round's commit; infinity without a promise."""
         ledger = self._ledger
         if self._rule is DeadlineRule.LEDGER:
             return ledger.deadline_at_s(expected_tokens)
@@ -76,25 +76,25 @@ class RoundAccount:
         return self._ledger.tokens_per_s
 
     def committed(self, tokens: int, now_s: float) -> None:
-        """Some tokens were committed now."""
+        """Enter tokens that were committed now."""
         self._ledger = self._ledger.committed(tokens, now_s)
 
     def swallowed(self, tokens: int) -> None:
-        """The last so many of the tokens committed are not part of the response."""
+        """Take back the last tokens: a stop string cut them off."""
         self._ledger = self._ledger.swallowed(tokens)
 
     def paused(self, seconds: float) -> None:
-        """So long the client itself held the response up."""
+        """Excuse time in which the client itself held the response up."""
         self._ledger = self._ledger.paused(seconds)
 
     def judged(self, tokens: int, round_s: float, verify_s: float, *, first: bool) -> Judgement | None:
-        """A verified round, after its tokens were committed; None if nothing was promised of it.
+        """Judge a verified round. Call it after ``committed``. Return None if nothing was promised of the round.
 
         Args:
-            tokens: it yielded, one that a device is yet to draw included.
-            round_s: it took.
-            verify_s: of these, in the verifier.
-            first: it began the response: pace counts from here.
+            tokens: that it yielded; a correction that a device is yet to draw counts.
+            round_s: its duration.
+            verify_s: part of it in the verifier.
+            first: it is the response's first round; the promised speed counts only from its end.
         """
         if first:
             return None

@@ -1,4 +1,4 @@
-"""Turn a drafter's answer into a block for the verifier, and the verifier's outcome into observations. Pure."""
+"""Build the verifier's block from a drafter's answer, and read a tree's verdict for the statistics. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from outrider.rounds.generation import Generation
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """Who judges a block's mismatches, and the link as it was when the block was planned."""
+    """Decision head (WISV) for a block's mismatches, and the link state when the block was planned."""
 
     judge: str
     channel: Csi | None
@@ -32,17 +32,17 @@ def make_block(
     deferral: Deferral | None,
     judging: Judging | None = None,
 ) -> Block:
-    """One round's request to the verifier.
+    """Make the block of one round.
 
     Args:
         generation: as committed now.
         number: of the round.
-        plan: what was to be drafted; None in a round without a drafter.
-        draft: what was; without a plan it was looked up. None if nothing was.
-        wire: how it was sent.
-        forced: tokens a device drew which the verifier does not have.
-        deferral: what a device is to draw a correction from, where the protocol leaves that to it.
-        judging: by whom mismatches are judged, where the protocol has that.
+        plan: of the draft; None in a round without a drafter.
+        draft: None if there is none; without a plan it is by prompt lookup.
+        wire: format of the messages, which decides the exact distributions.
+        forced: corrections drawn by a device that the verifier does not have yet.
+        deferral: what the verifier sends for a correction that the device draws; None: it draws corrections itself.
+        judging: decision head, for protocols that use one.
     """
     block = Block(
         generation=generation.name,
@@ -54,7 +54,7 @@ def make_block(
     )
     if draft is None or not draft.token_ids:
         return block
-    if plan is None:
+    if plan is None:  # an n-gram draft: by the target's own rule, as it has no distribution
         return replace(block, draft=draft.token_ids)
     rule = PROTOCOLS[plan.protocol].rule(generation.request.params, wire)
     block = replace(
@@ -71,25 +71,25 @@ def make_block(
 
 
 def row_request(generation: Generation, number: int, wire: WireFormat) -> Block:
-    """Ask for the target's distribution where a device is to draw the next token."""
+    """Make a block that verifies nothing and asks for the target's row, from which a device draws a correction."""
     block = make_block(generation, number, None, None, wire, forced=(), deferral=None)
     return replace(block, bonus=False, rule=AcceptanceRule.RATIO, deferral=Deferral(wire.row_field))
 
 
 def is_binding(plan: DraftPlan, params: SamplingParams, wire: WireFormat) -> bool:
-    """Whether what is drawn for a plan has to be used: ratio rules are exact over all drafts, not over the quick."""
+    """Whether a plan's drafts have to be used: ratio rules are exact over all drafts, not over the fast ones only."""
     return plan.window > 0 and PROTOCOLS[plan.protocol].rule(params, wire) in RATIO_RULES
 
 
 def block_tokens(block: Block) -> int:
-    """Positions a block spans, its prefix included."""
+    """Count the positions of a block: its prefix, forced tokens and draft."""
     return block.position + len(block.forced) + len(block.draft)
 
 
 def tree_verdict(parents: Sequence[int], path: Sequence[int]) -> tuple[list[int], list[int]]:
-    """How a tree was judged, depth by depth: the siblings offered, and which of them was accepted.
+    """Return, by depth along the accepted path: the number of siblings offered, and the index of the accepted one.
 
-    The last depth, where all were rejected, has siblings but no winner.
+    If all siblings were rejected at the last depth, the second list is one shorter than the first.
     """
     offered, winners = [], []
     for parent, winner in zip_longest((-1, *path), path):

@@ -1,7 +1,7 @@
-"""Choose the next round of one generation: build the situation as it is now, and ask the selection policy.
+"""Choice of one generation's next plan: gather the present situation, ask the policy, learn from verdicts.
 
-A choice depends on committed tokens and past verdicts only, never on the noise of positions that are not committed:
-this is what keeps every mixture of protocols exact.
+A choice depends on committed tokens and past verdicts only, never on the noise of positions that are not committed.
+This keeps every mixture of protocols exact.
 """
 
 from dataclasses import dataclass, replace
@@ -32,18 +32,18 @@ _NOTHING_KNOWN = AcceptanceBook().view()
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """What there is to choose from.
+    """The configured limits of all choices.
 
     Attributes:
         protocols: to choose from.
-        k_max: the longest draft.
+        k_max: length of the longest draft, in tokens.
         window: fixed for all requests that name none; None leaves it to the policy.
         expansion: fixed tree shape; () leaves it to the policy.
-        wire: how messages are written.
-        has_drafters: whether there are any.
+        wire: format of the messages.
+        has_drafters: whether any drafter group is configured.
         drafts_ahead: whether autonomous runs may go on while a device drafts.
-        lookup_window: tokens looked up in the text itself, at most; 0: nothing is unless a request asks for it.
-        rows: if any, nodes of trees that grow where the drafter is sure, for all requests that name no window.
+        lookup_window: longest n-gram draft, in tokens; 0: prompt lookup only where a request asks for it.
+        rows: nodes of dynamic draft trees, for all requests that name no window; 0: no fixed dynamic tree.
     """
 
     protocols: tuple[ProtocolName, ...]
@@ -58,10 +58,11 @@ class Speculation:
 
 
 def allowed_protocols(generation: Generation, speculation: Speculation) -> tuple[ProtocolName, ...]:
-    """What a request may be drafted by.
+    """Return the protocols that may draft for a request.
 
-    The one it names; else those of the configuration that keep the target's distribution, and where it names a seed
-    that keep its very tokens; and those that judge mismatches where it is greedy and allows it.
+    The protocol that it names; else those configured ones that are lossless. A sampled request with a seed gets only
+    those that reproduce the same tokens. Protocols with a judge only for greedy requests that allow semantic
+    verification.
     """
     request = generation.request
     if request.protocol is not None:
@@ -78,39 +79,39 @@ def allowed_protocols(generation: Generation, speculation: Speculation) -> tuple
 
 
 class RoundChooser:
-    """The choices of one generation."""
+    """Chooses the plans of one generation and learns from their verdicts. Mutable."""
 
     def __init__(self, generation: Generation, speculation: Speculation, policy: SelectionPolicy) -> None:
-        """Take the request's wishes into account once."""
+        """Read what the request fixes; it does not change later."""
         request = generation.request
         self._generation = generation
         self._speculation = speculation
         self._policy = policy
         self._protocols = allowed_protocols(generation, speculation)
         unjudged = tuple(name for name in self._protocols if not PROTOCOLS[name].judged)
-        self._unjudged = unjudged or (self._protocols and (UNJUDGED,))  # where nobody judges, greedy verification
+        self._unjudged = unjudged or (self._protocols and (UNJUDGED,))  # without a judge: greedy verification
         self._window = speculation.window if request.window is None else request.window
         self._expansion = request.expansion or (speculation.expansion if request.window is None else ())
         self._rows = request.rows or (speculation.rows if request.window is None else 0)
         self._previous: RoundChoice | None = None
         self._acceptance: GenerationAcceptance | None = None
         self._situation: RoundSituation | None = None
-        self._judge = ""  # of what the last choice's drafter drafts
+        self._judge = ""  # decision head for the last choice's drafter
 
     @property
     def judging(self) -> Judging:
-        """Who judges mismatches of a draft that was chosen last."""
+        """Decision head and link state for the draft that was chosen last."""
         drafter = None if self._situation is None else self._situation.drafter
         return Judging(self._judge, None if drafter is None else drafter.csi)
 
     @property
     def may_draft(self) -> bool:
-        """Whether a drafter can be of use at all."""
+        """Whether devices may draft for this generation at all."""
         return bool(self._protocols) and self._window != 0 and self._speculation.has_drafters
 
     @property
     def follows_tuner(self) -> bool:
-        """Whether what is drafted is up to the verifier's speculation tuner, and so tells of it."""
+        """Whether the speculation tuner decides about this generation, so that its rounds are evidence for a mode."""
         request = self._generation.request
         if request.window is not None:
             return False
@@ -118,16 +119,16 @@ class RoundChooser:
 
     @property
     def drafting_follows_tuner(self) -> bool:
-        """Whether what devices draft is."""
+        """Whether the speculation tuner decides if devices draft: not where the window is fixed."""
         return self.may_draft and self._window is None
 
     @property
     def _uses_lookup(self) -> bool:
-        """Whether looking up is up to the tuner."""
+        """Whether prompt lookup is possible without the request asking for it."""
         return self._speculation.lookup_window > 0 and self._generation.request.protocol is None
 
     def choose(self, turn: Turn, promise: SpeedPromise | None) -> RoundChoice:
-        """Decide the next round; ``promise`` is what it has to keep."""
+        """Return the policy's choice for the next round; ``promise``: the speed that it has to keep."""
         generation, speculation, drafter = self._generation, self._speculation, turn.drafter
         if drafter is not None and (self._acceptance is None or self._acceptance.book is not drafter.acceptance):
             self._acceptance = drafter.acceptance.generation(teaches=not generation.request.params.edited)
@@ -160,13 +161,14 @@ class RoundChooser:
         return self._previous
 
     def price(self, chosen: Estimate) -> DraftPrice | None:
-        """Of a token, for the order for what was chosen last; None for a device that goes by none."""
+        """Return the price of a draft token at the present load; None for a device whose stop rule uses none."""
         return None if self._situation is None else order_price(self._situation, chosen)
 
     def must_stay_whole(self, plan: DraftPlan) -> bool:
-        """Whether nothing of a draft may be cut, as its rule would mind.
+        """Whether a draft must not be trimmed: under a ratio rule, of a device that stops early or logs rounds.
 
-        The length of a draft that stops tells what is in it; a device that logs could not tell a cut from a rejection.
+        The length of a draft that was stopped early depends on its tokens' features, so trimming by length would be a
+        selection by content. A device that logs could not distinguish a trimmed token from a rejected one.
         """
         situation = self._situation
         device = None if situation is None else situation.drafter
@@ -175,7 +177,7 @@ class RoundChooser:
         return PROTOCOLS[plan.protocol].rule(situation.params, situation.wire) in RATIO_RULES
 
     def survivals(self, plan: DraftPlan) -> tuple[float, ...]:
-        """Of a chain's tokens, each with all before it, as the last choice saw it; () of a tree."""
+        """Return the survivals of a chain's tokens as the last choice saw them; () for a tree."""
         if self._situation is None or plan.is_tree:
             return ()
         situation = self._situation
@@ -184,17 +186,21 @@ class RoundChooser:
         return tuple(each.cumprod().tolist())
 
     def deferral(self, plan: DraftPlan | None) -> Deferral | None:
-        """What the verifier is to leave to the device after a rejection."""
+        """Return what the verifier sends for a device to draw a correction from; None: it draws corrections itself."""
         if plan is None or self._situation is None:
             return None
         return PROTOCOLS[plan.protocol].deferral(round_terms(plan.protocol, self._situation))
 
     def goes_on_beside(self, estimate: Estimate) -> bool:
-        """Whether the verifier goes on by itself while the device drafts.
+        """Whether the verifier decodes on by itself while the device drafts.
 
-        Only where it does not matter when a draft comes, and where by then it has made as many tokens by itself as the
-        draft's round is expected to bring: up to there waiting costs nothing, and takes fewer rows. The less so the
-        more loaded it is, as tokens that a draft would have brought then cost others.
+        Only under rules whose output does not depend on when a draft arrives, and only where the verifier makes at
+        least as many tokens during the exchange as the draft's round would commit:
+
+            (1 - load) * exchange_s > alone_s * expected_tokens
+
+        With fewer, going on was up to 14 % slower than waiting (docs/design/0020). The load counts because each token
+        that a draft would have brought then takes a row more of the verifier's steps, for which others wait.
         """
         plan = estimate.plan
         if plan is None or not self._speculation.drafts_ahead:
@@ -218,10 +224,16 @@ class RoundChooser:
         judged: bool = True,
         device_tokens: int | None = None,
     ) -> None:
-        """A block was verified, behind so many tokens of its chain that were found right or wrong before.
+        """Update the acceptance statistics with a block's verdict.
 
-        If it was not ``judged``, its first mismatch was rejected whatever it was. A device has drafted
-        ``device_tokens``, of which fewer may be verified.
+        Args:
+            plan: None without a device's draft.
+            block: as it was verified.
+            outcome: its verdict.
+            equal_tokens: at the chain's front, found right before the draft arrived.
+            wrong_tokens: of the chain, refuted before it arrived.
+            judged: false if the device's resolution is missing, so that the first mismatch was rejected unseen.
+            device_tokens: drafted by the device, verified or not; None if it sent no draft.
         """
         if self._acceptance is None:
             return
@@ -245,7 +257,7 @@ class RoundChooser:
 
 
 def report(choice: RoundChoice) -> ChoiceReport:
-    """As a client sees it."""
+    """Return a choice in the form that clients see."""
     runner_up = choice.runner_up
     return ChoiceReport(_estimated(choice.chosen), None if runner_up is None else _estimated(runner_up), choice.reason)
 

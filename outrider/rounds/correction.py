@@ -1,31 +1,31 @@
-"""The state of a pending correction: its source, the draft model that must draw it, and its deadline."""
+"""State of a pending correction (DSSD): its source, the draft model that can draw it, and the deadline."""
 
 from outrider.contracts.exchanged import CorrectionSource
 from outrider.rounds.states import CORRECTION_TRANSITIONS, CorrectionEvent, CorrectionState, after
 
 
 class Correction:
-    """One response's, over and over.
+    """The corrections of one response, one after the other.
 
     Attributes:
-        state: as the table has it.
-        by: the draft model whose devices can draw it; None: nothing is owed.
-        source: what it is drawn from, once that is known.
-        due_at_s: until when a device is waited for; None: nobody has waited yet.
+        state: by ``CORRECTION_TRANSITIONS``.
+        by: the draft model whose devices can draw it; None: no correction is pending.
+        source: the target's row, or candidates; None if not known here.
+        due_at_s: end of the wait for a device; None: no wait has begun.
     """
 
     def __init__(self, by: str | None) -> None:
-        """``by``: of a response resumed where one was owed, whose source stayed behind."""
+        """``by``: of a response that is resumed with a correction pending; its source is lost and asked for again."""
         self.state = CorrectionState.SETTLED if by is None else CorrectionState.ROW_MISSING
         self.by = by
         self.source: CorrectionSource | None = None
         self.due_at_s: float | None = None
 
     def happened(self, event: CorrectionEvent) -> None:
-        """Follow the table.
+        """Apply an event; clear what is no longer valid in the new state.
 
         Raises:
-            IllegalTransitionError: the event cannot happen now.
+            IllegalTransitionError: the event is impossible in the present state.
         """
         self.state = after(CORRECTION_TRANSITIONS, "a correction", self.state, event)
         if self.state in (CorrectionState.SETTLED, CorrectionState.ROW_MISSING):
@@ -36,12 +36,12 @@ class Correction:
             self.due_at_s = None
 
     def defer(self, source: CorrectionSource, draft_model: str | None) -> None:
-        """The verifier leaves a token to the device; ``draft_model`` None: to those it was left to before."""
+        """Make a correction pending for devices of a draft model; None: of the same model as before."""
         self.happened(CorrectionEvent.DEFERRED)
         self.source, self.by = source, draft_model or self.by
 
     def wait_until_s(self, now_s: float, deadline_s: float) -> float:
-        """Until when a device is waited for; the first to ask begins the wait."""
+        """Return the end of the wait for a device. The first call begins the wait."""
         if self.due_at_s is None:
             self.due_at_s = now_s + deadline_s
         return self.due_at_s

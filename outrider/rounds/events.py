@@ -1,4 +1,4 @@
-"""Events and effects of ``outrider.rounds.machine``: what it is notified of, and what its caller has to do."""
+"""Events and effects of the round state machine (``outrider.rounds.machine``), as plain data."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -21,13 +21,13 @@ from outrider.selection.situation import DrafterView, VerifierView
 
 @dataclass(frozen=True, slots=True)
 class LeasedDrafter:
-    """The drafter a response has leased.
+    """The drafter that a response has leased.
 
     Attributes:
         model: its draft model.
-        acceptance: how often drafters of that model are right.
-        view: as the choice of a round sees it; None until its KV is up to date.
-        trusted: whether the answer may hang on what it says and draws.
+        acceptance: statistics of all drafters of that model with this target.
+        view: what the choice of a plan needs of it; None until its KV holds the prefix.
+        trusted: whether the output may depend on what it draws (``drafters[].trust``).
     """
 
     model: str
@@ -38,22 +38,22 @@ class LeasedDrafter:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A drafter's answer, where its time went, and the sizes of the messages."""
+    """A drafter's answer, with the seconds and bits that it took."""
 
     answer: Draft | NeedsRow | Resolution
     draft_s: float
     link_s: float
     up_bits: int
     down_bits: int
-    model: str  # the draft model
+    model: str  # the draft model, by name
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """A block's outcome and the seconds it spent waiting and being verified, over all its passes.
+    """A block's outcome, with its seconds in the queue and in passes, summed over all its passes.
 
     Attributes:
-        draft_tokens: of its draft, so many were verified; None: all of them.
+        draft_tokens: number verified, where the batcher trimmed the draft; None: all of them.
     """
 
     outcome: Outcome
@@ -64,10 +64,12 @@ class VerifyResult:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Nothing is under way: this is what there is now.
+    """Start of a round: nothing is under way. Carries what the choice of its plan needs.
 
     Attributes:
-        mode: in use for all of the verifier's generations.
+        drafter: leased at present; None if there is none.
+        verifier: its load at present.
+        mode: speculation mode of this generation.
     """
 
     drafter: LeasedDrafter | None
@@ -77,10 +79,12 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class DrafterAnswered:
-    """What became of ``AskDrafter``, ``OrderAhead`` or ``AskAgain``; None: the drafter was lost, or lacks the prefix.
+    """Answer to ``AskDrafter``, ``OrderAhead`` or ``AskAgain``.
 
     Attributes:
-        censored: there is no answer, and what the drafter drew may be why.
+        round: number of the round that was ordered.
+        exchange: None if the drafter was lost or lacks the prefix.
+        censored: there is no answer, possibly because of what the drafter drew; a ratio rule is then not exact.
     """
 
     round: int
@@ -90,11 +94,13 @@ class DrafterAnswered:
 
 @dataclass(frozen=True, slots=True)
 class VerifierAnswered:
-    """What became of ``Verify``, ``Follow`` or ``Resolve``; None: the verifier was lost.
+    """Answer to ``Verify``, ``Follow`` or ``Resolve``.
 
     Attributes:
-        turn: what there is now, where ``Follow`` asks for it, and of blocks that joined.
-        goes_on: whether an autonomous run's grant may be renewed: its reader keeps up.
+        round: number of the round that was verified.
+        result: None if the verifier was lost.
+        turn: present state for a new choice: where ``Follow`` asks for it, and after blocks with a draft.
+        goes_on: whether an autonomous run's grant may be renewed: false if the client reads too slowly.
     """
 
     round: int
@@ -107,37 +113,39 @@ Event = Turn | DrafterAnswered | VerifierAnswered
 
 
 class Incident(StrEnum):
-    """What goes wrong in rounds and is counted."""
+    """Failures that are counted in metrics."""
 
-    CANDIDATES_REFUSED = "candidates_refused"  # a device took none of those it was sent
+    CANDIDATES_REFUSED = "candidates_refused"  # no candidate token passed the device's test
     CORRECTION_GIVEN_UP = "correction_given_up"
-    DRAFT_GIVEN_UP = "draft_given_up"  # one that had to be used
+    DRAFT_GIVEN_UP = "draft_given_up"  # lost, though a ratio rule is exact only if every draft is used
     ROUND_LOST = "round_lost"  # the verifier lost the generation
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
+    """Count and log an incident."""
+
     incident: Incident
     fields: dict[str, Any] = field(default_factory=dict)  # for the log
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Tell of a committed round."""
+    """Record the timing of a committed round."""
 
     timing: RoundTiming
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send what was committed to the client."""
+    """Send a chunk of committed tokens to the client."""
 
     chunk: GenerationChunk
 
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """Let the verifier go on by itself so far, and draft so by itself."""
+    """Renew the grant of the verifier's autonomous run: its last round, and its own prompt lookup."""
 
     until_round: int
     lookup: PromptLookupGrant | None
@@ -150,27 +158,27 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class AwaitDrafter:
-    """Wait until a drafter is ready, no longer than until then; afterwards it is the rounds' ``Turn``."""
+    """Wait until a drafter is ready, at most until ``until_s``; answered by ``Turn``."""
 
     until_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitVerifier:
-    """Wait until the verifier answers again; afterwards it is the rounds' ``Turn``."""
+    """Wait until the verifier answers again; answered by ``Turn``."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskDrafter:
-    """Have a block drafted; answered by ``DrafterAnswered``.
+    """Order a block of a drafter and wait for it; answered by ``DrafterAnswered``.
 
     Attributes:
-        correction: what the device is to draw the next token from, if that is its to draw.
+        correction: source of a pending correction that the device is to draw; None if there is none.
         allowed_s: that the exchange may take beyond the usual deadline.
-        binding: what the drafter draws has to be used: it is waited for as long as the drafter lives.
-        expected_s: that the exchange should take.
-        price: of a token, for a device that drafts while it pays.
-        due_at_s: by when the block should be committed; infinity where nothing is owed.
+        binding: the draft has to be used, so it is awaited as long as the drafter lives (ratio rules).
+        expected_s: estimated duration of the exchange.
+        price: of a draft token, for a device whose stop rule uses one.
+        due_at_s: deadline of the block's commit; infinity without a promised speed.
     """
 
     round: int
@@ -185,9 +193,9 @@ class AskDrafter:
 
 @dataclass(frozen=True, slots=True)
 class OrderAhead:
-    """Have a block drafted while the verifier goes on by itself.
+    """Order a block of a drafter beside an autonomous run, without waiting.
 
-    ``DrafterAnswered`` is told as soon as it is there while a round is with the verifier, else with ``AwaitDraft``.
+    ``DrafterAnswered`` follows when the draft arrives, if a round is with the verifier then; else after ``AwaitDraft``.
     """
 
     asked: AskDrafter
@@ -195,16 +203,16 @@ class OrderAhead:
 
 @dataclass(frozen=True, slots=True)
 class AwaitDraft:
-    """Wait for what was ordered ahead; answered by ``DrafterAnswered``."""
+    """Wait for a draft that was ordered ahead; answered by ``DrafterAnswered``."""
 
     round: int
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Give the verifier a block that was ordered ahead, in place of the autonomous run it makes.
+    """Give the verifier a late draft's block, which replaces the autonomous run at the next step.
 
-    ``VerifierAnswered`` tells of the autonomous run's rounds until the block is decided, then of the block.
+    ``VerifierAnswered`` is first about rounds of the run that are under way, then about the block.
     """
 
     block: Block
@@ -214,10 +222,10 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class AskAgain:
-    """Ask the round's drafter what the verifier needs before it decides; answered by ``DrafterAnswered``.
+    """Ask the drafter for its hidden states at an undecided round's mismatches; answered by ``DrafterAnswered``.
 
     Attributes:
-        allowed_s: as of ``AskDrafter``.
+        allowed_s: as in ``AskDrafter``.
     """
 
     asked: Undecided
@@ -226,7 +234,7 @@ class AskAgain:
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Have a block verified; answered by ``VerifierAnswered``."""
+    """Have a block verified; answered by ``VerifierAnswered``. ``opening``: None if the verifier has the response."""
 
     block: Block
     opening: OpenGeneration | None
@@ -236,20 +244,20 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Wait for the round that the verifier makes by itself; answered by ``VerifierAnswered``."""
+    """Wait for the autonomous run's next round; answered by ``VerifierAnswered``."""
 
     round: int
     terms: VerifyTerms
-    asks: bool  # what there is then, as it matters for the grant to go on
+    asks: bool  # the answer shall have a ``Turn``: a choice is due behind this round
 
 
 @dataclass(frozen=True, slots=True)
 class Resolve:
-    """Give the verifier the second half of a round; answered by ``VerifierAnswered``."""
+    """Give the verifier the second half of a two-step round; answered by ``VerifierAnswered``."""
 
     resolution: Resolution
 
 
-# The last of a step, if any.
+# Effects to wait for: at most one in a step, and the last.
 Awaited = Fail | AwaitDrafter | AwaitVerifier | AwaitDraft | AskDrafter | AskAgain | Verify | Follow | Resolve
 Effect = Report | Measured | Send | Extend | OrderAhead | Join | Awaited

@@ -1,7 +1,7 @@
 """The state machine of one response's rounds: draft, verify, commit. It maps events to effects, without clock or I/O.
 
 The coordinator carries the effects out. Only the last effect of a step may be one to wait for; an event answers it. If
-a step has no such effect and the generation is active, nothing is under way and the next event is a ``Turn``.
+a step has no such effect and no round is with the verifier, the next event of an active generation is a ``Turn``.
 
 - *A round* begins with a ``Turn``. A pending correction (DSSD) comes first: the machine waits for a drafter of the
   right model, asks the verifier for the target's row if that is unknown, and sends it with the order for the next
@@ -72,7 +72,7 @@ from outrider.selection.situation import Estimate, RoundChoice
 from outrider.text.shown import IncrementalText
 
 _MOST_BESIDE = (
-    1024  # rounds of an autonomous run while a draft is under way; messages to devices carry round numbers modulo 256
+    1024  # most rounds of a run while a draft is under way; a multiple of 256, as the wire has round numbers modulo 256
 )
 _LEAST_BESIDE = 64  # round numbers that must be left before a late draft's for another n-gram draft to go first
 
@@ -147,7 +147,7 @@ class RoundMachine:
         if self._began_at_s is None:
             self._began_at_s = now_s
         self._lookup.sees(turn)
-        if self._ahead is not None:  # its autonomous run is over: nothing else is chosen before that draft
+        if self._ahead is not None:  # its autonomous run is over: no new choice before that draft is used
             return self._go_on_without(self._ahead)
         correction = self._generation.correction
         if correction.state is CorrectionState.SETTLED:
@@ -445,7 +445,7 @@ class RoundMachine:
             self._lookup.sees(event.turn)
             self._mode = event.turn.mode
         effects = list[Effect]()
-        # Not while a block is at the verifier: that replaces the run, and brings a grant of its own.
+        # Not while a block is at the verifier: that replaces the run, and has a grant of its own.
         if event.goes_on and self._given is None:
             effects = self._join_held() or self._renewed(number, event.turn, now_s, drafted=drafted)
         self._emitter.explain(self._choice)

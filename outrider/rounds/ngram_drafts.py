@@ -1,9 +1,10 @@
-"""Prompt lookup for one response: drafts taken from its own text, or from its tenant's earlier responses.
+"""N-gram drafts by prompt lookup in one response's text or its tenant's earlier responses, as long as their rows pay.
 
-A match's continuation is cut where one more row would cost more than it brings (``selection.lookup_value``), given how
-often matches of that length were right (``lookup.matches``).
+A match's continuation is cut where one more row would cost more than it gains (``selection.lookup_value``), given how
+often continuations of matches of that length were right (``lookup.matches``).
 
-A verifier that decodes autonomously drafts so by itself (``engines.verifier.own_drafts``), at the row price told here.
+In an autonomous run the verifier makes such drafts itself (``engines.verifier.own_drafts``), with the row price from
+the grant.
 """
 
 from collections.abc import Sequence
@@ -17,16 +18,17 @@ from outrider.selection.lookup_value import LookupValue, row_price, value_of
 from outrider.selection.modes import SpeculationMode
 from outrider.selection.situation import ChoiceReason, RoundChoice, VerifierView
 
-LOOKUP = "lookup"  # in the place of a protocol's name, for those who count
+LOOKUP = "lookup"  # stands for a protocol's name in statistics and metrics
 
 
 @dataclass(frozen=True, slots=True)
 class NgramDraft:
-    """A draft.
+    """A draft by prompt lookup.
 
     Attributes:
+        token_ids: the draft, a chain.
         survivals: as ``VerifyTerms.survivals``.
-        value: of these tokens.
+        value: expected gain and cost of these tokens.
     """
 
     token_ids: tuple[int, ...]
@@ -35,25 +37,25 @@ class NgramDraft:
 
 
 class ResponseLookup:
-    """The text of one response, prompt included. Mutable."""
+    """Finds n-gram drafts for one response, prompt included. Mutable."""
 
     def __init__(self, request: GenerationRequest, experience: LookupHistory, most_tokens: int) -> None:
-        """Begin with its prompt; drafts have ``most_tokens`` at most."""
+        """Begin with the prompt. Drafts have at most ``most_tokens`` tokens."""
         self._text, self._experience, self._most_tokens = (
             LookupText(experience, request.tenant),
             experience,
             most_tokens,
         )
-        self._prompt_ids: Sequence[int] = request.prompt_ids  # until something is looked up for the first time
+        self._prompt_ids: Sequence[int] = request.prompt_ids  # indexed on the first call of ``draft``; () afterwards
         self._prompt_tokens, self._tenant = len(request.prompt_ids), request.tenant
 
     def draft(self, output_ids: Sequence[int], room: int, verifier: VerifierView) -> NgramDraft | None:
-        """What may come behind what is committed, and pays; None if there is nothing.
+        """Return the draft behind the committed tokens that pays at the present load; None if there is none.
 
         Args:
-            output_ids: all that is committed.
-            room: tokens at most.
-            verifier: as it is now.
+            output_ids: all committed tokens.
+            room: tokens that the draft may have at most.
+            verifier: its present load and cost model.
         """
         self._text.extend(self._prompt_ids)
         self._prompt_ids = ()
@@ -64,23 +66,26 @@ class ResponseLookup:
         return NgramDraft(found.token_ids[:count], found.survivals[:count], value) if count else None
 
     def grant(self, position: int, until_position: int, verifier: VerifierView) -> PromptLookupGrant:
-        """What the verifier may draft by itself, of a response with so many tokens."""
+        """Return the permission for own drafts of the verifier.
+
+        ``position``: committed tokens; ``until_position``: first position that the response cannot have.
+        """
         price = row_price(self._most_tokens, verifier, position)
         return PromptLookupGrant(self._most_tokens, until_position, max(1.0, verifier.batch_blocks), price)
 
     def over(self, output_ids: Sequence[int]) -> None:
-        """The response is complete: it may be looked through from now on."""
+        """Add the complete response to the tenant's store."""
         self._experience.earlier.add(self._tenant, output_ids)
 
 
 def report_lookup(choice: RoundChoice, found: NgramDraft) -> ChoiceReport:
-    """As a client sees it, beside what would have been done without it."""
+    """Return the choice of an n-gram draft in the form that clients see, with the plan that it replaced."""
     expected_tokens, round_s = 1.0 + found.value.gain_tokens, choice.chosen.alone_s + found.value.longer_s
     return _reported(choice, len(found.token_ids), expected_tokens, round_s)
 
 
 def report_own(choice: RoundChoice, own: OwnDraft, grant: PromptLookupGrant | None) -> ChoiceReport:
-    """The same of what the verifier has drafted by itself, at the price it was told."""
+    """Return the same for a verifier's own draft, at the row price of its grant."""
     expected_tokens, tokens = 1.0 + own.expected_tokens, len(own.token_ids)
     longer = 0.0 if grant is None else grant.row_price * tokens
     return _reported(choice, tokens, expected_tokens, choice.chosen.alone_s * (1.0 + longer))
@@ -92,24 +97,24 @@ def _reported(choice: RoundChoice, tokens: int, expected_tokens: float, round_s:
 
 
 def lookup_of(request: GenerationRequest, experience: LookupHistory, most_tokens: int) -> ResponseLookup | None:
-    """Of a response in whose text something may be looked up; None if it wants none, or fixes what is drafted.
+    """Return the prompt lookup of a response; None if it wants none, or fixes its drafts otherwise.
 
     Args:
-        request: may say itself how many tokens.
-        experience: of its verifier.
-        most_tokens: by configuration; 0: none, unless the request asks for it.
+        request: may name the longest draft itself.
+        experience: shared by all responses of the verifier.
+        most_tokens: configured length of the longest draft; 0: none, unless the request asks for it.
     """
     most_tokens = lookup_tokens(request, most_tokens)
     return ResponseLookup(request, experience, most_tokens) if most_tokens else None
 
 
 def lookup_tokens(request: GenerationRequest, most_tokens: int) -> int:
-    """How many may be looked up at once in its text; as ``lookup_of``."""
+    """Return the length of the longest n-gram draft, 0 for none; arguments as of ``lookup_of``."""
     if request.lookup is not None:
         return request.lookup
     return 0 if request.window == 0 or request.protocol is not None else most_tokens
 
 
 def uses_lookup(request: GenerationRequest, mode: SpeculationMode) -> bool:
-    """Whether it does under a mode; who asks for it does under any."""
+    """Whether a request uses prompt lookup under a mode; its own wish goes before the mode."""
     return mode.uses_lookup if request.lookup is None else request.lookup > 0

@@ -1,4 +1,4 @@
-"""The round in progress: what was planned, drafted and sent, and where its time went."""
+"""State of the round under way: its plan, draft, block and times, and the counts of its draft tokens."""
 
 from dataclasses import dataclass, field, replace
 
@@ -18,29 +18,30 @@ from outrider.selection.modes import SpeculationMode
 
 @dataclass(slots=True, eq=False)
 class OpenRound:
-    """Mutable; filled as the round goes on.
+    """One round from its plan to its commit. Mutable: filled step by step.
 
     Attributes:
         plan: None in a round without a drafter.
-        from_lookup: the draft, if it was looked up here.
-        own_draft: what the verifier drafted itself.
-        expected_tokens: that it should commit, correction or bonus token included; by its plan until its draft is here.
+        from_lookup: the draft, if the coordinator found it by prompt lookup.
+        own_draft: the draft, if the verifier made it itself by prompt lookup.
+        expected_tokens: to be committed, correction or bonus token included; from the plan until the draft arrives.
         allowed_s: that an exchange with the drafter may take beyond the usual deadline.
         exchanges: with the drafter, so far.
-        uncommitted: a correction the device drew, which is committed with the block.
-        sent_tokens: committed before the block: such a correction where nothing more is to be said of it.
-        undecided: the device is asked again.
-        survivals: of a chain, as known when it was ordered, as far as it is there; see ``VerifyTerms``.
-        stays_whole: nothing of the draft may be cut.
-        block: that is with the verifier; of a round that follows by itself, the one it follows.
+        uncommitted: a correction that the device drew and that is committed with the block.
+        sent_tokens: committed before the block was verified: such a correction, where no log-probability is requested.
+        undecided: the device was asked for its hidden states.
+        survivals: of the draft's tokens, if it is a chain, as expected when it was ordered; see ``VerifyTerms``.
+        stays_whole: the draft must not be trimmed.
+        block: with the verifier; of an autonomous run's round, the block before the run.
         trimmed_tokens: drafted, and not verified.
-        equal_tokens: of these, at the front, what was committed before the draft came.
-        wrong_tokens: drafted behind something that turned out wrong before the draft came.
-        beside_s: of the exchange, while the verifier went on by itself.
-        follows: the verifier makes it by itself.
-        resolved_by_device: it has answered, and its answer is with the verifier.
-        unanswered: it was asked again and lost: all it was asked about was rejected, and nobody judged that.
-        queue_s: the block waited, likewise ``verify_s``; over all its passes, and its resolution's.
+        equal_tokens: of these, those at the front that equal what was committed before the draft arrived.
+        wrong_tokens: drafted from the first token on that differs from what was committed before the draft arrived.
+        beside_s: part of the exchange during which an autonomous run went on.
+        follows: it is a round of an autonomous run.
+        resolved_by_device: the device's resolution is with the verifier.
+        unanswered: the device was lost before its resolution: its mismatches were rejected without a judge.
+        queue_s: in the queue, summed over all passes of the block and its resolution.
+        verify_s: in these passes.
     """
 
     number: int
@@ -70,31 +71,35 @@ class OpenRound:
 
     @property
     def verified(self) -> Block:
-        """The block, which is with the verifier."""
+        """The block, once it is with the verifier."""
         assert self.block is not None
         return self.block
 
     def came(self, draft: Draft) -> None:
-        """The draft is here. Of a chain that a device drafted less of no more is expected than what there is."""
+        """Take the draft. Of a chain shorter than ordered, only the tokens that there are may be expected."""
         self.draft = draft
         if draft.parents is None and self.survivals:
             self.survivals = self.survivals[: len(draft.token_ids)]
             self.expected_tokens = 1.0 + sum(self.survivals)
 
     def only(self, draft_tokens: int) -> None:
-        """So many tokens of the draft were verified: this is what the round has drafted, as far as verdicts go."""
+        """Cut the block to the tokens that the batcher let the verifier test; the others count as trimmed."""
         drafted = len(self.verified.draft)
         self.block = trimmed(self.verified, draft_tokens)
         self.trimmed_tokens += drafted - len(self.block.draft)
 
     def overtaken(self, committed: tuple[int, ...]) -> None:
-        """So much was committed since it was ordered, or since it was last told, by rounds before this one."""
+        """Remove from a late draft what earlier rounds have committed since its position, or since the last call.
+
+        ``committed``: tokens from there on. If they differ from the draft's front, nothing of it is left to verify.
+        """
         assert self.draft is not None
         if not committed:
             return
         draft = self.draft.token_ids if self.block is None else self.block.draft
         left = still_open(draft, committed)
         equal = common_prefix(draft, committed)
+        # Equal tokens were drafted in vain but not wrongly: they count as trimmed, and as right for acceptance.
         self.equal_tokens += equal
         self.trimmed_tokens += equal
         self.wrong_tokens += len(draft) - equal - len(left)
@@ -106,47 +111,46 @@ class OpenRound:
             self.block = overtaken(self.block, committed)
 
     def drafted_itself(self, own_draft: OwnDraft | None) -> None:
-        """The verifier tells what it drafted in a round that it made by itself, if anything."""
+        """Take the draft that the verifier made itself in an autonomous run, if any."""
         if own_draft is not None:
             self.own_draft, self.block = own_draft, replace(self.verified, draft=own_draft.token_ids)
 
     @property
     def by_lookup(self) -> bool:
-        """Whether its draft was looked up, by whomever."""
+        """Whether its draft is by prompt lookup, by coordinator or verifier."""
         return self.from_lookup is not None or self.own_draft is not None
 
     @property
     def protocol(self) -> ProtocolName | None:
-        """By which it was drafted."""
         return LOOKUP if self.by_lookup else None if self.plan is None else self.plan.protocol
 
     @property
     def draft_model(self) -> str | None:
-        """The model of the device that drafted."""
+        """Name of the model that drafted; None without a device."""
         return self.exchanges[0].model if self.exchanges else None
 
     @property
     def device_tokens(self) -> int | None:
-        """Tokens that a device has drafted, verified or not; None where none was asked."""
+        """Number of tokens that a device drafted, verified or not; None if no device answered with a draft."""
         answers = (exchange.answer for exchange in self.exchanges)
         return next((len(answer.token_ids) for answer in answers if isinstance(answer, Draft)), None)
 
     def judged_tokens(self, outcome: Verified) -> int:
-        """How many of its mismatches were judged: those that passed, and the one that did not."""
+        """Number of mismatches on which a judge decided: those that passed, and the one that was rejected."""
         block = self.verified
         if self.unanswered or block.rule is not AcceptanceRule.SEMANTIC:
             return 0
         return len(outcome.overrides) + (outcome.accepted_len < len(block.draft))
 
     def is_exact(self, outcome: Verified, wire: WireFormat) -> bool:
-        """Whether what it committed has the target's own law; of a judged draft, whether nothing was let pass."""
+        """Whether its tokens have the target's distribution; under a judge, whether no mismatch was let pass."""
         if self.plan is None:
             return True
         protocol = PROTOCOLS[self.plan.protocol]
         return not outcome.overrides if protocol.judged else protocol.lossless(wire)
 
     def timing(self, outcome: Verified, committed_tokens: int, now_s: float, mode: SpeculationMode) -> RoundTiming:
-        """Of the round, which was begun under a mode and ends now."""
+        """Return the round's timing. ``mode``: in use when it was begun."""
         drafted, exchanges = len(self.verified.draft) + self.trimmed_tokens + self.wrong_tokens, self.exchanges
         if not (exchanges or drafted):
             total_s = now_s - self.began_at_s

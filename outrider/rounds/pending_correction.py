@@ -1,4 +1,4 @@
-"""Debts of a device to one response: a correction that it is to draw, and a draft that must be used once drawn."""
+"""Corrections that a device is to draw (DSSD), and drafts that have to be used: committing them, or giving them up."""
 
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.exchanged import WireFormat
@@ -13,30 +13,30 @@ from outrider.rounds.states import CorrectionEvent
 
 
 class PendingCorrection:
-    """Of one response: what is sent and reported as it is paid or given up."""
+    """Turns what becomes of one response's corrections into effects."""
 
     def __init__(
         self, generation: Generation, account: RoundAccount, emitter: ResponseEmitter, wire: WireFormat
     ) -> None:
-        """All of it is the generation's to remember."""
+        """Keep no state here: ``generation.correction`` has it."""
         self._generation, self._account, self._emitter, self._wire = generation, account, emitter, wire
 
     def may_draw(self, drafter: LeasedDrafter | None) -> bool:
-        """Whether its model is the one of whose residual the correction is, and its word is taken for what it draws."""
+        """Whether a drafter can draw the correction: it has the model of the residual, and is trusted."""
         return drafter is not None and drafter.trusted and drafter.model == self._generation.correction.by
 
     def is_binding(self, plan: DraftPlan) -> bool:
-        """Whether what is drawn for a plan has to be used."""
+        """Whether drafts of a plan have to be used once they are drawn (``blocks.is_binding``)."""
         return is_binding(plan, self._generation.request.params, self._wire)
 
     def give_up_correction(self) -> Report:
-        """Its residual is known to no other model. The target draws the token: near, and said to be inexact."""
+        """Let the target draw the token, since no device can compute the residual: counted as an inexact round."""
         model = self._generation.correction_by
         self._generation.forgo_correction()
         return Report(Incident.CORRECTION_GIVEN_UP, {"model": model})
 
     def give_up_draft(self, round_: OpenRound) -> list[Effect]:
-        """The target draws what was drafted, and perhaps because of what was: said to be inexact where that matters."""
+        """Give up a lost draft. Under a ratio rule that is inexact: its content may be why it is lost."""
         plan = round_.plan
         if plan is None or not self.is_binding(plan):
             return []
@@ -44,7 +44,7 @@ class PendingCorrection:
         return [Report(Incident.DRAFT_GIVEN_UP, {"round": round_.number, "protocol": plan.protocol})]
 
     def drawn(self, round_: OpenRound, token_id: int, now_s: float) -> list[Effect]:
-        """A device's correction is here: sent at once, unless the verifier is to tell its log-probability."""
+        """Commit and send a device's correction at once; with log-probabilities, wait for the verifier's."""
         generation = self._generation
         generation.correction.happened(CorrectionEvent.DRAWN)
         if generation.request.logprobs is not None:
@@ -56,7 +56,7 @@ class PendingCorrection:
         return [Send(self._emitter.chunk(committed))]
 
     def row_came(self, outcome: Verified, now_s: float) -> list[Effect]:
-        """What a device is to draw from is known; if it leaves one token only, that is committed."""
+        """Take the target's row for a correction. Where it allows only one token, commit that."""
         committed = self._generation.commit(outcome, ())
         self._account.committed(len(committed.token_ids), now_s)
         return [Send(self._emitter.chunk(committed))] if committed.token_ids else []

@@ -1,6 +1,6 @@
-"""Running averages of how busy a coordinator and its verifier are, as input of the choice of a round.
+"""Running averages of queueing, batch size and overheads of a verifier, for the choice of the next plan.
 
-Kept for each mode of the verifier's speculation tuner: what drafts cost under one tells nothing of another.
+Each speculation mode has its own averages: what drafts cost under one mode is no evidence for another.
 """
 
 from dataclasses import dataclass, field
@@ -26,34 +26,34 @@ class _Rounds:
 @dataclass(slots=True, eq=False)
 class _Averages:
     last_rounds: _Rounds = field(default_factory=_Rounds)
-    last_batches: _Rounds = field(default_factory=_Rounds)  # of rounds, each of which counts as its part of a batch
+    last_batches: _Rounds = field(default_factory=_Rounds)  # a round weighs 1 / (blocks of a batch)
     batch_blocks: float = 1.0
     batch_s: float = 0.0
-    rounds: int = 0  # since the mode was last begun; likewise ``batches``
+    rounds: int = 0  # since the last change to the mode, as are ``batches``
     batches: int = 0
 
 
 class PresentLoad:
-    """Running averages over rounds and batches that are over, by mode.
+    """Exponential running averages over finished rounds and batches, by mode. Mutable.
 
-    A mode that is begun anew starts from what it was, which the first rounds and batches soon outweigh.
+    A mode that comes into use again starts from its old averages with the weight of one observation.
     """
 
     def __init__(self) -> None:
-        """Begin as an idle service."""
+        """Begin with the averages of an idle service."""
         self._modes: dict[SpeculationMode, _Averages] = {}
         self._last: SpeculationMode | None = None
 
     def round(self, queue_s: float, orchestration_s: float, mode: SpeculationMode = DRAFT) -> None:
-        """A round begun under a mode was committed: what it waited, and took beyond draft, link, queue and pass."""
+        """Enter a committed round: its queueing, and its time beyond draft, link, queue and pass."""
         averages = self._of(mode)
         averages.rounds += 1
-        first = 1.0 / (averages.rounds + 1)
+        first = 1.0 / (averages.rounds + 1)  # a plain mean until that many rounds outweigh ``_WEIGHT``
         averages.last_rounds.count(queue_s, orchestration_s, max(_WEIGHT, first))
         averages.last_batches.count(queue_s, orchestration_s, max(_WEIGHT / averages.batch_blocks, first))
 
     def batch(self, blocks: int, mode: SpeculationMode = DRAFT, took_s: float = 0.0) -> None:
-        """A batch of so many blocks came back from the verifier, under the mode in use."""
+        """Enter a finished batch, under the mode in use; ``took_s``: its passes."""
         averages = self._of(mode)
         if mode is not self._last:
             self._last, averages.rounds, averages.batches = mode, 0, 0
@@ -74,9 +74,10 @@ class PresentLoad:
         )
 
     def lately(self, mode: SpeculationMode = DRAFT) -> VerifierLoad:
-        """The same over the last batches with all of their rounds.
+        """Return averages over the last batches with all their rounds, for token prices.
 
-        Ten rounds of a large batch waited alike: of what everybody is told at once they say too little.
+        ``view`` averages over about ten rounds; rounds of one large batch waited alike, so ten of them are too few for
+        a price that goes to all generations.
         """
         averages = self._of(mode)
         rounds = averages.last_batches

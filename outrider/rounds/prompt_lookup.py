@@ -1,4 +1,4 @@
-"""Prompt lookup for one response: whether it is used in the present mode, here and by the verifier itself."""
+"""Prompt lookup of one response: whether an n-gram draft is used now, and the verifier's grant to make its own."""
 
 from outrider.contracts.drafting import Draft
 from outrider.contracts.verifying import PromptLookupGrant
@@ -13,10 +13,10 @@ from outrider.selection.situation import Estimate, VerifierView
 
 
 class PromptLookup:
-    """Of one response, under the mode in use. Mutable."""
+    """Prompt lookup of one response under the speculation mode in use. Mutable."""
 
     def __init__(self, generation: Generation, rules: RoundRules) -> None:
-        """Nothing is looked up before a first turn is seen."""
+        """Begin without a mode: nothing is found before ``sees`` is called."""
         self._generation, request = generation, generation.request
         self._lookup = lookup_of(request, rules.experience, rules.speculation.lookup_window)
         self._view: VerifierView | None = None  # as last seen
@@ -24,14 +24,18 @@ class PromptLookup:
 
     @property
     def may(self) -> bool:
-        """Whether this response may use prompt lookup at all: always, or depending on the mode."""
+        """Whether some mode allows prompt lookup for this response; false after its end."""
         return self._lookup is not None
 
     def sees(self, turn: Turn) -> None:
+        """Take the mode and the verifier's load from a turn."""
         self._view, self._mode = turn.verifier, turn.mode
 
     def found(self, instead_of: Estimate | None = None) -> NgramDraft | None:
-        """Return an n-gram draft that pays; None too if the device's plan ``instead_of`` is expected to be cheaper."""
+        """Return an n-gram draft that pays for its rows, else None.
+
+        ``instead_of``: estimate of the device's draft that it would replace; then it also has to cost less per token.
+        """
         generation, lookup, view = self._generation, self._lookup, self._view
         if lookup is None or view is None or not self._uses_lookup:
             return None
@@ -42,25 +46,26 @@ class PromptLookup:
 
     @property
     def grant(self) -> PromptLookupGrant | None:
-        """What the verifier may draft by itself, at present prices."""
+        """Permission for the verifier's own drafts, at the present price of a row; None: none."""
         generation, lookup, view = self._generation, self._lookup, self._view
         if lookup is None or view is None or not self._uses_lookup:
             return None
         return lookup.grant(generation.position, generation.last_position + 1, view)
 
     def over(self) -> None:
+        """Give the complete response to the tenant's store; nothing is found any more."""
         if self._lookup is not None:
             self._lookup.over(self._generation.output_ids)
             self._lookup = None
 
     @property
     def _uses_lookup(self) -> bool:
-        """Whether it is used now; a request that asks for it gets it in every mode."""
+        """Whether the present mode or the request itself turns prompt lookup on."""
         return self._mode is not None and uses_lookup(self._generation.request, self._mode)
 
 
 def with_draft(round_: OpenRound, found: NgramDraft, generation: Generation) -> OpenRound:
-    """What was looked up into a round without a device."""
+    """Put an n-gram draft into a round without a device; return that round."""
     round_.from_lookup, round_.survivals = found, found.survivals
     round_.expected_tokens = 1.0 + sum(found.survivals)
     round_.draft = Draft(generation.name, round_.number, generation.position, found.token_ids)

@@ -1,4 +1,4 @@
-"""Make the chunks of one response: committed text up to a stop string, with the details of each round."""
+"""Chunks of one response for its client: committed text up to a stop string, with reports of choices and rounds."""
 
 from outrider.contracts.committed import CommittedRound
 from outrider.contracts.requests import ChoiceReport, ChunkDetails, GenerationChunk, RoundReport
@@ -17,36 +17,39 @@ class ResponseEmitter:
     """Makes the chunks of one response."""
 
     def __init__(self, generation: Generation, text: IncrementalText, account: RoundAccount, began_at_s: float) -> None:
-        """Nothing is told yet of the response, which was begun here then."""
+        """``began_at_s``: when this coordinator began the response; rounds' ends are reported relative to it."""
         self._generation, self._text, self._account = generation, text, account
         self._began_at_s = began_at_s
-        self._choices: list[ChoiceReport] = []  # not told yet
+        self._choices: list[ChoiceReport] = []  # to be sent with the next chunk
         self._rounds: list[RoundReport] = []  # likewise
 
     def explain(self, choice: RoundChoice | None) -> None:
-        """Tell what a round goes by, of those who ask for it."""
+        """Report a round's choice, if the request asks for reports (``explain``)."""
         if self._generation.request.explain and choice is not None:
             self._choices.append(report(choice))
 
     def explain_lookup(self, choice: RoundChoice | None, found: NgramDraft) -> None:
-        """A round goes by what was found, in place of the one that was told last."""
+        """Replace the last choice reported by an n-gram draft that was used in its place."""
         if self._generation.request.explain and choice is not None:
             self._choices[-1:] = [report_lookup(choice, found)]
 
     def explain_own(
         self, choice: RoundChoice | None, own: OwnDraft | None, autonomous_run: AutonomousRun | None
     ) -> None:
-        """A round that the verifier has made by itself goes by what that has drafted, if anything."""
+        """Replace the last choice reported by the verifier's own draft, if it made one."""
         if own is not None and self._generation.request.explain and choice is not None:
             self._choices[-1:] = [report_own(choice, own, None if autonomous_run is None else autonomous_run.lookup)]
 
     def measured(self, timing: RoundTiming, now_s: float) -> None:
-        """A round ends now: tell where its time went, of those who ask for details."""
+        """Report the times of a round that ends now, if the request asks for ``details``."""
         if self._generation.request.details:
             self._rounds.append(round_report(timing, now_s - self._began_at_s))
 
     def chunk(self, committed: CommittedRound) -> GenerationChunk:
-        """What the client is sent of it, up to a stop string; the last one ends the generation."""
+        """Return the chunk of committed tokens up to a stop string. The last chunk ends the generation.
+
+        Tokens behind a stop string are taken back from statistics and ledger.
+        """
         generation, piece = self._generation, shown(self._text, committed)
         if piece.consumed < len(committed.token_ids):
             generation.swallowed(committed.origins[piece.consumed :])
@@ -73,7 +76,7 @@ class ResponseEmitter:
 
 
 def round_report(timing: RoundTiming, ended_s: float) -> RoundReport:
-    """A round as a client sees it."""
+    """Return a round's timing in the form that clients see; ``ended_s``: since the response began."""
     return RoundReport(
         protocol=timing.protocol,
         drafted_tokens=timing.drafted_tokens,

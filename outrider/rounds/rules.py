@@ -1,4 +1,4 @@
-"""Settings of rounds that all responses of a verifier share."""
+"""Settings shared by the rounds of all responses of a verifier, and the lengths of autonomous runs."""
 
 from dataclasses import dataclass, field
 
@@ -8,20 +8,20 @@ from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.ledger import FIRST_TOKEN_S, DeadlineRule
 from outrider.selection.situation import ChoiceReason, Estimate, RoundChoice, SelectionPolicy
 
-LINK_PATIENCE = 3.0  # times what a link is expected to take, added to a drafter's deadline
+LINK_PATIENCE = 3.0  # expected durations of a round that an exchange may take beyond the drafter's usual deadline
 MAX_VERIFIER_LOSSES = 5  # in a row, without a committed round between them
 
 
 @dataclass(frozen=True, slots=True)
 class RunGrant:
-    """Rounds that a verifier may make by itself before it is asked anew."""
+    """Length of the autonomous runs that a verifier is granted, in rounds."""
 
-    with_drafter: int = 2  # while one may be of use
-    without_drafter: int = 32  # likewise the most of any grant
-    undrafted_s: float = 1.0  # worth of rounds where the verifier's speculation tuner has nothing drafted
+    with_drafter: int = 2  # while a drafter may be of use
+    without_drafter: int = 32  # without one; also the longest of all grants
+    undrafted_s: float = 1.0  # seconds of rounds where the speculation tuner has no device draft
 
     def rounds(self, choice: RoundChoice | None, *, may_draft: bool) -> int:
-        """That may follow, where the last choice was to draft nothing."""
+        """Return the length of a run after a choice without a draft."""
         if not may_draft:
             return self.without_drafter
         if choice is None or choice.reason is not ChoiceReason.TUNED:
@@ -30,20 +30,24 @@ class RunGrant:
         return max(self.with_drafter, min(int(rounds), self.without_drafter))
 
     def beside(self, estimate: Estimate) -> int:
-        """That may follow while this is drafted: until it should be here, and one more."""
+        """Return the length of a run beside a draft: until the draft should arrive, and one round more."""
         rounds = estimate.exchange_s / max(estimate.alone_s, 1e-6)
         return max(self.with_drafter, min(int(rounds) + 1, self.without_drafter))
 
 
 @dataclass(frozen=True, slots=True)
 class RoundRules:
-    """What the rounds of all responses of a verifier go by.
+    """Settings shared by the rounds of all responses of a verifier.
 
     Attributes:
-        spikes: shared, and told of every batch.
-        correction_deadline_s: how long a token that is a device's to draw waits for a device.
-        first_token_s: from a request to its first token, where its response is promised a speed.
-        experience: what was looked up, and how often it came true; shared.
+        speculation: limits of all choices.
+        policy: that chooses plans.
+        deadline_rule: how a block's deadline follows from its response's promise.
+        spikes: finds the cause of late rounds; it gets the duration of every batch.
+        correction_deadline_s: longest wait of a pending correction for a device.
+        grant: lengths of autonomous runs.
+        first_token_s: allowed from a request to its first token, where a speed is promised.
+        experience: earlier texts, and how often continuations of matches came true.
     """
 
     speculation: Speculation

@@ -1,4 +1,4 @@
-"""Where a round's time went. Collected for every round, read by benches."""
+"""Seconds, bits and token counts of one round, by phase. Recorded for every round."""
 
 from dataclasses import dataclass
 
@@ -9,22 +9,22 @@ from outrider.selection.modes import DRAFT, SpeculationMode
 
 @dataclass(frozen=True, slots=True)
 class RoundTiming:
-    """Seconds of one round, from the decision to draft until its tokens are committed.
+    """One round, from the choice of its plan until its tokens are committed.
 
-    ``orchestration_s`` is what is left: Ray calls to the verifier, planning, commit, waiting for the event loop.
+    ``orchestration_s`` is the remainder: Ray calls to the verifier, planning, commit, waiting for the event loop.
 
     Attributes:
         drafted_tokens: those that were not verified included.
         ordered_tokens: of a device; it may have drafted fewer.
-        follows: the verifier made it by itself, behind another one.
-        judged_tokens: mismatches that a judge decided about.
-        override_tokens: those it let pass.
-        trimmed_tokens: drafted, and neither accepted nor rejected: nobody verified them.
-        slo_class: of its response, where it was promised a speed and this round had to keep it; else None.
-        late: taken alone it was slower than promised, and why.
-        behind: with it the response as a whole was slower than promised.
-        mode: of the verifier's speculation tuner when it was begun.
-        beside_s: of drafting and link, while the verifier went on by itself: rounds of their own, no part of this one.
+        follows: it is a round of an autonomous run.
+        judged_tokens: mismatches on which a judge decided.
+        override_tokens: mismatches that the judge let pass.
+        trimmed_tokens: drafted, but not verified: neither accepted nor rejected.
+        slo_class: of its response, if this round had a promised speed to keep; else None.
+        late: cause, if the round taken alone was slower than promised; else None.
+        behind: the response fell behind its promised speed with this round.
+        mode: speculation mode when the round was begun.
+        beside_s: part of drafting and link that passed beside an autonomous run; not part of this round's time.
     """
 
     protocol: ProtocolName | None  # None: nothing was drafted
@@ -33,7 +33,7 @@ class RoundTiming:
     committed_tokens: int
     draft_s: float  # inside the drafter, waiting for other generations' steps included
     link_s: float  # the rest of the exchange with the drafter
-    queue_s: float  # the block was ready, the verifier was not
+    queue_s: float  # the block waited for the verifier
     verify_s: float  # inside the engine; several passes if the prefix was computed in chunks
     total_s: float
     up_bits: int = 0  # of the drafter's message
@@ -57,7 +57,7 @@ class RoundTiming:
 
     @property
     def wasted_draft_s(self) -> float:
-        """Of the device's seconds, those for tokens that were rejected; all, if it decided to send nothing."""
+        """Seconds of drafting for tokens that were rejected; all of them, if the device stopped before any token."""
         if not self.drafted_tokens:
             return self.draft_s if self.ordered_tokens else 0.0
         rejected = self.drafted_tokens - self.trimmed_tokens - self.accepted_tokens

@@ -1,4 +1,4 @@
-"""The verifier's view of one response: whether it is open there, what is sent next, and how far it may go on alone."""
+"""The verifier as one response sees it: whether it holds the response, blocks for it, grants of autonomous runs."""
 
 from dataclasses import replace
 
@@ -18,14 +18,14 @@ from outrider.selection.situation import RoundChoice
 
 
 class VerifierSide:
-    """Of one response. Mutable.
+    """The verifier of one response. Mutable.
 
     Attributes:
-        until_round: that the verifier may make by itself.
+        until_round: last round that the present grant of an autonomous run allows.
     """
 
     def __init__(self, generation: Generation, rules: RoundRules, account: RoundAccount, chooser: RoundChooser) -> None:
-        """The verifier knows nothing of it yet."""
+        """Begin with a verifier that does not hold the response."""
         self._generation, self._rules, self._account, self._chooser = generation, rules, account, chooser
         self._held = False
         self._losses = 0
@@ -33,36 +33,37 @@ class VerifierSide:
 
     @property
     def knows_all(self) -> bool:
-        """Whether it needs to be told of nothing before it goes on."""
+        """Whether it has every committed token, so that its next block needs no opening and no forced tokens."""
         return self._held and not self._generation.unverified
 
     def answered(self) -> None:
-        """It holds the response."""
+        """Note that the verifier answered: it holds the response."""
         self._held = True
 
     def decided(self) -> None:
-        """A round was committed, or is about to be."""
+        """Note that a round was verified: losses in a row are counted from here."""
         self._losses = 0
 
     def lost(self) -> int | None:
-        """It holds the response no more: how often that was in a row, if it was too often."""
+        """Note that the verifier was lost. Return the number of losses in a row if they are too many, else None."""
         self._held = False
         self._losses += 1
         return self._losses if self._losses > MAX_VERIFIER_LOSSES else None
 
     def opening(self) -> OpenGeneration | None:
-        """What it needs to hold the response; None if it does. Opened with all that is committed."""
+        """Return what the verifier needs to hold the response, with all committed tokens; None if it holds it."""
         if self._held:
             return None
         self._generation.verifier_lost()
         trace_id = trace_id_of(self._generation.request.trace)
         account = self._generation.request.account.name
         opening = replace(self._generation.opening(), trace_id=trace_id, account=account)
+        # The verifier needs the tenant only to search its earlier responses.
         uses_lookup = lookup_tokens(self._generation.request, self._rules.speculation.lookup_window) > 0
         return opening if uses_lookup else replace(opening, tenant="")
 
     def block(self, round_: OpenRound, autonomous_run: AutonomousRun | None = None) -> Verify:
-        """A round's draft, or none, and what may follow by itself."""
+        """Return the request to verify a round's draft, or none, with the autonomous run that may follow."""
         generation, plan = self._generation, round_.plan
         opening = self.opening()
         block = make_block(
@@ -78,9 +79,10 @@ class VerifierSide:
         return self.ask(round_, replace(block, autonomous_run=autonomous_run), opening)
 
     def ask(self, round_: OpenRound, block: Block, opening: OpenGeneration | None) -> Verify:
-        """Have a round's block verified."""
+        """Return the request to verify a given block, with its cost and its terms for the queue."""
         round_.block = block
         self._generation.round_happened(round_.number, RoundEvent.ENQUEUED)
+        # With an opening the whole prefix is computed; else the draft and one row more, for the target's own token.
         new = block_tokens(block) if opening is not None else len(block.draft) + 1
         cost = VerifyCost(new, block_tokens(block) - new)
         terms = self._account.terms(round_.began_at_s, round_.expected_tokens)
@@ -88,9 +90,13 @@ class VerifierSide:
         return Verify(block, opening, cost, replace(terms, survivals=survivals, began_at_s=round_.began_at_s))
 
     def grant(self, number: int, choice: RoundChoice | None, before: int | None, drafted_tokens: int = 0) -> int:
-        """The last round of a grant given with this one, which may bring as many tokens as it has drafted and one.
+        """Return the last round of an autonomous run behind round ``number``.
 
-        ``before``: the number of a round that a device drafts for meanwhile, if one does.
+        Args:
+            number: of the round before the run; it may commit ``drafted_tokens`` + 1 tokens.
+            choice: the last one.
+            before: round that a device drafts for meanwhile; the run ends before it. None: no device drafts.
+            drafted_tokens: of the round before the run.
         """
         grant = self._rules.grant
         beside = before is not None and number < before
@@ -98,5 +104,6 @@ class VerifierSide:
             rounds = grant.beside(choice.chosen)
         else:
             rounds = grant.rounds(choice, may_draft=self._chooser.may_draft)
+        # Every round commits a token at least, so more rounds than tokens left could never be used.
         until_round = number + max(0, min(rounds, self._generation.remaining_tokens - drafted_tokens - 1))
         return until_round if before is None or not beside else min(until_round, before - 1)

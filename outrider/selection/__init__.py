@@ -1,1 +1,1 @@
-"""Choose what to do in the next round of a generation: protocol, window and tree shape. One module per policy."""
+"""Choice of a round's plan (protocol, window, tree shape) and of the speculation mode. One module per policy."""

@@ -1,23 +1,23 @@
-"""Estimate token acceptance, measured per acceptance rule and draft position.
+"""Estimate the acceptance of draft tokens by acceptance rule and draft position, for a model pair and a generation.
 
-Two levels. A *book* belongs to a pair of drafter and target (the caller keys it by their hashes) and learns from all
-their generations. A *generation* has its own level: its odds of acceptance against the pair's, one factor for all
-rules and positions, learned from its own verdicts with the pair as the prior. Both are Beta posteriors over
-exponentially forgotten counts. What one generation teaches its pair's book is bounded, so that none speaks for all;
-one whose request edits logits (penalties, bias) teaches it nothing, as that is no property of the pair.
+There are two levels. A *book* belongs to a pair of drafter and target (the caller keys it by their hashes) and learns
+from all their generations. A *generation* has one factor on the pair's odds of acceptance, for all rules and positions,
+learned from its own verdicts with the pair as the prior. Both are Beta posteriors over exponentially forgotten counts.
+A generation teaches its pair's book a bounded number of tokens, so that none dominates. One whose request edits logits
+(penalties, bias) teaches it nothing, as its acceptance is no property of the pair.
 
-Acceptance is that of tokens that were drafted. A device that stops early leaves out what it thinks would be rejected;
-how far devices draft is learned apart (``DraftedShares``), and a plan is expected to bring both together.
+Acceptance is that of tokens that were drafted. A device that stops early leaves out tokens that it expects to be
+rejected. How far devices draft is learned separately (``DraftedShares``); a plan's yield follows from both.
 
-Only what a verdict tells is observed: positions up to the first rejection. So a choice made from these statistics
-depends on committed tokens and past verdicts, never on the noise of uncommitted positions, and cannot change what a
-lossless protocol emits.
+Only positions up to the first rejection are observed. So a choice made from these statistics depends on committed
+tokens and past verdicts, never on the noise of uncommitted positions, and cannot change the output of a lossless
+protocol.
 
-Trees: a sibling's acceptance is the first one's times a factor (``AcceptanceView``); factors halve from sibling to
-sibling until measured.
+Trees: a sibling's acceptance is the first one's times a factor (``AcceptanceView``). Until measured, factors halve from
+sibling to sibling.
 
-Under the semantic rule a token is rejected if it is not the target's choice, as under the greedy rule, and a judge does
-not let it pass. The two are learned apart: the one from greedy rounds as well, the other whatever draft it befell.
+Under the semantic rule a token is rejected if it is a mismatch, as under the greedy rule, and the judge does not let it
+pass. The two probabilities are learned separately: mismatches from greedy rounds too, the judge's from mismatches only.
 """
 
 from collections.abc import Sequence
@@ -42,41 +42,41 @@ from outrider.selection.drift import RejectionDrift
 from outrider.selection.related_rules import related_prior
 from outrider.selection.tallies import TOKEN_ROW, Tally, check_path, first_siblings
 
-_DEPTH_TOKENS = 20.0  # a draft position's prior, the mean over all positions, is worth
-_GENERATION_TOKENS = 20.0  # the pair is worth as a generation's prior: responses differ by about 0.1
-_SIBLING_TOKENS = 10.0  # expected acceptances the prior of a sibling's factor is worth
+_DEPTH_TOKENS = 20.0  # weight, in tokens, of a draft position's prior: the mean over all positions
+_GENERATION_TOKENS = 20.0  # weight, in tokens, of the pair as a generation's prior: responses differ by about 0.1
+_SIBLING_TOKENS = 10.0  # weight of the prior of a sibling's factor, in expected acceptances
 _SIBLING_DECLINE = 0.5
 _PAIR_MEMORY_TOKENS = 4096.0  # an observation's weight falls to 1/e after so many more
 _GENERATION_MEMORY_TOKENS = 192.0
-_TAUGHT_TOKENS = 256  # of one generation, that its pair's book learns from
-_JUDGED_TOKENS = 4.0  # mismatches that what is known of a judge beforehand is worth
+_TAUGHT_TOKENS = 256  # that a pair's book learns from one generation, at most
+_JUDGED_TOKENS = 4.0  # weight of the prior of a judge, in mismatches
 _LEAST = 1e-6  # means stay this far inside (0, 1), so that odds exist
 
 
 class AcceptanceBook:
-    """What all generations of one pair of models have shown. Mutable; not thread-safe.
+    """Statistics of all generations of one pair of models. Mutable; not thread-safe.
 
     Attributes:
-        drift: of who judges this pair's mismatches.
+        drift: test on the judge of this pair's mismatches; None without one.
     """
 
     def __init__(self, drift: RejectionDrift | None = None) -> None:
-        """Begin with nothing but the prior."""
+        """Begin with the prior only."""
         self.drift = drift
         self._tokens = Tally(_PAIR_MEMORY_TOKENS)
         self._drafted = DraftedShares(len(RULES), DEPTHS, _PAIR_MEMORY_TOKENS)
         self._grown: dict[GrownShape, Tally] = {}
         self._sibling_accepted = np.zeros((len(RULES), SIBLINGS))
         self._sibling_expected = np.zeros((len(RULES), SIBLINGS))
-        self._judged = self._rejected = 0.0  # mismatches, forgetfully counted
+        self._judged = self._rejected = 0.0  # mismatches, exponentially forgotten
 
     def observe_judged(self, matches: Sequence[bool], rejected: int, judged: int) -> None:
         """Learn from a chain under the semantic rule.
 
         Args:
-            matches: token by token up to the first that was rejected, whether it was the target's choice.
-            rejected: 1 if one was.
-            judged: mismatches up to there.
+            matches: for each token up to the first rejected one, whether it was the target's choice.
+            rejected: 1 if a token was rejected, else 0.
+            judged: number of mismatches up to there.
         """
         self._tokens.observe_firsts(AcceptanceRule.GREEDY, matches)
         keep = np.exp(-judged / _PAIR_MEMORY_TOKENS)
@@ -91,17 +91,17 @@ class AcceptanceBook:
         self._tokens.observe(rule, accepted_len, drafted)
 
     def observe_drafted(self, rule: AcceptanceRule, accepted_len: int, drafted: int, ordered: int) -> None:
-        """Learn how far a chain was drafted of which so much was accepted (as ``DraftedShares.observe``)."""
+        """Learn how far a chain was drafted; arguments as of ``DraftedShares.observe``."""
         self._drafted.observe(rule_row(rule), accepted_len, drafted, ordered)
 
     def observe_grown(self, rule: AcceptanceRule, shape: GrownShape, accepted_len: int, *, first: bool) -> None:
-        """Learn from the verdict on a tree of at most so many nodes, so deep, that grew where it was sure.
+        """Learn from the verdict on a dynamic tree: its accepted depth, and whether its ``first`` node was accepted.
 
-        How far it went; and whether its ``first`` node was accepted, which is the token that a chain begins with.
-        Deeper nodes are the likelier ones, which tells nothing of those that others draft.
+        The first node is the token that a chain would begin with. Deeper nodes were selected for their probability, so
+        they are no sample of a chain's tokens.
 
         Raises:
-            ParameterError: more tokens accepted than it may be deep.
+            ParameterError: more tokens accepted than the tree may be deep.
         """
         self._grown.setdefault(shape, Tally(_PAIR_MEMORY_TOKENS)).observe(rule, accepted_len, shape[1])
         self._tokens.observe_firsts(rule, (first,))
@@ -111,10 +111,9 @@ class AcceptanceBook:
 
         Args:
             rule: that judged it.
-            siblings: children offered at each depth along the accepted path, and at the node where it ended unless
-                that was a leaf.
-            accepted: which of them was accepted at each depth, 0 is the first; one shorter than ``siblings`` if all
-                were rejected at the last depth.
+            siblings: number of children at each depth along the accepted path, and at its last node unless a leaf.
+            accepted: index of the accepted child at each depth; one shorter than ``siblings`` if all were rejected at
+                the last depth.
 
         Raises:
             ParameterError: the two do not fit together.
@@ -134,7 +133,7 @@ class AcceptanceBook:
         self._tokens.observe_firsts(rule, first_siblings(siblings, accepted))
 
     def view(self) -> AcceptanceView:
-        """What a new generation of this pair has to expect."""
+        """Return the acceptance to expect of a new generation of this pair."""
         means, weights = self._posterior()
         idle_rounds = np.zeros(len(RULES), dtype=np.int64)
         weight = _JUDGED_TOKENS + self._judged
@@ -146,22 +145,23 @@ class AcceptanceBook:
         return known.with_judge(rejection, spread)
 
     def generation(self, *, teaches: bool = True) -> "GenerationAcceptance":
-        """Statistics of a new generation, with this book as their prior; whether the book learns from it."""
+        """Return statistics of a new generation with this book as prior; ``teaches``: the book learns from it."""
         return GenerationAcceptance(self, _TAUGHT_TOKENS if teaches else 0)
 
     def _posterior(self) -> tuple[Floats, Floats]:
-        """Means and the observations they rest on, ``[rules, DEPTHS]`` each."""
+        """Return posterior means and their weights in tokens, ``[rules, DEPTHS]`` each."""
         accepted, seen = self._tokens.accepted, self._tokens.seen
         all_accepted, all_seen = accepted.sum(axis=1), seen.sum(axis=1)
         prior, prior_weight = related_prior(all_accepted, all_seen)
         pooled_weight = prior_weight + all_seen
         pooled = (prior_weight * prior + all_accepted) / pooled_weight
+        # Each position's prior is the rule's mean over all positions, with no more weight than that itself has.
         strength = np.minimum(pooled_weight, _DEPTH_TOKENS)[:, None]
         means = (strength * pooled[:, None] + accepted) / (strength + seen)
         return means[TOKEN_ROW], (strength + seen)[TOKEN_ROW]
 
     def _sibling_factors(self) -> tuple[Floats, Floats]:
-        """Factors and their standard deviations: acceptances counted over acceptances expected."""
+        """Return factors (acceptances counted over expected ones) and standard deviations, ``[rules, SIBLINGS]``."""
         weights = _SIBLING_TOKENS + self._sibling_expected
         factors = (_SIBLING_TOKENS * _SIBLING_DECLINE ** np.arange(SIBLINGS) + self._sibling_accepted) / weights
         deviations = np.sqrt(factors / weights)
@@ -170,14 +170,14 @@ class AcceptanceBook:
 
 
 class GenerationAcceptance:
-    """What one generation has shown.
+    """Statistics of one generation. Mutable.
 
     Attributes:
         book: of its pair.
     """
 
     def __init__(self, book: AcceptanceBook, taught_tokens: int) -> None:
-        """Begin with what the book says, which learns from so many of the generation's first tested tokens."""
+        """Begin with the book as prior; it learns from the generation's first ``taught_tokens`` tested tokens."""
         self.book = book
         self._taught_tokens = taught_tokens  # left
         self._tokens = Tally(_GENERATION_MEMORY_TOKENS)
@@ -227,10 +227,10 @@ class GenerationAcceptance:
         self._count_round(rule, len(siblings), complete=len(siblings) == len(accepted))
 
     def view(self) -> AcceptanceView:
-        """What this generation's next round has to expect.
+        """Return the acceptance to expect of this generation's next round.
 
-        The pair's profile over draft positions, its odds multiplied by one factor: the generation's own acceptance
-        over what the pair's profile foretold for the same rules and positions.
+        It is the pair's profile over positions with its odds times one factor: the odds of the generation's own
+        acceptance over those that the pair's profile predicts for the same rules and positions.
         """
         pair = self.book.view()
         means = np.clip(pair.means, _LEAST, 1.0 - _LEAST)
@@ -240,7 +240,7 @@ class GenerationAcceptance:
         level = (_GENERATION_TOKENS * expected + accepted) / (_GENERATION_TOKENS + seen)
         factor = (level / (1.0 - level)) * ((1.0 - expected) / expected)
         means = _at_odds(factor, means)
-        # The pair's own uncertainty, as far as it is not the smaller one, and what this generation added.
+        # The pair counts as a prior of at most _GENERATION_TOKENS, or fewer where it is itself less certain.
         variance = np.maximum(pair.deviations**2, _LEAST)
         weights = np.minimum(means * (1.0 - means) / variance, _GENERATION_TOKENS) + seen
         deviations = _deviations(means, weights)
@@ -255,7 +255,7 @@ class GenerationAcceptance:
         return own.with_judge(pair.rejection, pair.rejection_deviation)
 
     def _teaches(self, tested: int) -> bool:
-        """Whether the book learns from a verdict on so many tokens."""
+        """Use up taught tokens for a verdict. Return whether the book learns from it."""
         self._taught_tokens -= tested
         return self._taught_tokens >= 0
 
@@ -267,19 +267,19 @@ class GenerationAcceptance:
 
 
 def _at_odds(factor: float, means: Floats) -> Floats:
-    """Probabilities whose odds are so many times these."""
+    """Return the probabilities whose odds are ``factor`` times those of ``means``."""
     raised: Floats = factor * means / (1.0 - means + factor * means)
     return raised
 
 
 def _as_far(tally: Tally, guessed: Floats) -> Floats:
-    """``[rules, DEPTHS]``: how grown trees go on, which before anything is known is guessed."""
+    """Return ``[rules, DEPTHS]`` acceptance of a dynamic tree by depth, with the guess as prior."""
     accepted, seen = tally.accepted[TOKEN_ROW], tally.seen[TOKEN_ROW]
     passes: Floats = (_DEPTH_TOKENS * guessed + accepted) / (_DEPTH_TOKENS + seen)
     return passes
 
 
 def _deviations(means: Floats, weights: Floats) -> Floats:
-    """Standard deviations of Beta distributions with these means and total counts."""
+    """Return the standard deviations of Beta distributions with these means and total counts."""
     deviations: Floats = np.sqrt(means * (1.0 - means) / (weights + 1.0))
     return deviations

@@ -1,12 +1,12 @@
-"""Canaries: a few generations that try another speculation mode while all others keep theirs.
+"""Canaries try another speculation mode in a few generations while all others keep theirs.
 
-Canaries show what a mode gains its users at a fraction of the cost of a probe by all. What the mode costs others (rows
-of the verifier, processors that drafters take from it) shows only in part: the others are slower than before, and would
-be slower still if all used the mode. So canaries that clearly lose make a probe by all unnecessary, and their result
-sets how long the budget has to be saved for one.
+They measure a mode's gain for the generations that use it at a fraction of the cost of a probe by all. Its cost for the
+others (rows, and processors that drafters take from the verifier) shows only in part, as the others' slowdown against
+what the kept mode brought before; if all used the mode it would be larger. So canaries that clearly lose save a probe
+by all, and other results say how much budget such a probe needs.
 
-Canaries and others are measured in the same epoch. A slow device among the canaries may delay a probe but not prevent
-it: the next canaries are other generations.
+Canaries and the others are measured in the same epoch. A slow device among the canaries may delay a probe, but not
+prevent it: the next canaries are other generations.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -15,19 +15,21 @@ from dataclasses import dataclass, field
 from outrider.selection.epoch_samples import ThroughputSample, shortfall, trimmed_mean
 from outrider.selection.modes import SpeculationMode
 
-_MANY = 12  # generations, of which three are canaries, so that one odd one among them is left out
-_LOST = 0.6  # of the others' speed: lower, and the mode has lost. Lax, as a canary also waits in the others' long steps
-_UNSEEN_LOSS = 0.1
-_MOST_BEHIND = 3.0  # cap of the factor by which the canaries' slowdown of the others is extrapolated to all
+_MANY = 12  # from so many generations on three are canaries, so that the trimmed mean leaves out one odd one
+_LOST = 0.6  # a speed ratio below this is a clear loss; so low since canaries wait for the others' longer steps
+_UNSEEN_LOSS = 0.1  # expected loss that canaries cannot show
+_MOST_BEHIND = 3.0  # most factor by which the others' slowdown is extrapolated from the canaries to all
 
 
 @dataclass(frozen=True, slots=True)
 class CanaryResult:
-    """What canaries found.
+    """Result of canaries.
 
     Attributes:
-        ratio: the speed all should have to that of the mode in use.
-        load: the mean number of active generations then.
+        mode: that they tried.
+        ratio: predicted speed if all used the mode, over the speed of the kept mode.
+        load: mean number of active generations in their epoch.
+        at_s: time of the result, absolute.
     """
 
     mode: SpeculationMode
@@ -37,17 +39,17 @@ class CanaryResult:
 
     @property
     def loss(self) -> float:
-        """What a try by all should lose: so much, and what canaries cannot show."""
+        """Share of the reward that a probe by all should lose."""
         return max(0.0, 1.0 - self.ratio) + _UNSEEN_LOSS
 
     @property
     def lost(self) -> bool:
-        """Whether the mode lost so clearly that no probe by all is needed."""
+        """Whether the mode lost so clearly that a probe by all is needless."""
         return self.ratio < _LOST
 
 
 def canary_count(generations: int) -> int:
-    """How many are sent; 0 where a try by all costs no more."""
+    """Return the number of canaries for so many generations; 0 where a probe by all costs no more."""
     if generations < 2:
         return 0
     return 3 if generations >= _MANY else 1
@@ -55,14 +57,14 @@ def canary_count(generations: int) -> int:
 
 @dataclass(slots=True, eq=False)
 class Canaries:
-    """Those that are out, for a mode. Mutable."""
+    """The generations that are canaries at present. Mutable."""
 
-    mode: SpeculationMode | None = None
+    mode: SpeculationMode | None = None  # that they try; None: there are none
     out: frozenset[str] = frozenset()
-    _sent: set[str] = field(default_factory=set)  # of those that are active, who was one
+    _sent: set[str] = field(default_factory=set)  # active generations that are or were canaries
 
     def send(self, mode: SpeculationMode, generations: Collection[str]) -> None:
-        """Send those that began last and were none before: they have most to come."""
+        """Choose generations that were no canaries before, the youngest first: they have most tokens to come."""
         if self._sent.issuperset(generations):
             self._sent.clear()
         fresh = [name for name in reversed(list(generations)) if name not in self._sent]
@@ -70,30 +72,32 @@ class Canaries:
         self._sent |= self.out
 
     def recall(self) -> None:
-        """None are out any more."""
+        """End the trial: no generation is a canary any more."""
         self.mode, self.out = None, frozenset()
 
     def ended(self, generation: str) -> None:
+        """Forget a response that ended; without any canary left the trial ends."""
         self._sent.discard(generation)
         self.out -= {generation}
         if not self.out:
             self.mode = None
 
     def rounds_each(self, samples: Mapping[str, ThroughputSample]) -> float:
-        """Of the canary that has the fewest."""
+        """Return the number of rounds of the canary that has the fewest."""
         return min((float(samples[name].rounds) for name in self.out), default=0.0)
 
     def ratio(self, samples: Mapping[str, ThroughputSample], known: float | None) -> float | None:
-        """Predict the speed ratio to the mode in use if all switched; None if canaries or others made no round.
+        """Predict ``CanaryResult.ratio``; None if canaries or others had no rounds.
 
         Args:
-            samples: of all in one epoch.
-            known: tokens per second that the mode in use brought one generation before.
+            samples: of all generations in one epoch.
+            known: reward of the kept mode before, in tokens/s of a generation.
         """
         mine = _speed(sample for name, sample in samples.items() if name in self.out)
         theirs = _speed(sample for name, sample in samples.items() if name not in self.out)
         if mine is None or not theirs:
             return None
+        # The others' slowdown grows with the number of generations in the mode: extrapolate it from canaries to all.
         slowed = min(1.0, shortfall(theirs, known) * min(len(samples) / len(self.out), _MOST_BEHIND))
         return (1.0 - slowed) * mine / theirs
 

@@ -1,4 +1,4 @@
-"""Policy ``cheapest``: the plan with the fewest expected seconds per committed token of this generation."""
+"""Policy ``cheapest``: choose the plan with the fewest expected seconds per committed token of this generation."""
 
 from dataclasses import dataclass
 
@@ -9,15 +9,15 @@ from outrider.selection.situation import RoundChoice, RoundSituation
 
 @dataclass(frozen=True, slots=True)
 class Cheapest:
-    """Policy ``cheapest``: among all allowed protocols, windows and tree shapes."""
+    """Policy over all allowed protocols, windows and tree shapes."""
 
     habits: SwitchingHysteresis = DEFAULT_HABITS
 
     def choose(self, situation: RoundSituation, previous: RoundChoice | None) -> RoundChoice:
-        """The plan of the fewest seconds per token."""
+        """Return the plan of the fewest seconds per token."""
         return choose_by(seconds_per_token, situation, previous, self.habits)
 
 
 def seconds_per_token(_: RoundSituation, estimates: Estimates) -> Floats:
-    """The cost: this generation's own time."""
+    """Return the cost of each plan: this generation's own time."""
     return estimates.seconds_per_token

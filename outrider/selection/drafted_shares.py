@@ -1,11 +1,11 @@
-"""The share of ordered draft tokens that devices really draft, by position: a stop rule ends drafts early.
+"""Count, by position, the share of ordered draft tokens that devices with early stopping really draft.
 
-A device that stops (``outrider.drafting.stops``) leaves out what it thinks would be rejected, so the tokens of which
-verdicts tell are better than those it left out. That is no error of their acceptance, which is that of tokens that
-*were* drafted; but a plan brings less than its window promises, and this share says by how much.
+A device that stops early (``outrider.drafting.stops``) leaves out tokens that it expects to be rejected, so the tokens
+with a verdict are better than those left out. Acceptance statistics are of drafted tokens, hence correct; but a plan
+yields less than its window suggests, by this share.
 
-Only what verdicts tell is counted: a position counts where all before it were drafted and accepted, so that what stands
-before it is committed. Where a draft ended behind a rejection depends on noise that may be used again.
+A position counts only if all tokens before it were drafted and accepted, so that its prefix is committed. Where a draft
+ended behind a rejection depends on noise that may be used again.
 """
 
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ from outrider.contracts.errors import ParameterError
 
 Floats = npt.NDArray[np.float64]
 
-_PRIOR_ORDERED = 10.0  # orders that were carried out whole
+_PRIOR_ORDERED = 10.0  # weight of the prior, in orders that were drafted whole
 
 
 class DraftedShares:
-    """Forgetful counts ``[rows, depths]`` of positions that orders reached, and of those drafted. Mutable."""
+    """Exponentially forgotten counts ``[rows, depths]`` of positions ordered, and of stops there. Mutable."""
 
     def __init__(self, rows: int, depths: int, memory: float) -> None:
-        """A position's weight falls to 1/e after ``memory`` more; deeper ones count as the last."""
+        """Begin empty. A weight falls to 1/e after ``memory`` positions; deeper positions count as the last."""
         self._memory = memory
         self._ordered = np.zeros((rows, depths))
         self._stopped = np.zeros((rows, depths))
@@ -33,10 +33,10 @@ class DraftedShares:
         """Learn from a chain.
 
         Args:
-            row: its rule's.
-            accepted_len: tokens at its front that were accepted.
-            drafted: tokens that the device drafted, verified or not.
-            ordered: tokens that it was asked for.
+            row: of its rule.
+            accepted_len: number of tokens accepted.
+            drafted: number of tokens that the device drafted, verified or not.
+            ordered: number of tokens ordered.
 
         Raises:
             ParameterError: more tokens accepted than drafted.
@@ -46,7 +46,7 @@ class DraftedShares:
         self._count(row, [False] * min(accepted_len + 1, drafted) + [True] * (accepted_len == drafted < ordered))
 
     def _count(self, row: int, stopped: Sequence[bool]) -> None:
-        """Position by position, whether the device stopped there."""
+        """Count, for each position from the first, whether the device stopped there."""
         keep, last = np.exp(-len(stopped) / self._memory), self._ordered.shape[1] - 1
         self._ordered *= keep
         self._stopped *= keep
@@ -55,7 +55,7 @@ class DraftedShares:
             self._stopped[row, min(depth, last)] += one
 
     def shares(self) -> Floats | None:
-        """``[rows, depths]``: a token is drafted, given that those before it were, and accepted. None: all are."""
+        """Return ``[rows, depths]``: P(drafted), given that all before it were drafted and accepted; None: always."""
         if not self._stopped.any():
             return None
         shares: Floats = 1.0 - self._stopped / (_PRIOR_ORDERED + self._ordered)

@@ -1,36 +1,35 @@
-"""Throughput samples of one epoch of the speculation tuner: the speed of generations, and how many were active.
+"""Throughput of active generations in one epoch of the speculation tuner, as a trimmed mean over generations.
 
-Each generation's speed is its own: committed tokens over the seconds of its rounds. They are put together by a trimmed
-mean over generations, so that one slow or hostile device, or one odd request, is one of those that are left out. Of
-three the middle one counts; of two or one there is nothing to leave out.
+A generation's speed is its committed tokens over the seconds of its rounds. The trimmed mean leaves out a single slow
+or hostile device, or a single unusual request. Of three generations only the middle one counts; of two or one all do.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 _TRIMMED = 4  # one in so many is left out at either end
-_NOISE = 0.05  # by which one epoch may be slower than another for no reason
-_LEAST_JUDGED_ROUNDS = 4  # that had to keep a promise, of a generation, before its share of late ones is looked at
+_NOISE = 0.05  # share by which one epoch may be slower than another by chance
+_LEAST_JUDGED_ROUNDS = 4  # with a promise to keep, for a generation's share of late rounds to count
 
 
 @dataclass(frozen=True, slots=True)
 class EpochThroughput:
     load: float  # mean number of active generations
     tokens_per_s: float  # of one of them
-    late: float | None  # share of rounds that broke a promise; None if too few had to keep one
+    late: float | None  # share of rounds slower than promised; None if too few had a promise
     seconds: float
-    variance: float = 0.0  # of the speed, relative, as far as it comes from how many tokens rounds commit
+    variance: float = 0.0  # of the speed, relative to its square, due to the varying number of tokens of rounds
 
 
 @dataclass(slots=True, eq=False)
 class ThroughputSample:
-    """One generation's committed rounds in the present epoch."""
+    """Sums over one generation's committed rounds in the present epoch. Mutable."""
 
     tokens: int = 0
-    squares: int = 0  # of rounds' tokens, summed
+    squares: int = 0  # sum of squares of the rounds' tokens
     seconds: float = 0.0
     rounds: int = 0
-    judged: int = 0  # rounds that had to keep a promise
+    judged: int = 0  # rounds with a promise to keep
     late: int = 0  # of these
 
     def plus(self, other: "ThroughputSample") -> "ThroughputSample":
@@ -45,7 +44,7 @@ class ThroughputSample:
 
 
 class ActiveGenerations:
-    """How many generations are active, over time. Mutable."""
+    """Counts active generations and integrates their number over time. Mutable."""
 
     def __init__(self, now_s: float) -> None:
         self.count = 0
@@ -53,12 +52,12 @@ class ActiveGenerations:
         self._busy_s = self._generation_s = 0.0
 
     def moves(self, by: int, now_s: float) -> None:
-        """So many more are active from now on."""
+        """Change the number of active generations from now on."""
         self.at(now_s)
         self.count += by
 
     def at(self, now_s: float) -> tuple[float, float]:
-        """Seconds so far in which any was active, and seconds of all together."""
+        """Return the seconds so far in which any generation was active, and generation-seconds."""
         passed_s, self._until_s = now_s - self._until_s, now_s
         self._busy_s += passed_s if self.count else 0.0
         self._generation_s += passed_s * self.count
@@ -66,7 +65,7 @@ class ActiveGenerations:
 
 
 class ActiveInterval:
-    """Time since a moment, as far as any generation was active."""
+    """Interval from ``now_s`` on, of which only time with an active generation counts."""
 
     def __init__(self, activity: ActiveGenerations, now_s: float) -> None:
         self._activity = activity
@@ -76,15 +75,15 @@ class ActiveInterval:
         return self._activity.at(now_s)[0] - self._began[0]
 
     def load(self, now_s: float) -> float:
-        """Mean number of active generations; 0 of no time."""
+        """Return the mean number of active generations; 0 if none was active."""
         busy_s, generation_s = self._activity.at(now_s)
         return (generation_s - self._began[1]) / (busy_s - self._began[0]) if busy_s > self._began[0] else 0.0
 
 
 class EpochSamples:
-    """The paces of all generations that count, over one epoch after another. Mutable.
+    """Throughput samples of all generations that follow the tuner, in the present epoch. Mutable.
 
-    Rounds beside which a prompt was computed are kept apart: how many there are is chance, and they are far slower.
+    Rounds beside a prefill (disturbed) are kept apart: they are far slower, and their number is chance.
     """
 
     def __init__(self) -> None:
@@ -96,7 +95,7 @@ class EpochSamples:
         self.undisturbed[generation], self.disturbed[generation] = ThroughputSample(), ThroughputSample()
 
     def ended(self, generation: str) -> bool:
-        """A response is over; whether it counted."""
+        """Note the end of a response; its samples stay in the epoch. Return whether it counted."""
         if generation not in self.undisturbed:
             return False
         self._over.append((self.undisturbed.pop(generation), self.disturbed.pop(generation)))
@@ -108,16 +107,17 @@ class EpochSamples:
             self.began(generation)
 
     def rounds_each(self) -> float:
-        """Undisturbed, of those that had any, on the mean."""
+        """Return the mean number of undisturbed rounds of the generations that had any."""
         counts = [sample.rounds for sample in self._all() if sample.rounds]
         return sum(counts) / len(counts) if counts else 0.0
 
     def found(self, load: float, seconds: float, *, disturbed: bool) -> EpochThroughput | None:
-        """What the epoch, at this load and so long, showed so far; None if nothing. Of all rounds, if ``disturbed``."""
+        """Return the epoch's result so far; None if there were no rounds. ``disturbed``: count disturbed rounds too."""
         shown = [sample for sample in (self._whole() if disturbed else self._all()) if sample.rounds]
         if not shown or load <= 0.0:
             return None
         longest_s = min(seconds, max(sample.seconds for sample in shown))
+        # Generations with less than half of the longest time are too short a sample of their speed.
         steady = [sample for sample in shown if 2.0 * sample.seconds >= longest_s]
         judged = [sample.late / sample.judged for sample in shown if sample.judged >= _LEAST_JUDGED_ROUNDS]
         speed = trimmed_mean([sample.tokens / sample.seconds for sample in steady])
@@ -132,7 +132,7 @@ class EpochSamples:
 
 
 def trimmed_mean(values: Sequence[float]) -> float:
-    """Of at least one number: without a quarter at either end, the middle one of three."""
+    """Return the mean without a quarter of the values at either end; of three the middle one. Needs one value."""
     count = len(values)
     out = 1 if count == 3 else count // _TRIMMED
     kept = sorted(values)[out : count - out]
@@ -140,12 +140,12 @@ def trimmed_mean(values: Sequence[float]) -> float:
 
 
 def shortfall(tokens_per_s: float, known: float | None) -> float:
-    """Share by which a speed is under what is known, beyond noise; 0 if nothing is."""
+    """Return the share by which a speed is below the one known, beyond noise; 0 if none is known."""
     return max(0.0, 1.0 - tokens_per_s / known - _NOISE) if known else 0.0
 
 
 def _variance(samples: Sequence[ThroughputSample]) -> float:
-    """Of a mean over all rounds, relative to its square."""
+    """Return the variance of the mean of tokens per round, relative to the mean's square."""
     rounds, tokens = sum(sample.rounds for sample in samples), sum(sample.tokens for sample in samples)
     if not tokens:
         return 0.0

@@ -1,4 +1,4 @@
-"""Expected seconds per committed token of every plan, from present measurements. Vectorised over plans.
+"""Estimate the seconds per committed token of every plan from present measurements. Vectorised over plans.
 
 A round without a draft is verifier work only; one with a draft adds the device and the link:
 
@@ -8,26 +8,26 @@ A round without a draft is verifier work only; one with a draft adds the device 
     batch  = T(batch_blocks blocks of 1 + nodes rows)          WISP eq. 18, 19
     queue  = queue_s * batch / (batch of the last round's plan)
 
-Two assumptions carry the behaviour under load. *All generations choose alike*: the plan's rows are charged to every
-block of the batch, not to this one alone. *Waiting is waiting for batches*: what a block waited lately is so many
-batches of the kind chosen lately, and will be as many of the kind chosen now. Their limits are what they should be:
+Two assumptions decide the behaviour under load. *All generations choose alike*: the plan's rows are charged to every
+block of the batch, not to this one alone. *Waiting is waiting for batches*: a block's recent wait is a number of
+batches of the last plan; a block of another plan waits for the same number of its own batches. The limits are right:
 
 - Idle verifier (queue 0, one block per batch): latency counts. The batch's constant part and the RTT are shared by
   the tokens of a round, so a fast drafter gets long windows, and a long RTT longer ones.
 - Saturated verifier (queue far above draft + link): the round is a number of batches, whatever the plan. What remains
-  is batch seconds per committed token, T(K) / E(K) against T(0). Many blocks whose rows cost in proportion never win
-  that by drafting, unless every token is accepted; blocks whose cost is the reading of a long prefix do.
+  is batch seconds per committed token, T(K) / E(K) against T(0). If rows cost in proportion to their number, drafting
+  never lowers this unless every token is accepted; if batches mostly read long prefixes, it does.
 
-DSSD's corrections come one round later and cost no token: the round has the same yield, and its share of rejections
-pays for a row (or candidates, and now and then one more exchange for the row) down and one more id up. A second step
-(WISV's selective upload) is paid for as often as the target would have said something else than one of the tokens.
+DSSD's corrections come one round later and cost no token: the yield is the same. A rejection costs a row down (or
+candidates, and sometimes one more exchange for the row) and one id more up. A second step (WISV's selective upload)
+costs as often as the target would have chosen another token than one of the draft's.
 
-Where devices stop drafts early a plan brings and costs what they draft of it (``DraftedShares``). Its length is that of
-drafts that are accepted to where they end: how long those are that are rejected before is nothing that a choice may
-know. A device is surer behind tokens that are accepted, so a plan is charged rather too much.
+Where devices stop drafts early, gain and cost are those of the share that they draft (``DraftedShares``). It is counted
+on drafts that were accepted to their end, since a choice must not know how long rejected drafts were. Devices are surer
+after accepted tokens, so a plan's cost is rather overestimated.
 
-Acceptance is per rule: tslt's loss to truncation (at most the mass cut off, TSLT eq. 20) is in the ratio rule's
-statistics as far as tslt was what was measured.
+Acceptance is per rule: TSLT's loss to truncation (at most the mass cut off, TSLT eq. 20) is part of the ratio rule's
+statistics, as far as these were measured with that protocol.
 """
 
 from dataclasses import dataclass
@@ -57,11 +57,11 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimates:
-    """One number per plan in each array.
+    """Arrays of one number per plan, ``[P]``.
 
     Attributes:
-        verifier_s_per_token: what a committed token takes of the verifier: the block's marginal seconds in a batch of
-            the present size, and its share of the batch's constant part.
+        verifier_s_per_token: verifier seconds of a committed token: the block's marginal seconds in a batch of the
+            present size, and its share of the batch's constant part.
     """
 
     plans: PlanSet
@@ -76,7 +76,7 @@ class Estimates:
     windows: Ints  # 0 without a draft
     sent_tokens: Floats  # of a draft
     exchange_s: Floats  # drafting and the link, 0 without a draft
-    alone_s: float  # a round without a draft
+    alone_s: float  # duration of a round without a draft
 
     def at(self, index: int) -> Estimate:
         return Estimate(
@@ -93,12 +93,12 @@ class Estimates:
 
 
 def estimate(situation: RoundSituation, plans: PlanSet, last_plan: DraftPlan | None = None) -> Estimates:
-    """What each plan is expected to bring.
+    """Estimate yield and cost of each plan.
 
     Args:
-        situation: what is known now.
+        situation: present measurements.
         plans: to compare.
-        last_plan: of the last round, while ``queue_s`` was measured.
+        last_plan: plan of the last round, during which ``queue_s`` was measured.
 
     Raises:
         ParameterError: a plan has a draft where there is no drafter.
@@ -112,6 +112,7 @@ def estimate(situation: RoundSituation, plans: PlanSet, last_plan: DraftPlan | N
         passes = situation.acceptance.as_grown((rows, window))[table.rules[index]]
         each[index, :window] = passes.take(range(window), mode="clip")
     drafted = _drafted(situation.acceptance, table)
+    # A token counts if it is drafted and accepted, and all before it were; E = 1 + sum of survivals (TSLT eq. 8).
     survivals: Floats = (each if drafted is None else each * drafted).cumprod(axis=1)
     tokens = 1.0 + survivals.sum(axis=1)
     verifier, sent = situation.verifier, _sent_share(drafted, table)
@@ -143,7 +144,7 @@ def estimate(situation: RoundSituation, plans: PlanSet, last_plan: DraftPlan | N
 
 
 def estimate_alone(situation: RoundSituation, last_plan: DraftPlan | None = None) -> Estimate:
-    """A round without a draft, as ``estimate`` has it: so often all there is to choose that it has no arrays."""
+    """Estimate a round without a draft, as ``estimate`` does but without arrays: often it is the only plan."""
     waited, load = _waited(situation, last_plan)
     batch_s, verifier = _batch_s(situation, 1), situation.verifier
     round_s, each_s = (1.0 + waited) * batch_s + verifier.fixed_s, batch_s / verifier.batch_blocks
@@ -151,43 +152,44 @@ def estimate_alone(situation: RoundSituation, last_plan: DraftPlan | None = None
 
 
 def _batch_s(situation: RoundSituation, rows: int) -> float:
-    """A batch of blocks that are all of so many rows."""
+    """Predict the seconds of a batch in which every block has ``rows`` rows."""
     verifier, cached = situation.verifier, max(situation.position - 1, 0)
     return verifier.cost_model.predict_alike_s(VerifyCost(rows, cached), verifier.batch_blocks)
 
 
 def _waited(situation: RoundSituation, last_plan: DraftPlan | None) -> tuple[float, float]:
-    """Batches of the last round's kind that a block waited for, and the verifier's load then."""
+    """Return the wait of a block, in batches of the last round's plan, and the verifier's load then."""
     verifier = situation.verifier
     last_s = _batch_s(situation, 1 if last_plan is None else last_plan.nodes + 1)
     if last_s <= 0.0:
         return 0.0, verifier_load(0.0, 0.0)
+    # A batch without blocks costs the constant part c; the rest of the last batch, 1 - c / T, is its blocks' work.
     waited = verifier.queue_s / last_s
     return waited, verifier_load(waited, 1.0 - verifier.cost_model.predict_s(()) / last_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Table:
-    """What is the same for a set of plans in every round. ``P`` plans, ``L`` depths."""
+    """What depends on the set of plans only, computed once. ``P`` plans, ``L`` depths."""
 
-    cells: Ints  # [P, L] into the acceptance grid, ravelled: rule, depth, siblings offered
+    cells: Ints  # [P, L] indices into the ravelled acceptance grid: rule, depth, siblings offered
     last_cells: Ints  # [P] into [P, L]: a plan's deepest layer
     depths: int
     siblings: int
     rules: Ints  # [P]
     windows: Ints  # [P]
-    chains: Bools  # [P] whether a device may end it early
-    grown: tuple[tuple[int, int, int], ...]  # of plans whose trees grow: their index, rows and window
+    chains: Bools  # [P] whether a device may stop it early
+    grown: tuple[tuple[int, int, int], ...]  # of plans with dynamic trees: index, rows and window
     drafts: Floats  # [P] 0 or 1
     steps: Floats  # [P] forward passes of the drafter
-    further_nodes: Floats  # [P] beyond one in each of these
+    further_nodes: Floats  # [P] that these passes expand, beyond one each
     nodes: Floats  # [P] draft tokens
     row_counts: tuple[int, ...]  # different numbers of rows of a block at the verifier
     row_index: Ints  # [P] into these
     up_bits: Floats
     empty_bits: Floats  # [P] of a draft without tokens
     down_bits: float
-    drafted_by: tuple[tuple[ProtocolName, Floats], ...]  # each protocol, and [P] 0 or 1: whose drafts are its
+    drafted_by: tuple[tuple[ProtocolName, Floats], ...]  # each protocol, and [P] 1 for its plans with a draft, else 0
 
 
 @lru_cache(maxsize=256)
@@ -230,7 +232,7 @@ def _table(plans: PlanSet, greedy: bool, wire: WireFormat, support: int) -> _Tab
 
 
 def _drafted(acceptance: AcceptanceView, table: _Table) -> Floats | None:
-    """``[P, L]``: how often each token of a chain is drafted at all; None if always. Trees are drafted whole."""
+    """Return ``[P, L]``: probability that a chain's token is drafted, 1 in trees; None if all are 1."""
     if acceptance.drafted is None:
         return None
     shares = acceptance.drafted.take(range(table.depths), axis=1, mode="clip")[table.rules]
@@ -239,7 +241,7 @@ def _drafted(acceptance: AcceptanceView, table: _Table) -> Floats | None:
 
 
 def _sent_share(drafted: Floats | None, table: _Table) -> Floats | None:
-    """``[P]``: how much of each draft is sent; None if all of all is."""
+    """Return ``[P]``: mean share of each draft that is sent; None if all are sent whole."""
     if drafted is None:
         return None
     within: Bools = np.arange(table.depths) < table.windows[:, None]
@@ -248,7 +250,7 @@ def _sent_share(drafted: Floats | None, table: _Table) -> Floats | None:
 
 
 def _batches_s(situation: RoundSituation, table: _Table, sent: Floats | None) -> Floats:
-    """``[P]``: a batch of blocks that are all of a plan's rows."""
+    """Return ``[P]``: seconds of a batch whose blocks all follow the plan."""
     if sent is None:
         return np.array([_batch_s(situation, rows) for rows in table.row_counts]).take(table.row_index)
     verifier, cached = situation.verifier, max(situation.position - 1, 0)
@@ -258,7 +260,7 @@ def _batches_s(situation: RoundSituation, table: _Table, sent: Floats | None) ->
 
 
 def _rejected(table: _Table, each: Floats, survivals: Floats, drafted: Floats | None) -> Floats:
-    """``[P]``: a token is rejected. A draft that a device stopped and that was accepted so far has none."""
+    """Return ``[P]``: probability that a token is rejected; in a draft stopped early and accepted whole, none is."""
     if drafted is None:
         rejected: Floats = 1.0 - survivals.ravel().take(table.last_cells)
         return rejected
@@ -269,7 +271,7 @@ def _rejected(table: _Table, each: Floats, survivals: Floats, drafted: Floats | 
 
 
 def _again_s(situation: RoundSituation, plans: PlanSet) -> Floats | float:
-    """Expected seconds of second steps, where the target would have said something else than some token."""
+    """Return ``[P]``: expected seconds of second steps, which draft tokens that are not the target's choice cause."""
     if not any(PROTOCOLS[protocol].second_step is not None for protocol in situation.protocols):
         return 0.0
     seconds = np.zeros(len(plans.plans))
@@ -278,6 +280,7 @@ def _again_s(situation: RoundSituation, plans: PlanSet) -> Floats | float:
             continue
         if _rule(plan, situation.params, situation.wire) is not AcceptanceRule.SEMANTIC:
             continue
+        # A match is what the greedy rule accepts. Given any mismatch, their expected number is sum(1 - match) / some.
         match = [situation.acceptance.token_acceptance(AcceptanceRule.GREEDY, depth) for depth in range(plan.window)]
         some = 1.0 - float(np.prod(match))
         if some > 0.0:
@@ -295,9 +298,9 @@ def _empty_bits(plan: DraftPlan | None, wire: WireFormat, support: int) -> float
 
 
 def _further_nodes(plan: DraftPlan | None, shape: tuple[int, ...]) -> int:
-    """Nodes that share a drafter step with another: parents of a layer, the first aside.
+    """Count the nodes that share a drafter pass with another: all parents of a layer but the first.
 
-    Of a tree that grows where it is sure all but one of each layer are taken for parents.
+    In a dynamic tree all nodes of a layer but one are taken for parents.
     """
     if plan is not None and plan.rows:
         return plan.rows - plan.window

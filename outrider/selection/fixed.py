@@ -1,4 +1,4 @@
-"""Policy ``fixed``: the configured protocol, window and tree shape in every round; no draft without a drafter."""
+"""Policy ``fixed``: use the configured protocol, window and tree shape in every round that has a drafter."""
 
 from outrider.selection.estimates import estimate, estimate_alone
 from outrider.selection.plans import fixed_plan
@@ -12,10 +12,9 @@ from outrider.selection.situation import (
 
 
 class Fixed:
-    """Policy ``fixed``: the first allowed protocol. Without a fixed window it drafts ``k_max`` tokens."""
+    """Uses the first allowed protocol. Without a fixed window it drafts ``k_max`` tokens."""
 
     def choose(self, situation: RoundSituation, previous: RoundChoice | None) -> RoundChoice:
-        """The one plan there is."""
         last_plan = None if previous is None else previous.chosen.plan
         reason = no_draft_reason(situation)
         if reason is not None:

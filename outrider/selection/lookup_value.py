@@ -1,12 +1,12 @@
-"""How many tokens of a prompt-lookup draft are worth a verifier row each, at the present cost of a row.
+"""Choose how many tokens of an n-gram draft to verify: those that maximise the step's committed tokens per second.
 
-What is looked up in a text is there at once and for nothing. What it costs is rows of the verifier's step, which all
-who share the step wait for: of n drafted tokens, n are verified that have the step commit most tokens per second,
+Prompt lookup itself takes no time. An n-gram draft costs rows of the verifier's step, for which all blocks of the step
+wait. So the first n tokens are verified for which this is largest:
 
     (blocks + survivals of the first n) / T(n)
 
-with one token of every other block. It is what the batcher asks of all drafts of a step (``scheduling.trimming``),
-asked before there is a step. For one generation alone that is its own speed.
+where every other block commits one token. It is the batcher's criterion for all drafts of a step
+(``scheduling.trimming``), applied before there is a step. For a single generation it is its own speed.
 """
 
 from collections.abc import Sequence
@@ -16,18 +16,18 @@ from outrider.contracts.cost import BatchWork, VerifyCost
 from outrider.lookup.text import most_per_second
 from outrider.selection.situation import Estimate, VerifierView
 
-_DEARER = 1.25  # than a straight line through steps of all sizes says: each row costs more than those before it
+_DEARER = 1.25  # factor on a linear estimate of a row's cost, as each row costs more than those before it
 
 
 @dataclass(frozen=True, slots=True)
 class LookupValue:
-    """What is worth verifying.
+    """The part of a draft that pays for its rows.
 
     Attributes:
-        tokens: of the draft's front.
-        gain_tokens: expected of them.
-        longer_s: by so much they make a step longer.
-        step_s: a step without them.
+        tokens: its length, from the draft's front.
+        gain_tokens: expected number of these accepted.
+        longer_s: time that they add to a step.
+        step_s: duration of a step without them.
     """
 
     tokens: int
@@ -37,11 +37,11 @@ class LookupValue:
 
 
 def value_of(survivals: Sequence[float], verifier: VerifierView, position: int) -> LookupValue:
-    """How much of a chain pays, of one block in a step as they are now.
+    """Return the part of a chain that pays, for one block in a step of the present size.
 
     Args:
-        survivals: falling; probability of each token that it is accepted with all before it.
-        verifier: as it is now.
+        survivals: of the chain's tokens, falling.
+        verifier: its present load and cost model.
         position: tokens committed so far.
     """
     cached, others = max(position - 1, 0), _others(verifier)
@@ -56,9 +56,9 @@ def value_of(survivals: Sequence[float], verifier: VerifierView, position: int) 
 
 
 def row_price(tokens: int, verifier: VerifierView, position: int) -> float:
-    """By how much of itself each of so many rows makes a step longer, of one block in a step as they are now.
+    """Return the time that each of ``tokens`` rows adds to a step, as a share of the step without them.
 
-    Of a verifier that goes on by itself: there is nothing in a step beside the pass.
+    For autonomous runs: a step then is the pass only, without a fixed part.
     """
     cached, predict_s = max(position - 1, 0), verifier.cost_model.predict_work_s
     with_others = _work(_others(verifier), cached)
@@ -75,7 +75,7 @@ def _work(others: int, cached: int) -> BatchWork:
 
 
 def beats(value: LookupValue, verifier: VerifierView, chosen: Estimate) -> bool:
-    """Whether that is cheaper, per token, than what was chosen to be drafted, to its generation and all others."""
+    """Whether an n-gram draft has a lower cost per token than the chosen plan, by the measure of ``cost_aware``."""
     if value.tokens == 0:
         return False
     load, blocks, tokens = chosen.load, max(verifier.batch_blocks, 1.0), 1.0 + value.gain_tokens

@@ -1,4 +1,4 @@
-"""The speculation modes: how a verifier's generations draft, one mode at a time for all of them."""
+"""The speculation modes: whether devices draft and whether prompt lookup is used, for all generations of a verifier."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SpeculationMode:
-    """One way to serve.
+    """One speculation mode.
 
     Attributes:
-        name: a metric's label.
-        drafts: what devices draft is chosen per generation, round by round; else they draft nothing.
-        uses_lookup: what a text repeats is drafted from the text itself, where it pays.
-        unknown_loss: share of the reward that a try of it may cost where nothing is known of it.
+        name: also a metric's label.
+        drafts: devices draft by the policy's choice in each round; else they draft nothing.
+        uses_lookup: prompt lookup makes drafts where they pay.
+        unknown_loss: share of the reward that a probe is expected to lose while the mode is unknown.
     """
 
     name: str
@@ -22,7 +22,7 @@ class SpeculationMode:
 
     @property
     def needs_drafters(self) -> bool:
-        """Whether it shows what it is worth only once generations have their drafters."""
+        """Whether its reward can be measured only after generations have their drafters."""
         return self.drafts
 
 
@@ -35,15 +35,15 @@ LOOKUP_DRAFT = SpeculationMode("lookup_draft", drafts=True, uses_lookup=True)
 
 MODES: Mapping[
     str, SpeculationMode
-] = {  # the first that there is something for is begun with: neither it nor ``none`` costs much
+] = {  # the first that is possible is begun with: neither prompt lookup nor ``none`` costs much
     mode.name: mode for mode in (LOOKUP, NONE, DRAFT, LOOKUP_DRAFT)
 }
 
-# What is looked up is priced draft by draft, and so is no worse than without: fewer modes, fewer wrong turns.
+# Each n-gram draft is priced, so modes with prompt lookup are no worse than those without, and fewer need probing.
 DEFAULT_MODES = (LOOKUP.name, LOOKUP_DRAFT.name)
 
 
 def within(mode: SpeculationMode, *, drafts: bool, uses_lookup: bool) -> SpeculationMode:
-    """What is left of a mode where there are no devices to draft, or nothing is looked up."""
+    """Return the mode that remains where devices cannot draft, or prompt lookup is off."""
     left = mode.drafts and drafts, mode.uses_lookup and uses_lookup
     return next(one for one in MODES.values() if (one.drafts, one.uses_lookup) == left)

@@ -1,4 +1,4 @@
-"""Enumerate the plans that a policy chooses from."""
+"""Enumerate the plans that a policy chooses from: windows of chains, shapes of trees, sizes of dynamic trees."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from outrider.contracts.requests import ProtocolName
 from outrider.protocols.registry import PROTOCOLS
 from outrider.wire.envelope import MAX_NODES
 
-# Few nodes, most of them near the root: siblings help where an early rejection would cost the whole path.
+# Few nodes, most of them near the root: there siblings help most, as an early rejection would cost the whole path.
 TREE_SHAPES: tuple[tuple[int, ...], ...] = (
     (2,),
     (3,),
@@ -23,13 +23,13 @@ TREE_SHAPES: tuple[tuple[int, ...], ...] = (
     (2, 2, 1, 1),
     (2, 1, 1, 1, 1, 1),
 )
-# Nodes and layers of trees that grow where the drafter is sure: about as deep as each number of nodes goes furthest.
+# Nodes and layers of dynamic trees; about the depth at which each number of nodes gets furthest.
 GROWN_SHAPES: tuple[tuple[int, int], ...] = ((4, 3), (8, 4), (16, 6))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanSet:
-    """Plans to choose from, None is a round without a draft. Equal only to itself, so that caches find it at once."""
+    """Plans to choose from; None is a round without a draft. Compared by identity, which makes cache look-ups fast."""
 
     plans: tuple[DraftPlan | None, ...]
     index: dict[DraftPlan | None, int] = field(init=False)  # of each plan
@@ -43,9 +43,9 @@ NO_DRAFT = PlanSet((None,))
 
 @lru_cache(maxsize=256)
 def fixed_plan(protocol: ProtocolName, window: int, expansion: tuple[int, ...] = (), rows: int = 0) -> PlanSet:
-    """A protocol's plan of a given depth >= 1; a fixed shape is cut to it, and lengthened by single children.
+    """Return a protocol's only plan of a depth >= 1. A fixed shape is cut to it, or lengthened by single children.
 
-    With ``rows`` it is a tree of so many nodes that grows where the drafter is sure, by a protocol whose trees may.
+    With ``rows`` it is a dynamic tree of so many nodes, if the protocol allows these.
     """
     found = PROTOCOLS[protocol]
     if rows and found.grows:
@@ -63,15 +63,15 @@ def candidate_plans(
     rows: int = 0,
     most_grown: int = 0,
 ) -> PlanSet:
-    """Every plan a choice is made from, without repetition.
+    """Return all plans to choose from, without duplicates.
 
     Args:
         protocols: allowed ones.
         longest: longest path of a draft, >= 1.
-        fixed_window: every draft is to have it; then there is no plan without a draft either.
+        fixed_window: every draft has the longest path; then there is no plan without a draft.
         expansion: the only tree shape allowed; () allows ``TREE_SHAPES``.
-        rows: of trees that grow where the drafter is sure, in place of their protocol's other plans; 0: none do.
-        most_grown: nodes of such trees beside its other plans; 0: none are.
+        rows: nodes of the dynamic tree that replaces a protocol's other plans; 0: none does.
+        most_grown: largest number of nodes of dynamic trees beside other plans; 0: none.
     """
     plans: list[DraftPlan | None] = [] if fixed_window else [None]
     windows = (longest,) if fixed_window else range(1, longest + 1)
@@ -91,12 +91,12 @@ def candidate_plans(
 
 
 def _grown(protocol: ProtocolName, longest: int, most: int) -> list[DraftPlan]:
-    """Trees of ``GROWN_SHAPES`` that have so many nodes at most."""
+    """Return the dynamic trees of ``GROWN_SHAPES`` with at most so many nodes."""
     return [DraftPlan(protocol, min(depth, longest), rows=rows) for rows, depth in GROWN_SHAPES if rows <= most]
 
 
 def _trees(protocol: ProtocolName, longest: int, *, fixed_window: bool, expansion: tuple[int, ...]) -> list[DraftPlan]:
-    """The trees a message can carry; none for a protocol of chains."""
+    """Return the trees that fit into a message; none for a protocol without trees."""
     if not PROTOCOLS[protocol].trees:
         return []
     shapes = (expansion,) if expansion else TREE_SHAPES

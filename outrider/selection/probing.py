@@ -1,8 +1,8 @@
-"""Budget for probing other modes: when a mode may be probed, what probes cost, and a back-off for modes that lost.
+"""Budget of the speculation tuner's probes, with a pause after each probe that doubles while a mode keeps losing.
 
-What a try costs is its time times the share of the reward that is lost in it. All tries together may cost a small
-allowance and a fiftieth of the time in which anything was made. A mode that loses again and again is tried ever more
-seldom; where it is not known at a load, or something has changed, its turn comes as soon as the budget allows.
+A probe costs its time, times the share of the reward that is lost in it. All probes together may cost a small allowance
+and a fiftieth of the time with active generations. A mode that loses again and again is probed ever more seldom. Where
+it is unknown at a load, or something has changed, it is due as soon as the budget allows.
 """
 
 from dataclasses import dataclass
@@ -10,24 +10,24 @@ from math import inf
 
 from outrider.selection.rewards import Comparison
 
-_UNKNOWN_LOSS = 0.4  # of a mode of which nothing is known
-_BORROWED_LOSS = 0.2  # at least, of one that is known at other loads only
-_EXTRA_S = 0.6
-_BEATEN_RETRIES = 4.0
-_LEAST_LOSS = 0.02  # a mode that is as good costs its changes
-_LEAST_RETRIES = 6.0  # what lost is not tried again sooner, whatever has changed
+_UNKNOWN_LOSS = 0.4  # expected of a mode without any reward
+_BORROWED_LOSS = 0.2  # least expected loss of a mode known at other loads only
+_EXTRA_S = 0.6  # overdraft for a mode that is known at other loads only and may win
+_BEATEN_RETRIES = 4.0  # pause of a mode that was just left for a better one, in ``retry_s``
+_LEAST_LOSS = 0.02  # even an equal mode costs the changes to it and back
+_LEAST_RETRIES = 6.0  # least pause after a lost probe, in ``retry_s``, whatever has changed
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeRules:
-    """How much trying is worth.
+    """Limits of probes.
 
     Attributes:
-        share: of the time in which anything was made, for what tries may cost.
-        allowance_s: to begin with.
-        most_saved_s: unspent, at most.
-        retry_s: between two tries of a mode of which it is not clear whether it is better.
-        longest_retry_s: between two of a mode that lost every one.
+        share: of the time with active generations, that probes may cost.
+        allowance_s: budget to begin with.
+        most_saved_s: largest budget that is saved up.
+        retry_s: pause between two probes of a mode while it is unclear whether it is better.
+        longest_retry_s: longest pause of a mode that lost every probe.
     """
 
     share: float = 0.02
@@ -38,13 +38,12 @@ class ProbeRules:
 
 
 class Probes:
-    """The account of tries. Mutable."""
+    """Account of probes. Mutable."""
 
     def __init__(self, rules: ProbeRules) -> None:
-        """Begin with the allowance."""
         self._rules = rules
         self.left_s = rules.allowance_s
-        self.lost_s = 0.0  # all tries together
+        self.lost_s = 0.0  # cost of all probes together
         self.made: dict[str, int] = {}
         self._waits_s: dict[str, float] = {}
         self._next_at_s: dict[str, float] = {}
@@ -52,7 +51,7 @@ class Probes:
         self._last_at_s = -inf
 
     def passes(self, seconds: float) -> None:
-        """So much time went by in which anything was made."""
+        """Add to the budget for time with active generations."""
         self.left_s = min(self.left_s + self._rules.share * seconds, self._rules.most_saved_s)
 
     def due(
@@ -64,15 +63,15 @@ class Probes:
         canary_loss: float | None = None,
         unknown_loss: float = _UNKNOWN_LOSS,
     ) -> bool:
-        """Whether a mode may be tried now; over budget where a load is new to it and it may win.
+        """Whether a mode may be probed now. Beyond the budget only if this load is new to it and it may win.
 
         Args:
-            mode: it.
-            comparison: with the one in use, at this load.
-            takes_s: so long, of everybody's time.
+            mode: name of the mode.
+            comparison: with the kept mode, at this load.
+            takes_s: duration of the probe, in seconds of all generations' time.
             now_s: absolute.
-            canary_loss: expected by what canaries found; None if there were none.
-            unknown_loss: expected of the mode where nothing is known.
+            canary_loss: expected by the canaries' result; None without one.
+            unknown_loss: expected of the mode without any reward.
         """
         waited = now_s >= self._next_at_s.get(mode, now_s)
         cost_s = takes_s * expected_loss(comparison, canary_loss, unknown_loss)
@@ -82,7 +81,7 @@ class Probes:
         return cost_s <= self.left_s + budget_s and now_s >= self._last_at_s + self._rules.retry_s
 
     def spent(self, mode: str, lost_s: float, now_s: float, *, lost: bool) -> None:
-        """A mode was tried, and lost for certain or not."""
+        """Charge a probe and set the pause after it; ``lost``: it lost for certain."""
         rules = self._rules
         self._charge(mode, lost_s)
         wait_s = self._waits_s.get(mode, rules.retry_s) if lost else rules.retry_s
@@ -92,19 +91,19 @@ class Probes:
             self._lost_at_s[mode] = now_s
 
     def canary_result(self, mode: str, lost_s: float, now_s: float, *, lost: bool) -> None:
-        """Canaries have tried a mode; unless they lost for certain, all may try it at once."""
+        """Charge canaries. Unless they lost for certain there is no pause: a probe by all may follow at once."""
         if lost:
             self.spent(mode, lost_s, now_s, lost=True)
         else:
             self._charge(mode, lost_s)
 
     def beaten(self, mode: str, now_s: float) -> None:
-        """A mode was left for another one that was tried beside it: no need to look back at once."""
+        """Set the pause of a mode that was left for a better one; the probe has just compared the two."""
         wait_s = _BEATEN_RETRIES * self._rules.retry_s
         self._next_at_s[mode], self._waits_s[mode] = now_s + wait_s, 2.0 * wait_s
 
     def forget_losses(self) -> None:
-        """Something has changed: what lost may win. Not at once: on a shared machine things change all the time."""
+        """Shorten the pauses after a change, as losers may win now. Keep a least one: shared machines change often."""
         pause_s = _LEAST_RETRIES * self._rules.retry_s
         for mode, next_at_s in self._next_at_s.items():
             self._next_at_s[mode] = min(next_at_s, self._lost_at_s.get(mode, -inf) + pause_s)
@@ -119,7 +118,7 @@ class Probes:
 def expected_loss(
     comparison: Comparison, canary_loss: float | None = None, unknown_loss: float = _UNKNOWN_LOSS
 ) -> float:
-    """Share of the reward that trying a mode should cost."""
+    """Return the share of the reward that a probe of a mode should lose, by the best evidence there is."""
     if comparison.known:
         return max(_LEAST_LOSS, comparison.loss)
     if canary_loss is not None:

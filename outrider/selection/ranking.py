@@ -1,20 +1,20 @@
-"""Pick the plan with the smallest cost per committed token, with hysteresis, re-evaluated every round.
+"""Choose the plan of least cost per committed token in every round, with hysteresis and exploration, for any cost.
 
-*Staying*: estimates are noisy, and a change of plan has small costs of its own; the last plan is kept unless another
-is better by more than ``stay_margin``.
+*Staying*: estimates are noisy, and a change of plan has a small cost. So the last plan is kept unless another one is
+better by more than ``stay_margin``.
 
-*Exploring*: only what is drafted is learned about. Ways out of a pessimist's corner, but for the second paid from a
-budget: what a try is expected to lose is at most ``exploration_share`` of the cost of the rounds since the last one
-like it, so what nearly pays is tried often and what does not, seldom.
+*Exploring*: acceptance is learned only from what is drafted, so an estimate that is too low would never be corrected.
+In three cases another plan is tried. The first and the third are paid from a budget: the expected loss of a trial is at
+most ``exploration_share`` of the cost of the rounds since the last similar one.
 
-- Rounds without a draft: a draft is tried unless it would lose even with every token accepted (on a saturated verifier
-  nothing is tried). If the whole draft was accepted it lost nothing, and the next round tries again.
-- While next to nothing is known of a rule, a draft that could win is tried whatever it costs: a few unlucky rejections
-  at the beginning would else be the last word for long.
-- Drafts under one rule: another rule is tried, every few rounds, if it could win.
+- After rounds without a draft, one is tried unless it would lose even with every token accepted (on a saturated
+  verifier none is). If the whole draft was accepted, the trial lost nothing, and the next round tries again.
+- While almost nothing is known of a rule, a draft that could win is tried whatever it costs: otherwise a few unlucky
+  rejections at the beginning would end drafting for long.
+- Where all drafts are under one rule, another rule that could win is tried every few rounds.
 
-Which one is tried, and whether it could win, is judged with acceptances ``optimism_deviations`` standard deviations
-better than believed: the less is known of a plan, the sooner its turn comes.
+Which plan is tried, and whether it could win, is judged with acceptances raised by ``optimism_deviations`` standard
+deviations (an upper confidence bound): the less is known of a plan, the sooner it is tried.
 """
 
 from collections.abc import Callable
@@ -34,9 +34,9 @@ from outrider.selection.situation import (
 )
 
 _OTHER_RULES_EVERY = 8  # rounds
-_NEXT_TO_NOTHING = 0.1  # standard deviation of a first token's acceptance: some twenty tokens were seen
+_NEXT_TO_NOTHING = 0.1  # standard deviation of a first token's acceptance after some twenty tokens; above: unknown
 
-# Cost per committed token of each plan; infinite where a plan is out of the question (never of all).
+# Cost per committed token of each plan; infinite where a plan is excluded (never all of them).
 Cost = Callable[[RoundSituation, Estimates], Floats]
 
 
@@ -53,7 +53,7 @@ DEFAULT_HABITS = SwitchingHysteresis()
 def choose_by(
     cost: Cost, situation: RoundSituation, previous: RoundChoice | None, habits: SwitchingHysteresis
 ) -> RoundChoice:
-    """The next round's plan; a request's own window leaves it the protocol and the shape."""
+    """Return the next round's plan. A window fixed by the request leaves protocol and shape to choose."""
     last_plan = None if previous is None else previous.chosen.plan
     reason = no_draft_reason(situation)
     if reason is not None:
@@ -88,7 +88,7 @@ def choose_by(
 def _kept(
     estimates: Estimates, costs: Floats, best: int, previous: RoundChoice | None, habits: SwitchingHysteresis
 ) -> int | None:
-    """The last round's plan, if it was chosen for its cost and is still about as good as the best."""
+    """Return the index of the last plan, if it was chosen for its cost and is within the margin of the best."""
     if previous is None or previous.reason not in {ChoiceReason.CHEAPEST, ChoiceReason.KEPT}:
         return None
     index = estimates.plans.index.get(previous.chosen.plan)
@@ -100,32 +100,33 @@ def _kept(
 def _worth_a_try(
     estimates: Estimates, costs: Floats, best: int, situation: RoundSituation, habits: SwitchingHysteresis
 ) -> Bools:
-    """Which drafts may be tried although another plan is cheaper."""
+    """Return ``[plans]``: whether a draft may be tried, within the budget, although another plan is cheaper."""
     acceptance, windows = situation.acceptance, estimates.windows
     round_costs = costs * estimates.expected_tokens
     possible: Bools = (windows > 0) & np.isfinite(costs)
     if windows[best] == 0:
         idle_rounds = acceptance.idle_rounds.min()
+        # With every token accepted the round would commit windows + 1 tokens; only then it can be cheaper.
         possible &= round_costs < round_costs[best] * (windows + 1)
     else:
         idle_rounds = acceptance.idle_rounds.take(estimates.rules)
         possible &= estimates.rules != estimates.rules[best]
         possible &= idle_rounds.max() % _OTHER_RULES_EVERY == _OTHER_RULES_EVERY - 1
-    if windows[best] > 0 or acceptance.streak == 0:
+    if windows[best] > 0 or acceptance.streak == 0:  # after a draft accepted whole, the next trial is free
         lost = round_costs - costs[best] * estimates.expected_tokens
         possible &= lost <= habits.exploration_share * idle_rounds * round_costs[best]
     return possible
 
 
 def _hardly_known(estimates: Estimates, costs: Floats, best: int, situation: RoundSituation) -> Bools:
-    """Drafts whose acceptance is a guess, where nothing would be drafted."""
+    """Return ``[plans]``: drafts whose acceptance is almost unknown; none if the best plan has a draft."""
     unsure: Bools = situation.acceptance.deviations[:, 0].take(estimates.rules) > _NEXT_TO_NOTHING
     possible: Bools = unsure & (estimates.windows > 0) & np.isfinite(costs) & (estimates.windows[best] == 0)
     return possible
 
 
 def _runner_up(estimates: Estimates, costs: Floats, chosen: int) -> Estimate | None:
-    """The next best; the fastest where all others are out of the question."""
+    """Return the best plan that was not chosen; where all others are excluded, the fastest of them."""
     if len(estimates.plans.plans) == 1:
         return None
     others = np.arange(len(costs)) != chosen

@@ -1,4 +1,4 @@
-"""Registry of selection policies by their configuration names."""
+"""The selection policies by their configured names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from outrider.selection.wisv_rule import WisvRule
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A policy, and whether it has to be told the window."""
+    """A policy, and whether the configuration has to fix a window for it."""
 
     policy: SelectionPolicy
     needs_window: bool = False

@@ -1,11 +1,11 @@
-"""Rewards of the speculation modes: tokens per second of an active generation by load, and how two modes compare.
+"""Rewards of speculation modes by load (committed tokens/s of an active generation), and comparisons of two modes.
 
-A *load* is a mean number of active generations. Loads fall into cells: each number up to eight has its own, behind it
-every cell is a quarter wider than the one before. Within a cell a mode's figures are forgotten over tens of seconds of
-its own time in it.
+A *load* is a mean number of active generations. Loads fall into cells: each number up to eight is a cell of its own,
+above that each cell is a quarter wider than the one before. Within a cell a mode's reward is an average that forgets
+over tens of seconds of the mode's own time in the cell.
 
-Modes are compared by the ratio of their rewards in cells where both are known, the nearest counting most: a ratio
-changes slowly from load to load where rewards themselves do not. What is borrowed from afar is less sure.
+Two modes are compared by the ratio of their rewards in cells where both are known, weighted towards the present load.
+The ratio changes slowly with the load although rewards do not. Evidence from distant loads has a larger deviation.
 """
 
 from dataclasses import dataclass, replace
@@ -17,19 +17,18 @@ _MEMORY_S = 30.0  # an epoch's weight falls to 1/e after so much of its mode's t
 _EXACT_LOADS = 8
 _CELL_RATIO = 1.25
 _FIRST_NOISE, _LEAST_NOISE, _MOST_NOISE = 0.08, 0.02, 0.4  # of an epoch's reward, relative
-_FIRST_EPOCHS = 3.0  # the first guess of the noise is worth so many
-_CHANGED = log(1.2)  # two epochs in a row off by more than this, and than so many deviations of the noise: a change
+_FIRST_EPOCHS = 3.0  # weight of the first guess of the noise, in epochs
+_CHANGED = log(1.2)  # a change: two epochs in a row off by more than this, and by more than so many deviations
 _CHANGED_DEVIATIONS = 3.0
-_DOUBTED_EPOCHS = 0.25  # what a mode showed at other loads is worth so many at most behind a change
+_DOUBTED_EPOCHS = 0.25  # most weight, in epochs, that a mode's rewards at other loads keep after a change
 _RATIO_SLOPE = 0.3  # deviation of the logarithm of two modes' ratio where the load is e times another
-_NEAR = log(1.6)  # loads within this tell of one another
-_ELASTICITY = 0.5  # reward falls with about this power of the load within a cell: between none and a full server's 1
+_NEAR = log(1.6)  # loads within this ratio (log) count as measured near one another
+_ELASTICITY = 0.5  # reward falls with about this power of the load: between 0 (idle server) and 1 (full server)
 _SURE_DEVIATIONS = 1.5
-_LATER = 0.1  # a share of late rounds higher by this breaks promises that the other keeps
+_LATER = 0.1  # a higher share of late rounds by this much decides a comparison, whatever the speeds
 
 
 def load_cell(load: float) -> int:
-    """The cell of a load."""
     if load < _EXACT_LOADS + 0.5:
         return max(1, round(load))
     return _EXACT_LOADS + max(1, round(log(load / _EXACT_LOADS) / log(_CELL_RATIO)))
@@ -37,11 +36,13 @@ def load_cell(load: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """What is known of a mode in one cell.
+    """Reward of a mode in one cell.
 
     Attributes:
-        epochs: that it rests on, forgotten ones in part.
-        late: share of rounds that broke a promise; None if none had to keep one.
+        load: mean of the epochs' loads.
+        tokens_per_s: of one generation.
+        epochs: weight of the epochs behind it, after forgetting.
+        late: share of rounds slower than promised; None if none had a promise.
     """
 
     load: float
@@ -49,15 +50,15 @@ class Reward:
     epochs: float
     variance: float  # of one epoch's reward, relative
     late: float | None = None
-    surprise: float = 0.0  # how far off its last epoch was, if that is not yet believed: log
+    surprise: float = 0.0  # log deviation of the last epoch, if too large to be believed yet; else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A mode against another at one load.
+    """Comparison of a mode with another one at one load.
 
     Attributes:
-        distance: to the nearest load where both are known, log; infinite if there is none.
+        distance: log ratio to the nearest load where both are known; infinite if there is none.
         later: its share of late rounds, less the other's.
     """
 
@@ -68,22 +69,22 @@ class Comparison:
 
     @property
     def known(self) -> bool:
-        """Whether it was measured near this load."""
+        """Whether both modes were measured near this load."""
         return self.distance <= _NEAR
 
     @property
     def loss(self) -> float:
-        """Share of the reward that the mode loses against the other; negative: the other loses so much against it."""
+        """Share of the other's reward that the mode loses; negative: share of its own that the other would lose."""
         if abs(self.later) > _LATER:
             return 1.0 if self.later > 0.0 else -1.0
         return 1.0 - exp(self.log_ratio) if self.log_ratio < 0.0 else exp(-self.log_ratio) - 1.0
 
     def better(self, margin: float) -> bool:
-        """Whether it is, by more than the margin, for all that is known."""
+        """Whether it is better by more than the margin, with confidence."""
         return self._exceeds(max(log(1.0 + margin), _SURE_DEVIATIONS * self.deviation))
 
     def no_better(self, margin: float) -> bool:
-        """Whether it is not, by the margin, for all that is known."""
+        """Whether it is not better by the margin, with confidence. Between the two lies an unclear result."""
         return not self._exceeds(log(1.0 + margin) - _SURE_DEVIATIONS * self.deviation)
 
     def _exceeds(self, least: float) -> bool:
@@ -91,25 +92,26 @@ class Comparison:
 
 
 class Rewards:
-    """What all modes have shown. Mutable."""
+    """Rewards of all modes in all cells. Mutable."""
 
     def __init__(self) -> None:
         self._cells: dict[str, dict[int, Reward]] = {}
 
     def of(self, mode: str) -> tuple[Reward, ...]:
-        """What is known of a mode, by load."""
+        """Return a mode's rewards, sorted by load."""
         return tuple(reward for _, reward in sorted(self._cells.get(mode, {}).items()))
 
     def observe(self, mode: str, found: EpochThroughput) -> bool:
-        """Learn from an epoch; whether the mode has changed at this load, for better or worse."""
+        """Learn from an epoch. Return whether the mode's reward has changed at this load, for better or worse."""
         cells, cell = self._cells.setdefault(mode, {}), load_cell(found.load)
         known, fresh = cells.get(cell), _first(found)
         if known is None:
             cells[cell] = fresh
             return False
         off = _log(found.tokens_per_s) - _log(known.tokens_per_s) + _ELASTICITY * log(found.load / known.load)
+        # ``off``: log deviation of the epoch's reward from the one known, both brought to one load.
         surprising = abs(off) > max(_CHANGED, _CHANGED_DEVIATIONS * sqrt(known.variance))
-        if surprising and known.surprise * off > 0.0:  # the second in a row
+        if surprising and known.surprise * off > 0.0:  # the second in a row, in the same direction
             for other, reward in cells.items():
                 cells[other] = replace(reward, epochs=min(reward.epochs, _DOUBTED_EPOCHS))
             cells[cell] = fresh
@@ -128,19 +130,19 @@ class Rewards:
         return False
 
     def surprise(self, mode: str, load: float) -> float:
-        """How far off the mode's last epoch at this load was, if that is not yet believed: log, positive is better."""
+        """Return the log deviation of the last epoch at this load, if not believed yet; positive: faster."""
         known = self._cells.get(mode, {}).get(load_cell(load))
         return 0.0 if known is None else known.surprise
 
     def tokens_per_s(self, mode: str, load: float) -> float | None:
-        """Of a mode's generation, from the nearest load; None if that is far."""
+        """Return a mode's reward, from the nearest load known; None if that is far from this one."""
         nearest = min(self._cells.get(mode, {}).values(), key=lambda one: abs(log(one.load / load)), default=None)
         if nearest is None or abs(log(nearest.load / load)) > _NEAR:
             return None
         return nearest.tokens_per_s * exp(_ELASTICITY * log(nearest.load / load))
 
     def compare(self, mode: str, other: str, load: float) -> Comparison:
-        """A mode with another, from the cells where both are known."""
+        """Compare a mode with another one, from the cells where both are known."""
         mine, theirs = self._cells.get(mode, {}), self._cells.get(other, {})
         weights = total = later = 0.0
         distance = inf
@@ -148,6 +150,7 @@ class Rewards:
             one, two = mine[cell], theirs[cell]
             apart = abs(log(one.load / load))
             variance = one.variance / one.epochs + two.variance / two.epochs
+            # Inverse variance, to which distance adds; the last factor lets distant cells fade out altogether.
             weight = 1.0 / (variance + (_RATIO_SLOPE * apart) ** 2) / (1.0 + (apart / _NEAR) ** 4)
             ratio = _log(one.tokens_per_s) - _log(two.tokens_per_s) + _ELASTICITY * log(one.load / two.load)
             weights, total = weights + weight, total + weight * ratio

@@ -1,20 +1,20 @@
-"""Choose one speculation mode for all generations of a verifier by measuring the speed of each.
+"""The speculation tuner measures a verifier's speculation modes in turn and keeps the fastest at the present load.
 
-Whether drafting pays under load cannot be decided per round. What a draft costs other generations, and how fast all
-would be without drafts, shows only when all of them do the same. So all generations share a mode. Its *reward*,
-committed tokens per second of an active generation, is measured in epochs at the present load, and the mode with the
-highest reward at that load is kept (``outrider.selection.rewards``).
+Whether drafting pays under load cannot be measured round by round: what one generation's draft costs the others shows
+only when all generations draft alike. So one mode is in use for all generations of a verifier. Its *reward*, the
+committed tokens per second of an active generation, is measured in epochs common to all, and compared at equal loads
+(``outrider.selection.rewards``).
 
-- A generation is active from its first committed tokens to its end: prefill and idle time do not count. Rounds beside
-  another response's prefill count only if there are few others.
-- After a change of modes rounds count again once they have settled: autonomous runs and rounds of the old mode are over
-  and, if the new mode needs drafters, most generations have one.
-- Another mode is probed for an epoch or a few when it is due and the budget allows (``selection.probing``). A mode that
-  needs drafters is probed by a few canaries first (``selection.canaries``).
-- The mode in use is given up once staying has cost more than a change would (regret). So a load that moves back and
-  forth around the crossover changes nothing, and a large step of the load is followed within an epoch.
+- A generation is active from its first committed tokens to its end: neither its prefill nor idle time counts. Rounds
+  beside others' prefills count only where there are hardly any other rounds.
+- Only rounds count that begin after a *settling* time. After a change of modes it lasts until autonomous runs and
+  rounds of the old mode are over and, under a mode that needs drafters, most generations have a drafter.
+- Another mode is probed for one or a few epochs when its turn has come and the budget allows (``selection.probing``). A
+  mode that needs drafters is first tried by a few canaries (``selection.canaries``).
+- The kept mode is left for a better one as soon as the accumulated cost of staying (regret) exceeds the cost of a
+  change. So a load that fluctuates around the crossover changes nothing, and a large step is followed in an epoch.
 
-Pure: the caller reports events with their times. ``round`` is called once per token, so it does almost nothing.
+Pure: the caller reports events with their times. ``round`` is called at every commit, so it does very little.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,16 +34,16 @@ from outrider.selection.modes import SpeculationMode
 from outrider.selection.probing import ProbeRules, Probes
 from outrider.selection.rewards import Comparison, Reward, Rewards
 
-_STEADY = log(1.5)  # two epochs' loads are alike within this
-_LEFT = 1.3  # an epoch is discarded where the load has left it by more than this, and by more than one
+_STEADY = log(1.5)  # loads of two epochs in a row within this ratio (log) are steady: only then is a probe begun
+_LEFT = 1.3  # two loads that differ by more than this ratio, and by more than one generation, share no epoch
 _LONGEST_EPOCH = 3.0  # times ``epoch_s``
-_LEAST_ROUNDS = 2.0  # of each generation, that an epoch may be judged by
-_MOST_PROBE_EPOCHS = 12  # what the kept mode showed grows old meanwhile
-_GIVEN_UP = 0.25  # a try that loses more than this ends before its epoch is over
-_WITH_DRAFTERS = 0.75  # of the generations; the others are not waited for
-_FORGOTTEN_S = 5.0  # idle for longer, nothing comes of a try
+_LEAST_ROUNDS = 2.0  # per generation, for an epoch to be judged at all
+_MOST_PROBE_EPOCHS = 12  # of one probe; what the kept mode showed grows old meanwhile
+_GIVEN_UP = 0.25  # a probe that loses a larger share of the reward ends before its epoch is over
+_WITH_DRAFTERS = 0.75  # of the generations; settling does not wait for the others
+_FORGOTTEN_S = 5.0  # a probe ends without result if the verifier is idle for longer
 _ALONE_LOSS = 0.15  # most, assumed of an unknown mode while one generation is active: it can slow nobody else
-_VERDICT_S = 60.0  # what canaries found holds for so long
+_VERDICT_S = 60.0  # a canary result is valid for so long
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,14 @@ class TunerSettings:
     """How modes are measured and changed.
 
     Attributes:
-        tick_s: nothing is decided more often.
-        epoch_s: an epoch takes as long at least, and ``rounds_each`` rounds of a generation, on the mean.
-        settle_s: behind a change of modes, at least; at most ``longest_settle_s`` where drafters are waited for.
-        margin: a mode that is better by less is not better.
-        change_s: what changing modes costs, in seconds of everybody's time.
+        tick_s: shortest time between two decisions.
+        epoch_s: shortest epoch.
+        rounds_each: mean number of rounds of a generation that an epoch needs, unless it becomes too long.
+        settle_s: shortest settling time after a change of modes.
+        longest_settle_s: longest, where generations wait for drafters.
+        margin: relative gain below which a mode does not count as better.
+        change_s: cost of a change of modes, in seconds of all generations' time.
+        probes: budget of probes.
     """
 
     tick_s: float = 0.25
@@ -70,17 +73,18 @@ class TunerSettings:
 
 @dataclass(frozen=True, slots=True)
 class TunerReport:
-    """How a speculation tuner stands.
+    """State of a speculation tuner, for ``/status`` and metrics.
 
     Attributes:
-        kept: the mode that is the best as far as is known; another one in use is being tried.
+        arm: the mode in use.
+        kept: the best mode as far as is known; if another one is in use, that is being probed.
         rewards: of each mode, by load.
-        probes: tries of each mode, by canaries or by all.
-        probes_lost_s: what they have cost, in seconds of everybody's time, out of ``active_s``: those in which anybody
-            was active who does not fix drafts itself.
-        changes: of the mode that is kept.
-        at_load: of modes measured near the present load: tokens/s of a response, and the share of these that the mode
-            loses against the one that is kept (negative: gains).
+        probes: number of probes of each mode, by canaries or by all.
+        probes_lost_s: cost of all probes, in seconds of all generations' time.
+        active_s: seconds in which any generation was active that follows the tuner.
+        changes: number of changes of the kept mode.
+        at_load: for modes measured near the present load: tokens/s of a response, and the share of these that the mode
+            loses against the kept one (negative: gains).
     """
 
     arm: str
@@ -94,7 +98,7 @@ class TunerReport:
 
 
 class SpeculationTuner:
-    """The mode of one verifier. Mutable."""
+    """Chooses the speculation mode of one verifier. Mutable."""
 
     def __init__(self, modes: Sequence[SpeculationMode], settings: TunerSettings, now_s: float) -> None:
         """Begin with the first mode."""
@@ -102,7 +106,7 @@ class SpeculationTuner:
         self._mode = self._kept = self._modes[0]
         self._rewards, self._probes = Rewards(), Probes(settings.probes)
         self._activity, self._samples = ActiveGenerations(now_s), EpochSamples()
-        self._choosing = ActiveGenerations(now_s)  # those that go by the mode
+        self._choosing = ActiveGenerations(now_s)  # those that follow the tuner
         self._prefilling: set[str] = set()
         self._prefilled_at_s = now_s
         self._ready: set[str] = set()
@@ -110,35 +114,38 @@ class SpeculationTuner:
         self._changed = self._tick_span = ActiveInterval(
             self._activity, now_s
         )  # since the last change of modes; since a tick
-        self._made = ThroughputSample()  # by all together since the last change of modes, undisturbed
+        self._made = ThroughputSample()  # of all generations together since the last change of modes, undisturbed
         self._unpaid = ActiveInterval(self._choosing, now_s)
-        self._epoch: ActiveInterval | None = None  # None: nothing is measured
-        self._from_s = inf  # rounds count that begin then or later
+        self._epoch: ActiveInterval | None = None  # None while settling
+        self._from_s = inf  # only rounds count that begin at this time or later
         self._last_load: float | None = None  # of the last epoch under the kept mode
-        self._regret_s = 0.0  # what staying with the kept mode has cost
+        self._regret_s = 0.0  # accumulated cost of staying with the kept mode
         self._probe_epochs = 0
-        self._is_young = False  # the try, whose first epoch tells only whether it is hopeless
+        self._is_young = False  # a probe in its first epoch, which shows only whether it is hopeless
         self._changes = 0
         self._canaries = Canaries()
-        self._worth_a_try: dict[SpeculationMode, CanaryResult] = {}  # of those that are worth a try
-        self._last_results: dict[SpeculationMode, CanaryResult] = {}  # of all, the last
+        self._worth_a_try: dict[SpeculationMode, CanaryResult] = {}  # of modes that canaries did not rule out
+        self._last_results: dict[SpeculationMode, CanaryResult] = {}  # the last of each mode
 
     @property
     def mode(self) -> SpeculationMode:
-        """In use, but for canaries."""
+        """The mode in use for all generations but canaries."""
         return self._mode
 
     def mode_of(self, generation: str) -> SpeculationMode:
-        """In use for one of them."""
+        """Return the mode in use for one generation."""
         canaries = self._canaries
         return canaries.mode if canaries.mode is not None and generation in canaries.out else self.mode
 
     def asked(self, generation: str) -> None:
-        """A response's prompt is given to the verifier."""
+        """Note that a prompt goes to the verifier: rounds beside its prefill count as disturbed."""
         self._prefilling.add(generation)
 
     def began(self, generation: str, now_s: float, *, counts: bool = True) -> None:
-        """A response has its first tokens. One that fixes its drafts itself is load, but counts for no mode."""
+        """Note that a response has its first tokens, and is active.
+
+        ``counts``: false for one that fixes its drafts itself: it is load, but no evidence for a mode.
+        """
         idle = self._activity.count == 0 and now_s - self._idle_since_s > _FORGOTTEN_S
         if idle and self._mode is not self._kept:
             self._use(self._kept, now_s)
@@ -149,8 +156,8 @@ class SpeculationTuner:
         self._activity.moves(1, now_s)
 
     def ended(self, generation: str, now_s: float) -> None:
-        """A response that was asked for, and may have begun, is over."""
-        if self._prefill_over(generation, now_s):
+        """Note the end of a response that was ``asked`` for; it may have ended before it ``began``."""
+        if self._prefill_over(generation, now_s):  # it never became active
             return
         if self._samples.ended(generation):
             self._choosing.moves(-1, now_s)
@@ -163,20 +170,20 @@ class SpeculationTuner:
         self._idle_since_s = now_s
 
     def ready(self, generation: str) -> None:
-        """A response's drafter has its prefix; told before or after it began, and never behind its end."""
+        """Note that a response's drafter has its prefix. Call it before or after ``began``, never after ``ended``."""
         self._ready.add(generation)
 
     def round(
         self, generation: str, committed_tokens: int, round_s: float, now_s: float, *, late: bool | None = None
     ) -> None:
-        """A round behind a response's first was committed.
+        """Enter a committed round, other than the response's first; decide if a tick is due.
 
         Args:
-            generation: whose; it has begun.
-            committed_tokens: its.
-            round_s: it took so long, and ends now.
+            generation: that the round belongs to.
+            committed_tokens: of the round.
+            round_s: its duration; it ends now.
             now_s: absolute.
-            late: it broke its promise; None if it had none to keep.
+            late: whether it was slower than promised; None if it had no promise to keep.
         """
         began_at_s, samples = now_s - round_s, self._samples
         disturbed = self._prefilling or began_at_s < self._prefilled_at_s
@@ -218,6 +225,7 @@ class SpeculationTuner:
                 yield mode.name, canary_result.ratio * kept, 1.0 - canary_result.ratio
 
     def _prefill_over(self, generation: str, now_s: float) -> bool:
+        """End a response's prefill. Return whether one was under way."""
         if generation not in self._prefilling:
             return False
         self._prefilling.remove(generation)
@@ -236,7 +244,7 @@ class SpeculationTuner:
                 self._from_s = now_s
         elif self._mode is self._kept and self._should_switch(passed_s, load):
             self._use(self._kept, now_s)
-        elif _apart(load, self._epoch.load(now_s)):
+        elif _apart(load, self._epoch.load(now_s)):  # the load has moved: no reward belongs to such a mixture
             self._begin_epoch(now_s)
         else:
             self._measure(self._epoch, now_s)
@@ -255,7 +263,7 @@ class SpeculationTuner:
         self._samples.restart()
 
     def _measure(self, epoch: ActiveInterval, now_s: float) -> None:
-        """Learn from the epoch if it is over, and decide."""
+        """Take the epoch's reward if the epoch is long enough, and decide what follows."""
         settings, seconds = self._settings, epoch.seconds(now_s)
         if seconds < settings.epoch_s:
             return
@@ -263,6 +271,8 @@ class SpeculationTuner:
             self._weigh(self._canaries.mode, epoch, now_s)
             return
         rounds_each = self._samples.rounds_each()
+        # An epoch ends with enough rounds, early if the probe is hopeless, or at its longest with what there is:
+        # then even disturbed rounds count, if there are hardly any others.
         if seconds < _LONGEST_EPOCH * settings.epoch_s:
             found = self._samples.found(epoch.load(now_s), seconds, disturbed=False)
             enough = rounds_each >= settings.rounds_each or (rounds_each >= _LEAST_ROUNDS and self._hopeless(found))
@@ -289,18 +299,18 @@ class SpeculationTuner:
             self._try_another(found.load, now_s)
 
     def _hopeless(self, found: EpochThroughput | None) -> bool:
-        """Whether a try loses so much that nothing but its end matters."""
+        """Whether a probe loses so much that it should end at once."""
         if found is None or self._mode is self._kept:
             return False
         kept = self._rewards.tokens_per_s(self._kept.name, found.load)
         return kept is not None and found.tokens_per_s < (1.0 - _GIVEN_UP) * kept
 
     def _try_another(self, load: float, now_s: float) -> None:
-        """The most promising mode whose turn it is: by canaries first if drafters are needed, then by all."""
+        """Begin a probe of the most promising mode that is due: by canaries first if it needs drafters, else by all."""
         due = [one for one in self._others(load) if self._due(*one, load, now_s)]
         if not due:
             return
-        kept = self._kept  # between modes of which as little is known, the one that is more like it
+        kept = self._kept  # of modes with equal expected loss, prefer the one that is more like the kept one
         mode, _ = min(due, key=lambda one: (_loss(one), one[0].uses_lookup is not kept.uses_lookup))
         if self._canaries_needed(mode, load, now_s):
             self._use(self._mode, now_s)
@@ -310,7 +320,7 @@ class SpeculationTuner:
             self._use(mode, now_s)
 
     def _canaries_needed(self, mode: SpeculationMode, load: float, now_s: float) -> int:
-        """Canaries to send ahead of a try; 0 if there is no need."""
+        """Return the number of canaries to send before a probe by all; 0 if a recent result makes them needless."""
         known = self._worth_a_try.get(mode)
         if known is not None and now_s - known.at_s < _VERDICT_S and not _apart(known.load, load):
             return 0
@@ -318,8 +328,8 @@ class SpeculationTuner:
 
     def _due(self, mode: SpeculationMode, comparison: Comparison, load: float, now_s: float) -> bool:
         settings, canaries = self._settings, self._canaries_needed(mode, load, now_s)
-        takes_s = 2.0 * settings.settle_s + settings.epoch_s
-        if canaries:
+        takes_s = 2.0 * settings.settle_s + settings.epoch_s  # settling there and back, and one epoch
+        if canaries:  # only they lose: a fraction of everybody's time
             takes_s *= canaries / len(self._samples.undisturbed)
         verdict = None if canaries else self._worth_a_try.get(mode)
         canary_loss = None if verdict is None else verdict.loss
@@ -327,7 +337,7 @@ class SpeculationTuner:
         return self._probes.due(mode.name, comparison, takes_s, now_s, canary_loss, unknown_loss)
 
     def _weigh(self, mode: SpeculationMode, epoch: ActiveInterval, now_s: float) -> None:
-        """Canaries have been out for an epoch: what they found, if it is enough."""
+        """Judge the canaries of an epoch, if they had enough rounds or are hopeless; then recall them."""
         canaries, settings, samples = self._canaries, self._settings, self._samples.undisturbed
         known = self._rewards.tokens_per_s(self._kept.name, epoch.load(now_s))
         ratio, rounds_each = canaries.ratio(samples, known), canaries.rounds_each(samples)
@@ -346,13 +356,14 @@ class SpeculationTuner:
         self._use(self._mode, now_s)
 
     def _judge(self, load: float, now_s: float) -> None:
-        """An epoch of a try is over: the tried mode is kept, given up, or tried on."""
+        """After an epoch of a probe: keep the probed mode, give it up, or probe on while the result is unclear."""
         settings, probes = self._settings, self._probes
         tried = self._rewards.compare(self._mode.name, self._kept.name, load)
         lost_s = self._cost_s(tried.loss, load, now_s)
         self._probe_epochs += 1
         better = tried.known and tried.better(settings.margin)
         lost = tried.known and tried.no_better(settings.margin)
+        # A loss by older rewards is not certain where the last epoch was much better than these.
         surprised = lost and self._rewards.surprise(self._mode.name, load) > 0.0
         unclear = tried.known and not better and (surprised or not lost)
         if unclear and lost_s < probes.left_s and self._probe_epochs < _MOST_PROBE_EPOCHS:
@@ -365,16 +376,17 @@ class SpeculationTuner:
             self._use(self._kept, now_s)
 
     def _cost_s(self, lost_share: float, load: float, now_s: float) -> float:
-        """What a try has cost: the share of the reward that its epoch showed, or, if that is more, that all of it did.
+        """Return the cost of a probe in seconds: its time, times the share of the reward that was lost.
 
-        Before its epoch begins drafters compute prefixes, on the verifier's processors maybe.
+        The share is the larger of its epoch's and the one since the change of modes. Before the epoch begins drafters
+        compute prefixes, which may take processors from the verifier.
         """
         kept, made = self._rewards.tokens_per_s(self._kept.name, load), self._made
         missed = shortfall(made.tokens / made.seconds, kept) if made.seconds else 0.0
         return max(0.0, lost_share, missed) * self._changed.seconds(now_s)
 
     def _should_switch(self, passed_s: float, load: float) -> bool:
-        """Whether another mode is kept from now on, as staying has cost enough."""
+        """Add up the regret of the time passed; change the kept mode once it exceeds the cost of a change."""
         if load <= 0.0 or len(self._modes) == 1:
             return False
         mode, comparison = min(self._others(load), key=_loss)
@@ -388,7 +400,7 @@ class SpeculationTuner:
         return True
 
     def _others(self, load: float) -> list[tuple[SpeculationMode, Comparison]]:
-        """Every mode but the kept one, compared with that."""
+        """Return every mode but the kept one, each with its comparison to that."""
         kept = self._kept
         return [(mode, self._rewards.compare(mode.name, kept.name, load)) for mode in self._modes if mode is not kept]
 
@@ -397,7 +409,7 @@ class SpeculationTuner:
         self._changes += 1
 
     def _use(self, mode: SpeculationMode, now_s: float) -> None:
-        """Change modes, or go on without canaries: nothing is measured until things have settled."""
+        """Put a mode into use for all generations, without canaries; begin to settle."""
         self._canaries.recall()
         self._mode, self._changed_at_s = mode, now_s
         self._changed, self._made = ActiveInterval(self._activity, now_s), ThroughputSample()
@@ -411,6 +423,6 @@ def _loss(one: tuple[SpeculationMode, Comparison]) -> float:
 
 
 def _apart(load: float, other: float) -> bool:
-    """Whether two loads have too little in common to be of one epoch."""
+    """Whether two loads differ too much for one epoch: by the ratio ``_LEFT``, and by more than one generation."""
     least, most = sorted((load, other))
     return most - least > 1.0 and most > _LEFT * least

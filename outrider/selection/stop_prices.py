@@ -1,31 +1,32 @@
-"""The price of one more draft token at the present load, in expected tokens; it is sent with each order.
+"""Price of one more draft token at the present load, in expected tokens: marginal cost at constant throughput.
 
-What a second is worth follows from what rounds bring in one. Of N generations that all draft alike, R seconds a round
-and E tokens,
+The price of a second follows from the throughput. For N generations that all draft alike, with R seconds and E tokens
+per round,
 
     N E = X R,   R = exchange + (1 + w) T + fixed,   T = c / (1 - u)
 
-where X is everybody's tokens per second, w the batches a block waits for, and T a batch: its constant part c over what
-the verifier's work, a share u of its time, leaves of it (``outrider.selection.verifier_load``). A token that lengthens
-drafts by dE, exchanges by dx and batches of the present size by dT leaves X as it is where
+where X is the throughput of all in tokens/s, w the number of batches that a block waits for, T the duration of a batch,
+c its constant part, and u the share of the verifier's time that blocks' work takes
+(``outrider.selection.verifier_load``). A token that lengthens drafts by dE, exchanges by dx and batches of the present
+size by dT leaves X unchanged if
 
     dE / E * (R + a (T' - c)) = dx + a dT,   a = (1 + w) / (1 - u)
 
-T' is a batch without the prompts that are computed in it: no draft changes what they take, though they are load. So
-a second of an exchange costs ``E / (R + a (T' - c))`` tokens, and a second of batches ``a`` times that. On an idle
-verifier this is the generation's own speed. The busier it is, the less a step costs beside a row: what a device
-computes while others' blocks fill the batches hardly costs anybody anything.
+T' is a batch without the prompts that are computed in it: these are load, but drafts do not change their cost. So a
+second of an exchange costs ``E / (R + a (T' - c))`` tokens, and a second of batches ``a`` times that. On an idle
+verifier this is the generation's own speed. The busier the verifier, the less a drafting step costs relative to a row:
+others' blocks fill the batches while the device computes.
 
-Two corrections, as in ``verifier_load``. Batches grow with what comes only as far as blocks wait for one another: a
-generation alone has no fewer blocks in its batch for having longer drafts. And where blocks wait for more than the
-batch that runs, batches are as large as they may be, and their constant part is paid as well.
+Two corrections, as in ``verifier_load``: batches grow with the arriving work only as far as blocks wait for one another
+(a single generation has one block in its batch, however long its drafts). And where blocks wait for more than the
+running batch, batches have their largest size, and further work pays their constant part as well.
 
-A token is sent for the price of its row. Behind it another one is drafted if that should bring a row and a step, and it
-brings its own acceptance times the survival of the token before it. Its acceptance is not known yet: that of drafted
-tokens lately stands for it.
+A token is sent if its survival exceeds the price of its row. Another one is drafted behind it if its expected gain
+exceeds the price of a row and a step. The gain is the survival of the token before it, times its own acceptance; that
+is not known yet, so the recent mean acceptance of draft tokens stands for it.
 
-Means of rounds that are over, so the price depends on no draft under way, and knows no token. A coordinator takes what
-it expects of the plan it has chosen (``order_price``), a simulation what it has counted.
+Inputs are means over finished rounds, so the price depends on no draft under way. A coordinator takes the expectations
+of the plan that it chose (``order_price``), a simulation its own counts.
 """
 
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ from outrider.protocols.registry import PROTOCOLS, answer_bits
 from outrider.selection.situation import Estimate, RoundSituation
 from outrider.selection.verifier_load import VerifierLoad, verifier_load
 
-_LEAST_ACCEPTANCE = 0.05  # so that a few rejections do not end drafting for good
+_LEAST_ACCEPTANCE = 0.05  # lower bound, so that a few rejections do not end drafting for good
 _MOST_LOAD = 0.999
 
 
@@ -52,28 +53,28 @@ class RoundsLately:
     exchange_s: float  # drafting and the link
     sent_tokens: float  # drafted and verified
     committed_tokens: float  # correction or bonus token included
-    acceptance: float  # of a token that was verified, given that those before it were accepted
+    acceptance: float  # P(accepted) of a verified token, given that those before it were accepted
 
 
 @dataclass(frozen=True, slots=True)
 class MarginalDraftCost:
-    """What one more token of a draft takes beside the verifier."""
+    """Seconds of one more draft token outside the verifier."""
 
-    step_s: float  # on the device, as often as its drafting counts
+    step_s: float  # on the device, times its ``drafting_weight``
     link_s: float = 0.0
 
 
 def draft_price(
     cost_model: CostModel, load: VerifierLoad, lately: RoundsLately, cached_tokens: int, further: MarginalDraftCost
 ) -> DraftPrice:
-    """The price at the present load.
+    """Return the price at the present load.
 
     Args:
         cost_model: predicts the verifier's batches.
         load: of the verifier.
-        lately: what rounds were like.
+        lately: means over recent rounds.
         cached_tokens: of a block, whose KV is only read.
-        further: what a token takes.
+        further: seconds of one more token outside the verifier.
     """
     blocks, around = max(load.batch_blocks, 1.0), max(lately.sent_tokens, 1.0)
     rows = 1.0 + np.array([lately.sent_tokens, 0.5 * around, 1.5 * around])
@@ -81,11 +82,13 @@ def draft_price(
     batch_s, fewer_s, more_s = cost_model.predict_works_s(works).tolist()
     if batch_s <= 0.0:
         return DraftPrice()
+    # dT: slope of the batch between half and one and a half times the present draft length.
     row_s, pass_s = max(0.0, more_s - fewer_s) / around, max(load.batch_s, batch_s)
     constant_s, waited = cost_model.predict_s(()), load.queue_s / pass_s
     free = 1.0 - min(verifier_load(waited, 1.0 - constant_s / pass_s), _MOST_LOAD)
     dearer = (1.0 + waited) / free
     round_s = lately.exchange_s + load.queue_s + pass_s + load.fixed_s
+    # T' - c with both corrections: scaled by how busy the verifier is, with less of c where blocks wait for batches.
     elastic_s = min(1.0, 2.0 * waited) * max(0.0, batch_s - constant_s / max(1.0, waited))
     value = lately.committed_tokens / (round_s + dearer * elastic_s)
     row, step = value * (dearer * row_s + further.link_s), value * further.step_s
@@ -93,7 +96,7 @@ def draft_price(
 
 
 def order_price(situation: RoundSituation, chosen: Estimate) -> DraftPrice | None:
-    """Of the order for a plan, as its message tells it; None where nobody goes by it."""
+    """Return the price for the order of a plan, rounded to the message's levels; None if the device uses none."""
     plan, drafter = chosen.plan, situation.drafter
     if plan is None or drafter is None or not drafter.by_price or plan.expansion or not plan.window:
         return None

@@ -1,4 +1,4 @@
-"""Counts of tested and accepted tokens by draft position, with exponential forgetting."""
+"""Count tested and accepted tokens by rule and draft position, with exponential forgetting."""
 
 from collections.abc import Sequence
 
@@ -8,32 +8,32 @@ from outrider.contracts.errors import ParameterError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.selection.acceptance_view import DEPTHS, RULES, rule_row
 
-# Without replacement or with it, the first sibling is the same draw: one row of token statistics for both.
+# The first sibling is the same draw with and without replacement: both rules share one row of token statistics.
 TOKEN_ROW = np.array(
     [rule_row(AcceptanceRule.RATIO if rule is AcceptanceRule.RATIO_DISTINCT else rule) for rule in RULES]
 )
 
 
 class Tally:
-    """Forgetful counts ``[rules, DEPTHS]`` of tokens tested and accepted."""
+    """Exponentially forgotten counts ``[rules, DEPTHS]`` of tokens tested and accepted. Mutable."""
 
     def __init__(self, memory_tokens: float) -> None:
-        """``memory_tokens``: an observation's weight falls to 1/e after so many more."""
+        """Begin empty. A weight falls to 1/e after ``memory_tokens`` more observations."""
         self._memory_tokens = memory_tokens
         self.seen = np.zeros((len(RULES), DEPTHS))
         self.accepted = np.zeros((len(RULES), DEPTHS))
 
     def observe(self, rule: AcceptanceRule, accepted_len: int, drafted: int) -> None:
-        """A chain's verdict; more tokens accepted than drafted are a ``ParameterError``."""
+        """Count a chain's verdict. More tokens accepted than drafted raise a ``ParameterError``."""
         if not 0 <= accepted_len <= drafted:
             raise ParameterError("accepted_len", f"a number in 0..{drafted}, the tokens drafted", accepted_len)
         self.observe_firsts(rule, [True] * accepted_len + [False] * (accepted_len < drafted))
 
     def observe_firsts(self, rule: AcceptanceRule, accepted: Sequence[bool]) -> None:
-        """Position by position: whether the only token, or the first sibling, was accepted."""
+        """Count, for each position from the first, whether the only token or the first sibling was accepted."""
         row = TOKEN_ROW[rule_row(rule)]
         keep = np.exp(-len(accepted) / self._memory_tokens)
-        self.seen *= keep  # of other rules too: what is no longer seen grows old
+        self.seen *= keep  # all rules: statistics of a rule that is no longer used are forgotten too
         self.accepted *= keep
         for depth, one in enumerate(accepted):
             self.seen[row, min(depth, DEPTHS - 1)] += 1.0
@@ -41,7 +41,7 @@ class Tally:
 
 
 def check_path(siblings: Sequence[int], accepted: Sequence[int]) -> None:
-    """Refuse a tree's verdict (as ``AcceptanceBook.observe_tree``) whose halves do not fit; a ``ParameterError``."""
+    """Raise a ``ParameterError`` if the parts of a tree's verdict (``AcceptanceBook.observe_tree``) do not fit."""
     if not len(siblings) - 1 <= len(accepted) <= len(siblings):
         raise ParameterError("accepted", f"{len(siblings)} siblings, or one less", list(accepted))
     for offered, winner in zip(siblings, accepted, strict=False):
@@ -50,5 +50,5 @@ def check_path(siblings: Sequence[int], accepted: Sequence[int]) -> None:
 
 
 def first_siblings(siblings: Sequence[int], accepted: Sequence[int]) -> list[bool]:
-    """Of a tree's verdict, depth by depth: whether the first sibling was accepted."""
+    """Return, for each depth of a tree's verdict, whether the first sibling was accepted."""
     return [winner == 0 for winner in accepted] + [False] * (len(siblings) - len(accepted))

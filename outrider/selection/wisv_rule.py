@@ -1,4 +1,4 @@
-"""Policy ``wisv_rule`` (WISV section VII): upload all hidden states at once where the round trip is long."""
+"""Policy ``wisv_rule``: WISV's rule (section VII) of full upload of hidden states where the round trip is long."""
 
 from dataclasses import dataclass, replace
 
@@ -12,12 +12,12 @@ LONG_RTT_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class WisvRule:
-    """Policy ``wisv_rule``: where both are allowed, the upload by the round trip, and of its plans the cheapest."""
+    """Chooses between full and selective upload by the RTT, then the cheapest plan of that protocol."""
 
     habits: SwitchingHysteresis = DEFAULT_HABITS
 
     def choose(self, situation: RoundSituation, previous: RoundChoice | None) -> RoundChoice:
-        """Without both uploads to choose from it is ``cheapest``."""
+        """Return the plan; where not both uploads are allowed, the same as ``cheapest``."""
         allowed, drafter = situation.protocols, situation.drafter
         full = [name for name in allowed if PROTOCOLS[name].judged and PROTOCOLS[name].second_step is None]
         selective = [name for name in allowed if PROTOCOLS[name].judged and PROTOCOLS[name].second_step is not None]

@@ -1,4 +1,4 @@
-"""Expected number of committed tokens of a round."""
+"""Expected number of committed tokens of a round, from acceptance by depth."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -6,12 +6,12 @@ from operator import mul
 
 
 def expected_tokens(acceptances: Sequence[float], *, bonus: bool = True) -> float:
-    """Committed tokens of a round, correction or bonus token included: AAL.
+    """Return a round's expected committed tokens, correction or bonus token included: the mean acceptance length.
 
     Args:
-        acceptances: at each depth, the probability that the draft goes on being accepted: a chain's token acceptance,
-            or that of one of a tree node's siblings. Equal ones give (1 - b^(K+1)) / (1 - b).
-        bonus: whether a fully accepted draft is followed by a token of the target.
+        acceptances: at each depth, P(accepted) given acceptance up to there: of a chain's token, or of one of a tree
+            node's siblings. Equal ones give (1 - b^(K+1)) / (1 - b).
+        bonus: whether the target's own token follows a draft that was accepted whole.
 
     Source: TSLT eq. 8, generalised to acceptances that differ from position to position.
     """
