@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from bench.capacity.emulated_devices import GROUP
-from bench.capacity.intervals import Rates, autonomous_runs, rates
+from bench.capacity.intervals import Rates, rates, time_slices
 from bench.capacity.log import BatchEntry, CellLog, ResponseEntry, RoundEntry
 from bench.capacity.plan import POLICIES
 from outrider.contracts.cost import CostModel, LinearCostModel
@@ -67,7 +67,7 @@ def figures(
         policy=logs[0].cell.policy,
         load=logs[0].cell.load,
         repeats=len(logs),
-        ended=tuple(sum(piece.ended for piece in autonomous_runs(log)) for log in logs),
+        ended=tuple(sum(piece.ended for piece in time_slices(log)) for log in logs),
         rates=rates(logs, baseline),
         measured_s=measured_s,
         promised=promised(devices),

@@ -27,7 +27,7 @@ class Stretch:
     refused: int
 
 
-def autonomous_runs(log: CellLog, length_s: float = STRETCH_S) -> list[Stretch]:
+def time_slices(log: CellLog, length_s: float = STRETCH_S) -> list[Stretch]:
     """A cell's time behind its warm-up in equal pieces, none of them shorter than ``length_s`` unless all of it is."""
     count = max(1, int(log.measured_s / length_s))
     edges_s = np.linspace(log.warmup_s, log.ended_at_s, count + 1)
@@ -63,7 +63,7 @@ class Rates:
 
 def rates(logs: Sequence[CellLog], others: Sequence[CellLog] = ()) -> Rates:
     """Rates of cells (at least one, with a response that ended), and their goodput against that of other cells."""
-    mine, theirs = ([piece for log in group for piece in autonomous_runs(log)] for group in (logs, others))
+    mine, theirs = ([piece for log in group for piece in time_slices(log)] for group in (logs, others))
     seconds = [piece.seconds for piece in mine]
     tokens = [float(piece.tokens) for piece in mine]
     kept = [float(piece.kept) for piece in mine]
@@ -81,4 +81,4 @@ def rates(logs: Sequence[CellLog], others: Sequence[CellLog] = ()) -> Rates:
 
 
 def _goodput(log: CellLog) -> float:
-    return sum(piece.tokens for piece in autonomous_runs(log)) / log.measured_s
+    return sum(piece.tokens for piece in time_slices(log)) / log.measured_s

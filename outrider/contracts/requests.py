@@ -341,5 +341,4 @@ class GenerationChunk(Plain):
 
     @property
     def text(self) -> str:
-        """All text of the spans."""
         return self.spans[0].text if len(self.spans) == 1 else "".join(span.text for span in self.spans)

@@ -34,8 +34,6 @@ _ROUNDS = 20  # alternations between coefficients and offsets; they settle in ab
 
 
 class FitKind(StrEnum):
-    """Method of a fit."""
-
     ORDINARY = "eq. 19, ordinary"
     RELATIVE = "eq. 19, relative"
     OFFSETS = "with row offsets"

@@ -126,8 +126,6 @@ class LoadFigures:
 
 @dataclass(frozen=True, slots=True)
 class EndingResult:
-    """One rule in one cell."""
-
     ending: DraftEnding
     window: int  # most drafted tokens, in the runs for capacity
     devices: int  # capacity
@@ -138,8 +136,6 @@ class EndingResult:
 
 @dataclass(frozen=True, slots=True)
 class PlaceResult:
-    """All rules in one cell."""
-
     case: str
     promise: float
     tokens_per_s: float  # promised

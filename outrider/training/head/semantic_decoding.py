@@ -99,7 +99,7 @@ def decode(
             live.sort(key=lambda state: state.number)  # a task is finished before others take its place
             chosen, live = live[:batch], live[batch:]
             _make_room(pair, chosen, live)
-            facts = _autonomous_run(pair, chosen, rounding)
+            facts = _compute_slice(pair, chosen, rounding)
             for state, fact in zip(chosen, facts, strict=True):
                 for after in _parted(pair, state, fact, rules, window_tokens):
                     if not _complete(pair, after):
@@ -124,7 +124,7 @@ def _make_room(pair: Pair, chosen: Sequence[_State], others: Sequence[_State]) -
             texts.release(getattr(state, side))
 
 
-def _autonomous_run(pair: Pair, states: Sequence[_State], rounding: Rounding) -> list[RoundFacts]:
+def _compute_slice(pair: Pair, states: Sequence[_State], rounding: Rounding) -> list[RoundFacts]:
     """Draft, then verify all drafts in one pass."""
     drafts, hidden = _drafted(pair, states)
     for state, draft in zip(states, drafts, strict=True):

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.capacity.intervals import Stretch, autonomous_runs, rates
+from bench.capacity.intervals import Stretch, rates, time_slices
 from bench.capacity.log import CellLog
 from tests.unit.bench.capacity.test_figures import log, made, response
 
@@ -18,12 +18,10 @@ def steady(tokens: int, *, repeat: int = 0, seconds: int = 40) -> CellLog:
 
 
 def test_autonomous_runs_are_equal_and_lose_nothing() -> None:
-    assert autonomous_runs(steady(4)) == [Stretch(5.0, 25, 5, 5, 0)] * 8
-    assert autonomous_runs(steady(1)) == [Stretch(5.0, 10, 0, 5, 0)] * 8
-    assert [piece.seconds for piece in autonomous_runs(replace(steady(4), warmup_s=3.0))] == pytest.approx(
-        [37.0 / 7] * 7
-    )
-    whole = autonomous_runs(replace(steady(4), warmup_s=37.0))
+    assert time_slices(steady(4)) == [Stretch(5.0, 25, 5, 5, 0)] * 8
+    assert time_slices(steady(1)) == [Stretch(5.0, 10, 0, 5, 0)] * 8
+    assert [piece.seconds for piece in time_slices(replace(steady(4), warmup_s=3.0))] == pytest.approx([37.0 / 7] * 7)
+    whole = time_slices(replace(steady(4), warmup_s=37.0))
     assert (len(whole), whole[0].tokens) == (1, 15)
 
 
@@ -42,5 +40,5 @@ def test_rates_without_chance_have_intervals_without_width() -> None:
 def test_a_refused_response_is_asked_for_and_not_kept() -> None:
     refused = replace(response(1, (), ended=False), refused_at_s=7.0)
     found = replace(steady(4), responses=(*steady(4).responses, refused))
-    assert sum(piece.refused for piece in autonomous_runs(found)) == 1
+    assert sum(piece.refused for piece in time_slices(found)) == 1
     assert rates([found]).kept_share.mean == pytest.approx(40 / 41)
