@@ -45,7 +45,7 @@ def bring_up(
         config: of the application.
         proxies: on which nodes Serve's proxies listen, if Serve does not run yet; without them the ingress does.
         show: told of each new state.
-        restart: start every replica anew, even where only light settings have changed or nothing has.
+        restart: start every replica anew, even where only reloadable settings have changed or nothing has.
         router: as of ``build_app``; of an application that runs, another one needs ``restart``.
     """
     if config.open_to_all:
@@ -56,7 +56,7 @@ def bring_up(
     running = "" if restart else _running_version()
     version = version_of(fingerprint(config, ingress_listens=ingress_listens), running)
     if version == running:
-        show("Serve: replicas that run go on, and take over light settings")
+        show("Serve: replicas that run go on, and take over reloadable settings")
     target = serve.RunTarget(
         build_app(config, ingress_listens=ingress_listens, version=version, router=router), APP_NAME, "/"
     )

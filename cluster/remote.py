@@ -1,8 +1,8 @@
 """Put the application on a running Ray cluster, update it in place, or take it away.
 
 What is deployed outlives this process: Serve's controller and the fleet are detached. A second deployment replaces the
-first, replica by replica, and its coordinators tell the fleet which drafters are to run from then on. Where only light
-settings or counts have changed, replicas stay.
+first, replica by replica, and its coordinators tell the fleet which drafters are to run from then on. Where only
+reloadable settings or counts have changed, replicas stay.
 """
 
 import logging

@@ -52,14 +52,14 @@ class PayloadBits(TypedDict):
     down: int
 
 
-class ToldSpan(TypedDict):
+class SpanDetail(TypedDict):
     """A piece of text and who proposed it."""
 
     text: str
     origin: TokenOrigin
 
 
-class ToldToken(TypedDict):
+class TokenDetail(TypedDict):
     """A token, the text that it makes visible, which may be empty, and who proposed it."""
 
     id: int
@@ -67,7 +67,7 @@ class ToldToken(TypedDict):
     origin: TokenOrigin
 
 
-class ToldRound(TypedDict):
+class RoundDetail(TypedDict):
     """How a round was made, and where its time went; ``protocol`` null: nothing was drafted."""
 
     protocol: str | None
@@ -81,18 +81,18 @@ class ToldRound(TypedDict):
     beside_ms: float
 
 
-class ChoiceOutrider(TypedDict, total=False):
+class ChoiceDetails(TypedDict, total=False):
     """``spans`` where ``outrider.spans`` asks for them, ``tokens`` and ``rounds`` where ``outrider.details`` does."""
 
-    spans: list[ToldSpan]
-    tokens: list[ToldToken]
-    rounds: list[ToldRound]
+    spans: list[SpanDetail]
+    tokens: list[TokenDetail]
+    rounds: list[RoundDetail]
 
 
-class ChoiceTold(TypedDict):
+class ChoiceExtension(TypedDict):
     """What a choice, or a piece of one, has beyond OpenAI's fields."""
 
-    outrider: NotRequired[ChoiceOutrider]
+    outrider: NotRequired[ChoiceDetails]
 
 
 class TopLogprob(TypedDict):
@@ -254,7 +254,7 @@ class AssistantMessage(TypedDict):
     tool_calls: NotRequired[list[ToolCall]]
 
 
-class ChatChoice(ChoiceTold):
+class ChatChoice(ChoiceExtension):
     """One of ``n``."""
 
     index: int
@@ -263,7 +263,7 @@ class ChatChoice(ChoiceTold):
     finish_reason: ChatFinish
 
 
-class CompletionChoice(ChoiceTold):
+class CompletionChoice(ChoiceExtension):
     """One of ``n`` for each prompt."""
 
     index: int
@@ -302,7 +302,7 @@ class MessageDelta(TypedDict, total=False):
     tool_calls: list[ToolCallDelta]
 
 
-class ChatChunkChoice(ChoiceTold):
+class ChatChunkChoice(ChoiceExtension):
     """What an event adds to a choice."""
 
     index: int
@@ -311,7 +311,7 @@ class ChatChunkChoice(ChoiceTold):
     finish_reason: ChatFinish | None
 
 
-class CompletionChunkChoice(ChoiceTold):
+class CompletionChunkChoice(ChoiceExtension):
     """What an event adds to a choice."""
 
     index: int

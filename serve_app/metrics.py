@@ -89,10 +89,10 @@ RESPONSE_SPEED = _histogram(
     "response_tokens_per_second", "Of complete responses, their first tokens apart", _SPEEDS, "slo_class"
 )
 
-# Light settings, recorded by ingresses and coordinators.
+# Reloadable settings, recorded by ingresses and coordinators.
 SETTINGS_REFUSED = _gauge(
     "settings_refused",
-    "1: a replica has refused the light settings that it was given last, and goes on with those before: ingress, "
+    "1: a replica has refused the reloadable settings that it was given last, and goes on with those before: ingress, "
     "coordinator",
     "deployment",
 )

@@ -55,13 +55,13 @@ COUNTS: Mapping[str, tuple[str, ...]] = {
 
 
 def reloadable_of(config: Config) -> dict[str, dict[str, Any]]:
-    """Return all light settings, in the form of JSON."""
+    """Return all reloadable settings, in the form of JSON."""
     data = dumped(config)
     return {section: {name: data[section][name] for name in names} for section, names in RELOADABLE.items()}
 
 
 def rest_of(config: Config) -> dict[str, Any]:
-    """Return all settings that are neither light nor counts, in the form of JSON; a change restarts every replica."""
+    """All settings that are neither reloadable nor counts, as JSON; a change of one restarts every replica."""
     data = dumped(config)
     for parts in (RELOADABLE, COUNTS):
         for section, names in parts.items():
@@ -70,18 +70,17 @@ def rest_of(config: Config) -> dict[str, Any]:
 
 
 def with_reloadable(config: Config, reloadable: ReloadableFields) -> Config:
-    """Return the configuration with other light settings; those that are not named stay.
+    """Return the configuration with other reloadable settings; those that are not named stay.
 
     Raises:
-        ConfigError: a setting that is not light is named, or the result is not valid.
+        ConfigError: a setting that is not reloadable is named, or the result is not valid.
     """
     data = dumped(config)
     for section, values in _sections(reloadable):
         for name, value in values.items():
             if name not in RELOADABLE[section]:
-                needed = (
-                    f"light settings alone ({', '.join(RELOADABLE[section])}); others are the application's arguments"
-                )
+                names = ", ".join(RELOADABLE[section])
+                needed = f"reloadable settings alone ({names}); others are the application's arguments"
                 raise ConfigError(f"user_config.{section}", needed, name)
             data[section][name] = value
     return build_config(data, "user_config")
@@ -92,7 +91,8 @@ def _sections(reloadable: object) -> list[tuple[str, Mapping[str, Any]]]:
         raise ConfigError("user_config", "a mapping of sections", reloadable)
     for section, values in reloadable.items():
         if section not in RELOADABLE:
-            raise ConfigError("user_config", f"sections that have light settings ({', '.join(RELOADABLE)})", section)
+            sections = ", ".join(RELOADABLE)
+            raise ConfigError("user_config", f"sections that have reloadable settings ({sections})", section)
         if not isinstance(values, Mapping):
             raise ConfigError(f"user_config.{section}", "a mapping of settings", values)
     return list(reloadable.items())

@@ -133,7 +133,7 @@ class ServiceSettings:
         return found.with_reloadable(config)
 
     def with_reloadable(self, config: Config) -> "ServiceSettings":
-        """The same with the light settings of a configuration that differs in nothing else."""
+        """The same with the reloadable settings of a configuration that differs in nothing else."""
         limits = config.limits
         return replace(
             self,
@@ -198,7 +198,7 @@ class Gate(Protocol):
 class Service(Protocol):
     """What the HTTP layer needs: the contract of a coordinator, and the facts about the model.
 
-    ``settings`` and ``limits`` are replaced where light settings change: a request looks at them once.
+    ``settings`` and ``limits`` are replaced where reloadable settings change: a request looks at them once.
     """
 
     settings: ServiceSettings

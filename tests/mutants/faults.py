@@ -767,7 +767,7 @@ FAULTS = (
         ADMISSION,
     ),
     Fault(
-        "light settings are another version",
+        "reloadable settings are another version",
         "data[section] = {name: value for name, value in data[section].items() if name not in names}",
         "pass",
         ("tests/unit/config/test_reloadable.py",),

@@ -175,7 +175,7 @@ ALERTS = (
         f"sum by ({BY_CLUSTER}, deployment) ({named(m.SETTINGS_REFUSED)}) > 0",
         "ticket",
         "1m",
-        "{{ $value }} replicas of {{ $labels.deployment }} have refused the last light settings: earlier ones hold.",
+        "{{ $value }} replicas of {{ $labels.deployment }} refused the last reloadable settings: earlier ones hold.",
         "fleet",
     ),
     Alert(

@@ -76,7 +76,7 @@ _FAULTS = Row(
             "Settings refused",
             (Query(total(m.SETTINGS_REFUSED, CLUSTER, by="deployment"), "{{deployment}}"),),
             "short",
-            "Replicas that have refused the light settings they were given last, and go on with those before.",
+            "Replicas that have refused the reloadable settings they were given last, and go on with those before.",
             warn=0.5,
             alarm=1.0,
             width=6,

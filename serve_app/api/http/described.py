@@ -11,7 +11,7 @@ from fastapi.responses import Response
 
 from serve_app.api.openapi.document import openapi_document
 from serve_app.api.openapi.page import CONTENT_SECURITY_POLICY, page_of
-from serve_app.api.service import RequestLimits, Service
+from serve_app.api.service import Service
 
 _READ = ["GET", "HEAD"]
 
@@ -19,15 +19,15 @@ _READ = ["GET", "HEAD"]
 def described(service: Service) -> APIRouter:
     """The routes. They need no key: what they tell is what may be asked, not what is.
 
-    Each is written when it is first asked for, beside the event loop, and kept until light settings change.
+    Each is written when it is first asked for, beside the event loop, and kept until reloadable settings change.
     """
     api = APIRouter(redirect_slashes=False)
-    kept = _Described(service.limits, keys=service.gate.keys is not None)
+    kept = _Described(service)
 
     def now() -> _Described:
         nonlocal kept
         if kept.limits is not service.limits:
-            kept = _Described(service.limits, keys=service.gate.keys is not None)
+            kept = _Described(service)
         return kept
 
     @api.api_route("/openapi.json", methods=_READ)
@@ -51,9 +51,10 @@ async def _made(what: Any) -> tuple[bytes, str]:
 class _Described:
     """What these limits allow, in both forms."""
 
-    def __init__(self, limits: RequestLimits, *, keys: bool) -> None:
-        self.limits = limits
-        document = cache(lambda: openapi_document(limits, keys=keys))
+    def __init__(self, service: Service) -> None:
+        limits = self.limits = service.limits
+        keys, reads_need_key = service.gate.keys is not None, service.settings.reads_need_key
+        document = cache(lambda: openapi_document(limits, keys=keys, reads_need_key=reads_need_key))
         self.written = cache(lambda: _tagged(json.dumps(document(), ensure_ascii=False).encode()))
         self.page = cache(lambda: _tagged(page_of(document()).encode()))
 

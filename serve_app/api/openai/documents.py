@@ -16,8 +16,8 @@ from serve_app.answers import (
     ChatChoice,
     ChatCompletion,
     ChatLogprobs,
-    ChoiceOutrider,
-    ChoiceTold,
+    ChoiceDetails,
+    ChoiceExtension,
     Completion,
     CompletionChoice,
     CompletionLogprobs,
@@ -108,8 +108,8 @@ class ChoiceDocument:
             return {"role": "assistant", "content": text, "refusal": None}
         return {"role": "assistant", "content": said or None, "refusal": None, "tool_calls": calls}
 
-    def _details(self) -> ChoiceTold:
-        details: ChoiceOutrider = {}
+    def _details(self) -> ChoiceExtension:
+        details: ChoiceDetails = {}
         if self._form.body.outrider.spans and any(self._text):
             details["spans"] = [span_report(span) for span in joined(self._spans)]
         if self._made.parts:

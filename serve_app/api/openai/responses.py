@@ -22,8 +22,8 @@ from serve_app.answers import (
     ChatCompletionChunk,
     ChatFinish,
     ChatLogprobs,
-    ChoiceOutrider,
-    ChoiceTold,
+    ChoiceDetails,
+    ChoiceExtension,
     Chunk,
     ChunkUsage,
     CompletionChunk,
@@ -35,12 +35,12 @@ from serve_app.answers import (
     MessageDelta,
     Model,
     OutriderUsage,
+    RoundDetail,
     SloUsage,
+    SpanDetail,
+    TokenDetail,
     TokenLogprob,
     TokenUsage,
-    ToldRound,
-    ToldSpan,
-    ToldToken,
     TopLogprob,
     VerificationUsage,
 )
@@ -50,7 +50,7 @@ from serve_app.api.openai.choice_reader import ChoiceDelta, ChoiceReader, ShownT
 from serve_app.api.service import RequestLimits
 
 _LEAST = -9999.0  # what OpenAI writes for a token that cannot occur; JSON has no infinity
-_NOTHING: ChoiceTold = {}
+_NOTHING: ChoiceExtension = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,11 @@ class ResponseForm:
         return CallDeltas(self.tool_form, f"{self.id}-{index}") if self.tool_form else None
 
     def call_events(self, index: int, deltas: Sequence[MessageDelta], delta: ChoiceDelta) -> list[ChatCompletionChunk]:
-        """A piece of a choice that may call tools; its tokens go with the first event."""
-        empty: list[MessageDelta] = [{"content": ""}] if delta.tokens else []
+        """A piece of a choice that may call tools; its tokens and details go with the first event."""
+        details = self._details(delta)
+        empty: list[MessageDelta] = [{"content": ""}] if delta.tokens or details else []
         return [
-            self._chat_event(index, content, tokens=() if i else delta.tokens)
+            self._chat_event(index, content, _NOTHING if i else details, () if i else delta.tokens)
             for i, content in enumerate(deltas or empty)
         ]
 
@@ -113,7 +114,7 @@ class ResponseForm:
         self,
         index: int,
         delta: MessageDelta,
-        details: ChoiceTold = _NOTHING,
+        details: ChoiceExtension = _NOTHING,
         tokens: Sequence[ShownToken] = (),
         reason: ChatFinish | None = None,
     ) -> ChatCompletionChunk:
@@ -126,7 +127,7 @@ class ResponseForm:
         self,
         index: int,
         text: str,
-        details: ChoiceTold = _NOTHING,
+        details: ChoiceExtension = _NOTHING,
         tokens: Sequence[ShownToken] = (),
         reason: FinishReason | None = None,
     ) -> CompletionChunk:
@@ -163,9 +164,9 @@ class ResponseForm:
         """``choices[].logprobs`` of some tokens; its lists have one item for each."""
         return (_chat_logprobs if self.chat else _completion_logprobs)(tokens, self.table)
 
-    def _details(self, delta: ChoiceDelta) -> ChoiceTold:
+    def _details(self, delta: ChoiceDelta) -> ChoiceExtension:
         """What is said of a piece beyond OpenAI's fields, of what the request asked for."""
-        details: ChoiceOutrider = {}
+        details: ChoiceDetails = {}
         if self.body.outrider.spans and delta.text:
             details["spans"] = [span_report(span) for span in delta.spans]
         if delta.made:
@@ -174,17 +175,17 @@ class ResponseForm:
         return {"outrider": details} if details else _NOTHING
 
 
-def span_report(span: TextSpan) -> ToldSpan:
+def span_report(span: TextSpan) -> SpanDetail:
     """Of ``choices[].outrider.spans``."""
     return {"text": span.text, "origin": span.origin}
 
 
-def token_report(token_id: int, piece: TextSpan) -> ToldToken:
+def token_report(token_id: int, piece: TextSpan) -> TokenDetail:
     """Of ``choices[].outrider.tokens``."""
     return {"id": token_id, "text": piece.text, "origin": piece.origin}
 
 
-def round_report(reported: RoundReport) -> ToldRound:
+def round_report(reported: RoundReport) -> RoundDetail:
     """Of ``choices[].outrider.rounds``; three decimals of a millisecond are all that is known."""
     return {
         "protocol": reported.protocol,

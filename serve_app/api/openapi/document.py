@@ -20,13 +20,15 @@ _STREAMED = (
     "comments (`: keep-alive`); and at the end `data: [DONE]`."
 )
 _JSON = "application/json"
-_MADE = (400, 403, 404, 408, 413, 415, 429, 500, 503, 504)
-_READ_BODY = (400, 404, 408, 413, 415, 429, 500)
+_ANY = (400, 421)  # of ``Host``
+_BUSY = 429  # of any but the liveness probe
+_MADE = (403, 404, 408, 413, 415, 500, 503, 504)
+_READ_BODY = (404, 408, 413, 415, 500)
 _CONTENT_TYPE_METRICS = "text/plain; version=1.0.0; charset=utf-8"
 
 
-def openapi_document(limits: RequestLimits, *, keys: bool) -> dict[str, Any]:
-    """As JSON. ``keys``: whether a request needs one."""
+def openapi_document(limits: RequestLimits, *, keys: bool, reads_need_key: bool = False) -> dict[str, Any]:
+    """As JSON. ``keys``: whether a request needs one; ``reads_need_key``: whether /status and /metrics do."""
     tokenize = {"anyOf": [_ref("TokenizeTextBody"), _ref("TokenizeChatBody")]}
     document: dict[str, Any] = {
         "openapi": "3.1.0",
@@ -47,13 +49,18 @@ def openapi_document(limits: RequestLimits, *, keys: bool) -> dict[str, Any]:
             "/version": {"get": _operation("Outrider's version", "Version", ())},
             "/health": {"get": _operation("Whether the process answers", "Health", ())},
             "/ready": {"get": _ready()},
-            "/status": {"get": _operation("What the service is doing", "Status", (500, 503, 504))},
-            "/metrics": {"get": _text("This ingress's metrics, for Prometheus", _CONTENT_TYPE_METRICS)},
+            "/status": {"get": _operation("What the service is doing", "Status", (500, 503, 504), keys=reads_need_key)},
+            "/metrics": {
+                "get": _text("This ingress's metrics, for Prometheus", _CONTENT_TYPE_METRICS, keys=reads_need_key)
+            },
             "/openapi.json": {"get": {"summary": "This document", "responses": {"200": _answer({"type": "object"})}}},
             "/docs": {"get": _text("This document, to be read", "text/html; charset=utf-8")},
         },
         "components": {"schemas": request_schemas(limits) | answer_schemas()},
     }
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            operation["responses"] |= _errors([*_ANY, *([_BUSY] if path != "/health" else [])])
     if keys:
         document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     return document
@@ -89,15 +96,24 @@ def _ready() -> Schema:
 
 
 def _operation(summary: str, answer: str, errors: Iterable[int], *, keys: bool = False) -> Schema:
-    statuses = [*errors, *([401] if keys else [])]
-    responses = {"200": _answer(_ref(answer))}
-    responses |= {str(status): _answer(_ref("ErrorBody"), _codes(status)) for status in sorted(statuses)}
-    return {"summary": summary, "responses": responses} | ({"security": [{"key": []}]} if keys else {})
+    return _secured(summary, {"200": _answer(_ref(answer))} | _errors(errors), keys=keys)
 
 
-def _text(summary: str, media_type: str) -> Schema:
+def _text(summary: str, media_type: str, *, keys: bool = False) -> Schema:
     content = {media_type: {"schema": {"type": "string"}}}
-    return {"summary": summary, "responses": {"200": {"description": "OK", "content": content}}}
+    return _secured(summary, {"200": {"description": "OK", "content": content}}, keys=keys)
+
+
+def _secured(summary: str, responses: Schema, *, keys: bool) -> Schema:
+    operation: Schema = {"summary": summary, "responses": responses}
+    if keys:
+        operation["security"] = [{"key": []}]
+        responses |= _errors([401])
+    return operation
+
+
+def _errors(statuses: Iterable[int]) -> Schema:
+    return {str(status): _answer(_ref("ErrorBody"), _codes(status)) for status in statuses}
 
 
 def _codes(status: int) -> str:

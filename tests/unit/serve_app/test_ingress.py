@@ -190,7 +190,7 @@ async def test_figures_of_several_ingresses_do_not_mix_on_one_address() -> None:
 
 
 class Running:
-    """An ingress that serves, as far as light settings concern it."""
+    """An ingress that serves, as far as reloadable settings concern it."""
 
     def __init__(self, gate: object = None) -> None:
         built = parse_config("{slo: {default: speed_2}, auth: {keys_file: /keys.yaml}}", "text")

@@ -1,4 +1,4 @@
-"""A replica takes over light settings whole or not at all; one that only starts says why it cannot."""
+"""A replica takes over reloadable settings whole or not at all; one that only starts says why it cannot."""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What starts replicas anew, by Serve's own word: never a light setting, nor how many there are."""
+"""What starts replicas anew, by Serve's own word: never a reloadable setting, nor how many there are."""
 
 from pathlib import Path
 from typing import Any

@@ -246,11 +246,11 @@ class Service:
 
     async def chunks(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
         """One response, as ``Coordinator`` makes it: it goes on whether it is read or not."""
-        with_tools: asyncio.Queue[GenerationChunk | None] = asyncio.Queue()
-        making = asyncio.create_task(self.make(request, with_tools.put_nowait))
-        making.add_done_callback(lambda _: with_tools.put_nowait(None))
+        chunks: asyncio.Queue[GenerationChunk | None] = asyncio.Queue()
+        making = asyncio.create_task(self.make(request, chunks.put_nowait))
+        making.add_done_callback(lambda _: chunks.put_nowait(None))
         try:
-            while (chunk := await with_tools.get()) is not None:
+            while (chunk := await chunks.get()) is not None:
                 yield chunk
             await making
         finally:

@@ -29,7 +29,7 @@ from tests.unit.serve_app.api.test_http_usage import REPORT
 from tests.unit.serve_app.api.test_tools import CLOCK, WEATHER, hermes
 from tests.unit.serve_app.api.text_service import LIMITS, SETTINGS, TEXT, TextService
 
-DOCUMENT = openapi_document(LIMITS, keys=True)
+DOCUMENT = openapi_document(LIMITS, keys=True, reads_need_key=True)
 CALLS = "Let me see. " + hermes("weather", '{"city": "Rome"}') + "\n" + hermes("clock", "{}") + " END"
 PATHS = {"chat": ("/v1/chat/completions", CHAT), "completion": ("/v1/completions", COMPLETION)}
 TOLD = {"spans": True, "details": True, "explain": True}
@@ -200,6 +200,16 @@ def refusals() -> Iterator[tuple[int, str, str, httpx.Response]]:
     path, json = "/v1/completions", {"content-type": "application/json"}
     yield 401, "post", path, post(TextService(gate=CountingGate()), path, COMPLETION)
     yield 401, "get", "/v1/models", ask(TextService(gate=CountingGate()), "GET", "/v1/models")
+    for path in ("/status", "/metrics"):
+        secured = TextService(gate=CountingGate(), settings=replace(SETTINGS, reads_need_key=True))
+        yield 401, "get", path, ask(secured, "GET", path)
+    for path, methods in DOCUMENT["paths"].items():
+        for method in methods:
+            for host, status in (("other.example", 421), ("a b", 400)):
+                headers = {"host": host}
+                local = TextService(settings=replace(SETTINGS, allowed_hosts=("localhost",)))
+                yield status, method, path, ask(local, method.upper(), path.format(model="m"), headers=headers)
+    path = "/v1/completions"
     yield 404, "get", "/v1/models/{model}", ask(TextService(), "GET", "/v1/models/other")
     gate = CountingGate()
     gate.refusal = OverQuota("requests_per_minute", 1, 1, 60)

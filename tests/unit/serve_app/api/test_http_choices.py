@@ -132,8 +132,8 @@ def test_spans_tell_who_proposed_the_text() -> None:
 def test_a_chat_has_spans_and_by_default_none() -> None:
     body = CHAT | {"stream": True}
     with_spans = events_of(post(TextService(), "/v1/chat/completions", body | {"outrider": {"spans": True}}))[:-1]
-    with_tools = [event["choices"][0] for event in with_spans if event["choices"][0]["delta"].get("content")]
-    assert "".join(text for choice in with_tools for text, _ in spans_of(choice)) == ALL_TEXT
+    pieces = [event["choices"][0] for event in with_spans if event["choices"][0]["delta"].get("content")]
+    assert "".join(text for choice in pieces for text, _ in spans_of(choice)) == ALL_TEXT
     without = events_of(post(TextService(), "/v1/chat/completions", body))[:-1]
     assert all("outrider" not in event["choices"][0] for event in without)
     assert "outrider" not in post(TextService(), "/v1/chat/completions", CHAT).json()["choices"][0]

@@ -232,8 +232,8 @@ def test_a_head_that_comes_in_one_piece_is_bounded_as_well(fields: bytes) -> Non
         gate = Gate()
         gate.open.set()
         async with listening(gate) as server:
-            with_tools = await answer_to(server, b"GET / HTTP/1.1\r\nhost: outrider\r\n" + fields + b"\r\n")
-            assert with_tools.startswith(b"HTTP/1.1 431") or not with_tools, "reset while it was still sent"
+            answer = await answer_to(server, b"GET / HTTP/1.1\r\nhost: outrider\r\n" + fields + b"\r\n")
+            assert answer.startswith(b"HTTP/1.1 431") or not answer, "reset while it was still sent"
         assert gate.entries == 0
 
     test()

@@ -1,9 +1,11 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.unit.serve_app.api.asking import ALL_TEXT, CHAT, COMPLETION, events_of, post
-from tests.unit.serve_app.api.text_service import TEXT, TOKENIZER, TextService
+from tests.unit.serve_app.api.test_tools import CLOCK, hermes
+from tests.unit.serve_app.api.text_service import LIMITS, TEXT, TOKENIZER, TextService
 
 DETAILS: dict[str, Any] = {"outrider": {"details": True}}
 IDS = TOKENIZER.encode(TEXT)[:40]
@@ -19,8 +21,8 @@ def test_each_token_tells_its_origin_and_its_text(*, chat: bool) -> None:
     choices = (
         streamed("/v1/chat/completions", CHAT | DETAILS) if chat else streamed("/v1/completions", COMPLETION | DETAILS)
     )
-    with_tools = [choice["outrider"] for choice in choices if "outrider" in choice]
-    tokens = [token for each in with_tools for token in each["tokens"]]
+    details = [choice["outrider"] for choice in choices if "outrider" in choice]
+    tokens = [token for each in details for token in each["tokens"]]
     assert [token["id"] for token in tokens] == IDS
     assert "".join(token["text"] for token in tokens) == ALL_TEXT
     assert [token["origin"] for token in tokens[:6]] == ["verifier"] * 3 + ["accepted", "accepted", "correction"]
@@ -76,3 +78,20 @@ def test_nobody_who_does_not_ask_is_told() -> None:
     choice = post(service, "/v1/completions", COMPLETION).json()["choices"][0]
     assert "outrider" not in choice
     assert not service.requests[0].details
+
+
+def test_a_streamed_chat_with_tools_tells_the_same_as_one_without() -> None:
+    limits = replace(LIMITS, tool_format="hermes")
+    asked = {"outrider": {"details": True, "spans": True}, "stream": True, "tools": [CLOCK], "max_tokens": 90}
+    service = TextService(texts=("Let me see. " + hermes("clock", "{}"),), limits=limits)
+    events = events_of(post(service, "/v1/chat/completions", CHAT | asked))[:-1]
+    choices = [event["choices"][0] for event in events]
+    told = [choice["outrider"] for choice in choices if "outrider" in choice]
+    assert any("tool_calls" in choice["delta"] for choice in choices)
+    token_text = "".join(token["text"] for each in told for token in each["tokens"])
+    assert token_text.startswith("Let me see. ")
+    assert "clock" in token_text
+    assert "".join(span["text"] for each in told for span in each.get("spans", ())) == token_text
+    assert sum(made["committed_tokens"] for each in told for made in each["rounds"]) == sum(
+        len(each["tokens"]) for each in told
+    )

@@ -176,9 +176,9 @@ def test_a_request_is_charged_to_its_key_and_its_user_divides_that() -> None:
     first, second, other = (request.account for request in served.requests)
     assert first.name == second.name != other.name
     assert len({first.user, second.user}) == 2
-    with_tools = repr(served.requests)
-    assert "alice" not in with_tools
-    assert "bob" not in with_tools
+    requests_text = repr(served.requests)
+    assert "alice" not in requests_text
+    assert "bob" not in requests_text
 
 
 def test_without_keys_a_request_is_charged_to_the_address_that_it_comes_from() -> None:

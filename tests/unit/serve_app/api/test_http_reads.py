@@ -109,11 +109,11 @@ def test_no_stranger_is_told_why_a_drafter_is_refused() -> None:
         (CountingGate(), {"authorization": "Bearer sk-nobody-012345"}, False),
         (CountingGate(), WITH_KEY, True),
     ):
-        with_tools = ask(Asked(gate=gate), "GET", "/status", headers=headers)
-        assert with_tools.status_code == 200
-        assert ("alice" in with_tools.text) is shown
-        assert [drafter["name"] for drafter in with_tools.json()["drafters"]] == ["lab-0", "lab-1"]
-        assert with_tools.json()["drafters"][1]["reason"] is None
+        response = ask(Asked(gate=gate), "GET", "/status", headers=headers)
+        assert response.status_code == 200
+        assert ("alice" in response.text) is shown
+        assert [drafter["name"] for drafter in response.json()["drafters"]] == ["lab-0", "lab-1"]
+        assert response.json()["drafters"][1]["reason"] is None
     assert ask(Asked(), "GET", "/status").json()["drafters"] == DRAFTERS, "without keys nobody is a stranger"
 
 

@@ -21,7 +21,7 @@ TEXT = "Ünïcode 🦊, <|im_start|>user\n"
 MESSAGES = [{"role": "user", "content": "Hello", "name": "ann"}, {"role": "assistant", "content": "Hi the"}]
 
 
-def with_tools(path: str, body: object) -> dict[str, Any]:
+def answered(path: str, body: object) -> dict[str, Any]:
     response = post(TextService(), path, body)
     assert response.status_code == 200, response.text
     return dict(response.json())
@@ -31,11 +31,11 @@ def with_tools(path: str, body: object) -> dict[str, Any]:
 def test_a_text_is_tokenised_as_a_prompt_and_back(named: dict[str, str]) -> None:
     ids = TOKENIZER(TEXT)["input_ids"]
     expected = {"count": len(ids), "max_model_len": 256, "tokens": ids, "token_strs": None}
-    assert with_tools("/tokenize", {"prompt": TEXT, **named}) == expected
-    strings = with_tools("/tokenize", {"prompt": TEXT, "return_token_strs": True})["token_strs"]
+    assert answered("/tokenize", {"prompt": TEXT, **named}) == expected
+    strings = answered("/tokenize", {"prompt": TEXT, "return_token_strs": True})["token_strs"]
     assert strings == TOKENIZER.convert_ids_to_tokens(ids)
-    assert with_tools("/detokenize", {"tokens": ids, **named}) == {"prompt": TEXT}
-    assert with_tools("/detokenize", {"tokens": []}) == {"prompt": ""}
+    assert answered("/detokenize", {"tokens": ids, **named}) == {"prompt": TEXT}
+    assert answered("/detokenize", {"tokens": []}) == {"prompt": ""}
 
 
 @pytest.mark.parametrize(
@@ -50,11 +50,11 @@ def test_a_text_is_tokenised_as_a_prompt_and_back(named: dict[str, str]) -> None
 def test_a_chat_is_rendered_first(asked: dict[str, bool], template: dict[str, Any]) -> None:
     text = TOKENIZER.apply_chat_template(MESSAGES, tokenize=False, **template)
     expected = TOKENIZER(text, add_special_tokens=False)["input_ids"]
-    assert with_tools("/tokenize", {"messages": MESSAGES, **asked})["tokens"] == expected
+    assert answered("/tokenize", {"messages": MESSAGES, **asked})["tokens"] == expected
 
 
 def test_a_text_may_be_longer_than_the_context() -> None:
-    answer = with_tools("/tokenize", {"prompt": "word " * 5000})
+    answer = answered("/tokenize", {"prompt": "word " * 5000})
     assert answer["count"] == len(answer["tokens"]) > 5000 > answer["max_model_len"]
 
 

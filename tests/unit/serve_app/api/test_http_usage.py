@@ -79,8 +79,8 @@ def test_many_choices_of_many_rounds_are_told_in_linear_time() -> None:
     took_s = thread_time() - began_s
     assert took_s < 120.0  # 8 s
     *_, usage, _ = response.text.rstrip("\n").rsplit("\n\n", 2)
-    with_tools = json.loads(usage.removeprefix("data: "))["usage"]
-    assert with_tools["completion_tokens"] == PROMPTS * N * ROUNDS
-    assert len(with_tools["outrider"]["choices"]) == KEPT_REPORTS
+    usage_report = json.loads(usage.removeprefix("data: "))["usage"]
+    assert usage_report["completion_tokens"] == PROMPTS * N * ROUNDS
+    assert len(usage_report["outrider"]["choices"]) == KEPT_REPORTS
     assert len(response.content) < 400 * PROMPTS * N * ROUNDS
     print(took_s, len(response.content))  # noqa: T201

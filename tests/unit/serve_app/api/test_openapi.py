@@ -106,9 +106,9 @@ def test_a_service_that_does_otherwise_is_found_out() -> None:
     schema.raw_schema["components"]["schemas"]["Tokenized"]["required"].append("cost")
     changed = schemathesis.openapi.from_dict(schema.raw_schema)
     changed.app = api
-    with pytest.raises(BaseExceptionGroup) as with_tools:
+    with pytest.raises(BaseExceptionGroup) as failed:
         judge(changed, "post", "/tokenize", lambda case: case.call(), negative=False, examples=EXAMPLES, seed=1)
-    found = "".join(traceback.format_exception(with_tools.value))
+    found = "".join(traceback.format_exception(failed.value))
     assert "JsonSchemaError" in found
     assert '"cost"' in found
 

@@ -162,8 +162,8 @@ def test_a_broken_promise_is_told_with_its_cause(elapsed_s: float, queue: int, c
     stats = RoundStats(rounds=4, late_queue_rounds=queue, late_compute_rounds=compute)
     with responses.response(1, SloClass("some", 4.0)) as metered:
         metered.chunk(replace(chunk(8, LAST), stats=stats, ledger=LedgerRecord(tokens=8, elapsed_s=elapsed_s)))
-    with_tools = {key for key in sink.values if key[0] == metrics.SLO_BROKEN.name}
-    assert with_tools == ({(metrics.SLO_BROKEN.name, "some", cause)} if elapsed_s > 2.0 else set())
+    broken = {key for key in sink.values if key[0] == metrics.SLO_BROKEN.name}
+    assert broken == ({(metrics.SLO_BROKEN.name, "some", cause)} if elapsed_s > 2.0 else set())
 
 
 def test_a_response_that_is_given_up_broke_no_promise() -> None:

@@ -353,7 +353,7 @@ def test_the_record_grows_by_what_was_received_and_changes_only_its_name() -> No
 async def test_the_time_between_two_attempts_counts_against_the_promise() -> None:
     """A clock that only this test moves: by a tenth while an attempt fails, by its length while one pauses."""
     now_s, records = 50.0, list[GenerationRequest]()
-    with_tools = LedgerRecord(tokens=4, elapsed_s=1.0, slack_s=0.5, times_behind=1)
+    ledger = LedgerRecord(tokens=4, elapsed_s=1.0, slack_s=0.5, times_behind=1)
     losses = ["begun", "not begun", "not begun"]
 
     async def attempt(record: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
@@ -362,11 +362,11 @@ async def test_the_time_between_two_attempts_counts_against_the_promise() -> Non
         now_s += 0.125
         kind = losses.pop(0) if losses else "whole"
         if kind == "begun":
-            yield GenerationChunk((7,) * 5, (), RoundStats(rounds=2), 5, ledger=with_tools)
+            yield GenerationChunk((7,) * 5, (), RoundStats(rounds=2), 5, ledger=ledger)
             now_s += 0.125
         if kind != "whole":
             raise ActorDiedError
-        yield GenerationChunk((8,), (), RoundStats(rounds=3), 6, finish_reason=FinishReason.LENGTH, ledger=with_tools)
+        yield GenerationChunk((8,), (), RoundStats(rounds=3), 6, finish_reason=FinishReason.LENGTH, ledger=ledger)
 
     async def pause(_: float) -> None:
         nonlocal now_s
@@ -377,7 +377,7 @@ async def test_the_time_between_two_attempts_counts_against_the_promise() -> Non
     chunks = [chunk async for chunk in response]
     assert [len(chunk.token_ids) for chunk in chunks] == [5, 1]
     ledgers = [record.ledger for record in records]
-    assert ledgers == [None, *(with_tools.delayed(gap_s) for gap_s in (2.125, 4.25, 6.375))]
+    assert ledgers == [None, *(ledger.delayed(gap_s) for gap_s in (2.125, 4.25, 6.375))]
 
 
 def test_a_promise_goes_with_the_response() -> None:

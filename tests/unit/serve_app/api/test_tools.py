@@ -76,8 +76,8 @@ def test_calls_are_read_however_the_text_is_split(
 def test_arguments_leave_as_they_come() -> None:
     deltas = CallDeltas("hermes", "c")
     text = hermes("weather", PARIS)
-    with_tools = [deltas.push(char) for char in text]
-    assert sum(map(bool, with_tools)) > 10
+    pushed = [deltas.push(char) for char in text]
+    assert sum(map(bool, pushed)) > 10
     assert deltas.called
 
 
@@ -175,8 +175,8 @@ def test_a_tool_that_may_be_called_is_no_grammar(choice: str | None) -> None:
     post(service, "/v1/chat/completions", CHAT | {"tools": [WEATHER], "tool_choice": choice})
     (request,) = service.requests
     assert request.params.grammar is None
-    with_tools = TOKENIZER.decode(list(request.prompt_ids))
-    assert ("of a city" in with_tools) == (choice != "none")
+    prompt = TOKENIZER.decode(list(request.prompt_ids))
+    assert ("of a city" in prompt) == (choice != "none")
 
 
 def test_calls_and_their_results_are_told_to_a_template_that_knows_none() -> None:
@@ -190,10 +190,10 @@ def test_calls_and_their_results_are_told_to_a_template_that_knows_none() -> Non
     ]
     response = post(service, "/v1/chat/completions", CHAT | {"messages": messages, "tools": [WEATHER]})
     assert response.status_code == 200, response.text
-    with_tools = str(TOKENIZER.decode(list(service.requests[0].prompt_ids)))
-    assert hermes("weather", ROME) in with_tools
-    assert "<tool_response>\nsunny\n</tool_response>" in with_tools
-    assert with_tools.index("Be brief.") < with_tools.index("of a city") < with_tools.index("Rome?")
+    prompt = str(TOKENIZER.decode(list(service.requests[0].prompt_ids)))
+    assert hermes("weather", ROME) in prompt
+    assert "<tool_response>\nsunny\n</tool_response>" in prompt
+    assert prompt.index("Be brief.") < prompt.index("of a city") < prompt.index("Rome?")
 
 
 @pytest.mark.parametrize(

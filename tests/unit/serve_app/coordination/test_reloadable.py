@@ -1,4 +1,4 @@
-"""Light settings of a coordinator change under responses: these keep theirs, and nobody's tokens change."""
+"""Reloadable settings of a coordinator change under responses: these keep theirs, and nobody's tokens change."""
 
 import asyncio
 from dataclasses import replace
@@ -40,7 +40,7 @@ CARD = ModelCard("tiny", "hash", "map", VOCAB, (), 256)
 
 
 class Coordinator:
-    """As far as light settings concern it."""
+    """As far as reloadable settings concern it."""
 
     def __init__(self) -> None:
         self.verifier, self.fleet = LocalVerifier(), MemoryFleet(drafter())

@@ -126,11 +126,11 @@ def test_a_process_that_takes_too_much_memory_ends_alone() -> None:
 
 def test_a_crash_is_the_grammars_fault_and_a_kill_is_not(pool: GrammarPool) -> None:
     warm(pool)
-    for number, with_tools in ((signal.SIGSEGV, "within its memory"), (signal.SIGABRT, "within its memory")):
+    for number, needed in ((signal.SIGSEGV, "within its memory"), (signal.SIGABRT, "within its memory")):
         before = set(pool.pids)
         future = pool.submit(endless(number), LONG_S, "a")
         os.kill(busy_one(pool), number)
-        assert with_tools in verdict_of(future).needed
+        assert needed in verdict_of(future).needed
         wait_until_whole(pool)
         assert len(before - set(pool.pids)) == 1
     future = pool.submit(endless(), 1.0, "a")
