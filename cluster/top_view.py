@@ -47,7 +47,7 @@ def duration(seconds: float) -> str:
 
 
 def _drafters(now: ServiceStatus) -> Table:
-    table = _table("Drafter", "Group", "State", "Active", "Reason")
+    table = _table("Drafter", "Group", "State", "Leases", "Reason")
     table.columns[-1].no_wrap = False
     for drafter in now.drafters:
         held = f"{drafter.generations}/{drafter.capacity}"
@@ -60,12 +60,12 @@ def _drafters(now: ServiceStatus) -> Table:
 def _coordinators(now: ServiceStatus, recent: CoordinatorActivity) -> Table:
     table = _table("Coordinator", "Verifier", "Mode", "Idle", "Active", "Queued", "Blocks", "KV tokens", "Evicted")
     for c in now.coordinators:
-        idle = recent.verifier_idle_s[c.id] / recent.span_s if recent.span_s else 0.0
+        idle = min(1.0, recent.verifier_idle_s[c.id] / recent.span_s) if recent.span_s else None
         table.add_row(
             Text(c.id),
             _state(c.verifier),
             _mode(c),
-            f"{min(1.0, idle):.0%}",
+            _number(idle, "{:.0%}"),
             str(c.generations),
             str(c.queued_generations),
             str(c.queued_blocks),
@@ -100,9 +100,8 @@ def _rates(recent: CoordinatorActivity, whole: CoordinatorActivity) -> Table:
 
 
 def _phases(recent: CoordinatorActivity, whole: CoordinatorActivity) -> Table:
-    """Bars show now, or all time while nothing happens."""
-    table = _table("ms per round", "Now", "Since start", "")
-    drawn = recent if recent.rounds else whole
+    drawn, title = (recent, "Now") if recent.rounds else (whole, "Since start")
+    table = _table("ms per round", "Now", "Since start", title)
     longest = max((drawn.phase_ms(phase) or 0.0 for phase in drawn.phase_seconds), default=0.0)
     for phase in sorted(whole.phase_seconds, key=_phase_order):
         cells = round(_BAR_CELLS * (drawn.phase_ms(phase) or 0.0) / longest) if longest else 0

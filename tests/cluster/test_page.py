@@ -37,7 +37,7 @@ def browser() -> Iterator[Browser]:
 def reader(browser: Browser, service: Service) -> Iterator[Reader]:
     """A tab, of which nothing may have gone wrong in the end."""
     reader = Reader(browser, service.url)
-    reader.page.locator("#devices [data-state=ready]").first.wait_for()
+    reader.page.locator("#drafters [data-state=ready]").first.wait_for()
     yield reader
     complaints = list(reader.complaints)
     reader.page.close()
@@ -71,7 +71,7 @@ def test_it_can_be_read_by_all_on_any_screen(
 ) -> None:
     """axe-core finds nothing serious, before an answer and behind a comparison; nothing is wider than the screen."""
     reader = Reader(browser, service.url, scheme)
-    reader.page.locator("#devices [data-state=ready]").first.wait_for()
+    reader.page.locator("#drafters [data-state=ready]").first.wait_for()
     assert serious(reader) == []
     reader.settings(temperature="0", max_tokens="110", window="4")
     reader.ask(PROMPT)
@@ -119,11 +119,11 @@ def test_a_drafter_that_dies_is_missed(reader: Reader, service: Service) -> None
     reader.page.press("#prompt", "Enter")
     reader.page.locator(".lane[aria-busy] .token.accepted").first.wait_for()
     service.kill("DrafterActor")
-    reader.page.locator("#devices tr:not([data-state=ready])").first.wait_for()
+    reader.page.locator("#drafters tr:not([data-state=ready])").first.wait_for()
     reader.page.locator(".compare").wait_for()
     eventually(lambda: "drafter" in faults.inner_text() and faults.inner_text() != before, TOLD_WITHIN_S)
     ready = len(service.config.drafters) * service.config.drafters[0].count
-    eventually(lambda: reader.page.locator("#devices [data-state=ready]").count() == ready, 2 * TOLD_WITHIN_S)
+    eventually(lambda: reader.page.locator("#drafters [data-state=ready]").count() == ready, 2 * TOLD_WITHIN_S)
 
 
 @pytest.mark.long
@@ -171,7 +171,7 @@ def test_a_response_is_stopped_and_the_conversation_forgotten(reader: Reader, se
 
 def test_what_is_refused_is_explained(browser: Browser, service: Service) -> None:
     reader = Reader(browser, service.url)
-    reader.page.locator("#devices [data-state=ready]").first.wait_for()
+    reader.page.locator("#drafters [data-state=ready]").first.wait_for()
     reader.settings(temperature="0", max_tokens="100000")
     reader.page.locator("#ask").evaluate("form => { form.noValidate = true; }")  # the form would not send it
     reader.page.fill("#prompt", PROMPT)
@@ -226,13 +226,13 @@ def test_with_keys_it_asks_for_one(browser: Browser, locked: str) -> None:
     page.get_by_text("needs a known API key").wait_for()
     page.fill("#key", KEY)
     page.press("#key", "Enter")
-    page.locator("#devices [data-state=ready]").wait_for()
+    page.locator("#drafters [data-state=ready]").wait_for()
     assert page.evaluate("[sessionStorage.length, localStorage.length, document.cookie]") == [1, 0, ""]
     reader.settings(max_tokens="40")
     reader.ask("Hello")
     assert sum(reader.counts().values()) == 40
     page.reload()
-    page.locator("#devices [data-state=ready]").wait_for()  # within the tab the key is known
+    page.locator("#drafters [data-state=ready]").wait_for()  # within the tab the key is known
     page.close()
 
 
@@ -315,7 +315,7 @@ def test_a_request_says_what_the_form_says_and_its_twin_drafts_nothing(browser: 
     assert body == {**sent, "outrider": {"details": True}}
     undrafted = {"details": True, "window": 0, "lookup": False, "verification": "lossless"}
     assert alone == {**sent, "outrider": undrafted}
-    assert (differs is not None, words) == (True, "service's sampling · any protocol")
+    assert (differs is not None, words) == (True, "default sampling · automatic protocol")
     assert [(pair["same"], pair["of"], pair["equal"]) for pair in pairs] == [
         (0, 0, True),
         (2, 2, True),

@@ -1,4 +1,4 @@
-// One answer as it comes: its tokens, coloured by who proposed them, and figures below.
+// One answer as it comes: its tokens, coloured by origin, and figures below.
 
 import { element } from "./dom.js";
 import { counted as plural, milliseconds, number, percent } from "./format.js";
@@ -6,9 +6,9 @@ import { ORIGINS, counted, figures, tallyFrom } from "./tally.js";
 
 const SHOWN = [
   ["tokens_per_s", "tokens/s", (value) => number(value, 1)],
-  ["acceptance", "accepted", percent],
+  ["acceptance", "accepted fraction", percent],
   ["bits_per_token", "bits/token", (value) => number(value)],
-  ["first_token_ms", "to the first token", milliseconds],
+  ["first_token_ms", "time to first token", milliseconds],
 ];
 
 /** A lane of the conversation: an answer under a title. */
@@ -76,7 +76,7 @@ function spanOf(token) {
   return element("span", { class: `token ${token.origin}`, title: ORIGINS.get(token.origin) ?? token.origin }, token.text);
 }
 
-/** The legend, with how many tokens of a tally are whose. */
+/** The legend, with the tokens of each origin. */
 export function legendOf(tally) {
   return [...ORIGINS].map(([origin, name]) =>
     element(

@@ -7,8 +7,8 @@ import { KEPT_S, newest } from "./history.js";
 const HEIGHT = 96;
 const CHARTS = [
   { title: "Tokens/s", column: "tokens_per_s", colour: "--o-accepted", written: (value) => number(value, 1) },
-  { title: "Accepted drafts", column: "accepted_fraction", colour: "--o-lookup", written: percent, top: 1 },
-  { title: "Responses", column: "running", colour: "--p-verify", written: (value) => number(value) },
+  { title: "Accepted fraction", column: "accepted_fraction", colour: "--o-lookup", written: percent, top: 1 },
+  { title: "Active responses", column: "running", colour: "--p-verify", written: (value) => number(value) },
   { title: "Verifiers busy", column: "verifiers_busy", colour: "--o-correction", written: percent, top: 1 },
 ];
 

@@ -1,4 +1,4 @@
-// Devices, verifiers and faults, as the fleet tells of them.
+// Tables of drafters, verifiers and faults.
 
 import { byId, element, replaced } from "./dom.js";
 import { counted, milliseconds, percent, rates } from "./format.js";
@@ -14,9 +14,9 @@ const FAULTS = new Map([
 /** Shows what `/page/fleet` answers. */
 export function showFleet(view) {
   const ready = view.drafters.filter((drafter) => drafter.state === "ready").length;
-  byId("fleet-note").textContent = `${ready} of ${counted(view.drafters.length, "device")} ready`;
+  byId("fleet-note").textContent = `${ready} of ${counted(view.drafters.length, "drafter")} ready`;
   const links = linksOf(view.coordinators);
-  replaced(byId("devices"), view.drafters.map((drafter) => deviceRow(drafter, links.get(drafter.name))));
+  replaced(byId("drafters"), view.drafters.map((drafter) => drafterRow(drafter, links.get(drafter.name))));
   replaced(byId("verifiers"), view.coordinators.map(verifierRow));
   replaced(byId("faults"), faultsOf(view.coordinators));
 }
@@ -44,7 +44,7 @@ export function faultTexts(coordinators) {
   });
 }
 
-function deviceRow(drafter, link) {
+function drafterRow(drafter, link) {
   const name = element("th", { scope: "row" }, drafter.name.replace(/^drafter-/, ""));
   return element(
     "tr",
@@ -65,10 +65,16 @@ function verifierRow(coordinator) {
     { "data-state": coordinator.verifier },
     element("th", { scope: "row" }, coordinator.id.slice(-6)),
     element("td", {}, stateOf(coordinator.verifier)),
-    element("td", {}, regime ? regime.arm.replace("_", " and ") : "–"),
-    element("td", { class: "number" }, `${coordinator.generations}${queued ? ` + ${queued} waiting` : ""}`),
+    element("td", {}, modeOf(regime)),
+    element("td", { class: "number" }, `${coordinator.generations}${queued ? ` + ${queued} queued` : ""}`),
     element("td", { class: "number" }, percent(kv && kv.used_blocks / Math.max(1, kv.total_blocks))),
   );
+}
+
+/** The speculation mode that is kept, and the one that is tried. */
+function modeOf(tuner) {
+  if (!tuner) return "–";
+  return tuner.arm === tuner.kept ? tuner.kept : `${tuner.kept} (tries ${tuner.arm})`;
 }
 
 function stateOf(state, reason) {
@@ -77,5 +83,5 @@ function stateOf(state, reason) {
 
 function faultsOf(coordinators) {
   const texts = faultTexts(coordinators);
-  return texts.length ? texts.map((text) => element("li", { class: "fault" }, text)) : [element("li", {}, "No faults since the start")];
+  return texts.length ? texts.map((text) => element("li", { class: "fault" }, text)) : [element("li", {}, "No faults since start")];
 }

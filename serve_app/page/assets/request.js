@@ -40,9 +40,9 @@ export function compared(one, two) {
 /** The settings in a few words. */
 export function inWords(settings) {
   const temperature = Number(settings.temperature);
-  const words = [settings.temperature === "" ? "service's sampling" : temperature ? `temperature ${temperature}` : "greedy"];
+  const words = [settings.temperature === "" ? "default sampling" : temperature ? `temperature ${temperature}` : "greedy"];
   if (settings.seed !== "") words.push(`seed ${settings.seed}`);
-  words.push(settings.protocol || "any protocol");
+  words.push(settings.protocol || "automatic protocol");
   if (settings.window !== "") words.push(`window ${settings.window}`);
   if (settings.slo_class) words.push(settings.slo_class);
   if (settings.verification === "semantic") words.push("semantic");

@@ -1,12 +1,12 @@
-// What an answer has cost so far, from what its stream tells of tokens and rounds. Pure.
+// Counts and rates of an answer so far, from the tokens and rounds of its stream. Pure.
 
-/** Who may have proposed a token, in the order of the legend. */
+/** Origins of a token (docs/glossary.md), in the order of the legend. */
 export const ORIGINS = new Map([
-  ["accepted", "Accepted draft"],
-  ["lookup", "Looked up"],
-  ["correction", "Corrected"],
-  ["verifier", "The verifier's own"],
-  ["override", "Let pass by a judge"],
+  ["accepted", "Drafter"],
+  ["lookup", "Prompt lookup"],
+  ["correction", "Correction"],
+  ["verifier", "Verifier"],
+  ["override", "Drafter, kept by the judge"],
 ]);
 
 /** Of an answer that was asked for at a time, in milliseconds. */

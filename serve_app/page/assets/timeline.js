@@ -1,4 +1,4 @@
-// Rounds as bars on four lanes: who was busy when. Pure.
+// Rounds as bars on four lanes. Pure.
 
 /** Phases of a round in their order, and the lane of each. */
 export const PHASES = new Map([
@@ -6,14 +6,14 @@ export const PHASES = new Map([
   ["link", { lane: 1, name: "Link" }],
   ["queue", { lane: 2, name: "Queue" }],
   ["verify", { lane: 2, name: "Verify" }],
-  ["orchestration", { lane: 3, name: "Everything else" }],
+  ["orchestration", { lane: 3, name: "Other" }],
 ]);
-export const LANES = ["Device", "Link", "Verifier", "Rest"];
+export const LANES = ["Drafter", "Link", "Verifier", "Other"];
 export const MOST_ROUNDS = 32;
 
 /**
  * The bars of the last rounds: `{phase, lane, from_ms, to_ms}`, and from when to when they reach.
- * What a device drafted while the verifier went on by itself is a bar `beside`, which ends where its round is queued.
+ * What a drafter drafted during an autonomous run is a bar `beside`, which ends where its round is queued.
  */
 export function barsOf(rounds) {
   const bars = [];
