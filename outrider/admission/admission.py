@@ -158,8 +158,8 @@ class Admission:
         waiting = Counter(one.slo.name for one in self._waiting.values())
         active = Counter(one.slo.name for one in self._active.values())
         classes = {
-            name: replace(_counted(self._counts[name]), waiting=waiting[name], active=active[name])
-            for name in sorted(self._counts)  # classes used only as fallbacks are left out
+            name: replace(_counted(self._counts.get(name, Counter())), waiting=waiting[name], active=active[name])
+            for name in sorted({*self._counts, *waiting, *active})
         }
         queued, kv_limit = Sums(), None
         if self._decided is not None:

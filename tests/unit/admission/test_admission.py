@@ -114,6 +114,17 @@ def test_one_lowered_waits_for_each_of_its_classes_in_turn() -> None:
     assert (report["speed_8"].lowered, report["best_effort"].admitted) == (1, 1)
 
 
+def test_a_class_that_is_waited_for_as_a_fallback_only_is_reported() -> None:
+    to = admission(max_active=100)
+    ask(to, *(asked(f"r{i}", EIGHT) for i in range(10)), *(asked(f"f{i}", FOUR) for i in range(5)))
+    to.decide(0.0, VERIFIER)
+    ask(to, asked("list", EIGHT, TWO))
+    to.decide(10.0, VERIFIER)
+    report = to.report().classes
+    assert sum(each.waiting for each in report.values()) == to.waiting > 0
+    assert report["speed_2"].waiting == 1
+
+
 def test_a_time_to_the_first_token_is_shared_by_the_classes() -> None:
     to = admission(max_active=100)
     ask(to, *(asked(f"r{i}", EIGHT) for i in range(10)))
