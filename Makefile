@@ -73,13 +73,13 @@ gpu: install ## prove and measure the engines on this machine's card (GPU_ARGS)
 	$(BIN)/outrider bench gpu $(GPU_ARGS)
 
 gpu-bundle: install ## the same as a folder for a machine without network: build/gpu/run.sh there
-	$(BIN)/python -m bench.gpu.bundle build/gpu
+	$(BIN)/python -m lab.bench.gpu.bundle build/gpu
 
 monitoring: install ## start Prometheus with all rules and alerts, and Grafana with all dashboards if it is installed
 	$(BIN)/outrider dashboards --start --out $(MONITORING)
 
-dashboards: install ## draw dashboards and rules anew, from cluster/monitoring/drawing
-	$(BIN)/python -m cluster.monitoring.drawing
+dashboards: install ## draw dashboards and rules anew, from lab/dashboards
+	$(BIN)/python -m lab.dashboards
 
 format: install ## format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix

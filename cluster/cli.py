@@ -57,7 +57,7 @@ def _parser(chosen: list[str]) -> argparse.ArgumentParser:
     return parser
 
 
-def _fill(parser: argparse.ArgumentParser, name: str) -> None:  # noqa: C901, PLR0912 (a case a command, for import-linter)
+def _fill(parser: argparse.ArgumentParser, name: str) -> None:
     """Give a command's parser its options, and what carries it out."""
     match name:
         case "serve":
@@ -76,16 +76,13 @@ def _fill(parser: argparse.ArgumentParser, name: str) -> None:  # noqa: C901, PL
             from cluster.commands.models import add_options, run
         case "distill":
             from cluster.commands.distill import add_options, run
-        case "train":
-            from cluster.commands.train import add_options, run
         case "profile":
             from cluster.commands.profile import add_options, run
-        case "simulate":
-            from cluster.commands.simulate import add_options, run
-        case "plan":
-            from cluster.commands.plan import add_options, run
         case _:
-            from cluster.commands.bench import add_options, run
+            from cluster.commands import checkout
+
+            checkout.add_options(parser, name)
+            return
     add_options(parser)
     parser.set_defaults(run=run)
 

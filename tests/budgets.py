@@ -1,4 +1,4 @@
-"""How much there is of the product, and that it does not grow: ``python -m tests.budgets``, part of ``make check``.
+"""How much there is of the product and of the lab, and that it does not grow: ``python -m tests.budgets``, part of ``make check``.
 
 Budgets can only fall: ``--lower`` writes those down that the product has got below, and raises none.
 """
@@ -7,7 +7,8 @@ import argparse
 import ast
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -18,22 +19,35 @@ ROOT = Path(__file__).parents[1]
 BUDGETS = Path(__file__).with_name("budgets.json")
 PRODUCT = ("outrider", "actors", "serve_app", "cluster")
 _FILE_LINES, _FUNCTION_LINES, _CLASS_LINES, _PARAMETERS = 400, 50, 250, 7
+_ROOM_LINES, _ROOM_FILES = 2500, 20  # of one directory's own files
 
 
 def product_files(root: Path = ROOT) -> list[Path]:
     """All modules that are installed."""
-    return sorted(path for package in PRODUCT for path in (root / package).rglob("*.py"))
+    return _modules(root, PRODUCT)
+
+
+def _modules(root: Path, packages: Iterable[str]) -> list[Path]:
+    return sorted(path for package in packages for path in (root / package).rglob("*.py"))
 
 
 def measured(root: Path = ROOT) -> dict[str, int]:
     """Counts over the product's source, by what is counted."""
-    texts = [path.read_text(encoding="utf-8") for path in product_files(root)]
+    files = product_files(root)
+    texts = [path.read_text(encoding="utf-8") for path in files]
+    lines = [len(text.splitlines()) for text in texts]
+    rooms, room_lines = Counter(path.parent for path in files), Counter[Path]()
+    for path, count in zip(files, lines, strict=True):
+        room_lines[path.parent] += count
     nodes = [node for text in texts for node in ast.walk(ast.parse(text))]
     functions = [node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
     classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
     return {
-        "product lines": sum(len(text.splitlines()) for text in texts),
-        f"files over {_FILE_LINES} lines": sum(len(text.splitlines()) > _FILE_LINES for text in texts),
+        "product lines": sum(lines),
+        "lab lines": sum(len(path.read_text(encoding="utf-8").splitlines()) for path in _modules(root, ["lab"])),
+        f"rooms over {_ROOM_LINES} lines": sum(count > _ROOM_LINES for count in room_lines.values()),
+        f"rooms over {_ROOM_FILES} files": sum(count > _ROOM_FILES for count in rooms.values()),
+        f"files over {_FILE_LINES} lines": sum(count > _FILE_LINES for count in lines),
         f"functions over {_FUNCTION_LINES} lines": sum(_lines(node) > _FUNCTION_LINES for node in functions),
         f"classes over {_CLASS_LINES} lines": sum(_lines(node) > _CLASS_LINES for node in classes),
         f"functions with over {_PARAMETERS} parameters": sum(_parameters(node) > _PARAMETERS for node in functions),

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from bench.harness.record import write_record
+from lab.bench.harness.record import write_record
 from tests.chaos.injecting import told_faults
 from tests.chaos.judging import Struck
 from tests.chaos.left import calm

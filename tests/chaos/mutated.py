@@ -15,7 +15,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from bench.harness.record import write_record
+from lab.bench.harness.record import write_record
 from tests.chaos import mutated_live, mutated_sizes
 from tests.chaos.links import die_with_parent
 from tests.chaos.mutated_messages import Counts, calls, orders_and_answers, replies

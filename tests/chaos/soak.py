@@ -22,7 +22,7 @@ from random import Random
 
 from platformdirs import user_cache_path
 
-from bench.harness.record import write_record
+from lab.bench.harness.record import write_record
 from tests.chaos.clients import body_of, told_by
 from tests.chaos.judging import Struck, judged_stream, overlapped, without_effect
 from tests.chaos.left import calm, left_behind

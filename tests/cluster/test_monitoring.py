@@ -12,14 +12,14 @@ import pytest
 import ray
 from rich.console import Console
 
-from bench.pictures.dashboards import draw
 from cluster.commands.top import poll
 from cluster.local import announce_metrics
-from cluster.monitoring.drawing.alerts import ALERTS
-from cluster.monitoring.drawing.rules import as_dict
 from cluster.monitoring.files import CLUSTER_NAME, FOLDER, MonitoringTargets, write
 from cluster.monitoring.running import prometheus_over
 from cluster.top_view import view
+from lab.bench.pictures.dashboards import draw
+from lab.dashboards.alerts import ALERTS
+from lab.dashboards.rules import as_dict
 from serve_app import metrics as m
 from serve_app.metrics import Metric
 from tests.cluster.served import PLAIN, Service, eventually, free_port
@@ -33,9 +33,7 @@ _STEP_S = 2
 FIGURES = os.environ.get("OUTRIDER_FIGURES")
 _SHOWN_S = 150.0
 _SHOWN = {"cluster": ".*", "coordinator": ".*", "class": ".*", "group": ".*", "__rate_interval": "15s"}
-_CAPTION = (
-    "Drawn by bench/pictures from the shipped dashboard and a Prometheus that watched the embedded pair; not Grafana"
-)
+_CAPTION = "Drawn by lab/bench/pictures from the shipped dashboard and a Prometheus of the embedded pair; not Grafana"
 
 ABSENT: dict[Metric, str] = {
     m.STALLED: "no reader stands still",

@@ -13,9 +13,11 @@ def product(tmp_path: Path) -> Path:
         "actors/short.py": "class Short:\n    @classmethod\n    def run(cls, a, b, c, d, e, f, g): ...\n",
         "serve_app/again.py": "class _Outer:\n    class Long:\n        pass\n" + "\n" * 400,
         "tests/other.py": "class Long:\n    pass\n",
+        "lab/research.py": "class Long:\n    pass\n" * 500,
+        **{f"cluster/file_{number}.py": "pass\n" * 120 for number in range(21)},
     }
     for name, text in texts.items():
-        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     return tmp_path
 
@@ -24,7 +26,10 @@ def test_what_is_installed_is_counted(product: Path) -> None:
     found = measured(product)
     assert found.pop("configuration leaves") > 100, "of the configuration as it is"
     assert found == {
-        "product lines": 262 + 3 + 403,
+        "product lines": 262 + 3 + 403 + 21 * 120,
+        "lab lines": 1000,
+        "rooms over 2500 lines": 1,
+        "rooms over 20 files": 1,
         "files over 400 lines": 1,
         "functions over 50 lines": 1,
         "classes over 250 lines": 1,

@@ -17,7 +17,7 @@ from outrider.contracts.verifying import AcceptanceRule, OpenGeneration
 from outrider.drafting.round_log import RoundLogContents, read_log, request_number
 from outrider.models.pair_names import pair_names
 from outrider.session.session import CoordinatorSession
-from tests.unit.training.head.tiny_pairs import load, save_pair
+from tests.unit.lab.training.head.tiny_pairs import load, save_pair
 
 PROMPT = (5, 17, 8, 30, 2)
 _WITHIN_S = 60.0

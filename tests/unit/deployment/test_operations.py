@@ -6,10 +6,10 @@ import re
 import pytest
 import yaml
 
-from cluster.scenarios import scenario_file
+from lab.scenarios import scenario_file
+from lab.simulation.reading import load_scenario
 from outrider.config.reading import load_config
 from outrider.config.reloadable import COUNTS, RELOADABLE, with_reloadable
-from outrider.simulation.reading import load_scenario
 from serve_app.metrics import ALL
 from tests.unit.deployment.manifests import ROOT
 

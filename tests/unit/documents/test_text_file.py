@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from lab.simulation.fleet.reading import is_fleet
+from lab.simulation.reading import load_scenario
+from lab.training.tasks.loading import load_tasks
 from outrider.config.reading import load_config
 from outrider.contracts.errors import ConfigError, ParameterError
 from outrider.costs.profiles import read_profile
 from outrider.documents.text_file import MAX_SETTINGS_BYTES, read_text
 from outrider.link.trace import load_trace
-from outrider.simulation.fleet.reading import is_fleet
-from outrider.simulation.reading import load_scenario
 from outrider.tenants.keys import read_keys
-from outrider.training.tasks.loading import load_tasks
 
 READERS = (load_config, read_profile, load_trace, is_fleet, load_scenario, read_keys, load_tasks)
 NAMES = ("folder", "pipe", "pipe.json", "/dev/zero", "large", "latin", "absent", "loop", "socket")

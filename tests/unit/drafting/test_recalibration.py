@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
 
+from lab.training.predictor.logistic import fit_logistic
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.acceptance import ConfidenceLogistic, confidence_logit
 from outrider.drafting.features import DraftFeatures
 from outrider.drafting.recalibration import Calibration, ChainVerdict, Recalibration, SentChain, verdict_on
-from outrider.training.predictor.logistic import fit_logistic
 
 GREEDY, SHARED, RATIO = AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE, AcceptanceRule.RATIO
 TEMPERATURE = 0.7

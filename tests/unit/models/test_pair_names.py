@@ -5,7 +5,7 @@ import pytest
 from outrider.contracts.errors import ModelUnavailableError
 from outrider.models.loading import load_drafter, load_target_facts
 from outrider.models.pair_names import PairNames, pair_names
-from tests.unit.training.head.tiny_pairs import load, save_pair
+from tests.unit.lab.training.head.tiny_pairs import load, save_pair
 
 
 def test_they_are_what_loading_says_of_two_folders(tmp_path: Path) -> None:

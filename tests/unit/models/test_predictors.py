@@ -8,6 +8,9 @@ import pytest
 from safetensors.numpy import load_file
 from scipy.special import expit
 
+from lab.training.predictor.families import RecordedFeatures
+from lab.training.predictor.quality import calibration_error, log_loss
+from lab.training.ranking import area_under_curve
 from outrider.contracts.errors import ModelUnavailableError, PairMismatchError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.perceptron import Perceptron
@@ -16,9 +19,6 @@ from outrider.models.file_hash import sampled_hash
 from outrider.models.predictor_file import save_predictor
 from outrider.models.predictors import load_predictors, shipped_predictors
 from outrider.models.target_folder import model_hash
-from outrider.training.predictor.families import RecordedFeatures
-from outrider.training.predictor.quality import calibration_error, log_loss
-from outrider.training.ranking import area_under_curve
 from tests.unit.drafting.test_perceptron import LAYERS
 from tests.unit.models.test_predictor_file import INFO
 

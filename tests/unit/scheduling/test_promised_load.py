@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
 from outrider.contracts.cost import LinearCostModel, VerifyCost
 from outrider.scheduling.promised_load import PromisedNeed, added_s, each_added_s, load_of
-from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
 from tests.unit.scheduling.queues import COSTS
 
 A, COMPUTE, READ, _ = COSTS.slopes

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.simulation.published import TABLE_12
 from outrider.contracts.cost import CostModel, LinearCostModel, VerifyCost
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.price import DraftPrice
@@ -17,7 +18,6 @@ from outrider.selection.plans import PlanSet
 from outrider.selection.situation import DrafterView, Estimate, RoundSituation
 from outrider.selection.stop_prices import MarginalDraftCost, RoundsLately, draft_price, order_price
 from outrider.selection.verifier_load import VerifierLoad
-from outrider.simulation.published import TABLE_12
 from tests.unit.selection.simulated_rounds import World, link
 
 ROWS = LinearCostModel(0.01, 0.0, 0.0, 0.1)  # 10 ms a row

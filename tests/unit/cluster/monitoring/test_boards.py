@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cluster.monitoring.drawing.board import Board, Panel
-from cluster.monitoring.drawing.boards import BOARDS
-from cluster.monitoring.drawing.drawn import drawn
 from cluster.monitoring.files import FOLDER
+from lab.dashboards.board import Board, Panel
+from lab.dashboards.boards import BOARDS
+from lab.dashboards.drawn import drawn
 from serve_app.metrics import ALL
 from tests.unit.cluster.monitoring.promtool import as_rules, expressions, filled_in, names_in, promtool
 

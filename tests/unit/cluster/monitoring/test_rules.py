@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.monitoring.drawing.alerts import ALERTS
-from cluster.monitoring.drawing.rules import as_dict
 from cluster.monitoring.files import FOLDER
+from lab.dashboards.alerts import ALERTS
+from lab.dashboards.rules import as_dict
 from serve_app.metrics import ALL
 from tests.unit.cluster.monitoring.promtool import names_in, promtool
 

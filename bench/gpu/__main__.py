@@ -1,7 +1,0 @@
-"""``python -m bench.gpu``: as ``outrider bench gpu``, where the package is not installed."""
-
-import sys
-
-from bench.gpu.command import main
-
-main(sys.argv[1:])

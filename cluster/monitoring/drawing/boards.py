@@ -1,5 +1,0 @@
-"""All dashboards."""
-
-from cluster.monitoring.drawing import fleet, link, overview, speculation, verifier
-
-BOARDS = (overview.BOARD, speculation.BOARD, link.BOARD, verifier.BOARD, fleet.BOARD)

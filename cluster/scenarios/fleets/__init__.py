@@ -1,1 +1,0 @@
-"""Scenarios of whole fleets; ``cluster.scenarios`` knows them by name."""

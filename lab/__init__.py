@@ -1,0 +1,1 @@
+"""Research, planning and benchmarks: in a source checkout, in no package (docs/architecture.md)."""

@@ -1,0 +1,66 @@
+"""``outrider bench bookkeeping``: what everything but the model costs.
+
+The *coordinator* has an engine that only sleeps (10 ms a step, and 0.02 ms for each of its sequences) in a process of
+its own behind it, and throws its chunks away. The *ingress* is told what a coordinator tells of such an engine, and
+its clients throw their responses away. For both: tokens per second beside those of the engine's own loop, and the CPU
+time of the part's process. The *verifier* has a model that computes nothing: CPU time per block by the length of its
+context. *Tracing*: what a token and a request cost with it off, on with nobody sampled, and on with everybody sampled.
+*Routing*: what a request's choice of a coordinator costs an ingress whose index is full, before few and many of them.
+Each figure is the median of some runs.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import ray
+
+from lab.bench.bookkeeping import coordinator, ingress, routing, tracing, verifier
+from lab.bench.bookkeeping.figures import BlockCost, Flow, middle_cost, middle_flow, show_costs, show_flows
+from lab.bench.harness.record import write_record
+
+_PARTS = ("coordinator", "ingress", "verifier", "tracing", "routing")
+
+
+def main(argv: Sequence[str]) -> None:
+    """Run the bench and print its tables."""
+    parser = argparse.ArgumentParser(prog="outrider bench bookkeeping", description=__doc__)
+    add = parser.add_argument
+    add("--parts", nargs="+", choices=_PARTS, default=_PARTS, metavar="PART", help="of %(choices)s (default: all)")
+    add("--sequences", type=int, default=256, help="responses at once (default: %(default)s)")
+    add("--tokens", type=int, default=200, help="of each response (default: %(default)s)")
+    add(
+        "--contexts", type=int, nargs="+", default=[500, 32_000], help="of the verifier's blocks (default: %(default)s)"
+    )
+    add("--blocks", type=int, default=64, help="in each of its steps (default: %(default)s)")
+    add("--steps", type=int, default=100, help="in each of its runs (default: %(default)s)")
+    add("--requests", type=int, default=2000, help="in each run of tracing and routing (default: %(default)s)")
+    add("--coordinators", type=int, nargs="+", default=[3, 100, 1000], help="that are routed to (default: %(default)s)")
+    add("--repeats", type=int, default=3, help="runs of each part (default: %(default)s)")
+    add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
+    args = parser.parse_args(argv)
+    flows, costs, traced = list[list[Flow]](), list[list[BlockCost]](), list[list[tracing.TracingCost]]()
+    routed = list[list[routing.RoutingCost]]()
+    if "coordinator" in args.parts:
+        ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=100 * 2**20)
+        try:
+            flows.append(coordinator.measured(args.sequences, args.tokens, args.repeats))
+        finally:
+            ray.shutdown()
+    if "ingress" in args.parts:
+        flows += ingress.measured(args.sequences, args.tokens, args.repeats)
+    if "verifier" in args.parts:
+        for context_tokens in args.contexts:
+            costs += verifier.measured(context_tokens, args.blocks, args.steps, args.repeats)
+    if "tracing" in args.parts:
+        traced = tracing.measured(args.sequences, args.tokens, args.requests, args.repeats)
+        tracing.show(traced)
+    if "routing" in args.parts:
+        routed = [routing.measured(count, args.requests, args.repeats) for count in args.coordinators]
+        routing.show(routed)
+    if flows:
+        show_flows([middle_flow(runs) for runs in flows])
+    if costs:
+        show_costs([middle_cost(runs) for runs in costs])
+    if args.json is not None:
+        write_record(args.json, args, {"flows": flows, "costs": costs, "tracing": traced, "routing": routed})

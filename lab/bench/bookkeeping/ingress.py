@@ -1,0 +1,167 @@
+"""An ingress between a recorded coordinator and clients that throw their responses away; no sockets."""
+
+import asyncio
+import json
+import pickle
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from http import HTTPStatus
+from typing import Any, cast
+
+from fastapi import FastAPI
+from ray.serve.handle import DeploymentHandle
+from starlette.types import Message as AsgiMessage
+
+from actors.start import started
+from lab.bench.bookkeeping.figures import Flow
+from lab.bench.bookkeeping.recording import recorded
+from lab.bench.bookkeeping.sleeping import own_tokens_per_s, step_s
+from outrider.contracts.requests import GenerationId, GenerationRequest
+from outrider.models.folders import EMBEDDED
+from outrider.models.tokenizer import load_tokenizer
+from serve_app.api.http.routes import make_api
+from serve_app.api.service import RequestLimits, ServiceSettings
+from serve_app.api.tracing import RequestTraces
+from serve_app.coordination.listener import Listener
+from serve_app.coordination.outlets import Message
+from serve_app.ingress import CoordinatorService
+
+_NAME, _MODEL = "recorded", "sleeping"
+_ALONE_STEPS, _IDLE_S = 100, 3600.0
+
+
+class _Call:
+    """What a call of a streaming handle gives."""
+
+    def __init__(self, items: AsyncIterator[object]) -> None:
+        self._items = items
+
+    def __aiter__(self) -> AsyncIterator[object]:
+        return self._items
+
+    def cancel(self) -> None:
+        """Nobody has to know."""
+
+
+class _Method:
+    """One of a deployment's."""
+
+    def __init__(self, call: Callable[..., AsyncGenerator[object]]) -> None:
+        self._call = call
+
+    def remote(self, *args: object) -> _Call:
+        return _Call(self._call(*args))
+
+
+class _Read:
+    """What an ingress says it has read: a recording goes on all the same."""
+
+    async def remote(self, listener: Listener, read: Mapping[GenerationId, int]) -> None: ...
+
+
+class _Coordinator:
+    """A handle to one that plays a recording, at the engine's pace, as soon as all responses were asked for.
+
+    Attributes:
+        began_s: when it began to play, by ``perf_counter``; likewise ``began_cpu_s``, by ``process_time``.
+    """
+
+    def __init__(self, sequences: int, tokens: int) -> None:
+        self.generate, self.chunks, self.read = _Method(self._generate), _Method(self._chunks), _Read()
+        self._sequences, self._tokens = sequences, tokens
+        self._names: list[GenerationId] = []
+        self._all_asked = asyncio.Event()
+        self.began_s = self.began_cpu_s = 0.0
+
+    def options(self, **options: bool) -> "_Coordinator":  # noqa: ARG002 (a handle's)
+        return self
+
+    async def _generate(
+        self,
+        record: GenerationRequest,
+        ingress: str,  # noqa: ARG002
+        lost: tuple[str, ...],  # noqa: ARG002
+    ) -> AsyncGenerator[str]:
+        yield _NAME
+        self._names.append(record.generation)
+        if len(self._names) == self._sequences:
+            self._all_asked.set()
+        await asyncio.sleep(_IDLE_S)
+
+    async def _chunks(self, listener: Listener) -> AsyncGenerator[Message]:  # noqa: ARG002
+        await self._all_asked.wait()
+        self._all_asked.clear()
+        messages, pause_s = await recorded(self._names, self._tokens), step_s(self._sequences)
+        self.began_s, self.began_cpu_s = time.perf_counter(), time.process_time()
+        for step, message in enumerate(messages, start=1):
+            await asyncio.sleep(self.began_s + step * pause_s - time.perf_counter())
+            yield pickle.loads(message)  # noqa: S301 (its own)
+        await asyncio.sleep(_IDLE_S)
+
+
+class _Client:
+    """One who asks for a response and throws it away."""
+
+    def __init__(self, body: dict[str, object]) -> None:
+        self._unread = [{"type": "http.request", "body": json.dumps(body).encode()}]
+        self.status, self.sent_bytes = 0, 0
+
+    async def receive(self) -> AsgiMessage:
+        """The request; then it stays."""
+        if self._unread:
+            return self._unread.pop()
+        await asyncio.sleep(_IDLE_S)
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: AsgiMessage) -> None:
+        self.status = message.get("status", self.status)
+        self.sent_bytes += len(message.get("body", b""))
+
+
+def measured(sequences: int, tokens: int, repeats: int) -> list[list[Flow]]:
+    """So many chats at once, each of so many tokens: runs of streamed ones, then of whole ones."""
+    return [[asyncio.run(_run(sequences, tokens, stream=stream)) for _ in range(repeats)] for stream in (True, False)]
+
+
+async def _run(sequences: int, tokens: int, *, stream: bool) -> Flow:
+    alone = own_tokens_per_s(sequences, _ALONE_STEPS)
+    coordinator = _Coordinator(sequences, tokens)
+    api = make_api(_service(coordinator, tokens))
+    started()
+    said = {"role": "user", "content": "Tell me everything, and at length."}
+    body: dict[str, object] = {"model": _MODEL, "messages": [said], "max_tokens": tokens, "stream": stream}
+    clients = [_Client(body) for _ in range(sequences)]
+    await asyncio.gather(*(api(_scope(), client.receive, client.send) for client in clients))
+    took_s, cpu_s = time.perf_counter() - coordinator.began_s, time.process_time() - coordinator.began_cpu_s
+    assert all(client.status == HTTPStatus.OK and client.sent_bytes > tokens for client in clients), "all are answered"
+    made = sequences * tokens
+    return Flow(f"ingress, {'streamed' if stream else 'whole'}", made / took_s, alone, cpu_s / made)
+
+
+def _service(coordinator: _Coordinator, tokens: int) -> CoordinatorService:
+    tokenizer = load_tokenizer(EMBEDDED)
+    limits = RequestLimits(_MODEL, 1 << 20, tokens, len(tokenizer), 0, 1 << 20)
+    settings = ServiceSettings(_MODEL, EMBEDDED, tokens, 0, max_failures=0)
+    return CoordinatorService(cast("DeploymentHandle[Any]", coordinator), settings, limits, tokenizer)
+
+
+def api_over_nothing(traces: RequestTraces | None, path: str) -> tuple[FastAPI, dict[str, object]]:
+    """The API over a coordinator that says nothing, and a request for a path of it."""
+    return make_api(_service(_Coordinator(1, 1), 1), traces=traces), _scope(path)
+
+
+def _scope(path: str = "/v1/chat/completions") -> dict[str, object]:
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": "POST",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "scheme": "http",
+        "headers": [(b"host", b"outrider"), (b"content-type", b"application/json")],
+        "server": ("outrider", 80),
+        "client": ("client", 1),
+    }

@@ -1,0 +1,64 @@
+"""What a coordinator tells an ingress, recorded: of every step of its verifier one message, as it crosses processes."""
+
+import asyncio
+import pickle
+from collections.abc import AsyncGenerator, Callable, Sequence
+
+from actors.messages import StepReply, VerifyCall
+from actors.verifier import SteppedEngine
+from lab.bench.bookkeeping.responses import generations_over, make
+from lab.bench.bookkeeping.sleeping import SleepingEngine
+from outrider.contracts.requests import GenerationChunk, GenerationId
+from serve_app.coordination.outlets import Piece
+
+
+class WakefulVerifier:
+    """A verifier in this process, which steps as fast as it is heard."""
+
+    is_up = True
+
+    def __init__(self, on_step: Callable[[], None]) -> None:
+        """``on_step`` is told before each step."""
+        self._stepped = SteppedEngine(SleepingEngine(wakeful=True))
+        self._given: list[VerifyCall] = []
+        self._some = asyncio.Event()
+        self._on_step = on_step
+
+    def give(self, call: VerifyCall) -> None:
+        self._given.append(call)
+        self._some.set()
+
+    async def steps(self) -> AsyncGenerator[StepReply]:
+        """What its steps bring."""
+        while True:
+            if not self._given and self._stepped.idle:
+                self._some.clear()
+                await self._some.wait()
+            given, self._given = self._given, []
+            self._on_step()
+            yield self._stepped.step(given)
+            await asyncio.sleep(0)  # others take in what it brought
+
+    def hangs(self) -> None:
+        raise AssertionError("a verifier in this process hangs")
+
+    async def answers(self) -> None: ...
+
+
+async def recorded(names: Sequence[GenerationId], tokens: int) -> list[bytes]:
+    """Messages (``outlets.Message``) of responses of these names, made at once, each of so many tokens; pickled."""
+    messages, gathered = list[bytes](), list[tuple[GenerationId, Piece]]()
+
+    def put(name: GenerationId, chunk: GenerationChunk) -> None:
+        gathered.append((name, chunk))
+
+    def cut() -> None:
+        if gathered:
+            messages.append(pickle.dumps(tuple(gathered), pickle.HIGHEST_PROTOCOL))
+            gathered.clear()
+
+    generations = generations_over(WakefulVerifier(cut), len(names))
+    await make(generations, names, tokens, put)
+    cut()
+    generations.batcher.stop()
+    return messages

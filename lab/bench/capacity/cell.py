@@ -1,0 +1,257 @@
+"""Runs one cell of ``outrider bench capacity``: users with emulated devices against a real coordinator's core.
+
+The core (``serve_app.coordination.generations``) runs in this process without Serve and HTTP; its verifier is what it
+always is.
+"""
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from lab.bench.capacity.emulated_devices import DeviceSpec, EmulatedDevice, EmulatedFleet, generation_name
+from lab.bench.capacity.log import Cell, CellLog, DecisionEntry, ResponseEntry, RoundEntry
+from lab.bench.capacity.noted_verifier import NotedVerifier
+from lab.bench.capacity.plan import POLICIES, UserPlan
+from lab.bench.harness.recorded_drafts import RecordedResponse
+from outrider.config.schema import Config, SchedulingConfig
+from outrider.contracts.cost import CostModel, LinearCostModel
+from outrider.contracts.errors import NotAdmittedError
+from outrider.contracts.requests import GenerationChunk, GenerationRequest, SamplingParams
+from outrider.rounds.rules import RunGrant
+from outrider.rounds.timing import RoundTiming
+from outrider.scheduling.policy import (
+    NOTHING_PROMISED,
+    BatchLimits,
+    BatchPlan,
+    PendingVerification,
+    Promised,
+    SchedulingPolicy,
+)
+from serve_app.coordination.generations import Generations, Target, VerifierAccess
+from serve_app.coordination.settings import generations_settings
+from serve_app.coordination.statistics import CoordinatorStats
+from serve_app.metrics import Sink
+
+_GREEDY = SamplingParams(temperature=0.0)
+_SESSIONS = 1000  # more than one cell can have
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What all cells of a run share."""
+
+    config: Config
+    target: Target
+    verifier: VerifierAccess
+    clock: Callable[[], float] = time.monotonic
+    first_sessions: Iterator[int] = field(
+        default_factory=lambda: count(0, _SESSIONS)
+    )  # with the verifier, cell by cell
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """How long a cell goes on: until enough responses have ended behind the warm-up, or for so long at most."""
+
+    warmup_s: float
+    responses: int
+    most_s: float
+
+
+@dataclass(slots=True, eq=False)
+class _Response:
+    """A response being made."""
+
+    plan: UserPlan
+    number: int
+    recorded: RecordedResponse
+    asked_at_s: float
+    rounds: list[RoundEntry] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    ended_at_s: float | None = None
+    refused_at_s: float | None = None
+
+    def put(self, chunk: GenerationChunk) -> None:
+        """Take in what was made of it."""
+        self.token_ids += chunk.token_ids
+
+    def entry(self) -> ResponseEntry:
+        """As it now stands."""
+        return ResponseEntry(
+            user=self.plan.user,
+            number=self.number,
+            slo=self.plan.slo,
+            prompt_tokens=len(self.recorded.prompt_ids),
+            asked_at_s=self.asked_at_s,
+            rounds=tuple(self.rounds),
+            ended_at_s=self.ended_at_s,
+            as_recorded=tuple(self.token_ids) == self.recorded.output_ids[: len(self.token_ids)],
+            refused_at_s=self.refused_at_s,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class _Progress:
+    """How many responses have ended behind the warm-up."""
+
+    until: Until
+    ended: int = 0
+    enough: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def response(self, ended_at_s: float) -> None:
+        """One more has ended."""
+        self.ended += ended_at_s >= self.until.warmup_s
+        if self.ended >= self.until.responses:
+            self.enough.set()
+
+
+# The response a user's task waits for: a round's timing is told by that very task, and does not say whose it is.
+_MAKING: ContextVar[_Response] = ContextVar("response being made")
+
+
+class _Stats(CoordinatorStats):
+    """A coordinator's, which also gives every round to its response."""
+
+    def __init__(self, cell: Cell, clock: Callable[[], float]) -> None:
+        super().__init__(cell.name, Sink(), clock)
+        self._now_s = clock
+
+    def round(self, timing: RoundTiming) -> None:
+        """Count it, and enter it in the record of the response being made."""
+        super().round(timing)
+        _MAKING.get().rounds.append(RoundEntry(self._now_s(), timing))
+
+
+class NotedPolicy:
+    """A policy that remembers its decisions, with what they were made on."""
+
+    def __init__(self, policy: SchedulingPolicy) -> None:
+        """Decide as ``policy`` does."""
+        self._policy = policy
+        self.decisions: list[DecisionEntry] = []
+
+    def plan(
+        self,
+        pending: Sequence[PendingVerification],
+        now_s: float,
+        limits: BatchLimits,
+        cost_model: CostModel,
+        promised: Promised = NOTHING_PROMISED,
+    ) -> BatchPlan:
+        """Decide, and note on what."""
+        plan = self._policy.plan(pending, now_s, limits, cost_model, promised)
+        assert isinstance(cost_model, LinearCostModel), "the batcher plans with its estimator's model"
+        chosen = tuple((p.generation, p.round) for p in plan.batch)
+        self.decisions.append(DecisionEntry(now_s, tuple(pending), limits, promised, cost_model, chosen, plan.reason))
+        return plan
+
+
+async def run_cell(
+    server: Server,
+    cell: Cell,
+    users: Sequence[UserPlan],
+    devices: Sequence[DeviceSpec],
+    until: Until,
+) -> CellLog:
+    """Let the users ask until enough has ended, then break everything off. Device i is user i's.
+
+    Raises:
+        OutriderError: a response failed.
+    """
+    setting, began_at_s = POLICIES[cell.policy], server.clock()
+
+    def clock() -> float:
+        return server.clock() - began_at_s
+
+    responses = {response.prompt_ids: response for user in users for response in user.responses}
+    emulated = [EmulatedDevice(spec, responses, clock) for spec in devices]
+    fleet = EmulatedFleet(emulated)
+    verifier = NotedVerifier(
+        server.verifier, keeps_kv=setting.keeps_kv, clock=clock, first_session=next(server.first_sessions)
+    )
+    scheduling = SchedulingConfig(setting.scheduling)
+    settings = generations_settings(replace(server.config, scheduling=scheduling))
+    policy = NotedPolicy(settings.planning.policy)
+    grant = RunGrant() if setting.keeps_kv else RunGrant(0, 0)  # a round without kept KV begins with all of its prefix
+    settings = replace(settings, planning=replace(settings.planning, policy=policy), grant=grant)
+    settings = replace(settings, admission=replace(settings.admission, weighs=setting.admits))
+    generations = Generations(settings, server.target, verifier, fleet, _Stats(cell, clock), clock)
+    made, progress = list[_Response](), _Progress(until)
+    gc.collect()
+    gc.disable()  # a look at all that a run has noted stops everybody for a second, which no service's would
+    asking = [asyncio.create_task(_use(generations, cell, plan, made, progress, clock)) for plan in users]
+    all_asked, enough = asyncio.gather(*asking), asyncio.create_task(progress.enough.wait())
+    try:
+        await asyncio.wait((all_asked, enough), timeout=until.most_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        gc.enable()
+    entries, ended_at_s = tuple(response.entry() for response in made), clock()
+    batches, decisions = tuple(verifier.batches), tuple(policy.decisions)
+    failed = all_asked.exception() if all_asked.done() else None
+    for task in (enough, *asking):
+        task.cancel()
+    await asyncio.gather(all_asked, enough, *asking, return_exceptions=True)
+    verifier.forget_all()
+    generations.batcher.stop()
+    if failed is not None:
+        raise failed
+    return CellLog(
+        cell=cell,
+        warmup_s=until.warmup_s,
+        ended_at_s=ended_at_s,
+        responses=entries,
+        batches=batches,
+        decisions=decisions,
+        strays=sum(device.strays for device in emulated),
+        faults=tuple(fleet.faults),
+    )
+
+
+async def _use(
+    generations: Generations,
+    cell: Cell,
+    plan: UserPlan,
+    made: list[_Response],
+    progress: _Progress,
+    clock: Callable[[], float],
+) -> None:
+    """One user: response after response, with pauses between them. In a closed loop it comes back if it is refused."""
+    await asyncio.sleep(max(0.0, plan.starts_at_s - clock()))
+    numbers, retries = count(), plan.retries()
+    for recorded, pause_s in plan.requests():
+        while True:
+            response = _Response(plan, next(numbers), recorded, clock())
+            made.append(response)
+            _MAKING.set(response)
+            refused = await _make(generations, cell, response, clock)
+            if refused is None or plan.asks is not None:
+                break
+            await asyncio.sleep(refused.retry_after_s * next(retries))
+        if response.ended_at_s is not None:
+            progress.response(response.ended_at_s)
+        await asyncio.sleep(pause_s)
+
+
+async def _make(
+    generations: Generations, cell: Cell, response: _Response, clock: Callable[[], float]
+) -> NotAdmittedError | None:
+    """Have one response made; the refusal, if it was not let in."""
+    recorded, user = response.recorded, response.plan.user
+    request = GenerationRequest(
+        generation=generation_name(cell.name, user, response.number),
+        prompt_ids=recorded.prompt_ids,
+        params=_GREEDY,
+        max_tokens=len(recorded.output_ids),
+        slo=response.plan.slo,
+    )
+    try:
+        await generations.generate(request, response.put)
+    except NotAdmittedError as refusal:
+        response.refused_at_s = clock()
+        return refusal
+    response.ended_at_s = response.rounds[-1].committed_at_s
+    return None

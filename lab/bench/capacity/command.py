@@ -1,0 +1,138 @@
+"""``outrider bench capacity``: to how many users promises are kept, policy by policy, on the real engine.
+
+Emulated devices (paced steps, emulated links, drafts that the real drafter made once) ask the core of a real
+coordinator for short greedy responses; its verifier is a real actor. A *cell* is one policy under one load, and is over
+once enough responses have ended; loads are users who ask again once they are answered (closed), or responses asked for
+at a rate whatever becomes of those before (open: Poisson, or bursts of it), each of a user with a device of its own.
+Every policy is asked for the same, one policy after the other. ``sled`` computes the whole prefix in every
+verification, the others keep KV; ``slo_aware_admission`` lets in only what there is room for, as the service does, the
+others whatever comes. No response finds KV of another one. Lateness is defined in ``lab.simulation.results``,
+intervals in ``lab.bench.capacity.intervals``. A machine that is as fast in one cell as in another has the same
+*slowness* in both: what batches took over what a model fitted to those of all cells says.
+
+With ``--record`` the run is kept; ``--show`` tells the figures of kept runs together, and ``--validate`` replays them
+in the simulator and compares.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from lab.bench.capacity.arrivals import CLOSED, OPEN
+from lab.bench.capacity.figures import batch_model, figures
+from lab.bench.capacity.log import CellLog
+from lab.bench.capacity.plan import BASELINE, POLICIES
+from lab.bench.capacity.run import Run, RunSettings, joined, measure, read_run, write_run
+from lab.bench.capacity.tables import show_figures
+from lab.bench.capacity.validation import validate
+from lab.bench.harness.options import positive_int
+from lab.bench.harness.record import write_record
+from outrider.contracts.errors import ParameterError
+from outrider.link.profiles import PROFILES
+
+_DEFAULT = RunSettings()
+
+
+def main(argv: Sequence[str]) -> None:
+    """Run the bench, or validate the simulator against a run."""
+    args = _parser().parse_args(argv)
+    if args.validate is not None:
+        validate(joined([read_run(file) for file in args.validate]), args.json)
+        return
+    if args.show is not None:
+        _report(joined([read_run(file) for file in args.show]), args.json)
+        return
+    settings = _settings(args)
+    if settings.stagger_s > settings.warmup_s:
+        raise ParameterError("--stagger-s", f"at most --warmup-s ({settings.warmup_s:g})", settings.stagger_s)
+    with tqdm(total=len(settings.cells), unit="cell", disable=None) as bar:
+
+        def show(log: CellLog) -> None:
+            bar.update()
+            bar.set_postfix_str(log.cell.name)
+
+        run = measure(settings, show)
+    if args.record is not None:
+        write_run(args.record, run)
+    _report(run, args.json)
+
+
+def _report(run: Run, json_file: Path | None) -> None:
+    settings, measured = run.settings, run.measurements()
+    model = batch_model(batch for log in run.logs for batch in log.batches)
+    found = [
+        figures(
+            logs,
+            block_tokens=settings.block_tokens,
+            grace_s=settings.grace_s,
+            baseline=() if policy == BASELINE else measured.get((load, BASELINE), ()),
+            model=model,
+        )
+        for (load, policy), logs in measured.items()
+    ]
+    found.sort(key=lambda one: one.load)
+    show_figures(found)
+    if json_file is not None:
+        write_record(json_file, asdict(settings), {"figures": found})
+
+
+def _settings(args: argparse.Namespace) -> RunSettings:
+    given: dict[str, Any] = {field.name: getattr(args, field.name) for field in fields(RunSettings)}
+    return RunSettings(
+        **given | {name: tuple(given[name]) for name in ("policies", "arrivals", "users", "rates", "speeds")}
+    )
+
+
+_HELP = {
+    "policies": "of batches",
+    "arrivals": "closed loops and open ones",
+    "users": "numbers of, in closed loops",
+    "rates": "responses asked for per second, in open loops",
+    "repeats": "of everything",
+    "first_repeat": "the number of the first one",
+    "warmup_s": "of a cell",
+    "responses": "that end after that, in a cell",
+    "most_s": "of a cell in all, however many have ended",
+    "speeds": "promised, in turns",
+    "window": "draft tokens of a round",
+    "step_s": "a device's per draft token",
+    "prefill_token_s": "a device's per prompt token",
+    "link": "of each device",
+    "pause_s": "a user's mean between responses, in closed loops",
+    "stagger_s": "users begin within this, in closed loops",
+    "prompts": "recorded",
+    "tokens": "of a response at most",
+    "least_tokens": "shorter ones are not used",
+    "grace_s": "for a first token",
+    "seed": "of links, pauses and orders",
+    "target": "name or path",
+    "drafter": "name or path",
+}
+_CHOICES = {"policies": tuple(POLICIES), "arrivals": (CLOSED, *OPEN), "link": tuple(PROFILES)}
+_COUNTED = ("users", "repeats", "responses", "prompts", "tokens")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="outrider bench capacity", description=__doc__)
+    add = parser.add_argument
+    for name, text in _HELP.items():
+        default = getattr(_DEFAULT, name)
+        one = default[0] if isinstance(default, tuple) else default
+        add(
+            f"--{name.replace('_', '-')}",
+            type=positive_int if name in _COUNTED else type(one),
+            nargs="+" if isinstance(default, tuple) else None,
+            choices=_CHOICES.get(name),
+            default=default,
+            help=f"{text} (default: %(default)s)",
+        )
+    add("--record", type=Path, metavar="FILE", help="keep the run (gzipped JSON)")
+    kept: dict[str, Any] = {"type": Path, "metavar": "FILE", "nargs": "+"}
+    add("--show", **kept, help="tell the figures of kept runs, measure nothing")
+    add("--validate", **kept, help="replay kept runs in the simulator, measure nothing")
+    add("--json", type=Path, metavar="FILE", help="write every figure")
+    return parser

@@ -1,0 +1,243 @@
+"""A whole run of ``outrider bench capacity``: its settings, the server all cells share, and its record on disk."""
+
+import asyncio
+import gzip
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import ray
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from lab.bench.capacity.arrivals import CLOSED, OPEN
+from lab.bench.capacity.cell import Server, Until, run_cell
+from lab.bench.capacity.emulated_devices import GROUP, DeviceSpec
+from lab.bench.capacity.log import Cell, CellLog
+from lab.bench.capacity.plan import BASELINE, Load, UserPlan, cells, speed_classes, user_plans
+from lab.bench.harness.recorded_drafts import RecordedResponse, RecordSettings, recorded_drafts
+from outrider.config.schema import (
+    Config,
+    DrafterGroupConfig,
+    LimitsConfig,
+    ModelConfig,
+    SpeculationConfig,
+    VerifierConfig,
+)
+from outrider.contracts.errors import ParameterError
+from outrider.link.profiles import PROFILES, LinkProfile
+from outrider.models.tokenizer import load_tokenizer
+from outrider.text.tokens import token_texts
+from serve_app.coordination.generations import Target
+from serve_app.coordination.ray_ports import VerifierPort
+from serve_app.coordination.settings import verifier_settings
+
+_OBJECT_STORE_BYTES = 100 * 2**20
+_WHOLE_PROMPTS_TOKENS = 4096  # no prefix is computed in pieces, nor any batch cut: policies alone decide
+
+_RECORDED_WINDOW = 8  # at least: the same recording then serves most windows
+_ASKED_MORE = 3  # times the responses that are to end
+_WARM_UP_USERS, _WARM_UP_S = 4, 5.0
+_DEVICE_SEEDS = 1_000_000  # of one seed; two a device
+_PLACES = 256  # so many responses at once that they are no limit
+_OF_CELLS = ("policies", "arrivals", "users", "rates", "repeats", "first_repeat")
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    policies: tuple[str, ...] = ("fcfs", "wisp", "slo_aware", "slo_aware_admission")
+    arrivals: tuple[str, ...] = (CLOSED, *OPEN)
+    users: tuple[int, ...] = (18,)  # of closed loops
+    rates: tuple[float, ...] = (3.0,)  # responses asked for per second in open loops
+    repeats: int = 3
+    first_repeat: int = 0  # repeats may be measured one after the other, and shown together
+    warmup_s: float = 5.0
+    responses: int = 300  # that end behind it, after which a cell is over
+    most_s: float = 300.0  # of a cell, however many have ended
+    speeds: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0)  # promised, in tokens/s; users take turns
+    window: int = 4  # drafted tokens of every round
+    step_s: float = 0.02  # a device's, per drafted token; ``prefill_token_s`` per token of a prompt
+    prefill_token_s: float = 0.002
+    link: str = "wifi_20m"  # name of a profile; every device has such a link, with chances of its own
+    pause_s: float = 1.0  # mean of a user's between two responses
+    stagger_s: float = 2.0  # users begin within so long
+    prompts: int = 64  # recorded; those with responses shorter than ``least_tokens`` are not used
+    tokens: int = 16  # of a response at most
+    least_tokens: int = 12
+    grace_s: float = 5.0  # a user that waits longer for a first token is late from then on
+    seed: int = 0
+    target: str = "embedded"
+    drafter: str = "embedded"
+
+    @property
+    def profile(self) -> LinkProfile:
+        return PROFILES[self.link]
+
+    @property
+    def block_tokens(self) -> int:
+        """Most tokens that a round can commit."""
+        return self.window + 1
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        """What is asked for; in open loops of more users than should be needed, as some may be refused."""
+        closed = [Load(users) for users in self.users if CLOSED in self.arrivals]
+        most = _ASKED_MORE * self.responses
+        opened = [Load(most, kind, rate) for kind in self.arrivals if kind != CLOSED for rate in self.rates]
+        return (*closed, *opened)
+
+    @property
+    def most_users(self) -> int:
+        return max(load.users for load in self.loads)
+
+    def devices(self, users: int) -> tuple[DeviceSpec, ...]:
+        """Of so many users."""
+        return tuple(
+            DeviceSpec(self.step_s, self.prefill_token_s, self.profile, seed=_DEVICE_SEEDS * self.seed + 2 * user)
+            for user in range(users)
+        )
+
+    @property
+    def cells(self) -> list[Cell]:
+        """What is measured, in order."""
+        return cells(self.policies, self.loads, range(self.first_repeat, self.first_repeat + self.repeats))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run that was made."""
+
+    settings: RunSettings
+    logs: tuple[CellLog, ...]
+
+    def measurements(self) -> dict[tuple[str, str], list[CellLog]]:
+        """All repeats by load and policy, in the order in which they were first measured."""
+        found = dict[tuple[str, str], list[CellLog]]()
+        for log in self.logs:
+            found.setdefault((log.cell.load, log.cell.policy), []).append(log)
+        return found
+
+
+def joined(runs: Sequence[Run]) -> Run:
+    """Runs (at least one) that were measured one after the other, as one.
+
+    Raises:
+        ParameterError: they differ in more than which cells were measured.
+    """
+    first = runs[0].settings
+    for run in runs[1:]:
+        if replace(run.settings, **{name: getattr(first, name) for name in _OF_CELLS}) != first:
+            raise ParameterError("record", "runs with the same settings, cells aside", run.settings)
+    return Run(first, tuple(log for run in runs for log in run.logs))
+
+
+_RECORD = TypeAdapter(tuple[RunSettings, tuple[CellLog, ...]], config=ConfigDict(ser_json_inf_nan="constants"))
+
+
+def write_run(file: Path, run: Run) -> None:
+    """Write a run as gzipped JSON."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(gzip.compress(_RECORD.dump_json((run.settings, run.logs))))
+    print(f"wrote {file}")
+
+
+def read_run(file: Path) -> Run:
+    try:
+        return Run(*_RECORD.validate_json(gzip.decompress(file.read_bytes())))
+    except (OSError, EOFError, ValidationError) as error:
+        raise ParameterError(
+            "record", "a file written by `outrider bench capacity --record`", f"{file}: {error}"
+        ) from None
+
+
+def measure(settings: RunSettings, on_cell: Callable[[CellLog], None]) -> Run:
+    """Make a run on a private Ray cluster; ``on_cell`` is told of every cell."""
+    record = RecordSettings(
+        target=settings.target,
+        drafter=settings.drafter,
+        prompts=settings.prompts,
+        tokens=settings.tokens,
+        k_max=max(settings.window, _RECORDED_WINDOW),
+    )
+    responses = [one for one in recorded_drafts(record) if len(one.output_ids) >= settings.least_tokens]
+    return asyncio.run(_measure(settings, responses, on_cell))
+
+
+async def _measure(
+    settings: RunSettings, responses: Sequence[RecordedResponse], on_cell: Callable[[CellLog], None]
+) -> Run:
+    until = Until(settings.warmup_s, settings.responses, settings.most_s)
+    logs = list[CellLog]()
+    async with _server(configured(settings)) as server:
+        await _warm_up(settings, responses, server)
+        for cell in settings.cells:
+            users = _users(settings, cell, responses)
+            logs.append(await run_cell(server, cell, users, settings.devices(cell.users), until))
+            on_cell(logs[-1])
+    return Run(settings, tuple(logs))
+
+
+async def _warm_up(settings: RunSettings, responses: Sequence[RecordedResponse], server: Server) -> None:
+    """A short cell that does not count: a process's first batches are slower."""
+    cell = Cell(BASELINE, _WARM_UP_USERS, 0)
+    users = _users(replace(settings, pause_s=0.0, stagger_s=0.0), cell, responses)
+    until = Until(0.0, settings.responses, _WARM_UP_S)
+    await run_cell(server, cell, users, settings.devices(cell.users), until)
+
+
+def _users(settings: RunSettings, cell: Cell, responses: Sequence[RecordedResponse]) -> list[UserPlan]:
+    return user_plans(
+        cell,
+        speed_classes(settings.speeds),
+        responses,
+        seed=settings.seed,
+        pause_s=settings.pause_s,
+        stagger_s=settings.stagger_s,
+    )
+
+
+def configured(settings: RunSettings) -> Config:
+    """The service's configuration, policy aside."""
+    places = max(_PLACES, settings.most_users)
+    return Config(
+        model=ModelConfig(target=settings.target),
+        drafters=(DrafterGroupConfig(name=GROUP, trust="trusted", count=places),),
+        verifiers=VerifierConfig(
+            prefill_chunk_tokens=_WHOLE_PROMPTS_TOKENS,
+            max_batch_tokens=_WHOLE_PROMPTS_TOKENS,
+            max_batch_blocks=max(32, *settings.users),
+        ),
+        speculation=SpeculationConfig(
+            policy="fixed",
+            protocols=("token_ids",),
+            k_max=max(settings.window, 1),
+            window=settings.window,
+            drafts_ahead=False,  # the papers' users wait for their devices, and the simulator's do
+            lookup_window=0,
+        ),
+        limits=LimitsConfig(max_concurrent_generations=places, drafter_deadline_s=60.0, verifier_deadline_s=60.0),
+    )
+
+
+@asynccontextmanager
+async def _server(config: Config) -> AsyncIterator[Server]:
+    """A verifier as the service has it, on a Ray cluster of its own."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray.init(
+        address="local",
+        num_cpus=2,
+        include_dashboard=False,
+        object_store_memory=_OBJECT_STORE_BYTES,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
+    try:
+        verifier = VerifierPort(verifier_settings(config))
+        tokenizer = load_tokenizer(config.model.target)
+        card = await verifier.card()
+        texts = token_texts(tokenizer.backend_tokenizer, card.vocab_size)
+        yield Server(config, Target(card, tokenizer, texts), verifier)
+    finally:
+        ray.shutdown()

@@ -1,0 +1,31 @@
+"""The benchmarks by name. Each is imported when it runs, so that the command line knows their names at once."""
+
+from importlib import import_module
+
+_MODULES = {
+    "bookkeeping": "lab.bench.bookkeeping.command",
+    "capacity": "lab.bench.capacity.command",
+    "clients": "lab.bench.clients.command",
+    "connections": "lab.bench.connections.command",
+    "engine": "lab.bench.passes.command",
+    "engines": "lab.bench.engines.command",
+    "exactness": "lab.bench.exactness.command",
+    "fleet": "lab.bench.fleet.command",
+    "gpu": "lab.bench.gpu.command",
+    "load": "lab.bench.load.command",
+    "mode_choice": "lab.bench.mode_choice.command",
+    "noise": "lab.bench.noise.command",
+    "overhead": "lab.bench.load.overhead",
+    "paper": "lab.bench.papers.command",
+    "protocols": "lab.bench.protocols.command",
+    "routing": "lab.bench.routing.command",
+    "stops": "lab.bench.stops.command",
+    "structured": "lab.bench.structured.command",
+    "trees": "lab.bench.trees.command",
+}
+BENCHES = tuple(_MODULES)
+
+
+def run(name: str, argv: list[str]) -> None:
+    """Run one of ``BENCHES``; it reads its own options."""
+    import_module(_MODULES[name]).main(argv)

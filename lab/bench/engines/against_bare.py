@@ -1,0 +1,94 @@
+"""The rounds of ``outrider bench engine``: what our engine adds to the bare model.
+
+Verifies 1 and 8 generations (K draft tokens after a resident prefix) and, in the same process and interleaved, calls
+the plain transformers model over the same number of new tokens with an equal-length ``DynamicCache``. Reports the
+median of each and their ratio.
+"""
+
+import argparse
+import statistics
+from functools import partial
+
+from cluster.reports.tables import show_table
+from lab.bench.harness.timing import plain_step, seconds_of
+from outrider.contracts.requests import SamplingParams
+from outrider.costs.batch_runs import UniquePrompts
+from outrider.costs.driver import GenerationDriver
+from outrider.engines.limits import EngineLimits
+from outrider.engines.torch.verifier import TorchVerifier
+from outrider.models.loading import LoadedModel, load_target
+
+_PARAMS = {
+    "greedy": SamplingParams(temperature=0.0),
+    "sampled": SamplingParams(temperature=0.8, seed=1),
+    "top-p": SamplingParams(temperature=0.8, top_p=0.9, seed=1),
+}
+_LONG_PROMPT_TOKENS = 4000
+
+
+def measured_rounds(args: argparse.Namespace) -> dict[str, object]:
+    """Run the part and print its table; what is to be kept of it."""
+    # Two copies of the model: the engine replaces the attention of its own.
+    bare = load_target(args.target, dtype=args.dtype, device=args.device)
+    ours = load_target(args.target, dtype=args.dtype, device=args.device)
+    engine = TorchVerifier(ours, EngineLimits(kv_budget_bytes=2 * 2**30))
+    rows = [
+        (generations, sampling, *_medians_ms(bare, engine, params, generations, args))
+        for generations in args.generations
+        for sampling, params in _PARAMS.items()
+    ]
+    title = (
+        f"{bare.name} {args.dtype} on {args.device}, {args.threads} thread(s), K={args.window}, prefix {args.prefix}"
+    )
+    shown = [(*row, f"{bare_ms:.1f}", f"{our_ms:.1f}", f"{our_ms / bare_ms:.2f}") for *row, bare_ms, our_ms in rows]
+    show_table(title, ("generations", "sampling", "bare ms", "engine ms", "ratio"), shown)
+    alone_ms, beside_ms = _beside_a_long_prompt(engine, bare.vocab_size, args)
+    print(
+        f"beside a prompt of {_LONG_PROMPT_TOKENS} tokens a warm round takes {statistics.median(beside_ms):.0f} ms "
+        f"(longest {max(beside_ms):.0f} ms, {len(beside_ms)} passes), alone {alone_ms:.0f} ms"
+    )
+    names = ("generations", "sampling", "bare_ms", "engine_ms")
+    figures = [dict(zip(names, row, strict=True)) for row in rows]
+    return {"rounds": figures, "alone_ms": alone_ms, "beside_long_prompt_ms": beside_ms}
+
+
+def _medians_ms(
+    bare: LoadedModel, engine: TorchVerifier, params: SamplingParams, generations: int, args: argparse.Namespace
+) -> tuple[float, float]:
+    """Of the bare call and of a round, called in turn after one warm-up each."""
+    driver, drafts = _warm(engine, bare.vocab_size, params, generations, args)
+    step = plain_step(bare.model, generations, args.prefix, args.window + 1)
+    times = [(seconds_of(step), seconds_of(partial(driver.round, drafts))) for _ in range(args.repeats + 1)][1:]
+    driver.close(tuple(driver.tokens))
+    bare_ms, our_ms = (1e3 * statistics.median(column) for column in zip(*times, strict=True))
+    return bare_ms, our_ms
+
+
+def _warm(
+    engine: TorchVerifier, vocab_size: int, params: SamplingParams, generations: int, args: argparse.Namespace
+) -> tuple[GenerationDriver, dict[str, tuple[int, ...]]]:
+    """Generations whose prompts are computed, and what each drafts in every round."""
+    prompts, driver = UniquePrompts(vocab_size, seed=0), GenerationDriver(engine, params)
+    for index in range(generations):
+        driver.open(f"warm {index}", prompts.take(args.prefix))
+    driver.round(dict.fromkeys(driver.tokens, ()))
+    return driver, {name: prompts.draft(args.window) for name in driver.tokens}
+
+
+def _beside_a_long_prompt(
+    engine: TorchVerifier, vocab_size: int, args: argparse.Namespace
+) -> tuple[float, list[float]]:
+    """Milliseconds of a warm generation's round alone, and of each while a long prompt is computed beside it."""
+    driver, drafts = _warm(engine, vocab_size, _PARAMS["greedy"], 1, args)
+    [(warm, draft)] = drafts.items()
+    alone_ms = 1e3 * statistics.median(seconds_of(partial(driver.round, drafts)) for _ in range(args.repeats))
+    driver.open("long", UniquePrompts(vocab_size, seed=1).take(_LONG_PROMPT_TOKENS))
+    waiting, beside_ms = [driver.block("long")], list[float]()
+
+    def round_beside() -> None:
+        waiting[:] = driver.verify([driver.block(warm, draft), *waiting])
+
+    while waiting:
+        beside_ms.append(1e3 * seconds_of(round_beside))
+    driver.close(tuple(driver.tokens))
+    return alone_ms, beside_ms

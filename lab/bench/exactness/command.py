@@ -1,0 +1,152 @@
+"""``outrider bench exactness``: whether an engine says in company what it says alone, token for token.
+
+Requests of 10 to 200 prompt tokens and 16 to 40 output tokens, half greedy and half sampled by a seed, a third of each
+with penalties and biases, half with log-probabilities. Each is answered alone without drafts by the torch engine: the
+reference. Then all are answered again in company: passes over 1 to 32 generations that join and leave; drafts of 0 to
+16 right, nearly right, misleading, random and looked-up tokens, in chains and trees; prompts in chunks of 5 to 512;
+memory for all or for a few; engines and generations that are lost, some with outcomes that nobody has heard, and go on
+from what was committed. Tokens must be the same, in bfloat16 log-probabilities too, bit for bit; if not, the command
+fails. How often plain transformers in the same type agrees with greedy responses is reported.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from cluster.reports.tables import percent, show_table
+from lab.bench.exactness.campaign import tried
+from lab.bench.exactness.company import MOST_GENERATIONS
+from lab.bench.exactness.counts import Counts, faults, total
+from lab.bench.exactness.reference import PlainModel, Target
+from lab.bench.exactness.requests import Request, draw_requests
+from lab.bench.harness.options import positive_int
+from lab.bench.harness.prompts import PROMPTS
+from lab.bench.harness.record import write_record
+from outrider.engines.torch.kind import cpu_dtype
+from outrider.engines.torch.served import keeps_bits, target_model
+from outrider.models.folders import EMBEDDED
+from outrider.models.loading import load_target
+from outrider.models.tokenizer import load_tokenizer
+from outrider.training.builtin_prompts import builtin_prompts
+from outrider.training.traces import prompt_ids
+
+_PART_REQUESTS = 100
+_BLOCK_TOKENS = 16
+_POSITIONS = 320  # of a generation at most, drafts included
+_TEXTS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    """What a process loads once."""
+
+    target: Target
+    plain: PlainModel
+    bits_promised: bool
+
+
+_loaded: list[_Worker] = []  # of this process
+
+
+def main(argv: Sequence[str]) -> None:
+    """Run the campaign; exit with 1 if something differs."""
+    args = _arguments(argv)
+    tokenizer = load_tokenizer(args.target)
+    texts = [prompt_ids(tokenizer, text) for text in (*PROMPTS, *builtin_prompts()[:_TEXTS])]
+    requests = draw_requests(texts, args.requests, args.seed, len(tokenizer))
+    began_at_s = time.monotonic()
+    with tqdm(total=len(requests), desc="requests", disable=None) as bar:
+        parts = []
+        for counts, promised in _run(args, requests):
+            parts.append((counts, promised))
+            bar.update(counts.requests)
+    counts, bits_promised = total([counts for counts, _ in parts]), all(promised for _, promised in parts)
+    elapsed_s = time.monotonic() - began_at_s
+    _show(args, counts, elapsed_s)
+    told = faults(counts, bits_promised=bits_promised)
+    if args.json is not None:
+        write_record(args.json, args, {"counts": asdict(counts), "elapsed_s": elapsed_s, "faults": told})
+    if not bits_promised:
+        print("log-probabilities are not promised to be the same bits in this type on this processor")
+    if told:
+        sys.exit("NOT EXACT: " + "; ".join(told))
+    print("exact: every token is the one that is said alone")
+
+
+def _run(args: argparse.Namespace, requests: Sequence[Request]) -> Iterator[tuple[Counts, bool]]:
+    """Part by part, whichever process is free."""
+    firsts = range(0, len(requests), _PART_REQUESTS)
+    parts = [(requests[first : first + _PART_REQUESTS], args.seed + first) for first in firsts]
+    if args.processes == 1:
+        _load(args.target, args.dtype)
+        yield from map(_tried, parts)
+        return
+    with ProcessPoolExecutor(
+        args.processes, get_context("spawn"), initializer=_load, initargs=(args.target, args.dtype)
+    ) as pool:
+        yield from pool.map(_tried, parts)
+
+
+def _load(target: str, dtype: str) -> None:
+    torch.set_num_threads(1)
+    loaded, plain = (load_target(target, dtype=dtype, device="cpu") for _ in range(2))
+    promised = keeps_bits(loaded.model)
+    blocks = MOST_GENERATIONS * -(-_POSITIONS // _BLOCK_TOKENS)
+    model = target_model(loaded.model, blocks, _BLOCK_TOKENS, parts=2)
+    _loaded[:] = [_Worker(Target(model, loaded.vocab_size, loaded.max_context_tokens), plain.model, promised)]
+
+
+def _tried(part: tuple[Sequence[Request], int]) -> tuple[Counts, bool]:
+    [worker] = _loaded
+    return tried(worker.target, *part, worker.plain), worker.bits_promised
+
+
+def _show(args: argparse.Namespace, counts: Counts, elapsed_s: float) -> None:
+    rows = [
+        ("responses", counts.requests),
+        ("tokens compared", counts.tokens),
+        ("differences", counts.differences),
+        ("log-probabilities compared", counts.logprobs),
+        ("of them with other bits", counts.logprob_bits),
+        ("passes", counts.passes),
+        ("generations in a pass, mean", f"{counts.blocks / max(1, counts.passes):.1f}"),
+        ("generations in a pass, most", counts.widest),
+        ("drafts (trees)", f"{counts.drafts} ({counts.trees})"),
+        ("drafted tokens (accepted)", f"{counts.drafted_tokens} ({counts.accepted_tokens})"),
+        ("engines lost", counts.engines_lost),
+        ("generations lost", counts.generations_lost),
+        ("evictions", counts.evictions),
+        ("greedy tokens as plain transformers'", _share(counts.plain_agreed, counts.plain_tokens)),
+        ("greedy responses as plain transformers'", _share(counts.plain_responses_agreed, counts.plain_responses)),
+    ]
+    title = f"{args.target} {args.dtype}, torch engine, {args.processes} process(es), {elapsed_s:.0f} s"
+    show_table(title, ("counted", ""), rows)
+    for one in counts.found:
+        print(f"  DIFFERS {one.request}: output token {one.position} is {one.found}, alone {one.expected}")
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} of {whole} ({percent(part / whole)})" if whole else "-"
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="outrider bench exactness", description=__doc__)
+    add = parser.add_argument
+    add("--target", default=EMBEDDED, help="the embedded one, or a folder in Hugging Face format")
+    add("--dtype", default="auto", choices=["auto", "float32", "bfloat16"])
+    add("--requests", type=positive_int, default=1000, help="how many (default: %(default)s)")
+    add("--processes", type=positive_int, default=1, help="of one thread each (default: %(default)s)")
+    add("--seed", type=int, default=0, help="of all that is random (default: %(default)s)")
+    add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
+    args = parser.parse_args(argv)
+    if args.dtype == "auto":
+        args.dtype = cpu_dtype()
+    return args

@@ -1,0 +1,176 @@
+"""The same requests in company: random batches, windows, drafts, chunks of prompts, little memory, and losses."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lab.bench.exactness.counts import Counts, Difference
+from lab.bench.exactness.drafts import Ahead, draw_draft
+from lab.bench.exactness.reference import Said, Target, block_of
+from lab.bench.exactness.requests import Request
+from outrider.contracts.errors import OutriderError
+from outrider.contracts.requests import TokenLogprobs
+from outrider.contracts.verifying import Block, OpenGeneration, Unfinished, Verified
+from outrider.engines.verifier.engine import PagedVerifier
+
+MOST_GENERATIONS = 32
+_CHUNKS = (5, 16, 33, 64, 128, 512)
+_ENGINE_LOST = 0.04  # in a pass
+_GENERATION_LOST = 0.02  # of each generation
+_ALL_TOGETHER = 0.6  # of passes: all generations
+_PASSES_OF_A_SIZE = (3, 15)
+_MOST_IDLE_PASSES = 2000
+_FEW_POSITIONS = (600, 2000)  # in KV memory that is short: at least two of the longest
+
+
+class StuckError(OutriderError):
+    """Nothing is decided any more."""
+
+
+@dataclass(slots=True)
+class _Member:
+    """One generation and what it is compared with."""
+
+    request: Request
+    said: Said
+    tokens: list[int]
+    pending: Block | None = None
+    round: int = 0
+
+    @property
+    def output(self) -> list[int]:
+        return self.tokens[len(self.request.prompt_ids) :]
+
+    @property
+    def done(self) -> bool:
+        return len(self.output) >= self.request.tokens
+
+    def opening(self) -> OpenGeneration:
+        request = self.request
+        return OpenGeneration(
+            request.name, request.prompt_ids, request.params, tuple(self.output), logprobs=request.logprobs
+        )
+
+
+class Company:
+    """Generations of one target, under way together."""
+
+    def __init__(self, target: Target, seed: int) -> None:
+        """Nobody yet; all that is random is drawn from the seed."""
+        self._target, self._rng = target, random.Random(seed)  # noqa: S311 (inputs, not secrets)
+        self._members: list[_Member] = []
+        self.counts = Counts()
+
+    def run(self, requests: Sequence[Request], said: Sequence[Said]) -> Counts:
+        """Answer all, and compare each with what was said alone.
+
+        Raises:
+            StuckError: the engine decides nothing for thousands of passes.
+        """
+        waiting = [_Member(one, alone, list(one.prompt_ids)) for one, alone in zip(requests, said, strict=True)]
+        self._rng.shuffle(waiting)
+        engine, most, left, idle = self._new_engine(), 1, 0, 0
+        while waiting or self._members:
+            if not left:
+                most, left = self._rng.randint(1, MOST_GENERATIONS), self._rng.randint(*_PASSES_OF_A_SIZE)
+            left -= 1
+            while waiting and len(self._members) < most:
+                self._members.append(waiting.pop())
+                engine.open(self._members[-1].opening())
+            lost = self._rng.random() < _ENGINE_LOST
+            decided = self._pass(engine, most, heard=not lost or self._rng.random() < 1 / 2)
+            idle = 0 if decided or lost else idle + 1
+            if idle > _MOST_IDLE_PASSES:
+                raise StuckError(f"needs a pass that decides something, found none in {idle}")
+            for member in [one for one in self._members if one.done]:
+                engine.close(member.request.name, keep_cache=self._rng.random() < 1 / 2)
+                self._members.remove(member)
+            if lost:
+                engine = self._replaced(engine)
+            else:
+                self._lose_generations(engine)
+        self._count(evictions=engine.usage().evictions)
+        return self.counts
+
+    def _new_engine(self) -> PagedVerifier:
+        """With memory for all, or for a few."""
+        few = self._rng.randint(*_FEW_POSITIONS) // self._target.model.block_tokens
+        return self._target.engine(self._rng.choice(_CHUNKS), few if self._rng.random() < 1 / 2 else None)
+
+    def _replaced(self, engine: PagedVerifier) -> PagedVerifier:
+        """Another engine, that knows of each generation what was committed: as after a crash."""
+        self._count(engines_lost=1, evictions=engine.usage().evictions)
+        fresh = self._new_engine()
+        for member in self._members:
+            member.pending = None
+            fresh.open(member.opening())
+        return fresh
+
+    def _lose_generations(self, engine: PagedVerifier) -> None:
+        for member in self._members:
+            if self._rng.random() < _GENERATION_LOST:
+                engine.close(member.request.name, keep_cache=self._rng.random() < 1 / 2)
+                engine.open(member.opening())
+                member.pending = None
+                self._count(generations_lost=1)
+
+    def _pass(self, engine: PagedVerifier, most: int, *, heard: bool) -> int:
+        """One call of the engine; returns how many blocks it decided. ``heard``: its outcomes are not lost with it."""
+        together = self._members[:most]
+        if self._rng.random() >= _ALL_TOGETHER:
+            together = self._rng.sample(together, self._rng.randint(1, len(together)))
+        for member in together:
+            member.pending = member.pending or self._block(member)
+        blocks = [member.pending for member in together if member.pending is not None]
+        outcomes = engine.verify(blocks)
+        self._count(passes=1, blocks=len(blocks), widest=len(blocks))
+        decided = 0
+        for member, outcome in zip(together, outcomes, strict=True):
+            if isinstance(outcome, Verified) and heard:
+                decided += 1
+                self._take(member, outcome)
+            elif not isinstance(outcome, Verified | Unfinished):
+                raise StuckError(f"needs a decision on {member.request.name}, found {outcome}")
+        return decided
+
+    def _block(self, member: _Member) -> Block:
+        made = len(member.output)
+        said = member.said
+        ahead = Ahead(said.token_ids[made:], said.runners_up[made:], member.tokens)
+        draft = draw_draft(ahead, self._rng, self._target.vocab_size)
+        member.round += 1
+        if draft.token_ids:
+            self._count(drafts=1, trees=int(draft.parents is not None), drafted_tokens=len(draft.token_ids))
+        plain = block_of(member.request, member.round, member.tokens)
+        # Without a token wanted behind it, only a draft commits anything.
+        bonus = not draft.token_ids or self._rng.random() < 0.9
+        return replace(plain, draft=draft.token_ids, parents=draft.parents, bonus=bonus)
+
+    def _take(self, member: _Member, outcome: Verified) -> None:
+        """Append what was decided, and compare it; a response that differs is over."""
+        block, before = member.pending, len(member.output)
+        assert block is not None, "it was asked for"
+        accepted = [block.draft[node] for node in outcome.accepted_path]
+        new = [*accepted, *([] if outcome.next_token is None else [outcome.next_token])]
+        expected, logprobs = member.said.token_ids[before:], member.said.logprobs[before:]
+        member.tokens += new
+        member.pending = None
+        self._count(accepted_tokens=len(accepted))
+        for at, (mine, theirs) in enumerate(zip(new, expected, strict=False)):
+            self._count(tokens=1)
+            if mine != theirs:
+                self._count(differences=1, found=(Difference(member.request.name, before + at, theirs, mine),))
+                member.tokens += [0] * member.request.tokens  # past its end
+                return
+        if member.request.logprobs is not None:
+            for entry, reference in zip(outcome.logprobs, logprobs, strict=False):
+                self._compare(entry, reference, member.request.logprobs)
+
+    def _compare(self, entry: TokenLogprobs, reference: TokenLogprobs, top: int) -> None:
+        theirs = [(reference.token_id, reference.logprob), *reference.top[:top]]
+        mine = [(entry.token_id, entry.logprob), *entry.top]
+        differing = sum(one != other for one, other in zip(mine, theirs, strict=True))
+        self._count(logprobs=len(theirs), logprob_bits=differing)
+
+    def _count(self, **counted: object) -> None:
+        self.counts += Counts(**counted)  # type: ignore[arg-type]  # fields by name

@@ -1,0 +1,124 @@
+"""How many responses say in company what they do not say alone: in float32, in bfloat16, and with fixed sizes."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from time import perf_counter
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from lab.bench.exactness.campaign import tried
+from lab.bench.exactness.company import MOST_GENERATIONS
+from lab.bench.exactness.reference import Target
+from lab.bench.exactness.requests import Request, draw_requests
+from lab.bench.gpu.random_models import SHAPES, random_model
+from lab.bench.gpu.setting import Found, Setting
+from outrider.engines.forward_model import BranchModel, MaskedModel
+from outrider.engines.torch.attention import agreeing_rows
+from outrider.engines.torch.model import PagedModel
+from outrider.engines.torch.replacing import Bias, WeightAndBias, replace_linears
+from outrider.engines.torch.sizes import LARGEST, Sizes, agreeing
+from outrider.models.model_classes import PreTrainedModel
+
+_REQUESTS, _FEW_REQUESTS = 1000, 6
+_BLOCK_TOKENS, _POSITIONS = 16, 320
+CONTEXT_TOKENS = 400
+_TEXTS, _TEXT_TOKENS = 50, 60
+Make = Callable[[PreTrainedModel, int, int], MaskedModel]
+
+
+def run(setting: Setting) -> Found:
+    """The same requests by every kind, each held to what its own engine says alone."""
+    shape = shape_of(setting)
+    return compared(
+        {
+            name: partial(make, random_model(shape, setting.device, dtype), blocks_of(_BLOCK_TOKENS), _BLOCK_TOKENS)
+            for name, (dtype, make) in _KINDS.items()
+        },
+        setting,
+    )
+
+
+def compared(models: Mapping[str, Callable[[], MaskedModel | BranchModel]], setting: Setting) -> Found:
+    """Of each model, by its kind's name: its responses alone, and in company."""
+    vocab = SHAPES[shape_of(setting)]["vocab_size"]
+    requests = _requests(vocab, _FEW_REQUESTS if setting.small else _REQUESTS, setting.seed)
+    figures, rows, faults = dict[str, object](), list[Sequence[object]](), list[str]()
+    for name, make in models.items():
+        target = Target(make(), vocab, CONTEXT_TOKENS)
+        began_s = perf_counter()
+        counts = tried(target, requests, setting.seed)
+        took_s = perf_counter() - began_s
+        figures[name] = asdict(counts) | {"seconds": took_s}
+        bits = f"{counts.logprob_bits} of {counts.logprobs}"
+        rows.append((name, counts.requests, counts.differences, bits, f"{took_s:.1f}"))
+        if counts.tokens == 0:
+            faults.append(f"{name}: no token was compared")
+    header = ("kind", "responses", "that differ", "log-probabilities with other bits", "s")
+    return Found(header, rows, figures, faults)
+
+
+def shape_of(setting: Setting) -> str:
+    """Which of ``SHAPES`` the target has."""
+    return "tiny" if setting.small else "30M"
+
+
+def blocks_of(block_tokens: int) -> int:
+    """Room for all generations of a pass."""
+    return MOST_GENERATIONS * -(-_POSITIONS // block_tokens)
+
+
+def _requests(vocab: int, count: int, seed: int) -> tuple[Request, ...]:
+    rng = random.Random(seed)  # noqa: S311 (inputs, not secrets)
+    texts = [[rng.randrange(vocab) for _ in range(_TEXT_TOKENS)] for _ in range(_TEXTS)]
+    return draw_requests(texts, count, seed, vocab)
+
+
+class FixedSizes(PagedModel):
+    """Linear layers and attention in the numbers of rows that agree on this device, as on processors in bfloat16."""
+
+    def _settled(self, model: PreTrainedModel) -> Sizes:
+        replace_linears(model, _fixed)
+        config = model.config.get_text_config()
+        like = torch.empty(0, dtype=model.dtype, device=model.device)
+        heads = config.num_attention_heads, config.num_key_value_heads
+        return agreeing_rows(*heads, config.head_dim, self.block_tokens, like)
+
+
+_KINDS: Mapping[str, tuple[torch.dtype, Make]] = {
+    "float32": (torch.float32, PagedModel),
+    "bfloat16": (torch.bfloat16, PagedModel),
+    "bfloat16, fixed sizes": (torch.bfloat16, FixedSizes),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """One product, in numbers of rows that agree."""
+
+    weight: Tensor
+    bias: Bias
+    widths: tuple[int, ...]
+    sizes: Sizes
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        flat = rows.reshape(-1, rows.shape[-1])
+        found = [self._piece(flat[one.first : one.last], one.size) for one in self.sizes.pieces(len(flat))]
+        outputs = sum(self.widths)
+        return torch.cat([flat.new_empty(0, outputs), *found]).view(*rows.shape[:-1], outputs)
+
+    def _piece(self, rows: Tensor, size: int) -> Tensor:
+        filled = torch.cat([rows, rows[-1:].expand(size - len(rows), -1)])
+        return linear(filled, self.weight, self.bias)[: len(rows)]
+
+
+def _fixed(layers: Sequence[WeightAndBias]) -> _Fixed:
+    weight = torch.cat([weight for weight, _ in layers]).contiguous()
+    biases = [bias for _, bias in layers if bias is not None]
+    bias = torch.cat(biases) if biases else None
+    rows = torch.randn(LARGEST, weight.shape[1], generator=torch.Generator().manual_seed(0)).to(weight)
+    sizes = agreeing(lambda some: linear(some, weight, bias), rows)
+    return _Fixed(weight, bias, tuple(len(weight) for weight, _ in layers), sizes)

@@ -1,0 +1,84 @@
+"""``outrider bench paper``: the measurements of TSLT, DSSD and WISV again, on one machine.
+
+``tslt``: mass of the draft's top tokens, acceptance, bits and speed-up by uplink rate (TSLT section 5); ``dssd``:
+communication times and speed-ups under the conditions of DSSD's tables 2 and 3. Acceptance is exact at every measured
+position of a small pair, from both models' distributions; link times follow from the papers' equations, of payload
+without headers, and step times are the papers'.
+
+``wisv``: Table I from its printed AALs and rounds, the acceptances behind it, each method at its own best window, what
+our own selection drafts there, and which of WISV's two uploads is the faster one: arithmetic and simulation, no model.
+``--parts frontier``: what the configured decision head, and rules without one, cost in score and bring in accepted
+length. ``--parts cluster``: the rows of Table I and Figure 7's links on a cluster of its own over emulated links.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from cluster.options import add_config_options, add_output_options, check_plots
+from lab.bench.harness.prompts import PROMPTS
+from lab.bench.harness.record import write_record
+from lab.bench.papers.dssd import reproduce_dssd
+from lab.bench.papers.pair import Amount, load_pair
+from lab.bench.papers.tslt import reproduce_tslt
+from lab.bench.papers.wisv.choices import METHODS
+from lab.bench.papers.wisv.reproduce import reproduce_wisv
+from lab.bench.papers.wisv.rounds import TABLE_1_POINT
+from lab.bench.papers.wisv_pair.command import add_options, cluster_part, frontier_part
+
+_OF_PAIRS = {"tslt": reproduce_tslt, "dssd": reproduce_dssd}
+_OF_HEADS = {"frontier": frontier_part, "cluster": cluster_part}
+
+
+def main(argv: Sequence[str]) -> None:
+    """Compute and print one paper's tables."""
+    parser = argparse.ArgumentParser(
+        prog="outrider bench paper", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    papers = parser.add_subparsers(dest="paper", required=True, metavar="PAPER")
+    for name in _OF_PAIRS:
+        _add_pair_options(papers.add_parser(name, help="of a pair of models"))
+    _add_wisv_options(papers.add_parser("wisv", help="of Table I, and with a decision head"))
+    args = parser.parse_args(argv)
+    found = _wisv(args) if args.paper == "wisv" else _of_pair(args)
+    if args.json is not None:
+        write_record(args.json, args, found)
+
+
+def _add_pair_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--target", default="embedded", help="name or path (default: %(default)s)")
+    add("--drafter", default="embedded", help="name or path (default: %(default)s)")
+    add("--prompts", type=int, default=len(PROMPTS), help="responses of a kind (default: %(default)s)")
+    add("--tokens", type=int, default=48, help="of a response at most (default: %(default)s)")
+    add("--seed", type=int, default=0, help="of the first response (default: %(default)s)")
+    add("--json", type=Path, default=None, metavar="FILE", help="write what is printed")
+
+
+def _add_wisv_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--protocols",
+        nargs="+",
+        default=list(METHODS),
+        choices=list(METHODS),
+        metavar="NAME",
+        help=f"to show our own choice for, as far as they are registered (default: {' '.join(METHODS)})",
+    )
+    parser.add_argument(
+        "--parts", nargs="+", default=["printed"], choices=("printed", *_OF_HEADS), help="(default: printed)"
+    )
+    add_config_options(parser)
+    add_options(parser)
+    add_output_options(parser, "draw what is printed")
+
+
+def _of_pair(args: argparse.Namespace) -> dict[str, object]:
+    pair = load_pair(args.target, args.drafter)
+    print(f"{pair.target.name} and {pair.drafter.name}, float32, one thread; intervals are 95 %")
+    return _OF_PAIRS[args.paper](pair, Amount(args.prompts, args.tokens, args.seed))
+
+
+def _wisv(args: argparse.Namespace) -> dict[str, object]:
+    check_plots(args.plots)
+    found = reproduce_wisv(TABLE_1_POINT, args.protocols, args.plots) if "printed" in args.parts else {}
+    return found | {name: part(args) for name, part in _OF_HEADS.items() if name in args.parts}

@@ -1,0 +1,124 @@
+"""``outrider bench engine``: what a pass of our engine costs, beside what it could.
+
+``passes``: passes over some rows of some generations behind a prefix, by the torch engine's model as it is served. They
+are compared with the bound that memory sets (weights and KV read once, at the speed at which this process sums up a
+float32 buffer far larger than the caches, the best of five readings); with vLLM's own model step, in a process of its
+own; and with the fastest way to compute the same without being exact (rows in any number, attention sequence by
+sequence, plain layers): the tax.
+``context``: what one row takes longer behind a long context than behind a short one, over reading that much KV.
+``rounds``: verification of 1 and 8 generations by the whole engine, beside plain calls of the transformers model.
+
+Arms take turns. Times of one thread are the processor's, which others do not lengthen; of several they are the wall's.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from lab.bench.engines.against_bare import measured_rounds
+from lab.bench.harness.options import positive_int
+from lab.bench.harness.record import write_record
+from lab.bench.passes.run import PassPlan, Point, measured, points
+from lab.bench.passes.shapes import PassShape, parse_shape
+from lab.bench.passes.tables import context_figures, figures, show_context, show_passes
+from lab.bench.passes.timing import BUFFER_MIB
+from outrider.engines.torch.kind import cpu_dtype
+
+_SHAPES = ("1x1", "1x4", "4x1", "4x4", "1x16", "16x1", "1x32", "32x1")
+_PARTS = ("passes", "context", "rounds")
+
+
+def main(argv: Sequence[str]) -> None:
+    """Run the parts and print their tables."""
+    args = _arguments(argv)
+    torch.set_num_threads(args.threads)
+    content: dict[str, object] = {}
+    if {"passes", "context"} & set(args.parts):
+        content |= _passes(args)
+    if "rounds" in args.parts:
+        content |= measured_rounds(args)
+    if args.json is not None:
+        write_record(args.json, args, content)
+
+
+def _passes(args: argparse.Namespace) -> dict[str, object]:
+    """Measure and show; what is to be kept of it."""
+    context = (args.short, args.context) if "context" in args.parts else None
+    shapes = args.shapes if "passes" in args.parts else []
+    plan = PassPlan(
+        target=args.target,
+        dtype=args.dtype,
+        threads=args.threads,
+        points=points(shapes, args.prefix, context),
+        turns=args.repeats,
+        passes=args.passes,
+        buffer_mib=args.buffer_mib,
+        with_vllm=not args.no_vllm,
+    )
+    with tqdm(desc="passes", disable=None) as bar:
+
+        def on_cell(arm: str) -> None:
+            bar.set_postfix_str(arm)
+            bar.update()
+
+        found = measured(plan, on_cell)
+    clock = "CPU ms" if args.threads == 1 else "wall ms"
+    speeds = [speed / 1e9 for speed in found.bytes_per_s]
+    title = (
+        f"{args.target} {args.dtype}, {args.threads} thread(s), {clock}; memory reads {min(speeds):.1f}-"
+        f"{max(speeds):.1f} GB/s (float32 sum of {args.buffer_mib} MiB); weights {found.sizes.weights / 1e6:.0f} MB, "
+        f"KV {found.sizes.kv_token} bytes a token"
+    )
+    content: dict[str, object] = {"bytes_per_s": found.bytes_per_s, "failures": found.failures}
+    content["seconds"] = {
+        arm: {str(point): times for point, times in by_point.items()} for arm, by_point in found.seconds.items()
+    }
+    if shapes:
+        content["passes"] = figures(found, [Point(shape, args.prefix) for shape in shapes])
+        show_passes(f"a pass of {title}", figures(found, [Point(shape, args.prefix) for shape in shapes]))
+    if context is not None:
+        short, long = (Point(PassShape(1, 1), behind) for behind in context)
+        content["context"] = context_figures(found, short, long)
+        show_context(
+            f"one row behind {long.behind} tokens and behind {short.behind}: {title}",
+            context_figures(found, short, long),
+        )
+    for arm, failure in found.failures.items():
+        print(f"  FAILED {arm}: {failure}")
+    return content
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="outrider bench engine", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--parts", nargs="+", choices=_PARTS, default=list(_PARTS), help="what is measured (default: all)")
+    add("--target", default="embedded", help="the embedded one, or a folder in Hugging Face format")
+    add("--dtype", default="float32", choices=["auto", "float32", "bfloat16"])
+    add("--threads", type=positive_int, default=1)
+    add("--prefix", type=positive_int, default=500, help="tokens behind which is computed (default: %(default)s)")
+    add("--repeats", type=positive_int, default=15, help="turns of all arms (default: %(default)s)")
+    add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
+    passes = parser.add_argument_group("passes and context").add_argument
+    shapes = [parse_shape(text) for text in _SHAPES]
+    passes("--shapes", type=parse_shape, nargs="+", default=shapes, metavar="ROWSxGENERATIONS", help=" ".join(_SHAPES))
+    passes("--passes", type=positive_int, default=3, help="of an arm in a turn (default: %(default)s)")
+    passes("--context", type=positive_int, default=8000, help="tokens of the long context (default: %(default)s)")
+    passes("--short", type=positive_int, default=100, help="tokens of the short one (default: %(default)s)")
+    passes("--buffer-mib", type=positive_int, default=BUFFER_MIB, help="that is read (default: %(default)s)")
+    passes("--no-vllm", action="store_true", help="leave vLLM's step out")
+    rounds = parser.add_argument_group("rounds").add_argument
+    rounds("--device", default="cpu")
+    rounds("--generations", type=positive_int, nargs="+", default=[1, 8])
+    rounds("--window", type=positive_int, default=8)
+    args = parser.parse_args(argv)
+    if args.dtype == "auto":
+        args.dtype = cpu_dtype()
+    if args.short >= args.context:
+        parser.error(f"needs --short below --context ({args.context}), found {args.short}")
+    args.shapes = list(args.shapes)
+    return args

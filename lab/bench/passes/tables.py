@@ -1,0 +1,99 @@
+"""The tables of passes: what is told of what was measured."""
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from cluster.reports.tables import show_table
+from lab.bench.harness.samples import Spread
+from lab.bench.passes.bounds import attention_over_kv, over_bound, ratios, spread
+from lab.bench.passes.run import VLLM, Measured, Point
+from lab.bench.passes.torch_models import EXACT, INEXACT
+
+
+def figures(measured: Measured, points: Sequence[Point]) -> list[dict[str, object]]:
+    """Of each point; what could not be measured is None.
+
+    ``over_bound``: of the torch engine's pass over reading weights and KV once; ``over_vllm``: over vLLM's own step;
+    ``tax``: over the fastest way to compute the same without being exact.
+    """
+    return [_point_figures(measured, point) for point in points]
+
+
+def _point_figures(measured: Measured, point: Point) -> dict[str, object]:
+    mine = measured.seconds[EXACT][point]
+    size = measured.sizes.of_pass(point.shape, point.behind)
+    theirs = measured.seconds.get(VLLM, {}).get(point)
+    free = fastest(measured.seconds, point)
+    return {
+        "point": str(point),
+        "rows": point.shape.total_rows,
+        "bytes": size,
+        "ms": _ms(mine),
+        "bound_ms": _ms([size / speed for speed in measured.bytes_per_s]),
+        "over_bound": over_bound(mine, size, measured.bytes_per_s),
+        "vllm_ms": None if theirs is None else _ms(theirs),
+        "over_vllm": None if theirs is None else ratios(mine, theirs),
+        "fastest_inexact": free,
+        "inexact_ms": None if free is None else _ms(measured.seconds[free][point]),
+        "tax": None if free is None else ratios(mine, measured.seconds[free][point]),
+    }
+
+
+def fastest(seconds: Mapping[str, Mapping[Point, Sequence[float]]], point: Point) -> str | None:
+    """Which of the inexact arms, by its median."""
+    known = [name for name in INEXACT if point in seconds.get(name, {})]
+    return min(known, key=lambda name: median(seconds[name][point]), default=None)
+
+
+def context_figures(measured: Measured, short: Point, long: Point) -> list[dict[str, object]]:
+    """By arm: what one row takes longer behind a long context than behind a short one, over reading that much KV."""
+    size = measured.sizes.of_kv(long.behind - short.behind)
+    return [
+        {
+            "arm": arm,
+            "short_ms": _ms(found[short]),
+            "long_ms": _ms(found[long]),
+            "kv_ms": _ms([size / speed for speed in measured.bytes_per_s]),
+            "over_kv": attention_over_kv(found[long], found[short], size, measured.bytes_per_s),
+        }
+        for arm, found in measured.seconds.items()
+    ]
+
+
+def show_passes(title: str, found: Sequence[Mapping[str, object]]) -> None:
+    """Each point with its three ratios."""
+    columns = {
+        "rows x generations": "point",
+        "ms": "ms",
+        "bound ms": "bound_ms",
+        "over bound": "over_bound",
+        "vLLM ms": "vllm_ms",
+        "over vLLM": "over_vllm",
+        "inexact ms": "inexact_ms",
+        "tax": "tax",
+        "by": "fastest_inexact",
+    }
+    rows = [[_shown(one[name]) for name in columns.values()] for one in found]
+    show_table(title, list(columns), rows, "medians [smallest-largest] over turns; ratios are of the same turn")
+
+
+def show_context(title: str, found: Sequence[Mapping[str, object]]) -> None:
+    """Each arm's attention to a long context."""
+    columns = {
+        "arm": "arm",
+        "short ms": "short_ms",
+        "long ms": "long_ms",
+        "KV read ms": "kv_ms",
+        "difference over KV read": "over_kv",
+    }
+    show_table(title, list(columns), [[_shown(one[name]) for name in columns.values()] for one in found])
+
+
+def _ms(seconds: Sequence[float]) -> Spread:
+    return spread([1e3 * one for one in seconds])
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value.median:.2f} [{value.low:.2f}-{value.high:.2f}]" if isinstance(value, Spread) else str(value)

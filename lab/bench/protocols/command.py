@@ -1,0 +1,91 @@
+"""``outrider bench protocols``: every protocol side by side on a real cluster with emulated links.
+
+Starts the embedded cluster and emulates links of 1, 20 and 500 Mbps with RTTs of 0 and 50 ms. On each, greedy and at
+temperature 1, the same prompts are answered without drafts, by each protocol alone, and by ``cheapest``, which chooses
+protocol and window every round. A fixed protocol is held to the plan the service itself chose most often when only the
+protocol was named. Methods take turns prompt by prompt; there is one request at a time.
+
+Judged is *charged* time: the link as modelled for the bits really sent, and measured computation (see
+``lab.bench.protocols.rounds``); payload bits per committed token stand beside their limits.
+"""
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from cluster.local import running
+from cluster.options import add_config_options, read_config
+from lab.bench.harness.record import write_record
+from lab.bench.protocols.bits import Bits, bits
+from lab.bench.protocols.figures import Comparison, MethodFigures, compare, figures, seconds
+from lab.bench.protocols.measure import Amount, measure
+from lab.bench.protocols.plan import METHODS, NO_DRAFT, Cell, cells
+from lab.bench.protocols.rounds import Response, levels
+from lab.bench.protocols.tables import show_bits, show_comparisons, show_figures, show_levels
+from outrider.config.schema import Config
+from outrider.contracts.errors import ConfigError
+from outrider.contracts.exchanged import WireFormat
+from outrider.models.tokenizer import load_tokenizer
+
+
+def main(argv: Sequence[str]) -> None:
+    """Run the bench; print its tables, and write figures."""
+    args = _parser().parse_args(argv)
+    config = read_config(args)
+    if config.drafter_count == 0 or any(group.link is not None for group in config.drafters):
+        raise ConfigError("drafters", "at least one, and link: null (the bench sets the links itself)", config.drafters)
+    chosen, amount = cells(args.cells), Amount(args.tokens, args.prompts, args.repeats)
+    with running(config) as url:
+        found = asyncio.run(_measured(url, config, chosen, amount))
+    _report(found, config.wire.format(len(load_tokenizer(config.model.target))), args)
+
+
+async def _measured(url: str, config: Config, chosen: Sequence[Cell], amount: Amount) -> list[Response]:
+    return [one async for cell in measure(url, config, chosen, amount) for one in cell]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="outrider bench protocols", description=__doc__)
+    add_config_options(parser)
+    add = parser.add_argument
+    add("--cells", nargs="*", default=[], metavar="NAME", help="beginnings of names such as 20mbps-50ms-t1")
+    add("--tokens", type=int, default=20, help="of each response (default: %(default)s)")
+    add("--prompts", type=int, default=4, help="different ones in each cell (default: %(default)s)")
+    add("--repeats", type=int, default=1, help="of each prompt by each method (default: %(default)s)")
+    add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
+    return parser
+
+
+def _report(found: Sequence[Response], wire: WireFormat, args: argparse.Namespace) -> None:
+    """Everything that follows from the measured responses."""
+    usual = levels(found)
+    of = seconds(found, usual)
+    table: list[MethodFigures] = []
+    charged: list[Comparison] = []
+    levelled: list[Comparison] = []
+    for cell in dict.fromkeys(one.cell for one in found):
+        mine = [one for one in found if one.cell == cell]
+        table += [figures([one for one in mine if one.method == method], of) for method in METHODS]
+        charged.append(compare(cell, mine, of, lambda spent: spent.charged_s))
+        levelled.append(compare(cell, mine, of, lambda spent: spent.levelled_s))
+    spent = _bits(found, wire)
+    show_figures(table)
+    show_levels(usual)
+    show_comparisons("charged seconds", charged)
+    show_comparisons("levelled seconds (every kind of round at its usual time)", levelled)
+    show_bits(spent, wire)
+    if args.json is not None:
+        content = {"figures": table, "charged": charged, "levelled": levelled, "bits": spent}
+        write_record(args.json, args, content)
+
+
+def _bits(found: Sequence[Response], wire: WireFormat) -> list[Bits]:
+    table = []
+    for greedy in sorted({one.cell.greedy for one in found}):
+        for method in METHODS:
+            mine = [one for one in found if one.cell.greedy == greedy and one.method == method]
+            drafted = [one for one in mine if any(a.timing.drafted_tokens for a in one.rounds)]
+            if method != NO_DRAFT and drafted:
+                table.append(bits(drafted, wire))
+    return table

@@ -1,0 +1,154 @@
+"""What one method gave in one cell, with 95 % bootstrap intervals over responses; and how ``cheapest`` compares."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+
+from lab.bench.harness.statistics import Estimate, picks, ratio
+from lab.bench.protocols.plan import CHEAPEST, FIXED, NO_DRAFT, Cell
+from lab.bench.protocols.rounds import Levels, Response
+from outrider.contracts.drafting import DraftPlan
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class MethodFigures:
+    """One method in one cell.
+
+    Attributes:
+        plans: what was drafted, most frequent first, with the share of rounds; None is no draft.
+    """
+
+    cell: Cell
+    method: str
+    plans: tuple[tuple[DraftPlan | None, float], ...]
+    responses: int
+    tokens: int  # committed where the method was at work; the figures below are over these
+    wall_s: Estimate  # seconds per token as they passed
+    charged_s: Estimate  # with the link as modelled; ``levelled_s`` with computation at its usual times as well
+    levelled_s: Estimate
+    up_bits: Estimate  # payload per token; likewise ``down_bits``
+    down_bits: Estimate
+    accepted_fraction: Estimate | None  # accepted over drafted tokens; None if nothing was drafted
+    accepted_len: Estimate | None  # accepted tokens per round with a draft
+    rounds: Estimate  # per token
+    row_requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``cheapest`` against the fixed method that turned out best, by seconds per token of one kind."""
+
+    cell: Cell
+    best: str
+    best_s: float
+    cheapest_s: float
+    ratio: Estimate
+
+    @property
+    def within_tenth(self) -> bool:
+        return self.ratio.mean <= 1.1
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """Of one response: where its method was at work."""
+
+    wall_s: float
+    charged_s: float
+    levelled_s: float
+
+
+def seconds(responses: Sequence[Response], levels: Levels) -> dict[int, Seconds]:
+    """By ``id`` of the response. Rounds that came to nothing (no candidate taken) count as measured, with all three."""
+    usual_s = median(response.hidden_s for response in responses if not response.row_requests)
+    found = {}
+    for response in responses:
+        lost_s = max(response.hidden_s - usual_s, 0.0) if response.row_requests else 0.0
+        rounds, cell = response.rounds, response.cell
+        found[id(response)] = Seconds(
+            lost_s + sum(one.timing.total_s for one in rounds),
+            lost_s + sum(one.charged_s(cell) for one in rounds),
+            lost_s + sum(levels.levelled_s(one, cell) for one in rounds),
+        )
+    return found
+
+
+def figures(responses: Sequence[Response], of: dict[int, Seconds]) -> MethodFigures:
+    """Of responses of one cell and method."""
+    rounds = [response.rounds for response in responses]
+    tokens = [response.tokens for response in responses]
+
+    def per(top: Callable[[Response], float], bottom: Sequence[float] = tokens) -> Estimate:
+        return ratio([top(response) for response in responses], bottom)
+
+    drafted = [sum(one.timing.drafted_tokens for one in some) for some in rounds]
+    drafts = [sum(one.timing.drafted_tokens > 0 for one in some) for some in rounds]
+
+    def accepted(response: Response) -> float:
+        return sum(one.timing.accepted_tokens for one in response.rounds)
+
+    plans = [one.plan for some in rounds for one in some]
+    counts = {plan: plans.count(plan) for plan in set(plans)}
+    return MethodFigures(
+        cell=responses[0].cell,
+        method=responses[0].method,
+        plans=tuple((plan, n / len(plans)) for plan, n in sorted(counts.items(), key=lambda item: -item[1])),
+        responses=len(responses),
+        tokens=sum(tokens),
+        wall_s=per(lambda response: of[id(response)].wall_s),
+        charged_s=per(lambda response: of[id(response)].charged_s),
+        levelled_s=per(lambda response: of[id(response)].levelled_s),
+        up_bits=per(lambda response: _bits(response)[0]),
+        down_bits=per(lambda response: _bits(response)[1]),
+        accepted_fraction=per(accepted, drafted) if sum(drafted) else None,
+        accepted_len=per(accepted, drafts) if sum(drafted) else None,
+        rounds=per(lambda response: len(response.rounds)),
+        row_requests=sum(response.row_requests for response in responses),
+    )
+
+
+def compare(
+    cell: Cell, responses: Sequence[Response], of: dict[int, Seconds], kind: Callable[[Seconds], float]
+) -> Comparison:
+    """By one kind of seconds; the interval redraws turns (repetition and prompt), which all methods have taken."""
+    turns = sorted({(response.repeat, response.prompt) for response in responses})
+    spent, made = ({method: np.zeros(len(turns)) for method in (*FIXED, CHEAPEST)} for _ in range(2))
+    for response in responses:
+        turn = turns.index((response.repeat, response.prompt))
+        spent[response.method][turn] += kind(of[id(response)])
+        made[response.method][turn] += response.tokens
+    measured = {method: spent[method].sum() / made[method].sum() for method in FIXED if made[method].sum()}
+    best = min(measured, key=measured.__getitem__)
+    redrawn = picks(len(turns))
+
+    def resampled(method: str) -> Floats:
+        rates: Floats = spent[method][redrawn].sum(1) / made[method][redrawn].sum(1)
+        return rates
+
+    cheapest_s = float(spent[CHEAPEST].sum() / made[CHEAPEST].sum())
+    low, high = np.quantile(resampled(CHEAPEST) / resampled(best), (0.025, 0.975))
+    return Comparison(
+        cell, best, measured[best], cheapest_s, Estimate(cheapest_s / measured[best], float(low), float(high))
+    )
+
+
+def plan_name(plan: DraftPlan | None) -> str:
+    """Such as ``tslt 2`` or ``tslt_tree <2,2>``."""
+    if plan is None:
+        return NO_DRAFT
+    shape = f"<{','.join(map(str, plan.expansion))}>" if plan.expansion else str(plan.window)
+    return f"{plan.protocol} {shape}"
+
+
+def _bits(response: Response) -> tuple[int, int]:
+    up = sum(one.timing.up_bits for one in response.rounds)
+    down = sum(one.timing.down_bits for one in response.rounds)
+    if response.row_requests:  # candidates that were not taken are in no timing
+        up += max(response.sent[0] - response.timed[1], 0)
+        down += max(response.sent[1] - response.timed[2], 0)
+    return up, down

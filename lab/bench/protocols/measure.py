@@ -1,0 +1,97 @@
+"""Takes the measurements: warms up, then cell by cell every method in turn on the same prompts."""
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+
+from tqdm import tqdm
+
+from lab.bench.harness.prompts import PROMPTS
+from lab.bench.harness.running import RunningService
+from lab.bench.load.client import open_client
+from lab.bench.protocols.plan import CHEAPEST, METHODS, NO_DRAFT, Cell, Turn, options, turns
+from lab.bench.protocols.rounds import Response
+from lab.bench.protocols.service import ask
+from outrider.config.schema import Config
+from outrider.contracts.drafting import DraftPlan
+
+_WARM = Cell(20.0, 0.0, 1.0)
+_SETTLING_TOKENS = 24  # more exchanges with large messages than half of what is remembered of a link
+_PILOT_TOKENS = 16
+_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """How much is measured: responses of so many tokens, to each prompt so many times, by every method."""
+
+    tokens: int
+    prompts: int
+    repeats: int
+
+
+async def measure(
+    url: str, config: Config, chosen: Sequence[Cell], amount: Amount
+) -> AsyncGenerator[list[Response], None]:
+    """One request at a time; yields each cell's responses."""
+    per_cell = len(METHODS) * amount.prompts * amount.repeats
+    async with open_client(url, _TIMEOUT_S) as client:
+        service = RunningService(client, config)
+        with tqdm(total=len(chosen) * per_cell, desc="warming up", disable=None) as bar:
+            await _warm_up(service)
+            link: tuple[float, float] | None = None
+            for cell in chosen:
+                bar.set_description(f"{cell.name}: settling")
+                if link != (link := (cell.rate_mbps, cell.rtt_ms)):
+                    await _settle(service, cell)
+                plans = {method: await _pilot(service, cell, method) for method in METHODS}
+                bar.set_description(cell.name)
+                yield await _cell(service, cell, amount, plans, bar.update)
+
+
+async def _cell(
+    service: RunningService,
+    cell: Cell,
+    amount: Amount,
+    plans: dict[str, DraftPlan | None],
+    on_response: Callable[[], object],
+) -> list[Response]:
+    found = []
+    for turn in turns(amount.repeats, amount.prompts):
+        asked = options(turn.method, plans[turn.method])
+        found.append(await ask(service, cell, turn, PROMPTS[turn.prompt], amount.tokens, asked))
+        on_response()
+    return found
+
+
+async def _warm_up(service: RunningService) -> None:
+    """Code paths, and the acceptance statistics of all rules: what ``cheapest`` chooses by."""
+    await service.emulate(_WARM.profile)
+    for temperature in (0.0, 1.0):
+        cell = Cell(_WARM.rate_mbps, _WARM.rtt_ms, temperature)
+        for number, method in enumerate(METHODS):
+            asked = options(method, DraftPlan("token_ids", 2))
+            await ask(service, cell, Turn(0, number, method), PROMPTS[-1 - number], _PILOT_TOKENS, asked)
+
+
+async def _settle(service: RunningService, cell: Cell) -> None:
+    """Change the link, and send enough over it for the coordinator to know: rows up (dsd) and down (dssd)."""
+    await service.emulate(cell.profile)
+    sampled = Cell(cell.rate_mbps, cell.rtt_ms, 1.0)
+    for protocol in ("dsd", "dssd"):
+        asked = options(protocol, DraftPlan(protocol, 1))
+        await ask(service, sampled, Turn(0, 0, protocol), PROMPTS[-1], _SETTLING_TOKENS, asked)
+
+
+async def _pilot(service: RunningService, cell: Cell, method: str) -> DraftPlan | None:
+    """The plan to hold a method to: what the service chose most often when the protocol was named and the window free.
+
+    A draft of one token if it chose none; None for methods that are held to nothing.
+    """
+    if method in (NO_DRAFT, CHEAPEST):
+        return None
+    protocol = method
+    answer = await ask(service, cell, Turn(0, 0, method), PROMPTS[-2], _PILOT_TOKENS, options(method))
+    counts = Counter(choice.plan for choice in answer.choices if choice.plan is not None)
+    single = DraftPlan(protocol, 1, (1,) if protocol == "tslt_tree" else ())
+    return counts.most_common(1)[0][0] if counts else single

@@ -1,0 +1,151 @@
+"""What was measured of one response, and its rounds: the part where the method was at work.
+
+A response begins without a drafter (prefill, lease) and may end with a token that no draft could become part of. These
+rounds are the same for all methods and are left out.
+
+*Charged* seconds of a round: what the link model asks for the bits that were really sent (``outrider.link.latency``),
+and measured draft, queue, verification and orchestration. They differ from wall seconds by what the machine adds to an
+exchange. *Levelled* seconds put the median of all measured rounds of the same kind in the place of each measured time,
+so that two methods never differ because the machine was busy during one of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TypeVar
+
+from lab.bench.protocols.plan import NO_DRAFT, Cell
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.requests import ProtocolName
+from outrider.link.latency import exchange_s
+from outrider.link.state import profile_csi
+from outrider.rounds.timing import RoundTiming
+from outrider.selection.situation import ChoiceReason
+
+_Key = TypeVar("_Key")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a round was chosen to be, and why."""
+
+    reason: str
+    plan: DraftPlan | None
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One measured round; ``plan`` is None if nothing was drafted."""
+
+    timing: RoundTiming
+    plan: DraftPlan | None
+
+    @property
+    def exchanged(self) -> bool:
+        """Whether the drafter was asked."""
+        return self.timing.up_bits > 0
+
+    def charged_s(self, cell: Cell) -> float:
+        """Seconds by the link's model and the machine's measured times."""
+        t = self.timing
+        compute_s = t.draft_s + t.queue_s + t.verify_s + max(t.orchestration_s, 0.0)
+        return compute_s + link_s(cell, t)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    cell: Cell
+    method: str
+    repeat: int
+    prompt: int
+    elapsed_s: float  # from the request to the end of the answer, as the client saw it
+    rounds: tuple[Round, ...]  # where the method was at work
+    row_requests: int  # rows asked for again, because no candidate for a correction was taken
+    timed: tuple[float, int, int]  # seconds, and bits up and down, of all rounds that have timings
+    sent: tuple[int, int]  # bits up and down of all messages
+    choices: tuple[Choice, ...]  # of ``rounds``; fewer where the service did not report some
+
+    @property
+    def tokens(self) -> int:
+        return sum(one.timing.committed_tokens for one in self.rounds)
+
+    @property
+    def hidden_s(self) -> float:
+        """Seconds outside all timed rounds: HTTP, and rounds that came to nothing."""
+        return max(self.elapsed_s - self.timed[0], 0.0)
+
+
+def parse_choices(reports: Sequence[Mapping[str, object]]) -> tuple[Choice, ...]:
+    return tuple(_choice(str(one["reason"]), one["chosen"]) for one in reports)
+
+
+def _choice(reason: str, chosen: object) -> Choice:
+    assert isinstance(chosen, Mapping)
+    plan = None
+    if chosen["protocol"] is not None:
+        plan = DraftPlan(ProtocolName(chosen["protocol"]), int(chosen["window"]), tuple(chosen["expansion"]))
+    return Choice(reason, plan)
+
+
+def at_work(
+    method: str, timings: Sequence[RoundTiming], choices: Sequence[Choice]
+) -> tuple[tuple[Round, ...], tuple[Choice, ...]]:
+    """The rounds where the method was at work, with their plans, and their choices."""
+    reasons = [choice.reason for choice in choices]
+    first = 1
+    if method != NO_DRAFT:
+        first = next((n for n, reason in enumerate(reasons) if reason != ChoiceReason.NO_DRAFTER), len(reasons))
+        first = max(first, 1)
+    last = len(reasons)
+    while last > first and reasons[last - 1] == ChoiceReason.LAST_TOKEN:
+        last -= 1
+    kept = list(timings[first:])
+    for _ in range(len(reasons) - last):
+        if kept and kept[-1].protocol is None:
+            kept.pop()
+    chosen = tuple(choices[first:last])
+    plans = [choice.plan for choice in chosen]
+    if len(plans) != len(kept):  # only where devices draw corrections, and those draft chains
+        plans = [None if t.protocol is None else DraftPlan(t.protocol, t.drafted_tokens) for t in kept]
+    return tuple(Round(t, None if t.protocol is None else p) for t, p in zip(kept, plans, strict=True)), chosen
+
+
+def link_s(cell: Cell, timing: RoundTiming) -> float:
+    """What the link's model asks for a round's messages; nothing if there were none."""
+    return exchange_s(profile_csi(cell.profile), timing.down_bits, timing.up_bits) if timing.up_bits else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Median seconds of rounds of one kind."""
+
+    draft_s: Mapping[DraftPlan, float]  # by plan
+    verify_s: Mapping[tuple[int, bool], float]  # by (tokens drafted, whether devices draw corrections)
+    other_s: Mapping[bool, float]  # queue and orchestration, by whether a drafter was asked
+
+    def levelled_s(self, one: Round, cell: Cell) -> float:
+        """A round's seconds on a machine that is never busier than usual."""
+        t = one.timing
+        draft_s = 0.0 if one.plan is None else self.draft_s.get(one.plan, 0.0)
+        return draft_s + self.verify_s[_verify_kind(t)] + self.other_s[one.exchanged] + link_s(cell, t)
+
+
+def levels(responses: Sequence[Response]) -> Levels:
+    """Medians over all rounds measured."""
+    rounds = [one for response in responses for one in response.rounds]
+    drafted = [(one.plan, one.timing.draft_s) for one in rounds if one.plan is not None]
+    return Levels(
+        draft_s=_medians(drafted),
+        verify_s=_medians([(_verify_kind(one.timing), one.timing.verify_s) for one in rounds]),
+        other_s=_medians(
+            [(one.exchanged, one.timing.queue_s + max(one.timing.orchestration_s, 0.0)) for one in rounds]
+        ),
+    )
+
+
+def _verify_kind(timing: RoundTiming) -> tuple[int, bool]:
+    return timing.drafted_tokens, timing.protocol in ("dssd", "dssd_candidates")
+
+
+def _medians(pairs: Sequence[tuple[_Key, float]]) -> dict[_Key, float]:
+    return {key: median(value for other, value in pairs if other == key) for key in {key for key, _ in pairs}}

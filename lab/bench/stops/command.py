@@ -1,0 +1,150 @@
+"""``outrider bench stops``: ways to end a draft on a real cluster: tokens per second, and what drafting was wasted.
+
+Starts a service for each stop rule, with emulated devices and passes (``drafters[].emulated_step_ms`` and others of the
+configuration, which ``--set`` gives), and asks it by so many clients at once, one after another: fixed windows, 0 among
+them, the service's own choice, and each rule. WISP's ablations (Tables 5 and 6, Figure 1) are of this kind. Without a
+cluster, by drafts recorded along the target's responses, ``--bound`` counts what its Theorem 1 bounds, and
+``--frontier`` what a rule could reach with one client at best, at the pace that is emulated.
+"""
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+
+from cluster.local import running
+from cluster.options import add_config_options, read_config
+from lab.bench.harness.fewer_layers import without_layers
+from lab.bench.harness.options import positive_int
+from lab.bench.harness.record import write_record
+from lab.bench.harness.recorded_drafts import RecordSettings
+from lab.bench.stops.bound import drafts_along, waste, whole_rounds
+from lab.bench.stops.frontier import Pace, frontier
+from lab.bench.stops.measure import Asking, Figures, measure
+from lab.bench.stops.plots import plot_waste
+from lab.bench.stops.rules import Arm, arms, served_by
+from lab.bench.stops.tables import show, show_bound, show_frontier
+from outrider.config.schema import Config
+from outrider.contracts.errors import ConfigError
+from outrider.contracts.verifying import AcceptanceRule
+from outrider.drafting.acceptance import AcceptancePredictor, ConfidenceLogistic
+from outrider.models.pair_names import pair_names
+from outrider.models.predictors import load_predictors
+from outrider.protocols.registry import PROTOCOLS
+
+
+def main(argv: Sequence[str]) -> None:
+    """Run the bench; print its tables, and write figures."""
+    args = _parser().parse_args(argv)
+    config = read_config(args)
+    if args.skip_layers:
+        config = _drafting_without(config, args.skip_layers)
+    if args.bound or args.frontier:
+        _recorded(config, args)
+        return
+    if config.drafter_count == 0:
+        raise ConfigError("drafters", "at least one", config.drafters)
+    if 0 not in args.windows:
+        raise ConfigError("--windows", "0 among them", args.windows)
+    asking = Asking(config.model.public_name, args.protocol, args.temperature, args.tokens, args.responses)
+    chosen = [arm for arm in arms(args.windows, args.longest) if not args.arms or arm.name in args.arms]
+    found: list[Figures] = []
+    for repeat in range(args.repeats):
+        for rule in dict.fromkeys(arm.rule for arm in chosen):
+            work = (served_by(config, rule), [arm for arm in chosen if arm.rule == rule], asking, args.clients, repeat)
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:  # one cluster a process (Ray forks)
+                found += pool.submit(_served, *work).result()
+            if args.json is not None:  # service by service: a long run that breaks off has not been for nothing
+                write_record(args.json, args, {"figures": found, "emulated": _emulated(config)})
+    show(found)
+    if args.plot is not None:
+        plot_waste(args.plot, found)
+
+
+def _served(
+    config: Config, chosen: Sequence[Arm], asking: Asking, clients: Sequence[int], repeat: int
+) -> list[Figures]:
+    """Start a service and run its arms."""
+
+    async def measured(url: str) -> list[Figures]:
+        return [await measure(url, arm, asking, count, repeat) for count in clients for arm in chosen]
+
+    with running(config) as url:
+        return asyncio.run(measured(url))
+
+
+def _recorded(config: Config, args: argparse.Namespace) -> None:
+    """What needs no cluster."""
+    group, verifiers = config.drafters[0], config.verifiers
+    settings = RecordSettings(config.model.target, group.model, prompts=args.prompts, k_max=args.longest)
+    along = drafts_along(settings, _predictor(config))
+    results: dict[str, object] = {}
+    if args.bound:
+        rounds = whole_rounds(along)
+        bound = [waste(rounds, threshold) for threshold in args.thresholds]
+        show_bound(bound, len(rounds), args.longest)
+        results |= {"bound": bound, "rounds": len(rounds)}
+    if args.frontier:
+        paces_ms = group.emulated_step_ms, verifiers.emulated_pass_ms, verifiers.emulated_row_ms
+        found = frontier(along, args.windows, args.longest, Pace(*(1e-3 * pace_ms for pace_ms in paces_ms)))
+        show_frontier(found)
+        results["frontier"] = found
+    if args.json is not None:
+        write_record(args.json, args, results)
+
+
+def _predictor(config: Config) -> AcceptancePredictor:
+    """Of greedy rounds: what the first group of devices has for its pair, else the draft model's confidence."""
+    group = config.drafters[0]
+    names = pair_names(config.model.target, group.model)
+    found = load_predictors(group.stopping.predictor, target_hash=names.target_hash, drafter_hash=names.drafter_hash)
+    return found.get(AcceptanceRule.GREEDY, ConfidenceLogistic())
+
+
+def _drafting_without(config: Config, layers: Sequence[int]) -> Config:
+    """The same devices, whose draft model is the target without these layers; what is made for a pair is not its."""
+    model = str(without_layers(config.model.target, layers))
+    return replace(config, drafters=tuple(replace(group, model=model, decision_head=None) for group in config.drafters))
+
+
+def _emulated(config: Config) -> dict[str, object]:
+    verifiers, groups = config.verifiers, config.drafters
+    return {
+        "step_ms": [group.emulated_step_ms for group in groups],
+        "models": [group.model for group in groups],
+        "devices": config.drafter_count,
+        "pass_ms": verifiers.emulated_pass_ms,
+        "row_ms": verifiers.emulated_row_ms,
+    }
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="outrider bench stops", description=__doc__)
+    add_config_options(parser)
+    add = parser.add_argument
+    add("--clients", type=positive_int, nargs="+", default=[1, 6], help="at once (default: %(default)s)")
+    add("--windows", type=int, nargs="+", default=[0, 2, 4, 8], help="that are fixed (default: %(default)s)")
+    add("--longest", type=positive_int, default=8, help="draft that a rule may end (default: %(default)s)")
+    add("--arms", nargs="*", default=[], metavar="NAME", help="some of them, as the table calls them (default: all)")
+    add("--skip-layers", type=int, nargs="*", default=[], metavar="N", help="draft with the target without these")
+    chains = [name for name, protocol in PROTOCOLS.items() if protocol.chains and not protocol.trees]
+    add(
+        "--protocol",
+        choices=chains,
+        default="dssd",
+        help="of chains: trees are drafted whole (default: %(default)s)",
+    )
+    add("--temperature", type=float, default=0.0, help="of all requests (default: %(default)s)")
+    add("--tokens", type=positive_int, default=100, help="of a response, at most (default: %(default)s)")
+    add("--responses", type=positive_int, default=2, help="of each client (default: %(default)s)")
+    add("--repeats", type=positive_int, default=1, help="of all (default: %(default)s)")
+    add("--bound", action="store_true", help="count what WISP's Theorem 1 bounds")
+    add("--frontier", action="store_true", help="search the prices with which one client is served best")
+    add("--thresholds", type=float, nargs="+", default=[0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 1.0], help="of that")
+    add("--prompts", type=positive_int, default=64, help="of both (default: %(default)s)")
+    add("--plot", type=Path, default=None, metavar="FILE", help="draw tokens per second over waste (WISP Figure 1)")
+    add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
+    return parser

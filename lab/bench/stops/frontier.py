@@ -1,0 +1,105 @@
+"""What a rule that ends drafts could reach at best: one client, by arithmetic on drafts that were recorded.
+
+A rule as ``outrider.drafting.cost_aware`` has it, with two prices that never change: a token is sent if its survival is
+above one, and drafted behind if it is above the other. Every pair of prices of a grid is walked along the same
+responses, as are fixed windows. What no pair reaches, no price reaches that a service finds out by itself, by the same
+probabilities; unless it is another one from round to round.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
+
+from lab.bench.stops.bound import Round
+
+_PRICES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What a round takes, as emulation has it.
+
+    Attributes:
+        step_s: of the device, per drafted token.
+        pass_s: of the verifier, with ``row_s`` for each row: one more than tokens were sent.
+    """
+
+    step_s: float
+    pass_s: float
+    row_s: float
+
+    def round_s(self, drafted: int, sent: int) -> float:
+        """All of it, one after another."""
+        return self.step_s * drafted + self.pass_s + self.row_s * (sent + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A way to end drafts.
+
+    Attributes:
+        longest: draft there is.
+        send_above: survival of a token above which it is sent.
+        go_on_above: survival of a token above which another one is drafted behind it.
+    """
+
+    longest: int
+    send_above: float = 0.0
+    go_on_above: float = 0.0
+
+    def lengths(self, told: Sequence[float]) -> tuple[int, int]:
+        """Tokens whose row is computed, and that are sent, of a draft whose tokens are so probable."""
+        for at, survival in enumerate(accumulate(told[: self.longest], mul)):
+            if survival < self.send_above:
+                return at + 1, at
+            if survival < self.go_on_above:
+                return at + 1, at + 1
+        return self.longest, self.longest
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What it comes to."""
+
+    ending: Ending
+    tokens_per_s: float
+    tokens_per_round: float
+    wasted_s_per_token: float  # drafting of rows that brought no token, per committed token
+
+
+def walked(along: Sequence[Sequence[Round]], ending: Ending, pace: Pace) -> Reached:
+    """Rounds along all responses, each from where the last one ended."""
+    rounds, tokens, took_s, wasted_s = 0, 0, 0.0, 0.0
+    for drafts in along:
+        at = 0
+        while at < len(drafts):
+            drafted, sent = ending.lengths(drafts[at].told)
+            accepted = min(sent, drafts[at].accepted_len)
+            rounds, tokens = rounds + 1, tokens + accepted + 1
+            took_s += pace.round_s(drafted, sent)
+            wasted_s += pace.step_s * (drafted - accepted)
+            at += accepted + 1
+    return Reached(ending, tokens / took_s, tokens / max(rounds, 1), wasted_s / tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """Fixed windows, and what rules reach beside them."""
+
+    windows: tuple[Reached, ...]
+    fastest: Reached  # of all pairs of prices
+    sparing: tuple[Reached | None, ...]  # at each window's speed at least, the one that wastes least; None: no pair is
+
+
+def frontier(along: Sequence[Sequence[Round]], windows: Sequence[int], longest: int, pace: Pace) -> Frontier:
+    """Of drafts along responses."""
+    fixed = tuple(walked(along, Ending(window), pace) for window in windows)
+    # To draft on behind a token costs more than to send it: no other pair is a rule's.
+    pairs = [Ending(longest, send, go_on) for send in _PRICES for go_on in _PRICES if send <= go_on]
+    ruled = [walked(along, pair, pace) for pair in pairs]
+    sparing = []
+    for one in fixed:
+        as_fast = [other for other in ruled if other.tokens_per_s >= one.tokens_per_s]
+        sparing.append(min(as_fast, key=lambda other: other.wasted_s_per_token, default=None))
+    return Frontier(fixed, max(ruled, key=lambda one: one.tokens_per_s), tuple(sparing))

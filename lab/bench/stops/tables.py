@@ -1,0 +1,83 @@
+"""What was measured, as tables."""
+
+from collections.abc import Sequence
+from statistics import mean
+
+from cluster.reports.tables import percent, show_table
+from lab.bench.stops.bound import Waste
+from lab.bench.stops.frontier import Frontier, Reached
+from lab.bench.stops.measure import Figures
+
+_HEADER = (
+    *("clients, arm", "tokens/s", "over best window", "tokens a round", "ordered", "sent", "accepted"),
+    *("drafting s/s", "wasted s/s", "wasted ms/token", "round p50 s"),
+)
+
+
+def show(found: Sequence[Figures]) -> None:
+    """Means over repeats, beside the best fixed window of the same number of clients."""
+    rows = []
+    for clients in dict.fromkeys(one.clients for one in found):
+        mine = [one for one in found if one.clients == clients]
+        by_arm = {arm: [one for one in mine if one.arm == arm] for arm in dict.fromkeys(one.arm for one in mine)}
+        fixed = [mean(one.tokens_per_s for one in runs) for arm, runs in by_arm.items() if is_fixed(arm)]
+        for arm, runs in by_arm.items():
+            speed = mean(one.tokens_per_s for one in runs)
+            rows.append(
+                (
+                    f"{clients}, {arm}",
+                    f"{speed:.2f}",
+                    f"{speed / max(fixed):.3f}" if fixed else "",
+                    f"{mean(one.tokens_per_round for one in runs):.2f}",
+                    f"{mean(one.ordered_tokens for one in runs):.2f}",
+                    f"{mean(one.sent_tokens for one in runs):.2f}",
+                    percent(mean(one.accepted_fraction for one in runs)),
+                    f"{mean(one.drafting_s_per_s for one in runs):.3f}",
+                    f"{mean(one.wasted_s_per_s for one in runs):.3f}",
+                    f"{1e3 * mean(one.wasted_s_per_token for one in runs):.1f}",
+                    f"{mean(one.round_p50_s for one in runs):.3f}",
+                )
+            )
+    show_table("Ways to end a draft", _HEADER, rows)
+
+
+def show_bound(found: Sequence[Waste], rounds: int, window: int) -> None:
+    rows = [
+        (
+            f"{one.threshold:g}",
+            percent(one.false_alarms),
+            f"{one.bound:.3f}",
+            f"{one.wasted:.3f}",
+            f"{one.accepted:.3f}",
+        )
+        for one in found
+    ]
+    header = ("flagged below", "first rejections not flagged", "bound of waste", "wasted", "accepted")
+    show_table(f"Tokens a round, of drafts of {window}", header, rows, note=f"{rounds} rounds; WISP eq. 31 and 26")
+
+
+def show_frontier(found: Frontier) -> None:
+    """Windows, beside the rule that wastes least and is no slower; and the fastest of all."""
+    best = max(one.tokens_per_s for one in found.windows)
+    rows = []
+    for fixed, sparing in zip(found.windows, found.sparing, strict=True):
+        rows.append((f"window {fixed.ending.longest}", *_reached(fixed, best)))
+        rows.append(("wastes least, no slower", *(_reached(sparing, best) if sparing else ("",) * 6)))
+    rows.append(("fastest by price", *_reached(found.fastest, best)))
+    header = ("ends", "sent above", "drafted on above", "tokens/s", "over best window", "tokens a round")
+    show_table("One client, by arithmetic on recorded drafts", (*header, "wasted ms/token"), rows)
+
+
+def _reached(one: Reached, best_tokens_per_s: float) -> tuple[str, ...]:
+    return (
+        *(f"{price:.2f}" for price in (one.ending.send_above, one.ending.go_on_above)),
+        f"{one.tokens_per_s:.2f}",
+        f"{one.tokens_per_s / best_tokens_per_s:.3f}",
+        f"{one.tokens_per_round:.2f}",
+        f"{1e3 * one.wasted_s_per_token:.1f}",
+    )
+
+
+def is_fixed(arm: str) -> bool:
+    """Whether it is one of the fixed windows."""
+    return arm == "target alone" or arm.startswith("window ")

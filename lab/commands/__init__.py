@@ -1,0 +1,1 @@
+"""The commands of ``outrider`` that need a source checkout."""

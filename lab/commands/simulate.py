@@ -1,0 +1,289 @@
+"""Run scenarios on a virtual clock: of a file; ``capacity``, the WISP paper's tables beside ours; ``stops``; ``aims``.
+
+A scenario names devices, links, promised speeds, a server and the systems to compare on them. Time is virtual;
+policies, ledger and link are the product's own. What comes out is as good as the cost model that goes in: the header
+says which one it was.
+
+A file with ``verifiers``, ``drafters`` and ``traffic`` is of a whole fleet: many verifiers behind the product's router,
+devices that come and go, conversations that come back. ``city_fleet`` is one to begin with.
+
+``capacity`` says how many devices each system serves at a promised speed (WISP's Tables 1, 2 and 3). The settings WISP
+leaves open were found on two columns of its Table 2 and are frozen; every system is run with exactly these. Beside
+WISP's coefficients stand a roofline and this machine's: multiples depend on the cost model more than on the system.
+Violations are counted per response unless said otherwise.
+
+``stops`` is a map of where it pays that devices stop drafting early: WISP's controller and others beside fixed windows,
+over cost models, acceptances and speeds of devices.
+
+``aims`` is what the scheduling policy is to reach: devices beside first come first served, in six settings where the
+verifier's time alone is short, for each of several seeds.
+
+``scaling`` is a day of traffic with bursts for verifiers that come and go: by what admission has promised, as in the
+service, beside Ray Serve's own policy by requests, each at several targets, and what each costs for as many promises
+kept.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tqdm import tqdm
+
+from cluster.options import add_output_options, check_plots
+from cluster.reports.json_file import write_json
+from cluster.reports.tables import percent, show_table
+from lab.commands.simulate_fleet import run_fleet
+from lab.reports.aims import show_aims
+from lab.reports.capacity import show_capacity
+from lab.reports.scaling import show_scaling
+from lab.reports.stop_map import show_stops
+from lab.scenarios import FLEETS, SCENARIOS, scenario_file
+from lab.simulation.aims import AimRun, aims, run_aim, summaries
+from lab.simulation.cases import CapacityFigures, capacity_cells, cases, loaded, mixed_cases, mixed_cells
+from lab.simulation.experiment import Case, Cell, CellResult, LoadResult, run_cell, run_load
+from lab.simulation.fleet.reading import is_fleet, load_fleet
+from lab.simulation.fleet.scaling import LOADS, LOOK_BACK_S, REQUESTS, run_scaling, scaling_runs
+from lab.simulation.reading import ReadScenario, load_scenario
+from lab.simulation.results import SimulationResults
+from lab.simulation.run import simulate
+from lab.simulation.settings import Variant
+from lab.simulation.stop_map import COSTS, QUICK, Grid, PlaceResult, cost_cases, places, run_place
+from outrider.contracts.errors import ParameterError
+
+_CAPACITY = "capacity"
+_STOPS = "stops"
+_AIMS = "aims"
+_SCALING = "scaling"
+_PARTS = (*(case.name for case in cases(None, quick=False)), "mixed", "loads")
+_LOAD_STEPS = (0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.8)  # of what first come first served can take
+_HEADER = ("system", "class", "promised", "devices", "achieved", "late devices", "late responses", "late rounds")
+_TOTALS = ("system", "goodput", "rounds/s", "round p50", "p99", "queue p99", "first token p99", "blocks", "busy")
+
+Work = TypeVar("Work")
+Result = TypeVar("Result")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What to simulate, and where figures go."""
+    parser.description = __doc__
+    add = parser.add_argument
+    add(
+        "file",
+        metavar="SCENARIO",
+        help=f"a YAML file, {', '.join((*SCENARIOS, *FLEETS))}; {_CAPACITY}, {_STOPS}, {_AIMS} or {_SCALING}",
+    )
+    add("--seed", type=int, default=None, help="in place of the file's (otherwise: of 0)")
+    add("--workers", type=int, default=1, help="processes")
+    add_output_options(parser, "draw speeds or capacities, lateness and the queue-compute plane")
+    add("--quick", action="store_true", help="no file: fewer cells, shorter runs: a look, no result")
+    add("--costs", nargs="+", choices=COSTS, default=COSTS, help=f"{_STOPS}: cost models (default: all)")
+    add("--promises", nargs="+", type=float, help=f"{_STOPS}: shares of what one device gets alone with its best chain")
+    add("--acceptances", nargs="+", type=float, help=f"{_STOPS}: of a draft token, given that those before it are")
+    add("--draft-speeds", nargs="+", type=float, help=f"{_STOPS}: of a device, tokens/s")
+    add("--auc", type=float, help=f"{_STOPS}: of the predictor (default: {Grid().auc:g}, WISP's)")
+    add("--seeds", nargs="+", type=int, default=(0, 1, 2), help=f"{_AIMS}: (default: 0 1 2)")
+    add("--rows", nargs="+", choices=[aim.name for aim in aims()], help=f"{_AIMS}: (default: all)")
+    add(
+        "--loads",
+        nargs="*",
+        type=float,
+        default=LOADS,
+        help=f"{_SCALING}: targets by promise, shares of the allowed",
+    )
+    add("--requests", nargs="*", type=float, default=REQUESTS, help=f"{_SCALING}: targets by requests at each verifier")
+    add("--day", default="day_of_bursts", metavar="FLEET", help=f"{_SCALING}: by promise, of a name or a file")
+    add("--look-back-s", type=float, default=LOOK_BACK_S, help=f"{_SCALING}: by requests, over which they are averaged")
+    add("--parts", nargs="+", choices=_PARTS, default=_PARTS, help=f"{_CAPACITY}: of its tables (default: all)")
+    add("--profile", type=Path, default=None, metavar="FILE", help="no file: of `outrider profile`, in place of ours")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Simulate every system and print what each class got."""
+    check_plots(arguments.plots)
+    if arguments.file == _CAPACITY:
+        _run_capacity(arguments)
+        return
+    if arguments.file == _STOPS:
+        _run_stops(arguments)
+        return
+    if arguments.file == _AIMS:
+        _run_aims(arguments)
+        return
+    if arguments.file == _SCALING:
+        _run_scaling(arguments)
+        return
+    if arguments.quick or arguments.profile is not None:
+        raise ParameterError("--quick and --profile", f"`outrider simulate {_CAPACITY}` or `{_STOPS}`", arguments.file)
+    if is_fleet(scenario_file(arguments.file)):
+        if arguments.plots is not None:
+            raise ParameterError("--plots", "a scenario of one verifier: a fleet's figures are tables", arguments.file)
+        run_fleet(scenario_file(arguments.file), arguments.seed, arguments.json)
+        return
+    scenario = load_scenario(scenario_file(arguments.file), arguments.seed)
+    print(f"{scenario.name}: {sum(group.count for group in scenario.groups)} devices; costs: {scenario.cost_source}")
+    results = list(_each(simulate, scenario.scenarios, arguments.workers, "systems"))
+    _show(scenario, results)
+    if arguments.json is not None:
+        write_json(arguments.json, {"scenario": scenario.name, "costs": scenario.cost_source, "results": results})
+    if arguments.plots is not None:
+        from lab.reports.simulation_plots import plot_scenario
+
+        plot_scenario(arguments.plots, results)
+
+
+def _each(function: Callable[[Work], Result], work: Sequence[Work], workers: int, label: str) -> Iterator[Result]:
+    """Results in the order of the work, under a progress bar; several workers are processes of their own."""
+    if workers == 1:
+        yield from map(function, tqdm(work, desc=label, disable=None))
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        yield from tqdm(pool.map(function, work), desc=label, total=len(work), disable=None)
+
+
+def _show(scenario: ReadScenario, results: Sequence[SimulationResults]) -> None:
+    rows = []
+    for found in results:
+        for one in found.by_class():
+            achieved = "-" if one.achieved_tokens_per_s is None else f"{one.achieved_tokens_per_s:.2f}"
+            rates = (one.device_violation_rate, one.response_violation_rate, one.round_violation_rate)
+            rows.append(
+                (found.system, one.slo.name, f"{one.slo.tokens_per_s:g}", one.devices, achieved, *map(percent, rates))
+            )
+    show_table("tokens per second by class, and who was late", _HEADER, rows)
+    totals = [
+        (
+            found.system,
+            f"{found.goodput_tokens_per_s:.1f}",
+            f"{found.rounds / found.measured_s:.1f}",
+            *(f"{1e3 * seconds:.0f} ms" for seconds in (found.round_times.p50_s, found.round_times.p99_s)),
+            *(f"{1e3 * seconds:.0f} ms" for seconds in (found.queue_times.p99_s, found.first_token_times.p99_s)),
+            f"{found.mean_batch_blocks:.1f}",
+            percent(found.busy_share),
+        )
+        for found in results
+    ]
+    note = "" if scenario.measured else "A roofline was asked, not a machine: compare systems, trust no time."
+    show_table("the server", _TOTALS, totals, note)
+
+
+def _run_aims(arguments: argparse.Namespace) -> None:
+    chosen = [aim for aim in aims() if arguments.rows is None or aim.name in arguments.rows]
+    look = {"responses": 0.75, "resolution": 0.05} if arguments.quick else {}
+    work = [AimRun(aim, seed, **look) for aim in chosen for seed in arguments.seeds]
+    results = list(_each(run_aim, work, arguments.workers, "aims"))
+    show_aims(summaries(results), arguments.seeds)
+    if arguments.json is not None:
+        write_json(arguments.json, {"seeds": arguments.seeds, "quick": arguments.quick, "results": results})
+
+
+def _run_scaling(arguments: argparse.Namespace) -> None:
+    fleet, look = load_fleet(scenario_file(arguments.day), arguments.seed), arguments.quick
+    runs = scaling_runs(fleet.scenario, arguments.loads, arguments.requests, arguments.look_back_s)
+    if look:
+        runs = tuple(
+            replace(run, scenario=replace(run.scenario, duration_s=run.scenario.duration_s / 4)) for run in runs
+        )
+    results = list(_each(run_scaling, runs, arguments.workers, "targets"))
+    show_scaling(results)
+    if arguments.json is not None:
+        write_json(arguments.json, {"seed": arguments.seed or 0, "quick": look, "results": results})
+
+
+def _run_capacity(arguments: argparse.Namespace) -> None:
+    began_at_s = time.monotonic()
+    seed, all_cases = arguments.seed or 0, cases(arguments.profile, quick=arguments.quick)
+    chosen = [case for case in all_cases if case.name in arguments.parts]
+    content: dict[str, Any] = {
+        "seed": seed,
+        "quick": arguments.quick,
+        "settings": {case.name: case.settings for case in chosen},
+        "sources": {case.name: case.source for case in chosen},
+        "mixed": {},
+        "loads": [],
+    }
+
+    def keep(name: str, results: object) -> None:  # after each cell: all of them take most of an hour
+        content[name] = results
+        if arguments.json is not None:
+            write_json(arguments.json, content)
+
+    cells = [cell for case in chosen for cell in capacity_cells(case, seed, quick=arguments.quick)]
+    found: dict[tuple[str, Variant, float], CellResult] = {}
+    for one in _each(run_cell, cells, arguments.workers, "capacities"):
+        found[one.costs_name, one.variant, one.speeds_tokens_per_s[0]] = one
+        keep("capacity", list(found.values()))
+    mixed = _mixed(all_cases, seed, arguments, keep) if "mixed" in arguments.parts else {}
+    loads = _loads(all_cases[0], mixed, seed, arguments, keep) if "loads" in arguments.parts else ()
+    figures = CapacityFigures(tuple(chosen), found, mixed, tuple(loads))
+    show_capacity(figures)
+    print(f"\n{time.monotonic() - began_at_s:.0f} s with {arguments.workers} worker(s), seed {seed}")
+    if arguments.plots is not None:
+        from lab.reports.simulation_plots import plot_capacity
+
+        plot_capacity(arguments.plots, figures)
+
+
+def _run_stops(arguments: argparse.Namespace) -> None:
+    began_at_s = time.monotonic()
+    seed = arguments.seed or 0
+    chosen = [case for case in cost_cases(arguments.profile) if case.name in arguments.costs]
+    axes = {name: getattr(arguments, name) for name in ("promises", "acceptances", "draft_speeds", "auc")}
+    grid = replace(QUICK if arguments.quick else Grid(), **{name: axis for name, axis in axes.items() if axis})
+    cells = tuple(places(chosen, grid, seed))
+    sources = {case.name: case.source for case in chosen}
+    settings = {cell.case.name: cell.case.settings for cell in cells}
+    found = list[PlaceResult]()
+    for one in _each(run_place, cells, arguments.workers, "places"):
+        found.append(one)
+        if arguments.json is not None:  # after each place: a map takes an hour
+            content = {"seed": seed, "grid": grid, "sources": sources, "settings": settings, "places": found}
+            write_json(arguments.json, content)
+    show_stops(chosen, found)
+    print(f"\n{time.monotonic() - began_at_s:.0f} s with {arguments.workers} worker(s), seed {seed}")
+    if arguments.plots is not None:
+        from lab.reports.simulation_plots import plot_stops
+
+        plot_stops(arguments.plots, found)
+
+
+def _mixed(
+    chosen: Sequence[Case], seed: int, arguments: argparse.Namespace, keep: Callable[[str, object], None]
+) -> dict[str, list[CellResult]]:
+    """All classes at once: capacity with and without the limit of KV memory."""
+    tables = {
+        f"{case.name}, {'limited' if memory else 'free'}": mixed_cells(case, seed, quick=arguments.quick, memory=memory)
+        for case in mixed_cases(chosen)
+        for memory in (True, False)
+    }
+    found: dict[str, list[CellResult]] = {name: [] for name in tables}
+    names = [name for name, table in tables.items() for _ in table]
+    work = [cell for table in tables.values() for cell in table]
+    for name, one in zip(names, _each(run_cell, work, arguments.workers, "mixed classes"), strict=True):
+        found[name].append(one)
+        keep("mixed", found)
+    return found
+
+
+def _loads(
+    case: Case,
+    mixed: Mapping[str, Sequence[CellResult]],
+    seed: int,
+    arguments: argparse.Namespace,
+    keep: Callable[[str, object], None],
+) -> list[LoadResult]:
+    """Violations over devices, all classes at once, without the limit of KV memory."""
+    free = loaded(mixed_cells(case, seed, quick=arguments.quick, memory=False))
+    found = next((one.devices for one in mixed.get(f"{case.name}, free", ()) if one.variant is Variant.KV), None)
+    most = max(4, run_cell(free[0]).devices if found is None else found)
+    counts = sorted({round(most * step) for step in _LOAD_STEPS[:: 2 if arguments.quick else 1]})
+    loads: list[tuple[Cell, int]] = [(cell, count) for cell in free for count in counts]
+    results = list[LoadResult]()
+    for one in _each(run_load, loads, arguments.workers, "violations over devices"):
+        results.append(one)
+        keep("loads", [replace(load, plane=()) for load in results])
+    return results

@@ -1,0 +1,57 @@
+"""Run a fleet's scenario on a virtual clock, under a progress bar by virtual time."""
+
+import gc
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tqdm import tqdm
+
+from cluster.reports.json_file import write_json
+from lab.reports.fleet import show_fleet
+from lab.simulation.fleet.reading import load_fleet
+from lab.simulation.fleet.run import simulate_fleet
+
+_MIB = 2**20 if sys.platform == "darwin" else 2**10  # of what the system counts peak memory in
+
+_COLLECTED = (100_000, 50, 1000)
+
+
+def run_fleet(path: Path, seed: int | None, json: Path | None) -> None:
+    """Simulate it and print what each kind of traffic got."""
+    fleet = load_fleet(path, seed)
+    scenario = fleet.scenario
+    drafters = sum(group.count for group in scenario.drafters)
+    print(f"{scenario.name}: {drafters:,} drafters, {scenario.verifiers:,} verifiers; costs: {fleet.cost_source}")
+    began_at_s, cpu_began_at_s = time.monotonic(), time.process_time()
+    with (
+        _collected_seldom(),
+        tqdm(total=scenario.duration_s, unit="virtual s", desc="fleet", disable=None) as bar,
+    ):
+
+        def progress(now_s: float) -> None:
+            bar.update(now_s - bar.n)
+
+        found = simulate_fleet(scenario, progress)
+        progress(scenario.duration_s)
+    wall_s, cpu_s = time.monotonic() - began_at_s, time.process_time() - cpu_began_at_s
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MIB
+    note = "" if fleet.measured else "A roofline was asked, not a machine: compare settings, trust no time."
+    show_fleet(found, note, wall_s, cpu_s, peak_mib)
+    if json is not None:
+        took = {"wall_s": wall_s, "cpu_s": cpu_s, "peak_mib": peak_mib, "rounds_per_s": found.rounds / wall_s}
+        write_json(json, {"scenario": scenario.name, "costs": fleet.cost_source, "results": found, "simulation": took})
+
+
+@contextmanager
+def _collected_seldom() -> Iterator[None]:
+    """Look for garbage in cycles less often: a fleet is some million objects, and hardly any of them are."""
+    before = gc.get_threshold()
+    gc.set_threshold(*_COLLECTED)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

@@ -1,0 +1,162 @@
+"""Train what serving learns from a pair of models."""
+
+import argparse
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lab.training.head.division import TaskDivision
+
+_HEAD = """Train the decision head of semantic verification for a target and its drafter.
+
+The target answers each task. At every place where the drafter would have said something else, its token is put in and
+the target finishes the answer: if the score falls, such a mismatch must be rejected. The head learns to tell these from
+the others by both models' hidden states, and to let more pass on bad links. Stored with it is the largest threshold
+that is shown, on tasks it did not learn from, to cost less than --most-drop of the score. Labels are kept beside the
+head: a run that is stopped goes on from there. A report in JSON is written beside it as well."""
+
+
+_PREDICTOR = """Train what tells a device how probable it is that its next draft token is accepted.
+
+Target and drafter write responses together, in this process, and each draft token that is verified becomes an example:
+four features of the distribution it was drawn from, and whether it was accepted. Or examples are those that devices
+logged while they served (drafters[].round_log): --rounds and their folders; then neither model is loaded, and what says
+how rounds are made (--dtype, --max-new-tokens) changes nothing. A small perceptron is fitted to them, calibrated and
+stored for this pair and this rule of acceptance; simpler models, and trees where the extra `train` is installed,
+are fitted beside it and reported. Examples that are made here are kept beside the file, and a report in JSON is written
+there as well."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Only what is given is passed on: the defaults are those of ``HeadConfig`` and ``PredictorConfig``."""
+    parser.description = __doc__
+    kinds = parser.add_subparsers(required=True, metavar="WHAT")
+    _add_head(kinds.add_parser("head", help="the decision head of semantic verification", description=_HEAD))
+    summary = "the probability that a draft token is accepted"
+    _add_predictor(kinds.add_parser("predictor", help=summary, description=_PREDICTOR))
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.argument_default = argparse.SUPPRESS
+    add = parser.add_argument
+    add("--target", required=True, help="the embedded target's name, or a directory in Hugging Face format")
+    add("--drafter", required=True, help="its drafter: a name, a file of `outrider distill`, or a directory")
+    add("--out", type=Path, required=True, help="file to write, ending in .safetensors")
+    add("--batch", type=int, help="texts written at once")
+    add("--window-tokens", type=int, help="drafted a round")
+    add("--epochs", type=int, help="of a fit, at most")
+    add("--patience", type=int, help="epochs without a lower validation loss, after which it ends")
+    add("--seed", type=int, help="of all that is drawn")
+    add("--dtype", help="of the target: float32, bfloat16, float16 or auto")
+    add("--drafter-dtype", help="of the drafter: int8 as well")
+    add("--device", help="cpu, cuda or another torch device")
+    add("--threads", type=int, help="of computation")
+
+
+def _add_head(head: argparse.ArgumentParser) -> None:
+    _add_common(head)
+    head.set_defaults(train=_train_head)
+    add = head.add_argument
+    add(
+        "--tasks",
+        required=True,
+        help="embedded (the built-in ones; embedded:N, N of a kind), a file, or a dataset's name",
+    )
+    add("--most-training-tasks", type=int, help="of which labels are made; calibration and test keep theirs")
+    add("--labels", type=Path, help="labels made before, or to be made there; without it, beside --out")
+    add("--max-new-tokens", type=int, help="length limit of an answer")
+    add("--mismatches-per-task", type=_count_or_all, help="tried at most, a seeded sample; all: every one")
+    add("--least-mismatches", type=int, help="without which there is no training")
+    add("--least-calibration-tasks", type=int, help="without which there is no threshold")
+    add("--relabelling", help="how importance is smoothed, sum or max; none: the same labels on every link")
+    add("--kappa", type=float, help="mismatches over which importance falls to 1 / e")
+    add("--least-repair-share", type=float, help="of the critical mismatches, that is repaired on the worst link")
+    add("--temperature", type=float, help="of the relabelling policy, in units of importance")
+    add("--links-per-answer", type=int, help="links that each answer is learnt under")
+    add("--hidden", type=int, help="units of the head")
+    add("--dropout", type=float, help="share of the units")
+    add("--learning-rate", type=float, help="of AdamW")
+    add("--weight-decay", type=float, help="of AdamW")
+    add("--hidden-field", help="of drafters' hidden states on the link: fp32, fp16 or int8, as wire.hidden_field")
+    add("--thresholds", type=_numbers, help="to compare, ascending from 0, separated by commas")
+    add("--most-drop", type=float, help="of the mean score, that the chosen threshold may cost")
+
+
+def _add_predictor(predictor: argparse.ArgumentParser) -> None:
+    _add_common(predictor)
+    predictor.set_defaults(train=_train_predictor)
+    add = predictor.add_argument
+    add("--rule", required=True, help="by which tokens are accepted: greedy, shared_noise or ratio")
+    add(
+        "--rounds",
+        type=Path,
+        nargs="+",
+        help="folders that devices logged to, of one or several; or one .safetensors file of examples made before, or "
+        "to be made there; without it, beside --out",
+    )
+    add("--prompts", type=Path, help="text file, one prompt a line; without it, built-in ones no drafter learned from")
+    add("--most-prompts", type=int, help="of these, the first")
+    add("--temperatures", type=_numbers, help="separated by commas; without it, 0 if greedy, else 0.7 and 1")
+    add("--max-new-tokens", type=int, help="length limit of a response")
+    add("--least-tokens", type=int, help="verified, without which there is no training")
+    add("--trials", type=int, help="settings tried of each kind of model")
+    add("--latency-calls", type=int, help="of each kind, timed one by one")
+    add("--plots", type=Path, help="folder for plots of features and models")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Train, write, and print what was found."""
+    flags = vars(arguments)
+    del flags["run"]
+    flags.pop("train")(flags)
+
+
+def _train_head(flags: dict[str, Any]) -> None:
+    from cluster.reports.json_file import write_json
+    from lab.reports.head_training import show_head
+    from lab.training.head.head_config import HeadConfig
+    from lab.training.head.train import train_head
+
+    source, most = flags.pop("tasks"), flags.pop("most_training_tasks", None)
+    config = HeadConfig(**flags)
+    report = train_head(config, division(source, most), on_stage=print)
+    show_head(config, report)
+    record = {"config": config.plain(), "tasks": source, "most_training_tasks": most, "report": report}
+    write_json(config.out.with_suffix(".report.json"), record)
+
+
+def _train_predictor(flags: dict[str, Any]) -> None:
+    from cluster.reports.json_file import write_json
+    from lab.reports.predictor_training import show_predictor
+    from lab.training.predictor.predictor_config import PredictorConfig
+    from lab.training.predictor.train import train_predictor
+
+    plots = flags.pop("plots", None)
+    config = PredictorConfig(**flags | {"rounds": tuple(flags.get("rounds", ()))})
+    report = train_predictor(config, clock=perf_counter, on_stage=print)
+    show_predictor(config, report)
+    if plots is not None:
+        from lab.reports.predictor_plots import plot_predictor
+
+        plot_predictor(plots / f"predictor_{config.rule}.png", report)
+    write_json(config.out.with_suffix(".report.json"), {"config": config.plain(), "report": report})
+
+
+def division(source: str, most: int | None) -> "TaskDivision":
+    """Of tasks by name, with no more than so many to learn from."""
+    from lab.training.head.division import TaskDivision
+    from lab.training.tasks.loading import load_tasks
+    from lab.training.tasks.splits import split_tasks
+
+    splits = split_tasks(load_tasks(source))
+    return TaskDivision(splits.train[:most], splits.calibration, splits.test)
+
+
+def _count_or_all(text: str) -> int | None:
+    return None if text == "all" else int(text)
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    return tuple(map(float, text.split(",")))

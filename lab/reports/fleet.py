@@ -1,0 +1,75 @@
+"""What a simulated fleet did, as tables."""
+
+from collections.abc import Sequence
+
+from cluster.reports.tables import percent, show_table
+from lab.simulation.fleet.results import FleetResults
+
+_TRAFFIC = (
+    "traffic",
+    "class",
+    "promised",
+    "asked",
+    "kept",
+    "late",
+    "refused",
+    "unfinished",
+    "first token p50",
+    "p99",
+    "tokens/s",
+    "kept tokens/s",
+    "prefix hits",
+)
+_REPLICAS = ("of verifiers", "least", "median", "mean", "most")
+
+
+def show_fleet(found: FleetResults, note: str, wall_s: float, cpu_s: float, peak_mib: float) -> None:
+    """Who got what, how evenly verifiers were used, what was lost, and what it took to simulate."""
+    rows = [
+        (
+            one.name,
+            one.slo,
+            f"{one.tokens_per_s:g}",
+            *(f"{count:,}" for count in (one.asked, one.kept, one.late, one.refused, one.unfinished)),
+            f"{1e3 * one.first_token_p50_s:.0f} ms",
+            f"{1e3 * one.first_token_p99_s:.0f} ms",
+            f"{one.goodput_tokens_per_s:,.0f}",
+            f"{one.kept_goodput_tokens_per_s:,.0f}",
+            percent(one.hit_share),
+        )
+        for one in found.traffic
+    ]
+    show_table("who asked, and what came of it", _TRAFFIC, rows)
+    replicas = found.replicas
+    show_table(
+        "how evenly",
+        _REPLICAS,
+        [
+            ("busy", *(percent(value) for value in spread([one.busy_share for one in replicas]))),
+            ("coordinator's core", *(percent(value) for value in spread([one.coordinator_share for one in replicas]))),
+            ("responses ended", *(f"{value:.0f}" for value in spread([one.responses for one in replicas]))),
+            ("evictions", *(f"{value:.0f}" for value in spread([one.evictions for one in replicas]))),
+        ],
+        note,
+    )
+    print(
+        f"{found.verifiers_lost:,} verifiers lost, {found.responses_resumed:,} responses resumed; "
+        f"{found.drafters_lost:,} drafters left, {found.drafts_lost:,} drafts with them; {found.retries:,} retries"
+    )
+    print(
+        f"{found.goodput_tokens_per_s:,.0f} tokens/s, {percent(found.hit_share)} of prompts found, "
+        f"{found.blocks_per_step:.1f} blocks a step, rounds {1e3 * found.round_p50_s:.0f} ms (p99 "
+        f"{1e3 * found.round_p99_s:.0f}), {found.most_active:,} responses at once, "
+        f"{found.drafters_used:,} drafters used"
+    )
+    each_s, each_cpu_s = found.rounds / max(wall_s, 1e-9), found.rounds / max(cpu_s, 1e-9)
+    print(
+        f"simulated {found.rounds:,} rounds in {wall_s:.0f} s ({cpu_s:.0f} s of CPU): {each_s:,.0f} rounds/s, "
+        f"{each_cpu_s:,.0f} per second of CPU; {peak_mib:,.0f} MiB at most"
+    )
+
+
+def spread(values: Sequence[float]) -> tuple[float, float, float, float]:
+    """Least, median, mean and most of one value at least."""
+    ordered = sorted(values)
+    return ordered[0], ordered[len(ordered) // 2], sum(ordered) / len(ordered), ordered[-1]

@@ -1,0 +1,95 @@
+"""The tables and figures of ``outrider plan``."""
+
+from cluster.reports.tables import percent, show_table
+from lab.simulation.advice import Advice, SideAnswer, lines
+from lab.simulation.mix import MixCapacity, PromiseRule
+from lab.simulation.results import ClassResults
+
+_HEADER = (
+    "devices",
+    "class",
+    "draft",
+    "tokens/round",
+    "alone",
+    "together",
+    "late",
+    "no drafts: alone",
+    "together",
+    "late",
+)
+_SIDES = ("", "first token p50", "p99", "busy", "devices served", "by seed", "servers needed")
+
+
+def show_plan(advice: Advice, rule: PromiseRule, seeds: int) -> None:
+    """What each group gets, what each side serves, and what to do."""
+    rows = []
+    for index, group in enumerate(advice.mix.groups):
+        draft = advice.drafts[index]
+        rows.append(
+            (
+                f"{group.count} {group.name}",
+                f"{group.slo.name} ({group.slo.tokens_per_s:g}/s)",
+                draft.draft,
+                f"{draft.expected_tokens:.2f}",
+                f"{draft.tokens_per_s_alone:.1f}",
+                *_together(advice.drafting.by_group[index]),
+                f"{advice.alone_tokens_per_s[index]:.1f}",
+                *_together(advice.alone.by_group[index]),
+            )
+        )
+    note = "alone: one device with the server to itself; together: while all of yours are active; late: of responses."
+    show_table("tokens per second of a device", _HEADER, rows, note)
+    show_table(
+        "the server",
+        _SIDES,
+        [_side(advice, one) for one in (advice.drafting, advice.alone)],
+        f"First tokens and busy time: all of yours together. Served: devices of your mix, if of each class at most "
+        f"{percent(rule.epsilon)}\nof responses are late or refused, and 99 of 100 first tokens come within "
+        f"{rule.first_token_s:g} s; the least of {seeds} seed(s).",
+    )
+    for line in lines(advice, rule):
+        print(f"{line}.")
+
+
+def plan_figures(advice: Advice) -> dict[str, object]:
+    """All of it, for a file."""
+    groups = [
+        {
+            "name": group.name,
+            "count": group.count,
+            "promised_tokens_per_s": group.slo.tokens_per_s,
+            "outlook": draft,
+            "target_alone_tokens_per_s": speed,
+        }
+        for group, draft, speed in zip(advice.mix.groups, advice.drafts, advice.alone_tokens_per_s, strict=True)
+    ]
+    return {
+        "groups": groups,
+        "drafting": advice.drafting,
+        "target_alone": advice.alone,
+        "multiple": advice.multiple,
+        "better": advice.better.side,
+        "servers": advice.servers,
+    }
+
+
+def _together(found: ClassResults) -> tuple[str, str]:
+    speed = found.achieved_tokens_per_s
+    return "-" if speed is None else f"{speed:.1f}", percent(found.response_violation_rate)
+
+
+def _side(advice: Advice, one: SideAnswer) -> tuple[object, ...]:
+    waits, found = one.first_token_times, one.served
+    return (
+        one.side,
+        f"{waits.p50_s:.2f} s",
+        f"{waits.p99_s:.2f} s",
+        percent(one.busy_share),
+        "-" if found is None else _served(found),
+        "-" if found is None or not found.searched_all else f"{found.devices} to {found.most}",
+        "-" if found is None or not found.devices else -(-advice.mix.devices // found.devices),
+    )
+
+
+def _served(found: MixCapacity) -> str:
+    return str(found.devices) if found.searched_all else f"more than {found.devices}, not searched"

@@ -1,0 +1,104 @@
+"""What the training of a predictor of acceptance found, on the terminal: the columns of WISP tables 4, 8, 10 and 11."""
+
+from collections.abc import Iterator, Sequence
+
+from cluster.reports.tables import percent, show_table
+from lab.training.predictor.predictor_config import PredictorConfig
+from lab.training.predictor.quality import Quality
+from lab.training.predictor.train import PredictorReport
+
+_QUALITY = ("accuracy", "AUC", "recall accepted", "specificity", "FPR", "balanced", "FPR at 80 %")
+_TRUTH = ("TN", "FP", "FN", "TP", "error as fitted", "calibrated", "loss as fitted", "log loss")
+_LATENCY = ("mean", "median", "std", "min", "max", "p95", "p99")
+
+
+def show_predictor(config: PredictorConfig, report: PredictorReport) -> None:
+    """Tokens, trends, models and their latencies."""
+    split_by = "texts" if config.logged else "prompts"
+    show_table(
+        f"verified draft tokens, rule {config.rule}",
+        ("part", split_by, "tokens", "accepted", "rejected", "share accepted"),
+        (
+            (
+                name,
+                part.prompts,
+                part.tokens,
+                part.accepted,
+                part.tokens - part.accepted,
+                percent(part.accepted / part.tokens),
+            )
+            for name, part in report.parts.items()
+        ),
+    )
+    show_table(
+        "features and acceptance",
+        ("feature", "correlation", *(f"tenth {number}" for number in range(1, 11))),
+        (
+            (trend.feature, _shown(trend.correlation), *(percent(accepted) for _, accepted, _ in trend.bins))
+            for trend in report.trends
+        ),
+        "share accepted in each tenth of the tokens, by rising feature",
+    )
+    show_table(
+        f"models on {split_by} that nothing was fitted to",
+        ("model", "temperature", "tokens", *_QUALITY, *_TRUTH),
+        _rows(report),
+        "at a half of what each says; FPR at 80 %: where it tells 80 % of the accepted rightly; error: of calibration",
+    )
+    show_table(
+        "recalibrated while these tokens come, as a device does",
+        ("model", "temperature", "tokens", "error before", "error", "log loss before", "log loss"),
+        (
+            (
+                name,
+                temperature,
+                replay.tokens,
+                *map(_shown, (replay.error_before, replay.error, replay.loss_before, replay.loss)),
+            )
+            for name, replays in report.replays.items()
+            for temperature, replay in replays.items()
+        ),
+        "MLP: calibrated before; others: as they are",
+    )
+    show_table(
+        "milliseconds of a call for one row, its features known",
+        ("model", *_LATENCY),
+        ((one.family, *(f"{getattr(one.latency, f'{name}_ms'):.4f}" for name in _LATENCY)) for one in report.families),
+    )
+    for name, reason in report.left_out.items():
+        print(f"left out: {name} ({reason})")
+    print(f"{config.out}: at {report.threshold:.3f} accepted and rejected weigh the same")
+
+
+def _rows(report: PredictorReport) -> Iterator[Sequence[object]]:
+    for one in report.families:
+        yield one.family, "all", *_cells(one.test)
+        if len(one.by_temperature) > 1:
+            for temperature, found in one.by_temperature.items():
+                yield "", temperature, *_cells(found)
+
+
+def _cells(found: Quality) -> Sequence[object]:
+    confusion = found.confusion
+    return (
+        found.tokens,
+        _shown(confusion.accuracy),
+        _shown(found.auc),
+        _shown(confusion.recall_accepted),
+        _shown(confusion.specificity),
+        _shown(confusion.false_positive_rate),
+        _shown(confusion.balanced_accuracy),
+        _shown(found.waste_at_80),
+        confusion.true_rejected,
+        confusion.false_accepted,
+        confusion.false_rejected,
+        confusion.true_accepted,
+        _shown(found.raw_error),
+        _shown(found.error),
+        _shown(found.raw_loss),
+        _shown(found.loss),
+    )
+
+
+def _shown(number: float | None) -> str:
+    return "" if number is None else f"{number:.4f}"

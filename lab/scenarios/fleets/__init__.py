@@ -1,0 +1,1 @@
+"""Scenarios of whole fleets; ``lab.scenarios`` knows them by name."""

@@ -1,0 +1,106 @@
+"""Simulate losses and returns of verifiers (with their coordinators) and of drafters; resume the work they had."""
+
+from typing import TYPE_CHECKING
+
+from lab.simulation.chance import hashed
+from lab.simulation.fleet.conversation import Conversation
+from lab.simulation.fleet.drafters import exponential
+from lab.simulation.fleet.sim_replica import SimReplica
+from outrider.routing.resuming import PAUSE_SPREAD, pause_s
+
+if TYPE_CHECKING:
+    from lab.simulation.fleet.run import FleetSimulation
+
+_LOSS, _LEAVING, _RESUMED = range(26, 29)  # purposes of chance
+_NOTICED_S = 1.0  # from a drafter's loss until its coordinator knows of it
+
+
+def around(share: float) -> float:
+    """Return a factor around 1, which spreads retries that were given the same delay."""
+    return 1.0 + PAUSE_SPREAD * (2.0 * share - 1.0)
+
+
+class Losses:
+    """Losses of one fleet.
+
+    Each of n devices is lost after an exponentially distributed time with mean m. So the next loss among all of them
+    is exponential with mean m / n, and strikes each equally: one event at a time on the agenda is enough.
+    """
+
+    def __init__(self, fleet: "FleetSimulation") -> None:
+        self._fleet, self._scenario, self._agenda, self._pool = fleet, fleet.scenario, fleet.agenda, fleet.pool
+        self._nth_loss = self._nth_leaving = self._nth_left = 0
+        self.verifiers = 0  # lost ones; ``responses``: resumed elsewhere; ``drafts``: lost with their drafter
+        self.responses = self.drafts = 0
+
+    def begin(self) -> None:
+        """Schedule the first loss of each kind."""
+        self._await_loss(0.0)
+        for index, table in enumerate(self._pool.tables):
+            if table.group.present_s is not None:
+                self._await_leaving(index, 0.0)
+
+    def _await_loss(self, now_s: float) -> None:
+        self._nth_loss += 1
+        mean_s = self._scenario.lost_every_s / self._scenario.verifiers
+        at_s = now_s + exponential(hashed(self._scenario.seed, _LOSS, self._nth_loss), mean_s)
+        self._agenda.at(
+            at_s, self._loses, int(self._scenario.verifiers * hashed(self._scenario.seed, _LOSS, self._nth_loss, 1))
+        )
+
+    def _loses(self, number: int, now_s: float) -> None:
+        """Lose a verifier with its coordinator; ingresses resume its responses elsewhere."""
+        replica = self._fleet.replicas[number]
+        if replica.is_up:
+            self.verifiers += 1
+            self._fleet.routes.drop(number)
+            self.lost(replica, now_s)
+            self._agenda.at(now_s + self._scenario.reload_s, self._returns, replica)
+        self._await_loss(now_s)
+
+    def lost(self, replica: SimReplica, now_s: float) -> None:
+        """Send the responses of a verifier, begun or waiting, to others after the product's pause."""
+        self._nth_left += 1
+        for conversation in replica.lose():
+            conversation.release()
+            self._fleet.detach(conversation)
+            conversation.ahead = 0
+            self.responses += not conversation.done
+            share = hashed(self._scenario.seed, _RESUMED, conversation.number, self._nth_left)
+            self._agenda.at(now_s + pause_s(1) * around(share), self._fleet.request, conversation)
+
+    def _returns(self, replica: SimReplica, _: float) -> None:
+        replica.up()
+        self._fleet.routes.add(replica.number)
+
+    def _await_leaving(self, index: int, now_s: float) -> None:
+        group = self._pool.tables[index].group
+        assert group.present_s is not None
+        self._nth_leaving += 1
+        after_s = exponential(hashed(self._scenario.seed, _LEAVING, self._nth_leaving), group.present_s / group.count)
+        self._agenda.at(now_s + after_s, self._lose_next, index)
+
+    def _lose_next(self, index: int, now_s: float) -> None:
+        """Lose a device of a group, unless it is away already; rounds that it drafts for are begun anew."""
+        number = self._pool.any_of(index, hashed(self._scenario.seed, _LEAVING, self._nth_leaving, 1))
+        drafter = self._pool.drafter(number)
+        if drafter.present:
+            for conversation in self._pool.depart(number):
+                conversation.drafter = None
+                if conversation.draft.bits is not None and conversation.arrived_at_s > now_s:
+                    conversation.arrived_at_s = now_s + _NOTICED_S  # voids the arrival that is on the agenda
+                    self.drafts += 1
+                    self._agenda.at(conversation.arrived_at_s, self._redrafts, (conversation, conversation.replica))
+            away_s = exponential(
+                hashed(self._scenario.seed, _LEAVING, self._nth_leaving, 2), drafter.tables.group.away_s
+            )
+            self._agenda.at(now_s + away_s, self._back, number)
+        self._await_leaving(index, now_s)
+
+    def _back(self, number: int, now_s: float) -> None:
+        self._pool.returns(number, now_s)
+
+    def _redrafts(self, whose: tuple[Conversation, SimReplica | None], now_s: float) -> None:
+        conversation, replica = whose
+        if replica is not None and conversation.replica is replica and conversation.arrived_at_s == now_s:
+            replica.verifier.again(conversation, now_s)

@@ -1,0 +1,185 @@
+"""Schema of fleet files: one frozen dataclass per mapping, strict types, ranges in the types.
+
+``lab.simulation.fleet.reading`` validates files by it and builds a ``FleetScenario``.
+"""
+
+from dataclasses import field
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from lab.simulation.acceptance_models import Probability
+from lab.simulation.fleet.scenario import ConversationTraits, DrafterTraits, RequestCount, RouterRules, Scaling
+from lab.simulation.scenario import SecondsOrNone
+from lab.simulation.scenario_schema import Rate, Seconds, ServerConfig
+from outrider.admission.rules import AdmissionRules
+from outrider.config.schema import LinkConfig, Name, Number, PositiveNumber, SchedulingName, SloClassConfig, Text
+from outrider.contracts.errors import ConfigError
+from outrider.scaling.policy import ScalingRules
+
+_FORBID = ConfigDict(extra="forbid")
+Microseconds = Annotated[float, Field(ge=0, le=1_000_000)]
+_ADMISSION = AdmissionRules()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_FORBID)
+class SimDrafterGroupConfig(DrafterTraits):
+    """Drafters of one kind, with their link by name."""
+
+    draft_tokens_per_s: Rate  # at the median
+    link: LinkConfig | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_FORBID)
+class TrafficConfig(ConversationTraits):
+    """Conversations of one kind, with their SLO class by name."""
+
+    slo: Name = "best_effort"
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class CoordinatorConfig:
+    """CPU time of each coordinator, on one core. The defaults were measured (docs/experiments.md)."""
+
+    round_us: Microseconds = 97.0
+    token_us: Microseconds = 0.0
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class SimAdmissionConfig:
+    """Admission of each coordinator (``outrider.admission.rules``), with the service's own defaults."""
+
+    enabled: bool = True
+    weighs: bool = _ADMISSION.weighs
+    max_load: Annotated[float, Field(gt=0, le=1)] = _ADMISSION.max_load
+    best_effort_floor: Probability = _ADMISSION.best_effort_floor
+    max_active: PositiveNumber = _ADMISSION.max_active
+    max_waiting: Number = _ADMISSION.max_waiting
+    max_wait_s: SecondsOrNone = _ADMISSION.max_wait_s
+    best_effort_max_wait_s: SecondsOrNone = _ADMISSION.best_effort_max_wait_s
+
+    @property
+    def rules(self) -> AdmissionRules | None:
+        """The rules for coordinators; None where admission is disabled."""
+        if not self.enabled:
+            return None
+        return AdmissionRules(
+            self.weighs,
+            self.max_load,
+            self.best_effort_floor,
+            self.max_active,
+            self.max_waiting,
+            self.max_wait_s,
+            self.best_effort_max_wait_s,
+        )
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class VerifiersConfig:
+    """A number of equal verifiers.
+
+    Attributes:
+        lost_every_s: mean time until a verifier is lost with its coordinator; None: none is lost.
+        reload_s: time until it is back, with empty memory.
+    """
+
+    count: Annotated[int, Field(strict=True, ge=1, le=100_000)]
+    server: ServerConfig
+    lost_every_s: Seconds | None = None
+    reload_s: SecondsOrNone = 60.0
+
+    def __post_init__(self) -> None:
+        """Refuse a ``draft_cost``: only a server that drafts itself has one."""
+        if self.server.draft_cost is not None:
+            raise ConfigError("server.draft_cost", "to be left out: devices draft", "a cost")
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class SimScalingConfig:
+    """Autoscaling of verifiers; ``verifiers.count`` is their number at first.
+
+    Attributes:
+        by: ``promise``: by the load that admission has promised (``outrider.scaling``); ``requests``: Ray Serve's own.
+        target_load: of ``promise``: share of the allowed load to be used.
+        target_requests: of ``requests``: requests under way at each verifier.
+        up_after_s, look_back_s: of ``requests``: Serve's ``upscale_delay_s`` and ``look_back_period_s``.
+        drain_s: time after which a drained verifier's responses go on at others; none: they end there.
+    """
+
+    min: PositiveNumber
+    max: PositiveNumber
+    by: Literal["promise", "requests"] = "promise"
+    cold_start_s: SecondsOrNone = 60.0
+    every_s: Seconds = 1.0
+    target_load: Annotated[float, Field(gt=0, le=1)] = 0.8
+    target_requests: Annotated[float, Field(gt=0)] = 2.0
+    down_after_s: SecondsOrNone = 300.0
+    up_after_s: SecondsOrNone = 0.0
+    look_back_s: Seconds = 30.0
+    trend_s: Seconds = 1200.0
+    drain_s: SecondsOrNone | None = 10.0
+
+    def __post_init__(self) -> None:
+        """Refuse a ceiling below the floor."""
+        if self.max < self.min:
+            raise ConfigError("max", f"at least min ({self.min})", self.max)
+
+    @property
+    def scaling(self) -> Scaling:
+        """The scaling for a ``FleetScenario``."""
+        by: ScalingRules | RequestCount
+        if self.by == "promise":
+            by = ScalingRules(self.min, self.max, self.target_load, self.down_after_s, self.cold_start_s, self.trend_s)
+        else:
+            by = RequestCount(
+                least=self.min,
+                most=self.max,
+                target=self.target_requests,
+                look_back_s=self.look_back_s,
+                up_after_s=self.up_after_s,
+                down_after_s=self.down_after_s,
+            )
+        return Scaling(by=by, cold_start_s=self.cold_start_s, every_s=self.every_s, drain_s=self.drain_s)
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class FleetFile:
+    """A fleet: verifiers, drafters and traffic."""
+
+    verifiers: VerifiersConfig
+    drafters: Annotated[tuple[SimDrafterGroupConfig, ...], Field(min_length=1)]
+    traffic: Annotated[tuple[TrafficConfig, ...], Field(min_length=1)]
+    name: Text = "fleet"
+    router: RouterRules = field(default_factory=RouterRules)
+    coordinator: CoordinatorConfig = field(default_factory=CoordinatorConfig)
+    admission: SimAdmissionConfig = field(default_factory=SimAdmissionConfig)
+    scaling: SimScalingConfig | None = None
+    policy: SchedulingName = "slo_aware"
+    slo_classes: tuple[SloClassConfig, ...] = ()
+    duration_s: Seconds = 120.0
+    warmup_s: SecondsOrNone = 20.0
+    plans_late: bool = True
+    seed: Number = 0
+
+    def __post_init__(self) -> None:
+        """Refuse repeated names and a warm-up that is not shorter than the run."""
+        for name in ("drafters", "traffic", "slo_classes"):
+            names = [one.name for one in getattr(self, name)]
+            if len(set(names)) < len(names):
+                raise ConfigError(name, "a different name for each", names)
+        if self.warmup_s >= self.duration_s:
+            raise ConfigError("warmup_s", f"a number below duration_s ({self.duration_s:g})", self.warmup_s)
+        if self.scaling is not None:
+            self._check_scaling(self.scaling)
+
+    def _check_scaling(self, scaling: SimScalingConfig) -> None:
+        """Refuse losses beside scaling, scaling without admission, and a count outside its bounds."""
+        if not scaling.min <= self.verifiers.count <= scaling.max:
+            needed = f"scaling.min ({scaling.min}) to scaling.max ({scaling.max})"
+            raise ConfigError("verifiers.count", needed, self.verifiers.count)
+        if self.verifiers.lost_every_s is not None:
+            raise ConfigError("verifiers.lost_every_s", "to be left out beside scaling", self.verifiers.lost_every_s)
+        if not self.admission.enabled:
+            needed = "true beside scaling, which goes by what admission says"
+            raise ConfigError("admission.enabled", needed, self.admission.enabled)

@@ -1,0 +1,96 @@
+"""One verifier with its coordinator in a fleet: it may be lost and come back, and counts what it did."""
+
+from typing import TYPE_CHECKING, cast
+
+from lab.simulation.coordinator_cpu import CoordinatorCpu
+from lab.simulation.device import SimDevice
+from lab.simulation.fleet.conversation import Conversation
+from lab.simulation.fleet.memory import PrefixMemory
+from lab.simulation.fleet.scenario import FleetScenario
+from lab.simulation.server import SimStep, SimulatedServer
+from lab.simulation.sim_verifier import SimVerifier
+from lab.simulation.systems import fleet_rules
+from outrider.admission.decisions import AdmissionRefused
+
+if TYPE_CHECKING:
+    from lab.simulation.fleet.run import FleetSimulation
+
+
+class SimReplica:
+    """The ``VerifierListener`` of a simulated verifier, which is replaced by an empty one after a loss."""
+
+    def __init__(self, number: int, fleet: "FleetSimulation") -> None:
+        self.number, self._fleet = number, fleet
+        self.busy_s = self.cpu_s = 0.0  # those of lost verifiers included; ``busy_s`` from the warm-up on
+        self.steps = self.blocks = self.evictions = self.recomputed_tokens = self.responses = 0
+        self.lives = 0
+        self.under_way = 0  # responses that were sent here and have not ended
+        self.memory: PrefixMemory
+        self.verifier: SimVerifier
+        self._cpu: CoordinatorCpu
+        self.up()
+
+    def up(self) -> None:
+        """Start an empty verifier, with a seed of its own for each life."""
+        scenario: FleetScenario = self._fleet.scenario
+        rules = fleet_rules(scenario.scheduling)
+        seed = (scenario.seed << 32) + (self.lives << 20) + self.number if self.number or self.lives else scenario.seed
+        computes = scenario.coordinator_round_s + scenario.coordinator_token_s > 0.0
+        server = SimulatedServer(scenario.verifier, rules, seed % 2**63, PrefixMemory, told_late=computes, logged=False)
+        self.memory = cast("PrefixMemory", server.memory)
+        self._cpu = CoordinatorCpu(scenario.coordinator_round_s, scenario.coordinator_token_s)
+        self.verifier = SimVerifier(
+            self._fleet.agenda,
+            server,
+            self,
+            admission=scenario.admission,
+            plans_late=scenario.plans_late,
+            plans_once=scenario.plans_late,
+            cpu=self._cpu if computes else None,
+        )
+        self.lives += 1
+
+    def lose(self) -> list[Conversation]:
+        """Lose the verifier; return the conversations whose responses were under way or waited there."""
+        self.cpu_s += self._cpu.busy_s
+        self._cpu.busy_s = 0.0
+        return cast("list[Conversation]", self.verifier.lose())
+
+    @property
+    def is_up(self) -> bool:
+        return not self.verifier.down
+
+    @property
+    def coordinator_s(self) -> float:
+        return self.cpu_s + self._cpu.busy_s
+
+    def begins(self, device: SimDevice, now_s: float) -> None:
+        """Lease a drafter as soon as a response begins."""
+        conversation = cast("Conversation", device)
+        conversation.lease(now_s)
+        conversation.alone_rounds = conversation.drafts.alone_rounds
+
+    def stepped(self, step: SimStep) -> None:
+        entry, tally = step.entry, self._fleet
+        if entry.starts_at_s >= tally.scenario.warmup_s:
+            self.busy_s += entry.took_s
+            self.steps += 1
+            self.blocks += len(step.members)
+            self.evictions += step.evictions
+            self.recomputed_tokens += step.recomputed_tokens
+
+    def began(self, device: SimDevice, now_s: float) -> None:
+        self._fleet.began(cast("Conversation", device), now_s)
+
+    def round(self, device: SimDevice, tokens: int, now_s: float) -> None:
+        self._fleet.round(cast("Conversation", device), tokens, now_s)
+
+    def over(self, device: SimDevice, now_s: float) -> None:
+        self.responses += now_s >= self._fleet.scenario.warmup_s
+        self._fleet.over(cast("Conversation", device))
+
+    def next(self, device: SimDevice, now_s: float) -> None:
+        self._fleet.next(cast("Conversation", device), now_s)
+
+    def refused(self, device: SimDevice, refused: AdmissionRefused, now_s: float) -> None:
+        self._fleet.refused(cast("Conversation", device), refused.retry_after_s, now_s)

@@ -1,0 +1,1 @@
+"""Frozen settings of capacity experiments (see ``lab.simulation.settings``)."""

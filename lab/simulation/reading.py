@@ -1,0 +1,162 @@
+"""Read scenario files: YAML to one ``Scenario`` for each system. All problems of a file are reported together."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from lab.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
+from lab.simulation.scenario import DeviceGroup, Devices, Scenario, VerifierModel, host_memory
+from lab.simulation.scenario_schema import CostConfig, DeviceGroupConfig, ScenarioFile, ServerConfig
+from outrider.assembly.links import link_source
+from outrider.config.schema import SloClassConfig
+from outrider.contracts.cost import CostModel, LinearCostModel
+from outrider.contracts.errors import ConfigError
+from outrider.contracts.slo import BEST_EFFORT, DEFAULT_CLASSES, SloClass
+from outrider.costs.profiles import read_profile, shipped_profile
+from outrider.documents.problems import ConfigFileError, explain
+from outrider.documents.text_file import read_text
+from outrider.documents.yaml_text import parse_yaml
+from outrider.scheduling.policy import BatchLimits
+from outrider.scheduling.registry import SCHEDULING
+
+_ADAPTER = TypeAdapter(ScenarioFile)
+File = TypeVar("File")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadScenario:
+    """The contents of a scenario file."""
+
+    name: str
+    groups: tuple[DeviceGroup, ...]  # of devices
+    verifier: VerifierModel  # what they share
+    scenarios: tuple[Scenario, ...]  # one for each system to compare
+    epsilon: float  # share of violations up to which a promise counts as kept
+    cost_source: str  # where the verifier's times come from, in words for the reader
+    measured: bool  # whether they were measured on some machine, or follow from data sheets
+
+
+def load_scenario(path: str | Path, seed: int | None = None) -> ReadScenario:
+    """Read a file; ``seed`` replaces the one it names.
+
+    Raises:
+        ConfigError: it cannot be read, or fields are unknown, of the wrong type or out of range.
+    """
+    return parse_scenario(read_text(path, "scenario", "YAML"), str(path), seed)
+
+
+def parse_scenario(text: str, source: str, seed: int | None = None) -> ReadScenario:
+    """Read YAML text; ``source`` names it in messages."""
+    file = parse_file(_ADAPTER, text, source)
+    classes = classes_of(file.slo_classes)
+    groups = tuple(_group(config, index, classes) for index, config in enumerate(file.devices))
+    verifier = verifier_of(file.server)
+    return ReadScenario(
+        name=file.name,
+        groups=groups,
+        verifier=verifier,
+        scenarios=tuple(
+            Scenario(
+                name=f"{file.name}: {system}",
+                system=system,
+                groups=groups,
+                verifier=verifier,
+                duration_s=file.duration_s,
+                warmup_s=file.warmup_s,
+                seed=file.seed if seed is None else seed,
+                scheduling=SCHEDULING[file.policy] if file.policy else None,
+            )
+            for system in file.systems
+        ),
+        epsilon=file.epsilon,
+        cost_source=cost_source_of(file.server.cost),
+        measured=file.server.cost.roofline is None,
+    )
+
+
+def parse_file(adapter: TypeAdapter[File], text: str, source: str) -> File:
+    """Validate a YAML text with ``adapter``; ``source`` names it in messages.
+
+    Raises:
+        ConfigError: it is no YAML, or fields are unknown, of the wrong type or out of range.
+    """
+    try:
+        return adapter.validate_python(parse_yaml(text, source) or {})
+    except ValidationError as error:
+        raise ConfigFileError(explain(error, adapter.json_schema()), source) from error
+
+
+def classes_of(configs: Sequence[SloClassConfig]) -> dict[str, SloClass]:
+    """Return SLO classes by name, best effort included; the default ones if a file has none."""
+    named = [SloClass(one.name, one.tokens_per_s) for one in configs] or DEFAULT_CLASSES
+    return {one.name: one for one in (*named, BEST_EFFORT)}
+
+
+def _group(config: DeviceGroupConfig, index: int, classes: Mapping[str, SloClass]) -> DeviceGroup:
+    if config.slo not in classes:
+        raise ConfigError(f"devices[{index}].slo", f"one of {', '.join(sorted(classes))}", config.slo)
+    shared = {field.name: getattr(config, field.name) for field in fields(Devices)}
+    return DeviceGroup(
+        **shared,
+        step_s=1.0 / config.draft_tokens_per_s,
+        slo=classes[config.slo],
+        link=link_source(config.link),
+    )
+
+
+def verifier_of(config: ServerConfig) -> VerifierModel:
+    """Return the verifier that a file describes.
+
+    Raises:
+        ConfigError: the model does not fit the GPU.
+    """
+    cost_model = cost_model_of(config.cost)
+    kv_tokens = config.kv_tokens
+    if kv_tokens is None and isinstance(cost_model, RooflineCostModel):
+        kv_tokens = cost_model.kv_tokens()
+        if kv_tokens < config.kv_block_tokens:
+            needed = "a GPU whose memory holds the model's weights and some KV"
+            raise ConfigError("server.cost.roofline.gpu", needed, cost_model.hardware.name)
+    host = config.host
+    return VerifierModel(
+        cost_model=cost_model,
+        limits=BatchLimits(
+            config.max_blocks,
+            config.max_new_tokens,
+            config.prefill_chunk_tokens,
+            None if kv_tokens is None else max(1, kv_tokens // config.kv_block_tokens),
+        ),
+        kv_block_tokens=config.kv_block_tokens,
+        draft_cost_model=None if config.draft_cost is None else cost_model_of(config.draft_cost),
+        noise=config.noise,
+        dispatch_s=config.dispatch_s,
+        reply_s=config.reply_s,
+        host=None
+        if host is None
+        else host_memory(cost_model, host.tokens, config.kv_block_tokens, host.kv_bytes_per_token, host.bytes_per_s),
+    )
+
+
+def cost_model_of(config: CostConfig) -> CostModel:
+    """Return the cost model that a file names."""
+    if config.roofline is not None:
+        return RooflineCostModel(MODELS[config.roofline.model], HARDWARE[config.roofline.gpu])
+    if config.profile is not None:
+        is_file = config.profile.endswith(".json")
+        return (read_profile(config.profile) if is_file else shipped_profile(config.profile)).model
+    assert config.coefficients is not None  # the schema has checked it
+    four = config.coefficients
+    return LinearCostModel(four.per_token_s, four.per_interaction_s, four.per_cached_token_s, four.per_batch_s)
+
+
+def cost_source_of(config: CostConfig) -> str:
+    """Say in words where a verifier's times come from."""
+    if config.roofline is not None:
+        gpu = HARDWARE[config.roofline.gpu].name
+        return f"a roofline of {config.roofline.model} on {gpu}, from data sheets: nothing of it was measured"
+    if config.profile is not None:
+        return f"the cost profile {config.profile}"
+    return "coefficients given in the file"

@@ -1,0 +1,239 @@
+"""Simulate one verifier and the devices that share it, on a virtual clock.
+
+The policies are the product's own; devices, links, KV memory and pass times are modelled (``scenario``). Results are a
+function of the scenario alone: all chance comes from its seed, and events at equal times run in a fixed order.
+"""
+
+from math import inf
+
+from lab.simulation.agenda import Agenda
+from lab.simulation.chance import link_seed, uniforms
+from lab.simulation.chosen_rounds import ChoosingDevice, GroupChoices
+from lab.simulation.device import SimDevice
+from lab.simulation.device_account import DeviceAccount
+from lab.simulation.drafted_rounds import GroupDrafts, ModelledDevice, Workload
+from lab.simulation.results import DeviceResults, SimulationResults
+from lab.simulation.scenario import Scenario
+from lab.simulation.server import SimStep, SimulatedServer
+from lab.simulation.sim_verifier import SimVerifier
+from lab.simulation.stopped_rounds import GroupPrices, StoppingDevice
+from lab.simulation.stopping import flagging
+from lab.simulation.systems import SystemRules, rules_of
+from lab.simulation.tally import RunTally, percentiles
+from outrider.admission.decisions import AdmissionRefused
+from outrider.admission.rules import AdmissionRules
+from outrider.contracts.errors import ParameterError
+from outrider.link.emulator import LinkEmulator
+from outrider.rounds.present_load import PresentLoad
+from outrider.scheduling.ledger import FIRST_TOKEN_S
+from outrider.selection.modes import MODES
+from outrider.selection.speculation_tuner import SpeculationTuner
+from outrider.wire.envelope import MAX_NODES
+
+_FIRST_TOKEN_GRACE_S = 5.0  # a device that waits longer for a first token is late from then on
+_RETRIES = 7  # purpose of chance
+_RETRY_SPREAD = 0.5  # a refused device retries after 0.5 to 1.5 times the refusal's ``retry_after_s``
+
+
+def simulate(scenario: Scenario) -> SimulationResults:
+    """Run a scenario; the same scenario gives the same results, batch by batch.
+
+    Raises:
+        ParameterError: a response would not fit the verifier's memory, or selection cannot use the cost model.
+    """
+    _check_memory(scenario)
+    rules = rules_of(scenario)
+    load = PresentLoad()
+    tuner = (
+        None
+        if scenario.tuner is None
+        else SpeculationTuner([MODES[name] for name in scenario.modes], scenario.tuner, 0.0)
+    )
+    loop = EventLoop(
+        modelled_devices(scenario, rules, load, tuner),
+        SimulatedServer(scenario.verifier, rules, scenario.seed),
+        RunTally(scenario.warmup_s, keep_batch_log=scenario.keep_batch_log),
+        load,
+        tuner,
+        duration_s=scenario.duration_s,
+        first_token_s=scenario.first_token_s,
+        plans_late=scenario.plans_late,
+        plans_once=scenario.plans_once,
+        admission=scenario.admission,
+        seed=scenario.seed,
+    )
+    loop.run()
+    return loop.results(scenario.name, scenario.system, scenario.seed)
+
+
+def modelled_devices(
+    scenario: Scenario, rules: SystemRules, load: PresentLoad, tuner: SpeculationTuner | None = None
+) -> list[SimDevice]:
+    """Build the devices of all groups; device numbers continue from group to group."""
+    devices: list[SimDevice] = []
+    remote = rules.speculates and not rules.drafts_on_server
+    seed, responses = scenario.seed, scenario.responses_per_device
+    for group in scenario.groups:
+        drafts, choices = GroupDrafts(group), None
+        stopping = group.stopping if group.predictor is None else flagging(group.predictor)
+        prices = GroupPrices(drafts, scenario.verifier.planner, load)
+        if group.selection is not None and remote:
+            choices = GroupChoices(drafts, group.selection, scenario.verifier.planner, load, tuner)
+        for number in range(len(devices), len(devices) + group.count):
+            workload: Workload
+            if choices is not None:
+                workload = ChoosingDevice(drafts, choices, number, seed, responses)
+            elif stopping is not None:
+                workload = StoppingDevice(
+                    drafts, stopping, prices, number, seed, responses, speculates=rules.speculates, remote=remote
+                )
+            else:
+                workload = ModelledDevice(drafts, number, seed, responses, speculates=rules.speculates, remote=remote)
+            link = LinkEmulator(group.link, link_seed(seed, number)) if group.link and remote else None
+            account = DeviceAccount(DeviceResults(device=number, group=group.name, slo=group.slo))
+            span_s = group.from_s, group.until_s
+            devices.append(SimDevice(account, workload, link, group.exchange_s, span_s))
+    return devices
+
+
+class EventLoop:
+    """One run: a simulated verifier, and devices that each request one response after another.
+
+    It is the verifier's ``VerifierListener``: it schedules requests and retries, and counts what was measured.
+    """
+
+    def __init__(
+        self,
+        devices: list[SimDevice],
+        server: SimulatedServer,
+        tally: RunTally,
+        load: PresentLoad | None = None,
+        tuner: SpeculationTuner | None = None,
+        *,
+        duration_s: float = inf,
+        first_token_s: float = FIRST_TOKEN_S,
+        plans_late: bool = False,
+        plans_once: bool = False,
+        admission: AdmissionRules | None = None,
+        seed: int = 0,
+    ) -> None:
+        """Prepare a run in which no response has been requested yet.
+
+        ``load`` and ``tuner`` are updated with what is measured, if given. Without ``admission`` every response begins
+        as soon as it is requested.
+        """
+        self._devices, self._tally, self._tuner, self._seed = devices, tally, tuner, seed
+        self._duration_s, self._warmup_s = duration_s, tally.warmup_s
+        self._agenda = Agenda()
+        self._verifier = SimVerifier(
+            self._agenda,
+            server,
+            self,
+            load=load,
+            tuner=tuner,
+            admission=admission,
+            first_token_s=first_token_s,
+            plans_late=plans_late,
+            plans_once=plans_once,
+        )
+
+    def run(self) -> None:
+        """Run until ``duration_s`` is over or all devices are done."""
+        for device in self._devices:
+            self.next(device, 0.0)
+        self._agenda.run(self._duration_s)
+
+    def results(self, name: str, system: str, seed: int) -> SimulationResults:
+        """Return what was measured. Call it once: it closes the accounts of unfinished responses."""
+        tally, end_s = self._tally, self._agenda.now_s
+        return SimulationResults(
+            name=name,
+            system=system,
+            seed=seed,
+            measured_s=max(0.0, end_s - self._warmup_s),
+            devices=tuple(self._closed(device) for device in self._devices),
+            batches=sum(tally.sizes.values()),
+            batch_sizes=tuple(sorted(tally.sizes.items())),
+            stop_reasons=tuple(sorted(tally.reasons.items())),
+            busy_s=tally.busy_s(end_s),
+            predicted_s=tally.predicted_s,
+            round_times=percentiles(tally.round_s),
+            draft_times=percentiles(tally.draft_s),
+            link_times=percentiles(tally.link_s),
+            queue_times=percentiles(tally.queue_s),
+            verify_times=percentiles(tally.verify_s),
+            first_token_times=percentiles(tally.first_token_s),
+            evictions=tally.evictions,
+            recomputed_tokens=tally.recomputed_tokens,
+            swapped_out_blocks=tally.swapped_out_blocks,
+            swapped_in_blocks=tally.swapped_in_blocks,
+            plane=tuple(tally.plane),
+            batch_log=tuple(tally.log),
+            simulated_rounds=tally.rounds,
+            tuner=None if self._tuner is None else self._tuner.report(end_s),
+            admission=self._verifier.report(),
+        )
+
+    def begins(self, device: SimDevice, now_s: float) -> None:
+        """Do nothing: a device drafts for itself, so there is none to lease."""
+
+    def stepped(self, step: SimStep) -> None:
+        self._tally.step(step)
+
+    def began(self, device: SimDevice, now_s: float) -> None:
+        """Count the first token; the response's speed is measured from here."""
+        measured = self._count(now_s)
+        device.account.first_tokens(now_s, measured=measured)
+        if measured:
+            self._tally.first_token_s.append(now_s - device.asked_at_s)
+
+    def round(self, device: SimDevice, tokens: int, now_s: float) -> None:
+        measured = self._count(now_s)
+        device.account.round_committed(tokens, now_s, measured=measured)
+        if measured:
+            self._tally.round(device, now_s)
+
+    def over(self, device: SimDevice, now_s: float) -> None:
+        device.account.end_response(measured=now_s >= self._warmup_s)
+
+    def next(self, device: SimDevice, now_s: float) -> None:
+        """Schedule the device's next request, unless it has none or its span is over."""
+        response, (from_s, until_s) = device.workload.begin(), device.span_s
+        if response is None:
+            return
+        asks_at_s = max(now_s, from_s) + response.pause_s
+        if asks_at_s < until_s:
+            device.prompt_tokens, device.output_tokens = response.prompt_tokens, response.output_tokens
+            self._agenda.at(asks_at_s, self._verifier.ask, device)
+
+    def refused(self, device: SimDevice, refused: AdmissionRefused, now_s: float) -> None:
+        """Schedule a retry. Retry times are spread, so that devices refused together do not return together."""
+        device.account.results.refused += now_s >= self._warmup_s
+        (share,) = uniforms(self._seed, device.number, device.round, _RETRIES, 1)
+        again_s = now_s + refused.retry_after_s * (1.0 + _RETRY_SPREAD * (2.0 * share - 1.0))
+        if again_s < device.span_s[1]:
+            self._agenda.at(again_s, self._verifier.ask, device)
+
+    def _count(self, now_s: float) -> bool:
+        self._tally.rounds += 1
+        return now_s >= self._warmup_s
+
+    def _closed(self, device: SimDevice) -> DeviceResults:
+        """Close a device's account. Unfinished responses count, or the slowest would drop out of the rates."""
+        if not device.done:
+            first = device.first_at_s is not None
+            due_from_s = None if first else max(device.asked_at_s, self._warmup_s) + _FIRST_TOKEN_GRACE_S
+            most = device.draft.depth + 1 if first else 0
+            device.account.close(device.began_at_s, due_from_s, most, self._agenda.now_s)
+        return device.account.results
+
+
+def _check_memory(scenario: Scenario) -> None:
+    """Refuse a response that never fits: it would wait for ever."""
+    most, block = scenario.verifier.limits.max_memory_blocks, scenario.verifier.kv_block_tokens
+    for group in scenario.groups:
+        drafted = MAX_NODES if group.selection is not None else max(GroupDrafts(group).shape.nodes, default=0)
+        longest = group.prompt.most_tokens + group.output.most_tokens + drafted
+        needed = -(-longest // block)
+        if most is not None and needed > most:
+            raise ParameterError("verifier.limits.max_memory_blocks", f"at least {needed}, as responses are long", most)

@@ -1,0 +1,354 @@
+"""Simulate one verifier with its coordinator: admission, rounds, steps and commits of the responses sent to it.
+
+A simulation of one verifier has one ``SimVerifier``, a simulated fleet has many on one agenda. This module decides what
+a coordinator decides. Its ``VerifierListener`` makes the requests and decides what follows a response's end.
+
+What is modelled: a decision on who joins takes ``dispatch_s`` to reach the verifier, and a step's result takes
+``reply_s`` (and the coordinator's own CPU time) to be committed. Meanwhile the verifier steps on by itself.
+"""
+
+from math import inf
+from typing import Protocol
+
+from lab.simulation.agenda import Agenda
+from lab.simulation.coordinator_cpu import CoordinatorCpu
+from lab.simulation.device import SimDevice
+from lab.simulation.drafted_rounds import NO_DRAFT
+from lab.simulation.server import SimStep, SimulatedServer, StepChanges
+from outrider.admission.admission import Admission
+from outrider.admission.decisions import AdmissionRefused, AdmissionReport, AdmissionRequest
+from outrider.admission.rounds import MeasuredRounds
+from outrider.admission.rules import AdmissionRules
+from outrider.rounds.account import RoundAccount
+from outrider.rounds.present_load import PresentLoad
+from outrider.scheduling.attribution import SpikeDetector, round_is_late
+from outrider.scheduling.ledger import FIRST_TOKEN_S, Ledger
+from outrider.selection.modes import DRAFT, SpeculationMode
+from outrider.selection.speculation_tuner import SpeculationTuner
+
+# A step's end is on the agenda before the changes planned during it, so at equal times the end runs first and the next
+# step begins without them. A late plan is therefore made so much earlier that its changes still count.
+_JUST_BEFORE_S = 1e-6
+_DECIDED_EVERY_S = (
+    1.0  # admission decides at least this often while a response waits, as a coordinator's heartbeat does
+)
+
+
+class VerifierListener(Protocol):
+    """Receives the events of a simulated verifier."""
+
+    def begins(self, device: SimDevice, now_s: float) -> None:
+        """Handle the begin of a response, or of its continuation after the loss of another verifier."""
+        ...
+
+    def stepped(self, step: SimStep) -> None:
+        """Handle the begin of a step."""
+        ...
+
+    def began(self, device: SimDevice, now_s: float) -> None:
+        """Handle the commit of a response's first token."""
+        ...
+
+    def round(self, device: SimDevice, tokens: int, now_s: float) -> None:
+        """Handle the commit of a round after the first token."""
+        ...
+
+    def over(self, device: SimDevice, now_s: float) -> None:
+        """Handle the commit of a response's last token; the verifier still has its KV and its place."""
+        ...
+
+    def next(self, device: SimDevice, now_s: float) -> None:
+        """Handle the release of an ended response's place; the device may make another request."""
+        ...
+
+    def refused(self, device: SimDevice, refused: AdmissionRefused, now_s: float) -> None:
+        """Handle a refusal by admission."""
+        ...
+
+
+class SimVerifier:
+    """A coordinator and its verifier. Once ``down`` (lost), events that are still on the agenda have no effect."""
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        server: SimulatedServer,
+        listener: VerifierListener,
+        *,
+        load: PresentLoad | None = None,
+        tuner: SpeculationTuner | None = None,
+        admission: AdmissionRules | None = None,
+        first_token_s: float = FIRST_TOKEN_S,
+        plans_late: bool = False,
+        plans_once: bool = False,
+        cpu: CoordinatorCpu | None = None,
+    ) -> None:
+        """Create a verifier without any responses.
+
+        ``load`` and ``tuner`` are updated with what is measured, if given. Without ``admission`` every response begins
+        as soon as it is requested. Without ``cpu`` the coordinator's own work takes no time. ``plans_late`` and
+        ``plans_once`` are those of ``Scenario``.
+        """
+        self._agenda, self._server, self._listener = agenda, server, listener
+        self._load, self._tuner, self._cpu = load, tuner, cpu
+        self._first_token_s = first_token_s
+        self._plans_late, self._plan_at_s = plans_late, 0.0  # no plan is made before
+        self._plans_once = plans_once
+        self._rounds = MeasuredRounds()
+        self._spikes = SpikeDetector()
+        self._admission = None if admission is None else Admission(admission)
+        self._asking: dict[str, SimDevice] = {}  # wait for admission; the server does not know them
+        self._begun: dict[str, SimDevice] = {}  # admission may suspend these
+        self._suspended: dict[str, SimDevice] = {}
+        self._halted: set[str] = set()  # suspended responses whose next round is due
+        self._decides_at_s = inf
+        self.down = False
+
+    def ask(self, device: SimDevice, now_s: float) -> None:
+        """Request a response. Admission is not given its length, as in the product."""
+        device.ask(now_s, self._account_of(device, now_s))
+        if self._admission is None:
+            self._begin(device, now_s)
+        else:
+            device.done = True  # no promise counts before it begins
+            self._wait(device, now_s, resumed=False)
+        self._serve(now_s)
+
+    def resume(self, device: SimDevice, now_s: float) -> None:
+        """Continue a response that another verifier lost; its ledger goes on, so the lost time is a debt."""
+        if self._admission is None:
+            self._go_on(device, now_s)
+        else:
+            self._wait(device, now_s, resumed=True)
+        self._serve(now_s)
+
+    def arrive(self, device: SimDevice, now_s: float) -> None:
+        """Queue a block that came from its device."""
+        self._server.enqueue(device, now_s)
+        self._serve(now_s)
+
+    def lose(self) -> list[SimDevice]:
+        """Lose coordinator and verifier; return the devices whose responses were here, begun or not, by name."""
+        self.down = True
+        return [one for _, one in sorted((self._asking | self._begun).items())]
+
+    def again(self, device: SimDevice, now_s: float) -> None:
+        """Begin another round in place of the one under way, whose draft is lost."""
+        self._draft(device, now_s)
+        self._serve(now_s)
+
+    def report(self) -> AdmissionReport | None:
+        """Return what admission reports; None without an admission."""
+        return None if self._admission is None else self._admission.report()
+
+    def _wait(self, device: SimDevice, now_s: float, *, resumed: bool) -> None:
+        assert self._admission is not None
+        self._asking[device.name] = device
+        asked = AdmissionRequest(device.name, (device.account.slo,), device.prompt_tokens, now_s, resumed=resumed)
+        self._admission.ask(asked)
+        self._decide(now_s)
+
+    def _begin(self, device: SimDevice, now_s: float) -> None:
+        device.done = False
+        device.arrived_at_s = now_s
+        device.promised = self._account_of(
+            device, now_s
+        )  # a first token's deadline counts from here, not from the request
+        if self._tuner is not None:
+            self._tuner.asked(device.name)
+        self._begun[device.name] = device
+        self._listener.begins(device, now_s)
+        self._server.enqueue(device, now_s)
+
+    def _go_on(self, device: SimDevice, now_s: float) -> None:
+        """Begin with a round of the target alone: it recomputes the prefix and commits the token after it."""
+        device.begin_round(NO_DRAFT, now_s)
+        self._begun[device.name] = device
+        self._listener.begins(device, now_s)
+        self._server.enqueue(device, now_s)
+
+    def _account_of(self, device: SimDevice, now_s: float) -> RoundAccount:
+        promised = device.account.tokens_per_s
+        ledger = Ledger(promised, now_s + self._first_token_s if promised else inf)
+        return RoundAccount(ledger, self._server.deadlines, self._spikes)
+
+    def _serve(self, now_s: float) -> None:
+        """Begin a step if the verifier is idle and has blocks, and plan who joins its steps.
+
+        With a ``dispatch_s`` a plan made now cannot reach a step that begins now, so the step is begun first. Without
+        one the plan counts at once, so it is made first.
+        """
+        server = self._server
+        if server.dispatch_s > 0.0:
+            self._step(now_s)
+        if now_s < self._plan_at_s:
+            return
+        if self._plans_once and server.steps:
+            self._plan_at_s = inf
+        given = server.let_in(now_s)
+        if given is not None:
+            later_s = given.hold_s or server.dispatch_s
+            if later_s > 0.0:
+                self._agenda.at(now_s + later_s, self._given, given)
+            else:
+                server.give(given)
+        if server.dispatch_s == 0.0:
+            self._step(now_s)
+
+    def _given(self, given: StepChanges, now_s: float) -> None:
+        if not self.down:
+            self._server.give(given)
+            self._serve(now_s)
+
+    def _planned(self, _: object, now_s: float) -> None:
+        if not self.down:
+            self._serve(now_s)
+
+    def _step(self, now_s: float) -> None:
+        step = self._server.step(now_s)
+        if step is not None:
+            self._listener.stepped(step)
+            ends_at_s = step.entry.ends_at_s
+            self._agenda.at(ends_at_s, self._ended, step)
+            if self._plans_late:
+                self._plan_at_s = max(now_s, ends_at_s - self._server.dispatch_s - _JUST_BEFORE_S)
+                self._agenda.at(self._plan_at_s, self._planned, step)
+
+    def _ended(self, step: SimStep, now_s: float) -> None:
+        if self.down:
+            return
+        self._server.ended(step)
+        if self._plans_once:
+            self._plan_at_s = 0.0
+        told_at_s = now_s + self._server.reply_s
+        if self._cpu is not None:
+            told_at_s = self._cpu.done_at_s(told_at_s, step)
+        if told_at_s > now_s:
+            self._agenda.at(told_at_s, self._completed, step)
+            self._serve(now_s)
+        else:
+            self._completed(step, now_s)
+
+    def _completed(self, step: SimStep, now_s: float) -> None:
+        if self.down:
+            return
+        if self._load is not None:
+            self._load.batch(len(step.members), self._mode, step.entry.took_s)
+        for device in self._server.completed(step):
+            self._commit(device, now_s, follows=device.number in step.going_on)
+        self._serve(now_s)
+
+    def _commit(self, device: SimDevice, now_s: float, *, follows: bool) -> None:
+        """Commit a verified block and begin what follows; ``follows``: the verifier makes the next round by itself."""
+        tokens = device.draft.accepted + 1
+        device.committed += tokens
+        if self._tuner is not None:
+            self._measure(self._tuner, device, tokens, now_s)
+        if device.first_at_s is None:
+            device.first_at_s = now_s
+            self._listener.began(device, now_s)
+        else:
+            self._listener.round(device, tokens, now_s)
+            if self._admission is not None:
+                away_s = now_s - device.began_at_s - device.queue_s - device.verify_s
+                self._rounds.round(device.own_rows, tokens, away_s, device.mode)
+        if self._load is not None and not device.follows:
+            other_s = now_s - device.arrived_at_s - device.queue_s - device.verify_s
+            self._load.round(device.queue_s, other_s, device.mode)
+        device.promised.committed(tokens, now_s)
+        if follows:
+            self._follow(device, now_s)
+        elif device.committed < device.output_tokens:
+            self._draft(device, now_s)
+        else:
+            self._end(device, now_s)
+
+    def _end(self, device: SimDevice, now_s: float) -> None:
+        device.done = True
+        if self._tuner is not None:
+            self._tuner.ended(device.name, now_s)
+        self._listener.over(device, now_s)
+        self._server.over(device)
+        del self._begun[device.name]
+        if self._admission is not None:
+            self._suspended.pop(device.name, None)
+            self._admission.ends(device.name, now_s, device.committed, kept=device.promised.kept)
+            self._decide(now_s)
+        self._listener.next(device, now_s)
+
+    @property
+    def _mode(self) -> SpeculationMode:
+        return DRAFT if self._tuner is None else self._tuner.mode
+
+    def _measure(self, tuner: SpeculationTuner, device: SimDevice, tokens: int, now_s: float) -> None:
+        """Report a committed round to the tuner; a device counts as ready to draft from the first token on."""
+        if device.first_at_s is None:
+            tuner.began(device.name, now_s, counts=device.workload.follows_tuner)
+            tuner.ready(device.name)
+            return
+        round_s, promised = now_s - device.began_at_s, device.account.tokens_per_s
+        late = round_is_late(promised, tokens, round_s) if promised else None
+        tuner.round(device.name, tokens, round_s, now_s, late=late)
+
+    def _decide(self, now_s: float) -> None:
+        """Carry out admission's decisions, and schedule the next ones while a response waits."""
+        admission, asking = self._admission, self._asking
+        assert admission is not None
+        decisions = admission.decide(now_s, self._server.now(self._rounds.shape(self._mode)))
+        for admitted in decisions.admitted:
+            device = asking.pop(admitted.name)
+            if device.done:
+                self._begin(device, now_s)
+            else:
+                self._go_on(device, now_s)
+        for refused in decisions.refused:
+            self._listener.refused(asking.pop(refused.name), refused, now_s)
+        for name in decisions.suspended:
+            self._suspended[name] = self._begun[name]
+        for name in decisions.continued:
+            device = self._suspended.pop(name)
+            if name in self._halted:
+                self._halted.remove(name)
+                self._draft(device, now_s)
+        if admission.waiting and not now_s < self._decides_at_s < inf:
+            self._decides_at_s = min(admission.due_at_s, now_s + _DECIDED_EVERY_S)
+            self._agenda.at(self._decides_at_s, self._decided, None)
+
+    def _decided(self, _: object, now_s: float) -> None:
+        if not self.down:
+            self._decide(now_s)
+            self._serve(now_s)
+
+    def _follow(self, device: SimDevice, now_s: float) -> None:
+        """Begin a round of an autonomous run; its grant is renewed as long as nothing is to be drafted."""
+        left = device.alone_rounds
+        device.begin_round(NO_DRAFT, now_s)
+        device.follows = True
+        remaining_tokens = device.output_tokens - device.committed
+        stays_alone = device.workload.stays_alone(device.committed, remaining_tokens, device.promised.promise(now_s))
+        if not stays_alone or device.name in self._suspended:
+            device.alone_rounds = left
+        self._server.follows(device, now_s, left)
+
+    def _draft(self, device: SimDevice, now_s: float) -> None:
+        """Begin a round. Its time of arrival is computed at once: nothing that happens later can change it.
+
+        The exception is a fleet's drafter that leaves; ``fleet.losses`` then moves ``arrived_at_s``.
+        """
+        if device.name in self._suspended:
+            self._halted.add(device.name)
+            return
+        remaining_tokens = device.output_tokens - device.committed
+        device.mode = DRAFT if self._tuner is None else self._tuner.mode_of(device.name)
+        draft = device.workload.draft(device.committed, remaining_tokens, device.promised.promise(now_s))
+        device.begin_round(draft, now_s)
+        if draft.bits is None:
+            self._server.enqueue(device, now_s)
+            return
+        self._server.expects(device, now_s)
+        device.arrived_at_s = arrives_at_s = device.back_at_s(draft, draft.bits, now_s)
+        self._agenda.at(arrives_at_s, self._arrives, device)
+
+    def _arrives(self, device: SimDevice, now_s: float) -> None:
+        if not self.down and device.arrived_at_s == now_s:  # else the block was lost with its drafter
+            self.arrive(device, now_s)

@@ -1,0 +1,128 @@
+"""Model a device with a stop rule: at each position it sees a prediction, decides, and only then draws the token.
+
+The order matters: a decision that depended on the drawn token would bias ratio rules (docs/design/0029).
+"""
+
+from lab.simulation.chance import uniforms
+from lab.simulation.drafted_rounds import NO_DRAFT, GroupDrafts, ModelledDevice, SimDraft, SimResponse, accepted_of
+from lab.simulation.stopping import UNCHANGED, SimFeatures, SimStopSetting
+from outrider.contracts.cost import CostModel
+from outrider.contracts.price import PRICE_BITS, DraftPrice
+from outrider.drafting.cost_aware import CostAwareStop
+from outrider.drafting.stops import StopDecision, StopRule
+from outrider.rounds.present_load import PresentLoad
+from outrider.selection.situation import SpeedPromise
+from outrider.selection.stop_prices import MarginalDraftCost, RoundsLately, draft_price
+from outrider.selection.yields import expected_tokens
+
+_FLAGS = 2  # purpose of chance
+_WEIGHT = 0.02  # of one batch's rounds in a group's running means
+_PRIOR_ROUNDS = 2  # rounds that the initial values count as
+
+
+class GroupPrices:
+    """What a coordinator knows when it sets an order's price: running means of a group's rounds and the load."""
+
+    def __init__(self, drafts: GroupDrafts, cost_model: CostModel, load: PresentLoad) -> None:
+        """Begin with whole windows and the group's true acceptance."""
+        self._cost_model, self._load = cost_model, load
+        shape, window = drafts.shape, len(drafts.shape.passes)
+        steps_s = shape.steps[-1] * drafts.group.step_s if window else 0.0
+        self._exchange_s, self._sent = steps_s + drafts.link_s[window], float(window)
+        self._committed = drafts.expected[window]
+        self._seen = self._committed
+        self._accepted = self._committed - 1.0
+        self._row_link_s = (drafts.link_s[window] - drafts.link_s[0]) / max(window, 1)
+        self._rounds = _PRIOR_ROUNDS
+
+    def price(self, cached_tokens: int, step_s: float) -> DraftPrice:
+        """Return the price of an order made now, rounded to the levels of its message."""
+        acceptance = self._accepted / self._seen if self._seen > 0.0 else 0.0
+        lately = RoundsLately(self._exchange_s, self._sent, self._committed, acceptance)
+        further = MarginalDraftCost(step_s, self._row_link_s)
+        exact = draft_price(self._cost_model, self._load.lately(), lately, cached_tokens, further)
+        return DraftPrice.at_levels(*exact.levels)
+
+    def learn(self, exchange_s: float, sent: int, accepted: int) -> None:
+        """Update the means with a round's verdict."""
+        self._rounds += 1
+        weight = max(_WEIGHT / self._load.lately().batch_blocks, 1.0 / self._rounds)
+        self._exchange_s += weight * (exchange_s - self._exchange_s)
+        self._sent += weight * (sent - self._sent)
+        self._committed += weight * (accepted + 1 - self._committed)
+        self._accepted += weight * (accepted - self._accepted)
+        self._seen += weight * (min(accepted + 1, sent) - self._seen)
+
+
+class StoppingDevice(ModelledDevice):
+    def __init__(
+        self,
+        drafts: GroupDrafts,
+        stopping: SimStopSetting,
+        prices: GroupPrices,
+        device: int,
+        seed: int,
+        responses: int | None,
+        *,
+        speculates: bool,
+        remote: bool,
+    ) -> None:
+        """Create a device. ``prices`` are shared by its group, and used where ``stopping`` has no rule of its own."""
+        super().__init__(drafts, device, seed, responses, speculates=speculates, remote=remote)
+        self._stopping, self._prices = stopping, prices
+        self._luck: list[float] = []
+        self._prompt_tokens = 0
+        self._unlearned: tuple[float, int, int] | None = (
+            None  # exchange time, sent and accepted tokens of the last round
+        )
+
+    def begin(self) -> SimResponse | None:
+        """Draw the predictor's luck of each position, too."""
+        response = super().begin()
+        if response is not None:
+            self._luck = uniforms(self._seed, self._device, self._number, _FLAGS, response.output_tokens)
+            self._prompt_tokens = response.prompt_tokens
+        return response
+
+    def draft(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> SimDraft:  # noqa: ARG002 (a choice's)
+        """Draft until the rule stops, at most the group's window and what may still be committed."""
+        self._learn()
+        drafts, depth = self._drafts, min(self._longest, remaining_tokens - 1)
+        if depth == 0:
+            return NO_DRAFT
+        rule = self._stopping.rule or CostAwareStop(UNCHANGED, self._price(committed_tokens))
+        computed, sent, believed = self._until_stopped(rule, committed_tokens, depth)
+        accepted = accepted_of(self.acceptance_draws, committed_tokens, drafts.shape.passes, sent)
+        draft_s, bits = drafts.shape.steps[computed - 1] * self.step_s, self._bits[sent]
+        if bits is not None and self._stopping.rule is None:
+            bits = bits[0] + PRICE_BITS, bits[1]
+        self._unlearned = draft_s + drafts.link_s[sent], sent, accepted
+        return SimDraft(sent, sent, accepted, draft_s, expected_tokens(believed), bits)
+
+    def _price(self, committed_tokens: int) -> DraftPrice:
+        return self._prices.price(self._prompt_tokens + committed_tokens - 1, self.step_s)
+
+    def _until_stopped(self, rule: StopRule, start: int, depth: int) -> tuple[int, int, list[float]]:
+        """Return rows computed, tokens sent, and the believed probability of acceptance of each token sent.
+
+        A rule that stops before a token has already cost that token's row.
+        """
+        draws, luck, passes = self.acceptance_draws, self._luck, self._drafts.shape.passes
+        foreteller, believed = self._stopping.foreteller, list[float]()
+        for index in range(depth):
+            chance = passes[index]
+            predicted = foreteller.predict(chance, luck[start + index], accepted=draws[start + index] < chance)
+            features = SimFeatures(predicted)
+            step = rule.step(features)
+            if step is StopDecision.STOP:
+                return index + 1, index, believed
+            believed.append(foreteller.believed(chance, predicted))
+            if step is StopDecision.DRAW_LAST:
+                return index + 1, index + 1, believed
+            rule = rule.behind(features)
+        return depth, depth, believed
+
+    def _learn(self) -> None:
+        if self._unlearned is not None:
+            self._prices.learn(*self._unlearned)
+            self._unlearned = None

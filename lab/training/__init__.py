@@ -1,0 +1,1 @@
+"""Train decision heads and acceptance predictors from what pairs of models say (``outrider train``)."""

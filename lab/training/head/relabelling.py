@@ -1,0 +1,66 @@
+"""Labels for a link: on a bad one some critical mismatches may pass (WISV eq. 29-31).
+
+A link has a budget of repairs. The Lagrangian of maximising the importance repaired within it is separable: a critical
+mismatch is repaired with probability ``sigmoid((importance - price) / temperature)``, and the price of a repair rises
+until the expected number is within budget. Labels only ever go from 1 to 0.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lab.training.head.importance import Floats
+
+_HALVINGS = 60
+_FAR = 60.0  # temperatures from a price at which the policy is 0 or 1
+
+Labels = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Relabelling:
+    least_share: float = 0.7  # of the critical mismatches that is still repaired on the worst link
+    temperature: float = 0.25  # in units of importance
+
+    def share(self, quality: float) -> float:
+        """The budget of a link of this quality (0..1), as a share of all critical mismatches."""
+        return self.least_share + (1.0 - self.least_share) * quality
+
+
+def repair_probs(importance: Floats, labels: Labels, price: float, temperature: float) -> Floats:
+    """``[M]``, eq. 31; at a price of minus infinity the labels themselves."""
+    if np.isneginf(price):
+        return labels.astype(np.float64)
+    scaled = np.clip((importance - price) / temperature, -700.0, 700.0)
+    probs: Floats = labels / (1.0 + np.exp(-scaled))
+    return probs
+
+
+def repair_price(importance: Floats, labels: Labels, budget: float, temperature: float) -> float:
+    """The least price at which no more than ``budget`` repairs are expected; minus infinity if all are within it.
+
+    Args:
+        importance: ``[M]``.
+        labels: ``[M]``, 1 if critical.
+        budget: expected repairs, above 0.
+        temperature: above 0.
+    """
+    if budget >= labels.sum():
+        return -np.inf
+    own = importance[labels == 1]
+    ones = np.ones(len(own), np.int64)
+    low, high = own.min() - _FAR * temperature, own.max() + _FAR * temperature
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if repair_probs(own, ones, middle, temperature).sum() > budget:
+            low = middle
+        else:
+            high = middle
+    return float(high)
+
+
+def relabelled(labels: Labels, probs: Floats, rng: np.random.Generator) -> Labels:
+    """``[M]``: 1 with the given probabilities, where a label was 1."""
+    drawn: Labels = ((rng.random(len(labels)) < probs) & (labels == 1)).astype(np.int64)
+    return drawn

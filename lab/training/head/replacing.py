@@ -1,0 +1,204 @@
+"""Base labels: replace one token of the target's answer by the drafter's, let the target finish, score again.
+
+A mismatch is critical (label 1) iff that lowers the score (WISV section V-B, stage 1). Answers and replaced answers are
+written side by side, token by token; a replaced one shares its prefix with the answer it leaves. Of an answer that
+nothing can lower, because its score is 0, no mismatch is looked at.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from lab.training.head.mismatches import Mismatch, along, find_mismatches
+from lab.training.head.paged_texts import PagedText
+from lab.training.head.pair import EncodedTask, Pair
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A mismatch, and the score of the answer that its replacement leads to."""
+
+    mismatch: Mismatch
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledAnswer:
+    """One task.
+
+    Attributes:
+        asked: the task.
+        answer_ids: the target's greedy answer, its end-of-sequence token included.
+        score: of it.
+        found: mismatches in all.
+        replaced: those that were tried, in order.
+    """
+
+    asked: EncodedTask
+    answer_ids: tuple[int, ...]
+    score: float
+    found: int
+    replaced: tuple[Replaced, ...]
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        """1 for each tried mismatch that must be rejected."""
+        return tuple(int(one.score < self.score) for one in self.replaced)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Which mismatches are tried."""
+
+    most_per_task: int | None = None  # None: all
+    seed: int = 0
+
+    def of(self, asked: EncodedTask, found: Sequence[Mismatch]) -> list[Mismatch]:
+        """Those of one answer, in order."""
+        if self.most_per_task is None or len(found) <= self.most_per_task:
+            return list(found)
+        drawing = random.Random(f"{self.seed} {asked.task.key}")  # noqa: S311  a sample, not a secret
+        return sorted(drawing.sample(list(found), self.most_per_task), key=lambda one: one.index)
+
+
+@dataclass(slots=True, eq=False)
+class _Open:
+    """An answer being written, or kept until all its replacements are."""
+
+    number: int
+    asked: EncodedTask
+    text: PagedText
+    score: float = 0.0
+    found: int = 0
+    waiting: deque[Mismatch] = field(default_factory=deque)
+    writing: int = 0
+    replaced: list[Replaced] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _AnswerInProgress:
+    """A text that grows by a token a pass."""
+
+    opened: _Open
+    text: PagedText
+    mismatch: Mismatch | None  # None: it is the answer itself
+
+
+def texts_needed(batch: int) -> int:
+    """That a pair needs room for."""
+    return batch + _most_open(batch)
+
+
+def label_answers(
+    pair: Pair,
+    tasks: Sequence[EncodedTask],
+    sampling: Sampling,
+    *,
+    batch: int,
+    on_written: Callable[[int], None] = lambda _tokens: None,
+) -> Iterator[LabelledAnswer]:
+    """Answers with their labels, in the order of the tasks.
+
+    Args:
+        pair: with room for ``texts_needed(batch)`` texts.
+        tasks: what to answer.
+        sampling: which mismatches are tried.
+        batch: texts written at once.
+        on_written: told how many tokens each pass has written.
+    """
+    coming = deque(enumerate(tasks))
+    opened: list[_Open] = []
+    writing: list[_AnswerInProgress] = []
+    done: dict[int, LabelledAnswer] = {}
+    given = 0
+    while given < len(tasks):
+        writing += _begun(pair, coming, opened, batch - len(writing), _most_open(batch))
+        if writing:
+            chosen = pair.target.run([one.text for one in writing], [1] * len(writing)).choices()
+            on_written(len(writing))
+            writing = _after(pair, writing, [token_id for (token_id,) in chosen], sampling)
+        for ended in [one for one in opened if not one.waiting and not one.writing]:
+            opened.remove(ended)
+            pair.target.release(ended.text)
+            done[ended.number] = _labelled(ended)
+        while given in done:
+            yield done.pop(given)
+            given += 1
+
+
+def _most_open(batch: int) -> int:
+    """Answers whose keys and values are kept at once."""
+    return max(1, batch // 4)
+
+
+def _begun(
+    pair: Pair, coming: deque[tuple[int, EncodedTask]], opened: list[_Open], room: int, most_open: int
+) -> list[_AnswerInProgress]:
+    """What is written next: answers first, as replacements come from them; a replacement that ends at once too."""
+    begun: list[_AnswerInProgress] = []
+    while coming and len(opened) < most_open and len(begun) < room:
+        number, asked = coming.popleft()
+        opened.append(_Open(number, asked, PagedText(list(asked.prompt_ids)), writing=1))
+        begun.append(_AnswerInProgress(opened[-1], opened[-1].text, None))
+    for one in opened:
+        while one.waiting and len(begun) < room:
+            mismatch = one.waiting.popleft()
+            text = pair.target.fork(one.text, len(one.asked.prompt_ids) + mismatch.offset)
+            text.extend([mismatch.draft_id])
+            writing = _AnswerInProgress(one, text, mismatch)
+            if _complete(pair, writing):
+                _note(pair, writing, mismatch)
+            else:
+                one.writing += 1
+                begun.append(writing)
+    return begun
+
+
+def _after(
+    pair: Pair, writing: Sequence[_AnswerInProgress], token_ids: Sequence[int], sampling: Sampling
+) -> list[_AnswerInProgress]:
+    """Those that are not complete, each a token longer."""
+    going: list[_AnswerInProgress] = []
+    for one, token_id in zip(writing, token_ids, strict=True):
+        one.text.extend([token_id])
+        if _complete(pair, one):
+            _close(pair, one, sampling)
+        else:
+            going.append(one)
+    return going
+
+
+def _complete(pair: Pair, one: _AnswerInProgress) -> bool:
+    asked, ids = one.opened.asked, one.text.token_ids
+    return pair.ends(ids[-1]) or len(ids) - len(asked.prompt_ids) >= asked.most_tokens
+
+
+def _answer(one: _Open, text: PagedText) -> list[int]:
+    return text.token_ids[len(one.asked.prompt_ids) :]
+
+
+def _close(pair: Pair, one: _AnswerInProgress, sampling: Sampling) -> None:
+    opened = one.opened
+    opened.writing -= 1
+    if one.mismatch is not None:
+        _note(pair, one, one.mismatch)
+        return
+    answer = _answer(opened, one.text)
+    opened.score = pair.score(opened.asked.task, answer)
+    (drafted,) = along(pair.drafter, opened.asked.prompt_ids, answer, want_hidden=False).choices()
+    found = find_mismatches(drafted, answer)
+    opened.found = len(found)
+    if opened.score > 0.0:
+        opened.waiting.extend(sampling.of(opened.asked, found))
+
+
+def _note(pair: Pair, one: _AnswerInProgress, mismatch: Mismatch) -> None:
+    score = pair.score(one.opened.asked.task, _answer(one.opened, one.text))
+    one.opened.replaced.append(Replaced(mismatch, score))
+    pair.target.release(one.text)
+
+
+def _labelled(one: _Open) -> LabelledAnswer:
+    replaced = tuple(sorted(one.replaced, key=lambda each: each.mismatch.index))
+    return LabelledAnswer(one.asked, tuple(_answer(one, one.text)), one.score, one.found, replaced)

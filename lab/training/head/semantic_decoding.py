@@ -1,0 +1,233 @@
+"""Decode tasks speculatively by several rules of acceptance at once, with both models in this process.
+
+Drafts are greedy chains of one window, mismatches are decided by ``verification.semantic``, as in service. Rules that
+have committed the same tokens of a task share its rounds: they part where their decisions first differ. A block is
+drafted and verified in autonomous runs, and no further than some rule gets.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from tqdm import tqdm
+
+from lab.training.head.mismatches import Rounding, as_computed
+from lab.training.head.paged_texts import PagedText, TextRows
+from lab.training.head.pair import EncodedTask, Pair
+from lab.training.head.rules import MismatchRule, RoundFacts
+from outrider.contracts.exchanged import FloatRow
+from outrider.verification.decision import BlockDecision
+from outrider.verification.semantic import mismatches, semantic_decision
+
+_MOST_DRAFTED = 3  # tokens of a block that are drafted and verified at once
+_BEGUN = 2  # tasks begun beside the others in a pass: each grows into many texts
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCounts:
+    """Of one answer so far.
+
+    Attributes:
+        judged: mismatches decided: those that passed, and the rejection that ended a block.
+        overrides: mismatches that passed.
+    """
+
+    rounds: int = 0
+    accepted: int = 0  # draft tokens
+    judged: int = 0
+    overrides: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """One task by one rule."""
+
+    answer_ids: tuple[int, ...]
+    score: float
+    counts: AnswerCounts
+
+
+@dataclass(slots=True, eq=False)
+class _State:
+    """What some rules have committed of one task's answer."""
+
+    number: int
+    asked: EncodedTask
+    rules: dict[str, AnswerCounts]
+    target: PagedText
+    drafter: PagedText
+    left: int  # tokens that may still be drafted in this round
+
+    @property
+    def answer_ids(self) -> list[int]:
+        return self.target.token_ids[len(self.asked.prompt_ids) :]
+
+
+def decode(
+    pair: Pair,
+    tasks: Sequence[EncodedTask],
+    rules: Mapping[str, MismatchRule],
+    *,
+    window_tokens: int,
+    batch: int,
+    rounding: Rounding = as_computed,
+    progress: bool = True,
+) -> dict[str, list[Decoded]]:
+    """Answers of every rule, in the order of the tasks.
+
+    Args:
+        pair: with room for ``batch`` texts of prompt, answer and window.
+        tasks: what to answer.
+        rules: by name.
+        window_tokens: tokens drafted a round, at least 1; fewer at the end of an answer.
+        batch: texts computed at once.
+        rounding: what the link makes of a drafter's hidden states.
+        progress: show a progress bar on stderr.
+    """
+    decoded: dict[str, dict[int, Decoded]] = {name: {} for name in rules}
+    live: list[_State] = []
+    coming = list(reversed(list(enumerate(tasks))))
+    with tqdm(total=len(tasks) * len(rules), desc="decoding", unit="answer", disable=not progress) as bar:
+        while live or coming:
+            for _ in range(min(_BEGUN, len(coming), batch - len(live))):
+                number, asked = coming.pop()
+                start = list(asked.prompt_ids)
+                texts, left = (PagedText(start), PagedText([*start])), min(window_tokens, asked.most_tokens - 1)
+                live.append(_State(number, asked, dict.fromkeys(rules, AnswerCounts()), *texts, left))
+            live.sort(key=lambda state: state.number)  # a task is finished before others take its place
+            chosen, live = live[:batch], live[batch:]
+            _make_room(pair, chosen, live)
+            facts = _compute_slice(pair, chosen, rounding)
+            for state, fact in zip(chosen, facts, strict=True):
+                for after in _parted(pair, state, fact, rules, window_tokens):
+                    if not _complete(pair, after):
+                        live.append(after)
+                        continue
+                    score = pair.score(after.asked.task, after.answer_ids)
+                    for name, counts in after.rules.items():
+                        decoded[name][after.number] = Decoded(tuple(after.answer_ids), score, counts)
+                    _release(pair, after)
+                    bar.update(len(after.rules))
+    return {name: [own[number] for number in range(len(tasks))] for name, own in decoded.items()}
+
+
+def _make_room(pair: Pair, chosen: Sequence[_State], others: Sequence[_State]) -> None:
+    """The last of what is not computed now give up their keys and values if the pool might not hold all that is."""
+    for texts, side in ((pair.target, "target"), (pair.drafter, "drafter")):
+        own = [getattr(state, side) for state in chosen]
+        needed = sum(texts.blocks_for(len(text.token_ids) + _MOST_DRAFTED) - len(text.blocks) + 1 for text in own)
+        for state in reversed(others):
+            if texts.free_blocks >= needed:
+                break
+            texts.release(getattr(state, side))
+
+
+def _compute_slice(pair: Pair, states: Sequence[_State], rounding: Rounding) -> list[RoundFacts]:
+    """Draft, then verify all drafts in one pass."""
+    drafts, hidden = _drafted(pair, states)
+    for state, draft in zip(states, drafts, strict=True):
+        state.target.extend(draft)
+    counts = [len(draft) + 1 for draft in drafts]
+    rows = pair.target.run([state.target for state in states], counts, want_hidden=True)
+    facts = []
+    for at, (draft, choices, own) in enumerate(zip(drafts, rows.choices(), hidden, strict=True)):
+        found = mismatches(choices, draft)
+        probs, ranks = _probs_and_ranks(rows, at, found, [draft[place] for place in found])
+        states_there = rounding(own[list(found)]) if found else own[:0]
+        facts.append(RoundFacts(draft, choices, found, states_there, rows.hidden_of(at, found), probs, ranks))
+    return facts
+
+
+def _drafted(pair: Pair, states: Sequence[_State]) -> tuple[list[list[int]], list[FloatRow]]:
+    """Greedy chains, and ``[K, d]`` the states their tokens were chosen from.
+
+    A chain ends with an end-of-sequence token; the last token that an answer may have is not drafted.
+    """
+    drafts: list[list[int]] = [[] for _ in states]
+    hidden: list[list[FloatRow]] = [[] for _ in states]
+    most = [min(_MOST_DRAFTED, state.left) for state in states]
+    going = [at for at, limit in enumerate(most) if limit > 0]
+    while going:
+        rows = pair.drafter.run([states[at].drafter for at in going], [1] * len(going), want_hidden=True)
+        for place, (at, (token_id,)) in enumerate(zip(going, rows.choices(), strict=True)):
+            hidden[at].append(rows.hidden_of(place, [0]))
+            drafts[at].append(token_id)
+            states[at].drafter.extend([token_id])
+        going = [at for at in going if len(drafts[at]) < most[at] and not pair.ends(drafts[at][-1])]
+    nothing = np.empty((0, pair.drafter_width), np.float32)
+    return drafts, [np.concatenate(own) if own else nothing for own in hidden]
+
+
+def _probs_and_ranks(
+    rows: TextRows, text: int, found: Sequence[int], token_ids: Sequence[int]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Probability and rank, by the target, of some tokens at some rows of a text."""
+    if not found:
+        return np.empty(0), np.empty(0, np.int64)
+    logits = rows.logits[[rows.starts[text] + place for place in found]].double()
+    own = logits[torch.arange(len(found)), torch.tensor(token_ids, device=logits.device)]
+    probs = (own - logits.logsumexp(-1)).exp()
+    return probs.cpu().numpy(), (logits > own[:, None]).sum(-1).cpu().numpy()
+
+
+def _parted(
+    pair: Pair, state: _State, facts: RoundFacts, rules: Mapping[str, MismatchRule], window_tokens: int
+) -> list[_State]:
+    """What becomes of a state: one for each set of rules that commit the same; takes over the state's texts."""
+    left = state.left - len(facts.draft)
+    last = left == 0 or pair.ends(facts.draft[-1])
+    groups: dict[BlockDecision, dict[str, AnswerCounts]] = {}
+    for name, counts in state.rules.items():
+        accepted = rules[name].accepts(facts) if facts.found else ()
+        decision = semantic_decision(facts.choices, facts.draft, accepted, bonus=last)
+        groups.setdefault(decision, {})[name] = _counted(counts, facts, decision)
+    before = len(state.target.token_ids) - len(facts.draft)
+    parted = []
+    for decision, own in groups.items():
+        after = () if decision.token_after is None else (decision.token_after,)
+        committed = _ended(pair, [*facts.draft[: decision.accepted_len], *after])
+        target, drafter = (
+            texts.fork(text, min(before + min(len(committed), decision.accepted_len), len(text.token_ids)))
+            for texts, text in ((pair.target, state.target), (pair.drafter, state.drafter))
+        )
+        for text in (target, drafter):
+            text.extend(committed[len(text.token_ids) - before :])
+        room = state.asked.most_tokens - (before - len(state.asked.prompt_ids) + len(committed))
+        parted.append(
+            _State(state.number, state.asked, own, target, drafter, min(window_tokens, room - 1) if after else left)
+        )
+    _release(pair, state)
+    return parted
+
+
+def _ended(pair: Pair, token_ids: Sequence[int]) -> list[int]:
+    """Up to the first token that ends an answer."""
+    kept: list[int] = []
+    for token_id in token_ids:
+        kept.append(token_id)
+        if pair.ends(token_id):
+            break
+    return kept
+
+
+def _counted(counts: AnswerCounts, facts: RoundFacts, decision: BlockDecision) -> AnswerCounts:
+    rejected = decision.accepted_len < len(facts.draft)
+    return replace(
+        counts,
+        rounds=counts.rounds + (decision.token_after is not None),
+        accepted=counts.accepted + decision.accepted_len,
+        judged=counts.judged + len(decision.overrides) + rejected,
+        overrides=counts.overrides + len(decision.overrides),
+    )
+
+
+def _complete(pair: Pair, state: _State) -> bool:
+    answer = state.answer_ids
+    return len(answer) >= state.asked.most_tokens or pair.ends(answer[-1])
+
+
+def _release(pair: Pair, state: _State) -> None:
+    pair.target.release(state.target)
+    pair.drafter.release(state.drafter)

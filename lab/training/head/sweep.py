@@ -1,0 +1,122 @@
+"""Semantic decoding of tasks at several thresholds over several links, beside strict verification."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lab.training.head.links import round_s
+from lab.training.head.mismatches import Rounding
+from lab.training.head.pair import EncodedTask, Pair
+from lab.training.head.rules import HeadRule, LinkedHead, MismatchRule, StrictRule
+from lab.training.head.semantic_decoding import Decoded, decode
+from lab.training.head.threshold import drop_upper_bound, mean_interval, ratio_interval
+from outrider.contracts.link import Csi
+from outrider.verification.decision_head import HeadWeights
+
+STRICT = "strict"
+
+
+@dataclass(frozen=True, slots=True)
+class SweptRow:
+    """One rule on one set of tasks.
+
+    Attributes:
+        score: mean, 0..1; ``score_low`` and ``score_high`` its 95 % bootstrap interval.
+        drop: mean of strict minus this score; ``drop_bound`` its one-sided 95 % upper bound, paired by task.
+        aal: committed tokens a round, correction and bonus tokens included.
+        rounds: mean of an answer.
+        tokens: mean of an answer.
+        rejection_share: of the mismatches decided: those that passed, and rejections that ended a block;
+            ``rejection_low`` and ``rejection_high`` its 99 % bootstrap interval, answers redrawn.
+        link_s: mean time of an answer's rounds on the link with full-hidden upload (WISV eq. 6); 0 without a link.
+    """
+
+    rule: str
+    link: str
+    threshold: float
+    score: float
+    score_low: float
+    score_high: float
+    drop: float
+    drop_bound: float
+    aal: float
+    rounds: float
+    tokens: float
+    rejection_share: float
+    rejection_low: float
+    rejection_high: float
+    link_s: float
+
+
+def sweep(
+    pair: Pair,
+    tasks: Sequence[EncodedTask],
+    weights: HeadWeights,
+    thresholds: Sequence[float],
+    links: Mapping[str, Csi],
+    *,
+    window_tokens: int,
+    batch: int,
+    rounding: Rounding,
+    others: Mapping[str, MismatchRule] | None = None,
+    progress: bool = True,
+) -> list[SweptRow]:
+    """A row of each threshold on each link, then of each other rule; see ``semantic_decoding.decode``."""
+    linked = {link: LinkedHead(weights, csi) for link, csi in links.items()}
+    named = {(threshold, link): HeadRule(head, threshold) for threshold in thresholds for link, head in linked.items()}
+    rules: dict[str, MismatchRule] = {STRICT: StrictRule(), **(others or {})}
+    rules |= {_name(*key): rule for key, rule in named.items()}
+    decoded = decode(pair, tasks, rules, window_tokens=window_tokens, batch=batch, rounding=rounding, progress=progress)
+    strict = decoded[STRICT]
+    rows = [
+        _row(
+            "head",
+            link,
+            threshold,
+            decoded[_name(threshold, link)],
+            strict,
+            round_s(links[link], window_tokens, pair.drafter_width),
+        )
+        for threshold, link in named
+    ]
+    return rows + [_row(name, "", 0.0, decoded[name], strict, 0.0) for name in (STRICT, *(others or {}))]
+
+
+def worst_bounds(rows: Sequence[SweptRow], thresholds: Sequence[float]) -> list[float]:
+    """Of each threshold the largest bound over all links: one that passes, passes on each."""
+    return [
+        max(row.drop_bound for row in rows if row.rule == "head" and row.threshold == threshold)
+        for threshold in thresholds
+    ]
+
+
+def _name(threshold: float, link: str) -> str:
+    return f"{threshold} {link}"
+
+
+def _row(
+    rule: str, link: str, threshold: float, own: Sequence[Decoded], strict: Sequence[Decoded], link_round_s: float
+) -> SweptRow:
+    scores, strict_scores = [one.score for one in own], [one.score for one in strict]
+    mean, rounds = sum(scores) / len(own), sum(one.counts.rounds for one in own)
+    tokens, judged = sum(len(one.answer_ids) for one in own), sum(one.counts.judged for one in own)
+    low, high = mean_interval(scores)
+    overrides = sum(one.counts.overrides for one in own)
+    rejections = [one.counts.judged - one.counts.overrides for one in own]
+    least, most = ratio_interval(rejections, [one.counts.judged for one in own], confidence=0.99)
+    return SweptRow(
+        rule=rule,
+        link=link,
+        threshold=threshold,
+        score=mean,
+        score_low=low,
+        score_high=high,
+        drop=sum(strict_scores) / len(own) - mean,
+        drop_bound=drop_upper_bound(strict_scores, scores),
+        aal=tokens / rounds,
+        rounds=rounds / len(own),
+        tokens=tokens / len(own),
+        rejection_share=1.0 - overrides / judged if judged else 1.0,
+        rejection_low=least,
+        rejection_high=most,
+        link_s=link_round_s * rounds / len(own),
+    )

@@ -1,0 +1,78 @@
+"""Choose a head's threshold: the largest that is shown to cost no more than a stated drop, tested in sequence from 0.
+
+A threshold passes if the upper end of a paired, one-sided bootstrap interval of the mean drop, strict minus semantic
+score of the same tasks, is below the limit. Tested in a fixed order up to the first that fails, all of them at the full
+confidence: the chance that a threshold is chosen whose true drop exceeds the limit is at most one minus that, as far as
+the interval is right. It is for many tasks whose drops are of one order; where drops are few and large, as with scores
+that are all or nothing, a hundred tasks may have none of them: at a true drop of 0.01 then a threshold passes up to one
+time in four (129 tasks, one in a hundred of which falls by 1).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lab.training.head.importance import Floats
+from outrider.contracts.errors import ShapeError
+
+_RESAMPLES, _AT_ONCE = 10_000, 500
+
+
+def drop_upper_bound(
+    strict: Sequence[float], semantic: Sequence[float], *, confidence: float = 0.95, seed: int = 0
+) -> float:
+    """Upper end of the one-sided bootstrap interval (percentiles) of the mean of ``strict - semantic``.
+
+    Args:
+        strict: ``[T]`` scores of T tasks, T >= 1.
+        semantic: ``[T]``, of the same tasks.
+        confidence: of the bound.
+        seed: of the resampling.
+    """
+    if len(strict) != len(semantic) or not len(strict):
+        raise ShapeError(f"needs scores of the same tasks, at least one, found {len(strict)} and {len(semantic)}")
+    drops = np.asarray(strict, np.float64) - np.asarray(semantic, np.float64)
+    return float(np.quantile(_resampled_means(drops, seed), confidence, method="higher"))
+
+
+def mean_interval(scores: Sequence[float], *, confidence: float = 0.95, seed: int = 0) -> tuple[float, float]:
+    """Both ends of the bootstrap interval of a mean."""
+    means = _resampled_means(np.asarray(scores, np.float64), seed)
+    low, high = np.quantile(means, [(1.0 - confidence) / 2, (1.0 + confidence) / 2])
+    return float(low), float(high)
+
+
+def ratio_interval(
+    tops: Sequence[float], bottoms: Sequence[float], *, confidence: float = 0.95, seed: int = 0
+) -> tuple[float, float]:
+    """Both ends of the bootstrap interval of a sum over a sum, pairs redrawn; 0 to 1 if there is nothing below."""
+    pairs = np.stack([np.asarray(tops, np.float64), np.asarray(bottoms, np.float64)], axis=1)
+    if not pairs[:, 1].sum():
+        return 0.0, 1.0
+    means = _resampled_means(pairs, seed)
+    found = means[means[:, 1] > 0.0]
+    low, high = np.quantile(found[:, 0] / found[:, 1], [(1.0 - confidence) / 2, (1.0 + confidence) / 2])
+    return float(low), float(high)
+
+
+def choose_threshold(thresholds: Sequence[float], bounds: Sequence[float], most_drop: float) -> float:
+    """The last threshold before the first whose bound is not below ``most_drop``; 0 if that is the first.
+
+    Args:
+        thresholds: ascending.
+        bounds: of the drop, of each of them.
+        most_drop: what no chosen threshold may cost.
+    """
+    chosen = 0.0
+    for threshold, bound in zip(thresholds, bounds, strict=True):
+        if not bound < most_drop:
+            break
+        chosen = threshold
+    return chosen
+
+
+def _resampled_means(values: Floats, seed: int) -> Floats:
+    rng = np.random.default_rng(seed)
+    size = _AT_ONCE, len(values)
+    parts = [values[rng.integers(0, len(values), size)].mean(1) for _ in range(_RESAMPLES // _AT_ONCE)]
+    return np.concatenate(parts)

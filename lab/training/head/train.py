@@ -1,0 +1,275 @@
+"""Train a decision head: label, relabel for links, fit, and choose the threshold that is shown to be harmless.
+
+The head that thresholds are compared with, and that is reported on, is the one read back from a file; where it is to be
+in the end there is one only when all is done.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from lab.training.head.division import TaskDivision, is_validation
+from lab.training.head.examples import Examples, ExampleSettings, examples
+from lab.training.head.fitting import Fit, fit
+from lab.training.head.head_config import UNRELABELLED, HeadConfig
+from lab.training.head.importance import Floats, Smoothing
+from lab.training.head.label_file import header_of, make_labels, read_labels
+from lab.training.head.links import CALIBRATED, LinkRanges, LinkScale
+from lab.training.head.mismatches import HiddenPair, as_sent, hidden_at
+from lab.training.head.pair import EncodedTask, LoadedPair, ask, load_pair, paged
+from lab.training.head.replacing import LabelledAnswer, texts_needed
+from lab.training.head.sweep import STRICT, SweptRow, sweep, worst_bounds
+from lab.training.head.threshold import choose_threshold
+from lab.training.ranking import area_under_curve
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.exchanged import FloatField
+from outrider.models.head_file import HeadInfo, read_head, save_head
+from outrider.verification.decision_head import DecisionHead, HeadWeights, csi_features
+
+_LEAST_OF_A_KIND = 10  # critical, and harmless, mismatches among those validated on as well as among the others
+
+
+@dataclass(frozen=True, slots=True)
+class RelabellingReport:
+    """How one way of relabelling came out.
+
+    Attributes:
+        relabelling: ``sum``, ``max`` or ``none``.
+        rejected_share: of labels that are 1, after relabelling.
+        epochs: run.
+        best_epoch: kept.
+        validation_loss: class-balanced cross-entropy in nats, against the labels of this relabelling.
+        validation_auc: of the probabilities on the best link against base labels: how well critical mismatches are told
+            from harmless ones; None without both.
+        mean_rejection: mean probability of rejection on the validation mismatches, by link.
+    """
+
+    relabelling: str
+    rejected_share: float
+    epochs: int
+    best_epoch: int
+    validation_loss: float
+    validation_auc: float | None
+    mean_rejection: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadReport:
+    """What came out.
+
+    Attributes:
+        answers: labelled, of which ``scored`` scored above 0, the only ones with mismatches to learn from.
+        mismatches: tried, of which ``critical`` lower the score.
+        fits: with sum, maximum and no relabelling, on the same mismatches.
+        bounds: of the drop on the calibration tasks, of each threshold, over all links.
+        calibration: rows of each threshold and link, then of strict verification.
+        threshold: chosen.
+        test: at that threshold, beside strict verification.
+    """
+
+    answers: int
+    scored: int
+    mismatches: int
+    critical: int
+    fits: tuple[RelabellingReport, ...]
+    bounds: tuple[float, ...]
+    calibration: tuple[SweptRow, ...]
+    threshold: float
+    test: tuple[SweptRow, ...]
+
+
+def train_head(
+    config: HeadConfig,
+    tasks: TaskDivision,
+    *,
+    progress: bool = True,
+    on_stage: Callable[[str], None] = lambda _stage: None,
+) -> HeadReport:
+    """Train a head and write it to ``config.out``.
+
+    Args:
+        config: how.
+        tasks: to learn from, to choose the threshold on, and to report on.
+        progress: show progress bars on stderr.
+        on_stage: told what begins.
+
+    Raises:
+        ModelUnavailableError: target or drafter cannot be loaded.
+        VocabularyMismatchError: they do not share a token map.
+        ParameterError: labels of another pair or of other tasks, or too few mismatches to learn from.
+    """
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    if (count := len(tasks.calibration)) < config.least_calibration_tasks:
+        raise ParameterError("tasks", f"at least {config.least_calibration_tasks} for calibration; give more", count)
+    models, rounding = load_pair(config.pair), as_sent(FloatField(config.hidden_field))
+    training, calibration, test = (
+        ask(models, list(part), config.max_new_tokens) for part in (tasks.training, tasks.calibration, tasks.test)
+    )
+    read_labels(
+        config.label_file, training, header_of(models, config.sampling, training)
+    )  # before anything is computed
+    longest = max(len(one.prompt_ids) for part in (training, calibration, test) for one in part)
+    pair = paged(models, texts_needed(config.batch), longest + config.max_new_tokens + config.window_tokens)
+    on_stage(f"labels: {config.label_file}")
+    answers = make_labels(pair, training, config.label_file, config.sampling, batch=config.batch, progress=progress)
+    taught = _taught(config, answers)
+    on_stage("hidden states")
+    hidden = [
+        hidden_at(pair, one.asked.prompt_ids, one.answer_ids, [each.mismatch for each in one.replaced], rounding)
+        for part in taught
+        for one in tqdm(part, desc="hidden states", unit="answer", disable=not progress)
+    ]
+    width = hidden[0].drafter.shape[1]
+    fits = {kind: _fitted(config, taught, hidden, width, kind) for kind in (*map(str, Smoothing), UNRELABELLED)}
+    weights = fits[config.relabelling][0].weights
+    head = _as_read_back(config, models, weights)
+    on_stage("calibration")
+
+    def swept(asked: Sequence[EncodedTask], thresholds: Sequence[float]) -> list[SweptRow]:
+        return sweep(
+            pair,
+            asked,
+            head.weights,
+            thresholds,
+            CALIBRATED,
+            window_tokens=config.window_tokens,
+            batch=config.batch,
+            rounding=rounding,
+            progress=progress,
+        )
+
+    compared = swept(calibration, config.thresholds)
+    bounds = worst_bounds(compared, config.thresholds)
+    threshold = choose_threshold(config.thresholds, bounds, config.most_drop)
+    on_stage(f"test at threshold {threshold}")
+    tested = swept(test, [threshold])
+    tried = [label for part in taught for one in part for label in one.labels]
+    report = HeadReport(
+        answers=len(answers),
+        scored=sum(one.score > 0.0 for one in answers),
+        mismatches=len(tried),
+        critical=sum(tried),
+        fits=tuple(each for _, each in fits.values()),
+        bounds=tuple(bounds),
+        calibration=tuple(compared),
+        threshold=threshold,
+        test=tuple(tested),
+    )
+    save_head(config.out, weights, _info(config, models, report))
+    return report
+
+
+def _taught(config: HeadConfig, answers: Sequence[LabelledAnswer]) -> tuple[list[LabelledAnswer], list[LabelledAnswer]]:
+    """Answers with mismatches that were tried: to train on, and to validate on."""
+    parts: tuple[list[LabelledAnswer], list[LabelledAnswer]] = [], []
+    for answer in answers:
+        if answer.replaced:
+            parts[is_validation(answer.asked.task)].append(answer)
+    tried = sum(len(one.replaced) for part in parts for one in part)
+    if tried < config.least_mismatches:
+        needed = f"at least {config.least_mismatches} mismatches in answers that score above 0; give more tasks"
+        raise ParameterError("tasks", needed, f"{tried} in {len(answers)} answers")
+    for name, part in zip(("training", "validation"), parts, strict=True):
+        labels = [label for one in part for label in one.labels]
+        if min(sum(labels), len(labels) - sum(labels)) < _LEAST_OF_A_KIND:
+            needed = f"at least {_LEAST_OF_A_KIND} critical and as many harmless mismatches for {name}; give more tasks"
+            raise ParameterError("tasks", needed, f"{sum(labels)} critical of {len(labels)}")
+    return parts
+
+
+def _fitted(
+    config: HeadConfig,
+    taught: tuple[list[LabelledAnswer], list[LabelledAnswer]],
+    hidden: Sequence[HiddenPair],
+    width: int,
+    kind: str,
+) -> tuple[Fit, RelabellingReport]:
+    """A head learnt with one way of relabelling."""
+    lesson = ExampleSettings(
+        smoothing=None if kind == UNRELABELLED else Smoothing(kind),
+        kappa=config.kappa,
+        policy=config.policy,
+        scale=LinkScale(config.window_tokens, width),
+        ranges=LinkRanges(),
+        links_per_answer=config.links_per_answer,
+        seed=config.seed,
+    )
+    train, held_out = taught
+    own = examples(train, hidden[: len(train)], lesson)
+    validation = examples(held_out, hidden[len(train) :], replace(lesson, seed=config.seed + 1), train)
+    found = fit(own, validation, config.fitting)
+    return found, _fit_report(kind, found, own, validation, held_out)
+
+
+def _fit_report(
+    kind: str, found: Fit, own: Examples, validation: Examples, held_out: Sequence[LabelledAnswer]
+) -> RelabellingReport:
+    probs = {
+        name: rejection_probs(found.weights, validation.hidden, csi_features(link)) for name, link in CALIBRATED.items()
+    }
+    labels = [label for answer in held_out for label in answer.labels]
+    return RelabellingReport(
+        relabelling=kind,
+        rejected_share=float(own.labels.mean()),
+        epochs=found.epochs,
+        best_epoch=found.best_epoch,
+        validation_loss=found.validation_loss,
+        validation_auc=area_under_curve(next(iter(probs.values())), labels),
+        mean_rejection={name: float(each.mean()) for name, each in probs.items()},
+    )
+
+
+def rejection_probs(weights: HeadWeights, hidden: HiddenPair, csi: Floats) -> Floats:
+    """``[M]``, of mismatches under one link."""
+    links = np.repeat(csi[None], len(hidden.drafter), axis=0)
+    head = DecisionHead(weights, 0.0)
+    return head.rejection_probs(hidden.drafter.astype(np.float64), hidden.target.astype(np.float64), links)
+
+
+def _as_read_back(config: HeadConfig, models: LoadedPair, weights: HeadWeights) -> DecisionHead:
+    """A head as it is once it was written: numbers are rounded."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / config.out.name
+        save_head(file, weights, _info(config, models))
+        return read_head(file).decisions
+
+
+def _info(config: HeadConfig, models: LoadedPair, report: HeadReport | None = None) -> HeadInfo:
+    """What a head says of itself; without a report, of one that rejects everything."""
+    threshold = 0.0 if report is None else report.threshold
+    compared = () if report is None else report.calibration
+    rows = [row for row in compared if row.rule == "head" and row.threshold == threshold]
+    return HeadInfo(
+        target=models.target.name,
+        target_hash=models.target.model_hash,
+        drafter=models.drafter.name,
+        drafter_hash=models.drafter.model_hash,
+        threshold=threshold,
+        rejection_low=min((row.rejection_low for row in rows), default=1.0),
+        rejection_high=1.0,  # of short answers perhaps all are, which is no drift
+        hidden_field=config.hidden_field,
+        measured={} if report is None else _measured(report),
+    )
+
+
+def _measured(report: HeadReport) -> dict[str, float]:
+    """Of the test, over all links."""
+    heads = [row for row in report.test if row.rule == "head"]
+    (strict,) = (row for row in report.test if row.rule == STRICT)
+    figures = {
+        "mismatches": float(report.mismatches),
+        "critical_share": report.critical / report.mismatches,
+        "test_score_strict": strict.score,
+        "test_aal_strict": strict.aal,
+        "test_rounds_strict": strict.rounds,
+    }
+    for name in ("score", "drop", "drop_bound", "aal", "rounds"):
+        values = [getattr(row, name) for row in heads]
+        figures[f"test_{name}"] = sum(values) / len(values)
+    return figures

@@ -1,0 +1,162 @@
+"""Rounds that devices logged while they served, as tokens to learn from; what they leave out: ``drafting.round_log``.
+
+Of several devices' folders, or copies of them. Of copies of one file the longest is taken; a request that moved from
+one device to another stays one. The same prompt asked greedily twice gives the same text and so the same rows, to the
+bit: requests that share a row are kept on one side of a split, or what is tested on was learned by heart.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from lab.training.predictor.drafted import LEAST_PROMPTS, DraftedTokens, Ints
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.verifying import AcceptanceRule
+from outrider.drafting.features import FEATURE_NAMES
+from outrider.drafting.round_log import SUFFIX, LoggedRound, RoundLogContents, read_log
+from outrider.models.pair_names import PairNames
+
+_DISTINCT = 0.999  # confidence below which no two rows are the same by chance
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRounds:
+    """What was found of one pair and rule.
+
+    Attributes:
+        tokens: theirs; ``prompt`` is an index of ``texts``.
+        texts: requests that share no row with any other of them; each a number, as a sequence of one.
+        requests: how many.
+        rounds: how many.
+        files: read.
+        copies: files left out, as they are copies of others.
+        unread_bytes: of files that end within a record, or are damaged there.
+        stops: rounds by the rule that ended their devices' drafts.
+    """
+
+    tokens: DraftedTokens
+    texts: tuple[tuple[int], ...]
+    requests: int
+    rounds: int
+    files: int
+    copies: int
+    unread_bytes: int
+    stops: Mapping[str, int]
+
+    def check_enough(self, least_tokens: int) -> None:
+        """Refuse too few, with how many rounds are needed; a ``ParameterError``."""
+        each = len(self.tokens) / self.rounds
+        if len(self.tokens) < least_tokens:
+            needed = (
+                f"at least {least_tokens} tested draft tokens, some {round(least_tokens / each)} rounds of {each:.1f} "
+                "(log on, or lower --least-tokens)"
+            )
+            raise ParameterError("rounds", needed, f"{len(self.tokens)} tokens in {self.rounds} rounds")
+        if len(self.texts) < LEAST_PROMPTS:
+            needed = f"rounds of at least {LEAST_PROMPTS} requests that differ, one for each part"
+            raise ParameterError("rounds", needed, f"{self.rounds} rounds of {len(self.texts)}")
+
+
+def read_logs(folders: Sequence[Path], pair: PairNames, rule: AcceptanceRule) -> LoggedRounds:
+    """All rounds of a pair and a rule, at any temperature.
+
+    Args:
+        folders: of devices, searched with all that is in them.
+        pair: whose rounds.
+        rule: by which they were verified.
+
+    Raises:
+        ParameterError: no folder, no log in it, none of this pair and rule (with those that there are), or a file that
+            is none.
+    """
+    logs = [log for folder in folders for log in _logs(folder)]
+    every = [log for _, log in logs if log is not None and _is_of(log, pair, rule)]
+    own = _without_copies(every)
+    rounds = [each for log in own for each in log.rounds]
+    if not rounds:
+        needed = f"rounds of rule {rule}, drafter {pair.drafter} ({pair.drafter_hash}) and target {pair.target} "
+        raise ParameterError("rounds", f"{needed}({pair.target_hash})", _found(folders, logs))
+    numbers = tuple(dict.fromkeys(each.generation for each in rounds))
+    stops = Counter[str]()
+    for log in own:
+        stops[log.header.stops] += len(log.rounds)
+    tokens = _tokens(rounds, numbers)
+    firsts, text = np.unique(_texts(tokens, len(numbers)), return_inverse=True)
+    return LoggedRounds(
+        tokens=replace(tokens, prompt=text[tokens.prompt].astype(np.int64)),
+        texts=tuple((numbers[first],) for first in firsts),
+        requests=len(numbers),
+        rounds=len(rounds),
+        files=len(own),
+        copies=len(every) - len(own),
+        unread_bytes=sum(log.unread_bytes for log in own),
+        stops=stops,
+    )
+
+
+def _logs(folder: Path) -> Iterator[tuple[Path, RoundLogContents | None]]:
+    """Those in a folder, None for one of which nothing was written."""
+    if not folder.is_dir():
+        raise ParameterError("rounds", "folders that devices logged rounds to, or one *.safetensors file", str(folder))
+    for file in sorted(folder.rglob(f"*{SUFFIX}")):
+        try:
+            yield file, read_log(file.read_bytes())
+        except ParameterError as error:
+            raise ParameterError("rounds", error.needed, f"{error.found} in {file}") from error
+
+
+def _is_of(log: RoundLogContents, pair: PairNames, rule: AcceptanceRule) -> bool:
+    reported = log.header
+    return (reported.drafter_hash, reported.target_hash, reported.rule) == (pair.drafter_hash, pair.target_hash, rule)
+
+
+def _without_copies(logs: Sequence[RoundLogContents]) -> list[RoundLogContents]:
+    """Of each file its longest copy, in the order in which they come first."""
+    longest: dict[str, RoundLogContents] = {}
+    for log in logs:
+        if len(log.rounds) >= len(longest.get(log.header.file, log).rounds):
+            longest[log.header.file] = log
+    return list(longest.values())
+
+
+def _found(folders: Sequence[Path], logs: Sequence[tuple[Path, RoundLogContents | None]]) -> str:
+    others = Counter[str]()
+    for _, log in logs:
+        if log is not None:
+            others[str(log.header)] += len(log.rounds)
+    if others:
+        return "; ".join(f"{count} of {header}" for header, count in others.items())
+    return f"{len(logs)} *{SUFFIX} files, all without any, in {', '.join(map(str, folders))}"
+
+
+def _tokens(rounds: Sequence[LoggedRound], numbers: Sequence[int]) -> DraftedTokens:
+    index = {number: at for at, number in enumerate(numbers)}
+    lengths = [len(each.features) for each in rounds]
+    accepted = np.ones(sum(lengths), np.int64)
+    accepted[(np.cumsum(lengths) - 1)[[each.rejected for each in rounds]]] = 0
+    return DraftedTokens(
+        features=np.concatenate([each.features for each in rounds]).astype(np.float64).reshape(-1, len(FEATURE_NAMES)),
+        accepted=accepted,
+        temperature=np.repeat([each.temperature for each in rounds], lengths).astype(np.float64),
+        prompt=np.repeat([index[each.generation] for each in rounds], lengths).astype(np.int64),
+    )
+
+
+def _texts(tokens: DraftedTokens, requests: int) -> Ints:
+    """``[requests]``: of each the first one that it shares a row with, whether itself or through others."""
+    first = list(range(requests))
+
+    def root(request: int) -> int:
+        while first[request] != request:
+            first[request] = request = first[first[request]]
+        return request
+
+    owner: dict[bytes, int] = {}
+    for row, request in zip(tokens.features, tokens.prompt.tolist(), strict=True):
+        if row[0] < _DISTINCT:
+            one, other = root(request), root(owner.setdefault(row.tobytes(), request))
+            first[max(one, other)] = min(one, other)
+    return np.array([root(request) for request in range(requests)], np.int64)

@@ -1,0 +1,125 @@
+"""What a predictor is trained on: rounds made here from prompts, or logged by devices."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from tqdm import tqdm
+
+from lab.training.head.pair import LoadedPair, load_pair, paged
+from lab.training.predictor.drafted import DataSplit, DraftedTokens, split
+from lab.training.predictor.logged import read_logs
+from lab.training.predictor.predictor_config import PredictorConfig
+from lab.training.predictor.rounds import drafted_tokens, requests_of
+from lab.training.predictor.rounds_file import header_of, read_rounds, save_rounds
+from outrider.contracts.errors import ParameterError
+from outrider.documents.text_file import MAX_DATA_BYTES, read_text
+from outrider.models.pair_names import PairNames, pair_names
+from outrider.training.builtin_prompts import builtin_prompts
+from outrider.training.traces import is_held_out, prompt_ids
+
+_MOST_TEMPERATURES = 6  # that are told of one by one
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """Tokens, and whom they are of.
+
+    Attributes:
+        pair: whose.
+        tokens: all of them.
+        parts: the same, split by prompt or by logged request.
+        temperatures: of their requests, ascending.
+    """
+
+    pair: PairNames
+    tokens: DraftedTokens
+    parts: DataSplit
+    temperatures: tuple[float, ...]
+
+    @property
+    def told_temperatures(self) -> tuple[float, ...]:
+        """Those that results are told of one by one: what most tokens of the test part have."""
+        values, counts = np.unique(self.parts.test.temperature, return_counts=True)
+        most = np.argsort(-counts, kind="stable")[:_MOST_TEMPERATURES]
+        return tuple(sorted(values[most].tolist()))
+
+
+def gather(config: PredictorConfig, *, progress: bool, on_stage: Callable[[str], None]) -> Material:
+    """As configured; raises as ``train_predictor`` does."""
+    return _logged(config, on_stage) if config.logged else _made(config, progress=progress, on_stage=on_stage)
+
+
+def prompts_of(models: LoadedPair, config: PredictorConfig) -> list[tuple[int, ...]]:
+    """Token ids of what is to be answered, no two alike.
+
+    Raises:
+        ParameterError: one leaves no room for a response.
+    """
+    if config.prompts is None:
+        texts: Sequence[str] = builtin_prompts()
+    else:
+        texts = [
+            line for line in read_text(config.prompts, "prompts", "text", MAX_DATA_BYTES).splitlines() if line.strip()
+        ]
+    every = dict.fromkeys(tuple(prompt_ids(models.target.tokenizer, text)) for text in texts)
+    chosen = [ids for ids in every if config.prompts is not None or is_held_out(ids)][: config.most_prompts]
+    room = min(models.target.max_context_tokens, models.drafter.max_context_tokens) - config.max_new_tokens
+    for ids in chosen:
+        if len(ids) > room:
+            needed = f"at most {room} tokens each, as responses may have {config.max_new_tokens}"
+            raise ParameterError("prompts", needed, len(ids))
+    return chosen
+
+
+def _logged(config: PredictorConfig, on_stage: Callable[[str], None]) -> Material:
+    pair = pair_names(config.target, config.drafter)
+    on_stage(f"rounds: {', '.join(map(str, config.rounds))}")
+    found = read_logs(config.rounds, pair, config.acceptance_rule)
+    found.check_enough(config.least_tokens)
+    stops = ", ".join(f"{count} of devices that stop by {rule}" for rule, count in found.stops.items())
+    on_stage(f"{found.rounds} rounds of {found.requests} requests in {found.files} files: {stops}")
+    if len(found.texts) < found.requests:
+        on_stage(f"{len(found.texts)} texts: what shares a row is kept on one side")
+    if found.copies or found.unread_bytes:
+        on_stage(f"left out: {found.copies} copies of files, {found.unread_bytes} bytes of damaged ends")
+    parts = split(found.tokens, found.texts, config.least_tokens, "rounds")
+    return Material(pair, found.tokens, parts, _temperatures(found.tokens))
+
+
+def _made(config: PredictorConfig, *, progress: bool, on_stage: Callable[[str], None]) -> Material:
+    models = load_pair(config.pair)
+    prompts = prompts_of(models, config)
+    on_stage(f"rounds: {config.rounds_file}")
+    tokens = _kept_or_made(models, config, prompts, progress=progress)
+    target, drafter = models.target, models.drafter
+    pair = PairNames(target.name, target.model_hash, drafter.name, drafter.model_hash)
+    return Material(pair, tokens, split(tokens, prompts, config.least_tokens), config.asked_temperatures)
+
+
+def _temperatures(tokens: DraftedTokens) -> tuple[float, ...]:
+    return tuple(np.unique(tokens.temperature).tolist())
+
+
+def _kept_or_made(
+    models: LoadedPair, config: PredictorConfig, prompts: Sequence[tuple[int, ...]], *, progress: bool
+) -> DraftedTokens:
+    header = header_of(models, config, prompts)
+    if (kept := read_rounds(config.rounds_file, header)) is not None:
+        return kept
+    if not prompts:
+        raise ParameterError("prompts", "at least one that is not empty", 0)
+    requests = requests_of(prompts, config.asked_temperatures, config.max_new_tokens, config.seed)
+    pair = paged(models, config.batch, max(map(len, prompts)) + config.max_new_tokens)
+    most = len(requests) * config.max_new_tokens
+    with tqdm(total=most, desc="rounds", unit="token", disable=not progress) as bar:
+        tokens = drafted_tokens(
+            pair,
+            requests,
+            config.acceptance_rule,
+            window_tokens=config.window_tokens,
+            batch=config.batch,
+            on_written=bar.update,
+        )
+    save_rounds(config.rounds_file, tokens, header)
+    return tokens

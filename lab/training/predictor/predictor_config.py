@@ -1,0 +1,90 @@
+"""All that a predictor's training can be told."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from lab.training.pair_config import PairConfig
+from lab.training.predictor.families import SearchEffort
+from lab.training.predictor.mlp import EarlyStopping
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.requests import SAMPLING_RANGES
+from outrider.contracts.verifying import AcceptanceRule
+from outrider.drafting.acceptance import PREDICTED_RULES
+
+_GREEDY, _SAMPLED = (0.0,), (0.7, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictorConfig(PairConfig):
+    """One training of a predictor of acceptance."""
+
+    counts: ClassVar[tuple[str, ...]] = (
+        "most_prompts",
+        "max_new_tokens",
+        "window_tokens",
+        "batch",
+        "least_tokens",
+        "trials",
+        "epochs",
+        "patience",
+        "latency_calls",
+    )
+    rule: str  # of acceptance: greedy, shared_noise or ratio
+    # Folders that devices logged to; or one file, *.safetensors, of tokens that were verified here, or are to be.
+    rounds: tuple[Path, ...] = ()  # none: a file beside ``out``
+    prompts: Path | None = None  # text file, one prompt a line; None: the built-in ones no drafter was trained on
+    most_prompts: int | None = None  # of these, in order; None: all
+    temperatures: tuple[float, ...] | None = None  # of requests; None: 0 if greedy, else 0.7 and 1
+    max_new_tokens: int = 96  # length limit of a response
+    window_tokens: int = 8  # drafted a round
+    batch: int = 32  # responses written at once
+    least_tokens: int = 2000  # verified draft tokens, without which there is no training
+    trials: int = 12  # settings tried of each kind of model
+    epochs: int = 60  # of the perceptron, at most
+    patience: int = 6  # epochs without a lower validation loss
+    latency_calls: int = 1000  # of each kind, timed one by one
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be run."""
+        PairConfig.__post_init__(self)
+        if self.rule not in PREDICTED_RULES:
+            raise ParameterError("rule", f"one of {', '.join(PREDICTED_RULES)}", self.rule)
+        if self.logged:
+            for name in ("prompts", "most_prompts", "temperatures"):
+                if (value := getattr(self, name)) is not None:
+                    raise ParameterError(name, "to be left out where rounds are logged ones", value)
+        asked = self.asked_temperatures
+        if not asked or len(set(asked)) < len(asked):
+            raise ParameterError("temperatures", "at least one, and each once", asked)
+        for temperature in asked:
+            SAMPLING_RANGES["temperature"].check("temperatures", temperature)
+            if (temperature == 0.0) != (self.rule == AcceptanceRule.GREEDY):
+                fitting = "0" if self.rule == AcceptanceRule.GREEDY else "numbers above 0"
+                raise ParameterError("temperatures", f"{fitting} for the rule {self.rule}", temperature)
+
+    @property
+    def acceptance_rule(self) -> AcceptanceRule:
+        """By which rounds are verified."""
+        return AcceptanceRule(self.rule)
+
+    @property
+    def asked_temperatures(self) -> tuple[float, ...]:
+        """At which responses are written."""
+        if self.temperatures is not None:
+            return self.temperatures
+        return _GREEDY if self.rule == AcceptanceRule.GREEDY else _SAMPLED
+
+    @property
+    def logged(self) -> bool:
+        """Whether rounds are those that devices logged."""
+        return bool(self.rounds) and [file.suffix for file in self.rounds] != [".safetensors"]
+
+    @property
+    def effort(self) -> SearchEffort:
+        return SearchEffort(self.trials, EarlyStopping(self.epochs, self.patience), self.seed)
+
+    @property
+    def rounds_file(self) -> Path:
+        """Where verified tokens are kept that are made here."""
+        return self.rounds[0] if self.rounds else self.out.with_suffix(".rounds.safetensors")

@@ -1,0 +1,196 @@
+"""How well some model tells accepted draft tokens from rejected ones, and whether its probabilities are true.
+
+Accepted is the positive class. Under a rule that stops before the first token predicted to be rejected, false positives
+are rejected tokens that are drafted (waste), false negatives accepted ones that are not (coverage): WISP tables 4, 10.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lab.training.ranking import Floats, Labels, area_under_curve
+from outrider.contracts.errors import ShapeError
+
+_BINS = 15  # of the calibration error, as is usual (Guo et al. 2017)
+_LEAST = 1e-7  # probabilities are this far inside (0, 1) where their logarithm is taken
+
+
+@dataclass(frozen=True, slots=True)
+class Confusion:
+    """Counts at one threshold. Shares of a class that does not occur are None."""
+
+    true_rejected: int  # rejected, and said so (TN)
+    false_accepted: int  # rejected, and said to be accepted (FP)
+    false_rejected: int  # accepted, and said to be rejected (FN)
+    true_accepted: int  # accepted, and said so (TP)
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share that is told rightly."""
+        return _share(
+            self.true_rejected + self.true_accepted,
+            self.true_rejected + self.false_accepted + self.false_rejected + self.true_accepted,
+        )
+
+    @property
+    def recall_accepted(self) -> float | None:
+        return _share(self.true_accepted, self.true_accepted + self.false_rejected)
+
+    @property
+    def specificity(self) -> float | None:
+        """The same of the rejected."""
+        return _share(self.true_rejected, self.true_rejected + self.false_accepted)
+
+    @property
+    def false_positive_rate(self) -> float | None:
+        """Of the rejected, how many are said to be accepted."""
+        return _share(self.false_accepted, self.true_rejected + self.false_accepted)
+
+    @property
+    def balanced_accuracy(self) -> float | None:
+        """Mean of both classes' shares."""
+        accepted, rejected = self.recall_accepted, self.specificity
+        return None if accepted is None or rejected is None else (accepted + rejected) / 2.0
+
+
+def confusion(says_accepted: npt.NDArray[np.bool_], accepted: Labels) -> Confusion:
+    """Of ``[N]`` decisions and labels."""
+    right = np.asarray(accepted) == 1
+    _check(len(says_accepted), len(right))
+    return Confusion(
+        true_rejected=int((~says_accepted & ~right).sum()),
+        false_accepted=int((says_accepted & ~right).sum()),
+        false_rejected=int((~says_accepted & right).sum()),
+        true_accepted=int((says_accepted & right).sum()),
+    )
+
+
+def waste_at_coverage(scores: Floats, accepted: Labels, recall: float) -> float | None:
+    """The least false positive rate of a threshold at which at least ``recall`` of the accepted are told rightly.
+
+    What is left of a difference between two models once both may choose their threshold.
+    """
+    positive = np.asarray(accepted) == 1
+    if not positive.any() or positive.all():
+        return None
+    falling = np.sort(scores[positive])[::-1]
+    threshold = falling[max(1, int(np.ceil(recall * len(falling) - 1e-9))) - 1]
+    return float((scores[~positive] >= threshold).mean())
+
+
+def calibration_error(probs: Floats, accepted: Labels) -> float | None:
+    """Expected calibration error: mean gap of probability and share, over bins of equal width by their counts."""
+    labels = np.asarray(accepted, np.float64)
+    _check(len(probs), len(labels))
+    if not len(labels):
+        return None
+    bins = np.minimum((probs * _BINS).astype(np.int64), _BINS - 1)
+    gaps = np.bincount(bins, weights=labels - probs, minlength=_BINS)
+    return float(np.abs(gaps).sum() / len(labels))
+
+
+def log_loss(probs: Floats, accepted: Labels) -> float:
+    """Mean cross-entropy in nats."""
+    labels, inside = np.asarray(accepted, np.float64), np.clip(probs, _LEAST, 1.0 - _LEAST)
+    _check(len(probs), len(labels))
+    return float(-(labels * np.log(inside) + (1.0 - labels) * np.log1p(-inside)).mean())
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """Of one model on some tokens.
+
+    Attributes:
+        tokens: N.
+        accepted_share: of them.
+        confusion: at the model's own operating point.
+        auc: see ``area_under_curve``.
+        waste_at_80: false positive rate where 80 % of the accepted are told rightly (what the paper's MLP has).
+        raw_error: calibration error of what the model says.
+        error: the same once it was calibrated.
+        raw_loss: log loss of what the model says.
+        loss: the same once it was calibrated.
+    """
+
+    tokens: int
+    accepted_share: float
+    confusion: Confusion
+    auc: float | None
+    waste_at_80: float | None
+    raw_error: float | None
+    error: float | None
+    raw_loss: float
+    loss: float
+
+
+def quality(raw: Floats, calibrated: Floats, accepted: Labels, threshold: float = 0.5) -> Quality:
+    """Of ``[N]`` probabilities as a model says them, and calibrated; accepted is what has ``raw >= threshold``."""
+    labels = np.asarray(accepted, np.int64)
+    return Quality(
+        tokens=len(labels),
+        accepted_share=float(labels.mean()),
+        confusion=confusion(raw >= threshold, labels),
+        auc=area_under_curve(raw, labels),
+        waste_at_80=waste_at_coverage(raw, labels, 0.8),
+        raw_error=calibration_error(raw, labels),
+        error=calibration_error(calibrated, labels),
+        raw_loss=log_loss(raw, labels),
+        loss=log_loss(calibrated, labels),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureTrend:
+    """How acceptance goes with one feature (WISP figures 2 and 3).
+
+    Attributes:
+        feature: its name.
+        correlation: Pearson's, with acceptance; None where either does not vary.
+        bins: mean of the feature, share accepted, tokens; of tenths of the tokens by rising feature.
+    """
+
+    feature: str
+    correlation: float | None
+    bins: tuple[tuple[float, float, int], ...]
+
+
+def feature_trend(name: str, values: Floats, accepted: Labels, bins: int = 10) -> FeatureTrend:
+    """Of ``[N]`` values, N >= 1."""
+    labels = np.asarray(accepted, np.float64)
+    _check(len(values), len(labels))
+    varies = values.std() > 0.0 and labels.std() > 0.0
+    parts = np.array_split(np.argsort(values, kind="stable"), min(bins, len(values)))
+    reported = tuple((float(values[part].mean()), float(labels[part].mean()), len(part)) for part in parts)
+    return FeatureTrend(name, float(np.corrcoef(values, labels)[0, 1]) if varies else None, reported)
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Milliseconds of single calls (WISP table 11)."""
+
+    mean_ms: float
+    median_ms: float
+    std_ms: float
+    min_ms: float
+    max_ms: float
+    p95_ms: float
+    p99_ms: float
+
+
+def latency(calls_s: Sequence[float]) -> Latency:
+    """Of the seconds each call took."""
+    ms = np.asarray(calls_s, np.float64) * 1e3
+    p95, p99 = np.quantile(ms, [0.95, 0.99])
+    values = (ms.mean(), np.median(ms), ms.std(), ms.min(), ms.max(), p95, p99)
+    return Latency(*map(float, values))
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _check(found: int, needed: int) -> None:
+    if found != needed:
+        raise ShapeError(f"needs one number for each of {needed} labels, found {found}")

@@ -1,0 +1,136 @@
+"""Load tasks: the built-in ones, or those of a file or a dataset.
+
+A file has one JSON object a line, in either form:
+
+- ``{"prompt": ..., "parts": [...]}`` with, if wanted, ``"check"`` (``in_order`` unless given), ``"key"`` (the prompt's
+  hash unless given) and ``"kind"``
+- ``{"question": ..., "answer": "... #### 42"}`` as GSM8K has it: the last number of an answer is compared
+
+A dataset's rows have the same fields.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from lab.training.tasks.builtin import builtin_tasks
+from lab.training.tasks.task import Check, Task
+from outrider.contracts.errors import ParameterError
+from outrider.documents.text_file import MAX_DATA_BYTES, read_text
+
+_FIELD = "tasks"
+_BUILTIN = "embedded"
+_MOST_PER_KIND = 200  # counting has but 240 different ones
+_ANSWER_FORMAT = 'Think step by step, and end with a line of the form "#### number".'
+
+
+def load_tasks(source: str) -> tuple[Task, ...]:
+    """The tasks of ``embedded`` (the built-in ones), of a JSON Lines file, or of a dataset.
+
+    Args:
+        source: ``embedded``, or ``embedded:N`` for so many of each kind; a ``*.jsonl`` or ``*.json`` file, or any file
+            that exists; else ``name``, ``name:configuration`` or ``name:configuration:split`` of a dataset on the
+            Hugging Face hub, or of a folder that holds one. Without a split it is ``test``.
+
+    Raises:
+        ParameterError: it cannot be read, holds no task, a key comes twice, or something is wrong with a line or row,
+            which the message names.
+    """
+    name, _, per_kind = source.partition(":")
+    if name == _BUILTIN:
+        return builtin_tasks(_per_kind(per_kind)) if per_kind else builtin_tasks()
+    path = Path(source).expanduser()
+    if path.is_file() or path.suffix in {".jsonl", ".json"}:
+        text = read_text(path, _FIELD, "JSON Lines", MAX_DATA_BYTES)
+        lines = [(f"{path}, line {at}", line) for at, line in enumerate(text.split("\n"), 1) if line.strip()]
+        return _tasks(source, ((place, _record(place, line)) for place, line in lines))
+    return _tasks(source, ((f"{source}, row {at}", row) for at, row in enumerate(_dataset(source), 1)))
+
+
+def _per_kind(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= _MOST_PER_KIND:
+        needed = f"1..{_MOST_PER_KIND} tasks of each kind behind {_BUILTIN}:"
+        raise ParameterError(_FIELD, needed, f"{_BUILTIN}:{text}")
+    return int(text)
+
+
+def _dataset(source: str) -> Iterable[Mapping[str, Any]]:
+    try:
+        import datasets  # noqa: PLC0415  optional
+    except ImportError as error:
+        raise ParameterError(
+            _FIELD, f"{_BUILTIN!r}, a file, or for a dataset the package datasets (pip install datasets)", source
+        ) from error
+    name, _, rest = source.partition(":")
+    configuration, _, split = rest.partition(":")
+    try:
+        rows: Iterable[Mapping[str, Any]] = datasets.load_dataset(name, configuration or None, split=split or "test")
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        needed = f"{_BUILTIN!r}, a file that exists, or a dataset's reachable name[:configuration[:split]]"
+        raise ParameterError(_FIELD, needed, f"{source}: {error}") from error
+    return rows
+
+
+def _tasks(source: str, records: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[Task, ...]:
+    tasks: dict[str, Task] = {}
+    places: dict[str, str] = {}
+    for place, record in records:
+        task = _task(place, record)
+        if task.key in tasks:
+            found = f"{task.key!r} at {place} and at {places[task.key]}"
+            raise ParameterError(_FIELD, "a key of its own for each task; remove one or give it another key", found)
+        tasks[task.key], places[task.key] = task, place
+    if not tasks:
+        raise ParameterError(_FIELD, "at least one task", f"none in {source}")
+    return tuple(tasks.values())
+
+
+def _record(place: str, line: str) -> Mapping[str, Any]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ParameterError(_FIELD, "a JSON object on each line", f"{place}: {error}") from error
+    if not isinstance(record, dict):
+        raise ParameterError(_FIELD, "a JSON object on each line", f"{place}: {line[:80]}")
+    return record
+
+
+def _task(place: str, record: Mapping[str, Any]) -> Task:
+    try:
+        return _own(record) if "prompt" in record else _gsm8k(record)
+    except ParameterError as error:
+        raise ParameterError(_FIELD, f"{error.field}: {error.needed}", f"{place}: {error.found}") from error
+
+
+def _own(record: Mapping[str, Any]) -> Task:
+    parts, check = record.get("parts"), record.get("check") or Check.IN_ORDER.value
+    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+        raise ParameterError("parts", "a list of texts, what a right answer has", parts)
+    if check not in list(Check):
+        raise ParameterError("check", f"one of {', '.join(Check)}", check)
+    return _made(record, _text(record, "prompt"), tuple(parts), Check(check))
+
+
+def _gsm8k(record: Mapping[str, Any]) -> Task:
+    if not {"question", "answer"} <= record.keys():
+        raise ParameterError("fields", "prompt and parts, or question and answer", ", ".join(record) or "none")
+    _, mark, number = _text(record, "answer").rpartition("####")
+    if not mark:
+        raise ParameterError("answer", 'text that ends in "#### number"', number[-80:])
+    return _made(record, f"{_text(record, 'question')}\n\n{_ANSWER_FORMAT}", (number.strip(),), Check.LAST_NUMBER)
+
+
+def _made(record: Mapping[str, Any], prompt: str, parts: tuple[str, ...], check: Check) -> Task:
+    key = _text(record, "key", hashlib.sha256(prompt.encode()).hexdigest()[:16])
+    return Task(key, _text(record, "kind", "own"), prompt, parts, check)
+
+
+def _text(record: Mapping[str, Any], name: str, default: str = "") -> str:
+    """A field's text; a default that is empty is none."""
+    text = record.get(name)
+    text = default if text is None else text
+    if not isinstance(text, str) or not text.strip():
+        raise ParameterError(name, "text that is not empty", text)
+    return text

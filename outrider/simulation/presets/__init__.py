@@ -1,1 +1,0 @@
-"""Frozen settings of capacity experiments (see ``outrider.simulation.settings``)."""

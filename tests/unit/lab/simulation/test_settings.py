@@ -1,0 +1,54 @@
+from dataclasses import replace
+
+import pytest
+
+from lab.simulation.planning import chains
+from lab.simulation.published import TABLE_12
+from lab.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
+from lab.simulation.scenario import System
+from lab.simulation.settings import Costs, Settings, Variant, preset, scenario_of
+
+COSTS = Costs(TABLE_12, RooflineCostModel(MODELS["qwen3-0.6b"], HARDWARE["a100-80gb"]))
+
+
+def test_the_frozen_settings_accept_what_the_paper_measured() -> None:
+    settings = preset("wisp_table_2")
+    assert 0.31 <= settings.accepted_fraction <= 0.53  # Table 5, drafters of 0.6B to 8B, predictor off
+    assert settings.kv_tokens == int(16e9 / (256 * 1024))
+
+
+@pytest.mark.parametrize("name", ["wisp_table_2", "embedded"])
+def test_presets_are_settings(name: str) -> None:
+    assert isinstance(preset(name), Settings)
+
+
+def test_accepted_fraction_is_of_drafted_tokens() -> None:
+    settings = replace(preset("embedded"), window=2, token_acceptance=0.5)
+    assert settings.accepted_fraction == pytest.approx((0.5 + 0.25) / 2)
+
+
+def test_devices_are_spread_over_the_classes() -> None:
+    scenario = scenario_of(preset("wisp_table_2"), COSTS, Variant.KV, (2.0, 4.0, 8.0), 8)
+    assert [group.count for group in scenario.groups] == [3, 3, 2]
+    assert [group.slo.tokens_per_s for group in scenario.groups] == [2.0, 4.0, 8.0]
+    few = scenario_of(preset("wisp_table_2"), COSTS, Variant.KV, (2.0, 4.0, 8.0), 2)
+    assert [group.slo.tokens_per_s for group in few.groups] == [2.0, 4.0]
+
+
+def test_each_rung_changes_what_its_name_says() -> None:
+    settings = preset("wisp_table_2")
+
+    def made(variant: Variant) -> tuple[System, int, tuple[int, ...], bool]:
+        scenario = scenario_of(settings, COSTS, variant, (8.0,), 4)
+        group = scenario.groups[0]
+        return scenario.system, group.window, group.expansion, group.predictor is not None
+
+    fixed = settings.window
+    assert made(Variant.SLED) == (System.SLED, fixed, (), False)
+    assert made(Variant.KV) == (System.SLED_KV, fixed, (), False)
+    assert made(Variant.SCHEDULER) == (System.OUTRIDER, fixed, (), False)
+    assert made(Variant.WISP) == (System.WISP, fixed, (), True)
+    assert made(Variant.WISP_FAIR) == (System.WISP_FAIR, fixed, (), True)
+    assert made(Variant.CENTRALIZED)[0] is System.CENTRALIZED
+    assert made(Variant.COLOCATED)[0] is System.COLOCATED
+    assert made(Variant.CHAINS)[1] in {draft.window for draft in chains()}
