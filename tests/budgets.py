@@ -1,4 +1,4 @@
-"""How much there is of the product and of the lab, and that it does not grow: ``python -m tests.budgets``, part of ``make check``.
+"""How large product and lab are, and that neither grows: ``python -m tests.budgets``, part of ``make check``.
 
 Budgets can only fall: ``--lower`` writes those down that the product has got below, and raises none.
 """
