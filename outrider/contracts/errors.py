@@ -59,6 +59,10 @@ class ConfigError(ParameterError):
     """The configuration file has an unknown key, a wrong type or a value out of range."""
 
 
+class InstallationError(OutriderError):
+    """Another distribution's package hides one of ours."""
+
+
 class ShapeError(OutriderError, ValueError):
     """Two arrays that must agree on a dimension do not."""
 
