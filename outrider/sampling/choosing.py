@@ -16,8 +16,9 @@ from torch import Tensor
 
 from outrider.sampling.device_noise import device_gumbel_noise
 from outrider.sampling.device_tensors import Readback, at_once, index_tensor
-from outrider.sampling.logits import RowGroup, adjust_logits, check_rows, edits, per_row
+from outrider.sampling.logits import adjust_logits, edits
 from outrider.sampling.noise import Purpose, noisy_scores
+from outrider.sampling.row_groups import RowGroup, check_rows, per_row
 
 
 class TokenColumns(NamedTuple):

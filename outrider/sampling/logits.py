@@ -9,103 +9,19 @@ the last one kept: the order of equal logits after a sort is arbitrary.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from outrider.contracts.errors import ShapeError
 from outrider.contracts.requests import SamplingParams
 from outrider.sampling.device_tensors import at_once, index_tensor, on_device
-from outrider.sampling.token_edits import TokenMask, edit_tokens
+from outrider.sampling.row_groups import RowGroup, check_rows
+from outrider.sampling.token_edits import edit_tokens
 
 _REMOVED = float("-inf")
 _TOP_P_FIRST_CANDIDATES = 64
 _TOP_P_GROWTH = 8
-
-
-class TokenCounts:
-    """State of penalties of one generation: which tokens occurred, and how often in its output."""
-
-    def __init__(self, vocab_size: int, prompt_ids: Sequence[int], output_ids: Sequence[int] = ()) -> None:
-        """Count a prompt, and the output of a resumed generation."""
-        self.seen = np.zeros(vocab_size, dtype=np.bool_)  # ``[vocab]``, in prompt or output
-        self.output = np.zeros(vocab_size, dtype=np.int32)  # ``[vocab]``, occurrences in the output
-        self.seen[np.asarray(prompt_ids, dtype=np.int64)] = True
-        self.append(output_ids)
-
-    def append(self, token_ids: Sequence[int]) -> None:
-        """Add committed output tokens."""
-        ids = np.asarray(token_ids, dtype=np.int64)
-        self.seen[ids] = True
-        np.add.at(self.output, ids, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class RowGroup:
-    """Consecutive logits rows of one generation in a ragged batch; row i is conditioned on ``path[:i]``.
-
-    Attributes:
-        params: the request's.
-        position: absolute position of the token that row 0 predicts: the number of tokens before it.
-        counts: tokens before ``path``; may be None unless ``params.penalised``.
-        path: draft tokens.
-        rows: logits rows, at most ``len(path) + 1``.
-        allowed: ``[rows, words]``, a mask of the tokens that the grammar allows in each row
-            (``outrider.sampling.token_edits``); None: all.
-
-    Raises:
-        ShapeError: more rows than the path determines, or penalties without counts.
-    """
-
-    params: SamplingParams
-    position: int
-    counts: TokenCounts | None
-    path: tuple[int, ...]
-    rows: int
-    allowed: TokenMask | None = None
-
-    def __post_init__(self) -> None:
-        """Raise ``ShapeError`` unless every row's context is determined."""
-        if not 0 <= self.rows <= len(self.path) + 1:
-            raise ShapeError(
-                f"a row group of {len(self.path)} draft tokens needs 0..{len(self.path) + 1} rows, found {self.rows}; "
-                "pass the draft tokens every row is conditioned on"
-            )
-        if self.params.penalised and self.counts is None:
-            raise ShapeError("a row group with penalties needs token counts, found None; pass a TokenCounts")
-        if self.allowed is not None and len(self.allowed) != self.rows:
-            raise ShapeError(f"a row group of {self.rows} rows needs as many masks, found {len(self.allowed)}")
-
-    @property
-    def edited(self) -> bool:
-        """Whether logits of certain ids are changed at any position: by a bias, penalties or a mask."""
-        return bool(self.params.logit_bias) or self.params.penalised or self.allowed is not None
-
-    @property
-    def names_tokens(self) -> bool:
-        """Whether the request treats tokens by their ids: by a bias, penalties, a mask, or withheld tokens."""
-        return self.edited or self.withheld_rows > 0
-
-    @property
-    def withheld_rows(self) -> int:
-        """Number of leading rows that may not choose ``params.withheld_ids``."""
-        params = self.params
-        return min(self.rows, max(0, params.withheld_until - self.position)) if params.withheld_ids else 0
-
-
-def check_rows(logits: Tensor, groups: Sequence[RowGroup]) -> None:
-    """Raise ``ShapeError`` unless ``groups`` describe all rows of ``logits``."""
-    rows = sum(group.rows for group in groups)
-    if logits.ndim != 2 or logits.shape[0] != rows:
-        raise ShapeError(f"logits need shape [{rows}, vocab] (the rows of all groups), found {list(logits.shape)}")
-
-
-def per_row(groups: Sequence[RowGroup]) -> list[RowGroup]:
-    """Return the group of each of the R rows."""
-    return [group for group in groups for _ in range(group.rows)]
 
 
 def adjust_logits(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:

@@ -1,12 +1,9 @@
 """Edits of single logits for all requests of a batch at once: bias, penalties, withheld tokens, grammar masks.
 
 The host computes indices and amounts; one operation per kind of edit applies them on the logits' device.
-
-A token mask is ``[rows, words]`` uint32: bit ``i % 32`` of word ``i // 32`` says whether token ``i`` may be chosen.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,16 +13,13 @@ from torch import Tensor
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.exchanged import FloatRow, IntRow
 from outrider.sampling.device_tensors import at_once, index_tensor, on_device
-
-if TYPE_CHECKING:
-    from outrider.sampling.logits import RowGroup, TokenCounts
+from outrider.sampling.row_groups import RowGroup, TokenCounts, TokenMask
 
 _REMOVED = float("-inf")
 _Bools = npt.NDArray[np.bool_]
-TokenMask = npt.NDArray[np.uint32]
 
 
-def edit_tokens(logits: Tensor, placed: Sequence[tuple[int, "RowGroup"]]) -> None:
+def edit_tokens(logits: Tensor, placed: Sequence[tuple[int, RowGroup]]) -> None:
     """Apply, in place, each group's bias, then its penalties, its withheld tokens and its grammar masks.
 
     Args:
@@ -80,7 +74,7 @@ def _octets(masks: TokenMask) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(masks).astype("<u4", copy=False).view(np.uint8)
 
 
-def _bias(start: int, group: "RowGroup", vocab: int) -> tuple[IntRow, FloatRow]:
+def _bias(start: int, group: RowGroup, vocab: int) -> tuple[IntRow, FloatRow]:
     """Return indices of logits, each once, and the bias added to each; biases of one token are summed."""
     ids, biases = zip(*group.params.logit_bias, strict=True)
     if max(ids) >= vocab:
@@ -92,7 +86,7 @@ def _bias(start: int, group: "RowGroup", vocab: int) -> tuple[IntRow, FloatRow]:
 
 
 def _penalties(
-    start: int, group: "RowGroup", counts: "TokenCounts", vocab: int
+    start: int, group: RowGroup, counts: TokenCounts, vocab: int
 ) -> tuple[IntRow, _Bools, FloatRow, FloatRow]:
     """Compute penalties of tokens that occurred; row i counts prompt, output and ``path[:i]``.
 
@@ -115,7 +109,7 @@ def _penalties(
     )
 
 
-def _withheld(start: int, group: "RowGroup", vocab: int) -> IntRow:
+def _withheld(start: int, group: RowGroup, vocab: int) -> IntRow:
     """Return indices of withheld tokens. Ids outside the vocabulary are skipped: a model's end tokens may be."""
     ids = [token_id for token_id in group.params.withheld_ids if 0 <= token_id < vocab]
     return _index(start, group.withheld_rows, np.asarray(ids, dtype=np.int64), vocab)

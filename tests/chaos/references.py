@@ -12,7 +12,7 @@ from transformers import DynamicCache
 from outrider.contracts.requests import SamplingParams
 from outrider.models.loading import LoadedModel, load_target
 from outrider.sampling.choosing import choose_tokens
-from outrider.sampling.logits import RowGroup, TokenCounts
+from outrider.sampling.row_groups import RowGroup, TokenCounts
 from outrider.text.tokens import TokenTable
 from tests.chaos.clients import TEMPERATURE
 from tests.chaos.schedules import Stream, StreamKind

@@ -12,7 +12,7 @@ from outrider.engines.forward_model import Segment
 from outrider.engines.torch.served import target_model
 from outrider.models.loading import LoadedModel, load_target
 from outrider.sampling.choosing import choose_tokens
-from outrider.sampling.logits import RowGroup, TokenCounts
+from outrider.sampling.row_groups import RowGroup, TokenCounts
 from outrider.text.tokens import TokenTable
 
 _BLOCKS, _BLOCK_TOKENS = 64, 16

@@ -7,7 +7,7 @@ import torch
 from lab.bench.gpu.setting import Found, Setting, repeated_s
 from outrider.contracts.requests import SamplingParams
 from outrider.sampling.choosing import choose_tokens
-from outrider.sampling.logits import RowGroup
+from outrider.sampling.row_groups import RowGroup
 
 _ROWS, _VOCAB = 256, 128_256
 _FEW_ROWS, _SMALL_VOCAB = 8, 1000

@@ -17,7 +17,8 @@ from outrider.contracts.exchanged import FloatRow, IntRow
 from outrider.contracts.requests import SamplingParams
 from outrider.models.loading import LoadedModel, load_drafter, load_target
 from outrider.sampling.choosing import choose_tokens
-from outrider.sampling.logits import RowGroup, adjust_logits
+from outrider.sampling.logits import adjust_logits
+from outrider.sampling.row_groups import RowGroup
 from outrider.training.traces import prompt_ids
 
 

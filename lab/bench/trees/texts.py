@@ -8,7 +8,7 @@ import torch
 from lab.training.head.paged_texts import PagedText, PagedTexts
 from outrider.contracts.requests import SamplingParams
 from outrider.sampling.choosing import choose_tokens
-from outrider.sampling.logits import RowGroup
+from outrider.sampling.row_groups import RowGroup
 
 
 @dataclass(frozen=True, slots=True)

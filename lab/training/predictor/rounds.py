@@ -24,7 +24,8 @@ from outrider.drafting.features import FEATURE_NAMES, DraftFeatures
 from outrider.protocols.protocol import DraftProtocol, DrawnRow, Layer
 from outrider.protocols.registry import PROTOCOLS
 from outrider.sampling.choosing import choose_tokens, target_probs
-from outrider.sampling.logits import RowGroup, adjust_logits
+from outrider.sampling.logits import adjust_logits
+from outrider.sampling.row_groups import RowGroup
 from outrider.verification.decision import BlockDecision
 from outrider.verification.matching import match
 from outrider.verification.ratio_block import RatioBlock

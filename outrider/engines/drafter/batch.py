@@ -23,7 +23,8 @@ from outrider.protocols.protocol import DraftRow, DrawnRow
 from outrider.sampling.choosing import TokenColumns, choose_tokens
 from outrider.sampling.device_tensors import Readback, at_once, index_tensor
 from outrider.sampling.distributions import Probs
-from outrider.sampling.logits import RowGroup, adjust_logits
+from outrider.sampling.logits import adjust_logits
+from outrider.sampling.row_groups import RowGroup
 
 Drawing = tuple[DraftedGeneration, DraftingJob]
 

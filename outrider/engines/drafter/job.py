@@ -23,7 +23,7 @@ from outrider.engines.forward_model import Move
 from outrider.engines.kv.store import SequenceKv
 from outrider.protocols.protocol import DraftProtocol, DrawnRow, Layer
 from outrider.protocols.registry import PROTOCOLS
-from outrider.sampling.logits import TokenCounts
+from outrider.sampling.row_groups import TokenCounts
 
 RowKey = tuple[int, int]  # position a row predicts, hash of the tokens before it
 

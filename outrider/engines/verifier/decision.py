@@ -17,7 +17,7 @@ from outrider.engines.verifier.two_steps import PendingSemanticRound, decide_ope
 from outrider.engines.verifier.work import Work, score_rows
 from outrider.sampling.choosing import ask_choices_along, choose_tokens, target_probs
 from outrider.sampling.device_tensors import Readback, at_once, index_tensor
-from outrider.sampling.logits import RowGroup
+from outrider.sampling.row_groups import RowGroup
 from outrider.verification.decision import BlockDecision
 from outrider.verification.logprobs import LogprobsQuery, ask_logprobs
 from outrider.verification.matching import match

@@ -44,7 +44,7 @@ from outrider.engines.verifier.work import Work, rows_in_order
 from outrider.grammar.compiling import Grammars
 from outrider.grammar.state import GrammarState
 from outrider.sampling.device_tensors import index_tensor
-from outrider.sampling.logits import TokenCounts
+from outrider.sampling.row_groups import TokenCounts
 from outrider.verification.decision import BlockDecision
 from outrider.verification.semantic import MismatchJudge, hidden_fault
 

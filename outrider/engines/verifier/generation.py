@@ -18,8 +18,7 @@ from outrider.engines.verifier.token_scores import ScoredRows, TokenScores, scor
 from outrider.engines.verifier.two_steps import PendingSemanticRound
 from outrider.grammar.state import GrammarState
 from outrider.sampling.device_tensors import Readback
-from outrider.sampling.logits import RowGroup, TokenCounts
-from outrider.sampling.token_edits import TokenMask
+from outrider.sampling.row_groups import RowGroup, TokenCounts, TokenMask
 from outrider.verification.ratio_block import rows_of
 
 

@@ -12,7 +12,7 @@ import torch
 from outrider.contracts.requests import TokenLogprobs
 from outrider.sampling.choosing import target_probs
 from outrider.sampling.device_tensors import Readback, index_tensor
-from outrider.sampling.logits import RowGroup
+from outrider.sampling.row_groups import RowGroup
 from outrider.verification.logprobs import LogprobsQuery, ask_logprobs
 
 

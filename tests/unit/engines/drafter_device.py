@@ -11,7 +11,8 @@ from outrider.contracts.exchanged import CorrectionSource, FloatRow, WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.contracts.verifying import OpenGeneration
-from outrider.sampling.logits import RowGroup, TokenCounts, adjust_logits
+from outrider.sampling.logits import adjust_logits
+from outrider.sampling.row_groups import RowGroup, TokenCounts
 from tests.unit.engines.conftest import VOCAB, tiny_llama
 from tests.unit.engines.reference import target_alone, tiny_alone, tiny_logits
 from tests.unit.engines.table_drafter import TableModel

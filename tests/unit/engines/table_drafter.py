@@ -14,7 +14,7 @@ from outrider.contracts.verifying import KvUsage, OpenGeneration
 from outrider.engines.kinds import BuiltDrafter, DrafterSpec, OnVerdict
 from outrider.models.loading import load_target_facts
 from outrider.sampling.choosing import choose_tokens
-from outrider.sampling.logits import RowGroup, TokenCounts
+from outrider.sampling.row_groups import RowGroup, TokenCounts
 
 
 class TableModel:

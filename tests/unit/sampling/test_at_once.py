@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from outrider.contracts.requests import MAX_SEED, SamplingParams
 from outrider.sampling.choosing import choose_along, choose_tokens, target_probs
 from outrider.sampling.device_tensors import Readback, everywhere_at_once
-from outrider.sampling.logits import RowGroup, TokenCounts, adjust_logits
+from outrider.sampling.logits import adjust_logits
+from outrider.sampling.row_groups import RowGroup, TokenCounts
 
 VOCAB = 150
 tokens = st.integers(0, VOCAB - 1)

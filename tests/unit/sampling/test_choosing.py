@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from outrider.contracts.errors import ShapeError
 from outrider.contracts.requests import SamplingParams
 from outrider.sampling.choosing import choose_along, choose_tokens, target_probs
-from outrider.sampling.logits import RowGroup, TokenCounts
 from outrider.sampling.noise import noisy_scores
+from outrider.sampling.row_groups import RowGroup, TokenCounts
 
 GREEDY = SamplingParams(temperature=0.0)
 

@@ -24,7 +24,8 @@ from outrider.contracts.errors import ParameterError, ShapeError
 from outrider.contracts.requests import SamplingParams
 from outrider.sampling.choosing import choose_tokens, target_probs
 from outrider.sampling.device_tensors import everywhere_at_once
-from outrider.sampling.logits import RowGroup, TokenCounts, adjust_logits
+from outrider.sampling.logits import adjust_logits
+from outrider.sampling.row_groups import RowGroup, TokenCounts
 
 VOCAB = 12
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from outrider.contracts.errors import ShapeError
 from outrider.contracts.requests import SamplingParams
 from outrider.sampling.choosing import choose_tokens
-from outrider.sampling.logits import RowGroup, TokenCounts
+from outrider.sampling.row_groups import RowGroup, TokenCounts
 from outrider.verification.decision import BlockDecision, shape_of
 from outrider.verification.matching import match
 

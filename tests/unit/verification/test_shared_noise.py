@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from outrider.contracts.requests import SamplingParams
 from outrider.sampling.choosing import choose_tokens
-from outrider.sampling.logits import RowGroup
+from outrider.sampling.row_groups import RowGroup
 from outrider.verification.matching import match
 
 Probs = npt.NDArray[np.float64]

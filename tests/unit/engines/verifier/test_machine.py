@@ -26,7 +26,7 @@ from outrider.contracts.verifying import (
 )
 from outrider.engines.verifier.engine import PagedVerifier
 from outrider.sampling.choosing import choose_tokens
-from outrider.sampling.logits import RowGroup, TokenCounts
+from outrider.sampling.row_groups import RowGroup, TokenCounts
 from tests.unit.engines.conftest import (
     BLOCK_TOKENS,
     ON_VLLM,
