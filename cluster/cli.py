@@ -1,6 +1,6 @@
-"""The command line: a table of commands, of which one is imported, so that ``outrider --help`` answers at once.
+"""The command line: a table of commands. Only the chosen one is imported, so that ``outrider --help`` is quick.
 
-A mistake of the user's prints ``outrider: error: ...`` and exits with status 2; an interrupt exits silently with 130.
+A user's mistake prints ``outrider: error: ...`` and exits with status 2; an interrupt exits silently with 130.
 """
 
 import argparse
@@ -30,7 +30,7 @@ _COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command (None: of this process's arguments); returns the exit status."""
+    """Run one command and return the exit status; ``argv`` None: this process's arguments."""
     given = sys.argv[1:] if argv is None else list(argv)
     try:
         arguments = _parser(given[:1]).parse_args(given)
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser(chosen: list[str]) -> argparse.ArgumentParser:
-    """Only the chosen command has its options."""
+    """Build the parser; only the chosen command gets its options."""
     parser = argparse.ArgumentParser(
         prog="outrider", description="Serve large language models by distributed speculative decoding."
     )
@@ -58,7 +58,7 @@ def _parser(chosen: list[str]) -> argparse.ArgumentParser:
 
 
 def _fill(parser: argparse.ArgumentParser, name: str) -> None:  # noqa: C901, PLR0912 (a case a command, for import-linter)
-    """Give a command's parser its options, and what carries it out."""
+    """Add a command's options and its ``run`` function to its parser."""
     match name:
         case "serve":
             from cluster.commands.serve import add_options, run

@@ -6,7 +6,6 @@ from cluster.options import add_config_options, checked_config, read_config
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Where to, and which configuration."""
     parser.description = __doc__
     parser.add_argument("--address", required=True, help="of the cluster: auto, host:6379 or ray://host:10001")
     acts = parser.add_mutually_exclusive_group()

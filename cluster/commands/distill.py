@@ -1,11 +1,11 @@
-"""Make a drafter for a target from the target's own layers."""
+"""Distil a drafter for a target from the target's own layers."""
 
 import argparse
 from pathlib import Path
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Only what is given is passed on: the defaults are those of ``DistillConfig``."""
+    """Only given options are passed on: ``DistillConfig`` has the defaults."""
     parser.description = __doc__
     parser.argument_default = argparse.SUPPRESS
     add = parser.add_argument
@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Distil, and print the acceptance before and after."""
+    """Distil, and print acceptance before and after."""
     from outrider.training.distillation.distill import DistillConfig, distill
 
     flags = vars(arguments)

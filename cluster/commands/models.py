@@ -1,4 +1,4 @@
-"""Manage models: fetch the embedded target, or check that files are those that were written."""
+"""Manage models: fetch the embedded target, or verify that model files are unchanged."""
 
 import argparse
 import sys

@@ -1,8 +1,8 @@
-"""Devices, link, models and promises in; speeds, capacity, and whether drafting pays, out.
+"""Predict speeds, capacity and whether drafting pays, from devices, links, models and promised speeds.
 
 Reads a scenario as ``outrider simulate`` does, or builds one from flags. Its ``systems``, ``window`` and ``expansion``
-are not needed: the plan finds the draft, and compares drafting devices with the target served alone on the same server.
-An answer is as good as its cost model: `outrider profile` measures one.
+are not needed: the plan finds the best draft, and compares drafting devices with the target served alone on the same
+server. A plan is as good as its cost model: `outrider profile` measures one.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from outrider.simulation.reading import ReadScenario, load_scenario, parse_scena
 from outrider.simulation.roofline import HARDWARE, MODELS
 
 _FIELDS = ("--devices", "--draft-tokens-per-s", "--acceptance")
-_FLAGS = {  # what a field of the file that flags make is called there
+_FLAGS = {  # fields of the generated scenario and the flags that set them
     "devices[0].count": "--devices",
     "devices[0].draft_tokens_per_s": "--draft-tokens-per-s",
     "devices[0].acceptance[0]": "--acceptance",
@@ -48,7 +48,6 @@ _FLAGS = {  # what a field of the file that flags make is called there
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """A scenario, or flags in its place."""
     parser.description = __doc__
     add = parser.add_argument
     add("file", nargs="?", metavar="SCENARIO", help=f"a YAML file, {', '.join(SCENARIOS)}; or use the flags below")
@@ -101,7 +100,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _answers(asked: tuple[PlanQuestion, PlanQuestion], seeds: range) -> list[SideAnswer]:
-    """Both sides', by two processes. What ended where the search did is no capacity, and one seed is enough for it."""
+    """Answer for both sides in two processes. A search that ended at its limit found no capacity: one seed will do."""
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         looks = list(tqdm(pool.map(first_look, asked), desc="with drafts, without", total=2, disable=None))
         confirming = [

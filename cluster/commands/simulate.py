@@ -1,26 +1,24 @@
-"""Run scenarios on a virtual clock: of a file; ``capacity``, the WISP paper's tables beside ours; ``stops``; ``aims``.
+"""Run scenarios on a virtual clock: a file's, or one of ``capacity``, ``stops``, ``aims`` and ``scaling``.
 
 A scenario names devices, links, promised speeds, a server and the systems to compare on them. Time is virtual;
-policies, ledger and link are the product's own. What comes out is as good as the cost model that goes in: the header
-says which one it was.
+policies, ledger and link are the product's own. Results are as good as the cost model, which the header names.
 
-A file with ``verifiers``, ``drafters`` and ``traffic`` is of a whole fleet: many verifiers behind the product's router,
-devices that come and go, conversations that come back. ``city_fleet`` is one to begin with.
+A file with ``verifiers``, ``drafters`` and ``traffic`` describes a whole fleet: many verifiers behind the product's
+router, devices that come and go, conversations that come back. ``city_fleet`` is one to begin with.
 
-``capacity`` says how many devices each system serves at a promised speed (WISP's Tables 1, 2 and 3). The settings WISP
-leaves open were found on two columns of its Table 2 and are frozen; every system is run with exactly these. Beside
-WISP's coefficients stand a roofline and this machine's: multiples depend on the cost model more than on the system.
-Violations are counted per response unless said otherwise.
+``capacity`` computes how many devices each system serves at a promised speed (WISP's Tables 1, 2 and 3). The settings
+that WISP leaves open were fitted to two columns of its Table 2 and are frozen; every system runs with exactly these.
+Results for a roofline and for this machine stand beside those for WISP's coefficients: ratios depend on the cost model
+more than on the system. Violations are counted per response unless said otherwise.
 
-``stops`` is a map of where it pays that devices stop drafting early: WISP's controller and others beside fixed windows,
-over cost models, acceptances and speeds of devices.
+``stops`` maps where it pays that devices stop drafting early: WISP's controller and others against fixed windows, over
+cost models, acceptances and device speeds.
 
-``aims`` is what the scheduling policy is to reach: devices beside first come first served, in six settings where the
-verifier's time alone is short, for each of several seeds.
+``aims`` measures the scheduling policy's goals: devices served, against first come first served, in six settings where
+only the verifier's time is short, for each of several seeds.
 
-``scaling`` is a day of traffic with bursts for verifiers that come and go: by what admission has promised, as in the
-service, beside Ray Serve's own policy by requests, each at several targets, and what each costs for as many promises
-kept.
+``scaling`` runs a day of bursty traffic on verifiers that come and go: scaled by promised load, as in the service, and
+by requests, as in Ray Serve's own policy; each at several targets, with its cost for as many promises kept.
 """
 
 import argparse
@@ -60,7 +58,7 @@ _STOPS = "stops"
 _AIMS = "aims"
 _SCALING = "scaling"
 _PARTS = (*(case.name for case in cases(None, quick=False)), "mixed", "loads")
-_LOAD_STEPS = (0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.8)  # of what first come first served can take
+_LOAD_STEPS = (0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.8)  # of the devices that first come first served can serve
 _HEADER = ("system", "class", "promised", "devices", "achieved", "late devices", "late responses", "late rounds")
 _TOTALS = ("system", "goodput", "rounds/s", "round p50", "p99", "queue p99", "first token p99", "blocks", "busy")
 
@@ -69,7 +67,6 @@ Result = TypeVar("Result")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What to simulate, and where figures go."""
     parser.description = __doc__
     add = parser.add_argument
     add(
@@ -103,7 +100,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Simulate every system and print what each class got."""
+    """Simulate every system and print each class's results."""
     check_plots(arguments.plots)
     if arguments.file == _CAPACITY:
         _run_capacity(arguments)
@@ -137,7 +134,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _each(function: Callable[[Work], Result], work: Sequence[Work], workers: int, label: str) -> Iterator[Result]:
-    """Results in the order of the work, under a progress bar; several workers are processes of their own."""
+    """Yield results in the order of the work, under a progress bar; several workers are separate processes."""
     if workers == 1:
         yield from map(function, tqdm(work, desc=label, disable=None))
         return
@@ -254,7 +251,7 @@ def _run_stops(arguments: argparse.Namespace) -> None:
 def _mixed(
     chosen: Sequence[Case], seed: int, arguments: argparse.Namespace, keep: Callable[[str, object], None]
 ) -> dict[str, list[CellResult]]:
-    """All classes at once: capacity with and without the limit of KV memory."""
+    """Capacity with all classes at once, with and without the limit of KV memory."""
     tables = {
         f"{case.name}, {'limited' if memory else 'free'}": mixed_cells(case, seed, quick=arguments.quick, memory=memory)
         for case in mixed_cases(chosen)
@@ -276,7 +273,7 @@ def _loads(
     arguments: argparse.Namespace,
     keep: Callable[[str, object], None],
 ) -> list[LoadResult]:
-    """Violations over devices, all classes at once, without the limit of KV memory."""
+    """Violations over devices with all classes at once, without the limit of KV memory."""
     free = loaded(mixed_cells(case, seed, quick=arguments.quick, memory=False))
     found = next((one.devices for one in mixed.get(f"{case.name}, free", ()) if one.variant is Variant.KV), None)
     most = max(4, run_cell(free[0]).devices if found is None else found)

@@ -1,4 +1,4 @@
-"""Train what serving learns from a pair of models."""
+"""Train models that a pair of models is served with: a decision head or an acceptance predictor."""
 
 import argparse
 from pathlib import Path
@@ -29,7 +29,7 @@ there as well."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Only what is given is passed on: the defaults are those of ``HeadConfig`` and ``PredictorConfig``."""
+    """Only given options are passed on: ``HeadConfig`` and ``PredictorConfig`` have the defaults."""
     parser.description = __doc__
     kinds = parser.add_subparsers(required=True, metavar="WHAT")
     _add_head(kinds.add_parser("head", help="the decision head of semantic verification", description=_HEAD))
@@ -107,7 +107,7 @@ def _add_predictor(predictor: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Train, write, and print what was found."""
+    """Train, write the result, and print the report."""
     flags = vars(arguments)
     del flags["run"]
     flags.pop("train")(flags)
@@ -145,7 +145,7 @@ def _train_predictor(flags: dict[str, Any]) -> None:
 
 
 def division(source: str, most: int | None) -> "TaskDivision":
-    """Of tasks by name, with no more than so many to learn from."""
+    """Divide named tasks, with at most ``most`` to train on."""
     from outrider.training.head.division import TaskDivision
     from outrider.training.tasks.loading import load_tasks
     from outrider.training.tasks.splits import split_tasks

@@ -9,7 +9,7 @@ _HEADER = ("setting", "fcfs", "slo_aware", "x fcfs", "aim", "reached", "of the b
 
 
 def show_aims(found: Sequence[AimSummary], seeds: Sequence[int]) -> None:
-    """Devices by seed, and means."""
+    """Print devices by seed, and means."""
     rows = [
         (
             one.name,

@@ -1,4 +1,4 @@
-"""What a simulated fleet did, as tables."""
+"""Tables of a simulated fleet's results."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ _REPLICAS = ("of verifiers", "least", "median", "mean", "most")
 
 
 def show_fleet(found: FleetResults, note: str, wall_s: float, cpu_s: float, peak_mib: float) -> None:
-    """Who got what, how evenly verifiers were used, what was lost, and what it took to simulate."""
+    """Print results by traffic, balance of the verifiers, losses, and the cost of the simulation."""
     rows = [
         (
             one.name,
@@ -70,6 +70,6 @@ def show_fleet(found: FleetResults, note: str, wall_s: float, cpu_s: float, peak
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float, float]:
-    """Least, median, mean and most of one value at least."""
+    """Minimum, median, mean and maximum of at least one value."""
     ordered = sorted(values)
     return ordered[0], ordered[len(ordered) // 2], sum(ordered) / len(ordered), ordered[-1]

@@ -1,4 +1,4 @@
-"""What the training of a decision head found, on the terminal."""
+"""Terminal report of a decision head's training."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ _ROWS = ("rule", "threshold", "link", "score", "95 %", "drop", "bound", "AAL", "
 
 
 def show_head(config: HeadConfig, report: HeadReport) -> None:
-    """Labels, fits, thresholds and the test."""
+    """Print labels, fits, thresholds and the test."""
     critical = percent(report.critical / report.mismatches)
     print(f"{report.mismatches} mismatches in {report.scored} of {report.answers} answers, {critical} critical")
     show_table(

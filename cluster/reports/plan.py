@@ -1,4 +1,4 @@
-"""The tables and figures of ``outrider plan``."""
+"""Tables and figures of ``outrider plan``."""
 
 from cluster.reports.tables import percent, show_table
 from outrider.simulation.advice import Advice, SideAnswer, lines
@@ -21,7 +21,7 @@ _SIDES = ("", "first token p50", "p99", "busy", "devices served", "by seed", "se
 
 
 def show_plan(advice: Advice, rule: PromiseRule, seeds: int) -> None:
-    """What each group gets, what each side serves, and what to do."""
+    """Print each group's speeds, the capacity of both sides, and the recommendation."""
     rows = []
     for index, group in enumerate(advice.mix.groups):
         draft = advice.drafts[index]
@@ -52,7 +52,7 @@ def show_plan(advice: Advice, rule: PromiseRule, seeds: int) -> None:
 
 
 def plan_figures(advice: Advice) -> dict[str, object]:
-    """All of it, for a file."""
+    """The whole plan, for a JSON file."""
     groups = [
         {
             "name": group.name,

@@ -1,4 +1,4 @@
-"""What the training of a predictor of acceptance found, on the terminal: the columns of WISP tables 4, 8, 10 and 11."""
+"""Terminal report of an acceptance predictor's training: the columns of WISP tables 4, 8, 10 and 11."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,7 +13,7 @@ _LATENCY = ("mean", "median", "std", "min", "max", "p95", "p99")
 
 
 def show_predictor(config: PredictorConfig, report: PredictorReport) -> None:
-    """Tokens, trends, models and their latencies."""
+    """Print tokens, trends, models and their latencies."""
     split_by = "texts" if config.logged else "prompts"
     show_table(
         f"verified draft tokens, rule {config.rule}",

@@ -33,7 +33,7 @@ def show_profile(train: Sequence[BatchSample], test: Sequence[BatchSample], fitt
 
 
 def _show_noise(samples: Sequence[BatchSample]) -> None:
-    """How well a measurement agrees with itself: what no model can be expected to beat."""
+    """Print the noise floor: how well measurements predict their own repeats, which no model can beat."""
     rows = []
     for name, chosen in [
         ("the paper's kinds", PAPER_KINDS),

@@ -1,4 +1,4 @@
-"""What scaling by promises and by requests kept and cost, as a table."""
+"""Table of scaling by promised load and by requests: promises kept, and cost."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ _HEADER = ("by", "target", "promises kept", "late", "refused", "best effort ende
 
 
 def show_scaling(results: Sequence[ScalingResult]) -> None:
-    """Each run, and what the policy by requests costs where it keeps as many promises as ours does."""
+    """Print each run, and the cost of scaling by requests where it keeps as many promises as ours does."""
     rows = []
     for one in results:
         promised = [traffic for traffic in one.found.traffic if traffic.tokens_per_s]

@@ -1,4 +1,4 @@
-"""What somebody has to be told."""
+"""Prometheus alerts, and how urgent each is."""
 
 from dataclasses import dataclass
 
@@ -7,19 +7,19 @@ from cluster.monitoring.drawing.summing import BY_CLASS, BY_CLUSTER, BY_PROCESS,
 from serve_app import metrics as m
 from serve_app.metrics import Metric
 
-OBJECTIVE = 0.95  # of promised responses come as promised
+OBJECTIVE = 0.95  # share of promised responses that keep their promise
 _BUDGET = 1.0 - OBJECTIVE
-_LEAST_RESPONSES = 20  # in an hour: of fewer one broken promise would be a crisis
+_LEAST_RESPONSES = 20  # in an hour: with fewer, one broken promise would page
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Something somebody has to be told.
+    """One alert.
 
     Attributes:
-        severity: ``page`` (now), ``ticket`` (in working hours).
-        wait: it has to be so for so long.
-        summary: in one line; ``{{ $labels.x }}`` and ``{{ $value }}`` are what was found.
+        severity: ``page`` (now) or ``ticket`` (in working hours).
+        wait: how long the expression has to hold before it fires.
+        summary: one line; ``{{ $labels.x }}`` and ``{{ $value }}`` are filled in.
         board: the dashboard that shows it.
     """
 
@@ -32,14 +32,14 @@ class Alert:
 
 
 def _happened(counter: Metric, over: str, *labels: str) -> str:
-    """How often in this time. A counter is absent before its first event, which no increase shows: that counts too."""
+    """Events in a window. A counter is absent before its first event, which no increase shows: that counts too."""
     name = named(counter)
     within, first = f"increase({name}[{over}])", f"({name} unless {name} offset {over})"
     return f"sum by ({', '.join((BY_CLUSTER, *labels))}) ({within} > 0 or {first})"
 
 
 def _burn(factor: float, long: str, short: str) -> str:
-    """Promises are broken so many times as fast as the objective allows, lately and still."""
+    """Burn rate above ``factor`` times the error budget, in both the long and the short window."""
     limit = f"{factor * _BUDGET:g}"
     return f"({broken(long)} > {limit} and {broken(short)} > {limit})"
 

@@ -1,4 +1,4 @@
-"""Devices: who is there, what is leased, what failed and how it went on."""
+"""Board: devices, their leases, failures and recoveries."""
 
 from cluster.monitoring.drawing.board import Board, Panel, Query, Row, Shape, Variable
 from cluster.monitoring.drawing.promql import CLUSTER, GROUP, READY, rate, ratio, total, worst

@@ -1,4 +1,4 @@
-"""The links to devices: state, and what crosses them."""
+"""Board: the links to devices, their state and traffic."""
 
 from cluster.monitoring.drawing.board import Board, Panel, Query, Row, Shape, Variable
 from cluster.monitoring.drawing.percentiles import percentiles

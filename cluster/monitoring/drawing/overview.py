@@ -1,4 +1,4 @@
-"""What clients notice: requests, first tokens, pace, promises."""
+"""Board: what clients notice of requests, first tokens, speeds and promises."""
 
 from cluster.monitoring.drawing.board import Board, Panel, Query, Row, Shape, Variable
 from cluster.monitoring.drawing.percentiles import percentiles

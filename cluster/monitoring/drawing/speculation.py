@@ -1,4 +1,4 @@
-"""Whether drafting pays: all that vLLM's own dashboard shows of it, and what that lacks."""
+"""Board: whether drafting pays; all that vLLM's own dashboard shows of it, and more."""
 
 from cluster.monitoring.drawing.board import Board, Panel, Query, Row, Shape, Variable
 from cluster.monitoring.drawing.promql import CLUSTER, COORDINATOR, buckets, quantile, rate, ratio, series, total

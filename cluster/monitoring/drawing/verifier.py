@@ -1,4 +1,4 @@
-"""The verifier: batches, predicted against measured time, memory, admission."""
+"""Board: the verifier's batches, predicted against measured time, memory and admission."""
 
 from cluster.monitoring.drawing.board import Board, Panel, Query, Row, Shape, Variable
 from cluster.monitoring.drawing.percentiles import percentiles
