@@ -89,7 +89,7 @@ RESPONSE_SPEED = _histogram(
     "response_tokens_per_second", "Of complete responses, their first tokens apart", _SPEEDS, "slo_class"
 )
 
-# Light settings, recorded by ingresses and coordinators.
+# Reloadable settings, recorded by ingresses and coordinators.
 SETTINGS_REFUSED = _gauge(
     "settings_refused",
     "1: a replica has refused the light settings that it was given last, and goes on with those before: ingress, "
@@ -262,7 +262,7 @@ def in_ray(metric: Metric) -> _Record:
     match metric.kind:
         case MetricKind.COUNTER:
             counter = ray_metrics.Counter(metric.name, metric.help, metric.labels)
-            return lambda value, labels: counter.inc(value, labels) if value > 0 else None  # Ray refuses to add nothing
+            return lambda value, labels: counter.inc(value, labels) if value > 0 else None  # Ray refuses to add 0
         case MetricKind.GAUGE:
             return ray_metrics.Gauge(metric.name, metric.help, metric.labels).set
         case MetricKind.HISTOGRAM:

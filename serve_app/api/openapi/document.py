@@ -1,4 +1,4 @@
-"""The OpenAPI document of a service: every URL, what it takes, what it answers, every error."""
+"""The OpenAPI document of a service: every URL, its request, its answers and errors."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -26,7 +26,7 @@ _CONTENT_TYPE_METRICS = "text/plain; version=1.0.0; charset=utf-8"
 
 
 def openapi_document(limits: RequestLimits, *, keys: bool) -> dict[str, Any]:
-    """As JSON. ``keys``: whether a request needs one."""
+    """Return the document as JSON. ``keys``: whether requests need one."""
     tokenize = {"anyOf": [_ref("TokenizeTextBody"), _ref("TokenizeChatBody")]}
     document: dict[str, Any] = {
         "openapi": "3.1.0",
@@ -65,7 +65,7 @@ def _generation(what: str, body: str, answer: str, limits: RequestLimits, *, key
     piece = {"type": "string", "contentMediaType": _JSON, "contentSchema": content}
     data = {"anyOf": [{"const": "[DONE]"}, piece]}
     event = {"type": "object", "required": ["data"], "properties": {"data": data}}
-    stream = {"schema": event}  # of each event, as it is usual before OpenAPI 3.2
+    stream = {"schema": event}  # of each event, as is usual before OpenAPI 3.2
     operation["description"] = _STREAMED.format(answer=answer)
     operation["responses"]["200"]["content"]["text/event-stream"] = stream
     time: Schema = {"type": "number", "maximum": LONGEST_MS}
@@ -101,7 +101,7 @@ def _text(summary: str, media_type: str) -> Schema:
 
 
 def _codes(status: int) -> str:
-    """The errors of a status, by OpenAI's code."""
+    """OpenAI's error codes of a status."""
     codes = dict.fromkeys(kind.code for kind in ERROR_KINDS.values() if kind.status == status)
     return f"An error: {', '.join(codes)}"
 
