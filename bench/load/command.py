@@ -63,7 +63,7 @@ async def _run(args: argparse.Namespace) -> None:
                 window=args.window,
                 classes=args.classes,
             )
-            with tqdm(total=len(plan.requests), desc=f"{rate_per_s:g}/s", disable=None, grant_rounds=False) as bar:
+            with tqdm(total=len(plan.requests), desc=f"{rate_per_s:g}/s", disable=None, leave=False) as bar:
                 answers = await drive(endpoint, plan, bar.update)
             summary = summarise(rate_per_s, plan.span_s, answers)
             print(as_text(summary), flush=True)

@@ -70,7 +70,7 @@ class _Bench:
         self._engine = TorchDrafter(models.drafter, EngineLimits(budget, _BLOCK_TOKENS))
         self._texts, self._vocab_size = texts, models.target.vocab_size
         self.found: list[dict[str, object]] = []  # of every tree that grew
-        with tqdm(desc="ranks", unit="token", disable=None, grant_rounds=False) as bar:
+        with tqdm(desc="ranks", unit="token", disable=None, leave=False) as bar:
             self._ranks = ranks(self._engine, texts, self._vocab_size, bar.update)
 
     @property
@@ -86,7 +86,7 @@ class _Bench:
     def grown(self, rows: int, passes: int, *, protocol: str = "token_ids", price: float = 0.0) -> Counted:
         """Of trees of at most so many nodes."""
         plan = DraftPlan(protocol, min(passes, rows), rows=rows)
-        with tqdm(desc=f"{rows} rows, {passes} passes", unit="round", disable=None, grant_rounds=False) as bar:
+        with tqdm(desc=f"{rows} rows, {passes} passes", unit="round", disable=None, leave=False) as bar:
             one = played(self._engine, self._texts, plan, self._vocab_size, DraftPrice(price), bar.update)
         self.found.append({"plan": asdict(plan), "price": price, **asdict(one)})
         return one
@@ -134,7 +134,7 @@ def _written(models: LoadedPair, args: argparse.Namespace) -> list[Text]:
     target = PagedTexts(
         target_model(models.target.model, blocks, _BLOCK_TOKENS, args.threads), models.target.vocab_size
     )
-    with tqdm(desc="responses", unit="token", disable=None, grant_rounds=False) as bar:
+    with tqdm(desc="responses", unit="token", disable=None, leave=False) as bar:
         return write_texts(target, asked, args.tokens, models.target.eos_token_ids, bar.update)
 
 
