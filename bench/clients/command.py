@@ -1,7 +1,7 @@
-"""``outrider bench clients``: other people's clients against a running service, each doing what its users do.
+"""``outrider bench clients``: third-party clients against a running service, each doing what its users do.
 
-Each client is installed, in pinned versions, into an environment of its own. Tools need a service whose model can be
-told of them: start the embedded one with ``--set structured.tool_format=hermes``. Ends with 1 if anything failed.
+Each client is installed, in pinned versions, into its own environment. Tool calls need a service that knows its model's
+form: start the embedded one with ``--set structured.tool_format=hermes``. Exits with 1 if anything failed.
 """
 
 import argparse
@@ -25,7 +25,7 @@ _LONGEST_S = 1800.0
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the clients; print and keep what became of each check."""
+    """Run the clients; print and save the outcome of each check."""
     parser = argparse.ArgumentParser(prog="outrider bench clients", description=__doc__)
     add, names = parser.add_argument, [client.name for client in CLIENTS]
     add("--url", default="http://127.0.0.1:8000", help="of the service (default: %(default)s)")
@@ -61,7 +61,7 @@ def as_table(rows: Sequence[Row]) -> str:
 
 
 def exit_status(rows: Sequence[Row]) -> int:
-    """1 if anything failed, or nothing was done."""
+    """1 if anything failed, or nothing ran."""
     return int(not rows or any(row.outcome == "failed" for row in rows))
 
 

@@ -1,7 +1,7 @@
 """``outrider bench load``: open-loop Poisson load of mixed requests against a running service.
 
-What is sent is drawn in advance from the seed (``bench.load.plan``), so that a slow service is not sent less, and a run
-can be repeated. What is measured is defined in ``bench.load.report``.
+The requests are drawn in advance from the seed (``bench.load.plan``), so that a slow service does not get fewer, and a
+run can be repeated. ``bench.load.report`` defines the figures.
 """
 
 import argparse
