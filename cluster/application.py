@@ -56,7 +56,7 @@ def bring_up(
     running = "" if restart else _running_version()
     version = version_of(fingerprint(config, ingress_listens=ingress_listens), running)
     if version == running:
-        show("Serve: replicas that run go on, and take over light settings")
+        show("Serve: running replicas stay, and apply reloadable settings")
     target = serve.RunTarget(
         build_app(config, ingress_listens=ingress_listens, version=version, router=router), APP_NAME, "/"
     )
@@ -186,5 +186,5 @@ def _follow(config: Config, show: Callable[[str], None]) -> None:
         if status.status is ApplicationStatus.DEPLOY_FAILED:
             raise RuntimeError(failure_line(status))
         if time.monotonic() > give_up_at_s:
-            raise TimeoutError(f"{line}, after {deadline_s:g} s; Serve goes on trying")
+            raise TimeoutError(f"{line}, after {deadline_s:g} s; Serve keeps trying")
         time.sleep(_POLL_S)

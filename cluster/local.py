@@ -61,7 +61,7 @@ def serve_locally(config: Config) -> None:
                 file = announce_metrics(metrics, private_folder())
                 shown = f"for Prometheus in {file}"
             except OSError as error:  # the service works without it
-                shown = f"Prometheus is not told: {error}"
+                shown = f"not announced to Prometheus: {error}"
             print(f"Metrics: {metrics} ({shown})", flush=True)
         print(f"Ready: {config.model.public_name} at {url}/v1 - Ctrl-C ends it", flush=True)
         print("\n".join(first_steps(config, url)), flush=True)

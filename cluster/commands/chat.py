@@ -23,8 +23,8 @@ _STYLES = {
 }
 _LEGEND = {
     TokenOrigin.ACCEPTED: "accepted draft",
-    TokenOrigin.LOOKUP: "looked up",
-    TokenOrigin.OVERRIDE: "draft that a judge let pass",
+    TokenOrigin.LOOKUP: "n-gram draft",
+    TokenOrigin.OVERRIDE: "mismatch passed by the decision head",
     TokenOrigin.CORRECTION: "correction",
     TokenOrigin.VERIFIER: "the verifier's own",
 }
@@ -49,15 +49,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", help="name of the model (default: the one the service has)")
     add("--temperature", type=float, help="0 is greedy (default: the model's own)")
-    add("--top-p", type=float, help="of tokens, the likeliest that have this probability (default: the model's own)")
+    add("--top-p", type=float, help="total probability of the tokens to draw from (default: the model's own)")
     add("--seed", type=int, help="the same seed gives the same answer")
     add("--max-tokens", type=int, help="length limit of an answer")
     add("--window", type=int, help="draft tokens per round (default: the service chooses)")
     add("--protocol", help="what crosses the link, such as token_ids or tslt (default: the service chooses)")
-    add("--slo-class", help="whose token speed to be promised (default: the service's)")
+    add("--slo-class", help="class whose token speed is promised (default: the service's)")
     add(
         "--verification",
-        help="semantic, at temperature 0: a decision head may let a mismatch stand (default: lossless)",
+        help="semantic, at temperature 0: a decision head may accept mismatches (default: lossless)",
     )
     add("--system", metavar="TEXT", help="system message")
     add("prompt", nargs="?", metavar="PROMPT", help="ask this and exit (default: a conversation)")
@@ -141,7 +141,7 @@ class Chat:
                 if interrupted:
                     return
                 interrupted = True
-                self._out.print(Text("cancelled; Ctrl-C once more leaves", "dim"))
+                self._out.print(Text("cancelled; press Ctrl-C again to leave", "dim"))
             except ChatError as error:
                 self._out.print(Text(str(error), "red"))
 

@@ -51,27 +51,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = __doc__
     add = parser.add_argument
     add("file", nargs="?", metavar="SCENARIO", help=f"a YAML file, {', '.join(SCENARIOS)}; or use the flags below")
-    add("--devices", type=int, default=None, help="how many")
+    add("--devices", type=int, default=None, help="number of devices")
     add("--draft-tokens-per-s", type=float, default=None, help="of one device")
     add("--acceptance", type=float, default=None, help="probability that a draft token is accepted")
-    add("--speed", type=float, default=8.0, help="promised, in tokens per second (default: 8)")
+    add("--speed", type=float, default=8.0, help="promised speed in tokens/s (default: 8)")
     add("--link", choices=sorted(PROFILES), default="wifi_20m", help="default: wifi_20m")
     add("--target", choices=sorted(MODELS), default="qwen3-32b", help="for the roofline (default: qwen3-32b)")
-    add("--gpu", choices=sorted(HARDWARE), default="a100-80gb", help="likewise (default: a100-80gb)")
-    add("--profile", default=None, help="cost profile in the roofline's place: a file, or a shipped one's name")
-    add("--kv-tokens", type=int, default=None, help="KV positions the server holds (a roofline works it out)")
+    add("--gpu", choices=sorted(HARDWARE), default="a100-80gb", help="for the roofline (default: a100-80gb)")
+    add("--profile", default=None, help="cost profile instead of the roofline: a file, or a shipped one's name")
+    add("--kv-tokens", type=int, default=None, help="KV positions of the server (default: by the roofline)")
     add("--prompt-tokens", type=int, default=300, help="of a prompt (default: 300)")
     add("--output-tokens", type=int, default=150, help="of a response (default: 150)")
-    add("--first-token-s", type=float, default=5.0, help="first tokens come within this in 99 of 100 (default: 5)")
-    add("--seed", type=int, default=None, help="the first (default: 0)")
-    add("--seeds", type=int, default=3, metavar="N", help="runs that differ by chance alone (default: 3)")
+    add("--first-token-s", type=float, default=5.0, help="bound of the p99 of first tokens (default: 5)")
+    add("--seed", type=int, default=None, help="the first seed (default: 0)")
+    add("--seeds", type=int, default=3, metavar="N", help="number of seeds (default: 3)")
     add(
         "--rounds",
         type=int,
         default=MOST_ROUNDS,
         help=f"of one run, about: more search further (default: {MOST_ROUNDS})",
     )
-    add("--json", type=Path, default=None, metavar="FILE", help="write everything")
+    add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -50,19 +50,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--dtype", default="auto", choices=get_args(TargetDType), help="model.dtype (default: %(default)s)")
     add("--engine", default="torch", choices=tuple(VERIFIERS), help="verifiers.engine (default: %(default)s)")
     add("--device", default="cpu", help="verifiers.device (default: %(default)s)")
-    add("--tensor-parallel-size", type=_from(1), default=1, help="that of verifiers (default: %(default)s)")
-    options = "that of verifiers, such as '{quantization: fp8}'"
+    add("--tensor-parallel-size", type=_from(1), default=1, help="of verifiers (default: %(default)s)")
+    options = "verifiers.vllm_options, such as '{quantization: fp8}'"
     add("--vllm-options", type=_mapping, default={}, metavar="YAML", help=options)
     add("--threads", type=_from(1), default=1, help="verifiers.threads (default: %(default)s)")
-    add("--largest-tokens", type=int, help="of one batch; the paper's is 2000 (default: 256 on a CPU)")
+    add("--largest-tokens", type=int, help="largest batch; the paper's is 2000 (default: 256 on a CPU)")
     add("--repeats", type=_from(1), default=3, help="measured runs of each configuration (default: %(default)s)")
     add("--warmups", type=_from(0), default=1, help="discarded passes before its first run (default: %(default)s)")
-    clock = "cpu leaves out what other processes took (one thread on a CPU): to see which errors are their noise"
+    clock = "cpu excludes other processes (one thread on a CPU), to see which errors are their noise"
     add("--clock", default="wall", choices=tuple(_CLOCKS), help=clock)
     add("--seed", type=_from(0), default=0, help="of the random configurations (default: %(default)s)")
-    add("--out", type=Path, default=Path("cost_profile.json"), help="the profile; samples go beside it")
+    add("--out", type=Path, default=Path("cost_profile.json"), help="the profile; samples are written beside it")
     add("--plots", type=Path, metavar="FOLDER", help="draw the fit and its errors (needs the extra `bench`)")
-    add("--quick", action="store_true", help="a quarter of the configurations, smaller, twice: about a minute")
+    add("--quick", action="store_true", help="a quarter of the configurations, smaller, measured twice: about a minute")
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -74,13 +74,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="SCENARIO",
         help=f"a YAML file, {', '.join((*SCENARIOS, *FLEETS))}; {_CAPACITY}, {_STOPS}, {_AIMS} or {_SCALING}",
     )
-    add("--seed", type=int, default=None, help="in place of the file's (otherwise: of 0)")
-    add("--workers", type=int, default=1, help="processes")
+    add("--seed", type=int, default=None, help="overrides the file's (default without a file: 0)")
+    add("--workers", type=int, default=1, help="number of processes")
     add_output_options(parser, "draw speeds or capacities, lateness and the queue-compute plane")
-    add("--quick", action="store_true", help="no file: fewer cells, shorter runs: a look, no result")
+    add("--quick", action="store_true", help="without a file: fewer cells and shorter runs, for a preview")
     add("--costs", nargs="+", choices=COSTS, default=COSTS, help=f"{_STOPS}: cost models (default: all)")
-    add("--promises", nargs="+", type=float, help=f"{_STOPS}: shares of what one device gets alone with its best chain")
-    add("--acceptances", nargs="+", type=float, help=f"{_STOPS}: of a draft token, given that those before it are")
+    add("--promises", nargs="+", type=float, help=f"{_STOPS}: as shares of one device's speed with its best chain")
+    add("--acceptances", nargs="+", type=float, help=f"{_STOPS}: token acceptances")
     add("--draft-speeds", nargs="+", type=float, help=f"{_STOPS}: of a device, tokens/s")
     add("--auc", type=float, help=f"{_STOPS}: of the predictor (default: {Grid().auc:g}, WISP's)")
     add("--seeds", nargs="+", type=int, default=(0, 1, 2), help=f"{_AIMS}: (default: 0 1 2)")
@@ -90,13 +90,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         type=float,
         default=LOADS,
-        help=f"{_SCALING}: targets by promise, shares of the allowed",
+        help=f"{_SCALING}: targets of promised load, as shares of the allowed load",
     )
-    add("--requests", nargs="*", type=float, default=REQUESTS, help=f"{_SCALING}: targets by requests at each verifier")
-    add("--day", default="day_of_bursts", metavar="FLEET", help=f"{_SCALING}: by promise, of a name or a file")
-    add("--look-back-s", type=float, default=LOOK_BACK_S, help=f"{_SCALING}: by requests, over which they are averaged")
-    add("--parts", nargs="+", choices=_PARTS, default=_PARTS, help=f"{_CAPACITY}: of its tables (default: all)")
-    add("--profile", type=Path, default=None, metavar="FILE", help="no file: of `outrider profile`, in place of ours")
+    add("--requests", nargs="*", type=float, default=REQUESTS, help=f"{_SCALING}: targets of requests per verifier")
+    add("--day", default="day_of_bursts", metavar="FLEET", help=f"{_SCALING}: fleet scenario, a name or a file")
+    add("--look-back-s", type=float, default=LOOK_BACK_S, help=f"{_SCALING}: averaging time of requests, in s")
+    add("--parts", nargs="+", choices=_PARTS, default=_PARTS, help=f"{_CAPACITY}: tables to compute (default: all)")
+    add(
+        "--profile",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="without a file: of `outrider profile`, instead of ours",
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -151,7 +157,7 @@ def _show(scenario: ReadScenario, results: Sequence[SimulationResults]) -> None:
             rows.append(
                 (found.system, one.slo.name, f"{one.slo.tokens_per_s:g}", one.devices, achieved, *map(percent, rates))
             )
-    show_table("tokens per second by class, and who was late", _HEADER, rows)
+    show_table("tokens per second and lateness by class", _HEADER, rows)
     totals = [
         (
             found.system,

@@ -36,7 +36,7 @@ def run_until_interrupted(out: Path, places: MonitoringTargets) -> None:
         while prometheus.poll() is None:
             time.sleep(_LOOKED_AFTER_S)
         said = (out / "prometheus.log").read_text(encoding="utf-8").strip().splitlines()
-        raise ParameterError("prometheus", "to go on running", said[-1] if said else "nothing said")
+        raise ParameterError("prometheus", "to keep running", said[-1] if said else "no output")
 
 
 @contextmanager

@@ -45,7 +45,7 @@ def _show_headlines(figures: CapacityFigures) -> None:
         ours, fcfs = (next(one.devices for one in results if one.variant is it) for it in (PRODUCT, Variant.KV))
         rows.append((name, "mixed", ours, "-", "-", _times(ours / fcfs if fcfs else None)))
     header = ("costs", "promised", "devices", "x centralized", "x sled", "x fcfs, kept kv")
-    show_table(f"what the service does: {PRODUCT}, with admission", header, rows)
+    show_table(f"the service: {PRODUCT}, with admission", header, rows)
 
 
 def _times(ratio: float | None) -> str:
@@ -76,7 +76,7 @@ def _show_capacities(case: Case, figures: CapacityFigures) -> None:
         )
     speeds = [f"at {speed:g}/s" for speed in case.speeds_tokens_per_s]
     header = ("system", *speeds, "x centr.", "x sled", "draft", "tokens/s", "late resp.", "late rounds", "evicted")
-    show_table("devices served at the promised speed (published); from `x` on at the fastest", header, rows)
+    show_table("devices served at the promised speed (published); columns from `x` on: at the fastest", header, rows)
 
 
 def _show_aims(case: Case, figures: CapacityFigures) -> None:

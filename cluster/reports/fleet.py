@@ -39,10 +39,10 @@ def show_fleet(found: FleetResults, note: str, wall_s: float, cpu_s: float, peak
         )
         for one in found.traffic
     ]
-    show_table("who asked, and what came of it", _TRAFFIC, rows)
+    show_table("responses by traffic", _TRAFFIC, rows)
     replicas = found.replicas
     show_table(
-        "how evenly",
+        "balance of the verifiers",
         _REPLICAS,
         [
             ("busy", *(percent(value) for value in spread([one.busy_share for one in replicas]))),
@@ -57,7 +57,7 @@ def show_fleet(found: FleetResults, note: str, wall_s: float, cpu_s: float, peak
         f"{found.drafters_lost:,} drafters left, {found.drafts_lost:,} drafts with them; {found.retries:,} retries"
     )
     print(
-        f"{found.goodput_tokens_per_s:,.0f} tokens/s, {percent(found.hit_share)} of prompts found, "
+        f"{found.goodput_tokens_per_s:,.0f} tokens/s, {percent(found.hit_share)} prefix hits, "
         f"{found.blocks_per_step:.1f} blocks a step, rounds {1e3 * found.round_p50_s:.0f} ms (p99 "
         f"{1e3 * found.round_p99_s:.0f}), {found.most_active:,} responses at once, "
         f"{found.drafters_used:,} drafters used"
@@ -65,7 +65,7 @@ def show_fleet(found: FleetResults, note: str, wall_s: float, cpu_s: float, peak
     each_s, each_cpu_s = found.rounds / max(wall_s, 1e-9), found.rounds / max(cpu_s, 1e-9)
     print(
         f"simulated {found.rounds:,} rounds in {wall_s:.0f} s ({cpu_s:.0f} s of CPU): {each_s:,.0f} rounds/s, "
-        f"{each_cpu_s:,.0f} per second of CPU; {peak_mib:,.0f} MiB at most"
+        f"{each_cpu_s:,.0f} per second of CPU; {peak_mib:,.0f} MiB peak"
     )
 
 

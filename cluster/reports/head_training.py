@@ -15,7 +15,7 @@ def show_head(config: HeadConfig, report: HeadReport) -> None:
     critical = percent(report.critical / report.mismatches)
     print(f"{report.mismatches} mismatches in {report.scored} of {report.answers} answers, {critical} critical")
     show_table(
-        "fits, by how importance is smoothed",
+        "fits, by smoothing of importance",
         ("relabelling", "labels 1", "epochs", "validation loss", "AUC", *report.fits[0].mean_rejection),
         (
             (

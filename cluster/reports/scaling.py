@@ -27,13 +27,13 @@ def show_scaling(results: Sequence[ScalingResult]) -> None:
                 f"{one.found.verifiers_started}",
             )
         )
-    show_table("what was kept, and what it cost", _HEADER, rows)
+    show_table("promises kept, and verifier hours", _HEADER, rows)
     theirs = [one for one in results if one.by == BY_REQUESTS]
     for ours in (one for one in results if one.by == PROMISE):
         hours = cost_at(theirs, ours.kept)
         if hours is None:
-            print(f"by promise {ours.target:g}: no target by requests that was tried keeps {percent(ours.kept)}")
+            print(f"by promise {ours.target:g}: no tested target by requests keeps {percent(ours.kept)}")
         else:
             saved = percent(1.0 - ours.verifier_h / hours)
             fewer = f"{saved} fewer verifier hours than by requests ({hours:.3f})"
-            print(f"by promise {ours.target:g}: {fewer} for as much kept")
+            print(f"by promise {ours.target:g}: {fewer} for as many promises kept")

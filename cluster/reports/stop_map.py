@@ -38,10 +38,10 @@ def _show_capacities(found: Sequence[PlaceResult]) -> None:
     header = (
         *_PLACE,
         "tokens/s",
-        *(f"{ending} (its, a closed form's)" if ending is DraftEnding.BEST else ending for ending in DraftEnding),
+        *(f"{ending} (its, the closed form's)" if ending is DraftEnding.BEST else ending for ending in DraftEnding),
     )
     note = "Promise: share of the speed of one device alone with its best chain. Best window: of those above 0."
-    show_table("devices that keep the promise", header, rows, note)
+    show_table("devices with their promise kept", header, rows, note)
 
 
 def _show_load(found: Sequence[PlaceResult], *, full: bool) -> None:
@@ -59,7 +59,7 @@ def _show_load(found: Sequence[PlaceResult], *, full: bool) -> None:
                 ),
             )
         )
-    devices = "all that the best window serves" if full else "a quarter of that"
+    devices = "all devices that the best window serves" if full else "a quarter of those"
     title = f"{devices}: tokens/s, late responses, round p50 and p99 in ms, tokens sent, accepted fraction"
     show_table(title, (*_PLACE, "devices", *DraftEnding), rows)
 

@@ -103,7 +103,7 @@ ALERTS = (
         f"(min by ({BY_PROCESS}) ({_WITH_DEVICES}) > 0.03) and on ({BY_CLUSTER}) ({_READY} > 0)",
         "ticket",
         "30m",
-        "Drafting by devices was measured to lose {{ $value | humanizePercentage }} against what is in use.",
+        "Drafting by devices is measured to be {{ $value | humanizePercentage }} slower than the mode in use.",
         "speculation",
     ),
     Alert(
@@ -111,7 +111,7 @@ ALERTS = (
         "abs(outrider:pass_measured_to_predicted:ratio_rate10m - 1) > 0.5",
         "ticket",
         "15m",
-        "Passes take other times than predicted, by {{ $value | humanizePercentage }} on average.",
+        "Measured pass times differ from the predicted ones by {{ $value | humanizePercentage }} on average.",
         "verifier",
     ),
     Alert(
@@ -135,7 +135,7 @@ ALERTS = (
         f"{_happened(m.PASS_FAULTS, '15m', 'kind')} >= 3",
         "ticket",
         "0m",
-        "{{ $value | humanize }} passes of the verifier went wrong in 15 minutes: {{ $labels.kind }}.",
+        "{{ $value | humanize }} passes of the verifier failed in 15 minutes: {{ $labels.kind }}.",
         "verifier",
     ),
     Alert(
@@ -143,7 +143,7 @@ ALERTS = (
         f"{_QUEUED} > {_RUNNING} and {_QUEUED} > ({_QUEUED.replace('})', '} offset 5m)')})",
         "ticket",
         "10m",
-        "{{ $value }} responses wait for a place, more than are being made, and the queue grows.",
+        "{{ $value }} responses wait for a place, more than are running, and the queue grows.",
         "overview",
     ),
     Alert(
@@ -151,7 +151,7 @@ ALERTS = (
         f"{_REFUSED} / ({_REFUSED} + ({_BEGUN} or 0 * {_REFUSED})) > 0.1",
         "ticket",
         "10m",
-        "{{ $value | humanizePercentage }} of responses find no room.",
+        "{{ $value | humanizePercentage }} of responses are refused for lack of capacity.",
         "overview",
     ),
     Alert(
@@ -159,7 +159,7 @@ ALERTS = (
         f"{summed(m.KV_RECOMPUTED_TOKENS, '10m')} / {_COMPUTED} > 0.1",
         "ticket",
         "10m",
-        "For each token asked for, {{ $value | humanize }} are computed again because their KV was evicted.",
+        "For each token, {{ $value | humanize }} are recomputed because their KV was evicted.",
         "verifier",
     ),
     Alert(
@@ -167,7 +167,7 @@ ALERTS = (
         f"max by ({BY_CLUSTER}, model) ({named(m.HEAD_DRIFT)}) == 1",
         "ticket",
         "5m",
-        "The decision head of {{ $labels.model }} lets other shares pass than when calibrated: it judges no more.",
+        "The decision head of {{ $labels.model }} passes another share than at calibration: it is switched off.",
         "speculation",
     ),
     Alert(
@@ -175,7 +175,7 @@ ALERTS = (
         f"sum by ({BY_CLUSTER}, deployment) ({named(m.SETTINGS_REFUSED)}) > 0",
         "ticket",
         "1m",
-        "{{ $value }} replicas of {{ $labels.deployment }} have refused the last light settings: earlier ones hold.",
+        "{{ $value }} replicas of {{ $labels.deployment }} refused the last reloadable settings: earlier ones hold.",
         "fleet",
     ),
     Alert(
@@ -183,7 +183,7 @@ ALERTS = (
         f"max by ({BY_CLUSTER}) ({named(m.KEYS_REFUSED)}) == 1 or max by ({BY_CLUSTER}) ({named(m.KEYS_AGE_S)}) > 600",
         "page",
         "2m",
-        "The file of API keys was not taken: keys that were removed from it still open the service.",
+        "The API key file cannot be loaded: keys removed from it are still valid.",
         "fleet",
     ),
 )

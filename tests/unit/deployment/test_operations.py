@@ -37,7 +37,7 @@ def test_every_setting_exists() -> None:
 
 
 def test_the_table_of_light_settings_is_the_codes() -> None:
-    _, _, section = PAGE.partition("\n### Light settings\n")
+    _, _, section = PAGE.partition("\n### Reloadable settings\n")
     rows = [line for line in section.partition("\n## ")[0].splitlines() if line.startswith("| `")]
     told = [name for row in rows for name in re.findall(r"`(\w+\.\w+)`", row.split(" | ")[0])]
     assert sorted(told) == sorted(f"{section}.{name}" for section, names in RELOADABLE.items() for name in names)
@@ -49,7 +49,7 @@ def test_the_table_of_light_settings_is_the_codes() -> None:
 
 
 def test_the_example_of_light_settings_is_taken() -> None:
-    _, _, section = PAGE.partition("\n### Light settings\n")
+    _, _, section = PAGE.partition("\n### Reloadable settings\n")
     (example,) = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)[:1]
     deployments = yaml.safe_load(example)["deployments"]
     assert [one["name"] for one in deployments] == ["Ingress", "Coordinator"]
