@@ -80,7 +80,7 @@ def with_reloadable(config: Config, reloadable: ReloadableFields) -> Config:
         for name, value in values.items():
             if name not in RELOADABLE[section]:
                 needed = (
-                    f"light settings alone ({', '.join(RELOADABLE[section])}); others are the application's arguments"
+                    f"only reloadable settings ({', '.join(RELOADABLE[section])}); others are application arguments"
                 )
                 raise ConfigError(f"user_config.{section}", needed, name)
             data[section][name] = value
@@ -92,7 +92,7 @@ def _sections(reloadable: object) -> list[tuple[str, Mapping[str, Any]]]:
         raise ConfigError("user_config", "a mapping of sections", reloadable)
     for section, values in reloadable.items():
         if section not in RELOADABLE:
-            raise ConfigError("user_config", f"sections that have light settings ({', '.join(RELOADABLE)})", section)
+            raise ConfigError("user_config", f"sections with reloadable settings ({', '.join(RELOADABLE)})", section)
         if not isinstance(values, Mapping):
             raise ConfigError(f"user_config.{section}", "a mapping of settings", values)
     return list(reloadable.items())

@@ -161,7 +161,7 @@ ERROR_KINDS: Mapping[type[BaseException], ErrorKind] = {
         500,
         _SERVER,
         "non_finite_logits",
-        "the model's numbers for this request are not finite, so no token can be chosen; the operator is told",
+        "the model's numbers for this request are not finite, so no token can be chosen; the error is logged",
     ),
     GenerationFailedError: _UNAVAILABLE,
     VerifierLostError: _UNAVAILABLE,

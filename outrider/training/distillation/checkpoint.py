@@ -46,7 +46,7 @@ def load_checkpoint(
     if differing:
         raise ParameterError(
             "resume",
-            f"a checkpoint of the same run, or resume off to begin anew, or {file} deleted",
+            f"a checkpoint of the same run, or resume off to start again, or {file} deleted",
             f"another {', '.join(differing)}",
         )
     with torch.no_grad():

@@ -20,10 +20,10 @@ class TaskDivision:
     def __post_init__(self) -> None:
         keys = [task.key for part in (self.training, self.calibration, self.test) for task in part]
         if twice := sorted({key for key in keys if keys.count(key) > 1}):
-            raise ParameterError("tasks", "tasks whose keys differ", f"{', '.join(twice[:3])} more than once")
+            raise ParameterError("tasks", "tasks with distinct keys", f"{', '.join(twice[:3])} more than once")
         for name in ("training", "calibration", "test"):
             if not getattr(self, name):
-                needed = f"so many that training, calibration and test all get some ({name} got none)"
+                needed = f"enough for training, calibration and test ({name} got none)"
                 raise ParameterError("tasks", needed, f"{len(keys)} tasks")
 
 

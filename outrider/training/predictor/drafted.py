@@ -98,11 +98,11 @@ def split(
         ParameterError: fewer than ``least_tokens``, or a part with too few accepted or rejected ones.
     """
     if len(tokens) < least_tokens:
-        raise ParameterError(field, f"so many that at least {least_tokens} draft tokens are verified", len(tokens))
+        raise ParameterError(field, f"enough for at least {least_tokens} verified draft tokens", len(tokens))
     own = {name: tokens.where(np.isin(tokens.prompt, of)) for name, of in part_prompts(prompts, field).items()}
     for name, part in own.items():
         accepted = int(part.accepted.sum())
         if min(accepted, len(part) - accepted) < _LEAST_OF_A_KIND:
-            needed = f"so many that at least {_LEAST_OF_A_KIND} tokens are accepted and as many rejected for {name}"
+            needed = f"enough for at least {_LEAST_OF_A_KIND} accepted and as many rejected tokens for {name}"
             raise ParameterError(field, needed, f"{accepted} accepted of {len(part)}")
     return DataSplit(**own)

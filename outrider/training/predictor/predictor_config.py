@@ -50,7 +50,7 @@ class PredictorConfig(PairConfig):
         if self.logged:
             for name in ("prompts", "most_prompts", "temperatures"):
                 if (value := getattr(self, name)) is not None:
-                    raise ParameterError(name, "to be left out where rounds are logged ones", value)
+                    raise ParameterError(name, "to be left out with logged rounds", value)
         asked = self.asked_temperatures
         if not asked or len(set(asked)) < len(asked):
             raise ParameterError("temperatures", "at least one, and each once", asked)

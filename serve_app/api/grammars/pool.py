@@ -121,7 +121,7 @@ class GrammarPool:
                 job = _Job(account, source, max_compile_s, key)
                 if not self._queue.put(account, job):
                     waiting = self._queue.waiting(account)
-                    message = f"needs room to validate a grammar, found {waiting} waiting for this client; try again"
+                    message = f"needs a place in the grammar queue, found {waiting} waiting for this client; try again"
                     raise NotAdmittedError(message, retry_after_s=1)
                 self._jobs[key] = job
                 self._changed.notify()

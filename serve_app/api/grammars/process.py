@@ -25,9 +25,9 @@ _KEPT_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "SYSTEMROOT")
 class Lost(Enum):
     """Why there is no verdict."""
 
-    DEADLINE = "its time passed, and the process was killed"
+    DEADLINE = "its time limit passed, and the process was killed"
     CRASHED = "the process ended while it compiled"
-    GONE = "the process ended before, or was killed by somebody else"
+    GONE = "the process had ended, or was killed from outside"
 
 
 _BY_STATUS = {

@@ -36,9 +36,9 @@ class Bodies:
             BusyError: too many arrive.
         """
         if account and self._number[account] >= self.most_of_account:
-            raise BusyError(f"needs fewer than {self.most_of_account} bodies on their way of one client")
+            raise BusyError(f"needs fewer than {self.most_of_account} arriving bodies of one client")
         if self._number.total() >= self.most:
-            raise BusyError(f"needs fewer than {self.most} bodies on their way")
+            raise BusyError(f"needs fewer than {self.most} arriving bodies")
         self._number[account] += 1
         try:
             yield
@@ -124,7 +124,7 @@ class Bounded:
         """
         free, held = self._most - self._under_way, self._held[account]
         if free <= 0:
-            raise BusyError(f"needs a free place, found all {self._most} of this server's taken")
+            raise BusyError(f"needs a free place, found all {self._most} of this server taken")
         if held >= _OF_FREE * free:
             raise BusyError(f"needs a free place, found {held} taken by this key or address, the rest kept for others")
         self._under_way += 1

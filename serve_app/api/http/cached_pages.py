@@ -11,7 +11,7 @@ from serve_app.api.http.record import RequestRecord
 from serve_app.api.service import Service
 from serve_app.api.shared import Shared
 
-_TOLD_WITH_A_KEY = "told to who has a key"
+_TOLD_WITH_A_KEY = "shown to clients with an API key"
 
 
 @dataclass(frozen=True, slots=True)

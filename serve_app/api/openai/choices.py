@@ -252,7 +252,7 @@ def _protocol(
         raise ParameterError("outrider.protocol", needed, name)
     same = reproducible_protocols()
     if name is not None and body.seed is not None and not params.greedy and name not in same:
-        needed = f"{' or '.join(same)} where a seed is named, for the tokens it stands for"
+        needed = f"{' or '.join(same)} with a seed, as other protocols do not reproduce its tokens"
         raise ParameterError("outrider.protocol", needed, name)
     return name
 

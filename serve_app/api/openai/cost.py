@@ -37,6 +37,6 @@ def check_cost(body: CompletionBody | ChatBody, choice_tokens: int, choices: int
         echoed = ", those of the echoed prompt included" if isinstance(body, CompletionBody) and body.echo else ""
         raise ParameterError(
             "max_tokens",
-            f"choices x tokens x values told of each to be at most {MAX_COST}, in less choices, tokens or logprobs",
+            f"choices x tokens x values reported of each to be at most {MAX_COST}, in less choices, tokens or logprobs",
             f"{choice_tokens} tokens in {choices} choices{echoed}, x {values}",
         )

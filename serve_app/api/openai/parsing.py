@@ -187,7 +187,7 @@ def _without_neutral(data: Mapping[str, object], kind: type[BaseModel], where: _
             near = get_close_matches(short, kind.model_fields, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(kind.model_fields)}"
             path = _written((where, short))
-            raise UnknownFieldError(path, f"{path} is no known field; {hint}")
+            raise UnknownFieldError(path, f"{path} is not a known field; {hint}")
     return kept
 
 
@@ -247,7 +247,7 @@ def _explained(errors: Sequence[ErrorDetails], data: object) -> ParameterError |
     if error["type"] == "missing":
         return MissingFieldError(path, f"{path} is missing; it needs {_NEEDED_BY_FIELD.get(last, 'a value')}")
     if error["type"] == "extra_forbidden":
-        return UnknownFieldError(path, f"{path} is no known field")
+        return UnknownFieldError(path, f"{path} is not a known field")
     if error["type"] == "too_long" and isinstance(found, list | dict):
         return ParameterError(path, f"at most {error['ctx']['max_length']} entries", len(found))
     needed = _NEEDED_BY_FIELD.get(last) or _NEEDED_BY_TYPE.get(error["type"]) or error["msg"]

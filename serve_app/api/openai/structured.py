@@ -82,9 +82,9 @@ def read_grammar(body: CompletionBody | ChatBody, limits: RequestLimits) -> Requ
     if others:
         raise ParameterError(others[0].field, f"to be left out beside {first.field}", _shown(others[0].value))
     if body.min_tokens:
-        raise ParameterError("min_tokens", f"0 beside {first.field}, which says where a response ends", body.min_tokens)
+        raise ParameterError("min_tokens", f"0 beside {first.field}, which ends the response", body.min_tokens)
     if body.ignore_eos:
-        raise ParameterError("ignore_eos", f"false beside {first.field}, which says where a response ends", found=True)
+        raise ParameterError("ignore_eos", f"false beside {first.field}, which ends the response", found=True)
     return _bounded(first, limits.structured)
 
 
@@ -217,7 +217,7 @@ def _check_known(where: str, found: Mapping[str, object], known: set[str]) -> No
         if name not in known:
             short = name[:64]
             hint = f"known here: {', '.join(sorted(known))}"
-            raise UnknownFieldError(f"{where}.{short}", f"{where}.{short} is no known field; {hint}")
+            raise UnknownFieldError(f"{where}.{short}", f"{where}.{short} is not a known field; {hint}")
 
 
 def _typed(where: str, found: Mapping[str, Any], name: str, kind: type, needed: str, *, default: Any) -> Any:

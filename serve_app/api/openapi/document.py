@@ -71,7 +71,7 @@ def _generation(what: str, body: str, answer: str, limits: RequestLimits, *, key
     time: Schema = {"type": "number", "maximum": LONGEST_MS}
     first = time | {"minimum": limits.least_first_token_ms or 1e-3}
     operation["parameters"] = [
-        _header(FIRST_TOKEN_HEADER, "Milliseconds in which it is to be begun, or refused.", first),
+        _header(FIRST_TOKEN_HEADER, "Milliseconds within which it is started, or refused.", first),
         _header(TOKEN_HEADER, "Milliseconds of a token, within what a class promises.", time | {"minimum": 1e-3}),
     ]
     return operation
