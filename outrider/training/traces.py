@@ -187,6 +187,7 @@ def _draw(logits: torch.Tensor, temperature: float, seed: int, position: int) ->
         return int(logits.argmax())
     cumulative = torch.softmax(logits.double() / temperature, -1).cumsum(-1)
     uniform = float(uniforms(seed, position, Purpose.TARGET_TOKEN, 1)[0])
+    # Scaled and clamped, as rounding keeps the sum from being exactly 1.
     return int(torch.searchsorted(cumulative, uniform * cumulative[-1]).clamp(max=len(cumulative) - 1))
 
 

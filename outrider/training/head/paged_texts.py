@@ -105,7 +105,7 @@ class PagedTexts:
 
     def _segment(self, text: PagedText, rows: int) -> Segment:
         length = len(text.token_ids)
-        start = min(text.resident, length - max(1, rows))
+        start = min(text.resident, length - max(1, rows))  # logits are not kept: wanted rows are computed again
         first = start // self._size
         if first < len(text.blocks) and self._users[text.blocks[first]] > 1:
             start = first * self._size

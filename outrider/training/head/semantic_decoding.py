@@ -117,6 +117,7 @@ def _make_room(pair: Pair, chosen: Sequence[_State], others: Sequence[_State]) -
     """Evict KV of states outside this pass, the last ones first, until the pool is sure to hold the chosen ones."""
     for texts, side in ((pair.target, "target"), (pair.drafter, "drafter")):
         own = [getattr(state, side) for state in chosen]
+        # One more each, as a text that writes into a shared block takes a block of its own for it.
         needed = sum(texts.blocks_for(len(text.token_ids) + _MOST_DRAFTED) - len(text.blocks) + 1 for text in own)
         for state in reversed(others):
             if texts.free_blocks >= needed:

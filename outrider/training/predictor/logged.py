@@ -149,7 +149,7 @@ def _texts(tokens: DraftedTokens, requests: int) -> Ints:
     """``[requests]``: for each the first request that it shares a row with, directly or through others."""
     first = list(range(requests))
 
-    def root(request: int) -> int:
+    def root(request: int) -> int:  # union-find with path halving
         while first[request] != request:
             first[request] = request = first[first[request]]
         return request
