@@ -20,12 +20,12 @@ _COMMANDS = {
     "dashboards": "write Grafana dashboards, Prometheus rules and alerts for a service",
     "config": "show or check the configuration",
     "models": "manage the embedded models",
-    "distill": "make a drafter for a target from the target's own layers",
-    "train": "train what a pair of models is served with: the decision head of semantic verification",
-    "profile": "measure what verification takes on this machine, for the scheduler to predict it",
+    "distill": "distil a drafter for a target from the target's own layers",
+    "train": "train a decision head or an acceptance predictor for a pair of models",
+    "profile": "measure this machine's verification times and fit the scheduler's cost model",
     "simulate": "run scenarios on a virtual clock: a YAML file, or the WISP paper's capacity tables",
-    "plan": "say what a deployment will do before it is bought: tokens/s, capacity, and whether drafting pays",
-    "bench": "measure; `outrider bench NAME --help` lists a benchmark's own options",
+    "plan": "predict a deployment's tokens/s and capacity, and whether drafting pays",
+    "bench": "run a benchmark; `outrider bench NAME --help` lists a benchmark's own options",
 }
 
 

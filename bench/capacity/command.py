@@ -131,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
         )
     add("--record", type=Path, metavar="FILE", help="keep the run (gzipped JSON)")
     kept: dict[str, Any] = {"type": Path, "metavar": "FILE", "nargs": "+"}
-    add("--show", **kept, help="tell the figures of kept runs, measure nothing")
+    add("--show", **kept, help="print the figures of kept runs, measure nothing")
     add("--validate", **kept, help="replay kept runs in the simulator, measure nothing")
     add("--json", type=Path, metavar="FILE", help="write every figure")
     return parser

@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> None:
     add, names = parser.add_argument, [client.name for client in CLIENTS]
     add("--url", default="http://127.0.0.1:8000", help="of the service (default: %(default)s)")
     add("--clients", nargs="+", choices=names, default=names, help="default: all")
-    add("--single-key", default="", help="an API key with concurrent_responses: 1, to try what is told who is over it")
+    add("--single-key", default="", help="an API key with concurrent_responses: 1, to test the answer above that limit")
     add("--tokenizer", default="embedded", help="the model's, for clients that count tokens (default: %(default)s)")
     add("--environments", type=Path, default=outrider_home() / "clients", help="folder for them (default: %(default)s)")
     add("--reports", type=Path, default=None, metavar="FOLDER", help="keep what the clients themselves report")

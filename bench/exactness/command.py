@@ -78,7 +78,7 @@ def main(argv: Sequence[str]) -> None:
         print("log-probabilities are not promised to be the same bits in this type on this processor")
     if told:
         sys.exit("NOT EXACT: " + "; ".join(told))
-    print("exact: every token is the one that is said alone")
+    print("exact: every token is the one returned alone")
 
 
 def _run(args: argparse.Namespace, requests: Sequence[Request]) -> Iterator[tuple[Counts, bool]]:

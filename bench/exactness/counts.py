@@ -62,7 +62,7 @@ def faults(counts: Counts, *, bits_promised: bool) -> list[str]:
     if not counts.tokens:
         told.append("no token was compared")
     if counts.differences:
-        told.append(f"{counts.differences} responses differ from what the engine says alone")
+        told.append(f"{counts.differences} responses differ from the engine's alone")
     if bits_promised and counts.logprob_bits:
         told.append(f"{counts.logprob_bits} log-probabilities differ in their bits")
     return told

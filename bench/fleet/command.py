@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> None:
     add("--warmup-s", type=float, default=30.0, help="virtual, before them: all know all (default: %(default)s)")
     add("--response-s", type=float, default=20.0, help="mean length of a response (default: %(default)s)")
     add("--ray-us", type=float, default=700.0, help="Ray's own CPU time of a call, at its end (default: %(default)s)")
-    add("--through-ray", type=int, default=0, metavar="CALLS", help="measure so many calls through Ray as well")
+    add("--through-ray", type=int, default=0, metavar="CALLS", help="measure this many calls through Ray as well")
     add("--per-s", type=float, default=333.0, help="of these (default: %(default)s)")
     add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
     args = parser.parse_args(argv)

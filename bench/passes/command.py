@@ -109,7 +109,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     passes("--context", type=positive_int, default=8000, help="tokens of the long context (default: %(default)s)")
     passes("--short", type=positive_int, default=100, help="tokens of the short one (default: %(default)s)")
     passes("--buffer-mib", type=positive_int, default=BUFFER_MIB, help="that is read (default: %(default)s)")
-    passes("--no-vllm", action="store_true", help="leave vLLM's step out")
+    passes("--no-vllm", action="store_true", help="without vLLM's step")
     rounds = parser.add_argument_group("rounds").add_argument
     rounds("--device", default="cpu")
     rounds("--generations", type=positive_int, nargs="+", default=[1, 8])

@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> None:
     show_table(f"{pair}: {len(texts)} responses, {tokens} tokens", _HEADER, lines, note)
     if args.prices:
         priced = [_priced(bench, price, chains, args) for price in args.prices]
-        show_table("what is worth more than a price", _HEADER, priced, "beside the best chain of no more rows")
+        show_table("nodes worth more than a price", _HEADER, priced, "against the best chain of no more rows")
     if args.json is not None:
         write_record(args.json, args, {"chains": chains, "grown": bench.found, "tokens": tokens})
 

@@ -105,7 +105,7 @@ def show_choices(found: Sequence[Choice], left_out: Sequence[str]) -> None:
 def show_learned(found: Sequence[Learned]) -> None:
     """Print the learning policy in the simulator."""
     show_table(
-        "The same in the simulator: acceptance learned from verdicts, beside the best window fixed in advance",
+        "The same in the simulator: acceptance learned from verdicts, against the best fixed window",
         ("protocol", "rate", "target's pass", "tokens/s", "fixed K", "tokens/s", "share"),
         [
             (

@@ -26,7 +26,7 @@ def show_frontier(found: Frontier) -> None:
     """Print every rule against strict verification, and the best of each kind at a small drop."""
     strict = found.strict
     show_table(
-        f"{found.tasks} tasks, K = {found.window}: what each rule costs and brings; strict verification scores "
+        f"{found.tasks} tasks, K = {found.window}: cost and gain of each rule; strict verification scores "
         f"{strict.score:.3f} with {strict.aal:.2f} tokens a round in {strict.rounds:.1f} rounds",
         ("rule", "threshold", "link", "score", "drop", "95 % below", "passed", "AAL", "more", "rounds", "fewer"),
         [_row_cells(row, strict) for row in found.rows if row is not strict],
@@ -62,7 +62,7 @@ def _best_cells(kind: str, gain: Gain | None) -> Sequence[object]:
 def show_agreements(found: Sequence[FieldAgreement]) -> None:
     """Print fields of hidden states."""
     show_table(
-        "Decisions on hidden states as they cross the link, beside those on fp32",
+        "Decisions on hidden states as sent, against those on fp32",
         ("field", "threshold", "bits a state", "decisions", "alike", "largest shift of a probability"),
         [
             (one.field.value, one.threshold, f"{one.bits:,}", one.decisions, f"{one.alike:.2%}", one.largest_shift)
