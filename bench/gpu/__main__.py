@@ -1,4 +1,4 @@
-"""``python -m bench.gpu``: as ``outrider bench gpu``, where the package is not installed."""
+"""``python -m bench.gpu``: ``outrider bench gpu`` without an installed package."""
 
 import sys
 

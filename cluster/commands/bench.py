@@ -1,4 +1,4 @@
-"""Measure; ``outrider bench NAME --help`` lists a benchmark's own options. Benchmarks need a source checkout."""
+"""Run a benchmark; ``outrider bench NAME --help`` lists its options. Benchmarks need a source checkout."""
 
 import argparse
 import sys
@@ -9,11 +9,10 @@ from outrider.contracts.errors import ParameterError
 _CHECKOUT = Path(__file__).parents[2]
 _IS_CHECKOUT = (_CHECKOUT / "bench" / "catalogue.py").is_file()
 if _IS_CHECKOUT and str(_CHECKOUT) not in sys.path:
-    sys.path.append(str(_CHECKOUT))  # installed so, only the packages of a wheel are found
+    sys.path.append(str(_CHECKOUT))  # an editable install exposes only the packages of the wheel
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Which benchmark; it reads its own options."""
     parser.description = __doc__
     names = None
     if _IS_CHECKOUT:

@@ -1,1 +1,1 @@
-"""Scenarios of whole fleets; ``cluster.scenarios`` knows them by name."""
+"""Example scenarios of whole fleets; ``cluster.scenarios`` finds them by name."""
