@@ -91,7 +91,7 @@ class DrafterActor:
         if self._fault is not None:
             raise self._fault
         if (busy_s := self._beat.busy_s) > _HUNG_S:
-            raise DrafterBrokenError(f"needs an engine that gets on, found it in one step for {busy_s:.0f} s")
+            raise DrafterBrokenError(f"needs a responsive engine, found it in one step for {busy_s:.0f} s")
 
     async def prove(self) -> None:
         """Draft a token as for a generation, which proves that the engine works.

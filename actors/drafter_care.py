@@ -196,7 +196,7 @@ class DrafterCare:
             except ActorUnavailableError:
                 await asyncio.sleep(self._timeouts.restart_poll_s)
             except TimeoutError as error:
-                await self._refuse(drafter, f"cannot be started: {error}; it is started anew, see its log")
+                await self._refuse(drafter, f"cannot be started: {error}; it is restarted, see its log")
             except RayError as error:
                 await self._refuse(drafter, f"cannot be started: {last_line(error)}")
             except OutriderError as error:
@@ -374,7 +374,7 @@ class DrafterCare:
             asked: Any = handle.held.at_most(holding_bytes(most)).remote()
             sent, held = holding(await within(self._timeouts.probe_deadline_s, asked), most)
         except UnreadableReplyError as error:
-            self._replace_idle(drafter, f"cannot tell what it holds: {error}")
+            self._replace_idle(drafter, f"its list of held generations is invalid: {error}")
             return frozenset()
         except (TimeoutError, RayError, OutriderError):  # its process is gone or hangs, or its engine does
             self.lost(drafter)

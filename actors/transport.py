@@ -105,7 +105,7 @@ class RayDrafterTransport:
             return await within(deadline_s, reference)
         except TimeoutError:
             raise DrafterSilentError(
-                f"drafter {self._name} needs to answer within {deadline_s:g} s and did not; the generation goes on "
+                f"drafter {self._name} needs to answer within {deadline_s:g} s and did not; the generation continues "
                 "without it"
             ) from None
         except RayActorError as error:

@@ -1,1 +1,1 @@
-"""Start and operate Outrider: the command line, a local cluster, and the files that deploy to other machines."""
+"""Start and operate Outrider: the command line, a local cluster, and files to deploy to other machines."""

@@ -1,4 +1,4 @@
-"""Bring the application up on the Ray cluster this process is connected to, and follow it until it serves."""
+"""Bring the application up on the Ray cluster that this process is connected to, and wait until it serves."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -9,7 +9,7 @@ import ray
 from ray import serve
 from ray.exceptions import RayError
 from ray.serve.config import HTTPOptions, ProxyLocation
-from ray.serve.context import _get_global_client  # Serve tells its own HTTP address nowhere else
+from ray.serve.context import _get_global_client  # Serve exposes its own HTTP address nowhere else
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
 from actors.messages import CoordinatorReport, DrafterState, FleetStatus
@@ -39,14 +39,14 @@ def bring_up(
     restart: bool = False,
     router: str = ROUTER,
 ) -> None:
-    """Deploy the application, or update the one that runs, and wait until it serves.
+    """Deploy the application, or update the running one, and wait until it serves.
 
     Args:
         config: of the application.
-        proxies: on which nodes Serve's proxies listen, if Serve does not run yet; without them the ingress does.
-        show: told of each new state.
-        restart: start every replica anew, even where only reloadable settings have changed or nothing has.
-        router: as of ``build_app``; of an application that runs, another one needs ``restart``.
+        proxies: nodes on which Serve's proxies listen, if Serve does not run yet; without them the ingress listens.
+        show: called with each new state.
+        restart: restart every replica, even if only reloadable settings or nothing changed.
+        router: as in ``build_app``; changing it for a running application needs ``restart``.
     """
     if config.open_to_all:
         show(OPEN_TO_ALL)
@@ -56,7 +56,7 @@ def bring_up(
     running = "" if restart else _running_version()
     version = version_of(fingerprint(config, ingress_listens=ingress_listens), running)
     if version == running:
-        show("Serve: replicas that run go on, and take over reloadable settings")
+        show("Serve: running replicas stay, and apply reloadable settings")
     target = serve.RunTarget(
         build_app(config, ingress_listens=ingress_listens, version=version, router=router), APP_NAME, "/"
     )
@@ -69,13 +69,13 @@ def bring_up(
 
 
 def await_drafters(config: Config, expected: int) -> int:
-    """Wait until so many drafters are ready, or as long as that may take; the service works without them meanwhile."""
+    """Wait for this many ready drafters, within a deadline; return how many are. The service works without them."""
     fleet = application_fleet(config.cluster.namespace)
     give_up_at_s = time.monotonic() + _DRAFTERS_DEADLINE_S
     ready = 0
     while ready < expected and time.monotonic() < give_up_at_s:
         time.sleep(_POLL_S)
-        with suppress(RayError):  # a fleet that is still starting, or restarting, is asked again
+        with suppress(RayError):  # a fleet that is still starting, or restarting, is polled again
             asked: Any = fleet.status.remote()
             status: FleetStatus = ray.get(asked, timeout=_DRAFTERS_DEADLINE_S)
             ready = sum(drafter.state is DrafterState.READY for drafter in status.drafters)
@@ -83,9 +83,9 @@ def await_drafters(config: Config, expected: int) -> int:
 
 
 def verifier_line(config: Config) -> str:
-    """What the verifiers compute with, in a line; empty if none has said so in time.
+    """Describe the verifiers' machines in a line; empty if not all have reported in time.
 
-    The fleet still knows coordinators that an update has replaced: only those that Serve has running are asked for.
+    The fleet still lists coordinators that an update has replaced: only those that Serve runs count.
     """
     fleet = application_fleet(config.cluster.namespace)
     give_up_at_s = time.monotonic() + _REPORT_DEADLINE_S
@@ -101,7 +101,7 @@ def verifier_line(config: Config) -> str:
 
 
 def machines_line(reports: Sequence[CoordinatorReport], running: Collection[str]) -> str:
-    """What those coordinators compute with that are running; empty until each of them has said so."""
+    """Describe the machines of the running coordinators; empty until each of them has reported."""
     machines = {report.id: report.machine for report in reports if report.id in running and report.machine is not None}
     if not machines or len(machines) < len(running):
         return ""
@@ -109,7 +109,7 @@ def machines_line(reports: Sequence[CoordinatorReport], running: Collection[str]
 
 
 def _running_coordinators() -> frozenset[str]:
-    """Their ids, which are those of Serve's replicas."""
+    """Ids of the running coordinators, which are their Serve replica ids."""
     deployment = _client().get_serve_details()["applications"][APP_NAME]["deployments"]["Coordinator"]
     return frozenset(replica["replica_id"] for replica in deployment["replicas"] if replica["state"] == "RUNNING")
 
@@ -120,18 +120,18 @@ def _machine_text(machine: ProfiledOn) -> str:
 
 
 def alive_nodes() -> list[dict[str, Any]]:
-    """Ray's own records of the nodes that are alive."""
+    """Ray's records of the living nodes."""
     nodes: Any = ray.nodes  # untyped
     return [node for node in nodes() if node["Alive"]]
 
 
 def node_resources() -> tuple[Resources, ...]:
-    """Total resources of each node that is alive."""
+    """Total resources of each living node."""
     return tuple(node["Resources"] for node in alive_nodes())
 
 
 def state_line(status: ApplicationStatusOverview) -> str:
-    """The application's state in a line, with what keeps it from running."""
+    """The application's state and what keeps it from running, in a line."""
     parts = [f"Application: {status.status.value.lower()}"]
     troubles = [status.message] if status.status is not ApplicationStatus.RUNNING else []
     for name, deployment in sorted(status.deployments.items()):
@@ -149,7 +149,7 @@ def failure_line(status: ApplicationStatusOverview) -> str:
 
 
 def _running_version() -> str:
-    """Of all replicas; empty where they are not alike, there are none, or the last ones did not come up."""
+    """Version of all replicas; empty if they differ, there are none, or the last ones did not come up."""
     status = serve.status().applications.get(APP_NAME)
     if status is None or status.status in {ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.DELETING}:
         return ""
@@ -163,7 +163,7 @@ def _client() -> Any:
 
 
 def _check_listener(host: str, port: int) -> None:
-    listens = _client().http_config  # serve.start leaves a Serve that runs as it is
+    listens = _client().http_config  # serve.start does not change a running Serve
     for field, found, wanted in (("host", listens.host, host), ("port", listens.port, port)):
         if found != wanted:
             needed = f"{found} as Serve on this cluster already listens there (or run `serve shutdown` first)"
@@ -186,5 +186,5 @@ def _follow(config: Config, show: Callable[[str], None]) -> None:
         if status.status is ApplicationStatus.DEPLOY_FAILED:
             raise RuntimeError(failure_line(status))
         if time.monotonic() > give_up_at_s:
-            raise TimeoutError(f"{line}, after {deadline_s:g} s; Serve goes on trying")
+            raise TimeoutError(f"{line}, after {deadline_s:g} s; Serve keeps trying")
         time.sleep(_POLL_S)

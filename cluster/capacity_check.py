@@ -1,6 +1,6 @@
-"""Whether what a configuration claims fits the nodes of a cluster.
+"""Check whether a configuration's resource demands fit the nodes of a cluster.
 
-Pure. Ray waits without a word for what can never be placed, so this is asked before anything is started.
+Pure. Ray waits silently for what can never be placed, so this is checked before anything is started.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ _ROUNDING = 1e-6  # Ray counts in ten-thousandths
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one actor takes of one node. ``field`` of the configuration says so, or how often."""
+    """Resources that one actor takes of one node; ``field`` of the configuration sets them, or the number of actors."""
 
     who: str
     field: str
@@ -25,7 +25,7 @@ class Claim:
 
 
 def service_claims(config: Config) -> tuple[Claim, ...]:
-    """Ingress, coordinators and verifiers: without them there is no service."""
+    """Claims of ingress, coordinators and verifiers: without them there is no service."""
     coordinator, verifier = coordinator_bundles(config.verifiers)
     each = (Claim("coordinator", "verifiers.count", coordinator), Claim("verifier", "verifiers", verifier))
     ingress = Claim("ingress", "ingress.count", ingress_bundle())
@@ -33,7 +33,7 @@ def service_claims(config: Config) -> tuple[Claim, ...]:
 
 
 def drafter_claims(config: Config) -> tuple[Claim, ...]:
-    """Every drafter; the service works without them."""
+    """Claims of the drafters; the service works without them."""
     claims = []
     for i, group in enumerate(config.drafters):
         resources = {"CPU": group.num_cpus, "GPU": group.num_gpus, **group.resources}
@@ -43,9 +43,9 @@ def drafter_claims(config: Config) -> tuple[Claim, ...]:
 
 
 def misfit(claims: Sequence[Claim], nodes: Sequence[Resources]) -> ConfigError | None:
-    """Why no placement can satisfy all claims, as an error to raise; None does not promise that there is one.
+    """Return an error that says why no placement can satisfy all claims; None does not promise that one can.
 
-    A single claim is larger than every node (given by their total resources), or all are more than the cluster has.
+    A single claim exceeds every node (given by their total resources), or all together exceed the cluster.
     """
     for claim in claims:
         if not any(_holds(node, claim.resources) for node in nodes):
@@ -62,7 +62,7 @@ def misfit(claims: Sequence[Claim], nodes: Sequence[Resources]) -> ConfigError |
 
 
 def place(claims: Sequence[Claim], nodes: Sequence[Resources]) -> tuple[Claim, ...]:
-    """Give each claim in turn, the largest first, to the first node with room; returns those that found none."""
+    """Place claims first-fit, the largest first; return those that fit nowhere."""
     free = [dict(node) for node in nodes]
     homeless = []
     for claim in sorted(claims, key=lambda claim: -sum(claim.resources.values())):

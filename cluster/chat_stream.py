@@ -1,6 +1,6 @@
-"""The service's answer to one chat turn, as data: its server-sent events read into pieces, and what it cost.
+"""The service's answer to one chat turn as data: server-sent events parsed into pieces, and what the answer cost.
 
-No terminal here. Spans say who proposed a piece of text; a service that sends none is read as plain text.
+Does no terminal output. Spans say who proposed a piece of text; without spans an answer is plain text.
 """
 
 import json
@@ -16,7 +16,7 @@ from outrider.contracts.requests import TextSpan, TokenOrigin
 Message = Mapping[str, str]
 
 _ORIGINS = {origin.value: origin for origin in TokenOrigin}
-_TIMEOUT = httpx.Timeout(10.0, read=600.0)  # the service's own deadlines are shorter than that
+_TIMEOUT = httpx.Timeout(10.0, read=600.0)  # longer than the service's own deadlines
 
 
 class ChatError(OutriderError):
@@ -25,7 +25,7 @@ class ChatError(OutriderError):
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """What every turn is asked with; None leaves it to the service."""
+    """Parameters sent with every turn; None leaves one to the service."""
 
     model: str
     temperature: float | None = None
@@ -56,16 +56,16 @@ class ResponseCost:
     completion_tokens: int
     drafted_tokens: int
     accepted_tokens: int
-    trimmed_tokens: int  # drafted, and neither accepted nor rejected
+    trimmed_tokens: int  # draft tokens that were neither accepted nor rejected
     rounds: int
-    sampling: Mapping[str, float] = field(default_factory=dict)  # what it was drawn by, if the service says so
+    sampling: Mapping[str, float] = field(default_factory=dict)  # in effect, if the service reports it
 
 
 Piece = TextSpan | ResponseCost
 
 
 def ask_model(client: httpx.Client, url: str) -> str:
-    """The name of the model a service has."""
+    """Ask the service for the name of its model."""
     try:
         answer = client.get(f"{url}/v1/models", timeout=_TIMEOUT)
         if answer.is_success:
@@ -91,10 +91,10 @@ def ask(
 
 
 def pieces(lines: Iterable[str]) -> Iterator[Piece]:
-    """Read the lines of an event stream.
+    """Parse the lines of an event stream.
 
     Raises:
-        ChatError: an event tells of an error, or the stream ends without its last event.
+        ChatError: an event reports an error, or the stream ends without its last event.
     """
     for line in lines:
         field, _, value = line.partition(":")
@@ -130,7 +130,7 @@ def _usage(usage: Mapping[str, Any]) -> ResponseCost:
 
 
 def _message_of(answer: httpx.Response) -> str:
-    """An API's error as its message; whatever else answered as its status."""
+    """An API error's message; the status of anything else."""
     try:
         return str(answer.json()["error"]["message"])
     except (ValueError, LookupError, TypeError):

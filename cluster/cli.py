@@ -1,6 +1,6 @@
-"""The command line: a table of commands, of which one is imported, so that ``outrider --help`` answers at once.
+"""The command line: a table of commands. Only the chosen one is imported, so that ``outrider --help`` is quick.
 
-A mistake of the user's prints ``outrider: error: ...`` and exits with status 2; an interrupt exits silently with 130.
+A user's mistake prints ``outrider: error: ...`` and exits with status 2; an interrupt exits silently with 130.
 """
 
 import argparse
@@ -20,17 +20,17 @@ _COMMANDS = {
     "dashboards": "write Grafana dashboards, Prometheus rules and alerts for a service",
     "config": "show or check the configuration",
     "models": "manage the embedded models",
-    "distill": "make a drafter for a target from the target's own layers",
-    "train": "train what a pair of models is served with: the decision head of semantic verification",
-    "profile": "measure what verification takes on this machine, for the scheduler to predict it",
+    "distill": "distil a drafter for a target from the target's own layers",
+    "train": "train a decision head or an acceptance predictor for a pair of models",
+    "profile": "measure this machine's verification times and fit the scheduler's cost model",
     "simulate": "run scenarios on a virtual clock: a YAML file, or the WISP paper's capacity tables",
-    "plan": "say what a deployment will do before it is bought: tokens/s, capacity, and whether drafting pays",
-    "bench": "measure; `outrider bench NAME --help` lists a benchmark's own options",
+    "plan": "predict a deployment's tokens/s and capacity, and whether drafting pays",
+    "bench": "run a benchmark; `outrider bench NAME --help` lists a benchmark's own options",
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command (None: of this process's arguments); returns the exit status."""
+    """Run one command and return the exit status; ``argv`` None: this process's arguments."""
     given = sys.argv[1:] if argv is None else list(argv)
     try:
         arguments = _parser(given[:1]).parse_args(given)
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser(chosen: list[str]) -> argparse.ArgumentParser:
-    """Only the chosen command has its options."""
+    """Build the parser; only the chosen command gets its options."""
     parser = argparse.ArgumentParser(
         prog="outrider", description="Serve large language models by distributed speculative decoding."
     )
@@ -58,7 +58,7 @@ def _parser(chosen: list[str]) -> argparse.ArgumentParser:
 
 
 def _fill(parser: argparse.ArgumentParser, name: str) -> None:
-    """Give a command's parser its options, and what carries it out."""
+    """Add a command's options and its ``run`` function to its parser."""
     match name:
         case "serve":
             from cluster.commands.serve import add_options, run

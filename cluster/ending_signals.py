@@ -6,14 +6,14 @@ _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 def end_on_signals() -> None:
-    """Have the first signal end the service in good order, and the next one this process, whatever it hangs in.
+    """The first signal raises ``KeyboardInterrupt``, which ends the service in order; the next kills this process.
 
-    The first raises ``KeyboardInterrupt``.
+    The second works even where the process hangs.
     """
 
     def first(*_: object) -> None:
         for number in _ENDING:
-            signal.signal(number, signal.SIG_DFL)  # the kernel's: Python's handlers wait for C code to return
+            signal.signal(number, signal.SIG_DFL)  # the kernel's handler: Python's would wait for C code to return
         raise KeyboardInterrupt
 
     for number in _ENDING:

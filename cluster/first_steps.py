@@ -1,4 +1,4 @@
-"""What whoever has just started a service can try."""
+"""What to try on a service that has just started."""
 
 import json
 import shlex
@@ -7,7 +7,7 @@ from outrider.config.schema import Config
 
 
 def first_steps(config: Config, url: str) -> tuple[str, ...]:
-    """What to try now: the page, and a request that can be pasted into a shell as it is."""
+    """The page's address, and a request that can be pasted into a shell."""
     body = {
         "model": config.model.public_name,
         "messages": [{"role": "user", "content": "Name the capital of France."}],

@@ -51,17 +51,17 @@ _TOKEN, _TOKEN_PATH = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 
 
 def serve_locally(config: Config) -> None:
-    """Start everything, print the URL, wait for Ctrl-C, end everything."""
+    """Start everything, print the URL, wait for Ctrl-C, then shut down."""
     end_on_signals()
     with running(config, show=lambda line: print(line, flush=True)) as url:
-        end_on_signals()  # Ray has set a handler of its own
+        end_on_signals()  # after Ray, which sets a handler of its own
         print(f"Logs: {_session() / 'logs'}", flush=True)
         if (metrics := _metrics_url()) is not None:
             try:
                 file = announce_metrics(metrics, private_folder())
                 shown = f"for Prometheus in {file}"
-            except OSError as error:  # it serves all the same
-                shown = f"Prometheus is not told: {error}"
+            except OSError as error:  # the service works without it
+                shown = f"not announced to Prometheus: {error}"
             print(f"Metrics: {metrics} ({shown})", flush=True)
         print(f"Ready: {config.model.public_name} at {url}/v1 - Ctrl-C ends it", flush=True)
         print("\n".join(first_steps(config, url)), flush=True)
@@ -75,7 +75,7 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None, *, rou
     """Run the embedded cluster while the block is open; yields its base URL, e.g. ``http://127.0.0.1:8000``.
 
     Its drafters are processes of this machine, so they are trusted unless the configuration says otherwise. ``show`` is
-    told in a line what is being done; ``router`` as of ``build_app``.
+    called with a line for each step; ``router`` is as in ``build_app``.
     """
     config = config.on_own_host()
     check_authentication(os.environ)
@@ -91,7 +91,7 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None, *, rou
         reaper = start_reaper(_session())
         _check_room(config)
         show("Serve: starting ingress and coordinator; the verifier loads its model")
-        # The only ingress listens by itself: a proxy before it would take as much of a processor as all that it does.
+        # The only ingress listens itself: a proxy in front of it would use as much CPU as the ingress does.
         proxies = ProxyLocation.Disabled if config.ingress.most == 1 else ProxyLocation.HeadOnly
         bring_up(config, proxies, show=_only_warnings(show), router=router)
         show(f"Drafters: {await_drafters(config, config.drafter_count)} ready")
@@ -105,7 +105,7 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None, *, rou
 
 
 def sampling_line(config: Config) -> str:
-    """What requests are sampled by that say nothing, in a line."""
+    """The sampling parameters of requests that give none, in a line."""
     model = config.model
     found = read_sampling_defaults(model.generation_config, model.target, model.override_generation_config)
     shown = f"{found.text} ({found.source})" if found.text else f"temperature {SamplingParams().temperature:g}"
@@ -120,7 +120,7 @@ def _start_ray(config: Config) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if _TOKEN_PATH not in os.environ and _TOKEN not in os.environ:
         protect_token(Path.home())
-    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # what it does is told by ``show``
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # ``show`` reports what Serve does
     with listening_on_loopback():
         ray.init(
             address="local",
@@ -130,14 +130,14 @@ def _start_ray(config: Config) -> None:
             object_store_memory=config.cluster.object_store_mib * 2**20,
             include_dashboard=False,
             log_to_driver=False,
-            _temp_dir=str(private_folder() / "ray"),  # Ray lets all write there, but only we get through ours
+            _temp_dir=str(private_folder() / "ray"),  # world-writable by Ray, but inside our private folder
             logging_level=logging.ERROR,
         )
     check_address(alive_nodes()[0]["NodeManagerAddress"])
 
 
 def _check_room(config: Config) -> None:
-    """Find out now that something can never be placed; Ray would wait for it without a word."""
+    """Fail now if something can never be placed; Ray would wait for it silently."""
     claims = (*service_claims(config), *drafter_claims(config))
     cpus = sum(claim.resources.get("CPU", 0.0) for claim in claims)
     if cpus > config.cluster.num_cpus:
@@ -153,7 +153,7 @@ def _session() -> Path:
 
 
 def _metrics_url() -> str | None:
-    """Ray's Prometheus exporter, which runs beside the node; None if it does not answer."""
+    """URL of Ray's Prometheus exporter on this node; None if it does not answer."""
     url = f"http://127.0.0.1:{alive_nodes()[0]['MetricsExportPort']}/metrics"
     try:
         return url if httpx.get(url, timeout=_METRICS_DEADLINE_S).is_success else None
@@ -162,17 +162,17 @@ def _metrics_url() -> str | None:
 
 
 def announce_metrics(url: str, folder: Path) -> Path:
-    """Tell Prometheus where the exporter is as Ray's dashboard does, which does not run here; returns the file."""
+    """Write the exporter's address as Ray's dashboard would, which does not run here; return the file."""
     file = folder / Path(DISCOVERY_FILE).name
-    with NamedTemporaryFile("w", encoding="utf-8", dir=folder, delete=False) as written:  # follows no link
+    with NamedTemporaryFile("w", encoding="utf-8", dir=folder, delete=False) as written:  # does not follow a link
         json.dump([{"labels": {"job": "ray"}, "targets": [urlsplit(url).netloc]}], written)
     Path(written.name).chmod(0o644)
-    Path(written.name).replace(file)  # at once: Prometheus may be reading
+    Path(written.name).replace(file)  # atomically: Prometheus may be reading
     return file
 
 
 def _check_port(config: Config) -> None:
-    """Find a taken port before anything is started."""
+    """Detect a taken port before anything is started."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,4 +1,4 @@
-"""Options that several commands have. What they need is imported when they are read."""
+"""Options common to several commands. Their imports happen when they are read."""
 
 import argparse
 import os
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def add_config_options(parser: argparse.ArgumentParser) -> None:
-    """``--config`` and ``--set``, for ``read_config``."""
+    """Add ``--config`` and ``--set``, for ``read_config``."""
     parser.add_argument(
         "--config",
         metavar="FILE",
@@ -31,21 +31,21 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
 
 
 def read_config(arguments: argparse.Namespace) -> "Config":
-    """The configuration asked for."""
+    """Load the configuration that the options name."""
     from outrider.config.reading import load_config, override
 
     return override(load_config(arguments.config), arguments.assignments)
 
 
 def checked_config(arguments: argparse.Namespace) -> "Config":
-    """``read_config``, with the files it names: a mistake in one is found before anything starts."""
+    """``read_config``, then read the files it names: a mistake in one is found before anything starts."""
     from outrider.costs.profiles import read_profile
     from outrider.tenants.keys import check_against, read_keys
 
     config = read_config(arguments)
     for path in config.scheduling.cost_profiles:
         read_profile(path)
-    if config.auth.keys_file is not None and Path(config.auth.keys_file).exists():  # it may be elsewhere only
+    if config.auth.keys_file is not None and Path(config.auth.keys_file).exists():  # may be on another machine
         keys = read_keys(config.auth.keys_file)
         classes, groups = [slo.name for slo in config.slo.classes], [group.name for group in config.drafters]
         check_against(keys, classes, groups, config.auth.keys_file)
@@ -57,7 +57,7 @@ def add_url_option(parser: argparse.ArgumentParser) -> None:
 
 
 def add_key_option(parser: argparse.ArgumentParser) -> None:
-    """``--api-key``; ``key_headers`` makes a request's headers of it."""
+    """Add ``--api-key``; ``key_headers`` makes request headers of it."""
     parser.add_argument(
         "--api-key", metavar="KEY", default=own_api_key(), help="of the service (default: $OUTRIDER_API_KEY)"
     )
@@ -68,17 +68,17 @@ def own_api_key() -> str | None:
 
 
 def key_headers(key: str | None) -> dict[str, str]:
-    """As clients of OpenAI send it."""
+    """The key as OpenAI's clients send it."""
     return {} if key is None else {"authorization": f"Bearer {key}"}
 
 
 def add_output_options(parser: argparse.ArgumentParser, plots: str) -> None:
-    """``--json`` and ``--plots``; ``plots`` says what is drawn."""
+    """Add ``--json`` and ``--plots``; ``plots`` says what is drawn."""
     parser.add_argument("--json", type=Path, default=None, metavar="FILE", help="write every figure")
     parser.add_argument("--plots", type=Path, default=None, metavar="FOLDER", help=plots)
 
 
 def check_plots(folder: Path | None) -> None:
-    """Say at once, not after minutes, that plots need a package."""
+    """Fail at once, not after minutes, if plots lack their package."""
     if folder is not None and find_spec("matplotlib") is None:
         raise ParameterError("--plots", "matplotlib (pip install '.[bench]' in a checkout)", "no such package")

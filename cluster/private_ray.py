@@ -1,7 +1,7 @@
-"""What keeps the embedded Ray cluster to its user: loopback addresses, a folder and a token that nobody else can read.
+"""Keep the embedded Ray cluster private to its user: loopback addresses, and a folder and token that only it can read.
 
-Whoever reaches a Ray port with the token runs code as the service's user, and a folder of a known name in ``/tmp`` can
-be made by anybody before we do.
+Access to a Ray port with the token allows running code as the service's user, and anybody could create a folder of a
+known name in ``/tmp`` before us.
 """
 
 import os
@@ -17,16 +17,16 @@ from ray._private import ray_constants
 
 from outrider.contracts.errors import ConfigError
 
-_CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0", in spite of its name, on any system: addresses are 127.0.0.1
+_CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0" on any system, in spite of the name, makes Ray use 127.0.0.1
 _MAX_FOLDER_CHARS = 36  # a socket's path has at most 107, of which Ray's folder, session and names below it take 68
 _AUTH_MODE = "RAY_AUTH_MODE"
 
 
 def check_authentication(environment: Mapping[str, str]) -> None:
-    """Refuse to start where Ray's token authentication was switched off; unset, Ray switches it on.
+    """Refuse to start with Ray's token authentication switched off; unset, Ray switches it on.
 
     Raises:
-        ConfigError: it was.
+        ConfigError: it is switched off.
     """
     mode = environment.get(_AUTH_MODE)
     if mode is not None and mode.lower() != "token":
@@ -35,14 +35,14 @@ def check_authentication(environment: Mapping[str, str]) -> None:
 
 
 def private_folder(parent: Path | None = None) -> Path:
-    """A folder for Ray's sessions that is this user's alone; its name tells the user, so that logs are found again.
+    """Return a folder for Ray's sessions that is private to this user; the user's name in it helps to find logs.
 
     Args:
-        parent: of the folder; None: ``RAY_TMPDIR``, else the system's for temporary files; ``/tmp`` where that is too
-            long for sockets.
+        parent: of the folder; None: ``RAY_TMPDIR``, else the system's for temporary files, or ``/tmp`` where that is
+            too long for sockets.
 
     Raises:
-        ConfigError: somebody else made it, or others may use it.
+        ConfigError: it belongs to another user, or others can access it.
     """
     name = f"outrider-{os.getuid()}"
     if parent is None:
@@ -53,7 +53,7 @@ def private_folder(parent: Path | None = None) -> Path:
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
-        found = folder.lstat()  # not stat: a link would be followed
+        found = folder.lstat()  # not stat, which follows a link
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
             raise ConfigError(
                 "TMPDIR", f"{folder} to be a folder of yours; remove it", "another user's, or a link"
@@ -69,10 +69,10 @@ def private_folder(parent: Path | None = None) -> Path:
 
 @contextmanager
 def listening_on_loopback() -> Iterator[None]:
-    """A Ray cluster that is started while the block is open listens on 127.0.0.1 alone, with all of its processes.
+    """Make a Ray cluster that is started while the block is open listen on 127.0.0.1 only, with all of its processes.
 
-    Ray does so by itself on macOS and Windows. ``ray.init(_node_ip_address="127.0.0.1")`` does not do it: Ray puts the
-    machine's address in its place.
+    Ray does so by default on macOS and Windows. ``ray.init(_node_ip_address="127.0.0.1")`` is not enough: Ray
+    replaces it with the machine's address.
     """
     before = os.environ.get(_CLUSTERS), ray_constants.ENABLE_RAY_CLUSTER
     os.environ[_CLUSTERS] = "0"  # for Ray's processes
@@ -88,19 +88,19 @@ def listening_on_loopback() -> Iterator[None]:
 
 
 def check_address(address: str) -> None:
-    """Refuse a node that other machines reach: a Ray of another version may choose addresses in another way.
+    """Refuse a node that other machines can reach, as another version of Ray may choose addresses differently.
 
     Raises:
-        ConfigError: the node's address is none of this machine alone.
+        ConfigError: the node's address is not a loopback address.
     """
     if not ip_address(address).is_loopback:
         raise ConfigError("ray", "a version whose nodes listen on 127.0.0.1 alone (see constraints.txt)", address)
 
 
 def protect_token(home: Path) -> Path:
-    """Make Ray's token of local clusters, unless there is one, and keep others from reading it; returns its file.
+    """Create Ray's token for local clusters if it is missing, make it private, and return its file.
 
-    Ray would make it readable by everybody. A file elsewhere, by ``RAY_AUTH_TOKEN_PATH``, is its owner's to protect.
+    Ray would make it readable by everybody. A token elsewhere (``RAY_AUTH_TOKEN_PATH``) is its owner's to protect.
 
     Raises:
         ConfigError: it is a link, or cannot be written.

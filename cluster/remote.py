@@ -1,8 +1,8 @@
-"""Put the application on a running Ray cluster, update it in place, or take it away.
+"""Deploy the application to a running Ray cluster, update it in place, or remove it.
 
-What is deployed outlives this process: Serve's controller and the fleet are detached. A second deployment replaces the
-first, replica by replica, and its coordinators tell the fleet which drafters are to run from then on. Where only
-reloadable settings or counts have changed, replicas stay.
+A deployment outlives this process: Serve's controller and the fleet are detached. A second deployment replaces the
+first, replica by replica, and its coordinators then tell the fleet which drafters to run. Where only reloadable
+settings or counts changed, replicas stay.
 """
 
 import logging
@@ -53,12 +53,12 @@ class ClusterError(OutriderError):
 def deploy(config: Config, address: str, show: Show, *, restart: bool = False) -> None:
     """Deploy or update the application and wait until it serves; the last lines shown have the URL and what to try.
 
-    ``address`` is as ``ray.init`` takes it: ``auto``, ``host:6379`` or ``ray://host:10001``. ``restart``: as of
+    ``address`` is in the form of ``ray.init``: ``auto``, ``host:6379`` or ``ray://host:10001``. ``restart`` is as in
     ``bring_up``.
 
     Raises:
-        ClusterError: no cluster there, or other versions of Ray, Python or Outrider.
-        ConfigError: the cluster has no room for ingress, coordinators and verifiers, or Serve listens elsewhere.
+        ClusterError: no cluster there, or it has other versions of Ray, Python or Outrider.
+        ConfigError: ingress, coordinators and verifiers do not fit the cluster, or Serve listens elsewhere.
         GenerationFailedError: the application did not come up.
     """
     _connect(address, config.cluster.namespace)
@@ -89,7 +89,7 @@ def deploy(config: Config, address: str, show: Show, *, restart: bool = False) -
 
 
 def remove(config: Config, address: str, show: Show) -> None:
-    """Take the application, its fleet and its drafters away; Serve too, if nothing else runs on it."""
+    """Remove the application, its fleet and its drafters; Serve too, if nothing else runs on it."""
     _connect(address, config.cluster.namespace)
     try:
         if APP_NAME in serve.status().applications:
@@ -108,11 +108,11 @@ def remove(config: Config, address: str, show: Show) -> None:
 
 def _connect(address: str, namespace: str) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # what it does is told by ``show``
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # ``show`` reports what Serve does
     try:
         _check_listens(address)
         ray.init(address=address, namespace=namespace, log_to_driver=False, logging_level=logging.ERROR)
-    except (OSError, ValueError, RuntimeError, RayError, SystemExit) as error:  # Ray exits where it cannot connect
+    except (OSError, ValueError, RuntimeError, RayError, SystemExit) as error:  # Ray exits if it cannot connect
         reason = "Ray did not connect" if isinstance(error, SystemExit) else error
         raise ClusterError(
             f"needs a running Ray cluster with the versions and the token of this machine at {address}, "
@@ -121,18 +121,18 @@ def _connect(address: str, namespace: str) -> None:
 
 
 def _check_listens(address: str) -> None:
-    """Ray itself takes two minutes to notice that nobody is there."""
+    """Fail at once if nothing listens: Ray itself takes two minutes to notice."""
     if address == "auto":
-        address = canonicalize_bootstrap_address(address) or address  # may be a cluster that is gone
+        address = canonicalize_bootstrap_address(address) or address  # may be that of a cluster that has ended
     host, colon, port = address.removeprefix("ray://").partition("/")[0].rpartition(":")
     if colon and port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_DEADLINE_S).close()
 
 
 def _check_versions(show: Show) -> None:
-    """Every node must run this version of Outrider; Ray compares its own and Python's when it connects."""
+    """Refuse nodes with another version of Outrider; Ray compares its own and Python's when it connects."""
 
-    def version() -> str:  # nested, so that it travels by value to nodes that may not know this module
+    def version() -> str:  # nested, so that it is pickled by value for nodes that may not have this module
         from outrider import __version__ as found  # noqa: PLC0415
 
         return found
@@ -157,7 +157,7 @@ def _check_versions(show: Show) -> None:
 
 
 def _end_actors(namespace: str, show: Show) -> None:
-    """The fleet first: it would start its drafters again."""
+    """End the fleet first: it would restart its drafters."""
     for prefix in (FLEET_NAME, "drafter-", QUOTAS_NAME):
         names = _named(namespace, prefix)
         for name in names:
@@ -177,7 +177,7 @@ def _named(namespace: str, prefix: str) -> list[str]:
 
 
 def _url(config: Config) -> str:
-    """Where clients reach the API: by the head node's address, if it listens on all interfaces."""
+    """The API's address for clients: the head node's, if it listens on all interfaces."""
     host = config.http.host
     if host in {"0.0.0.0", "::"}:  # noqa: S104 (a comparison)
         host = next(node["NodeManagerAddress"] for node in alive_nodes() if HEAD_RESOURCE in node["Resources"])

@@ -15,7 +15,7 @@ class StatusError(OutriderError):
 
 @dataclass(frozen=True, slots=True)
 class ServiceStatus:
-    """All of it: the fleet's status, and what is served."""
+    """The fleet's status, and what is served."""
 
     model: str
     coordinators: tuple[CoordinatorReport, ...]
@@ -26,7 +26,7 @@ _ADAPTER = TypeAdapter(ServiceStatus)
 
 
 def parse_status(body: str | bytes) -> ServiceStatus:
-    """Read the body of an answer."""
+    """Parse the body of an answer."""
     try:
         return _ADAPTER.validate_json(body)
     except ValidationError as error:
@@ -36,5 +36,5 @@ def parse_status(body: str | bytes) -> ServiceStatus:
 
 
 def activity(before: ServiceStatus | None, now: ServiceStatus, elapsed_s: float) -> CoordinatorActivity:
-    """What happened since ``before``, ``elapsed_s`` seconds ago; None: since the coordinators' start."""
+    """Activity since ``before``, ``elapsed_s`` seconds ago; None: since the coordinators' start."""
     return activity_between(None if before is None else before.coordinators, now.coordinators, elapsed_s)

@@ -1,7 +1,7 @@
-"""Ends what is left of a Ray session when the process that began it is killed.
+"""Kill what is left of a Ray session when the process that started it is killed.
 
-Ray's servers notice that their driver is gone, but an agent that then reports to the cluster's head, which is gone as
-well, stays for a minute. So a process of its own waits for the end of its standard input, which is the driver's pipe.
+Ray's servers notice that their driver is gone, but an agent that then reports to the head, which is gone as well, stays
+for a minute. So a separate process waits for the end of its standard input, a pipe from the driver.
 """
 
 import os
@@ -12,20 +12,20 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-_GRACE_S = 3.0  # in which Ray ends its processes itself
+_GRACE_S = 3.0  # time for Ray to end its processes itself
 _MOST_ROUNDS = 10
-_PAUSE_S = 0.3  # between two, in which what was killed ends
+_PAUSE_S = 0.3  # between two scans, for killed processes to end
 
 
 def start_reaper(session: Path) -> "subprocess.Popen[bytes]":
-    """Have the processes of a session folder ended when this process is; ``dismiss`` calls it off."""
+    """Have a session's processes killed when this process ends; ``dismiss`` calls it off."""
     command = [sys.executable, "-E", "-s", str(Path(__file__).resolve()), str(session)]
     # a session of its own: Ctrl-C in the terminal is for the driver
     return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
 
 def dismiss(reaper: "subprocess.Popen[bytes]") -> None:
-    """The session has ended in good order."""
+    """Stop the reaper: the session has ended in order."""
     reaper.kill()
     reaper.wait()
     if reaper.stdin is not None:
@@ -33,7 +33,7 @@ def dismiss(reaper: "subprocess.Popen[bytes]") -> None:
 
 
 def left_of(session: Path, processes: Path = Path("/proc")) -> list[int]:
-    """Processes of this user that were started with the session's folder, or a path below it, in an argument."""
+    """Processes of this user that have the session's folder, or a path below it, in an argument."""
     marks = (f"{session}/".encode(), f"{session}\0".encode())
     found = []
     for folder in processes.iterdir():
@@ -43,13 +43,13 @@ def left_of(session: Path, processes: Path = Path("/proc")) -> list[int]:
             command = (folder / "cmdline").read_bytes() + b"\0"
             if folder.stat().st_uid == os.getuid() and any(mark in command for mark in marks):
                 found.append(int(folder.name))
-        except OSError:  # it has ended meanwhile, or is somebody else's
+        except OSError:  # it has ended meanwhile, or belongs to another user
             continue
     return found
 
 
 def end_all(session: Path) -> None:
-    """Kill the processes of a session's folder, those included that are started meanwhile; in a bounded time."""
+    """Kill a session's processes, including those started meanwhile; takes a bounded time."""
     for _ in range(_MOST_ROUNDS):
         left = left_of(session)
         for process in left:

@@ -1,9 +1,9 @@
-"""Leave a rented machine in good order: when its cloud says that it takes it back, have Ray drain the node.
+"""Drain a spot machine's Ray node when its cloud announces that it takes the machine back.
 
     python -m cluster.spot_drain aws   (or gcp)
 
-Runs beside ``ray start`` on spot machines. Amazon says so two minutes before, Google half a minute: less than a long
-response takes, so responses go on at other verifiers, from the tokens they have (docs/design/0005).
+Runs beside ``ray start`` on spot machines. Amazon gives two minutes' notice, Google half a minute: less than a long
+response takes, so responses continue at other verifiers, from the tokens they have (docs/design/0005).
 """
 
 import argparse
@@ -21,8 +21,8 @@ _NOTICE_S = {"aws": 120, "gcp": 30}
 _MARGIN_S = 10  # so that Ray is done before the machine is gone
 _POLL_S = 2.0
 _ANSWER_DEADLINE_S = 5.0
-_COMMAND_DEADLINE_S = 30.0  # of Ray's; ``ray.init`` has none of its own
-_DIRECT = build_opener(ProxyHandler({}))  # never by http_proxy, which would be told the machine's metadata token
+_COMMAND_DEADLINE_S = 30.0  # for Ray's command; ``ray.init`` has no deadline of its own
+_DIRECT = build_opener(ProxyHandler({}))  # never through http_proxy, which would see the machine's metadata token
 _NODE_ID = 'import ray; ray.init("auto", log_to_driver=False); print(ray.get_runtime_context().get_node_id())'
 
 
@@ -58,12 +58,12 @@ CLOUDS: dict[str, Callable[[], bool]] = {"aws": taken_back_by_aws, "gcp": taken_
 
 
 def drain_command(node_id: str, cloud: str, left_s: int) -> list[str]:
-    """Ray's own, for this node.
+    """Ray's command that drains this node.
 
     Args:
         node_id: Ray's, in hexadecimal.
-        cloud: which notice was given.
-        left_s: until the machine should be empty.
+        cloud: that gave notice.
+        left_s: seconds until the machine should be empty.
     """
     return [
         str(Path(sys.executable).with_name("ray")),
@@ -76,7 +76,7 @@ def drain_command(node_id: str, cloud: str, left_s: int) -> list[str]:
 
 
 def await_notice(taken_back: Callable[[], bool], wait: Callable[[float], None]) -> None:
-    """Ask until there is one; metadata that cannot be had for a moment is asked for again."""
+    """Poll until there is a notice; retry while the metadata service fails."""
     while True:
         try:
             if taken_back():
@@ -98,16 +98,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def drain(
     cloud: str, output_of: Callable[[list[str], float], str], now_s: Callable[[], float], wait: Callable[[float], None]
 ) -> bool:
-    """Have Ray drain this node, again and again until it does so or the machine is about to go.
+    """Tell Ray to drain this node; retry until it accepts or the machine is about to go.
 
     Args:
-        cloud: which notice was given, just now.
-        output_of: what a command prints, within so many seconds; raises ``OSError`` or ``SubprocessError``.
+        cloud: that gave notice, just now.
+        output_of: what a command prints, within a number of seconds; raises ``OSError`` or ``SubprocessError``.
         now_s: a monotonic clock.
         wait: sleeps.
 
     Returns:
-        Whether Ray took the order.
+        Whether Ray accepted.
     """
     ends_at_s = now_s() + _NOTICE_S[cloud] - _MARGIN_S
     while (left_s := ends_at_s - now_s()) >= 1:

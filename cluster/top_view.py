@@ -1,4 +1,4 @@
-"""``outrider top``'s picture of two polls. Pure: statuses in, something ``rich`` can draw out."""
+"""Rendering of ``outrider top``. Pure: takes two polled statuses, returns a ``rich`` renderable."""
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -20,7 +20,7 @@ _RATES = (
 
 
 def view(before: ServiceStatus, now: ServiceStatus, elapsed_s: float, url: str) -> RenderableType:
-    """Draw what the service does: two polls, ``elapsed_s`` apart, of the one at ``url``."""
+    """Render what the service did between two polls, ``elapsed_s`` apart, of ``url``."""
     uptime_s = max((c.uptime_s for c in now.coordinators), default=0.0)
     recent, whole = activity(before, now, elapsed_s), activity(None, now, uptime_s)
     header = Text.assemble((now.model, "bold"), f"  {url}  up {duration(uptime_s)}")
@@ -78,7 +78,7 @@ def _coordinators(now: ServiceStatus, recent: CoordinatorActivity) -> Table:
 
 
 def _mode(coordinator: CoordinatorReport) -> str:
-    """Whether its generations draft; another mode in use than the one that is kept is being tried."""
+    """Whether its generations draft; a mode in use other than the kept one is on trial."""
     tuner = coordinator.regime
     if tuner is None:
         return "-"
@@ -111,7 +111,7 @@ def _phases(recent: CoordinatorActivity, whole: CoordinatorActivity) -> Table:
 
 
 def _promises(now: ServiceStatus) -> list[RenderableType]:
-    """Rounds of responses that were promised a speed, since start; nothing where none was."""
+    """Rounds of responses with a promised speed, since start; nothing if there are none."""
     classes = sorted({name for coordinator in now.coordinators for name in coordinator.slo})
     if not classes:
         return []
@@ -126,7 +126,7 @@ def _promises(now: ServiceStatus) -> list[RenderableType]:
 
 
 def _phase_order(phase: str) -> int:
-    """As a round goes through them; those of a later version last."""
+    """Order of a round's phases; unknown ones, of a later version, last."""
     return _PHASES.index(phase) if phase in _PHASES else len(_PHASES)
 
 

@@ -1,6 +1,6 @@
-"""What the API answers, as JSON: its writers are held to these types, and ``/openapi.json`` is made of them.
+"""Types of the API's JSON answers: writers are checked against them, and ``/openapi.json`` is generated from them.
 
-Clients are to pass over fields they do not know.
+Clients must ignore fields they do not know.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema
-from typing_extensions import TypedDict  # pydantic takes ``typing``'s from Python 3.12 on
+from typing_extensions import TypedDict  # pydantic accepts ``typing``'s only from Python 3.12 on
 
 from actors.messages import CoordinatorReport, DrafterStatus
 from outrider.contracts.requests import FinishReason, PlanEstimate, TokenOrigin
@@ -21,17 +21,17 @@ ChatFinish = FinishReason | Literal["tool_calls"]  # why a chat's choice ended
 
 @dataclass(frozen=True, slots=True)
 class FieldsOf:
-    """Says of an object that it has a dataclass's fields, as ``asdict`` writes them."""
+    """Marks an object whose fields are those of a dataclass, as ``asdict`` writes them."""
 
     kind: type
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """As pydantic asks for it."""
+        """Pydantic's hook for the schema."""
         return handler.generate_schema(self.kind)
 
 
 class ErrorDetail(TypedDict):
-    """``param`` is the path of the field that is at fault, if one is."""
+    """``param`` is the path of the offending field, if there is one."""
 
     message: str
     type: str
@@ -40,13 +40,13 @@ class ErrorDetail(TypedDict):
 
 
 class ErrorBody(TypedDict):
-    """OpenAI's form, for every error; on a stream that has begun an event of its own."""
+    """OpenAI's form of every error; in a stream that has begun it is an event."""
 
     error: ErrorDetail
 
 
 class PayloadBits(TypedDict):
-    """Of messages from devices, and to them."""
+    """Bits of messages from devices (up) and to them (down)."""
 
     up: int
     down: int
@@ -60,7 +60,7 @@ class SpanDetail(TypedDict):
 
 
 class TokenDetail(TypedDict):
-    """A token, the text that it makes visible, which may be empty, and who proposed it."""
+    """A token, the text it makes visible (may be empty), and who proposed it."""
 
     id: int
     text: str
@@ -68,7 +68,7 @@ class TokenDetail(TypedDict):
 
 
 class RoundDetail(TypedDict):
-    """How a round was made, and where its time went; ``protocol`` null: nothing was drafted."""
+    """Plan and timing of a round; ``protocol`` null: nothing was drafted."""
 
     protocol: str | None
     drafted_tokens: int
@@ -82,7 +82,7 @@ class RoundDetail(TypedDict):
 
 
 class ChoiceDetails(TypedDict, total=False):
-    """``spans`` where ``outrider.spans`` asks for them, ``tokens`` and ``rounds`` where ``outrider.details`` does."""
+    """``spans`` if ``outrider.spans`` is set, ``tokens`` and ``rounds`` if ``outrider.details`` is."""
 
     spans: list[SpanDetail]
     tokens: list[TokenDetail]
@@ -90,13 +90,13 @@ class ChoiceDetails(TypedDict, total=False):
 
 
 class ChoiceExtension(TypedDict):
-    """What a choice, or a piece of one, has beyond OpenAI's fields."""
+    """Fields of a choice, or of a piece of one, beyond OpenAI's."""
 
     outrider: NotRequired[ChoiceDetails]
 
 
 class TopLogprob(TypedDict):
-    """One token, as it is spelled."""
+    """One token and its log-probability."""
 
     token: str
     logprob: float
@@ -104,7 +104,7 @@ class TopLogprob(TypedDict):
 
 
 class TokenLogprob(TopLogprob):
-    """A token of the answer, and the likeliest in its place."""
+    """A token of the answer, and the most probable alternatives."""
 
     top_logprobs: list[TopLogprob]
 
@@ -117,7 +117,7 @@ class ChatLogprobs(TypedDict):
 
 
 class CompletionLogprobs(TypedDict):
-    """``choices[].logprobs`` of a completion; null in a list: of a prompt's first token nothing is known."""
+    """``choices[].logprobs`` of a completion; an entry is null for a prompt's first token."""
 
     tokens: list[str]
     token_logprobs: list[float | None]
@@ -126,20 +126,16 @@ class CompletionLogprobs(TypedDict):
 
 
 class PromptDetails(TypedDict):
-    """Of a prompt's tokens."""
-
     cached_tokens: int
 
 
 class CompletionDetails(TypedDict):
-    """Of draft tokens."""
-
     accepted_prediction_tokens: int
     rejected_prediction_tokens: int
 
 
 class LateRounds(TypedDict):
-    """Rounds that were slower than promised, by cause."""
+    """Rounds slower than promised, by cause."""
 
     queue: int
     compute: int
@@ -149,7 +145,7 @@ _Class = TypedDict("_Class", {"class": str})
 
 
 class SloUsage(_Class):
-    """What was promised and given; ``preferred_class`` where that is another class than was given."""
+    """The class that was given and how its promise was kept; ``preferred_class`` if another one was preferred."""
 
     preferred_class: NotRequired[str]
     promised_tokens_per_s: float | None
@@ -161,7 +157,7 @@ class SloUsage(_Class):
 
 
 class VerificationUsage(TypedDict):
-    """More of it where it may be semantic. ``overrides``: by choice, at which of its tokens a mismatch passed."""
+    """Judged mismatches, if semantic verification was allowed. ``overrides``: per choice, positions of passed ones."""
 
     verification: Literal["lossless", "semantic"]
     reproducible: NotRequired[Literal[False]]
@@ -170,7 +166,7 @@ class VerificationUsage(TypedDict):
 
 
 class ExplainedRound(TypedDict):
-    """Why a round was made as it was."""
+    """The plan of a round, and the reason for it."""
 
     chosen: Annotated[dict[str, Any], FieldsOf(PlanEstimate)]
     runner_up: Annotated[dict[str, Any], FieldsOf(PlanEstimate)] | None
@@ -178,13 +174,13 @@ class ExplainedRound(TypedDict):
 
 
 class ExplainedUsage(TypedDict):
-    """``choices`` of rounds, the last ones, where ``outrider.explain`` asks for them."""
+    """``choices``: plans of the last rounds, if ``outrider.explain`` is set."""
 
     choices: NotRequired[list[ExplainedRound]]
 
 
 class OutriderUsage(VerificationUsage, ExplainedUsage):
-    """How a response was made. ``sampling``: what tokens were drawn by, where it asks for something."""
+    """How a response was made. ``sampling``: temperature, and other parameters that differ from their neutral value."""
 
     rounds: int
     speculative_rounds: int
@@ -199,7 +195,7 @@ class OutriderUsage(VerificationUsage, ExplainedUsage):
 
 
 class TokenUsage(TypedDict):
-    """Tokens so far, on an event amid a stream."""
+    """Tokens so far, on an event within a stream."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -207,7 +203,7 @@ class TokenUsage(TypedDict):
 
 
 class CompletionUsage(TokenUsage):
-    """OpenAI's, and our own."""
+    """OpenAI's fields, and ``outrider``."""
 
     prompt_tokens_details: PromptDetails
     completion_tokens_details: CompletionDetails
@@ -215,29 +211,27 @@ class CompletionUsage(TokenUsage):
 
 
 class FunctionCall(TypedDict):
-    """``arguments`` are JSON, as the model wrote it."""
+    """``arguments`` is JSON, as the model wrote it."""
 
     name: str
     arguments: str
 
 
 class ToolCall(TypedDict):
-    """A tool that the model calls."""
-
     id: str
     type: Literal["function"]
     function: FunctionCall
 
 
 class FunctionCallDelta(TypedDict):
-    """``name`` where a call begins; its arguments come piece by piece."""
+    """``name`` is set when a call begins; arguments come piece by piece."""
 
     name: NotRequired[str]
     arguments: str
 
 
 class ToolCallDelta(TypedDict):
-    """A piece of the call that has this index; ``id`` and ``type`` where it begins."""
+    """A piece of the call with this index; ``id`` and ``type`` are set when it begins."""
 
     index: int
     id: NotRequired[str]
@@ -246,7 +240,7 @@ class ToolCallDelta(TypedDict):
 
 
 class AssistantMessage(TypedDict):
-    """The answer; ``content`` is null where it is calls of tools and nothing else."""
+    """The answer; ``content`` is null if it consists of tool calls only."""
 
     role: Literal["assistant"]
     content: str | None
@@ -255,7 +249,7 @@ class AssistantMessage(TypedDict):
 
 
 class ChatChoice(ChoiceExtension):
-    """One of ``n``."""
+    """One of ``n`` choices."""
 
     index: int
     message: AssistantMessage
@@ -264,7 +258,7 @@ class ChatChoice(ChoiceExtension):
 
 
 class CompletionChoice(ChoiceExtension):
-    """One of ``n`` for each prompt."""
+    """One of ``n`` choices for each prompt."""
 
     index: int
     text: str
@@ -273,7 +267,7 @@ class CompletionChoice(ChoiceExtension):
 
 
 class ChatCompletion(TypedDict):
-    """A chat's answer as a whole."""
+    """A whole answer to a chat."""
 
     id: str
     object: Literal["chat.completion"]
@@ -284,7 +278,7 @@ class ChatCompletion(TypedDict):
 
 
 class Completion(TypedDict):
-    """A completion as a whole."""
+    """A whole completion."""
 
     id: str
     object: Literal["text_completion"]
@@ -295,7 +289,7 @@ class Completion(TypedDict):
 
 
 class MessageDelta(TypedDict, total=False):
-    """A piece of a message: its beginning, text, or calls of tools; nothing where it ends."""
+    """A piece of a message: its role, text or tool calls; empty at the end."""
 
     role: Literal["assistant"]
     content: str
@@ -321,13 +315,13 @@ class CompletionChunkChoice(ChoiceExtension):
 
 
 class ChunkUsage(TypedDict):
-    """What an event tells of the usage: all with the last one, or tokens with each, where that is asked for."""
+    """Usage on an event: complete on the last one, or token counts on each, if requested."""
 
     usage: NotRequired[CompletionUsage | TokenUsage | None]
 
 
 class ChatCompletionChunk(ChunkUsage):
-    """An event of a streamed chat; without choices it tells the usage alone."""
+    """An event of a streamed chat; without choices it has only the usage."""
 
     id: str
     object: Literal["chat.completion.chunk"]
@@ -337,7 +331,7 @@ class ChatCompletionChunk(ChunkUsage):
 
 
 class CompletionChunk(ChunkUsage):
-    """An event of a streamed completion; without choices it tells the usage alone."""
+    """An event of a streamed completion; without choices it has only the usage."""
 
     id: str
     object: Literal["text_completion"]
@@ -350,7 +344,7 @@ Chunk = ChatCompletionChunk | CompletionChunk
 
 
 class ModelOutrider(TypedDict):
-    """What may be asked of it. ``sampling`` is what a request that says nothing is sampled by."""
+    """Options that requests to this model may use. ``sampling``: defaults of requests that set no parameters."""
 
     sampling: dict[str, float]
     max_window: int
@@ -372,14 +366,14 @@ class Model(TypedDict):
 
 
 class ModelList(TypedDict):
-    """All that are served: one."""
+    """The served models: one."""
 
     object: Literal["list"]
     data: list[Model]
 
 
 class Tokenized(TypedDict):
-    """vLLM's. ``token_strs`` are as the vocabulary has them; null: of an id that it has not."""
+    """As in vLLM. ``token_strs`` are the vocabulary's; null for an unknown id."""
 
     count: int
     max_model_len: int
@@ -388,13 +382,13 @@ class Tokenized(TypedDict):
 
 
 class Detokenized(TypedDict):
-    """vLLM's."""
+    """As in vLLM."""
 
     prompt: str
 
 
 class Version(TypedDict):
-    """Outrider's."""
+    """Version of Outrider."""
 
     version: str
 
@@ -408,7 +402,7 @@ class Health(TypedDict):
 class Ready(TypedDict):
     """Whether responses can be made now.
 
-    The rest is what a coordinator tells, or the ``reason`` why none was asked.
+    The other fields are a coordinator's, or the ``reason`` why none was asked.
     """
 
     ready: bool
@@ -422,7 +416,7 @@ class Ready(TypedDict):
 
 
 class Status(TypedDict):
-    """What the service is doing, counted since its coordinators began; ``outrider top`` draws it."""
+    """State of the service, with counters since its coordinators started; ``outrider top`` shows it."""
 
     model: str
     drafters: Sequence[Annotated[dict[str, Any], FieldsOf(DrafterStatus)]]

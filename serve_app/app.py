@@ -27,7 +27,7 @@ from serve_app.coordination.settings import coordinator_settings
 from serve_app.ingress import Ingress
 from serve_app.spans import check_installed
 
-# Both mostly wait for other processes; models run in actors of their own.
+# both mostly wait for other processes; models run in actors of their own
 _COORDINATOR_CPUS = 0.5
 _INGRESS_CPUS = 0.5
 _MAX_ONGOING_INGRESS_REQUESTS = 1000  # without reads such as probes; an ingress itself refuses more at once

@@ -121,7 +121,7 @@ def _read_settled(settings: AuthSettings, settle_s: float) -> tuple[KeyFileWatch
         if look is KeyFileRead.SETTLED:
             return watch, _keys_of(content, settings)
         if now_s > give_up_at_s:
-            raise ConfigError("auth.keys_file", f"a file that stands still for {settle_s:g} s", "one that changes on")
+            raise ConfigError("auth.keys_file", f"a file unchanged for {settle_s:g} s", "one that keeps changing")
         time.sleep(settle_s)
 
 

@@ -61,18 +61,20 @@ def _histogram(name: str, text: str, boundaries: Sequence[float], *labels: str) 
 
 # Responses, recorded by the ingress.
 RESPONSES = _counter("responses_total", "Responses by how they ended: stop, length, cancelled, refused, failed", "end")
-RUNNING = _gauge("responses_running", "Responses being made")
+RUNNING = _gauge("responses_running", "Responses running")
 TTFT_S = _histogram("time_to_first_token_seconds", "From request to first chunk", _LATENCY_S)
 INTER_TOKEN_S = _histogram("inter_token_latency_seconds", "Between tokens, a chunk's time shared by them", _LATENCY_S)
 E2E_S = _histogram("e2e_request_latency_seconds", "From request to last chunk", _LATENCY_S)
-PROMPT_TOKENS = _counter("prompt_tokens_total", "Prompt tokens of responses that began")
+PROMPT_TOKENS = _counter("prompt_tokens_total", "Prompt tokens of started responses")
 CACHED_TOKENS = _counter("cached_prompt_tokens_total", "Of these, tokens whose KV was resident")
 GENERATION_TOKENS = _counter("generation_tokens_total", "Tokens of responses")
-RESUMED = _counter("responses_resumed_total", "Times a response went on at a coordinator after one was lost or drained")
+RESUMED = _counter(
+    "responses_resumed_total", "Times a response moved to another coordinator, from a lost or drained one"
+)
 CONNECTIONS_CUT = _counter(
     "connections_cut_total",
-    "Connections that the ingress's own listener ended, by why: reader (took nothing of its response), head, body (did "
-    "not send it in time), full (too many of its address, or of all)",
+    "Connections that the ingress's own listener ended, by reason: reader (took nothing of its response), head, body "
+    "(not sent in time), full (too many of its address, or of all)",
     "reason",
 )
 
@@ -86,20 +88,19 @@ SLO_BROKEN = _counter(
     "cause",
 )
 RESPONSE_SPEED = _histogram(
-    "response_tokens_per_second", "Of complete responses, their first tokens apart", _SPEEDS, "slo_class"
+    "response_tokens_per_second", "Of complete responses, without their first tokens", _SPEEDS, "slo_class"
 )
 
 # Reloadable settings, recorded by ingresses and coordinators.
 SETTINGS_REFUSED = _gauge(
     "settings_refused",
-    "1: a replica has refused the reloadable settings that it was given last, and goes on with those before: ingress, "
-    "coordinator",
+    "1: a replica refused the last reloadable settings, and keeps the ones before: ingress, coordinator",
     "deployment",
 )
 
 # API keys, recorded by ingresses that ask for one.
 KEYS_AGE_S = _gauge("keys_age_seconds", "Since the file of keys was last found to hold the keys in use")
-KEYS_REFUSED = _gauge("keys_refused", "1: the file of keys holds something else that cannot be taken, 0: it does not")
+KEYS_REFUSED = _gauge("keys_refused", "1: the file of keys has new content that is invalid, 0: it has not")
 
 # Rounds, recorded by coordinators.
 ROUNDS = _counter("rounds_total", "Committed rounds; protocol none: without a draft", "protocol")
@@ -112,27 +113,27 @@ ACCEPTED_AT = _counter(
     "position",
 )
 DRAFT_WINDOW = _histogram(
-    "draft_window_tokens", "Draft tokens ordered in a round with a message, or looked up", _WINDOWS
+    "draft_window_tokens", "Draft tokens of a round, ordered from a device or found by prompt lookup", _WINDOWS
 )
 LOOKUP_TOKENS = _counter(
     "looked_up_tokens_total",
-    "Of draft tokens verified, those looked up in prompts and responses: accepted, rejected",
+    "Verified draft tokens of n-gram drafts: accepted, rejected",
     "outcome",
 )
 JUDGED_TOKENS = _counter("judged_tokens_total", "Mismatches that a decision head judged: passed, rejected", "outcome")
 HEAD_DRIFT = _gauge(
-    "decision_head_drifted", "1: a draft model's head rejects another share than where it was calibrated", "model"
+    "decision_head_drifted", "1: a draft model's head rejects another share than at calibration", "model"
 )
 WASTED_DRAFT_S = _counter(
     "wasted_draft_seconds_total", "Drafters' seconds spent on rejected tokens, and on drafts of none"
 )
 PHASE_S = _histogram(
     "round_phase_seconds",
-    "Where rounds that are asked for spend time: draft, link, queue, verify, orchestration",
+    "Time of rounds by phase, autonomous ones apart: draft, link, queue, verify, orchestration",
     _PHASE_S,
     "phase",
 )
-BATCHES = _counter("verify_batches_total", "Steps of the verifier, by why no more blocks joined", "reason")
+BATCHES = _counter("verify_batches_total", "Steps of the verifier, by why they have no more blocks", "reason")
 BATCH_BLOCKS = _histogram("verify_batch_blocks", "Blocks verified together in a step", _BLOCKS)
 COST_ERROR = _histogram(
     "verify_cost_error_ratio", "Of the predicted time of a step: |predicted - measured| / measured", _RATIOS
@@ -140,43 +141,40 @@ COST_ERROR = _histogram(
 PREDICTED_S = _counter("verify_predicted_seconds_total", "Time of steps with blocks, as the cost model predicted it")
 MEASURED_S = _counter("verify_measured_seconds_total", "Time of the same steps, as it was measured")
 VERIFIER_READY = _gauge("verifier_ready", "1: a coordinator's verifier answers, 0: it is being started")
-VERIFIER_IDLE_S = _counter("verifier_idle_seconds_total", "The verifier had nothing to do")
+VERIFIER_IDLE_S = _counter("verifier_idle_seconds_total", "Time in which the verifier had nothing to do")
 GENERATIONS = _gauge("generations", "Generations at a coordinator: running, queued", "state")
 QUEUED_BLOCKS = _gauge("queued_blocks", "Blocks that wait for a step")
 KV_BLOCKS = _gauge("kv_blocks", "The verifier's KV memory: used, cached, free", "state")
 KV_EVICTIONS = _counter(
-    "kv_evictions_total", "Times a generation lost KV to make room, by whether its response was owed a deadline", "owed"
+    "kv_evictions_total", "Times KV of a generation was evicted, by whether its response has a deadline", "owed"
 )
-KV_EVICTED_BLOCKS = _counter("kv_evicted_blocks_total", "KV blocks that were so lost")
+KV_EVICTED_BLOCKS = _counter("kv_evicted_blocks_total", "KV blocks evicted so")
 KV_RECOMPUTED_TOKENS = _counter("kv_recomputed_tokens_total", "Positions computed again because of that")
 KV_SWAPPED_BLOCKS = _counter(
     "kv_swapped_blocks_total", "KV blocks copied to host memory (out), or back from there (in)", "direction"
 )
-KV_HOST_BLOCKS = _gauge("kv_host_blocks", "Host memory for KV that had to make room, in blocks: used, free", "state")
-ADMISSION_WAIT_S = _histogram(
-    "admission_wait_seconds", "That responses which were begun had waited for it", _LATENCY_S, "slo_class"
-)
+KV_HOST_BLOCKS = _gauge("kv_host_blocks", "Host memory for evicted KV, in blocks: used, free", "state")
+ADMISSION_WAIT_S = _histogram("admission_wait_seconds", "Time that admitted responses waited", _LATENCY_S, "slo_class")
 NOT_ADMITTED = _counter(
     "responses_not_admitted_total",
-    "Responses that were not begun, by the last class they could have had and what there was too little of: load, "
-    "memory, places, queue",
+    "Refused responses, by the last class they could have had and what was short: load, memory, places, queue",
     "slo_class",
     "reason",
 )
-SUSPENDED = _counter("responses_suspended_total", "Times that a best-effort response had to make room for a promise")
+SUSPENDED = _counter("responses_suspended_total", "Times that a best-effort response was suspended for a promise")
 STALLED = _counter(
-    "responses_stalled_total", "Times that a response gave its place back, as its reader stood still for seconds"
+    "responses_stalled_total", "Times that a response gave its place back, as its client did not read for seconds"
 )
-ADMITTED = _counter("responses_admitted_total", "Responses that were begun, by the class they were given", "slo_class")
+ADMITTED = _counter("responses_admitted_total", "Admitted responses, by the class they were given", "slo_class")
 LOWERED = _counter("responses_lowered_total", "Of these, responses that would have preferred this class", "slo_class")
 ENDED_KEPT = _counter(
-    "responses_ended_total", "Responses that ended by themselves, by whether they came as promised", "slo_class", "kept"
+    "responses_ended_total", "Responses that completed, by whether the promise was kept", "slo_class", "kept"
 )
 PROMISED_LOAD = _gauge("promised_load", "Verifier seconds per second, of promises: needed, allowed", "state")
-QUEUED_RESPONSES = _gauge("queued_responses", "Responses that wait to be begun", "slo_class")
+QUEUED_RESPONSES = _gauge("queued_responses", "Responses that wait for admission", "slo_class")
 PASS_FAULTS = _counter(
     "pass_faults_total",
-    "Passes of the verifier that went wrong, by kind: pass (of a block), memory, device (the accelerator), lost, "
+    "Failed passes of the verifier, by kind: pass (of a block), memory, device (the accelerator), lost, "
     "non_finite (of a response)",
     "kind",
 )
@@ -185,39 +183,39 @@ SLO_ROUNDS = _counter("slo_rounds_total", "Rounds of responses that were promise
 SLO_LATE_ROUNDS = _counter(
     "slo_late_rounds_total", "Of these, rounds slower than promised, by cause: queue, compute", "slo_class", "cause"
 )
-SLO_BEHIND = _counter("slo_behind_total", "Rounds behind which a response was slower than promised", "slo_class")
-DRAFTER_LOSSES = _counter("drafter_losses_total", "Generations that had to part with a drafter that failed")
+SLO_BEHIND = _counter("slo_behind_total", "Rounds after which a response was slower than promised", "slo_class")
+DRAFTER_LOSSES = _counter("drafter_losses_total", "Generations whose drafter failed")
 PAYLOAD_BITS = _counter(
     "payload_bits_total", "Bits of messages of rounds, by protocol and direction: up, down", "protocol", "direction"
 )
 WIRE_BITS = _counter(
     "wire_bits_total",
     "Bits of all IP packets between coordinators and a group's drafters, as TCP counts them: calls around messages, "
-    "headers and what was sent again included",
+    "headers and retransmissions included",
     "group",
     "direction",
 )
 SENT_SEGMENTS = _counter("link_sent_segments_total", "TCP segments sent to a group's drafters, with data", "group")
-RESENT_SEGMENTS = _counter("link_resent_segments_total", "Of these, sent again, as what was lost has to be", "group")
+RESENT_SEGMENTS = _counter("link_resent_segments_total", "Of these, retransmissions", "group")
 UP_SENT_SEGMENTS = _counter(
-    "link_up_sent_segments_total", "TCP segments with data that a group's drafters have sent up, as they say", "group"
+    "link_up_sent_segments_total", "TCP segments with data that a group's drafters sent up, as they report", "group"
 )
-UP_RESENT_SEGMENTS = _counter("link_up_resent_segments_total", "Of these, sent again, as they say", "group")
+UP_RESENT_SEGMENTS = _counter("link_up_resent_segments_total", "Of these, retransmissions, as they report", "group")
 EXCHANGES = _counter(
     "drafter_exchanges_total",
-    "Messages to a group's drafters that want an answer, by what came of them: answered, silent, gone, broken",
+    "Messages to a group's drafters that need an answer, by outcome: answered, silent, gone, broken",
     "group",
     "outcome",
 )
-CANDIDATE_FALLBACKS = _counter("candidate_fallbacks_total", "Corrections for which no candidate was taken")
-CORRECTIONS_GIVEN_UP = _counter("corrections_given_up_total", "Corrections drawn inexactly for want of their drafter")
+CANDIDATE_FALLBACKS = _counter("candidate_fallbacks_total", "Corrections for which no candidate was accepted")
+CORRECTIONS_GIVEN_UP = _counter("corrections_given_up_total", "Corrections drawn inexactly, as their drafter was lost")
 TUNER_MODE = _gauge("regime_arm", "Speculation mode of the verifier: 1 for the one in use", "arm")
 TUNER_CHANGES = _counter("regime_changes_total", "Times another mode was measured to be faster, and kept")
-TUNER_PROBES = _counter("regime_probes_total", "Times a mode was tried beside the one that was kept", "arm")
+TUNER_PROBES = _counter("regime_probes_total", "Probes of a mode other than the kept one", "arm")
 TUNER_PROBES_LOST_S = _counter(
-    "regime_probes_lost_seconds_total", "Cost of trying modes, in seconds of all active responses' time"
+    "regime_probes_lost_seconds_total", "Cost of probes, in seconds of all active responses' time"
 )
-TUNER_ACTIVE_S = _counter("regime_active_seconds_total", "Time in which responses were active, beside that cost")
+TUNER_ACTIVE_S = _counter("regime_active_seconds_total", "Time in which responses were active, without that cost")
 TUNER_REWARD = _gauge(
     "regime_reward_tokens_per_second", "Measured speed of a response under a mode at the present load", "arm"
 )
@@ -226,7 +224,7 @@ TUNER_LOSS = _gauge(
     "Share of the kept mode's speed that this one was measured to lose at the present load; below 0: to gain",
     "arm",
 )
-DRAFTS_GIVEN_UP = _counter("drafts_given_up_total", "Drafts that had to be used and never came: inexact rounds")
+DRAFTS_GIVEN_UP = _counter("drafts_given_up_total", "Drafts that had to be used and never arrived: inexact rounds")
 LINK_RATE_BPS = _gauge(
     "link_rate_bits_per_second", "Measured rate of a group's links, the slowest: up, down", "group", "direction"
 )
@@ -262,7 +260,7 @@ def in_ray(metric: Metric) -> _Record:
     match metric.kind:
         case MetricKind.COUNTER:
             counter = ray_metrics.Counter(metric.name, metric.help, metric.labels)
-            return lambda value, labels: counter.inc(value, labels) if value > 0 else None  # Ray refuses to add nothing
+            return lambda value, labels: counter.inc(value, labels) if value > 0 else None  # Ray refuses to add 0
         case MetricKind.GAUGE:
             return ray_metrics.Gauge(metric.name, metric.help, metric.labels).set
         case MetricKind.HISTOGRAM:

@@ -229,7 +229,7 @@ class CoordinatorStreams:
         """Fail the coordinator's responses whenever it is silent, so that they resume elsewhere."""
         while True:
             await watch.is_silent()
-            self._fail(coordinator, CoordinatorSilentError(f"needs a word of coordinator {coordinator}, found none"))
+            self._fail(coordinator, CoordinatorSilentError(f"needs a reply of coordinator {coordinator}, found none"))
 
     async def _detach(self, coordinator: str) -> None:
         """Move responses away from a draining coordinator, one per second, as each costs a prefill elsewhere.

@@ -1,4 +1,4 @@
-"""One module for each command of ``outrider``: ``add_options`` says what it takes, ``run`` carries it out.
+"""One module per command of ``outrider``: ``add_options`` declares its options, ``run`` executes it.
 
-A module is imported when its command is asked for; what takes seconds to import (Ray, torch) only when it runs.
+A module is imported when its command is chosen; slow imports (Ray, torch) wait until it runs.
 """

@@ -1,4 +1,4 @@
-"""Talk to a service in the terminal, and see by colour who proposed each piece of an answer."""
+"""Chat with a service in the terminal; colours show who proposed each piece of an answer."""
 
 import argparse
 import os
@@ -23,49 +23,48 @@ _STYLES = {
 }
 _LEGEND = {
     TokenOrigin.ACCEPTED: "accepted draft",
-    TokenOrigin.LOOKUP: "looked up",
-    TokenOrigin.OVERRIDE: "draft that a judge let pass",
+    TokenOrigin.LOOKUP: "n-gram draft",
+    TokenOrigin.OVERRIDE: "mismatch passed by the decision head",
     TokenOrigin.CORRECTION: "correction",
     TokenOrigin.VERIFIER: "the verifier's own",
 }
 _HELP = "/reset forgets the conversation, /quit or Ctrl-D leaves, Ctrl-C cancels an answer"
 _CONTROLS = {
     code: "�" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
-}  # could steer the terminal
+}  # control characters that could steer the terminal
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds from the request to the first text, and to the end."""
+    """Seconds from the request to the first text and to the end."""
 
     first_s: float | None
     end_s: float
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Which service, what is asked, and how it is to answer."""
     parser.description = __doc__
     add_url_option(parser)
     add_key_option(parser)
     add = parser.add_argument
     add("--model", help="name of the model (default: the one the service has)")
     add("--temperature", type=float, help="0 is greedy (default: the model's own)")
-    add("--top-p", type=float, help="of tokens, the likeliest that have this probability (default: the model's own)")
+    add("--top-p", type=float, help="total probability of the tokens to draw from (default: the model's own)")
     add("--seed", type=int, help="the same seed gives the same answer")
     add("--max-tokens", type=int, help="length limit of an answer")
     add("--window", type=int, help="draft tokens per round (default: the service chooses)")
     add("--protocol", help="what crosses the link, such as token_ids or tslt (default: the service chooses)")
-    add("--slo-class", help="whose token speed to be promised (default: the service's)")
+    add("--slo-class", help="class whose token speed is promised (default: the service's)")
     add(
         "--verification",
-        help="semantic, at temperature 0: a decision head may let a mismatch stand (default: lossless)",
+        help="semantic, at temperature 0: a decision head may accept mismatches (default: lossless)",
     )
     add("--system", metavar="TEXT", help="system message")
     add("prompt", nargs="?", metavar="PROMPT", help="ask this and exit (default: a conversation)")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """One turn if a prompt is given, else a conversation."""
+    """Run one turn if a prompt is given, else a conversation."""
     url = arguments.url.rstrip("/")
     with httpx.Client(headers=key_headers(arguments.api_key)) as client:
         given = {one.name: getattr(arguments, one.name) for one in fields(ChatOptions)}
@@ -79,25 +78,24 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def make_console() -> Console:
-    """Write to standard output: without any escape codes where ``NO_COLOR`` is set or it is no terminal."""
+    """Write to standard output, without escape codes if ``NO_COLOR`` is set or it is no terminal."""
     return Console(color_system=None) if os.environ.get("NO_COLOR") else Console()
 
 
 class Chat:
     def __init__(self, client: httpx.Client, url: str, options: ChatOptions, system: str | None, out: Console) -> None:
-        """Begin a conversation with the service at ``url``."""
         self._client, self._url, self._options, self._out = client, url, options, out
         self._opening: list[Message] = [] if system is None else [{"role": "system", "content": system}]
         self._messages = list(self._opening)
 
     def show_legend(self) -> None:
-        """Say what the colours mean, where there are any."""
+        """Explain the colours, if there are any."""
         if self._out.color_system is not None:
             parts = [(f"{_LEGEND[origin]}  ", style) for origin, style in _STYLES.items()]
             self._out.print(Text.assemble(*parts))
 
     def turn(self, prompt: str) -> None:
-        """Ask, stream the answer, and remember both; an answer that fails or is cancelled is forgotten."""
+        """Send a prompt, stream the answer, and remember both; a failed or cancelled turn is forgotten."""
         messages: list[Message] = [*self._messages, {"role": "user", "content": prompt}]
         started_at_s = time.monotonic()
         first_s: float | None = None
@@ -121,7 +119,7 @@ class Chat:
     def run(self) -> None:
         """Read prompts until the user leaves: by ``/quit``, Ctrl-D, or Ctrl-C twice."""
         self._out.print(Text(_HELP, "dim"))
-        with suppress(KeyboardInterrupt):  # the second, before the next prompt is there
+        with suppress(KeyboardInterrupt):  # the second one, before the next prompt is shown
             self._run()
 
     def _run(self) -> None:
@@ -143,13 +141,13 @@ class Chat:
                 if interrupted:
                     return
                 interrupted = True
-                self._out.print(Text("cancelled; Ctrl-C once more leaves", "dim"))
+                self._out.print(Text("cancelled; press Ctrl-C again to leave", "dim"))
             except ChatError as error:
                 self._out.print(Text(str(error), "red"))
 
 
 def summary(usage: ResponseCost, timing: Timing) -> str:
-    """What an answer cost, in a line."""
+    """Summarise an answer's cost in a line."""
     parts = [f"{usage.completion_tokens} tokens", f"{usage.completion_tokens / max(timing.end_s, 1e-9):.1f} tokens/s"]
     if timing.first_s is not None:
         parts.append(f"TTFT {timing.first_s:.2f} s")

@@ -7,7 +7,6 @@ from cluster.options import add_config_options, checked_config, read_config
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What to do with which configuration."""
     parser.description = __doc__
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     show = actions.add_parser("show", help="print every field as it will be used, as YAML")

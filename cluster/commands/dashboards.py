@@ -1,4 +1,4 @@
-"""Write Grafana dashboards, Prometheus rules and alerts, and the configuration that brings them there."""
+"""Write Grafana dashboards, Prometheus rules and alerts, and the configuration that provisions them."""
 
 import argparse
 from pathlib import Path
@@ -7,17 +7,16 @@ from cluster.monitoring.files import CLUSTER_NAME, DISCOVERY_FILE, PROMETHEUS_UR
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Where to, and what differs from operator to operator."""
     parser.description = __doc__
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="is made if need be")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="created if needed")
     parser.add_argument(
         "--discovery",
         metavar="FILE",
-        help=f"with the addresses of Ray's exporters (default: {DISCOVERY_FILE}, Ray's own; with --start that of "
+        help=f"file with the addresses of Ray's exporters (default: {DISCOVERY_FILE}, Ray's own; with --start that of "
         "`outrider serve` on this machine)",
     )
     parser.add_argument(
-        "--prometheus", default=PROMETHEUS_URL, metavar="URL", help="where Grafana finds it (default: %(default)s)"
+        "--prometheus", default=PROMETHEUS_URL, metavar="URL", help="its URL for Grafana (default: %(default)s)"
     )
     parser.add_argument(
         "--cluster", default=CLUSTER_NAME, metavar="NAME", help="the label ray_io_cluster (default: %(default)s)"
@@ -28,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Write, and start if asked to."""
+    """Write the files; start Prometheus and Grafana if asked to."""
     out: Path = arguments.out
     places = MonitoringTargets(
         arguments.discovery or _discovery(local=arguments.start), arguments.prometheus, arguments.cluster

@@ -6,13 +6,12 @@ from cluster.options import add_config_options, checked_config, read_config
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Where to, and which configuration."""
     parser.description = __doc__
     parser.add_argument("--address", required=True, help="of the cluster: auto, host:6379 or ray://host:10001")
     acts = parser.add_mutually_exclusive_group()
-    acts.add_argument("--remove", action="store_true", help="take the service away")
+    acts.add_argument("--remove", action="store_true", help="remove the service")
     acts.add_argument(
-        "--restart", action="store_true", help="start every replica anew, as for files of a model that have changed"
+        "--restart", action="store_true", help="restart every replica, for example after model files changed"
     )
     add_config_options(parser)
 

@@ -1,4 +1,4 @@
-"""Manage models: fetch the embedded target, or check that files are those that were written."""
+"""Manage models: fetch the embedded target, or verify that model files are unchanged."""
 
 import argparse
 import sys
@@ -29,6 +29,6 @@ def run(arguments: argparse.Namespace) -> None:
         count = check_hashes(folder)
         if not count:
             raise ModelUnavailableError(
-                f"needs {SUMS} in {folder}, found none; where the files are sound run `sha256sum * > {SUMS}` there"
+                f"needs {SUMS} in {folder}, found none; if the files are sound, run `sha256sum * > {SUMS}` there"
             )
         print(f"{folder}: {count} files, each as recorded")

@@ -1,8 +1,8 @@
 """Measure this machine's verification times and fit the cost model to them (WISP Appendix C).
 
-Runs the paper's five kinds of batches and the row counts of speculation on the live engine, in an order that spreads
-the machine's moods over all of them; prints how well eq. 19, and eq. 19 with row offsets, predict batches they were not
-fitted to; writes the profile that ``outrider serve`` loads, and the raw samples beside it.
+Runs the paper's five kinds of batches and the row counts of speculation on the live engine, interleaved so that drifts
+of the machine spread over all of them; prints how well eq. 19, and eq. 19 with row offsets, predict batches they were
+not fitted to; writes the profile that ``outrider serve`` loads, and the raw samples beside it.
 """
 
 import argparse
@@ -39,35 +39,34 @@ from outrider.models.target_folder import read_config
 
 _LARGEST_TOKENS = {"cpu": 256, "cuda": 2000}
 _QUICK_LARGEST_TOKENS, _QUICK_SHARE, _QUICK_REPEATS = 128, 0.25, 2
-_SPARE_BLOCKS = 4  # what an engine keeps for itself
+_SPARE_BLOCKS = 4  # reserved by the engine
 _CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What is measured, how much of it, and where it goes."""
     parser.description = __doc__
     add = parser.add_argument
     add("--target", default="embedded", help="model.target of the service (default: %(default)s)")
     add("--dtype", default="auto", choices=get_args(TargetDType), help="model.dtype (default: %(default)s)")
     add("--engine", default="torch", choices=tuple(VERIFIERS), help="verifiers.engine (default: %(default)s)")
     add("--device", default="cpu", help="verifiers.device (default: %(default)s)")
-    add("--tensor-parallel-size", type=_from(1), default=1, help="that of verifiers (default: %(default)s)")
-    options = "that of verifiers, such as '{quantization: fp8}'"
+    add("--tensor-parallel-size", type=_from(1), default=1, help="of verifiers (default: %(default)s)")
+    options = "verifiers.vllm_options, such as '{quantization: fp8}'"
     add("--vllm-options", type=_mapping, default={}, metavar="YAML", help=options)
     add("--threads", type=_from(1), default=1, help="verifiers.threads (default: %(default)s)")
-    add("--largest-tokens", type=int, help="of one batch; the paper's is 2000 (default: 256 on a CPU)")
+    add("--largest-tokens", type=int, help="largest batch; the paper's is 2000 (default: 256 on a CPU)")
     add("--repeats", type=_from(1), default=3, help="measured runs of each configuration (default: %(default)s)")
     add("--warmups", type=_from(0), default=1, help="discarded passes before its first run (default: %(default)s)")
-    clock = "cpu leaves out what other processes took (one thread on a CPU): to see which errors are their noise"
+    clock = "cpu excludes other processes (one thread on a CPU), to see which errors are their noise"
     add("--clock", default="wall", choices=tuple(_CLOCKS), help=clock)
     add("--seed", type=_from(0), default=0, help="of the random configurations (default: %(default)s)")
-    add("--out", type=Path, default=Path("cost_profile.json"), help="the profile; samples go beside it")
+    add("--out", type=Path, default=Path("cost_profile.json"), help="the profile; samples are written beside it")
     add("--plots", type=Path, metavar="FOLDER", help="draw the fit and its errors (needs the extra `bench`)")
-    add("--quick", action="store_true", help="a quarter of the configurations, smaller, twice: about a minute")
+    add("--quick", action="store_true", help="a quarter of the configurations, smaller, measured twice: about a minute")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Measure, fit, print and write."""
+    """Measure, fit, print and write the profile."""
     _check_engine(arguments)
     _check_files(arguments)
     torch.set_num_threads(arguments.threads)
@@ -99,7 +98,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def write_samples(file: Path, train: Sequence[BatchSample], test: Sequence[BatchSample], fitted: FittedModel) -> None:
-    """One row for each configuration: what it was, what it took, what was predicted."""
+    """Write one row per configuration: its blocks, the measured times and the predictions."""
     predicted = {
         kind: report.model.predict_works_s(works_of((*train, *test))) for kind, report in fitted.reports.items()
     }
@@ -126,7 +125,7 @@ def write_samples(file: Path, train: Sequence[BatchSample], test: Sequence[Batch
 
 
 def _check_engine(arguments: argparse.Namespace) -> None:
-    """Refuse, before minutes of measuring, what no engine can do; likewise ``_check_files``, what cannot be written."""
+    """Refuse what no engine can do before minutes of measuring; ``_check_files`` does so for what cannot be written."""
     engine = VERIFIERS[arguments.engine]
     engine.check_installed()
     device, kind = arguments.device, arguments.device.partition(":")[0]
@@ -167,7 +166,7 @@ def _plan(arguments: argparse.Namespace) -> ProfilingPlan:
 
 
 def spec_of(arguments: argparse.Namespace, plan: ProfilingPlan) -> VerifierSpec:
-    """An engine that holds every batch of the plan, computes it in one pass, and in the type that a service would."""
+    """An engine that holds every batch of the plan and computes it in one pass, in a service's data type."""
     dtype = VERIFIERS[arguments.engine].settled_dtype(arguments.dtype, arguments.device, arguments.target)
     configurations, block_tokens = (*plan.train, *plan.test), _block_tokens(arguments)
     config = read_config(resolve_folder(arguments.target))

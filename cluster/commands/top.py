@@ -1,4 +1,4 @@
-"""Poll a service and draw what it does, until Ctrl-C."""
+"""Poll a service and show its state, until Ctrl-C."""
 
 import argparse
 import time
@@ -20,14 +20,13 @@ _LONGEST_INTERVAL_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """A status, and when it came (monotonic clock)."""
+    """A status, and when it arrived (monotonic clock)."""
 
     status: ServiceStatus
     at_s: float
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Which service, and how often it is asked."""
     parser.description = __doc__
     add_url_option(parser)
     add_key_option(parser)
@@ -37,7 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Draw the service's state again and again, or once."""
+    """Show the service's state repeatedly, or once."""
     interval_s, url = arguments.interval_s, arguments.url.rstrip("/")
     if not 0 < interval_s <= _LONGEST_INTERVAL_S:
         raise ParameterError("--interval-s", f"a number in (0, {_LONGEST_INTERVAL_S:g}]", interval_s)
@@ -52,7 +51,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def poll(client: httpx.Client, url: str) -> Poll:
-    """Ask once; ``StatusError`` says that there is no answer, or not a status."""
+    """Poll once; raises ``StatusError`` if there is no answer, or not a status."""
     try:
         answer = client.get(f"{url}/status")
     except httpx.HTTPError as error:

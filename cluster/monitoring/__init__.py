@@ -1,6 +1,6 @@
-"""What watches a service: Grafana dashboards, Prometheus rules and alerts, and what brings them there.
+"""Monitoring of a service: Grafana dashboards, Prometheus rules and alerts, and their provisioning.
 
-The files are data of the package; ``files`` writes them into a folder, ``running`` starts Prometheus and Grafana with
-them. ``drawing`` makes the dashboards and rules (``python -m lab.dashboards``, with the extra
-``monitoring``); nothing else needs it.
+The files are package data; ``files`` writes them into a folder, ``running`` starts Prometheus and Grafana on them.
+``drawing`` generates dashboards and rules (``python -m lab.dashboards``, with the extra ``monitoring``);
+nothing else needs it.
 """

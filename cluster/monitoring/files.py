@@ -1,4 +1,4 @@
-"""Writes all that watches a service into a folder, for an operator's own Prometheus and Grafana."""
+"""Write the monitoring files into a folder, for an operator's own Prometheus and Grafana."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ FOLDER = Path(__file__).parent
 DISCOVERY_FILE = "/tmp/ray/prom_metrics_service_discovery.json"  # noqa: S108 (where Ray writes it)
 PROMETHEUS_URL = "http://127.0.0.1:9090"
 CLUSTER_NAME = "outrider"
-_DASHBOARDS = "/etc/outrider/monitoring/dashboards"  # in the packaged files
+_DASHBOARDS = "/etc/outrider/monitoring/dashboards"  # path used in the packaged files
 _KINDS = {".json", ".yaml"}
 
 
 @dataclass(frozen=True, slots=True)
 class MonitoringTargets:
-    """What differs from operator to operator.
+    """Settings that differ between operators.
 
     Attributes:
         discovery: the file in which Ray keeps the addresses of its exporters, on the head.
         prometheus_url: where Grafana finds Prometheus.
-        cluster: its name, which Prometheus gives to all that it scrapes as the label ``ray_io_cluster``.
+        cluster: name that Prometheus adds to everything it scrapes, as the label ``ray_io_cluster``.
     """
 
     discovery: str = DISCOVERY_FILE
@@ -30,14 +30,14 @@ class MonitoringTargets:
 
 
 def packaged() -> Iterator[Path]:
-    """All files, by their path in the folder."""
+    """The packaged files, by path within the folder."""
     for file in sorted(FOLDER.rglob("*")):
         if file.suffix in _KINDS:
             yield file.relative_to(FOLDER)
 
 
 def write(out: Path, places: MonitoringTargets) -> list[Path]:
-    """Write them into a folder, which is made if need be; returns what was written."""
+    """Write the files into a folder, creating it if needed; return their paths."""
     replaced = {
         DISCOVERY_FILE: places.discovery,
         PROMETHEUS_URL: places.prometheus_url,

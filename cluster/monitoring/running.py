@@ -1,4 +1,4 @@
-"""Prometheus, and Grafana if it is installed, over files that were written: on this machine, until Ctrl-C."""
+"""Run Prometheus, and Grafana if it is installed, on written files: on this machine, until Ctrl-C."""
 
 import os
 import shutil
@@ -36,12 +36,12 @@ def run_until_interrupted(out: Path, places: MonitoringTargets) -> None:
         while prometheus.poll() is None:
             time.sleep(_LOOKED_AFTER_S)
         said = (out / "prometheus.log").read_text(encoding="utf-8").strip().splitlines()
-        raise ParameterError("prometheus", "to go on running", said[-1] if said else "nothing said")
+        raise ParameterError("prometheus", "to keep running", said[-1] if said else "no output")
 
 
 @contextmanager
 def prometheus_over(out: Path, url: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """Prometheus with the folder's configuration while the block is open; its data and log are in the folder."""
+    """Run Prometheus with the folder's configuration while the block is open; its data and log are in the folder."""
     program = shutil.which("prometheus")
     if program is None:
         raise ParameterError("prometheus", "an installed program (Debian's package of that name)", "none in PATH")
@@ -56,7 +56,7 @@ def prometheus_over(out: Path, url: str) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 def grafana_command() -> list[str] | None:
-    """How Grafana is started here; None if it is not installed."""
+    """The command that starts Grafana here; None if it is not installed."""
     program = shutil.which("grafana-server") or shutil.which("grafana")
     if program is None:
         return None
@@ -66,7 +66,7 @@ def grafana_command() -> list[str] | None:
 
 
 def grafana_settings(out: Path) -> dict[str, str]:
-    """Grafana's settings, as its environment: readable without a login, on this machine alone."""
+    """Grafana's settings as environment variables: readable without a login, from this machine only."""
     return {
         "GF_PATHS_PROVISIONING": str((out / "grafana" / "provisioning").resolve()),
         "GF_PATHS_DATA": str((out / "grafana" / "data").resolve()),

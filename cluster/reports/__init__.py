@@ -1,1 +1,1 @@
-"""Figures for people and programs: tables, plots (which need matplotlib) and JSON files."""
+"""Results for people and programs: tables, plots (which need matplotlib) and JSON files."""

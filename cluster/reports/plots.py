@@ -1,4 +1,4 @@
-"""What all plots have in common."""
+"""Common parts of all plots."""
 
 from pathlib import Path
 
@@ -7,16 +7,16 @@ from matplotlib.figure import Figure
 
 from outrider.documents.whole_file import whole_file
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito: told apart by everyone
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito: colour-blind safe
 
 
 def figure(width_in: float, height_in: float) -> Figure:
-    """An empty figure that keeps labels inside."""
+    """An empty figure whose layout keeps labels inside."""
     return Figure(figsize=(width_in, height_in), layout="constrained")
 
 
 def describe(axes: Axes, title: str, x: str, y: str) -> None:
-    """Title, axis labels and a light grid."""
+    """Set title, axis labels and a light grid."""
     axes.set_title(title, fontsize=10)
     axes.set_xlabel(x)
     axes.set_ylabel(y)

@@ -25,7 +25,7 @@ def show_profile(train: Sequence[BatchSample], test: Sequence[BatchSample], fitt
         for kind, report in reports.items()
         if batch_kind in report.by_kind
     ]
-    show_table("unseen samples by regime" if unseen else "by regime", _HEADER, rows)
+    show_table("unseen samples by kind of batch" if unseen else "by kind of batch", _HEADER, rows)
     rounds = [(kind, *(f"{value:.4f}" for value in report.cross_validation)) for kind, report in reports.items()]
     show_table("cross-validation, 5 folds of the training samples", ("fit", "mean R2", "sd"), rounds)
     offsets = [f"{index}: {offset * 1e3:+.1f}" for index, offset in enumerate(fitted.model.row_offsets_s) if offset]
@@ -33,7 +33,7 @@ def show_profile(train: Sequence[BatchSample], test: Sequence[BatchSample], fitt
 
 
 def _show_noise(samples: Sequence[BatchSample]) -> None:
-    """How well a measurement agrees with itself: what no model can be expected to beat."""
+    """Print the noise floor: how well measurements predict their own repeats, which no model can beat."""
     rows = []
     for name, chosen in [
         ("the paper's kinds", PAPER_KINDS),
@@ -54,7 +54,7 @@ def _show_noise(samples: Sequence[BatchSample]) -> None:
                 f"{100 * floor:.1f}",
             )
         )
-    header = ("kind", "samples", "mean CV %", "max CV %", "CV below 5 %", "one repeat by the others, MAPE %")
+    header = ("kind", "samples", "mean CV %", "max CV %", "CV below 5 %", "MAPE % of a repeat by the others")
     if rows:
         show_table("noise of the measurements", header, rows)
 

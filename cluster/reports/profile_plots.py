@@ -19,7 +19,7 @@ _COMPONENTS = ("linear", "interactions", "cached", "constant")
 
 
 def plot_profile(folder: Path, train: Sequence[BatchSample], test: Sequence[BatchSample], fitted: FittedModel) -> None:
-    """Two files: the fit with its residuals, and errors by kind of batch."""
+    """Write two plots: the fit with its residuals, and errors by kind of batch."""
     _plot_fit(folder / "profile_fit.png", train, test, fitted)
     _plot_errors(folder / "profile_errors.png", train, test, fitted)
 
@@ -77,7 +77,7 @@ def _scatter(
 
 
 def _plot_errors(file: Path, train: Sequence[BatchSample], test: Sequence[BatchSample], fitted: FittedModel) -> None:
-    """Absolute errors by kind of batch, and which component dominates how many batches (Figure 11)."""
+    """Absolute errors by kind of batch, and the number of batches that each component dominates (Figure 11)."""
     model = fitted.model
     drawn = figure(11.0, 4.4)
     left, right = drawn.subplots(1, 2)

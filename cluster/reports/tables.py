@@ -1,4 +1,4 @@
-"""Tables of figures on the terminal."""
+"""Terminal tables."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,7 +11,7 @@ _WIDEST = 240
 
 
 def show_table(title: str, header: Sequence[str], rows: Iterable[Sequence[object]], note: str = "") -> None:
-    """Columns as wide as they need to be, figures to the right of the first one; ``note`` follows below."""
+    """Print a table: first column left-aligned, the others right-aligned; ``note`` follows below."""
     table = Table(box=SIMPLE_HEAD, title=Text(title), title_justify="left", title_style="bold", pad_edge=False)
     for index, name in enumerate(header):
         table.add_column(name, justify="right" if index else "left", no_wrap=True)
@@ -24,5 +24,5 @@ def show_table(title: str, header: Sequence[str], rows: Iterable[Sequence[object
 
 
 def percent(share: float) -> str:
-    """A share, as tables show it."""
+    """A share as tables print it."""
     return f"{100.0 * share:.1f} %"

@@ -1,4 +1,4 @@
-"""The benchmarks by name. Each is imported when it runs, so that the command line knows their names at once."""
+"""The benchmarks by name. Each is imported only when it runs, so that the command line starts quickly."""
 
 from importlib import import_module
 
@@ -27,5 +27,5 @@ BENCHES = tuple(_MODULES)
 
 
 def run(name: str, argv: list[str]) -> None:
-    """Run one of ``BENCHES``; it reads its own options."""
+    """Run one of ``BENCHES``, which parses its own options."""
     import_module(_MODULES[name]).main(argv)

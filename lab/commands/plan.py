@@ -1,8 +1,8 @@
-"""Devices, link, models and promises in; speeds, capacity, and whether drafting pays, out.
+"""Predict speeds, capacity and whether drafting pays, from devices, links, models and promised speeds.
 
 Reads a scenario as ``outrider simulate`` does, or builds one from flags. Its ``systems``, ``window`` and ``expansion``
-are not needed: the plan finds the draft, and compares drafting devices with the target served alone on the same server.
-An answer is as good as its cost model: `outrider profile` measures one.
+are not needed: the plan finds the best draft, and compares drafting devices with the target served alone on the same
+server. A plan is as good as its cost model: `outrider profile` measures one.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from outrider.documents.problems import ConfigFileError
 from outrider.link.profiles import PROFILES
 
 _FIELDS = ("--devices", "--draft-tokens-per-s", "--acceptance")
-_FLAGS = {  # what a field of the file that flags make is called there
+_FLAGS = {  # fields of the generated scenario and the flags that set them
     "devices[0].count": "--devices",
     "devices[0].draft_tokens_per_s": "--draft-tokens-per-s",
     "devices[0].acceptance[0]": "--acceptance",
@@ -48,31 +48,30 @@ _FLAGS = {  # what a field of the file that flags make is called there
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """A scenario, or flags in its place."""
     parser.description = __doc__
     add = parser.add_argument
     add("file", nargs="?", metavar="SCENARIO", help=f"a YAML file, {', '.join(SCENARIOS)}; or use the flags below")
-    add("--devices", type=int, default=None, help="how many")
+    add("--devices", type=int, default=None, help="number of devices")
     add("--draft-tokens-per-s", type=float, default=None, help="of one device")
     add("--acceptance", type=float, default=None, help="probability that a draft token is accepted")
-    add("--speed", type=float, default=8.0, help="promised, in tokens per second (default: 8)")
+    add("--speed", type=float, default=8.0, help="promised speed in tokens/s (default: 8)")
     add("--link", choices=sorted(PROFILES), default="wifi_20m", help="default: wifi_20m")
     add("--target", choices=sorted(MODELS), default="qwen3-32b", help="for the roofline (default: qwen3-32b)")
-    add("--gpu", choices=sorted(HARDWARE), default="a100-80gb", help="likewise (default: a100-80gb)")
-    add("--profile", default=None, help="cost profile in the roofline's place: a file, or a shipped one's name")
-    add("--kv-tokens", type=int, default=None, help="KV positions the server holds (a roofline works it out)")
+    add("--gpu", choices=sorted(HARDWARE), default="a100-80gb", help="for the roofline (default: a100-80gb)")
+    add("--profile", default=None, help="cost profile instead of the roofline: a file, or a shipped one's name")
+    add("--kv-tokens", type=int, default=None, help="KV positions of the server (default: by the roofline)")
     add("--prompt-tokens", type=int, default=300, help="of a prompt (default: 300)")
     add("--output-tokens", type=int, default=150, help="of a response (default: 150)")
-    add("--first-token-s", type=float, default=5.0, help="first tokens come within this in 99 of 100 (default: 5)")
-    add("--seed", type=int, default=None, help="the first (default: 0)")
-    add("--seeds", type=int, default=3, metavar="N", help="runs that differ by chance alone (default: 3)")
+    add("--first-token-s", type=float, default=5.0, help="bound of the p99 of first tokens (default: 5)")
+    add("--seed", type=int, default=None, help="the first seed (default: 0)")
+    add("--seeds", type=int, default=3, metavar="N", help="number of seeds (default: 3)")
     add(
         "--rounds",
         type=int,
         default=MOST_ROUNDS,
         help=f"of one run, about: more search further (default: {MOST_ROUNDS})",
     )
-    add("--json", type=Path, default=None, metavar="FILE", help="write everything")
+    add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -101,7 +100,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _answers(asked: tuple[PlanQuestion, PlanQuestion], seeds: range) -> list[SideAnswer]:
-    """Both sides', by two processes. What ended where the search did is no capacity, and one seed is enough for it."""
+    """Answer for both sides in two processes. A search that ended at its limit found no capacity: one seed will do."""
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         looks = list(tqdm(pool.map(first_look, asked), desc="with drafts, without", total=2, disable=None))
         confirming = [

@@ -1,26 +1,24 @@
-"""Run scenarios on a virtual clock: of a file; ``capacity``, the WISP paper's tables beside ours; ``stops``; ``aims``.
+"""Run scenarios on a virtual clock: a file's, or one of ``capacity``, ``stops``, ``aims`` and ``scaling``.
 
 A scenario names devices, links, promised speeds, a server and the systems to compare on them. Time is virtual;
-policies, ledger and link are the product's own. What comes out is as good as the cost model that goes in: the header
-says which one it was.
+policies, ledger and link are the product's own. Results are as good as the cost model, which the header names.
 
-A file with ``verifiers``, ``drafters`` and ``traffic`` is of a whole fleet: many verifiers behind the product's router,
-devices that come and go, conversations that come back. ``city_fleet`` is one to begin with.
+A file with ``verifiers``, ``drafters`` and ``traffic`` describes a whole fleet: many verifiers behind the product's
+router, devices that come and go, conversations that come back. ``city_fleet`` is one to begin with.
 
-``capacity`` says how many devices each system serves at a promised speed (WISP's Tables 1, 2 and 3). The settings WISP
-leaves open were found on two columns of its Table 2 and are frozen; every system is run with exactly these. Beside
-WISP's coefficients stand a roofline and this machine's: multiples depend on the cost model more than on the system.
-Violations are counted per response unless said otherwise.
+``capacity`` computes how many devices each system serves at a promised speed (WISP's Tables 1, 2 and 3). The settings
+that WISP leaves open were fitted to two columns of its Table 2 and are frozen; every system runs with exactly these.
+Results for a roofline and for this machine stand beside those for WISP's coefficients: ratios depend on the cost model
+more than on the system. Violations are counted per response unless said otherwise.
 
-``stops`` is a map of where it pays that devices stop drafting early: WISP's controller and others beside fixed windows,
-over cost models, acceptances and speeds of devices.
+``stops`` maps where it pays that devices stop drafting early: WISP's controller and others against fixed windows, over
+cost models, acceptances and device speeds.
 
-``aims`` is what the scheduling policy is to reach: devices beside first come first served, in six settings where the
-verifier's time alone is short, for each of several seeds.
+``aims`` measures the scheduling policy's goals: devices served, against first come first served, in six settings where
+only the verifier's time is short, for each of several seeds.
 
-``scaling`` is a day of traffic with bursts for verifiers that come and go: by what admission has promised, as in the
-service, beside Ray Serve's own policy by requests, each at several targets, and what each costs for as many promises
-kept.
+``scaling`` runs a day of bursty traffic on verifiers that come and go: scaled by promised load, as in the service, and
+by requests, as in Ray Serve's own policy; each at several targets, with its cost for as many promises kept.
 """
 
 import argparse
@@ -60,7 +58,7 @@ _STOPS = "stops"
 _AIMS = "aims"
 _SCALING = "scaling"
 _PARTS = (*(case.name for case in cases(None, quick=False)), "mixed", "loads")
-_LOAD_STEPS = (0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.8)  # of what first come first served can take
+_LOAD_STEPS = (0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.8)  # of the devices that first come first served can serve
 _HEADER = ("system", "class", "promised", "devices", "achieved", "late devices", "late responses", "late rounds")
 _TOTALS = ("system", "goodput", "rounds/s", "round p50", "p99", "queue p99", "first token p99", "blocks", "busy")
 
@@ -69,7 +67,6 @@ Result = TypeVar("Result")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What to simulate, and where figures go."""
     parser.description = __doc__
     add = parser.add_argument
     add(
@@ -77,13 +74,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="SCENARIO",
         help=f"a YAML file, {', '.join((*SCENARIOS, *FLEETS))}; {_CAPACITY}, {_STOPS}, {_AIMS} or {_SCALING}",
     )
-    add("--seed", type=int, default=None, help="in place of the file's (otherwise: of 0)")
-    add("--workers", type=int, default=1, help="processes")
+    add("--seed", type=int, default=None, help="overrides the file's (default without a file: 0)")
+    add("--workers", type=int, default=1, help="number of processes")
     add_output_options(parser, "draw speeds or capacities, lateness and the queue-compute plane")
-    add("--quick", action="store_true", help="no file: fewer cells, shorter runs: a look, no result")
+    add("--quick", action="store_true", help="without a file: fewer cells and shorter runs, for a preview")
     add("--costs", nargs="+", choices=COSTS, default=COSTS, help=f"{_STOPS}: cost models (default: all)")
-    add("--promises", nargs="+", type=float, help=f"{_STOPS}: shares of what one device gets alone with its best chain")
-    add("--acceptances", nargs="+", type=float, help=f"{_STOPS}: of a draft token, given that those before it are")
+    add("--promises", nargs="+", type=float, help=f"{_STOPS}: as shares of one device's speed with its best chain")
+    add("--acceptances", nargs="+", type=float, help=f"{_STOPS}: token acceptances")
     add("--draft-speeds", nargs="+", type=float, help=f"{_STOPS}: of a device, tokens/s")
     add("--auc", type=float, help=f"{_STOPS}: of the predictor (default: {Grid().auc:g}, WISP's)")
     add("--seeds", nargs="+", type=int, default=(0, 1, 2), help=f"{_AIMS}: (default: 0 1 2)")
@@ -93,17 +90,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         type=float,
         default=LOADS,
-        help=f"{_SCALING}: targets by promise, shares of the allowed",
+        help=f"{_SCALING}: targets of promised load, as shares of the allowed load",
     )
-    add("--requests", nargs="*", type=float, default=REQUESTS, help=f"{_SCALING}: targets by requests at each verifier")
-    add("--day", default="day_of_bursts", metavar="FLEET", help=f"{_SCALING}: by promise, of a name or a file")
-    add("--look-back-s", type=float, default=LOOK_BACK_S, help=f"{_SCALING}: by requests, over which they are averaged")
-    add("--parts", nargs="+", choices=_PARTS, default=_PARTS, help=f"{_CAPACITY}: of its tables (default: all)")
-    add("--profile", type=Path, default=None, metavar="FILE", help="no file: of `outrider profile`, in place of ours")
+    add("--requests", nargs="*", type=float, default=REQUESTS, help=f"{_SCALING}: targets of requests per verifier")
+    add("--day", default="day_of_bursts", metavar="FLEET", help=f"{_SCALING}: fleet scenario, a name or a file")
+    add("--look-back-s", type=float, default=LOOK_BACK_S, help=f"{_SCALING}: averaging time of requests, in s")
+    add("--parts", nargs="+", choices=_PARTS, default=_PARTS, help=f"{_CAPACITY}: tables to compute (default: all)")
+    add(
+        "--profile",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="without a file: of `outrider profile`, instead of ours",
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Simulate every system and print what each class got."""
+    """Simulate every system and print each class's results."""
     check_plots(arguments.plots)
     if arguments.file == _CAPACITY:
         _run_capacity(arguments)
@@ -137,7 +140,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _each(function: Callable[[Work], Result], work: Sequence[Work], workers: int, label: str) -> Iterator[Result]:
-    """Results in the order of the work, under a progress bar; several workers are processes of their own."""
+    """Yield results in the order of the work, under a progress bar; several workers are separate processes."""
     if workers == 1:
         yield from map(function, tqdm(work, desc=label, disable=None))
         return
@@ -154,7 +157,7 @@ def _show(scenario: ReadScenario, results: Sequence[SimulationResults]) -> None:
             rows.append(
                 (found.system, one.slo.name, f"{one.slo.tokens_per_s:g}", one.devices, achieved, *map(percent, rates))
             )
-    show_table("tokens per second by class, and who was late", _HEADER, rows)
+    show_table("tokens per second and lateness by class", _HEADER, rows)
     totals = [
         (
             found.system,
@@ -254,7 +257,7 @@ def _run_stops(arguments: argparse.Namespace) -> None:
 def _mixed(
     chosen: Sequence[Case], seed: int, arguments: argparse.Namespace, keep: Callable[[str, object], None]
 ) -> dict[str, list[CellResult]]:
-    """All classes at once: capacity with and without the limit of KV memory."""
+    """Capacity with all classes at once, with and without the limit of KV memory."""
     tables = {
         f"{case.name}, {'limited' if memory else 'free'}": mixed_cells(case, seed, quick=arguments.quick, memory=memory)
         for case in mixed_cases(chosen)
@@ -276,7 +279,7 @@ def _loads(
     arguments: argparse.Namespace,
     keep: Callable[[str, object], None],
 ) -> list[LoadResult]:
-    """Violations over devices, all classes at once, without the limit of KV memory."""
+    """Violations over devices with all classes at once, without the limit of KV memory."""
     free = loaded(mixed_cells(case, seed, quick=arguments.quick, memory=False))
     found = next((one.devices for one in mixed.get(f"{case.name}, free", ()) if one.variant is Variant.KV), None)
     most = max(4, run_cell(free[0]).devices if found is None else found)

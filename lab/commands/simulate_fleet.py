@@ -1,4 +1,4 @@
-"""Run a fleet's scenario on a virtual clock, under a progress bar by virtual time."""
+"""Run a fleet scenario on a virtual clock; the progress bar shows virtual time."""
 
 import gc
 import resource
@@ -15,13 +15,13 @@ from lab.reports.fleet import show_fleet
 from lab.simulation.fleet.reading import load_fleet
 from lab.simulation.fleet.run import simulate_fleet
 
-_MIB = 2**20 if sys.platform == "darwin" else 2**10  # of what the system counts peak memory in
+_MIB = 2**20 if sys.platform == "darwin" else 2**10  # units of ru_maxrss per MiB: bytes on macOS, KiB elsewhere
 
 _COLLECTED = (100_000, 50, 1000)
 
 
 def run_fleet(path: Path, seed: int | None, json: Path | None) -> None:
-    """Simulate it and print what each kind of traffic got."""
+    """Simulate the scenario and print the results of each kind of traffic."""
     fleet = load_fleet(path, seed)
     scenario = fleet.scenario
     drafters = sum(group.count for group in scenario.drafters)
@@ -48,7 +48,7 @@ def run_fleet(path: Path, seed: int | None, json: Path | None) -> None:
 
 @contextmanager
 def _collected_seldom() -> Iterator[None]:
-    """Look for garbage in cycles less often: a fleet is some million objects, and hardly any of them are."""
+    """Run the cyclic garbage collector less often: a fleet is some million objects, and hardly any are garbage."""
     before = gc.get_threshold()
     gc.set_threshold(*_COLLECTED)
     try:

@@ -1,1 +1,1 @@
-"""Makes dashboards and rules. Each board is plain data in a module of its own; only ``grafana`` knows Grafana's SDK."""
+"""Generates dashboards and rules. Each board is plain data in its own module; only ``grafana`` uses Grafana's SDK."""

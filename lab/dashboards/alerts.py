@@ -1,4 +1,4 @@
-"""What somebody has to be told."""
+"""Prometheus alerts, and how urgent each is."""
 
 from dataclasses import dataclass
 
@@ -7,19 +7,19 @@ from lab.dashboards.summing import BY_CLASS, BY_CLUSTER, BY_PROCESS, broken, sum
 from serve_app import metrics as m
 from serve_app.metrics import Metric
 
-OBJECTIVE = 0.95  # of promised responses come as promised
+OBJECTIVE = 0.95  # share of promised responses that keep their promise
 _BUDGET = 1.0 - OBJECTIVE
-_LEAST_RESPONSES = 20  # in an hour: of fewer one broken promise would be a crisis
+_LEAST_RESPONSES = 20  # in an hour: with fewer, one broken promise would page
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Something somebody has to be told.
+    """One alert.
 
     Attributes:
-        severity: ``page`` (now), ``ticket`` (in working hours).
-        wait: it has to be so for so long.
-        summary: in one line; ``{{ $labels.x }}`` and ``{{ $value }}`` are what was found.
+        severity: ``page`` (now) or ``ticket`` (in working hours).
+        wait: how long the expression has to hold before it fires.
+        summary: one line; ``{{ $labels.x }}`` and ``{{ $value }}`` are filled in.
         board: the dashboard that shows it.
     """
 
@@ -32,14 +32,14 @@ class Alert:
 
 
 def _happened(counter: Metric, over: str, *labels: str) -> str:
-    """How often in this time. A counter is absent before its first event, which no increase shows: that counts too."""
+    """Events in a window. A counter is absent before its first event, which no increase shows: that counts too."""
     name = named(counter)
     within, first = f"increase({name}[{over}])", f"({name} unless {name} offset {over})"
     return f"sum by ({', '.join((BY_CLUSTER, *labels))}) ({within} > 0 or {first})"
 
 
 def _burn(factor: float, long: str, short: str) -> str:
-    """Promises are broken so many times as fast as the objective allows, lately and still."""
+    """Burn rate above ``factor`` times the error budget, in both the long and the short window."""
     limit = f"{factor * _BUDGET:g}"
     return f"({broken(long)} > {limit} and {broken(short)} > {limit})"
 
@@ -103,7 +103,7 @@ ALERTS = (
         f"(min by ({BY_PROCESS}) ({_WITH_DEVICES}) > 0.03) and on ({BY_CLUSTER}) ({_READY} > 0)",
         "ticket",
         "30m",
-        "Drafting by devices was measured to lose {{ $value | humanizePercentage }} against what is in use.",
+        "Drafting by devices is measured to be {{ $value | humanizePercentage }} slower than the mode in use.",
         "speculation",
     ),
     Alert(
@@ -111,7 +111,7 @@ ALERTS = (
         "abs(outrider:pass_measured_to_predicted:ratio_rate10m - 1) > 0.5",
         "ticket",
         "15m",
-        "Passes take other times than predicted, by {{ $value | humanizePercentage }} on average.",
+        "Measured pass times differ from the predicted ones by {{ $value | humanizePercentage }} on average.",
         "verifier",
     ),
     Alert(
@@ -135,7 +135,7 @@ ALERTS = (
         f"{_happened(m.PASS_FAULTS, '15m', 'kind')} >= 3",
         "ticket",
         "0m",
-        "{{ $value | humanize }} passes of the verifier went wrong in 15 minutes: {{ $labels.kind }}.",
+        "{{ $value | humanize }} passes of the verifier failed in 15 minutes: {{ $labels.kind }}.",
         "verifier",
     ),
     Alert(
@@ -143,7 +143,7 @@ ALERTS = (
         f"{_QUEUED} > {_RUNNING} and {_QUEUED} > ({_QUEUED.replace('})', '} offset 5m)')})",
         "ticket",
         "10m",
-        "{{ $value }} responses wait for a place, more than are being made, and the queue grows.",
+        "{{ $value }} responses wait for a place, more than are running, and the queue grows.",
         "overview",
     ),
     Alert(
@@ -151,7 +151,7 @@ ALERTS = (
         f"{_REFUSED} / ({_REFUSED} + ({_BEGUN} or 0 * {_REFUSED})) > 0.1",
         "ticket",
         "10m",
-        "{{ $value | humanizePercentage }} of responses find no room.",
+        "{{ $value | humanizePercentage }} of responses are refused for lack of capacity.",
         "overview",
     ),
     Alert(
@@ -159,7 +159,7 @@ ALERTS = (
         f"{summed(m.KV_RECOMPUTED_TOKENS, '10m')} / {_COMPUTED} > 0.1",
         "ticket",
         "10m",
-        "For each token asked for, {{ $value | humanize }} are computed again because their KV was evicted.",
+        "For each token, {{ $value | humanize }} are recomputed because their KV was evicted.",
         "verifier",
     ),
     Alert(
@@ -167,7 +167,7 @@ ALERTS = (
         f"max by ({BY_CLUSTER}, model) ({named(m.HEAD_DRIFT)}) == 1",
         "ticket",
         "5m",
-        "The decision head of {{ $labels.model }} lets other shares pass than when calibrated: it judges no more.",
+        "The decision head of {{ $labels.model }} passes another share than at calibration: it is switched off.",
         "speculation",
     ),
     Alert(
@@ -183,7 +183,7 @@ ALERTS = (
         f"max by ({BY_CLUSTER}) ({named(m.KEYS_REFUSED)}) == 1 or max by ({BY_CLUSTER}) ({named(m.KEYS_AGE_S)}) > 600",
         "page",
         "2m",
-        "The file of API keys was not taken: keys that were removed from it still open the service.",
+        "The API key file cannot be loaded: keys removed from it are still valid.",
         "fleet",
     ),
 )

@@ -1,4 +1,4 @@
-"""What a dashboard is made of: boards of rows of panels of queries."""
+"""Data types of a dashboard: a board has rows, a row has panels, a panel has queries."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,13 +8,13 @@ class Shape(StrEnum):
     """How a panel shows its queries."""
 
     LINES = "lines"  # over time
-    STACK = "stack"  # likewise, one on the other
+    STACK = "stack"  # likewise, stacked
     NUMBER = "number"  # the last value
     HEAT = "heat"  # a histogram's buckets over time
 
 
 class Variable(StrEnum):
-    """What a reader may narrow a board to; the value is the name in expressions."""
+    """Filters that a viewer may set on a board; the value is the name in expressions."""
 
     CLUSTER = "cluster"
     COORDINATOR = "coordinator"
@@ -24,7 +24,7 @@ class Variable(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One expression and how its series are called: ``{{label}}`` is a label's value."""
+    """One expression and the legend of its series, where ``{{label}}`` is a label's value."""
 
     expr: str
     legend: str = ""
@@ -36,11 +36,11 @@ class Panel:
 
     Attributes:
         unit: Grafana's name of it.
-        text: what is seen, and what to make of it.
-        warn: from here on yellow; above ``alarm`` it means that less is worse. None: no colours.
-        alarm: from here on red.
-        width: of the board's 24.
-        to: the board that tells more.
+        text: what the panel shows, and what to conclude from it.
+        warn: yellow from here on; if above ``alarm``, lower values are worse. None: no colours.
+        alarm: red from here on.
+        width: of the board's 24 columns.
+        to: the board with more detail.
     """
 
     title: str

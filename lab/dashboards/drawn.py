@@ -1,4 +1,4 @@
-"""All files that are made: where they belong, and what they say."""
+"""All generated files: path and content."""
 
 import yaml
 

@@ -1,4 +1,4 @@
-"""Devices: who is there, what is leased, what failed and how it went on."""
+"""Board: devices, their leases, failures and recoveries."""
 
 from lab.dashboards.board import Board, Panel, Query, Row, Shape, Variable
 from lab.dashboards.promql import CLUSTER, GROUP, READY, rate, ratio, total, worst
@@ -28,7 +28,7 @@ _DEVICES = Row(
             "By state",
             (Query(worst(m.DRAFTERS, GROUP, by="group, state"), "{{group}} {{state}}"),),
             "short",
-            "starting: no node yet or it loads its model; suspect: it failed somebody; refused: it does not fit.",
+            "starting: waits for a node or loads its model; suspect: failed a coordinator; refused: does not fit.",
             Shape.STACK,
             width=9,
         ),
@@ -44,13 +44,13 @@ _DEVICES = Row(
 )
 
 _FAULTS = Row(
-    "Faults, and how it went on",
+    "Faults and recoveries",
     (
         Panel(
             "Drafters lost",
             (Query(total(m.DRAFTER_LOSSES, CLUSTER)),),
             "short",
-            "Responses that had to part with one that failed, since the coordinators' start. They go on without.",
+            "Responses whose drafter failed, since the coordinators' start. They continue without it.",
             width=6,
         ),
         Panel(
@@ -76,7 +76,7 @@ _FAULTS = Row(
             "Settings refused",
             (Query(total(m.SETTINGS_REFUSED, CLUSTER, by="deployment"), "{{deployment}}"),),
             "short",
-            "Replicas that have refused the reloadable settings they were given last, and go on with those before.",
+            "Replicas that refused the last reloadable settings, and keep the ones before.",
             warn=0.5,
             alarm=1.0,
             width=6,
@@ -85,7 +85,7 @@ _FAULTS = Row(
             "Keys refused",
             (Query(total(m.KEYS_REFUSED, CLUSTER)),),
             "short",
-            "Ingresses whose file of API keys cannot be taken: keys that it names no more still open the service.",
+            "Ingresses that cannot load the API key file: keys removed from it are still valid.",
             warn=0.5,
             alarm=1.0,
             width=12,
@@ -94,7 +94,7 @@ _FAULTS = Row(
             "Age of the keys",
             (Query(worst(m.KEYS_AGE_S, CLUSTER)),),
             "s",
-            "Since an ingress last found its file of API keys to hold those in use, the longest.",
+            "Since an ingress last found the keys in use in its file, the longest.",
             warn=330.0,
             alarm=600.0,
             width=12,
@@ -129,7 +129,7 @@ _USE = Row(
                 ),
             ),
             "short",
-            "At the group's max_generations no more can be leased.",
+            "At the group's max_generations none can be leased.",
         ),
     ),
 )
@@ -137,7 +137,7 @@ _USE = Row(
 BOARD = Board(
     "fleet",
     "Outrider: fleet",
-    "Devices: who is there, what is leased, what failed.",
+    "Devices: states, leases, failures.",
     (Variable.CLUSTER, Variable.GROUP),
     (_DEVICES, _FAULTS, _USE),
 )

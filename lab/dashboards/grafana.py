@@ -1,4 +1,4 @@
-"""Boards as Grafana's JSON, by its own SDK (extra ``monitoring``)."""
+"""Convert boards to Grafana's JSON with its SDK (extra ``monitoring``)."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from serve_app import metrics
 _SOURCE = models.DataSourceRef(type_val="prometheus", uid="$datasource")
 _HEIGHT = {Shape.NUMBER: 4}
 _TAG = "outrider"
-_ASKED = {  # what a variable's values are asked from
+_ASKED = {  # queries that list a variable's values
     Variable.CLUSTER: (named(metrics.VERIFIER_READY), CLUSTER_LABEL),
     Variable.COORDINATOR: (series(metrics.VERIFIER_READY, CLUSTER), COORDINATOR_LABEL),
     Variable.CLASS: (series(metrics.QUEUED_RESPONSES, CLUSTER), "slo_class"),
@@ -26,7 +26,7 @@ _ASKED = {  # what a variable's values are asked from
 
 
 def as_json(board: Board) -> str:
-    """The dashboard, as it is provisioned."""
+    """The dashboard in the form that Grafana provisions."""
     made = (
         build.Dashboard(board.title)
         .uid(f"outrider-{board.name}")
@@ -68,7 +68,7 @@ def _variable(variable: Variable) -> build.QueryVariable:
         .sort(models.VariableSort.ALPHABETICAL_ASC)
         .multi(multi=True)
         .include_all(include_all=True)
-        .all_value(".*")  # a series without the label counts as well
+        .all_value(".*")  # also matches series without the label
         .current(models.VariableOption(text="All", value="$__all"))
     )
 
@@ -115,7 +115,7 @@ _AS_LIST = common_models.LegendDisplayMode.LIST
 
 
 def _thresholds(warn: float, alarm: float) -> build.ThresholdsConfig:
-    """Green, yellow, red; the other way round where less is worse."""
+    """Green, yellow, red; reversed if lower is worse."""
     colours = [(None, "green"), (warn, "yellow"), (alarm, "red")]
     if warn > alarm:
         colours = [(None, "red"), (alarm, "yellow"), (warn, "green")]

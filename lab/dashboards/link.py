@@ -1,4 +1,4 @@
-"""The links to devices: state, and what crosses them."""
+"""Board: the links to devices, their state and traffic."""
 
 from lab.dashboards.board import Board, Panel, Query, Row, Shape, Variable
 from lab.dashboards.percentiles import percentiles
@@ -109,12 +109,12 @@ _WIRE = Row(
             "Wire by group",
             (Query(rate(m.WIRE_BITS, GROUP, by="group, direction"), "{{group}} {{direction}}"),),
             "bps",
-            "All IP packets, headers and what was sent again included.",
+            "All IP packets, headers and retransmissions included.",
             Shape.STACK,
             width=6,
         ),
         Panel(
-            "Sent again",
+            "Retransmitted",
             (
                 Query(
                     ratio(
@@ -128,20 +128,20 @@ _WIRE = Row(
                         rate(m.UP_RESENT_SEGMENTS, GROUP, by="group"),
                         rate(m.UP_SENT_SEGMENTS, GROUP, by="group"),
                     ),
-                    "{{group}} up, as devices say",
+                    "{{group}} up, reported by devices",
                 ),
             ),
             "percentunit",
-            "Of TCP segments with data: what was lost on the way. Up is the devices' own word. No value: nothing yet.",
+            "Of TCP segments with data: lost on the way. Up is reported by the devices. No value: nothing sent yet.",
             warn=0.01,
             alarm=0.05,
             width=6,
         ),
         Panel(
-            "Messages by what came of them",
+            "Messages by outcome",
             (Query(rate(m.EXCHANGES, GROUP, by="outcome"), "{{outcome}}"),),
             "short",
-            "Per second. silent: no answer in time; gone: the drafter is; broken: an answer that is none.",
+            "Per second. silent: no answer in time; gone: the drafter is; broken: an invalid answer.",
             Shape.STACK,
             width=6,
             to="fleet",
@@ -152,7 +152,7 @@ _WIRE = Row(
 BOARD = Board(
     "link",
     "Outrider: link",
-    "The links to devices: state, and what crosses them.",
+    "The links to devices: state and traffic.",
     (Variable.CLUSTER, Variable.GROUP),
     (_STATE, _TRAFFIC, _WIRE),
 )

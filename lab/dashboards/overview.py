@@ -1,4 +1,4 @@
-"""What clients notice: requests, first tokens, pace, promises."""
+"""Board: what clients notice of requests, first tokens, speeds and promises."""
 
 from lab.dashboards.board import Board, Panel, Query, Row, Shape, Variable
 from lab.dashboards.percentiles import percentiles
@@ -9,10 +9,10 @@ _NUMBERS = Row(
     "Now",
     (
         Panel(
-            "Responses being made",
+            "Responses running",
             (Query(total(m.RUNNING, CLUSTER)),),
             "short",
-            "By all ingresses; those that wait for a place are among them.",
+            "At all ingresses, including those that wait for a place.",
             Shape.NUMBER,
             width=4,
             to="verifier",
@@ -21,7 +21,7 @@ _NUMBERS = Row(
             "Tokens per second",
             (Query(rate(m.GENERATION_TOKENS, CLUSTER)),),
             "short",
-            "Of all responses together, as they leave for clients.",
+            "Of all responses together, as sent to clients.",
             Shape.NUMBER,
             width=4,
             to="speculation",
@@ -41,7 +41,7 @@ _NUMBERS = Row(
             "Promises kept",
             (Query(ratio(rate(m.SLO_RESPONSES, CLASS, 'kept="yes"'), rate(m.SLO_RESPONSES, CLASS))),),
             "percentunit",
-            "Of complete responses that were promised a speed. Without a value none was promised one.",
+            "Of complete responses with a promised speed. No value: there were none.",
             Shape.NUMBER,
             warn=0.99,
             alarm=0.95,
@@ -51,7 +51,7 @@ _NUMBERS = Row(
             "Of output from drafts",
             (Query(ratio(rate(m.ACCEPTED_TOKENS, CLUSTER), rate(m.GENERATION_TOKENS, CLUSTER))),),
             "percentunit",
-            "Draft tokens accepted, of all tokens that leave for clients.",
+            "Accepted draft tokens, of all tokens sent to clients.",
             Shape.NUMBER,
             width=4,
             to="speculation",
@@ -95,7 +95,7 @@ _REQUESTS = Row(
                 Query(total(m.QUEUED_RESPONSES, CLUSTER, by="slo_class"), "waiting as {{slo_class}}"),
             ),
             "short",
-            "At coordinators. Who waits grows: there is less verifier time, memory or places than is asked for.",
+            "At coordinators. Growing queues: verifier time, memory or places are short.",
             to="verifier",
         ),
     ),
@@ -129,7 +129,7 @@ _TIMES = Row(
             "Waiting for admission, 95 of 100",
             (Query(quantile(0.95, m.ADMISSION_WAIT_S, CLASS, by="slo_class"), "{{slo_class}}"),),
             "s",
-            "Of responses that were begun.",
+            "Of admitted responses.",
             width=6,
             to="verifier",
         ),
@@ -151,7 +151,7 @@ _PROMISES = Row(
                 ),
             ),
             "percentunit",
-            "Of complete responses that were promised a speed, those that came as fast.",
+            "Share kept of the complete responses with a promised speed.",
             warn=0.99,
             alarm=0.95,
         ),
@@ -159,7 +159,7 @@ _PROMISES = Row(
             "Goodput by class",
             (Query(rate(m.SLO_RESPONSES, CLASS, 'kept="yes"', by="slo_class"), "{{slo_class}}"),),
             "reqps",
-            "Responses per second that came as promised.",
+            "Responses per second with their promise kept.",
             Shape.STACK,
         ),
         Panel(
@@ -195,21 +195,21 @@ _PROMISES = Row(
             "Of rounds of promised responses: slower than promised, each taken alone. They need not break a promise.",
         ),
         Panel(
-            "Begun, lowered, refused",
+            "Admitted, lowered, refused",
             (
-                Query(rate(m.ADMITTED, CLASS, by="slo_class"), "begun as {{slo_class}}"),
+                Query(rate(m.ADMITTED, CLASS, by="slo_class"), "admitted as {{slo_class}}"),
                 Query(rate(m.LOWERED, CLASS, by="slo_class"), "would have preferred {{slo_class}}"),
                 Query(rate(m.NOT_ADMITTED, CLASS, by="slo_class, reason"), "{{slo_class}} refused: {{reason}}"),
             ),
             "reqps",
-            "What admission decided; load is verifier time, memory is KV. The promised load tells what room is left.",
+            "What admission decided; load is verifier time, memory is KV. The promised load shows the capacity left.",
             to="verifier",
         ),
         Panel(
-            "Promises by coordinators' word",
+            "Promises as counted by coordinators",
             (Query(rate(m.ENDED_KEPT, CLASS, by="slo_class, kept"), "{{slo_class}}: {{kept}}"),),
             "reqps",
-            "Responses that ended by themselves, by whether they came as promised.",
+            "Responses that completed, by whether the promise was kept.",
             Shape.STACK,
         ),
         Panel(
@@ -224,7 +224,7 @@ _PROMISES = Row(
 BOARD = Board(
     "overview",
     "Outrider: overview",
-    "What clients notice, and what they were promised.",
+    "What clients notice, and promises.",
     (Variable.CLUSTER, Variable.CLASS),
     (_NUMBERS, _REQUESTS, _TIMES, _PROMISES),
 )

@@ -1,9 +1,9 @@
-"""Expressions over our metrics as Ray exports them, narrowed to what a board's reader has chosen."""
+"""PromQL expressions over our metrics as Ray exports them, filtered by the board's variables."""
 
 from serve_app.metrics import Metric, MetricKind
 
 CLUSTER_LABEL = "ray_io_cluster"  # KubeRay's name for it; the scrape configuration sets it elsewhere
-COORDINATOR_LABEL = "WorkerId"  # of the process that exports
+COORDINATOR_LABEL = "WorkerId"  # id of the exporting process
 RATE = "$__rate_interval"
 CLUSTER = f'{CLUSTER_LABEL}=~"$cluster"'
 COORDINATOR = f'{CLUSTER}, {COORDINATOR_LABEL}=~"$coordinator"'
@@ -13,12 +13,12 @@ GROUP = f'{CLUSTER}, group=~"$group"'
 
 
 def named(metric: Metric, suffix: str = "") -> str:
-    """The metric's name in Ray's exporter."""
+    """The metric's name as Ray exports it."""
     return f"ray_{metric.name}{suffix}"
 
 
 def series(metric: Metric, *where: str, suffix: str = "") -> str:
-    """Its series for which all of the matchers hold."""
+    """Selector of the metric's series that match all of the matchers."""
     matchers = ", ".join(each for each in where if each)
     return named(metric, suffix) + (f"{{{matchers}}}" if matchers else "")
 
@@ -28,7 +28,7 @@ def _over(how: str, labels: str) -> str:
 
 
 def rate(counter: Metric, *where: str, by: str = "", over: str = RATE) -> str:
-    """Of a counter, per second."""
+    """Rate of a counter, per second."""
     assert counter.kind is MetricKind.COUNTER, counter.name
     return _rate(counter, *where, by=by, over=over)
 
@@ -38,12 +38,12 @@ def _rate(metric: Metric, *where: str, suffix: str = "", by: str, over: str) -> 
 
 
 def total(metric: Metric, *where: str, by: str = "") -> str:
-    """A counter since its processes began, or a gauge that each process sets for itself."""
+    """Sum of a counter since its processes started, or of a gauge that each process sets for itself."""
     return f"{_over('sum', by)}({series(metric, *where)})"
 
 
 def worst(gauge: Metric, *where: str, by: str = "") -> str:
-    """Of a gauge that several processes set for the same thing."""
+    """Maximum of a gauge that several processes set for the same thing."""
     return f"{_over('max', by)}({series(gauge, *where)})"
 
 
@@ -53,15 +53,15 @@ def quantile(q: float, histogram: Metric, *where: str, by: str = "", over: str =
 
 
 def events(histogram: Metric, *where: str, by: str = "", over: str = RATE) -> str:
-    """How many values a histogram was given, per second."""
+    """Observations of a histogram per second."""
     return _rate(histogram, *where, suffix="_count", by=by, over=over)
 
 
 def buckets(histogram: Metric, *where: str, by: str = "", over: str = RATE) -> str:
-    """How many values fell into each bucket, per second: a heat map, or what quantiles are of."""
+    """Observations per second and bucket: for heat maps and quantiles."""
     return _rate(histogram, *where, suffix="_bucket", by=f"le, {by}" if by else "le", over=over)
 
 
 def ratio(part: str, whole: str) -> str:
-    """A share of what there is, while there is something."""
+    """A share; without a sample while the whole is absent."""
     return f"{part} / {whole}"

@@ -1,4 +1,4 @@
-"""What Prometheus keeps under names of its own: vLLM's for what means the same, and what is worth keeping."""
+"""Prometheus recording rules: metrics under vLLM's names where they mean the same, and expensive expressions."""
 
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ _MODEL = {"model_name": "outrider"}
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A value that is kept under a name of its own."""
+    """One recording rule."""
 
     record: str
     expr: str
@@ -38,7 +38,7 @@ _HISTOGRAMS_OF_VLLM = {
 
 
 def as_vllm() -> list[Recording]:
-    """Series by series, so that rates and quantiles of them are right."""
+    """Rename to vLLM's names, series by series, so that rates and quantiles over them are right."""
     renamed = {f"vllm:{name}": named(metric) for name, metric in _COUNTERS_OF_VLLM.items()}
     for name, metric in _HISTOGRAMS_OF_VLLM.items():
         assert metric.kind is MetricKind.HISTOGRAM
@@ -55,7 +55,7 @@ def as_vllm() -> list[Recording]:
 
 
 def kept() -> list[Recording]:
-    """What would be slow to ask for over days, or is asked for again and again."""
+    """Expressions that would be slow over days, or are used often."""
     shares = []
     for window in _WINDOWS:
         whole = summed(m.SLO_RESPONSES, window, by=BY_CLASS)

@@ -1,4 +1,4 @@
-"""Whether drafting pays: all that vLLM's own dashboard shows of it, and what that lacks."""
+"""Board: whether drafting pays; all that vLLM's own dashboard shows of it, and more."""
 
 from lab.dashboards.board import Board, Panel, Query, Row, Shape, Variable
 from lab.dashboards.promql import CLUSTER, COORDINATOR, buckets, quantile, rate, ratio, series, total
@@ -33,7 +33,7 @@ _AS_IN_VLLM = Row(
             "Of output from drafts",
             (Query(ratio(rate(m.ACCEPTED_TOKENS, CLUSTER), rate(m.GENERATION_TOKENS, CLUSTER))),),
             "percentunit",
-            "Draft tokens accepted, of all tokens that leave for clients.",
+            "Accepted draft tokens, of all tokens sent to clients.",
             Shape.NUMBER,
             width=6,
         ),
@@ -70,7 +70,7 @@ _AS_IN_VLLM = Row(
                 ),
             ),
             "percentunit",
-            "Of drafts, those whose token at this position (from 0) was accepted. The last is high: longer may pay.",
+            "Share of drafts whose token at this position (from 0) was accepted. The last is high: longer may pay.",
         ),
         Panel(
             "Accepted length",
@@ -89,13 +89,13 @@ _AS_IN_VLLM = Row(
             "Drafted and accepted per second",
             (Query(_DRAFTED, "drafted"), Query(_ACCEPTED, "accepted"), Query(_DRAFTS, "drafts")),
             "short",
-            "What lies between drafted and accepted was drafted, sent and verified in vain.",
+            "The difference between drafted and accepted was wasted.",
         ),
         Panel(
-            "Looked up",
+            "Prompt lookup",
             (Query(rate(m.LOOKUP_TOKENS, COORDINATOR, by="outcome"), "{{outcome}}"),),
             "short",
-            "Draft tokens that prompts and responses themselves proposed, per second.",
+            "Draft tokens of n-gram drafts, per second.",
             Shape.STACK,
         ),
         Panel(
@@ -108,13 +108,13 @@ _AS_IN_VLLM = Row(
 )
 
 _CHOICE = Row(
-    "What was chosen",
+    "Choices",
     (
         Panel(
             "Windows",
             (Query(buckets(m.DRAFT_WINDOW, COORDINATOR), "{{le}}"),),
             "short",
-            "Rounds per second by how many draft tokens were ordered or looked up.",
+            "Rounds per second by draft tokens, from devices or prompt lookup.",
             Shape.HEAT,
         ),
         Panel(
@@ -128,14 +128,14 @@ _CHOICE = Row(
             "Speculation mode in use",
             (Query(total(m.TUNER_MODE, COORDINATOR, by="arm"), "{{arm}}"),),
             "short",
-            "Coordinators by the mode they use. none and lookup order nothing from devices. No value: windows are set.",
+            "Coordinators by the mode they use. none and lookup use no devices. No value: windows are fixed.",
             Shape.STACK,
         ),
         Panel(
             "Speed by speculation mode",
             (Query(f"avg by (arm) ({series(m.TUNER_REWARD, COORDINATOR)})", "{{arm}}"),),
             "short",
-            "Tokens per second of a response at the present load, as tries measured them.",
+            "Tokens per second of a response at the present load, as measured by probes.",
         ),
         Panel(
             "Loss by speculation mode",
@@ -147,16 +147,16 @@ _CHOICE = Row(
             to="link",
         ),
         Panel(
-            "Tries and changes",
+            "Probes and changes",
             (
-                Query(rate(m.TUNER_PROBES, COORDINATOR, by="arm"), "tries of {{arm}}"),
+                Query(rate(m.TUNER_PROBES, COORDINATOR, by="arm"), "probes of {{arm}}"),
                 Query(rate(m.TUNER_CHANGES, COORDINATOR), "changes"),
             ),
             "short",
             "Per second. Changes that do not end: two modes are about as fast.",
         ),
         Panel(
-            "What tries cost",
+            "Cost of probes",
             (Query(ratio(rate(m.TUNER_PROBES_LOST_S, COORDINATOR), rate(m.TUNER_ACTIVE_S, COORDINATOR))),),
             "percentunit",
             "Of the time in which responses were active. About a fiftieth at most.",
@@ -167,7 +167,7 @@ _CHOICE = Row(
 )
 
 _COST = Row(
-    "What it costs",
+    "Costs",
     (
         Panel(
             "Wasted drafting",
@@ -224,12 +224,12 @@ _COST = Row(
         Panel(
             "Inexact corrections and drafts",
             (
-                Query(total(m.CANDIDATE_FALLBACKS, COORDINATOR), "no candidate was taken"),
+                Query(total(m.CANDIDATE_FALLBACKS, COORDINATOR), "no candidate accepted"),
                 Query(total(m.CORRECTIONS_GIVEN_UP, COORDINATOR), "corrections given up"),
                 Query(total(m.DRAFTS_GIVEN_UP, COORDINATOR), "drafts given up"),
             ),
             "short",
-            "Since the coordinators' start. What was given up made a response inexact, and usage says so.",
+            "Since the coordinators' start. Giving up makes a response inexact, and usage says so.",
             to="fleet",
         ),
     ),
@@ -242,7 +242,7 @@ _JUDGED = Row(
             "Judged mismatches",
             (Query(rate(m.JUDGED_TOKENS, COORDINATOR, by="outcome"), "{{outcome}}"),),
             "short",
-            "Per second; passed: the draft token stands though the target would have said another.",
+            "Per second; passed: the draft token is kept instead of the target's.",
             Shape.STACK,
             width=12,
         ),
@@ -250,7 +250,7 @@ _JUDGED = Row(
             "Heads that drifted",
             (Query(f"max by (model) ({series(m.HEAD_DRIFT, COORDINATOR)})", "{{model}}"),),
             "short",
-            "1: the head lets another share pass than where it was calibrated, and judges no more.",
+            "1: the head passes another share than at calibration, and is switched off.",
             warn=1.0,
             alarm=1.0,
             width=12,
@@ -261,7 +261,7 @@ _JUDGED = Row(
 BOARD = Board(
     "speculation",
     "Outrider: speculation",
-    "Whether drafting pays, what was chosen, and what it costs.",
+    "Whether drafting pays, choices, and costs.",
     (Variable.CLUSTER, Variable.COORDINATOR),
     (_AS_IN_VLLM, _CHOICE, _COST, _JUDGED),
 )

@@ -1,4 +1,4 @@
-"""What recordings and alerts have in common: what they are summed by, and the share of broken promises."""
+"""Common parts of recordings and alerts: label sets to sum by, and the share of broken promises."""
 
 from lab.dashboards.promql import CLUSTER_LABEL, COORDINATOR_LABEL, rate
 from serve_app.metrics import Metric
@@ -13,5 +13,5 @@ def summed(counter: Metric, over: str, *where: str, by: str = BY_CLUSTER) -> str
 
 
 def broken(window: str) -> str:
-    """The share of promises that were broken in this time, as it is recorded."""
+    """Name of the recorded share of promises broken in this window."""
     return f"outrider:promises_broken:ratio_rate{window}"

@@ -1,4 +1,4 @@
-"""The verifier: batches, predicted against measured time, memory, admission."""
+"""Board: the verifier's batches, predicted against measured time, memory and admission."""
 
 from lab.dashboards.board import Board, Panel, Query, Row, Shape, Variable
 from lab.dashboards.percentiles import percentiles
@@ -12,7 +12,7 @@ _NOW = Row(
             "Verifiers up",
             (Query(total(m.VERIFIER_READY, COORDINATOR)),),
             "short",
-            "Those that answer. While one is started anew its responses wait.",
+            "Those that answer. While one restarts, its responses wait.",
             Shape.NUMBER,
             width=6,
         ),
@@ -20,7 +20,7 @@ _NOW = Row(
             "Busy",
             (Query(f"1 - avg(rate({series(m.VERIFIER_IDLE_S, COORDINATOR)}[{RATE}]))"),),
             "percentunit",
-            "Of the time, mean over verifiers; idle is when nothing was to be verified.",
+            "Share of time, mean over verifiers; idle: nothing to verify.",
             Shape.NUMBER,
             warn=0.9,
             alarm=0.98,
@@ -30,14 +30,14 @@ _NOW = Row(
             "KV in use",
             (Query(ratio(total(m.KV_BLOCKS, COORDINATOR, 'state="used"'), total(m.KV_BLOCKS, COORDINATOR))),),
             "percentunit",
-            "By responses being made; what is merely cached can be freed at once.",
+            "By running responses; cached KV can be freed at once.",
             Shape.NUMBER,
             warn=0.8,
             alarm=0.95,
             width=6,
         ),
         Panel(
-            "Promised of what may be",
+            "Promised of allowed load",
             (
                 Query(
                     ratio(
@@ -68,10 +68,10 @@ _BATCHES = Row(
             Shape.HEAT,
         ),
         Panel(
-            "Why no more joined",
+            "Limits of batches",
             (Query(rate(m.BATCHES, COORDINATOR, by="reason"), "{{reason}}"),),
             "short",
-            "Steps per second. queue_empty: all there was; deadline, length: more would have made somebody late.",
+            "Steps per second. queue_empty: no more blocks; deadline, length: more would have made a response late.",
             Shape.STACK,
         ),
         Panel(
@@ -81,7 +81,7 @@ _BATCHES = Row(
                 Query(total(m.GENERATIONS, COORDINATOR, 'state="queued"'), "responses that wait for a place"),
             ),
             "short",
-            "Grows without end: the verifier is asked for more than it can do.",
+            "Grows without end: the load exceeds the verifier's capacity.",
         ),
         Panel(
             "Queue and verify phases",
@@ -101,10 +101,10 @@ _BATCHES = Row(
             "Seconds per second, of all verifiers together.",
         ),
         Panel(
-            "Passes that went wrong",
+            "Failed passes",
             (Query(total(m.PASS_FAULTS, COORDINATOR, by="kind"), "{{kind}}"),),
             "short",
-            "Since the coordinators' start. pass: one block fails alone; memory: tried again with fewer blocks.",
+            "Since the coordinators' start. pass: one block fails alone; memory: retried with fewer blocks.",
             to="fleet",
         ),
         Panel(
@@ -159,7 +159,7 @@ _MEMORY = Row(
             "Blocks",
             (Query(total(m.KV_BLOCKS, COORDINATOR, by="state"), "{{state}}"),),
             "short",
-            "used: of responses being made; cached: of ended ones, for prompts that begin alike.",
+            "used: of running responses; cached: of ended ones, for prompts with the same prefix.",
             Shape.STACK,
         ),
         Panel(
@@ -173,23 +173,23 @@ _MEMORY = Row(
                 ),
             ),
             "percentunit",
-            "Of prompt tokens, those whose KV was resident.",
+            "Share of prompt tokens with resident KV.",
             to="overview",
         ),
         Panel(
-            "Who had to make room",
+            "Evictions",
             (
-                Query(rate(m.KV_EVICTIONS, COORDINATOR, by="owed"), "evictions, owed a deadline: {{owed}}"),
+                Query(rate(m.KV_EVICTIONS, COORDINATOR, by="owed"), "evictions, with a deadline: {{owed}}"),
                 Query(rate(m.KV_EVICTED_BLOCKS, COORDINATOR), "blocks"),
             ),
             "short",
-            "Per second. Owed: the response was promised a speed.",
+            "Per second. With a deadline: the response has a promised speed.",
         ),
         Panel(
             "Computed again",
             (Query(rate(m.KV_RECOMPUTED_TOKENS, COORDINATOR)),),
             "short",
-            "Positions per second whose KV had been evicted.",
+            "Positions per second recomputed after eviction.",
         ),
         Panel(
             "Swapped",

@@ -9,7 +9,7 @@ _HEADER = ("setting", "fcfs", "slo_aware", "x fcfs", "aim", "reached", "of the b
 
 
 def show_aims(found: Sequence[AimSummary], seeds: Sequence[int]) -> None:
-    """Devices by seed, and means."""
+    """Print devices by seed, and means."""
     rows = [
         (
             one.name,
@@ -28,4 +28,4 @@ def show_aims(found: Sequence[AimSummary], seeds: Sequence[int]) -> None:
         f"Seeds {', '.join(map(str, seeds))}. First tokens: slo_aware with its own devices (fcfs with its), and with "
         "those that fcfs serves."
     )
-    show_table("devices whose promise is kept, beside first come first served with kept KV", _HEADER, rows, note)
+    show_table("devices with their promise kept, against first come first served with kept KV", _HEADER, rows, note)

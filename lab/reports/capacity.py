@@ -1,4 +1,4 @@
-"""The tables of ``outrider simulate capacity``: ours beside the published."""
+"""Tables of ``outrider simulate capacity``: our results beside the published ones."""
 
 from cluster.reports.tables import percent, show_table
 from lab.simulation.cases import CapacityFigures
@@ -17,7 +17,7 @@ _BASES = {"centralized": Variant.CENTRALIZED, "sled": Variant.SLED}
 
 
 def show_capacity(figures: CapacityFigures) -> None:
-    """All of them that were asked for; what the service does first of all."""
+    """Print the requested tables, the service's headline figures first."""
     _show_headlines(figures)
     for case in figures.cases:
         print(f"\n{case.name}: {case.source}\n  {_lengths(case.settings)}")
@@ -33,7 +33,7 @@ def show_capacity(figures: CapacityFigures) -> None:
 
 
 def _show_headlines(figures: CapacityFigures) -> None:
-    """What the service does, with its own admission, at the fastest speed of each case and with all classes mixed."""
+    """Print the service's results with its own admission: fastest speed of each case, and all classes mixed."""
     rows = []
     for case in figures.cases:
         top = case.speeds_tokens_per_s[-1]
@@ -45,7 +45,7 @@ def _show_headlines(figures: CapacityFigures) -> None:
         ours, fcfs = (next(one.devices for one in results if one.variant is it) for it in (PRODUCT, Variant.KV))
         rows.append((name, "mixed", ours, "-", "-", _times(ours / fcfs if fcfs else None)))
     header = ("costs", "promised", "devices", "x centralized", "x sled", "x fcfs, kept kv")
-    show_table(f"what the service does: {PRODUCT}, with admission", header, rows)
+    show_table(f"the service: {PRODUCT}, with admission", header, rows)
 
 
 def _times(ratio: float | None) -> str:
@@ -53,7 +53,7 @@ def _times(ratio: float | None) -> str:
 
 
 def _show_capacities(case: Case, figures: CapacityFigures) -> None:
-    """WISP Table 2: devices at each speed; published figures in brackets where there are any."""
+    """Print WISP Table 2: devices at each speed, published figures in brackets."""
     top = case.speeds_tokens_per_s[-1]
     rows = []
     for variant in case.variants:
@@ -76,11 +76,11 @@ def _show_capacities(case: Case, figures: CapacityFigures) -> None:
         )
     speeds = [f"at {speed:g}/s" for speed in case.speeds_tokens_per_s]
     header = ("system", *speeds, "x centr.", "x sled", "draft", "tokens/s", "late resp.", "late rounds", "evicted")
-    show_table("devices served at the promised speed (published); from `x` on at the fastest", header, rows)
+    show_table("devices served at the promised speed (published); columns from `x` on: at the fastest", header, rows)
 
 
 def _show_aims(case: Case, figures: CapacityFigures) -> None:
-    """What was aimed at with Table 12, and what came out."""
+    """Print our multiples beside the aims set for Table 12."""
     if not case.name.startswith("table 12"):
         return
     rows = []
@@ -93,7 +93,7 @@ def _show_aims(case: Case, figures: CapacityFigures) -> None:
 
 
 def _show_goodput(figures: CapacityFigures) -> None:
-    """WISP Table 3, at the capacities at the fastest speed: the paper does not say at which load it measured."""
+    """Print WISP Table 3, at each capacity at the fastest speed: the paper does not state the load it measured at."""
     case = figures.cases[0]
     top = case.speeds_tokens_per_s[-1]
     rows = [
@@ -108,7 +108,7 @@ def _show_goodput(figures: CapacityFigures) -> None:
 
 
 def _show_mixed(figures: CapacityFigures) -> None:
-    """Capacity with all classes at once."""
+    """Print the capacity with all classes at once."""
     rows = []
     for limit, results in figures.mixed.items():
         fcfs = next(one.devices for one in results if one.variant is Variant.KV)
@@ -122,7 +122,7 @@ def _show_mixed(figures: CapacityFigures) -> None:
 
 
 def _show_loads(figures: CapacityFigures) -> None:
-    """WISP Figure 7: violations by class over the number of devices, per response and per round."""
+    """Print WISP Figure 7: violations by class over the number of devices, per response and per round."""
     rows = []
     for load in figures.loads:
         responses = [percent(one.response_violation_rate) for one in load.by_class]

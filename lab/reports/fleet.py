@@ -1,4 +1,4 @@
-"""What a simulated fleet did, as tables."""
+"""Tables of a simulated fleet's results."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ _REPLICAS = ("of verifiers", "least", "median", "mean", "most")
 
 
 def show_fleet(found: FleetResults, note: str, wall_s: float, cpu_s: float, peak_mib: float) -> None:
-    """Who got what, how evenly verifiers were used, what was lost, and what it took to simulate."""
+    """Print results by traffic, balance of the verifiers, losses, and the cost of the simulation."""
     rows = [
         (
             one.name,
@@ -39,10 +39,10 @@ def show_fleet(found: FleetResults, note: str, wall_s: float, cpu_s: float, peak
         )
         for one in found.traffic
     ]
-    show_table("who asked, and what came of it", _TRAFFIC, rows)
+    show_table("responses by traffic", _TRAFFIC, rows)
     replicas = found.replicas
     show_table(
-        "how evenly",
+        "balance of the verifiers",
         _REPLICAS,
         [
             ("busy", *(percent(value) for value in spread([one.busy_share for one in replicas]))),
@@ -57,7 +57,7 @@ def show_fleet(found: FleetResults, note: str, wall_s: float, cpu_s: float, peak
         f"{found.drafters_lost:,} drafters left, {found.drafts_lost:,} drafts with them; {found.retries:,} retries"
     )
     print(
-        f"{found.goodput_tokens_per_s:,.0f} tokens/s, {percent(found.hit_share)} of prompts found, "
+        f"{found.goodput_tokens_per_s:,.0f} tokens/s, {percent(found.hit_share)} prefix hits, "
         f"{found.blocks_per_step:.1f} blocks a step, rounds {1e3 * found.round_p50_s:.0f} ms (p99 "
         f"{1e3 * found.round_p99_s:.0f}), {found.most_active:,} responses at once, "
         f"{found.drafters_used:,} drafters used"
@@ -65,11 +65,11 @@ def show_fleet(found: FleetResults, note: str, wall_s: float, cpu_s: float, peak
     each_s, each_cpu_s = found.rounds / max(wall_s, 1e-9), found.rounds / max(cpu_s, 1e-9)
     print(
         f"simulated {found.rounds:,} rounds in {wall_s:.0f} s ({cpu_s:.0f} s of CPU): {each_s:,.0f} rounds/s, "
-        f"{each_cpu_s:,.0f} per second of CPU; {peak_mib:,.0f} MiB at most"
+        f"{each_cpu_s:,.0f} per second of CPU; {peak_mib:,.0f} MiB peak"
     )
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float, float]:
-    """Least, median, mean and most of one value at least."""
+    """Minimum, median, mean and maximum of at least one value."""
     ordered = sorted(values)
     return ordered[0], ordered[len(ordered) // 2], sum(ordered) / len(ordered), ordered[-1]

@@ -1,4 +1,4 @@
-"""What the training of a decision head found, on the terminal."""
+"""Terminal report of a decision head's training."""
 
 from collections.abc import Sequence
 
@@ -11,11 +11,11 @@ _ROWS = ("rule", "threshold", "link", "score", "95 %", "drop", "bound", "AAL", "
 
 
 def show_head(config: HeadConfig, report: HeadReport) -> None:
-    """Labels, fits, thresholds and the test."""
+    """Print labels, fits, thresholds and the test."""
     critical = percent(report.critical / report.mismatches)
     print(f"{report.mismatches} mismatches in {report.scored} of {report.answers} answers, {critical} critical")
     show_table(
-        "fits, by how importance is smoothed",
+        "fits, by smoothing of importance",
         ("relabelling", "labels 1", "epochs", "validation loss", "AUC", *report.fits[0].mean_rejection),
         (
             (

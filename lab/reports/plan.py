@@ -1,4 +1,4 @@
-"""The tables and figures of ``outrider plan``."""
+"""Tables and figures of ``outrider plan``."""
 
 from cluster.reports.tables import percent, show_table
 from lab.simulation.advice import Advice, SideAnswer, lines
@@ -21,7 +21,7 @@ _SIDES = ("", "first token p50", "p99", "busy", "devices served", "by seed", "se
 
 
 def show_plan(advice: Advice, rule: PromiseRule, seeds: int) -> None:
-    """What each group gets, what each side serves, and what to do."""
+    """Print each group's speeds, the capacity of both sides, and the recommendation."""
     rows = []
     for index, group in enumerate(advice.mix.groups):
         draft = advice.drafts[index]
@@ -37,22 +37,22 @@ def show_plan(advice: Advice, rule: PromiseRule, seeds: int) -> None:
                 *_together(advice.alone.by_group[index]),
             )
         )
-    note = "alone: one device with the server to itself; together: while all of yours are active; late: of responses."
+    note = "alone: one device on the server; together: all devices active; late: share of responses."
     show_table("tokens per second of a device", _HEADER, rows, note)
     show_table(
         "the server",
         _SIDES,
         [_side(advice, one) for one in (advice.drafting, advice.alone)],
-        f"First tokens and busy time: all of yours together. Served: devices of your mix, if of each class at most "
-        f"{percent(rule.epsilon)}\nof responses are late or refused, and 99 of 100 first tokens come within "
-        f"{rule.first_token_s:g} s; the least of {seeds} seed(s).",
+        f"First tokens and busy time: all devices active. Served: devices of the mix, if in each class at most "
+        f"{percent(rule.epsilon)}\nof responses are late or refused, and the p99 of first tokens is at most "
+        f"{rule.first_token_s:g} s; minimum over {seeds} seed(s).",
     )
     for line in lines(advice, rule):
         print(f"{line}.")
 
 
 def plan_figures(advice: Advice) -> dict[str, object]:
-    """All of it, for a file."""
+    """The whole plan, for a JSON file."""
     groups = [
         {
             "name": group.name,

@@ -1,4 +1,4 @@
-"""A plot of ``outrider train predictor``: WISP's Figures 2, 3 and 10 for a pair and a rule."""
+"""Plot of ``outrider train predictor``: WISP's Figures 2, 3 and 10 for a pair and a rule."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ _COLUMNS = 4
 
 
 def plot_predictor(file: Path, report: PredictorReport) -> None:
-    """Acceptance by each feature, their correlations with it, and what each model says of accepted and rejected."""
+    """Plot acceptance by each feature, their correlations with it, and each model's confusion matrix."""
     panels = len(report.trends) + 1 + len(report.families)
     rows = -(-panels // _COLUMNS)
     drawn = figure(3.2 * _COLUMNS, 2.9 * rows)
@@ -29,21 +29,21 @@ def plot_predictor(file: Path, report: PredictorReport) -> None:
 
 
 def _plot_trend(axes: Axes, trend: FeatureTrend) -> None:
-    """Share accepted over the feature's mean, in tenths of the tokens (Figure 2)."""
+    """Accepted share over the feature's mean, per tenth of the tokens (Figure 2)."""
     axes.plot([mean for mean, _, _ in trend.bins], [share for _, share, _ in trend.bins], "o-", color=COLOURS[0])
     axes.set_ylim(0.0, 1.0)
     describe(axes, f"Acceptance by {trend.feature}", trend.feature, "share accepted")
 
 
 def _plot_correlations(axes: Axes, trends: tuple[FeatureTrend, ...]) -> None:
-    """Pearson's, with acceptance (Figure 3)."""
+    """Pearson correlation of each feature with acceptance (Figure 3)."""
     axes.barh([trend.feature for trend in trends], [trend.correlation or 0.0 for trend in trends], color=COLOURS[2])
     axes.set_xlim(-1.0, 1.0)
     describe(axes, "Correlation with acceptance", "Pearson's r", "")
 
 
 def _plot_confusion(axes: Axes, one: FamilyReport) -> None:
-    """By what became of tokens: what the model said, at a half (Figure 10)."""
+    """Confusion matrix at a threshold of one half (Figure 10)."""
     confusion = one.test.confusion
     counts = np.array(
         [[confusion.true_rejected, confusion.false_accepted], [confusion.false_rejected, confusion.true_accepted]],

@@ -1,4 +1,4 @@
-"""What the training of a predictor of acceptance found, on the terminal: the columns of WISP tables 4, 8, 10 and 11."""
+"""Terminal report of an acceptance predictor's training: the columns of WISP tables 4, 8, 10 and 11."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,7 +13,7 @@ _LATENCY = ("mean", "median", "std", "min", "max", "p95", "p99")
 
 
 def show_predictor(config: PredictorConfig, report: PredictorReport) -> None:
-    """Tokens, trends, models and their latencies."""
+    """Print tokens, trends, models and their latencies."""
     split_by = "texts" if config.logged else "prompts"
     show_table(
         f"verified draft tokens, rule {config.rule}",
@@ -40,13 +40,13 @@ def show_predictor(config: PredictorConfig, report: PredictorReport) -> None:
         "share accepted in each tenth of the tokens, by rising feature",
     )
     show_table(
-        f"models on {split_by} that nothing was fitted to",
+        f"models on {split_by} of the test part",
         ("model", "temperature", "tokens", *_QUALITY, *_TRUTH),
         _rows(report),
-        "at a half of what each says; FPR at 80 %: where it tells 80 % of the accepted rightly; error: of calibration",
+        "at a threshold of one half; FPR at 80 %: at a recall of 80 % of the accepted; error: of calibration",
     )
     show_table(
-        "recalibrated while these tokens come, as a device does",
+        "recalibrated online, as by a device",
         ("model", "temperature", "tokens", "error before", "error", "log loss before", "log loss"),
         (
             (
@@ -58,16 +58,16 @@ def show_predictor(config: PredictorConfig, report: PredictorReport) -> None:
             for name, replays in report.replays.items()
             for temperature, replay in replays.items()
         ),
-        "MLP: calibrated before; others: as they are",
+        "MLP: calibrated before; others: uncalibrated",
     )
     show_table(
-        "milliseconds of a call for one row, its features known",
+        "milliseconds of a call for one row, without computing features",
         ("model", *_LATENCY),
         ((one.family, *(f"{getattr(one.latency, f'{name}_ms'):.4f}" for name in _LATENCY)) for one in report.families),
     )
     for name, reason in report.left_out.items():
         print(f"left out: {name} ({reason})")
-    print(f"{config.out}: at {report.threshold:.3f} accepted and rejected weigh the same")
+    print(f"{config.out}: operating point {report.threshold:.3f}, where both classes weigh the same")
 
 
 def _rows(report: PredictorReport) -> Iterator[Sequence[object]]:

@@ -1,4 +1,4 @@
-"""What scaling by promises and by requests kept and cost, as a table."""
+"""Table of scaling by promised load and by requests: promises kept, and cost."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ _HEADER = ("by", "target", "promises kept", "late", "refused", "best effort ende
 
 
 def show_scaling(results: Sequence[ScalingResult]) -> None:
-    """Each run, and what the policy by requests costs where it keeps as many promises as ours does."""
+    """Print each run, and the cost of scaling by requests where it keeps as many promises as ours does."""
     rows = []
     for one in results:
         promised = [traffic for traffic in one.found.traffic if traffic.tokens_per_s]
@@ -27,13 +27,13 @@ def show_scaling(results: Sequence[ScalingResult]) -> None:
                 f"{one.found.verifiers_started}",
             )
         )
-    show_table("what was kept, and what it cost", _HEADER, rows)
+    show_table("promises kept, and verifier hours", _HEADER, rows)
     theirs = [one for one in results if one.by == BY_REQUESTS]
     for ours in (one for one in results if one.by == PROMISE):
         hours = cost_at(theirs, ours.kept)
         if hours is None:
-            print(f"by promise {ours.target:g}: no target by requests that was tried keeps {percent(ours.kept)}")
+            print(f"by promise {ours.target:g}: no tested target by requests keeps {percent(ours.kept)}")
         else:
             saved = percent(1.0 - ours.verifier_h / hours)
             fewer = f"{saved} fewer verifier hours than by requests ({hours:.3f})"
-            print(f"by promise {ours.target:g}: {fewer} for as much kept")
+            print(f"by promise {ours.target:g}: {fewer} for as many promises kept")

@@ -25,12 +25,12 @@ _NAMES = {
     Variant.SCHEDULER: "slo_aware",
     Variant.CHAINS: "slo_aware + window",
 }
-_SPREAD = 0.4  # of ratios, to either side of 1, that colours tell apart
+_SPREAD = 0.4  # range of ratios around 1 that colours cover
 _CAUSES = {None: "in time", ViolationCause.QUEUE: "late, queue", ViolationCause.COMPUTE: "late, compute"}
 
 
 def plot_capacity(folder: Path, figures: CapacityFigures) -> None:
-    """All plots of ``outrider simulate capacity`` whose tables were asked for."""
+    """Draw the plots of the ``outrider simulate capacity`` tables that were computed."""
     if figures.cases:
         _capacities(folder / "capacity.png", figures)
     if figures.loads:
@@ -39,7 +39,7 @@ def plot_capacity(folder: Path, figures: CapacityFigures) -> None:
 
 
 def plot_scenario(folder: Path, results: Sequence[SimulationResults]) -> None:
-    """Achieved speeds by class and the plane of every system of a scenario."""
+    """Draw achieved speeds by class, and the plane, of every system of a scenario."""
     drawn = figure(9.0, 4.0)
     left, right = drawn.subplots(1, 2)
     classes = results[0].by_class()
@@ -67,7 +67,7 @@ def plot_scenario(folder: Path, results: Sequence[SimulationResults]) -> None:
 
 
 def plot_stops(folder: Path, found: Sequence[PlaceResult]) -> None:
-    """Of ``outrider simulate stops``: capacity of each rule over the best window's, by acceptance and draft speed."""
+    """Draw ``outrider simulate stops``: capacity of each rule over the best window's, by acceptance and draft speed."""
     cases, promises = list(dict.fromkeys(one.case for one in found)), list(dict.fromkeys(one.promise for one in found))
     columns = [(promise, ending) for promise in promises for ending in STOPPING]
     drawn = figure(2.1 * len(columns) + 1.2, 1.75 * len(cases) + 1.1)
@@ -90,7 +90,7 @@ def plot_stops(folder: Path, found: Sequence[PlaceResult]) -> None:
 
 
 def _shares(axes: Axes, cells: Sequence[PlaceResult], ending: DraftEnding) -> AxesImage | None:
-    """One rule's, with one cost model and promise."""
+    """One rule's capacity ratios, for one cost model and promise."""
     acceptances = sorted({one.acceptance for one in cells})
     speeds = sorted({one.draft_tokens_per_s for one in cells})
     axes.set_xticks(range(len(speeds)), [f"{speed:g}" for speed in speeds], fontsize=8)
@@ -150,7 +150,7 @@ def _violations(file: Path, loads: Sequence[LoadResult]) -> None:
 
 
 def _plane(file: Path, loads: Sequence[LoadResult]) -> None:
-    """Of every policy at the load at which first come first served begins to fail half of somebody's responses."""
+    """Every policy at the load at which first come first served starts to fail over half of some class's responses."""
     fcfs = [load for load in loads if load.variant is Variant.KV]
     failing = [load for load in fcfs if max(one.response_violation_rate for one in load.by_class) > 0.5]
     at = (failing or fcfs)[0].devices
@@ -163,7 +163,7 @@ def _plane(file: Path, loads: Sequence[LoadResult]) -> None:
 
 
 def plot_plane(axes: Axes, plane: Sequence[PlanePoint], title: str) -> None:
-    """Waiting and verification of rounds, by what made them late (WISP Figure 8)."""
+    """Rounds by waiting and verification time, coloured by what made them late (WISP Figure 8)."""
     for (cause, label), colour in zip(_CAUSES.items(), ("#999999", COLOURS[0], COLOURS[1]), strict=True):
         points = [point for point in plane if point.cause is cause]
         queue_ms = [1e3 * point.queue_s for point in points]

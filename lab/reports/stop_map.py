@@ -1,4 +1,4 @@
-"""The tables of ``outrider simulate stops``."""
+"""Tables of ``outrider simulate stops``."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -6,7 +6,7 @@ from statistics import median
 from cluster.reports.tables import percent, show_table
 from lab.simulation.stop_map import FIXED, STOPPING, CostCase, DraftEnding, PlaceResult
 
-_NOISE = 0.03  # of a capacity or a goodput
+_NOISE = 0.03  # relative, of a capacity or a goodput
 _PLACE = ("costs", "AUC", "promise", "acceptance", "draft/s")
 _BASES: tuple[tuple[str, Sequence[DraftEnding]], ...] = (
     ("the best window", (DraftEnding.BEST,)),
@@ -16,7 +16,7 @@ _BASES: tuple[tuple[str, Sequence[DraftEnding]], ...] = (
 
 
 def show_stops(cases: Sequence[CostCase], found: Sequence[PlaceResult]) -> None:
-    """Capacities, goodput and latency by place, and what each rule wins and loses over all of them."""
+    """Print capacities, goodput and latency by place, and what each rule gains and loses over all places."""
     for case in cases:
         print(f"{case.name}: {case.source}")
     _show_capacities(found)
@@ -38,10 +38,10 @@ def _show_capacities(found: Sequence[PlaceResult]) -> None:
     header = (
         *_PLACE,
         "tokens/s",
-        *(f"{ending} (its, a closed form's)" if ending is DraftEnding.BEST else ending for ending in DraftEnding),
+        *(f"{ending} (its, the closed form's)" if ending is DraftEnding.BEST else ending for ending in DraftEnding),
     )
     note = "Promise: share of the speed of one device alone with its best chain. Best window: of those above 0."
-    show_table("devices that keep the promise", header, rows, note)
+    show_table("devices with their promise kept", header, rows, note)
 
 
 def _show_load(found: Sequence[PlaceResult], *, full: bool) -> None:
@@ -59,13 +59,13 @@ def _show_load(found: Sequence[PlaceResult], *, full: bool) -> None:
                 ),
             )
         )
-    devices = "all that the best window serves" if full else "a quarter of that"
+    devices = "all devices that the best window serves" if full else "a quarter of those"
     title = f"{devices}: tokens/s, late responses, round p50 and p99 in ms, tokens sent, accepted fraction"
     show_table(title, (*_PLACE, "devices", *DraftEnding), rows)
 
 
 def _show_balance(found: Sequence[PlaceResult]) -> None:
-    """Each rule over fixed windows."""
+    """Print each rule against fixed windows."""
     rows = []
     for name, base in _BASES:
         for ending in STOPPING:

@@ -1,4 +1,4 @@
-"""Scenarios to begin with, for ``outrider simulate`` and ``outrider plan``; those in ``fleets`` for the first alone."""
+"""Example scenarios, for ``outrider simulate`` and ``outrider plan``; those in ``fleets`` only for the former."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ FLEETS = tuple(sorted(file.stem for file in _FLEETS.glob("*.yaml")))
 
 
 def scenario_file(name: str) -> Path:
-    """Where a scenario of this name is; any other name is that of a file."""
+    """The file of a named example; any other name is taken as a path."""
     if name in FLEETS:
         return _FLEETS / f"{name}.yaml"
     return _FOLDER / f"{name}.yaml" if name in SCENARIOS else Path(name)

@@ -239,7 +239,7 @@ def _cure(advice: Advice, found: MixCapacity) -> str:
     """Say what would serve more devices."""
     resident = min(resident_devices(group, advice.mix.verifier) for group in advice.mix.groups)
     if found.devices >= _FULL * resident:
-        return f". KV memory is full there ({resident:.0f} responses fit): more of it, or shorter prompts, serves more"
+        return f". KV memory is full there ({resident:.0f} responses fit): more of it or shorter prompts serve more"
     return ". Promise less, or add a server, to serve more"
 
 

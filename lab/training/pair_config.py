@@ -1,4 +1,4 @@
-"""What every training on a pair of models can be told."""
+"""Configuration common to all trainings on a pair of models."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,20 +10,19 @@ from outrider.contracts.errors import ParameterError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairConfig:
-    """A training whose result is a file. Its own settings, and which of them are counts, are a subclass's."""
+    """A training that writes a file. Subclasses add their settings and name those that are counts."""
 
     counts: ClassVar[tuple[str, ...]] = ()
     target: str  # name or path
     drafter: str  # name, path, or a file made by ``outrider distill``
-    out: Path  # file to write, ``*.safetensors``. What it was made of and the report lie beside it under its name
+    out: Path  # file to write, ``*.safetensors``; training data and report are kept beside it under its name
     seed: int = 0
-    dtype: str = "auto"  # of the target
+    dtype: str = "auto"  # the target's
     drafter_dtype: str = "auto"
     device: str = "cpu"  # a torch device
-    threads: int | None = None  # CPU threads of torch; None leaves them
+    threads: int | None = None  # CPU threads of torch; None: unchanged
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be run."""
         for field in self.counts:
             if (count := getattr(self, field)) is not None and count < 1:
                 raise ParameterError(field, "an integer >= 1", count)

@@ -1,4 +1,4 @@
-"""How well scores rank what is positive above what is not."""
+"""How well scores rank positives above negatives."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ Labels = npt.NDArray[np.int64] | Sequence[int]
 
 
 def area_under_curve(scores: Floats, labels: Labels) -> float | None:
-    """How probable it is that one of label 1 scores more than one of label 0; ties count half."""
+    """Probability that a random positive (label 1) scores above a random negative; ties count half."""
     positive = np.asarray(labels) == 1
     ones, zeros = int(positive.sum()), int((~positive).sum())
     if not ones or not zeros:

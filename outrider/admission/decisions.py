@@ -83,7 +83,7 @@ _FOUND = {
     Lack.LOAD: "{slo} needs {needed} verifier seconds per second, found {held} of {allowed} promised to others",
     Lack.MEMORY: "{slo} needs KV for {needed} positions, found {held} of {allowed} expected by others",
     Lack.PLACES: "{slo} needs a free place, found {held} of {allowed} responses being made",
-    Lack.QUEUE: "{slo} needs a place to wait in, found {held} of {allowed} taken",
+    Lack.QUEUE: "{slo} needs a place in the queue, found {held} of {allowed} taken",
 }
 
 

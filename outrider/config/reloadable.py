@@ -79,8 +79,9 @@ def with_reloadable(config: Config, reloadable: ReloadableFields) -> Config:
     for section, values in _sections(reloadable):
         for name, value in values.items():
             if name not in RELOADABLE[section]:
-                names = ", ".join(RELOADABLE[section])
-                needed = f"reloadable settings alone ({names}); others are the application's arguments"
+                needed = (
+                    f"only reloadable settings ({', '.join(RELOADABLE[section])}); others are application arguments"
+                )
                 raise ConfigError(f"user_config.{section}", needed, name)
             data[section][name] = value
     return build_config(data, "user_config")
@@ -91,8 +92,7 @@ def _sections(reloadable: object) -> list[tuple[str, Mapping[str, Any]]]:
         raise ConfigError("user_config", "a mapping of sections", reloadable)
     for section, values in reloadable.items():
         if section not in RELOADABLE:
-            sections = ", ".join(RELOADABLE)
-            raise ConfigError("user_config", f"sections that have reloadable settings ({sections})", section)
+            raise ConfigError("user_config", f"sections with reloadable settings ({', '.join(RELOADABLE)})", section)
         if not isinstance(values, Mapping):
             raise ConfigError(f"user_config.{section}", "a mapping of settings", values)
     return list(reloadable.items())

@@ -624,7 +624,7 @@ def _is_http(url: str) -> bool:
 
 def _check_begin(count: int, scaling: ScalingConfig | None) -> None:
     if scaling is not None and not scaling.min <= count <= scaling.max:
-        needed = f"autoscaling.min ({scaling.min}) to autoscaling.max ({scaling.max}), as so many begin"
+        needed = f"autoscaling.min ({scaling.min}) to autoscaling.max ({scaling.max}), as so many start"
         raise ConfigError("count", needed, count)
 
 

@@ -26,7 +26,7 @@ def whole_file(file: Path) -> Iterator[Path]:
         partial.replace(file)
     except OSError as error:
         raise FileNotWrittenError(
-            f"needs room and leave to write {file}, found: {error}; make room, or name another place"
+            f"needs space and permission to write {file}, found: {error}; free space, or name another place"
         ) from error
     finally:
         with suppress(OSError):

@@ -163,7 +163,7 @@ def _header(line: bytes) -> LogHeader:
         if (version, features) == (_FORMAT, FEATURE_NAMES):
             return LogHeader(**fields | {"rule": AcceptanceRule(fields["rule"])})
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ParameterError("rounds", "files that devices logged rounds to", f"one that is none: {error!r}") from error
+        raise ParameterError("rounds", "files that devices logged rounds to", f"another file: {error!r}") from error
     needed = f"logs of format {_FORMAT} with the features {', '.join(FEATURE_NAMES)}"
     raise ParameterError("rounds", needed, f"format {version} with {', '.join(map(str, features)) or 'none'}")
 

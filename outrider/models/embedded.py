@@ -95,7 +95,7 @@ def fetch_embedded_target(show: Callable[[str], None]) -> Path:
     try:
         check_hashes(folder)
     except ModelUnavailableError as error:
-        show(f"making it anew: {error}")
+        show(f"building it again: {error}")
         (folder / _MANIFEST).unlink()  # so that it is not intact
         folder = ensure_embedded_target()
         check_hashes(folder)

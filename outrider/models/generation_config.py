@@ -81,7 +81,7 @@ def read_sampling_defaults(source: str, target: str, override: Mapping[str, Any]
         own = {name: _checked(name, value) for name, value in taken.items()}
     except ParameterError as error:
         needed = f"needs {error.needed} as {error.field} in {where}, found {error.found!r}"
-        mend = f"mend it, or say model.override_generation_config: {{{error.field}: null}}"
+        mend = f"fix it, or set model.override_generation_config: {{{error.field}: null}}"
         raise ModelUnavailableError(f"{needed}; {mend}") from error
     values = own | {name: value for name, value in override.items() if value is not None}
     max_tokens = None if (most := values.pop(MAX_NEW_TOKENS, None)) is None else int(most)
@@ -129,8 +129,8 @@ def _read(file: Path) -> dict[str, Any]:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ModelUnavailableError(
-            f"needs {FILE}, a JSON object, at {file}, found: {error}; mend it, or set model.generation_config to vllm"
+            f"needs {FILE}, a JSON object, at {file}, found: {error}; fix it, or set model.generation_config to vllm"
         ) from error
     if not isinstance(found, dict):
-        raise ModelUnavailableError(f"needs a JSON object in {file}, found a {type(found).__name__}; mend it")
+        raise ModelUnavailableError(f"needs a JSON object in {file}, found a {type(found).__name__}; fix it")
     return found

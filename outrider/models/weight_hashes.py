@@ -33,10 +33,10 @@ def recorded_hashes(folder: Path) -> dict[str, str]:
             return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         needed = f"{MANIFEST} or {SUMS} with a SHA-256 of each file in {folder}"
-        raise ModelUnavailableError(f"needs {needed}, found: {error!r}; make it anew or remove it") from error
+        raise ModelUnavailableError(f"needs {needed}, found: {error!r}; write it again or remove it") from error
     for name in hashes:
         if Path(name).name != name:
-            raise ModelUnavailableError(f"needs names of files in {folder} alone in its record, found {name!r}")
+            raise ModelUnavailableError(f"needs only names of files in {folder} in its record, found {name!r}")
     return hashes
 
 
@@ -54,7 +54,7 @@ def _manifest(file: Path) -> dict[str, Any] | None:
     if not (isinstance(manifest, dict) and {"format", _SOURCE} <= manifest.keys()):
         return None
     if manifest["format"] != MANIFEST_FORMAT:
-        raise ValueError(f"format {manifest['format']!r:.40} in {MANIFEST}, where {MANIFEST_FORMAT} is known")
+        raise ValueError(f"format {manifest['format']!r:.40} in {MANIFEST}, only {MANIFEST_FORMAT} is known")
     return manifest
 
 
@@ -81,7 +81,7 @@ def check_hashes(folder: Path) -> int:
             found = str(error.strerror)
         if found != recorded:
             raise ModelUnavailableError(
-                f"needs {folder / name} with sha256 {recorded}, found {found}; the file is damaged: copy it anew "
+                f"needs {folder / name} with sha256 {recorded}, found {found}; the file is damaged: copy it again "
                 "(the embedded model: `outrider models fetch`)"
             )
     return len(hashes)

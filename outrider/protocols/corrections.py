@@ -114,7 +114,7 @@ def _write_candidates(writer: BitWriter, candidates: Candidates, wire: WireForma
 def _read_candidates(reader: BitReader, wire: WireFormat) -> Candidates:
     draws, distinct = reader.count() + 1, reader.count() + 1
     if not distinct <= draws <= MAX_DRAWS:
-        raise MessageError(f"needs 1..{MAX_DRAWS} candidates, no more of them distinct, found {draws} and {distinct}")
+        raise MessageError(f"needs 1..{MAX_DRAWS} candidates, at most as many distinct, found {draws} and {distinct}")
     token_ids = reader.ascending_ids(distinct, wire.vocab_size)
     probs = reader.floats(distinct, wire.row_field)
     _check_probs(probs)

@@ -210,7 +210,7 @@ class DraftProtocol(ABC):
         For each row: the ``layer.children`` tokens most likely to be the target's choice, best first, with that
         probability. Raises ``UnsupportedBlockError`` if the protocol grows no trees.
         """
-        raise UnsupportedBlockError(f"{self.name} grows no trees: what it draws is to be sent")
+        raise UnsupportedBlockError(f"{self.name} has no dynamic trees: every drawn token has to be sent")
 
     def distribution(self, rows: Sequence[DrawnRow], wire: WireFormat, params: SamplingParams) -> DraftDistribution:  # noqa: ARG002 (what others need)
         """Return what is sent of a block's rows, in order; None unless a protocol overrides it."""

@@ -27,10 +27,10 @@ PROTOCOLS: Mapping[ProtocolName, DraftProtocol] = MappingProxyType(_PROTOCOLS)  
 def register(protocol: DraftProtocol) -> None:
     """Add a protocol; its name and code must be free."""
     if protocol.name in _PROTOCOLS:
-        raise ParameterError("name", f"one that is not taken ({', '.join(_PROTOCOLS)})", protocol.name)
+        raise ParameterError("name", f"one that is not in use ({', '.join(_PROTOCOLS)})", protocol.name)
     taken = sorted(other.code for other in _PROTOCOLS.values())
     if protocol.code in taken:
-        raise ParameterError("code", f"one that is not taken ({', '.join(map(str, taken))})", protocol.code)
+        raise ParameterError("code", f"one that is not in use ({', '.join(map(str, taken))})", protocol.code)
     _PROTOCOLS[protocol.name] = protocol
 
 

@@ -15,7 +15,7 @@ def draft_fault(draft: Draft, request: DraftRequest, params: SamplingParams) -> 
     """Return what is wrong with a decoded answer, or None."""
     correction, source = draft.correction, request.correction
     if correction is not None and source is not None and not _possible(correction, source):
-        return f"needs a correction the target could have said, found {correction}"
+        return f"needs a correction that the target can draw, found {correction}"
     return PROTOCOLS[request.plan.protocol].fault(draft, params)
 
 

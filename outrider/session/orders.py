@@ -153,7 +153,7 @@ def _check_plan(plan: DraftPlan) -> None:
     grows, grown = PROTOCOLS[plan.protocol].grows, plan.rows
     if grown and (not grows or tree or not 1 <= plan.window <= grown):
         raise MessageError(
-            f"needs a protocol whose trees may grow, no other shape and a window of 1..{grown}, found "
+            f"needs a protocol with dynamic trees, no other shape and a window of 1..{grown}, found "
             f"{plan.protocol} with window {plan.window} and {tree}"
         )
     if not 0 <= plan.window <= MAX_NODES or plan.nodes > MAX_NODES:

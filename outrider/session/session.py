@@ -181,7 +181,7 @@ class DrafterSession:
             raise MessageError(f"needs an order, found {message.kind.name}")
         relative = message.kind is MessageKind.ORDER
         if relative and self._block is None:
-            raise ChecksumError("the order is told relative to a block that was never sent; open the generation again")
+            raise ChecksumError("the order refers to a block that was never sent; open the generation again")
         elements = self._block.elements if relative and self._block else None
         order = read_order(BitReader(message.body), self._wire, elements)
         position, feedback = self._committed(order.verdict)
@@ -190,7 +190,7 @@ class DrafterSession:
         check(message, prefix_hash)
         plan = order.plan or (self._request.plan if relative and self._request else None)
         if plan is None:
-            raise MessageError("an order told by position needs a plan of its own, found none")
+            raise MessageError("an absolute order needs its own plan, found none")
         # Only now, as the checksum matched: an invalid order must leave the session as it was.
         del self._token_ids[position:], self._hashes[position + 1 :]
         self._token_ids.extend(feedback)

@@ -1,8 +1,7 @@
-"""A built-in set of varied instructions, to have a target write training data about.
+"""Built-in, varied instructions from which a target writes training data.
 
-Templates times subjects, over the kinds of work people give to chat models: explaining, writing, code, extraction,
-arithmetic, rewriting, classifying. What a drafter must learn is how the target writes, so breadth matters more than
-sense.
+They combine templates with subjects over what people ask of chat models: explaining, writing, code, extraction,
+arithmetic, rewriting, classifying. A drafter learns how the target writes, so breadth matters more than sense.
 """
 
 import random

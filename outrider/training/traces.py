@@ -1,8 +1,8 @@
 """Make training data: a target's own responses to prompts, as token ids.
 
 A trace is one prompt, one response and the temperature it was drawn at. Files are JSON lines, gzipped if their name
-ends in ``.gz``: ``{"p": prompt ids, "o": output ids, "T": temperature}``, after a header line that says how they were
-made. Trace i is a pure function of the header and i, so making them can stop anywhere and go on later.
+ends in ``.gz``: ``{"p": prompt ids, "o": output ids, "T": temperature}``, behind a header line that says how they were
+made. Trace i is a pure function of the header and i, so a run can stop anywhere and be resumed.
 """
 
 import gzip
@@ -24,8 +24,8 @@ from outrider.contracts.requests import MAX_SEED
 from outrider.models.loading import LoadedModel
 from outrider.sampling.noise import Purpose, uniforms
 
-_HELD_OUT_SHARE = 16  # one prompt in so many
-_MESSAGE_TOKENS, _MESSAGE_TEMPERATURE = 64, 0.9  # of a prompt that the target writes
+_HELD_OUT_SHARE = 16  # one prompt in this many
+_MESSAGE_TOKENS, _MESSAGE_TEMPERATURE = 64, 0.9  # of a prompt written by the target
 _MARK = "a-users-first-message"
 
 
@@ -40,20 +40,20 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class TraceConfig:
-    """How traces are made; together with the prompts it fixes every one of them on one machine."""
+    """How traces are made; with the prompts it determines every trace on one machine."""
 
     count: int  # traces to make; prompts are reused in order if there are fewer
-    temperatures: tuple[float, ...] = (0.0, 0.7, 1.0)  # trace i is drawn at the i-th, cyclically
+    temperatures: tuple[float, ...] = (0.0, 0.7, 1.0)  # trace i takes the i-th, cyclically
     max_new_tokens: int = 96  # response length limit
     seed: int = 0  # of the draws, unsigned 64 bit
     batch: int = 16  # responses generated at once
-    own_prompts: float = 0.0  # share of the prompts that the target writes itself, as the user of a chat
+    own_prompts: float = 0.0  # share of prompts that the target writes itself, as the user of a chat
 
 
 def make_traces(
     target: LoadedModel, prompts: Sequence[str], file: Path, config: TraceConfig, *, progress: bool = True
 ) -> list[Trace]:
-    """Generate traces into ``file``, going on where an earlier run stopped.
+    """Generate traces into ``file``, resuming where an earlier run stopped.
 
     Returns:
         All ``config.count`` traces.
@@ -76,7 +76,7 @@ def make_traces(
     _rewrite(file, header, traces)
     with tqdm(total=config.count, initial=len(traces), desc="target writes", unit="trace", disable=not progress) as bar:
         while len(traces) < config.count:
-            # Always a whole batch: its composition, and so every bit of it, does not depend on where a run ends.
+            # Always a whole batch: its composition, and so thus every bit, does not depend on where a run ends.
             indices = range(len(traces), len(traces) + config.batch)
             asked = [
                 tuple(prompt_ids(target.tokenizer, prompt)) for prompt in _prompts(target, prompts, indices, config)
@@ -93,7 +93,6 @@ def make_traces(
 
 
 def read_traces(file: Path) -> list[Trace]:
-    """All traces of a file."""
     try:
         with _open(file, "rt") as stream:
             records = [json.loads(line) for line in stream]
@@ -103,7 +102,7 @@ def read_traces(file: Path) -> list[Trace]:
 
 
 def split_traces(traces: Sequence[Trace]) -> tuple[list[Trace], list[Trace]]:
-    """Training and held-out traces. Whether a prompt is held out is a fixed property of its token ids."""
+    """Split into training and held-out traces; whether a prompt is held out depends on its token ids alone."""
     parts: tuple[list[Trace], list[Trace]] = [], []
     for trace in traces:
         parts[is_held_out(trace.prompt_ids)].append(trace)
@@ -126,7 +125,7 @@ def prompt_ids(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
 
 
 def _prompts(target: LoadedModel, prompts: Sequence[str], indices: Sequence[int], config: TraceConfig) -> list[str]:
-    """Of these traces: the given prompts in order, and in place of some what the target writes."""
+    """Prompts of these traces: the given ones in order, some replaced by prompts that the target writes."""
     chosen = {i: prompts[i % len(prompts)] for i in indices}
     own = [i for i in indices if int((i + 1) * config.own_prompts) > int(i * config.own_prompts)]
     if own:
@@ -139,7 +138,7 @@ def _prompts(target: LoadedModel, prompts: Sequence[str], indices: Sequence[int]
 
 
 def _before_a_message(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """Token ids of all that stands before a user's first message."""
+    """Token ids before a user's first message."""
     chat: Any = tokenizer.apply_chat_template([{"role": "user", "content": _MARK}], tokenize=False)
     return tuple(tokenizer(chat.partition(_MARK)[0], add_special_tokens=False)["input_ids"])
 
@@ -153,7 +152,7 @@ def _generate(
     seed: int,
     max_new_tokens: int,
 ) -> list[list[int]]:
-    """What the target writes behind each prompt; its noise is the index's. Rows leave the batch as they end."""
+    """Generate behind each prompt; noise depends on the trace's index. Rows leave the batch as they end."""
     model, device = target.model, target.model.device
     longest = max(map(len, prompts))
     tokens = torch.tensor([[0] * (longest - len(ids)) + list(ids) for ids in prompts], device=device)
@@ -183,23 +182,24 @@ def _generate(
 
 
 def _draw(logits: torch.Tensor, temperature: float, seed: int, position: int) -> int:
-    """Argmax, or the inverse of the distribution function at the position's uniform."""
+    """Argmax at temperature 0, else inverse transform sampling with the position's uniform."""
     if temperature == 0.0:
         return int(logits.argmax())
     cumulative = torch.softmax(logits.double() / temperature, -1).cumsum(-1)
     uniform = float(uniforms(seed, position, Purpose.TARGET_TOKEN, 1)[0])
+    # Scaled and clamped, as rounding keeps the sum from being exactly 1.
     return int(torch.searchsorted(cumulative, uniform * cumulative[-1]).clamp(max=len(cumulative) - 1))
 
 
 def _readable(file: Path, header: dict[str, Any]) -> list[Trace]:
-    """The traces at the beginning of a file that may end anywhere."""
+    """Complete traces at the beginning of a file that may have been cut off anywhere."""
     records: list[dict[str, Any]] = []
     if file.exists():
         try:
             with _open(file, "rt") as stream:
                 records.extend(json.loads(line) for line in stream if line.endswith("\n"))
         except (EOFError, ValueError, gzip.BadGzipFile, zlib.error):
-            pass  # what a killed run left half-written is made again
+            pass  # a line that a killed run left half-written is made again
     if records and records[0].get("header") != header:
         raise ParameterError(
             "traces",

@@ -1,1 +1,1 @@
-"""OpenAI's API over HTTP, on top of whatever makes the responses. Knows no Ray."""
+"""OpenAI's API over HTTP, on top of any ``Service``. Does not use Ray."""

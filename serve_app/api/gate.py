@@ -1,4 +1,4 @@
-"""Who may ask, and how much: what the HTTP layer asks before it makes anything."""
+"""Access control: whose key a request has, and whether its quota admits it. The HTTP layer checks before any work."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,12 +14,12 @@ from serve_app.api.service import Gate, Pass, RequestLimits
 
 
 class OpenGate:
-    """Everybody may ask for anything."""
+    """Admits every request; used without API keys."""
 
     keys: Keys | None = None
 
     async def ask(self, tenant: Tenant, asked: QuotaRequest) -> Pass | OverQuota:  # noqa: ARG002 (interface)
-        """Nobody has a key that could be asked about."""
+        """Never called: without keys there is no tenant."""
         raise AssertionError
 
     async def enter(self, tenant: Tenant) -> OverQuota | None:  # noqa: ARG002 (interface)
@@ -28,16 +28,16 @@ class OpenGate:
 
 @dataclass(frozen=True, slots=True)
 class Uncounted:
-    """Of a request that nobody counts."""
+    """The pass of a request that is not counted."""
 
     def settle(self, tokens: int) -> None: ...
 
 
 def tenant_of(gate: Gate, headers: Mapping[str, str]) -> Tenant | None:
-    """Whose key a request has; None where everybody may ask.
+    """Return the tenant of a request's key; None if there are no keys.
 
     Raises:
-        KeyRefusedError: it has none, or nobody's.
+        KeyRefusedError: the request has no key, or an unknown one.
     """
     if gate.keys is None:
         return None
@@ -52,20 +52,20 @@ def tenant_of(gate: Gate, headers: Mapping[str, str]) -> Tenant | None:
 
 
 async def count_request(gate: Gate, tenant: Tenant | None) -> None:
-    """Count a request against its key, before anything is done for it: malformed and refused ones count, too.
+    """Count a request against its key before any work: malformed and refused requests count, too.
 
     Raises:
-        OverQuotaError: the key has had its requests.
+        OverQuotaError: the key's rate of requests is used up.
     """
     if tenant is not None and (answer := await gate.enter(tenant)) is not None:
         raise _over_quota(answer)
 
 
 async def let_in(gate: Gate, tenant: Tenant | None, requests: Sequence[GenerationRequest], prompt_tokens: int) -> Pass:
-    """Count the generations and the tokens of a request against its key.
+    """Count a request's generations and tokens against its key.
 
     Raises:
-        OverQuotaError: the key has nothing left for it now.
+        OverQuotaError: the key's quota does not admit it now.
     """
     if tenant is None:
         return Uncounted()
@@ -85,18 +85,18 @@ def _over_quota(answer: OverQuota) -> OverQuotaError:
 
 
 def account_of(tenant: Tenant | None, address: str) -> str:
-    """Whose share a request takes: its key's, or where there are no keys that of its client's address. A hash."""
+    """Account to which a request is charged: its key, or without keys its client's address; hashed."""
     named = f"address {address}" if tenant is None else f"key {tenant.name}"
     return blake2b(named.encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
 
 def bodies_account(tenant: Tenant | None, address: str) -> str:
-    """Among whose bodies a request's is counted: ``""`` where many clients may have the address."""
+    """Account to which a request's body is charged: ``""`` if many clients may share the address."""
     return "" if tenant is None and is_trusted(address, LOOPBACK) else account_of(tenant, address)
 
 
 def limits_of(tenant: Tenant | None, limits: RequestLimits) -> RequestLimits:
-    """What a request of a tenant may ask for."""
+    """Limits of a request of this tenant."""
     if tenant is None:
         return limits
     allowed = tenant.slo.allowed
@@ -118,10 +118,10 @@ def limits_of(tenant: Tenant | None, limits: RequestLimits) -> RequestLimits:
 def check_allowed(
     options: OutriderOptions, tenant: Tenant | None, limits: RequestLimits, everybodys: RequestLimits
 ) -> None:
-    """Refuse what there is, but not for this key.
+    """Refuse SLO classes and drafter groups that exist, but not for this key.
 
     Raises:
-        NotAllowedError: an SLO class or a drafter group.
+        NotAllowedError: the request names one.
     """
     if tenant is None:
         return

@@ -1,7 +1,7 @@
-"""Every error a client may see: one table from type to HTTP status, in OpenAI's form.
+"""Every error that a client may see: one table from type to HTTP status, in OpenAI's form.
 
-What a client did wrong is explained to it. What is wrong with the service is logged under the request's id; the
-client learns only whether trying again may help.
+A client's mistake is explained to it. A fault of the service is logged under the request's id; the client learns only
+whether to try again.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ _MAX_PARAM_CHARS = 100
 
 
 class FieldError(OutriderError):
-    """A field of a request cannot be taken. ``field`` is its path, as in ``messages[0].content``."""
+    """A field of a request is invalid. ``field`` is its path, as in ``messages[0].content``."""
 
     def __init__(self, field: str, message: str) -> None:
         self.field = field
@@ -46,7 +46,7 @@ class FieldError(OutriderError):
 
 
 class UnknownFieldError(FieldError):
-    """No such field in this API."""
+    """The API has no such field."""
 
 
 class UnsupportedFieldError(FieldError):
@@ -54,7 +54,7 @@ class UnsupportedFieldError(FieldError):
 
 
 class MissingFieldError(FieldError):
-    """A field that must be there is not."""
+    """A required field is missing."""
 
 
 class PromptTooLongError(FieldError, ContextTooLongError):
@@ -66,15 +66,15 @@ class UnknownModelError(FieldError):
 
 
 class KeyRefusedError(OutriderError):
-    """No API key, or one that nobody has."""
+    """The API key is missing or unknown."""
 
 
 class NotAllowedError(FieldError):
-    """There is what a field names, but not for this key."""
+    """The field names something that exists, but not for this key."""
 
 
 class OverQuotaError(OutriderError):
-    """A key has nothing left for a request now; ``retry_after_s`` says when it should have."""
+    """A key's quota does not admit a request now; ``retry_after_s`` is when it should."""
 
     def __init__(self, message: str, retry_after_s: int) -> None:
         self.retry_after_s = retry_after_s
@@ -82,27 +82,27 @@ class OverQuotaError(OutriderError):
 
 
 class MalformedBodyError(OutriderError):
-    """The body is no JSON object."""
+    """The body is not a JSON object."""
 
 
 class BodyTooLargeError(OutriderError):
-    """The body has more bytes than are taken."""
+    """The body exceeds the size limit."""
 
 
 class BodyTooSlowError(OutriderError):
-    """The body did not come in the time it may take."""
+    """The body did not arrive in time."""
 
 
 class MediaTypeError(OutriderError):
-    """The body is of another type than JSON."""
+    """The body's type is not JSON."""
 
 
 class HostError(OutriderError):
-    """The request does not say which host it is for, or says so twice."""
+    """``Host`` is missing or repeated."""
 
 
 class MisdirectedError(OutriderError):
-    """The request is for a host that this service does not answer to."""
+    """The request is for a host name that this service does not serve."""
 
 
 class UnknownPathError(OutriderError):
@@ -115,12 +115,12 @@ class MethodError(OutriderError):
 
 @dataclass(frozen=True, slots=True)
 class ErrorKind:
-    """What a client is told about one type of error."""
+    """What clients are told about one type of error."""
 
-    status: int  # of HTTP
+    status: int  # HTTP status
     type: str  # OpenAI's coarse kind
     code: str  # OpenAI's fine kind
-    message: str | None = None  # instead of the error's own, where that would tell of our insides
+    message: str | None = None  # replaces the error's own message if that would expose internals
     retry: bool = False  # whether the same request may succeed soon
 
 
@@ -133,7 +133,7 @@ _UNAVAILABLE = ErrorKind(
 )
 _INTERNAL = ErrorKind(500, _SERVER, "internal_error", "internal error; it is logged under the X-Request-Id returned")
 
-# The nearest class in an error's method resolution order decides.
+# The first class of an error's method resolution order that is in the table decides.
 ERROR_KINDS: Mapping[type[BaseException], ErrorKind] = {
     ParameterError: ErrorKind(400, _INVALID, "invalid_value"),
     MissingFieldError: ErrorKind(400, _INVALID, "missing_required_parameter"),
@@ -161,7 +161,7 @@ ERROR_KINDS: Mapping[type[BaseException], ErrorKind] = {
         500,
         _SERVER,
         "non_finite_logits",
-        "the model's numbers for this request are not finite, so no token can be chosen; the operator is told",
+        "the model's numbers for this request are not finite, so no token can be chosen; the error is logged",
     ),
     GenerationFailedError: _UNAVAILABLE,
     VerifierLostError: _UNAVAILABLE,
@@ -181,7 +181,7 @@ ERROR_KINDS: Mapping[type[BaseException], ErrorKind] = {
 
 @dataclass(frozen=True, slots=True)
 class ErrorAnswer:
-    """An HTTP answer: status, OpenAI's code, body and headers besides the usual."""
+    """An HTTP answer: status, OpenAI's code, body and extra headers."""
 
     status: int
     code: str
@@ -190,10 +190,10 @@ class ErrorAnswer:
 
 
 def answer_for(error: Exception) -> ErrorAnswer:
-    """What to tell a client of an error; any error has an answer."""
+    """Return the answer to any error."""
     error = cause_of(error)
     kind = next(ERROR_KINDS[cls] for cls in type(error).__mro__ if cls in ERROR_KINDS)
-    if isinstance(error, RayTaskError):  # its cause could not be read, so it is none of ours
+    if isinstance(error, RayTaskError):  # its cause could not be unpickled, so it is not one of ours
         kind = _INTERNAL
     param = getattr(error, "field", None) if kind.status < 500 else None
     content: ErrorDetail = {

@@ -1,4 +1,4 @@
-"""The address that a request comes from, for whatever is counted or bounded by address.
+"""The address that a request comes from, for counts and limits by address.
 
 ``X-Forwarded-For`` is believed only as far as trusted proxies wrote it: anybody may send one.
 """
@@ -12,18 +12,18 @@ from starlette.types import Scope
 LOOPBACK = ("127.0.0.0/8", "::1/128")  # peers on this machine, such as a proxy
 _MAX_HOPS = 16  # proxies in a row
 _KEPT_ADDRESSES = 4096
-_IPV6_BITS_OF_A_SITE = 64  # one host may have all addresses of such a network
+_IPV6_BITS_OF_A_SITE = 64  # one host may use all addresses of such a network
 
 
 def peer_address(scope: Scope, trusted_proxies: Sequence[str] = ()) -> str:
-    """The client's address: the TCP peer's, or where that is a trusted proxy the last one that it was told of.
+    """The client's address: the TCP peer's, or behind trusted proxies the nearest untrusted one that they report.
 
     Args:
         scope: of an ASGI request.
         trusted_proxies: addresses and networks, such as ``10.0.0.0/8``; as ``http.trusted_proxies``.
 
     Returns:
-        An IPv4 address, an IPv6 network of 64 bits, or whatever the server calls its peer (``""``: nothing).
+        An IPv4 address, an IPv6 network of 64 bits, or the server's name of its peer (``""``: none).
     """
     client = scope.get("client")
     peer = str(client[0]) if client else ""
@@ -33,7 +33,7 @@ def peer_address(scope: Scope, trusted_proxies: Sequence[str] = ()) -> str:
     for hop in _forwarded_for(scope):
         if not is_trusted(peer, proxies):
             break
-        if _parsed(hop) is None:  # the proxy's own is the last that is known
+        if _parsed(hop) is None:  # the proxy's own address is the last that is known
             break
         peer = hop
     return network_of(peer)
@@ -41,7 +41,7 @@ def peer_address(scope: Scope, trusted_proxies: Sequence[str] = ()) -> str:
 
 @lru_cache(_KEPT_ADDRESSES)
 def is_trusted(address: str, trusted_proxies: tuple[str, ...]) -> bool:
-    """Whether an address is one of a trusted proxy."""
+    """Whether an address is a trusted proxy's."""
     parsed = _parsed(address)
     return parsed is not None and any(
         parsed.version == network.version and parsed in network for network in networks_of(trusted_proxies)
@@ -50,7 +50,7 @@ def is_trusted(address: str, trusted_proxies: tuple[str, ...]) -> bool:
 
 @lru_cache(16)
 def networks_of(trusted_proxies: tuple[str, ...]) -> tuple[IPv4Network | IPv6Network, ...]:
-    """Addresses and networks as such.
+    """Parse addresses and networks.
 
     Raises:
         ValueError: one is neither.
@@ -66,7 +66,7 @@ def _forwarded_for(scope: Scope) -> list[str]:
 
 
 def _without_port(hop: str) -> str:
-    """``192.0.2.1:5000`` and ``[2001:db8::1]:5000`` without the port, which some proxies add."""
+    """Remove the port, which some proxies add: ``192.0.2.1:5000``, ``[2001:db8::1]:5000``."""
     if hop.startswith("["):
         return hop[1:].partition("]")[0]
     return hop.partition(":")[0] if hop.count(":") == 1 else hop
@@ -74,7 +74,7 @@ def _without_port(hop: str) -> str:
 
 @lru_cache(_KEPT_ADDRESSES)
 def network_of(address: str) -> str:
-    """What an address is counted as: an IPv4 or loopback address itself, the IPv6 network of 64 bits that it is in."""
+    """The unit that is counted: an IPv4 or loopback address, or the 64-bit network of an IPv6 address."""
     parsed = _parsed(address)
     if not isinstance(parsed, IPv6Address) or parsed.is_loopback:
         return address if parsed is None else str(parsed)

@@ -1,4 +1,4 @@
-"""What an ingress measures of each response, as its client sees it."""
+"""Metrics of each response at the ingress, as its client sees it."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from serve_app import metrics
 from serve_app.api.http_errors import answer_for
 from serve_app.metrics import Sink
 
-_TOLD_EVERY_S = 1.0  # a counter that moves with every token costs as much as the token's event
+_TOLD_EVERY_S = 1.0  # updating a counter with every token would cost as much as the token's event
 
 
 class MeteredResponse:
@@ -26,7 +26,7 @@ class MeteredResponse:
         self.finish: FinishReason | None = None
 
     def chunk(self, chunk: GenerationChunk) -> None:
-        """A chunk has come. One without tokens, that only keeps the record up to date, is nothing its client sees."""
+        """Record a chunk. One without tokens, which only updates the resume record, is not seen by the client."""
         if not chunk.token_ids and chunk.finish_reason is None:
             return
         self._slo = chunk.granted or self._slo
@@ -55,7 +55,7 @@ class MeteredResponse:
             self._untold_tokens = 0
 
     def _promise(self, ledger: LedgerRecord | None, stats: RoundStats) -> None:
-        """Whether the promised speed was kept, of a response that had more than its first tokens."""
+        """Record whether the promise was kept, if the response had more than its first tokens."""
         speed = None if ledger is None else ledger.tokens_per_s
         if speed is None:
             return
@@ -73,26 +73,26 @@ class MeteredResponse:
         return self._clock() - since_s
 
     def resumed(self) -> None:
-        """Its coordinator was lost, and another goes on."""
+        """Count a move to another coordinator after a loss."""
         self._sink.record(metrics.RESUMED)
 
 
 class ResponseMeter:
-    """All responses of one ingress."""
+    """Meter of all responses of one ingress."""
 
     def __init__(self, sink: Sink, clock: Callable[[], float], deadline_s: float) -> None:
-        """``clock`` is monotonic, in seconds; ``deadline_s`` is the shortest after which a late chunk is given up.
+        """``clock`` is monotonic, in seconds; ``deadline_s`` is the shortest deadline of a chunk.
 
-        It may be replaced, for the responses that begin from then on.
+        ``deadline_s`` may be replaced; later responses use the new one.
         """
         self._sink = sink
         self._clock = clock
         self.deadline_s = deadline_s
-        self.running = 0  # responses
+        self.running = 0  # number of responses
 
     @contextmanager
     def response(self, prompt_tokens: int, slo: SloClass = BEST_EFFORT) -> Iterator[MeteredResponse]:
-        """Meter one response, however it ends."""
+        """Meter one response, in whatever way it ends."""
         metered, deadline_s = MeteredResponse(self._sink, self._clock, prompt_tokens, slo), self.deadline_s
         self._run(+1)
         end = "failed"
@@ -100,7 +100,7 @@ class ResponseMeter:
             yield metered
             end = metered.finish or "failed"
         except (asyncio.CancelledError, GeneratorExit):
-            # A deadline cancels as well as a client that leaves.
+            # A missed deadline cancels, too, not only a client that disconnects.
             end = metered.finish or ("failed" if metered.waited_s() >= deadline_s else "cancelled")
             raise
         except Exception as error:

@@ -1,9 +1,9 @@
-"""How a response goes on when the coordinator that made it is lost.
+"""How a response continues when its coordinator is lost.
 
-The ingress keeps a resume record, a ``GenerationRequest`` that grows with every chunk it has received. Another
-coordinator that is given the record goes on behind the last received token: what the first one committed but never
-delivered is chosen again. With shared noise and at temperature 0 it is the same, as every token is a function of its
-prefix and the request; ratio protocols draw it by the same law.
+The ingress keeps a resume record, a ``GenerationRequest`` that grows with every chunk received. Another coordinator
+continues from the record behind the last received token: tokens that the first one committed but did not deliver are
+chosen again. At temperature 0 and with shared noise they are the same, as every token is a function of its prefix and
+the request; ratio protocols draw them from the same distribution.
 """
 
 import asyncio
@@ -47,18 +47,18 @@ async def resumed(
     pause: Callable[[float], Awaitable[None]] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> AsyncGenerator[GenerationChunk, None]:
-    """Make a response by as many attempts as it takes. Closing the generator closes the attempt under way.
+    """Make a response by as many attempts as it takes. Closing the generator closes the attempt in progress.
 
     Args:
         request: the response to make.
-        attempt: asks some coordinator to go on from a record.
+        attempt: asks some coordinator to continue from a record.
         max_failures: in a row, without a chunk between them.
-        on_resume: told before each attempt but the first.
-        pause: waits so many seconds; by default more or less, as a lost coordinator's responses all come back at once.
+        on_resume: called before each attempt but the first.
+        pause: sleeps; by default with jitter, as a lost coordinator's responses all return at once.
         clock: monotonic, in seconds.
 
     Raises:
-        Exception: what ended the last attempt, if nobody else may go on or ``max_failures`` is exceeded.
+        Exception: the last attempt's error, if nobody may resume after it or ``max_failures`` is exceeded.
     """
     record, attempts, failures, losses, finished, last_at_s = request, 0, 0, 0, False, clock()
     while True:
@@ -76,10 +76,10 @@ async def resumed(
                     target = target or chunk.target
                     finished = chunk.finish_reason is not None
                     yield chunk
-        except Exception as error:  # noqa: BLE001 (judged below)
+        except Exception as error:  # noqa: BLE001 (classified below)
             failure = error
         if finished:
-            return  # if the coordinator was lost then, it had said everything
+            return  # if the coordinator was lost then, it had sent everything
         if last is not None:
             record = advanced(record, received, last)
             record = replace(record, slo=granted or record.slo, lower=(), target=target or record.target)
@@ -112,7 +112,7 @@ def _log_resumed(record: GenerationRequest, attempt: int, failure: Exception) ->
 
 
 def advanced(record: GenerationRequest, received: Sequence[int], last: GenerationChunk) -> GenerationRequest:
-    """The record after so many tokens were received, the last of them with this chunk."""
+    """Extend the record by received tokens, the last of them from ``last``."""
     return replace(
         record,
         output_ids=(*record.output_ids, *received),
@@ -123,21 +123,21 @@ def advanced(record: GenerationRequest, received: Sequence[int], last: Generatio
 
 
 def next_attempt(record: GenerationRequest, name: str, attempt: int, gap_s: float) -> GenerationRequest:
-    """The record under a new generation id: what is left of the old one anywhere cannot be mistaken for it.
+    """The record under a new generation id, so that leftovers of the old one cannot be mistaken for it.
 
-    ``gap_s`` seconds went by since its last chunk; they count against its promised speed.
+    ``gap_s`` is the time since its last chunk; it counts against the promised speed.
     """
     ledger = None if record.ledger is None else record.ledger.delayed(gap_s)
     return replace(record, generation=f"{name}.{attempt}", ledger=ledger)
 
 
 def may_resume(error: Exception, *, begun: bool) -> bool:
-    """Whether another coordinator, or the same one later, may go on with the response.
+    """Whether another coordinator, or the same one later, may continue the response.
 
     Args:
-        error: what ended the stream.
-        begun: whether the client has been answered. Until then an overload is its to know; afterwards a place has to
-            be waited for.
+        error: that ended the stream.
+        begun: whether the client has received anything. Until then an overload is reported to it; afterwards the
+            response waits for a place.
     """
     cause = cause_of(error)
     if isinstance(cause, BusyError | BackPressureError):
@@ -147,30 +147,30 @@ def may_resume(error: Exception, *, begun: bool) -> bool:
     if isinstance(cause, VerifierLostError | VerifierAwayError | OtherTargetError | GenerationFailedError):
         return True
     if isinstance(cause, RayTaskError | UnserializableException) or type(cause) is RayError:
-        return False  # the coordinator is well, and failed at this request with an error that cannot travel
+        return False  # the coordinator is well, and failed at this request with an error that cannot be pickled
     if isinstance(cause, TaskCancelledError):
-        return False  # nobody waits for it any more
+        return False  # no client waits for it any more
     return isinstance(cause, RayError | RayServeException)
 
 
 def most_failures(error: Exception, max_failures: int) -> float:
-    """Failures in a row after which to give up.
+    """Limit of consecutive failures.
 
-    A full coordinator is no failure: how long a response may wait is the deadlines' to say.
+    A full coordinator does not count: deadlines bound how long a response waits.
     """
     return float("inf") if isinstance(cause_of(error), BusyError | BackPressureError) else max_failures
 
 
 def most_losses(error: Exception) -> float:
-    """Losses in a row after which to give up: others might lose their verifiers over the same request.
+    """Limit of consecutive losses: others might lose their verifiers to the same request.
 
-    A coordinator that has begun nothing, as it is full or without a verifier, has lost none over it. Where the target
-    was replaced nobody may have the old one any more.
+    A coordinator that started nothing, as it is full or without a verifier, lost none to it. If the target was
+    replaced, perhaps no coordinator has the old one any more.
     """
     lost = VerifierLostError | OtherTargetError | GenerationFailedError
     return _MOST_LOSSES if isinstance(cause_of(error), lost) else float("inf")
 
 
 async def _about(seconds: float) -> None:
-    """Wait for so long, more or less."""
+    """Sleep with jitter."""
     await asyncio.sleep(seconds * random.uniform(1.0 - PAUSE_SPREAD, 1.0 + PAUSE_SPREAD))  # noqa: S311 (nothing to guess)

@@ -1,4 +1,4 @@
-"""What the HTTP layer stands on: the contract of whatever makes the responses, and its settings."""
+"""Interface between the HTTP layer and whatever makes the responses, and the ingress's settings."""
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,19 +20,19 @@ from serve_app.api.grammars.pool import GrammarPool
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """Tokens between which the model reasons before it answers; ``start`` None: it begins by itself."""
+    """Tokens that enclose the model's reasoning before it answers; ``start`` None: it begins without one."""
 
     start: int | None
     end: int
 
     def __contains__(self, token_id: object) -> bool:
-        """Whether it is one of them."""
+        """Whether the token is one of them."""
         return token_id in (self.start, self.end)
 
 
 @dataclass(frozen=True, slots=True)
 class StructuredLimits:
-    """How large a grammar may be, and where it begins."""
+    """Size limits of grammars, and where a grammar begins."""
 
     max_bytes: int = 64 * 1024
     max_nesting: int = 64
@@ -42,32 +42,32 @@ class StructuredLimits:
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What the served model allows of a request."""
+    """Limits of requests for the served model."""
 
     model_name: str
     max_context_tokens: int  # prompt and output together
     max_output_tokens: int
     vocab_size: int
     k_max: int
-    max_prompt_chars: int  # a longer text is refused without the cost of tokenising it
-    slo_classes: tuple[SloClass, ...] = (BEST_EFFORT,)  # the first is that of requests that name none
-    least_first_token_ms: float = 0.0  # in which a request may ask to be begun
+    max_prompt_chars: int  # a longer text is refused without tokenising it
+    slo_classes: tuple[SloClass, ...] = (BEST_EFFORT,)  # the first is that of requests without a class
+    least_first_token_ms: float = 0.0  # the shortest time to be started that a request may ask for
     judges: bool = False  # whether there is a decision head, so that a response may be verified semantically
     protocols: tuple[ProtocolName, ...] = tuple(PROTOCOLS)  # that a request may name
-    drafters: Mapping[str, bool] = field(default_factory=dict)  # groups that have any, and whether they are trusted
-    restricted: bool = False  # whether there may be other groups, which are not to see the prompt
-    max_choices: int = MAX_CHOICES  # of one request
-    tenant: str = ""  # whose key it has; "": nobody's
-    account: str = ""  # whose share it takes: hash of the key's name or of the client's address
-    token_map: str = ""  # hash of what token ids mean here
-    defaults: SamplingDefaults = NO_DEFAULTS  # where a request says nothing
+    drafters: Mapping[str, bool] = field(default_factory=dict)  # groups with devices, and whether they are trusted
+    restricted: bool = False  # whether there may be other groups, which must not receive the prompt
+    max_choices: int = MAX_CHOICES  # per request
+    tenant: str = ""  # name of the request's key; "": none
+    account: str = ""  # charged for the request: hash of the key's name or of the client's address
+    token_map: str = ""  # hash of the token map
+    defaults: SamplingDefaults = NO_DEFAULTS  # for parameters that a request does not set
     structured: StructuredLimits = field(default_factory=StructuredLimits)
-    tool_format: str = ""  # how the model writes tool calls, by its name in ``openai.tools``; "": not at all
+    tool_format: str = ""  # form of the model's tool calls, by its name in ``openai.tools``; "": none
 
 
 @dataclass(frozen=True, slots=True)
 class AuthSettings:
-    """Where API keys are, and what they may name."""
+    """Where API keys are, and the classes and groups that they may name."""
 
     keys_file: str
     reload_s: float
@@ -83,36 +83,36 @@ class ServiceSettings:
     target: str  # name or path, for its tokenizer
     max_output_tokens: int
     k_max: int
-    generation_config: str = "vllm"  # as of ``read_sampling_defaults``
+    generation_config: str = "vllm"  # as in ``read_sampling_defaults``
     override_generation_config: Mapping[str, Any] = field(default_factory=dict)
-    max_requests: int = 1000  # at a time in one ingress, beside what is only read; more are refused at once
+    max_requests: int = 1000  # at a time in one ingress, without reads; more are refused at once
     max_body_bytes: int = 4 * 2**20
-    body_deadline_s: float = 60.0  # from the end of a request's head
-    reader_deadline_s: float = 60.0  # for which a client may take nothing of its response
-    keep_alive_s: float | None = 15.0  # of silence on a stream until a comment is sent; None: none is
+    body_deadline_s: float = 60.0  # counted from the end of a request's head
+    reader_deadline_s: float = 60.0  # after which a client that takes nothing of its response is cut off
+    keep_alive_s: float | None = 15.0  # silence on a stream until a comment is sent; None: none is
     start_deadline_s: float = 300.0
     first_chunk_deadline_s: float = 400.0
     next_chunk_deadline_s: float = 400.0
-    drain_s: float | None = 10.0  # after which responses of a coordinator that is drained go on elsewhere; None: never
+    drain_s: float | None = 10.0  # after which responses of a draining coordinator move; None: never
     namespace: str = "outrider"  # of the fleet
     slo_classes: tuple[SloClass, ...] = (BEST_EFFORT,)
     max_failures: int = 100  # of a response in a row, without a chunk between them
-    judges: bool = False  # as of ``RequestLimits``
+    judges: bool = False  # as in ``RequestLimits``
     least_first_token_ms: float = 0.0  # likewise
     protocols: tuple[ProtocolName, ...] = tuple(PROTOCOLS)
     drafters: Mapping[str, bool] = field(default_factory=dict)
-    auth: AuthSettings | None = None  # None: everybody may ask
-    cors_origins: tuple[str, ...] = ()  # whose pages' scripts may ask; "*": anybody's
-    reads_need_key: bool = False  # /status and /metrics do; probes never
-    allowed_hosts: tuple[str, ...] | None = None  # that requests may be for; None: any
+    auth: AuthSettings | None = None  # None: no keys are needed
+    cors_origins: tuple[str, ...] = ()  # whose scripts may call the API; "*": any
+    reads_need_key: bool = False  # for /status and /metrics; never for probes
+    allowed_hosts: tuple[str, ...] | None = None  # host names of requests; None: any
     trusted_proxies: tuple[str, ...] = ()  # addresses and networks whose X-Forwarded-For is believed
     structured: StructuredConfig = field(default_factory=StructuredConfig)
-    open_to_all: bool = False  # whether everybody may who is not on this machine
+    open_to_all: bool = False  # whether clients of other machines need no key
     tracing: TracingConfig = field(default_factory=TracingConfig)
 
     @classmethod
     def from_config(cls, config: Config) -> "ServiceSettings":
-        """Take what concerns the ingress."""
+        """Take the ingress's settings from the configuration."""
         found = cls(
             model_name=config.model.public_name,
             target=config.model.target,
@@ -133,7 +133,7 @@ class ServiceSettings:
         return found.with_reloadable(config)
 
     def with_reloadable(self, config: Config) -> "ServiceSettings":
-        """The same with the reloadable settings of a configuration that differs in nothing else."""
+        """Replace the reloadable settings by those of a configuration that differs in nothing else."""
         limits = config.limits
         return replace(
             self,
@@ -161,7 +161,7 @@ class ServiceSettings:
 
 
 def auth_settings(config: Config) -> AuthSettings | None:
-    """What a configuration says of keys; None: there are none."""
+    """The configuration's settings of keys; None: there are none."""
     if config.auth.keys_file is None:
         return None
     return AuthSettings(
@@ -173,32 +173,32 @@ def auth_settings(config: Config) -> AuthSettings | None:
 
 
 class Pass(Protocol):
-    """A request that was let in."""
+    """An admitted request."""
 
     def settle(self, tokens: int) -> None:
-        """It is over, and took so many tokens of prompts and responses."""
+        """Note its end and its tokens, of prompts and responses."""
         ...
 
 
 class Gate(Protocol):
     @property
     def keys(self) -> Keys | None:
-        """Whoever has one may ask; None: everybody."""
+        """The valid keys; None: requests need none."""
         ...
 
     async def enter(self, tenant: Tenant) -> OverQuota | None:
-        """Count a request of which nothing is known yet but whose it is, or say why it may not go on."""
+        """Count a request of which only the key is known, or return why it is refused."""
         ...
 
     async def ask(self, tenant: Tenant, asked: QuotaRequest) -> Pass | OverQuota:
-        """Let in the generations of a request that was counted, or say why not."""
+        """Admit the generations of a counted request, or return why they are refused."""
         ...
 
 
 class Service(Protocol):
-    """What the HTTP layer needs: the contract of a coordinator, and the facts about the model.
+    """What the HTTP layer needs: a coordinator's interface, and facts about the model.
 
-    ``settings`` and ``limits`` are replaced where reloadable settings change: a request looks at them once.
+    ``settings`` and ``limits`` are replaced when reloadable settings change: each request reads them once.
     """
 
     settings: ServiceSettings
@@ -208,7 +208,7 @@ class Service(Protocol):
 
     @property
     def gate(self) -> Gate:
-        """Who may ask, and how much."""
+        """Access control."""
         ...
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
@@ -220,7 +220,7 @@ class Service(Protocol):
         ...
 
     async def status(self) -> Status:
-        """What the service is doing: its coordinators and drafters, with counters since their start."""
+        """State of the service: its coordinators and drafters, with counters since their start."""
         ...
 
     def metrics(self) -> bytes:

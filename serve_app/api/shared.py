@@ -1,4 +1,4 @@
-"""An answer that many ask for: made once, and kept for a second."""
+"""Cache of an answer that many clients request: computed once, and kept for a second."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ KEPT_S = 1.0
 
 
 class Shared(Generic[_Answer]):
-    """Of one event loop. Whoever asks while an answer is made waits for that one; errors are answers, too."""
+    """For one event loop. Requests during a computation wait for it; errors are answers, too."""
 
     def __init__(self, make: Callable[[], Awaitable[_Answer]], kept_s: float = KEPT_S) -> None:
         self._make, self._kept_s = make, kept_s
@@ -18,10 +18,10 @@ class Shared(Generic[_Answer]):
         self._made_at_s = float("inf")
 
     async def get(self) -> _Answer:
-        """The last answer, or a new one. Who leaves takes it from nobody else.
+        """Return the last answer, or a new one. Cancelling a caller does not cancel the computation.
 
         Raises:
-            Exception: as the answer's maker did.
+            Exception: as the function that computes the answer.
         """
         loop = asyncio.get_running_loop()
         if self._making is None or (self._making.done() and loop.time() - self._made_at_s >= self._kept_s):
@@ -37,6 +37,6 @@ class Shared(Generic[_Answer]):
 
 
 def _heard(making: "asyncio.Task[_Answer]") -> None:
-    """An error is told to whoever asked; it may be that nobody waits any more."""
+    """Retrieve the error: callers get it, but perhaps none waits any more."""
     if not making.cancelled():
         making.exception()

@@ -1,4 +1,4 @@
-"""Traces at an ingress: who is sampled, the span of each HTTP request, and what is carried on from it."""
+"""Traces at an ingress: sampling, the span of each HTTP request, and the context passed on."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ _MAX_PATH_CHARS = 200
 
 
 class RequestOutcome(Protocol):
-    """What is known of a request when it is over: ``serve_app.api.http.record``'s."""
+    """What is known of a request when it has ended: ``serve_app.api.http.record``'s."""
 
     request_id: str
     status: int | None
@@ -27,10 +27,10 @@ class RequestOutcome(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """What tracing has made of a request.
+    """Result of tracing's decision on a request.
 
     Attributes:
-        header: that is returned; None: the caller named no trace, and none is made.
+        header: to return; None: the caller named no trace, and none is made.
         trace: None: it is not sampled.
     """
 
@@ -40,15 +40,15 @@ class Traced:
 
 class RequestTraces:
     def __init__(self, emit: Emit, ratio: float, random_bits: Callable[[int], int], wall: Callable[[], float]) -> None:
-        """``ratio`` of the requests whose callers do not decide are sampled; ``wall`` shows seconds since 1970.
+        """``ratio`` is sampled of the requests whose callers do not decide; ``wall`` returns seconds since 1970.
 
-        It may be replaced, for the requests that arrive from then on.
+        ``ratio`` may be replaced; later requests use the new one.
         """
         self._emit, self.ratio, self._ids, self._wall = emit, ratio, Ids(random_bits), wall
-        self._open: dict[str, RequestTrace] = {}  # by what their requests carry
+        self._open: dict[str, RequestTrace] = {}  # by the context that their generation requests carry
 
     def begin(self, headers: Mapping[str, str], method: str, path: str) -> Traced:
-        """A request has arrived."""
+        """Decide on an arriving request."""
         drawn = self._ids.root()
         decision = decide(headers.get(TRACEPARENT, ""), self.ratio, drawn)
         context = SpanContext(decision.trace_id, drawn.span_id)
@@ -61,13 +61,13 @@ class RequestTraces:
         return Traced(header, trace)
 
     def resumed(self, request: GenerationRequest, attempt: int) -> None:
-        """Another coordinator goes on with one of its responses, in the same trace."""
+        """Record that another coordinator continues one of its responses, in the same trace."""
         if (trace := self._open.get(request.trace)) is not None:
             said: dict[str, Value] = {"outrider.generation": request.generation, "outrider.attempt": attempt}
             trace.happened("response_resumed", self._wall(), said)
 
     def ended(self, trace: RequestTrace, route: str | None, record: RequestOutcome) -> None:
-        """The request is over; ``route`` is the template of its path, if there is one."""
+        """Emit the request's span; ``route`` is the template of its path, if there is one."""
         self._open.pop(trace.context.traceparent(), None)
         method, facts, status = trace.facts["http.request.method"], trace.facts, record.status
         facts |= answered(record.facts)
@@ -80,19 +80,19 @@ class RequestTraces:
             facts["error.type"] = record.error
         if record.left:
             trace.happened("client_left", self._wall(), {})
-        # What a client did wrong is no error of the server's span, by the conventions for HTTP.
+        # By the conventions for HTTP, a client's error is no error of the server's span.
         failed = record.error if status is None or status >= 500 or (status == 200 and record.error) else None
         self._emit(trace.span(f"{method} {route}" if route else str(method), self._wall(), failed))
 
 
 def carried(choices: Sequence[Choice], trace: RequestTrace) -> list[Choice]:
-    """The same choices, whose requests carry the trace on."""
+    """Add the trace's context to the choices' requests."""
     header = trace.context.traceparent()
     return [replace(choice, request=replace(choice.request, trace=header)) for choice in choices]
 
 
 def asked(choices: Sequence[Choice], *, chat: bool, name: str, model: str) -> dict[str, Value]:
-    """What a body asks for, by OpenTelemetry's conventions for generative AI: no word of what was said."""
+    """Attributes of a body by OpenTelemetry's conventions for generative AI: no content."""
     request = choices[0].request
     params = request.params
     return {
@@ -111,7 +111,7 @@ def asked(choices: Sequence[Choice], *, chat: bool, name: str, model: str) -> di
 
 
 def answered(facts: Mapping[str, object]) -> dict[str, Value]:
-    """What was logged of a response, by the same conventions."""
+    """Attributes of a response's logged figures, by the same conventions."""
     said: dict[str, Value] = {}
     for name, fact in (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")):
         if isinstance(tokens := facts.get(name), int):

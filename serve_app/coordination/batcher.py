@@ -214,7 +214,7 @@ class Batcher:
         """Deliver each round of an autonomous run, or the error that ends it, until the follower returns False."""
         outcomes = self._outcomes[generation]
         if outcomes.empty and generation not in self._queued:
-            outcomes.fail(VerifierLostError(f"nothing of {generation} is under way"))
+            outcomes.fail(VerifierLostError(f"no block of {generation} is in progress"))
         outcomes.follow(follower)
 
     def promised(self, generation: GenerationId, terms: VerifyTerms) -> None:
@@ -377,12 +377,12 @@ class Batcher:
             self._lost(error)
         except Exception as error:
             log.exception("listening_failed")
-            self._lost(VerifierLostError(f"what the verifier brought cannot be read: {error!r:.200}"))
+            self._lost(VerifierLostError(f"the verifier's reply cannot be read: {error!r:.200}"))
 
     def _is_silent(self) -> None:
         """Fail the blocks of a silent verifier so that they continue elsewhere; suspect none, as no process crashed."""
         self._forget_all_given(
-            VerifierLostError("the verifier is silent; its responses go on at another one"), culprit=None
+            VerifierLostError("the verifier is silent; its responses resume at another one"), culprit=None
         )
 
     def _lost(self, error: VerifierLostError) -> None:

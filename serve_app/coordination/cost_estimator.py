@@ -20,7 +20,7 @@ def cost_estimator(profiles: Sequence[CostProfile], machine: ProfiledOn | None) 
         machine: the verifier's; None if it is not known.
     """
     for profile in profiles:
-        refusal = "the verifier does not tell its machine" if machine is None else matches(profile, machine)
+        refusal = "the verifier does not report its machine" if machine is None else matches(profile, machine)
         if refusal is None:
             event(log, "cost_profile_taken", profile=profile.name, date=profile.date)
             return OnlineEstimator(profile.model, PROFILED_MACHINE)

@@ -220,7 +220,7 @@ class DrafterLink:
         """Close a drafter that lacks the prefix. It says so before it draws, so the output law does not change."""
         self._forgotten += 1
         if self._forgotten > _MOST_FORGOTTEN:
-            self._give_up(port, DrafterBrokenError(f"drafter {port.drafter.actor_name} forgets what it is given"))
+            self._give_up(port, DrafterBrokenError(f"drafter {port.drafter.actor_name} forgets its generations"))
             return
         # The next lease may be on another drafter: this one must drop what it may still hold of the generation.
         port.transport.close(self._generation.name)
@@ -268,9 +268,9 @@ class DrafterLink:
                 return await answering
             error = await watching
             self._book.exchanged(port.drafter, ExchangeOutcome.of(error))
-            raise DrafterLostError(f"drafter {port.drafter.actor_name} is taken for lost: {error}")
+            raise DrafterLostError(f"drafter {port.drafter.actor_name} is considered lost: {error}")
         except DrafterSilentError as silent:
-            raise DrafterBrokenError(f"drafter {port.drafter.actor_name} lives and owes a block: {silent}") from silent
+            raise DrafterBrokenError(f"drafter {port.drafter.actor_name} lives but sent no block: {silent}") from silent
         finally:  # also if this task is cancelled: ``asyncio.wait`` does not cancel what it waits for
             answering.cancel()
             if watching is not None:
@@ -321,7 +321,7 @@ class DrafterLink:
         try:
             answer = message.read(reply.data)
         except MessageError as error:
-            raise DrafterBrokenError(f"drafter {port.drafter.actor_name} sent what cannot be read: {error}") from error
+            raise DrafterBrokenError(f"drafter {port.drafter.actor_name} sent unreadable data: {error}") from error
         if answer is None:
             return None
         drafter_s = min(reply.drafter_s, elapsed_s)
@@ -448,7 +448,7 @@ class DrafterLink:
         await port.transport.open(opening, terms, settings.prefill_deadline_s)
         request = self._request(_PREFILL_ROUND, NO_TOKENS)
         if await self._exchange(port, request, settings.prefill_deadline_s) is None:
-            raise DrafterBrokenError(f"drafter {port.drafter.actor_name} does not hold what it was just given")
+            raise DrafterBrokenError(f"drafter {port.drafter.actor_name} does not hold the generation just given")
 
     def _give_up(self, port: DrafterPort, error: OutriderError) -> None:
         """Close and exclude a drafter, and report it to the fleet unless the generation was just too long for it."""

@@ -18,4 +18,4 @@ def check_target(card: ModelCard, request: GenerationRequest) -> None:
         ("token map", request.token_map, card.token_map_hash),
     ):
         if needed not in ("", found):
-            raise OtherTargetError(f"needs {what} {needed}, found {found}: the target was replaced; ask anew")
+            raise OtherTargetError(f"needs {what} {needed}, found {found}: the target was replaced; try again")

@@ -1,1 +1,1 @@
-"""What everything but the model costs: coordinator, ingress and verifier around an engine that only sleeps."""
+"""Overhead besides the model: coordinator, ingress and verifier around an engine that only sleeps."""

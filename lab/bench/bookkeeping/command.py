@@ -1,12 +1,11 @@
-"""``outrider bench bookkeeping``: what everything but the model costs.
+"""``outrider bench bookkeeping``: overhead of everything but the model.
 
-The *coordinator* has an engine that only sleeps (10 ms a step, and 0.02 ms for each of its sequences) in a process of
-its own behind it, and throws its chunks away. The *ingress* is told what a coordinator tells of such an engine, and
-its clients throw their responses away. For both: tokens per second beside those of the engine's own loop, and the CPU
-time of the part's process. The *verifier* has a model that computes nothing: CPU time per block by the length of its
-context. *Tracing*: what a token and a request cost with it off, on with nobody sampled, and on with everybody sampled.
-*Routing*: what a request's choice of a coordinator costs an ingress whose index is full, before few and many of them.
-Each figure is the median of some runs.
+The *coordinator* drives an engine that only sleeps (10 ms a step, and 0.02 ms per sequence) in a process of its own,
+and discards its chunks. The *ingress* reads a recording of such a coordinator, and its clients discard their responses.
+For both: tokens per second beside those of the engine's own loop, and CPU time of the part's process. The *verifier*
+has a model that computes nothing: CPU time per block by the length of its context. *Tracing*: cost of a token and of a
+request with it off, on with nothing sampled, and on with everything sampled. *Routing*: cost of choosing a coordinator
+with a full index, among few and many of them. Each figure is the median of several runs.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""A coordinator between a sleeping engine in a process of its own and an ingress that throws chunks away."""
+"""A coordinator between a sleeping engine in its own process and an ingress that discards chunks."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ _WARM_UP_TOKENS, _ALONE_STEPS = 8, 100
 
 
 class _Verifier:
-    """The actor, as ``Generations`` sees it."""
+    """The actor, with the interface that ``Generations`` needs."""
 
     is_up = True
 
@@ -30,7 +30,7 @@ class _Verifier:
         self._actor.give.remote(call)
 
     async def steps(self) -> AsyncGenerator[StepReply]:
-        """What its steps bring."""
+        """Yield the replies of its steps."""
         async for reply in self._actor.steps.options(num_returns="streaming").remote():
             yield await reply
 
@@ -41,7 +41,7 @@ class _Verifier:
 
 
 def measured(sequences: int, tokens: int, repeats: int) -> list[Flow]:
-    """So many responses at once, each of so many tokens; a Ray of its own must be running."""
+    """Run ``sequences`` responses of ``tokens`` tokens at once; needs a running Ray of its own."""
     actor: Any = ray.remote(SleepingVerifierActor).options(num_cpus=0).remote()
     return asyncio.run(_runs(actor, sequences, tokens, repeats))
 

@@ -1,4 +1,4 @@
-"""What is measured, and shown."""
+"""Figures of the bench, and their tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from cluster.reports.tables import percent, show_table
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One part that tokens pass through. ``engine_tokens_per_s``: of the engine's own loop, with nothing before it."""
+    """One part that tokens pass through. ``engine_tokens_per_s``: of the engine's own loop alone."""
 
     part: str
     tokens_per_s: float
@@ -19,22 +19,22 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class BlockCost:
-    """What a verifier spends on one block besides the model's pass, in seconds of CPU."""
+    """CPU seconds that a verifier spends on one block besides the model's pass."""
 
-    kind: str  # of its blocks
+    kind: str  # of block
     context_tokens: int
-    step_s: float  # taking it in, planning the pass, deciding, committing
-    messages_s: float  # reading the call that brings it, writing the reply
+    step_s: float  # accepting it, planning the pass, deciding, committing
+    messages_s: float  # unpickling the call, pickling the reply
 
 
 def middle_flow(runs: Sequence[Flow]) -> Flow:
-    """Of several runs of one part, the median of each figure."""
+    """Median of each figure over several runs of one part."""
     columns = zip(*((run.tokens_per_s, run.engine_tokens_per_s, run.cpu_s) for run in runs), strict=True)
     return Flow(runs[0].part, *map(median, columns))
 
 
 def middle_cost(runs: Sequence[BlockCost]) -> BlockCost:
-    """The same of blocks of one kind."""
+    """Median of each figure over several runs of one kind of block."""
     step_s, messages_s = median(run.step_s for run in runs), median(run.messages_s for run in runs)
     return BlockCost(runs[0].kind, runs[0].context_tokens, step_s, messages_s)
 

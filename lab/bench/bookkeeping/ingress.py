@@ -1,4 +1,4 @@
-"""An ingress between a recorded coordinator and clients that throw their responses away; no sockets."""
+"""An ingress between a recorded coordinator and clients that discard their responses; no sockets."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ _ALONE_STEPS, _IDLE_S = 100, 3600.0
 
 
 class _Call:
-    """What a call of a streaming handle gives."""
+    """What a call of a streaming handle returns."""
 
     def __init__(self, items: AsyncIterator[object]) -> None:
         self._items = items
@@ -40,11 +40,11 @@ class _Call:
         return self._items
 
     def cancel(self) -> None:
-        """Nobody has to know."""
+        """Do nothing: the recording goes on."""
 
 
 class _Method:
-    """One of a deployment's."""
+    """A method of a deployment handle."""
 
     def __init__(self, call: Callable[..., AsyncGenerator[object]]) -> None:
         self._call = call
@@ -54,16 +54,16 @@ class _Method:
 
 
 class _Read:
-    """What an ingress says it has read: a recording goes on all the same."""
+    """Ignores the ingress's reports of what it read: the recording goes on."""
 
     async def remote(self, listener: Listener, read: Mapping[GenerationId, int]) -> None: ...
 
 
 class _Coordinator:
-    """A handle to one that plays a recording, at the engine's pace, as soon as all responses were asked for.
+    """Deployment handle that plays a recording, at the engine's pace, once all responses were requested.
 
     Attributes:
-        began_s: when it began to play, by ``perf_counter``; likewise ``began_cpu_s``, by ``process_time``.
+        began_s: start of playing, by ``perf_counter``; ``began_cpu_s``: the same by ``process_time``.
     """
 
     def __init__(self, sequences: int, tokens: int) -> None:
@@ -100,14 +100,14 @@ class _Coordinator:
 
 
 class _Client:
-    """One who asks for a response and throws it away."""
+    """Requests a response and discards it."""
 
     def __init__(self, body: dict[str, object]) -> None:
         self._unread = [{"type": "http.request", "body": json.dumps(body).encode()}]
         self.status, self.sent_bytes = 0, 0
 
     async def receive(self) -> AsgiMessage:
-        """The request; then it stays."""
+        """Return the request, then wait: the client stays connected."""
         if self._unread:
             return self._unread.pop()
         await asyncio.sleep(_IDLE_S)
@@ -119,7 +119,7 @@ class _Client:
 
 
 def measured(sequences: int, tokens: int, repeats: int) -> list[list[Flow]]:
-    """So many chats at once, each of so many tokens: runs of streamed ones, then of whole ones."""
+    """Run ``sequences`` chats of ``tokens`` tokens at once: streamed ones, then whole ones."""
     return [[asyncio.run(_run(sequences, tokens, stream=stream)) for _ in range(repeats)] for stream in (True, False)]
 
 
@@ -146,7 +146,7 @@ def _service(coordinator: _Coordinator, tokens: int) -> CoordinatorService:
 
 
 def api_over_nothing(traces: RequestTraces | None, path: str) -> tuple[FastAPI, dict[str, object]]:
-    """The API over a coordinator that says nothing, and a request for a path of it."""
+    """The API over a coordinator that sends nothing, and a request for one of its paths."""
     return make_api(_service(_Coordinator(1, 1), 1), traces=traces), _scope(path)
 
 

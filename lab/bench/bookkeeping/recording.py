@@ -1,4 +1,4 @@
-"""What a coordinator tells an ingress, recorded: of every step of its verifier one message, as it crosses processes."""
+"""Recording of a coordinator's messages to an ingress: one per verifier step, pickled."""
 
 import asyncio
 import pickle
@@ -13,12 +13,12 @@ from serve_app.coordination.outlets import Piece
 
 
 class WakefulVerifier:
-    """A verifier in this process, which steps as fast as it is heard."""
+    """A verifier in this process that steps as fast as its replies are read."""
 
     is_up = True
 
     def __init__(self, on_step: Callable[[], None]) -> None:
-        """``on_step`` is told before each step."""
+        """``on_step`` is called before each step."""
         self._stepped = SteppedEngine(SleepingEngine(wakeful=True))
         self._given: list[VerifyCall] = []
         self._some = asyncio.Event()
@@ -29,7 +29,7 @@ class WakefulVerifier:
         self._some.set()
 
     async def steps(self) -> AsyncGenerator[StepReply]:
-        """What its steps bring."""
+        """Yield the replies of its steps."""
         while True:
             if not self._given and self._stepped.idle:
                 self._some.clear()
@@ -37,7 +37,7 @@ class WakefulVerifier:
             given, self._given = self._given, []
             self._on_step()
             yield self._stepped.step(given)
-            await asyncio.sleep(0)  # others take in what it brought
+            await asyncio.sleep(0)  # lets other tasks process them
 
     def hangs(self) -> None:
         raise AssertionError("a verifier in this process hangs")
@@ -46,7 +46,7 @@ class WakefulVerifier:
 
 
 async def recorded(names: Sequence[GenerationId], tokens: int) -> list[bytes]:
-    """Messages (``outlets.Message``) of responses of these names, made at once, each of so many tokens; pickled."""
+    """Record the messages (``outlets.Message``) of concurrent responses of ``tokens`` tokens; pickled."""
     messages, gathered = list[bytes](), list[tuple[GenerationId, Piece]]()
 
     def put(name: GenerationId, chunk: GenerationChunk) -> None:

@@ -1,4 +1,4 @@
-"""A coordinator's responses over any verifier that says tokens, without drafters."""
+"""A coordinator's responses from any verifier, without drafters."""
 
 import asyncio
 import time
@@ -17,11 +17,11 @@ from serve_app.coordination.tracing import ResponseTraces
 from serve_app.metrics import Sink, in_ray
 
 _PROMPT = tuple(range(100))
-_STEP_TOKENS = 1_000_000  # all prompts at once
+_STEP_TOKENS = 1_000_000  # admits all prompts at once
 
 
 class _NoDrafters:
-    """A fleet without any (``FleetPort``)."""
+    """A fleet without drafters (``FleetPort``)."""
 
     async def lease(self, generation: GenerationId, exclude: object, groups: object) -> None: ...
 
@@ -33,7 +33,7 @@ class _NoDrafters:
 
 
 def generations_over(verifier: VerifierAccess, sequences: int, traces: ResponseTraces | None = None) -> Generations:
-    """So many at once, with the limits of an accelerator."""
+    """A coordinator for ``sequences`` generations, with the limits of an accelerator."""
     most = LimitsConfig(max_concurrent_generations=sequences, max_queued_generations=sequences)
     accelerator = VerifierConfig(
         max_batch_blocks=sequences, max_batch_tokens=_STEP_TOKENS, prefill_chunk_tokens=_STEP_TOKENS
@@ -54,7 +54,7 @@ async def make(
     put: Callable[[GenerationId, GenerationChunk], None],
     trace: Callable[[], str] = str,
 ) -> None:
-    """Make responses of these names, all at once, each of so many tokens; ``trace`` says what each carries of one."""
+    """Make responses of these names at once, of ``tokens`` tokens each; ``trace`` returns each one's trace context."""
 
     async def one(name: GenerationId) -> None:
         params = SamplingParams(temperature=0.0)

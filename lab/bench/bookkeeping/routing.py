@@ -1,8 +1,8 @@
-"""What an ingress's choice of a coordinator costs: its index at its bound, before few coordinators and many.
+"""Cost of an ingress's choice of a coordinator: index at its limit, among few coordinators and many.
 
-Conversations begin with one of some system prompts, and have a part of their own behind it. A *next turn* is of one
-that the ingress knows; a *first* one is not, so that a home is told. Looking up is ``Affinity.tokens`` for both;
-*rank* is ``scores.ranked``, as Serve is offered all of them.
+Conversations begin with one of several system prompts, followed by text of their own. A *next turn* belongs to a
+conversation that the ingress knows, a *first* one does not, so its coordinator is found by hash. Looking up is
+``Affinity.tokens`` for both; *rank* is ``scores.ranked``, as Serve is given all of them in order.
 """
 
 import random
@@ -23,7 +23,7 @@ _VOCABULARY, _PLACES = 50_000, 128
 
 @dataclass(frozen=True, slots=True)
 class RoutingCost:
-    """Of one run before so many coordinators: seconds of CPU for a request, and what the index holds in the end."""
+    """One run with this many coordinators: CPU seconds per request, and the final size of the index."""
 
     coordinators: int
     prompt_tokens: int
@@ -37,12 +37,12 @@ class RoutingCost:
 
 
 def measured(coordinators: int, requests: int, repeats: int, max_blocks: int = MAX_BLOCKS) -> list[RoutingCost]:
-    """So many runs of so many requests."""
+    """Return ``repeats`` runs of ``requests`` requests."""
     return [_run(coordinators, requests, max_blocks, random.Random(run)) for run in range(repeats)]  # noqa: S311 (no secret)
 
 
 def show(found: Sequence[Sequence[RoutingCost]]) -> None:
-    """As a table: the median of each row's runs."""
+    """Print a table: the median of each row's runs."""
     names = ("digests_s", "next_turn_s", "first_s", "rank_s", "note_s")
     rows = []
     for runs in found:
@@ -88,7 +88,7 @@ def _run(coordinators: int, requests: int, max_blocks: int, chance: random.Rando
 
 
 def _allocated_bytes() -> int:
-    """Since the first call."""
+    """Bytes allocated since the first call."""
     if not tracemalloc.is_tracing():
         tracemalloc.start()
     return tracemalloc.get_traced_memory()[0]

@@ -1,4 +1,4 @@
-"""A verifier whose engine only sleeps, behind the product's own actor."""
+"""A verifier whose engine only sleeps, behind the real actor."""
 
 import time
 from collections.abc import Sequence
@@ -11,22 +11,22 @@ from outrider.contracts.prefix import EMPTY_PREFIX_HASH
 from outrider.contracts.requests import GenerationId, SamplingParams
 from outrider.contracts.verifying import AutonomousRun, Block, KvUsage, OpenGeneration, Outcome, Resolution, Verified
 
-STEP_S, SEQUENCE_S = 0.010, 0.00002  # a step takes the first, and the second for each of its sequences
-_FIRST_ID, _IDS = 1000, 20_000  # tokens it says, one after another
+STEP_S, SEQUENCE_S = 0.010, 0.00002  # a step takes the first, plus the second for each sequence
+_FIRST_ID, _IDS = 1000, 20_000  # its tokens, in a cycle
 
 
 def step_s(sequences: int) -> float:
-    """What a step takes."""
+    """Duration of a step."""
     return STEP_S + SEQUENCE_S * sequences
 
 
 class SleepingEngine:
-    """Holds nothing and computes nothing (``VerifierEngine``)."""
+    """Keeps and computes nothing (``VerifierEngine``)."""
 
     max_context_tokens = 1 << 20
 
     def __init__(self, *, wakeful: bool = False) -> None:
-        """One that is wakeful does not even sleep."""
+        """With ``wakeful`` it does not sleep either."""
         self._wakeful = wakeful
 
     def open(self, request: OpenGeneration) -> None: ...
@@ -40,18 +40,18 @@ class SleepingEngine:
         return {}
 
     def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:  # noqa: ARG002
-        """Sleep, and say a token of each."""
+        """Sleep, and return a token for each block."""
         if not self._wakeful:
             time.sleep(step_s(len(blocks)))
         self._computed = tuple(VerifyCost(1, block.position) for block in blocks)
         return [Verified(b.generation, b.round, (), _FIRST_ID + 7919 * b.position % _IDS) for b in blocks]
 
     def last_pass(self) -> tuple[VerifyCost, ...]:
-        """A token of each."""
+        """Cost of one token per block."""
         return self._computed
 
     def due(self, generation: GenerationId, at_s: float) -> None:
-        """Is not looked at."""
+        """Ignore the deadline."""
 
     def evicted(self) -> tuple[tuple[GenerationId, int], ...]:
         return ()
@@ -61,7 +61,7 @@ class SleepingEngine:
 
 
 class SleepingVerifierActor(VerifierActor):
-    """The product's actor over that engine."""
+    """The real actor with that engine."""
 
     def __init__(self) -> None:
         self._begin(ThreadPoolExecutor(1), SleepingEngine())
@@ -72,7 +72,7 @@ class SleepingVerifierActor(VerifierActor):
 
 
 def own_tokens_per_s(sequences: int, steps: int) -> float:
-    """What the engine's own loop gives: so many sequences decoding alone, for so many steps, nobody told."""
+    """Tokens per second of the engine's own loop: sequences decoding alone for ``steps`` steps, replies discarded."""
     stepped = SteppedEngine(SleepingEngine())
     opened = [OpenGeneration(str(number), (1,), SamplingParams(temperature=0.0)) for number in range(sequences)]
     blocks = [Block(one.generation, 0, 1, EMPTY_PREFIX_HASH, autonomous_run=AutonomousRun(steps)) for one in opened]

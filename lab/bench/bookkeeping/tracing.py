@@ -1,8 +1,8 @@
-"""What tracing costs: switched off, on with nobody sampled, on with everybody sampled, in turns in one process.
+"""Cost of tracing: off, on with nothing sampled, and on with everything sampled, in turn in one process.
 
-A token's figure is of a coordinator, and a verifier that neither sleeps nor computes, in this process; a request's of
-an ingress's edge, with an address that there is not. Spans go to a collector in a process of its own, which throws them
-away; what sends them there is counted.
+A token's figure is that of a coordinator in this process, with a verifier that neither sleeps nor computes; a request's
+is that of an ingress's outer layer, with an unknown path. Spans go to a collector in a process of its own, which
+discards them; sending them is included.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _PATH = "/nowhere"
 
 @dataclass(frozen=True, slots=True)
 class TracingCost:
-    """Of one run of one arm, in seconds of this process's CPU."""
+    """One run of one arm, in CPU seconds of this process."""
 
     arm: str
     token_s: float
@@ -46,7 +46,7 @@ class TracingCost:
 
 
 def measured(sequences: int, tokens: int, requests: int, repeats: int) -> list[list[TracingCost]]:
-    """So many runs of each arm, in turns: of so many responses at once of so many tokens, and so many requests."""
+    """Run the arms in turn: ``sequences`` concurrent responses of ``tokens`` tokens, then ``requests`` requests."""
     with _collector() as url:
         sink = span_sink(TracingConfig(enabled=True, endpoint=url), "bench")
         assert sink is not None, "it is enabled"
@@ -62,7 +62,7 @@ def measured(sequences: int, tokens: int, requests: int, repeats: int) -> list[l
 
 
 def show(found: list[list[TracingCost]]) -> None:
-    """As a table: the median of each arm's runs, and in brackets the least and the most."""
+    """Print a table: the median of each arm's runs, minimum and maximum in brackets."""
     rows = []
     for runs in found:
         tokens, requests = ([1e6 * getattr(run, name) for run in runs] for name in ("token_s", "request_s"))
@@ -114,7 +114,7 @@ class _Taking(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        """Read it, and no more."""
+        """Read the request and answer."""
         self.rfile.read(int(self.headers["content-length"]))
         self.send_response(200)
         self.send_header("content-length", "0")
@@ -131,7 +131,7 @@ def _collect(port: Connection) -> None:
 
 @contextmanager
 def _collector() -> Iterator[str]:
-    """Its address, while it runs."""
+    """Run the collector while the block is open; yields its address."""
     here, there = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_collect, args=(there,), daemon=True)
     process.start()

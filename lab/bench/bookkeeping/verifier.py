@@ -1,4 +1,4 @@
-"""A verifier around a model that computes nothing: what each block costs it, at short contexts and at long ones."""
+"""A verifier with a model that computes nothing: the cost of a block, at short and long contexts."""
 
 import pickle
 import time
@@ -22,27 +22,27 @@ _STEP_ROUNDS = 1 << 20
 
 
 class SilentModel:
-    """A ``MaskedModel`` that says the same everywhere."""
+    """A ``MaskedModel`` with the same output everywhere."""
 
     block_tokens, no_logits = _BLOCK_TOKENS, torch.zeros(0, _VOCAB)
 
     def __init__(self, total_blocks: int, most_rows: int) -> None:
-        """A pass may want so many rows."""
+        """``most_rows``: limit of the rows of a pass."""
         self.total_blocks = total_blocks
         self._logits = torch.zeros(most_rows, _VOCAB)
         self._logits[:, _NEXT] = 1.0
 
     def forward(self, segments: Sequence[Segment], *, want_hidden: bool = False) -> PassResult:  # noqa: ARG002
-        """The rows that are wanted."""
+        """Return the requested rows."""
         return PassResult(self._logits[: sum(segment.logit_rows for segment in segments)], None)
 
     def move(self, moves: Sequence[Move]) -> None:
-        """There are no trees."""
+        """Do nothing: there are no trees."""
         raise AssertionError(moves)
 
 
 def measured(context_tokens: int, generations: int, steps: int, repeats: int) -> list[list[BlockCost]]:
-    """Runs of blocks that follow by themselves, then of drafts that are sent; one of each generation in each step."""
+    """Time autonomous runs, then drafts; each step has one block of every generation."""
     torch.set_num_threads(1)
     positions = context_tokens + (1 + steps * repeats) * (len(_DRAFT) + 1)
     kv_blocks = generations * (positions // _BLOCK_TOKENS + 1)
@@ -60,7 +60,7 @@ def measured(context_tokens: int, generations: int, steps: int, repeats: int) ->
 
 
 def _opened(context_tokens: int, generations: int) -> list[OpenGeneration]:
-    """Whose prompts have nothing in common."""
+    """Open generations whose prompts have no common prefix."""
     shared = [_OTHER] * (context_tokens - 2)
     return [OpenGeneration(f"g{n}", (n // _VOCAB, n % _VOCAB, *shared), _GREEDY) for n in range(generations)]
 
@@ -68,7 +68,7 @@ def _opened(context_tokens: int, generations: int) -> list[OpenGeneration]:
 def _runs(
     engine: SteppedEngine, opened: Sequence[OpenGeneration], steps: int, repeats: int, *, drafting: bool
 ) -> list[BlockCost]:
-    """Begun with the prompts, and measured from then on."""
+    """Compute the prompts, then measure."""
     autonomous_run = None if drafting else AutonomousRun(_STEP_ROUNDS)
     blocks = [
         Block(one.generation, 0, len(one.prompt_ids), _hash_of(one.prompt_ids), autonomous_run=autonomous_run)
@@ -100,7 +100,7 @@ def _runs(
 
 
 def _behind(block: Block, committed: Sequence[int]) -> Block:
-    """The next round, with a draft."""
+    """The next round's block, with a draft."""
     return Block(
         block.generation,
         block.round + 1,

@@ -1,1 +1,1 @@
-"""To how many users promises are kept: emulated devices against a real coordinator's core and verifier."""
+"""Number of users whose promises are kept: emulated devices, a real coordinator's core, a real verifier."""

@@ -1,6 +1,6 @@
-"""When responses are asked for in an open loop: whoever asks does not wait for anybody else's answer.
+"""Arrival times of an open loop: requests do not wait for the answers to others.
 
-Times are a function of the seed, so that every policy is asked for the same at the same moments.
+Times are a function of the seed, so that every policy gets the same requests at the same times.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -8,33 +8,33 @@ from itertools import islice
 
 import numpy as np
 
-CLOSED = "closed"  # users who ask again once they have been answered
+CLOSED = "closed"  # users who send the next request after the answer
 
 BURST_S = 2.0  # mean length of a burst
-_BURST_FACTOR = 3.0  # in a burst responses are asked for so many times as often as on average
+_BURST_FACTOR = 3.0  # rate within a burst over the mean rate
 _SEEDS = {"poisson": 1, "bursts": 2}
 
 
 def arrival_times_s(arrivals: str, rate_per_s: float, count: int, seed: tuple[int, ...]) -> tuple[float, ...]:
-    """The first ``count`` times, ascending, in seconds from the begin.
+    """The first ``count`` times, ascending, in seconds from the start.
 
     Args:
         arrivals: a key of ``OPEN``.
-        rate_per_s: responses asked for per second, on the average over long times.
+        rate_per_s: long-term mean rate of requests.
         count: how many.
-        seed: of all chance.
+        seed: of all random draws.
     """
     rng = np.random.default_rng((*seed, _SEEDS[arrivals]))
     return OPEN[arrivals](rate_per_s, count, rng)
 
 
 def _poisson(rate_per_s: float, count: int, rng: np.random.Generator) -> tuple[float, ...]:
-    """Independent of one another."""
+    """Independent arrivals."""
     return tuple(np.cumsum(rng.exponential(1.0 / rate_per_s, count)).tolist())
 
 
 def _bursts(rate_per_s: float, count: int, rng: np.random.Generator) -> tuple[float, ...]:
-    """On and off: Poisson at three times the rate for two seconds on average, then nothing for twice that."""
+    """On-off process: Poisson at three times the rate for two seconds on average, then nothing for twice as long."""
 
     def times_s() -> Iterator[float]:
         began_s = 0.0

@@ -1,7 +1,7 @@
 """Runs one cell of ``outrider bench capacity``: users with emulated devices against a real coordinator's core.
 
-The core (``serve_app.coordination.generations``) runs in this process without Serve and HTTP; its verifier is what it
-always is.
+The core (``serve_app.coordination.generations``) runs in this process without Serve and HTTP; its verifier is the real
+actor.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _SESSIONS = 1000  # more than one cell can have
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What all cells of a run share."""
+    """Parts that all cells of a run share."""
 
     config: Config
     target: Target
@@ -50,12 +50,12 @@ class Server:
     clock: Callable[[], float] = time.monotonic
     first_sessions: Iterator[int] = field(
         default_factory=lambda: count(0, _SESSIONS)
-    )  # with the verifier, cell by cell
+    )  # to the verifier; a new one for each cell
 
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """How long a cell goes on: until enough responses have ended behind the warm-up, or for so long at most."""
+    """End of a cell: enough responses have ended after the warm-up, or the time limit is reached."""
 
     warmup_s: float
     responses: int
@@ -64,7 +64,7 @@ class Until:
 
 @dataclass(slots=True, eq=False)
 class _Response:
-    """A response being made."""
+    """A response in progress."""
 
     plan: UserPlan
     number: int
@@ -76,11 +76,11 @@ class _Response:
     refused_at_s: float | None = None
 
     def put(self, chunk: GenerationChunk) -> None:
-        """Take in what was made of it."""
+        """Add a chunk."""
         self.token_ids += chunk.token_ids
 
     def entry(self) -> ResponseEntry:
-        """As it now stands."""
+        """Its record so far."""
         return ResponseEntry(
             user=self.plan.user,
             number=self.number,
@@ -96,41 +96,41 @@ class _Response:
 
 @dataclass(slots=True, eq=False)
 class _Progress:
-    """How many responses have ended behind the warm-up."""
+    """Number of responses that have ended after the warm-up."""
 
     until: Until
     ended: int = 0
     enough: asyncio.Event = field(default_factory=asyncio.Event)
 
     def response(self, ended_at_s: float) -> None:
-        """One more has ended."""
+        """Count a response."""
         self.ended += ended_at_s >= self.until.warmup_s
         if self.ended >= self.until.responses:
             self.enough.set()
 
 
-# The response a user's task waits for: a round's timing is told by that very task, and does not say whose it is.
+# The response that a user's task waits for: that task reports a round's timing, which does not name the response.
 _MAKING: ContextVar[_Response] = ContextVar("response being made")
 
 
 class _Stats(CoordinatorStats):
-    """A coordinator's, which also gives every round to its response."""
+    """A coordinator's statistics, which also record every round in its response."""
 
     def __init__(self, cell: Cell, clock: Callable[[], float]) -> None:
         super().__init__(cell.name, Sink(), clock)
         self._now_s = clock
 
     def round(self, timing: RoundTiming) -> None:
-        """Count it, and enter it in the record of the response being made."""
+        """Count a round, and add it to the response in progress."""
         super().round(timing)
         _MAKING.get().rounds.append(RoundEntry(self._now_s(), timing))
 
 
 class NotedPolicy:
-    """A policy that remembers its decisions, with what they were made on."""
+    """A policy that records its decisions and their inputs."""
 
     def __init__(self, policy: SchedulingPolicy) -> None:
-        """Decide as ``policy`` does."""
+        """Decide by ``policy``."""
         self._policy = policy
         self.decisions: list[DecisionEntry] = []
 
@@ -142,7 +142,7 @@ class NotedPolicy:
         cost_model: CostModel,
         promised: Promised = NOTHING_PROMISED,
     ) -> BatchPlan:
-        """Decide, and note on what."""
+        """Decide, and record inputs and decision."""
         plan = self._policy.plan(pending, now_s, limits, cost_model, promised)
         assert isinstance(cost_model, LinearCostModel), "the batcher plans with its estimator's model"
         chosen = tuple((p.generation, p.round) for p in plan.batch)
@@ -157,7 +157,7 @@ async def run_cell(
     devices: Sequence[DeviceSpec],
     until: Until,
 ) -> CellLog:
-    """Let the users ask until enough has ended, then break everything off. Device i is user i's.
+    """Run the users until enough responses have ended, then cancel the rest. Device i belongs to user i.
 
     Raises:
         OutriderError: a response failed.
@@ -182,7 +182,7 @@ async def run_cell(
     generations = Generations(settings, server.target, verifier, fleet, _Stats(cell, clock), clock)
     made, progress = list[_Response](), _Progress(until)
     gc.collect()
-    gc.disable()  # a look at all that a run has noted stops everybody for a second, which no service's would
+    gc.disable()  # a collection of all records would stop everything for a second, which a service's would not
     asking = [asyncio.create_task(_use(generations, cell, plan, made, progress, clock)) for plan in users]
     all_asked, enough = asyncio.gather(*asking), asyncio.create_task(progress.enough.wait())
     try:
@@ -219,7 +219,7 @@ async def _use(
     progress: _Progress,
     clock: Callable[[], float],
 ) -> None:
-    """One user: response after response, with pauses between them. In a closed loop it comes back if it is refused."""
+    """One user: responses with pauses between them. In a closed loop it retries after a refusal."""
     await asyncio.sleep(max(0.0, plan.starts_at_s - clock()))
     numbers, retries = count(), plan.retries()
     for recorded, pause_s in plan.requests():
@@ -239,7 +239,7 @@ async def _use(
 async def _make(
     generations: Generations, cell: Cell, response: _Response, clock: Callable[[], float]
 ) -> NotAdmittedError | None:
-    """Have one response made; the refusal, if it was not let in."""
+    """Make one response; return the error if it was refused."""
     recorded, user = response.recorded, response.plan.user
     request = GenerationRequest(
         generation=generation_name(cell.name, user, response.number),

@@ -1,16 +1,15 @@
-"""``outrider bench capacity``: to how many users promises are kept, policy by policy, on the real engine.
+"""``outrider bench capacity``: number of users whose promises are kept, by policy, on the real engine.
 
-Emulated devices (paced steps, emulated links, drafts that the real drafter made once) ask the core of a real
-coordinator for short greedy responses; its verifier is a real actor. A *cell* is one policy under one load, and is over
-once enough responses have ended; loads are users who ask again once they are answered (closed), or responses asked for
-at a rate whatever becomes of those before (open: Poisson, or bursts of it), each of a user with a device of its own.
-Every policy is asked for the same, one policy after the other. ``sled`` computes the whole prefix in every
-verification, the others keep KV; ``slo_aware_admission`` lets in only what there is room for, as the service does, the
-others whatever comes. No response finds KV of another one. Lateness is defined in ``lab.simulation.results``,
-intervals in ``lab.bench.capacity.intervals``. A machine that is as fast in one cell as in another has the same
-*slowness* in both: what batches took over what a model fitted to those of all cells says.
+Emulated devices (paced steps, emulated links, drafts recorded from the real drafter) request short greedy responses of
+a real coordinator's core; its verifier is a real actor. A *cell* is one policy under one load, and ends once enough
+responses have ended. Loads are closed (users who send the next request after the answer) or open (requests at a rate,
+Poisson or in bursts, each from a user with its own device). Every policy gets the same requests, one policy after the
+other. ``sled`` computes the whole prefix in every verification, the others keep KV; ``slo_aware_admission`` admits as
+the service does, the others admit everything. No response finds KV of another one. Lateness is defined in
+``lab.simulation.results``, intervals in ``lab.bench.capacity.intervals``. *Slowness* compares the machine between
+cells: the time of the batches over that of a model fitted to the batches of all cells.
 
-With ``--record`` the run is kept; ``--show`` tells the figures of kept runs together, and ``--validate`` replays them
+With ``--record`` the run is kept; ``--show`` prints the figures of kept runs together, and ``--validate`` replays them
 in the simulator and compares.
 """
 
@@ -132,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
         )
     add("--record", type=Path, metavar="FILE", help="keep the run (gzipped JSON)")
     kept: dict[str, Any] = {"type": Path, "metavar": "FILE", "nargs": "+"}
-    add("--show", **kept, help="tell the figures of kept runs, measure nothing")
+    add("--show", **kept, help="print the figures of kept runs, measure nothing")
     add("--validate", **kept, help="replay kept runs in the simulator, measure nothing")
     add("--json", type=Path, metavar="FILE", help="write every figure")
     return parser

@@ -1,7 +1,7 @@
 """Edge devices that exist in time only: real messages over emulated links, recorded drafts, paced steps.
 
-Each device serves one user and has a link of its own. What it does takes as long as it would on a device of the given
-speed, but costs the machine nothing: the time an answer arrives is computed, and awaited once.
+Each device serves one user over its own link. It takes as long as a device of the given speed, but no CPU time of the
+machine: the arrival time of an answer is computed, and awaited once.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ from outrider.wire.bits import id_bits
 from outrider.wire.envelope import MAX_MESSAGE_BYTES
 from serve_app.coordination.drafter_link import DrafterPort
 
-GROUP = "emulated"  # name of the drafter group that these devices are
+GROUP = "emulated"  # name of these devices' drafter group
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
-    step_s: float  # per drafted token
-    prefill_token_s: float  # per token of a prefix it takes up
-    link: LinkSource  # between it and the coordinator
+    step_s: float  # per draft token
+    prefill_token_s: float  # per prefix token that is new to it
+    link: LinkSource  # to the coordinator
     seed: int  # of the link's losses and jitter
 
 
@@ -41,26 +41,26 @@ class _Held:
     session: DrafterSession
     prompt_tokens: int
     response: RecordedResponse
-    known_tokens: int = 0  # for which KV would have been computed
+    known_tokens: int = 0  # whose KV would have been computed
 
 
 class EmulatedDevice:
     """``actors.transport.DrafterTransport`` to a device in this process.
 
     Attributes:
-        strays: drafts asked for behind other tokens than the recorded ones. They are answered as recorded, and will be
-            rejected: a draft never changes what is answered.
+        strays: drafts requested behind other tokens than the recorded ones. They are answered from the record and will
+            be rejected: a draft never changes the response.
     """
 
     def __init__(
         self, spec: DeviceSpec, responses: Mapping[tuple[int, ...], RecordedResponse], clock: Callable[[], float]
     ) -> None:
-        """Hold nothing yet. ``responses`` by their prompts; ``clock`` is the event loop's, in seconds."""
+        """``responses`` are found by prompt; ``clock`` is the event loop's, in seconds."""
         self._spec = spec
         self._responses = responses
         self._clock, self._began_at_s = clock, clock()
         self._link = LinkEmulator(spec.link, spec.seed)
-        # Probes cross a link like this one but not this one: rounds are then all that is on it, and can be replayed.
+        # Probes use another link like this one: so rounds alone use this one, and can be replayed.
         self._probe_link = LinkEmulator(spec.link, spec.seed + 1)
         self._held: dict[GenerationId, _Held] = {}
         self.strays = 0
@@ -83,7 +83,7 @@ class EmulatedDevice:
         deadline_s: float,
         most_bytes: int = MAX_MESSAGE_BYTES,  # noqa: ARG002 (interface)
     ) -> Answer:
-        """Answer from the record, no sooner than link and device could have."""
+        """Answer from the record, no earlier than link and device could."""
         arrives_at_s = self._link.deliver(Direction.DOWN, payload_bits(order), self._now_s())
         data, work_s = self._answered(generation, order)
         answered_at_s = self._link.deliver(Direction.UP, payload_bits(data), arrives_at_s + work_s)
@@ -91,18 +91,18 @@ class EmulatedDevice:
         return Answer(data, work_s)
 
     async def probe(self, sent: bytes, reply_bytes: int, deadline_s: float) -> Answer:
-        """Zeros, over the link that carries probes alone."""
+        """Return zeros, over the probes' link."""
         arrives_at_s = self._probe_link.deliver(Direction.DOWN, payload_bits(sent), self._now_s())
         answered_at_s = self._probe_link.deliver(Direction.UP, reply_bytes * 8, arrives_at_s)
         await self._until(answered_at_s, deadline_s)
         return Answer(bytes(reply_bytes), 0.0)
 
     def close(self, generation: GenerationId) -> None:
-        """Forget it at once."""
+        """Forget the generation at once."""
         self._held.pop(generation, None)
 
     def _answered(self, generation: GenerationId, order: bytes) -> tuple[bytes, float]:
-        """The answer's bytes, and the seconds a device of this speed works on it."""
+        """The answer's bytes, and the seconds that a device of this speed takes for it."""
         held = self._held.get(generation)
         if held is None:
             return b"", 0.0
@@ -125,9 +125,9 @@ class EmulatedDevice:
         return Draft(request.generation, request.round, position, tokens)
 
     def _work_s(self, held: _Held, request: DraftRequest, draft: Draft) -> float:
-        """A step per drafted token, the first of which takes in the last round's correction; what else is new is read.
+        """A step per draft token; the first also processes the last round's correction. Other new tokens are prefill.
 
-        The whole prefix is, once.
+        At first these are the whole prefix.
         """
         lacking = draft.position - held.known_tokens
         held.known_tokens = draft.position + len(draft.token_ids)
@@ -147,14 +147,13 @@ class EmulatedDevice:
 
 
 class EmulatedFleet:
-    """``FleetPort`` over emulated devices: device i is leased to the generations of user i.
+    """``FleetPort`` over emulated devices: device i is leased to user i's generations.
 
     Attributes:
-        faults: what coordinators complained of.
+        faults: reported by coordinators.
     """
 
     def __init__(self, devices: Sequence[EmulatedDevice]) -> None:
-        """All of them are ready."""
         self._devices = devices
         self.faults: list[str] = []
 
@@ -164,27 +163,27 @@ class EmulatedFleet:
         exclude: frozenset[DrafterId],
         groups: frozenset[str] | None,  # noqa: ARG002 (there is one)
     ) -> DrafterPort | None:
-        """The device of the generation's user."""
+        """Lease the device of the generation's user."""
         drafter = DrafterId(GROUP, user_of(generation))
         return None if drafter in exclude else DrafterPort(drafter, self._devices[drafter.index])
 
     def release(self, generation: GenerationId) -> None:
-        """Nothing to do: a device is its user's for good."""
+        """Do nothing: a device always belongs to its user."""
 
     def report_lost(self, drafter: DrafterId) -> None:
-        """Keep it for the record: no device here may be lost."""
+        """Record it: no device should be lost here."""
         self.faults.append(f"{drafter.actor_name} was lost")
 
     def report_broken(self, drafter: DrafterId, fault: str, generation: GenerationId) -> None:  # noqa: ARG002 (no device is replaced)
-        """Keep the fault for the record."""
+        """Record the fault."""
         self.faults.append(f"{drafter.actor_name}: {fault}")
 
 
 def generation_name(cell: str, user: int, number: int) -> GenerationId:
-    """Of a user's response ``number``, unique over all cells of a run."""
+    """Name of a user's response ``number``, unique over all cells of a run."""
     return f"{user}/{number}/{cell}"
 
 
 def user_of(generation: GenerationId) -> int:
-    """Whose response it is."""
+    """The user of a response."""
     return int(generation.split("/", 1)[0])

@@ -1,6 +1,6 @@
 """Figures of measured cells, by the definitions of ``lab.simulation.results``.
 
-So what a run measures and what the simulator says can be put side by side.
+So measurements and simulations are comparable.
 """
 
 from collections import Counter
@@ -23,18 +23,18 @@ from outrider.scheduling.attribution import ViolationCause
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures(RunResults):
-    """All repeats of a policy under a load, taken together."""
+    """All repeats of a policy under a load."""
 
     policy: str
     load: str
     repeats: int
-    ended: tuple[int, ...]  # responses behind the warm-up, repeat by repeat
+    ended: tuple[int, ...]  # responses after the warm-up, per repeat
     rates: Rates  # goodput against the baseline under the same load
-    promised: ClassResults  # all devices that were promised a speed; ``by_class`` the same by class, the slowest first
+    promised: ClassResults  # all devices with a promised speed; ``by_class`` the same by class, the slowest first
     by_class: tuple[ClassResults, ...]
-    busy_share: float  # of the time, the verifier computed
-    slowness: float | None  # of the machine: the batches' time over what a model of those of all cells says
-    off_record: int  # responses with tokens that were not recorded, and ``faults`` of devices: both should be 0
+    busy_share: float  # share of the time in which the verifier computed
+    slowness: float | None  # of the machine: time of the batches over that of a model fitted to all cells
+    off_record: int  # responses with unrecorded tokens, and ``faults`` of devices: both should be 0
     faults: int
 
 
@@ -50,10 +50,10 @@ def figures(
 
     Args:
         logs: the cells.
-        block_tokens: a round can commit so many at most.
+        block_tokens: most tokens that a round can commit.
         grace_s: a device that waits longer for a first token is late.
-        baseline: cells under the same load, which goodput is told against.
-        model: of batches, by which machines are compared.
+        baseline: cells under the same load, to compare goodput with.
+        model: of batches, to compare machine speeds.
     """
     devices = [
         device_results(log, user, block_tokens=block_tokens, grace_s=grace_s)
@@ -92,7 +92,7 @@ def batch_model(batches: Iterable[BatchEntry]) -> LinearCostModel:
 
 
 def batch_samples(batches: Iterable[BatchEntry]) -> list[BatchSample]:
-    """As models are fitted to."""
+    """Batches as samples for fitting models."""
     return [BatchSample(BatchKind.VERIFICATION, batch.costs, (batch.engine_s,)) for batch in batches]
 
 
@@ -102,7 +102,7 @@ def _slowness(batches: Sequence[BatchEntry], model: CostModel) -> float | None:
 
 
 def device_results(log: CellLog, user: int, *, block_tokens: int, grace_s: float) -> DeviceResults:
-    """One device in one cell; it asked at least once. Who waits to be let in is owed nothing yet."""
+    """One device in one cell, with at least one request. A response that waits for admission is owed nothing yet."""
     admits = POLICIES[log.cell.policy].admits
     responses = [response for response in log.responses if response.user == user]
     account = DeviceAccount(DeviceResults(device=user, group=GROUP, slo=responses[0].slo))
@@ -116,7 +116,7 @@ def device_results(log: CellLog, user: int, *, block_tokens: int, grace_s: float
 
 
 def _give(account: DeviceAccount, response: ResponseEntry, warmup_s: float) -> None:
-    """Count what a response was given; rounds are late as the coordinator judged them."""
+    """Count what a response received; rounds are late if the coordinator judged them so."""
     measured = False
     for number, entry in enumerate(response.rounds):
         timing, measured = entry.timing, entry.committed_at_s >= warmup_s
@@ -132,7 +132,7 @@ def _give(account: DeviceAccount, response: ResponseEntry, warmup_s: float) -> N
 
 
 def _close(account: DeviceAccount, response: ResponseEntry, log: CellLog, block_tokens: int, grace_s: float) -> None:
-    """Count what a response that goes on is owed."""
+    """Count what is owed to a response still in progress."""
     if response.rounds:
         since_s, owed_from_s, most = response.rounds[-1].committed_at_s, None, block_tokens
     else:
@@ -142,7 +142,7 @@ def _close(account: DeviceAccount, response: ResponseEntry, log: CellLog, block_
 
 
 def round_times_s(log: CellLog, from_s: float) -> list[float]:
-    """From one commit of a response to its next, of those after ``from_s``."""
+    """Times between consecutive commits of a response, those after ``from_s``."""
     return [
         after.committed_at_s - before.committed_at_s
         for response in log.responses

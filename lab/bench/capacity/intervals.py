@@ -1,8 +1,7 @@
 """Figures of measured cells with 95 % intervals.
 
-What is redrawn are stretches of time of all repeats: responses and rounds that are made at the same time resemble each
-other, and what is over between two stretches does so less. The difference between one cell and the next, such as of a
-machine that others use as well, is in no stretch: that is what repeats show.
+Periods of time of all repeats are redrawn: responses and rounds of the same time are correlated, those of different
+periods less so. Differences between cells, such as from other load on the machine, are in no period: repeats show them.
 """
 
 from collections.abc import Sequence
@@ -13,22 +12,22 @@ import numpy as np
 from lab.bench.capacity.log import CellLog
 from lab.bench.harness.statistics import Estimate, quotient, ratio
 
-STRETCH_S = 5.0  # at least; a cell is cut into equal ones
+STRETCH_S = 5.0  # minimum; a cell is cut into equal periods
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Some seconds of one cell behind its warm-up."""
+    """A period of one cell after its warm-up."""
 
     seconds: float
     tokens: int  # committed
-    kept: int  # responses that ended as promised
+    kept: int  # responses that ended with their promise kept
     ended: int  # responses that ended
     refused: int
 
 
 def time_slices(log: CellLog, length_s: float = STRETCH_S) -> list[Stretch]:
-    """A cell's time behind its warm-up in equal pieces, none of them shorter than ``length_s`` unless all of it is."""
+    """Cut a cell's time after its warm-up into equal periods, none shorter than ``length_s`` unless the whole is."""
     count = max(1, int(log.measured_s / length_s))
     edges_s = np.linspace(log.warmup_s, log.ended_at_s, count + 1)
 
@@ -46,23 +45,22 @@ def time_slices(log: CellLog, length_s: float = STRETCH_S) -> list[Stretch]:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Of all repeats of one measurement.
+    """Rates over all repeats of one measurement.
 
     Attributes:
         kept_share: of the responses that ended or were refused.
-        against: goodput over that of another measurement; None if there is none. ``each_against``: repeat by repeat,
-            of those that both have.
+        against: goodput over that of another measurement; None without one. ``each_against``: per common repeat.
     """
 
     goodput: Estimate  # committed tokens per second
-    kept_per_s: Estimate  # responses per second that ended as promised
+    kept_per_s: Estimate  # responses per second that ended with their promise kept
     kept_share: Estimate
     against: Estimate | None
     each_against: tuple[float, ...]
 
 
 def rates(logs: Sequence[CellLog], others: Sequence[CellLog] = ()) -> Rates:
-    """Rates of cells (at least one, with a response that ended), and their goodput against that of other cells."""
+    """Rates of cells (at least one, with a response that ended), and their goodput relative to other cells."""
     mine, theirs = ([piece for log in group for piece in time_slices(log)] for group in (logs, others))
     seconds = [piece.seconds for piece in mine]
     tokens = [float(piece.tokens) for piece in mine]

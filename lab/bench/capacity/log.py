@@ -1,6 +1,6 @@
-"""What a cell of ``outrider bench capacity`` leaves: every response, round, batch and decision. Plain data.
+"""Record of a cell of ``outrider bench capacity``: every response, round, batch and decision. Plain data.
 
-Times are seconds since the cell's begin.
+Times are seconds since the cell's start.
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ class Cell:
     """One measurement: a policy under a load."""
 
     policy: str  # of the batches; see ``lab.bench.capacity.plan.POLICIES``
-    users: int  # in a closed loop each asks again and again, in an open one no more than once
-    repeat: int  # what users ask for is a function of it, and the same under every policy
+    users: int  # in a closed loop each sends requests repeatedly, in an open one at most once
+    repeat: int  # decides the requests, which are the same under every policy
     arrivals: str = CLOSED
-    rate_per_s: float = 0.0  # responses asked for in an open loop
+    rate_per_s: float = 0.0  # requests per second of an open loop
 
     @property
     def load(self) -> str:
-        """What is asked for, whatever the policy."""
+        """Name of the load, whatever the policy."""
         return f"{self.users} users" if self.arrivals == CLOSED else f"{self.arrivals} {self.rate_per_s:g}/s"
 
     @property
@@ -35,7 +35,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class RoundEntry:
-    """A committed round. ``committed_at_s``: when its tokens were."""
+    """A committed round. ``committed_at_s``: of its tokens."""
 
     committed_at_s: float
     timing: RoundTiming
@@ -45,24 +45,24 @@ class RoundEntry:
 class ResponseEntry:
     """A response, finished or not."""
 
-    user: int  # whose; its device's number
+    user: int  # number of the user and its device
     number: int
     slo: SloClass
     prompt_tokens: int
     asked_at_s: float
     rounds: tuple[RoundEntry, ...]
-    ended_at_s: float | None  # when its last token was committed; None while it goes on
-    as_recorded: bool  # whether its tokens are those of the recording, so that drafts were what the drafter drafts
-    refused_at_s: float | None = None  # when it was not let in; its user may have come back
+    ended_at_s: float | None  # commit of its last token; None while in progress
+    as_recorded: bool  # whether its tokens are the recorded ones, so that drafts were the drafter's
+    refused_at_s: float | None = None  # when it was refused; its user may have retried
 
     @property
     def begun_at_s(self) -> float:
-        """When it was let in; it has a round at least."""
+        """When it was admitted; needs at least one round."""
         return self.rounds[0].committed_at_s - self.rounds[0].timing.total_s
 
     @property
     def kept(self) -> bool:
-        """Whether it ended, from its first token to its last as fast as promised."""
+        """Whether it ended with the promised speed from its first token to its last."""
         if self.ended_at_s is None:
             return False
         tokens = sum(entry.timing.committed_tokens for entry in self.rounds[1:])
@@ -74,10 +74,10 @@ class BatchEntry:
     """One step of the verifier.
 
     Attributes:
-        sent_at_s: what made it begin was sent; where it followed another step at once, that one was told.
-        replied_at_s: it was told.
-        members: generation, round, and what was really computed of its block.
-        idle_s: the engine had nothing to do before.
+        sent_at_s: when the call that started it was sent; for one that followed at once, the reply before.
+        replied_at_s: when its reply came.
+        members: generation, round, and what was computed of its block.
+        idle_s: time before it in which the engine had nothing to do.
     """
 
     sent_at_s: float
@@ -93,7 +93,7 @@ class BatchEntry:
 
 @dataclass(frozen=True, slots=True)
 class DecisionEntry:
-    """What a policy was given and what it chose. Times are the coordinator's own: exactly what the policy saw."""
+    """Input and choice of a policy. Times are the coordinator's own, as the policy saw them."""
 
     now_s: float
     pending: tuple[PendingVerification, ...]
@@ -107,13 +107,13 @@ class DecisionEntry:
 @dataclass(frozen=True, slots=True)
 class CellLog:
     cell: Cell
-    warmup_s: float  # what was committed before does not count
-    ended_at_s: float  # when enough had ended, and it was broken off
+    warmup_s: float  # commits before it do not count
+    ended_at_s: float  # when enough responses had ended and the rest was cancelled
     responses: tuple[ResponseEntry, ...]
     batches: tuple[BatchEntry, ...]
     decisions: tuple[DecisionEntry, ...]
-    strays: int  # drafts asked for behind tokens that were not recorded
-    faults: tuple[str, ...]  # what the coordinator found wrong with devices
+    strays: int  # drafts requested behind unrecorded tokens
+    faults: tuple[str, ...]  # of devices, reported by the coordinator
 
     @property
     def measured_s(self) -> float:

@@ -1,8 +1,8 @@
-"""What stands between a coordinator and its verifier in ``outrider bench capacity``: notes every batch, keeps no cache.
+"""Wrapper of a verifier in ``outrider bench capacity``: records every batch, and prevents prefix caching.
 
-No response finds KV of another one: a generation that is closed leaves nothing behind. Where no KV is to be kept at
-all (the papers' SLED baseline) every block's generation is forgotten and opened again with it, so that each
-verification computes the whole prefix.
+No response finds KV of another one: a closed generation leaves nothing behind. If no KV is to be kept at all (the
+papers' SLED baseline), every block's generation is closed and opened again with it, so that each verification computes
+the whole prefix.
 """
 
 from collections.abc import AsyncGenerator, Callable, Collection
@@ -19,30 +19,30 @@ from serve_app.coordination.generations import VerifierAccess
 
 
 class NotedVerifier:
-    """A verifier, as ``Generations`` sees it.
+    """A verifier with the interface that ``Generations`` needs.
 
     Attributes:
-        batches: that had blocks, in the order of their replies.
+        batches: those with blocks, in the order of their replies.
     """
 
     def __init__(
         self, verifier: VerifierAccess, *, keeps_kv: bool, clock: Callable[[], float], first_session: int = 0
     ) -> None:
-        """Hold no generation yet.
+        """Wrap a verifier.
 
         Args:
             verifier: the real one.
-            keeps_kv: whether it may keep what it computed from one round to the next.
+            keeps_kv: whether it may keep KV from one round to the next.
             clock: gives the times of ``batches``.
-            first_session: what the verifier is told in place of session 0, later than all it was told before: it takes
-                calls in the order of their numbers, and those of a coordinator before this one have been taken.
+            first_session: replaces session 0, above all earlier sessions: the verifier takes calls in order of their
+                numbers, and has taken those of an earlier coordinator.
         """
         self._verifier = verifier
         self._keeps_kv = keeps_kv
         self._clock, self._first_session = clock, first_session
         self._open: dict[GenerationId, OpenGeneration] = {}  # as committed now
-        self._blocks: dict[GenerationId, Block] = {}  # under way
-        self._lacking: dict[GenerationId, int] = {}  # positions still to compute of these
+        self._blocks: dict[GenerationId, Block] = {}  # in progress
+        self._lacking: dict[GenerationId, int] = {}  # positions of these still to compute
         self._sent_at_s, self._replied_at_s = 0.0, 0.0
         self._session = self._calls = 0
         self.batches: list[BatchEntry] = []
@@ -65,11 +65,11 @@ class NotedVerifier:
         if call.session > self._session:
             self._session, self._calls = call.session, 0
         session = self._first_session + self._session
-        self._verifier.give(replace(sent, session=session, number=self._calls))  # calls of its own come between
+        self._verifier.give(replace(sent, session=session, number=self._calls))  # numbers count the calls inserted here
         self._calls += 1
 
     async def steps(self) -> AsyncGenerator[StepReply]:
-        """Note what each step held and how long it took."""
+        """Record each step's blocks and duration."""
         async for told in self._verifier.steps():
             reply = replace(told, session=told.session - self._first_session)
             began_at_s, self._replied_at_s = max(self._sent_at_s, self._replied_at_s), self._clock()
@@ -90,11 +90,11 @@ class NotedVerifier:
         await self._verifier.answers()
 
     def forget_all(self) -> None:
-        """Close what is still open."""
+        """Close all open generations."""
         self.give(VerifyCall(closings=tuple(Closing(generation, keep_cache=False) for generation in self._open)))
 
     def _forgetful(self, call: VerifyCall, opened: Collection[GenerationId]) -> VerifyCall:
-        """The call without caches, and without kept KV if so wanted."""
+        """The call without prefix caches, and without kept KV if configured."""
         closings = tuple(replace(closing, keep_cache=False) for closing in call.closings)
         if self._keeps_kv:
             return replace(call, closings=closings)
@@ -107,7 +107,7 @@ class NotedVerifier:
         )
 
     def _settled(self, outcome: Outcome) -> tuple[GenerationId, int, VerifyCost]:
-        """Take in a block's outcome; returns what was computed and what was read for it."""
+        """Process a block's outcome; return which round it was of, and the tokens computed and read for it."""
         name = outcome.generation
         block = self._blocks[name]
         whole, lacking = block_tokens(block), self._lacking[name]

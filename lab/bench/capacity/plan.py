@@ -1,4 +1,4 @@
-"""Which cells are measured in which order, and what each user asks for: all a function of the seed."""
+"""Order of the measured cells, and requests of each user: functions of the seed."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ class PolicySetting:
     """How a policy of the bench is served."""
 
     scheduling: str  # the configured policy
-    keeps_kv: bool  # whether the verifier keeps what it computed from one round to the next
-    admits: bool = False  # whether admission weighs what is asked for; else everybody is let in
+    keeps_kv: bool  # whether the verifier keeps KV from one round to the next
+    admits: bool = False  # whether admission control is on; else everything is admitted
 
 
 POLICIES = {
@@ -28,12 +28,12 @@ POLICIES = {
     **{name: PolicySetting(name, keeps_kv=True) for name in SCHEDULING},
     "slo_aware_admission": PolicySetting("slo_aware", keeps_kv=True, admits=True),
 }
-BASELINE = "fcfs"  # what the others are compared with
+BASELINE = "fcfs"  # the others are compared with it
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is asked for: by so many users in a closed loop, or at a rate in an open one."""
+    """Requests: of a number of users in a closed loop, or at a rate in an open one."""
 
     users: int
     arrivals: str = CLOSED
@@ -45,12 +45,12 @@ class UserPlan:
     """One user.
 
     Attributes:
-        responses: it asks for, in its own order, again and again. In a closed loop no two users have one in common.
-        asks: how often it asks; None is for ever.
+        responses: those it requests, in its own order, repeatedly. In a closed loop no two users have one in common.
+        asks: number of requests; None: no limit.
     """
 
     user: int
-    slo: SloClass  # what it is promised
+    slo: SloClass  # its class
     starts_at_s: float  # its first request
     seed: tuple[int, ...]  # of its pauses and the order of its prompts
     responses: tuple[RecordedResponse, ...]
@@ -58,20 +58,20 @@ class UserPlan:
     asks: int | None = None
 
     def requests(self) -> Iterator[tuple[RecordedResponse, float]]:
-        """What it asks for, and how long it pauses after it."""
+        """Its requests, each with the pause after it."""
         rng = np.random.default_rng((*self.seed, 1))
         for index in islice(cycle(rng.permutation(len(self.responses)).tolist()), self.asks):
             yield self.responses[index], float(rng.exponential(self.pause_s))
 
     def retries(self) -> Iterator[float]:
-        """Of the time after which it was told to come back if it is refused, the share that it waits; endless."""
+        """After each refusal, the share of the advised retry time that it waits; endless."""
         rng = np.random.default_rng((*self.seed, 2))
         while True:
             yield float(rng.uniform(0.5, 1.5))
 
 
 def cells(policies: Sequence[str], loads: Sequence[Load], repeats: Sequence[int]) -> list[Cell]:
-    """All cells: within a repeat every load under every policy, the first one another each time."""
+    """All cells: within a repeat every load under every policy, starting with another policy each time."""
     planned = []
     for repeat in repeats:
         for place, load in enumerate(loads):
@@ -99,8 +99,8 @@ def user_plans(
 ) -> list[UserPlan]:
     """The users of a cell: the same under every policy.
 
-    Classes take turns; prompts are dealt out like cards. In an open loop every user asks once, and prompts are dealt
-    anew when there are no more.
+    Classes take turns; prompts are dealt out like cards. In an open loop every user sends one request, and prompts are
+    dealt again when they are used up.
     """
     own_seeds = [(seed, cell.repeat, cell.users, user) for user in range(cell.users)]
     if cell.arrivals != CLOSED:

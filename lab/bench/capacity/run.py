@@ -1,4 +1,4 @@
-"""A whole run of ``outrider bench capacity``: its settings, the server all cells share, and its record on disk."""
+"""A whole run of ``outrider bench capacity``: its settings, the server that all cells share, and its record on disk."""
 
 import asyncio
 import gzip
@@ -35,13 +35,13 @@ from serve_app.coordination.ray_ports import VerifierPort
 from serve_app.coordination.settings import verifier_settings
 
 _OBJECT_STORE_BYTES = 100 * 2**20
-_WHOLE_PROMPTS_TOKENS = 4096  # no prefix is computed in pieces, nor any batch cut: policies alone decide
+_WHOLE_PROMPTS_TOKENS = 4096  # no prefix is computed in chunks, and no batch cut: only policies decide
 
-_RECORDED_WINDOW = 8  # at least: the same recording then serves most windows
-_ASKED_MORE = 3  # times the responses that are to end
+_RECORDED_WINDOW = 8  # minimum; so one recording serves most windows
+_ASKED_MORE = 3  # times the responses that have to end
 _WARM_UP_USERS, _WARM_UP_S = 4, 5.0
-_DEVICE_SEEDS = 1_000_000  # of one seed; two a device
-_PLACES = 256  # so many responses at once that they are no limit
+_DEVICE_SEEDS = 1_000_000  # per seed; two per device
+_PLACES = 256  # concurrent responses, too many to be a limit
 _OF_CELLS = ("policies", "arrivals", "users", "rates", "repeats", "first_repeat")
 
 
@@ -50,21 +50,21 @@ class RunSettings:
     policies: tuple[str, ...] = ("fcfs", "wisp", "slo_aware", "slo_aware_admission")
     arrivals: tuple[str, ...] = (CLOSED, *OPEN)
     users: tuple[int, ...] = (18,)  # of closed loops
-    rates: tuple[float, ...] = (3.0,)  # responses asked for per second in open loops
+    rates: tuple[float, ...] = (3.0,)  # requests per second of open loops
     repeats: int = 3
-    first_repeat: int = 0  # repeats may be measured one after the other, and shown together
+    first_repeat: int = 0  # repeats may be measured in several runs, and shown together
     warmup_s: float = 5.0
-    responses: int = 300  # that end behind it, after which a cell is over
-    most_s: float = 300.0  # of a cell, however many have ended
+    responses: int = 300  # that have to end after the warm-up to complete a cell
+    most_s: float = 300.0  # time limit of a cell
     speeds: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0)  # promised, in tokens/s; users take turns
-    window: int = 4  # drafted tokens of every round
-    step_s: float = 0.02  # a device's, per drafted token; ``prefill_token_s`` per token of a prompt
+    window: int = 4  # draft tokens of every round
+    step_s: float = 0.02  # a device's, per draft token; ``prefill_token_s`` per token of a prompt
     prefill_token_s: float = 0.002
-    link: str = "wifi_20m"  # name of a profile; every device has such a link, with chances of its own
-    pause_s: float = 1.0  # mean of a user's between two responses
-    stagger_s: float = 2.0  # users begin within so long
+    link: str = "wifi_20m"  # name of a profile; each device has its own link with its own random draws
+    pause_s: float = 1.0  # mean of a user's pause between two responses
+    stagger_s: float = 2.0  # users start within this time
     prompts: int = 64  # recorded; those with responses shorter than ``least_tokens`` are not used
-    tokens: int = 16  # of a response at most
+    tokens: int = 16  # of a response, upper limit
     least_tokens: int = 12
     grace_s: float = 5.0  # a user that waits longer for a first token is late from then on
     seed: int = 0
@@ -82,7 +82,7 @@ class RunSettings:
 
     @property
     def loads(self) -> tuple[Load, ...]:
-        """What is asked for; in open loops of more users than should be needed, as some may be refused."""
+        """The loads; open ones have more users than should be needed, as some may be refused."""
         closed = [Load(users) for users in self.users if CLOSED in self.arrivals]
         most = _ASKED_MORE * self.responses
         opened = [Load(most, kind, rate) for kind in self.arrivals if kind != CLOSED for rate in self.rates]
@@ -93,7 +93,7 @@ class RunSettings:
         return max(load.users for load in self.loads)
 
     def devices(self, users: int) -> tuple[DeviceSpec, ...]:
-        """Of so many users."""
+        """Devices of this many users."""
         return tuple(
             DeviceSpec(self.step_s, self.prefill_token_s, self.profile, seed=_DEVICE_SEEDS * self.seed + 2 * user)
             for user in range(users)
@@ -101,19 +101,19 @@ class RunSettings:
 
     @property
     def cells(self) -> list[Cell]:
-        """What is measured, in order."""
+        """The cells, in order."""
         return cells(self.policies, self.loads, range(self.first_repeat, self.first_repeat + self.repeats))
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run that was made."""
+    """A completed run."""
 
     settings: RunSettings
     logs: tuple[CellLog, ...]
 
     def measurements(self) -> dict[tuple[str, str], list[CellLog]]:
-        """All repeats by load and policy, in the order in which they were first measured."""
+        """All repeats by load and policy, in the order of first measurement."""
         found = dict[tuple[str, str], list[CellLog]]()
         for log in self.logs:
             found.setdefault((log.cell.load, log.cell.policy), []).append(log)
@@ -121,10 +121,10 @@ class Run:
 
 
 def joined(runs: Sequence[Run]) -> Run:
-    """Runs (at least one) that were measured one after the other, as one.
+    """Join runs (at least one) that were measured one after the other.
 
     Raises:
-        ParameterError: they differ in more than which cells were measured.
+        ParameterError: they differ in more than the measured cells.
     """
     first = runs[0].settings
     for run in runs[1:]:
@@ -153,7 +153,7 @@ def read_run(file: Path) -> Run:
 
 
 def measure(settings: RunSettings, on_cell: Callable[[CellLog], None]) -> Run:
-    """Make a run on a private Ray cluster; ``on_cell`` is told of every cell."""
+    """Measure a run on a private Ray cluster; ``on_cell`` gets every cell."""
     record = RecordSettings(
         target=settings.target,
         drafter=settings.drafter,
@@ -180,7 +180,7 @@ async def _measure(
 
 
 async def _warm_up(settings: RunSettings, responses: Sequence[RecordedResponse], server: Server) -> None:
-    """A short cell that does not count: a process's first batches are slower."""
+    """Run a short cell that does not count: a process's first batches are slower."""
     cell = Cell(BASELINE, _WARM_UP_USERS, 0)
     users = _users(replace(settings, pause_s=0.0, stagger_s=0.0), cell, responses)
     until = Until(0.0, settings.responses, _WARM_UP_S)
@@ -214,7 +214,7 @@ def configured(settings: RunSettings) -> Config:
             protocols=("token_ids",),
             k_max=max(settings.window, 1),
             window=settings.window,
-            drafts_ahead=False,  # the papers' users wait for their devices, and the simulator's do
+            drafts_ahead=False,  # users of the papers and of the simulator wait for their devices
             lookup_window=0,
         ),
         limits=LimitsConfig(max_concurrent_generations=places, drafter_deadline_s=60.0, verifier_deadline_s=60.0),
@@ -223,7 +223,7 @@ def configured(settings: RunSettings) -> Config:
 
 @asynccontextmanager
 async def _server(config: Config) -> AsyncIterator[Server]:
-    """A verifier as the service has it, on a Ray cluster of its own."""
+    """A verifier as in the service, on its own Ray cluster."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray.init(
         address="local",

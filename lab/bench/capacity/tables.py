@@ -8,7 +8,7 @@ from lab.simulation.results import ClassResults
 
 
 def show_figures(figures: Sequence[Figures]) -> None:
-    """Every load and policy in turn."""
+    """Print every load and policy."""
     show_table(
         "Goodput in tokens/s and kept responses, with 95 % intervals (stretches of time redrawn)",
         (

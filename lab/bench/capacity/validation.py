@@ -1,18 +1,18 @@
-"""Does the simulator tell the truth? Measured runs, replayed.
+"""Validation of the simulator: measured runs, replayed.
 
-The batch times the simulator works with are fitted to the first half of every cell's batches, and scaled by how fast
-the machine was during that half of the cell at hand; devices do again what they did. Each cell is replayed in four
-ways, so that what misses can be told apart:
+The simulator's batch times are fitted to the first half of every cell's batches, and scaled by the machine's speed in
+that half of the cell at hand; devices repeat what they did. Each cell is replayed in four ways, so that causes of a
+deviation can be told apart:
 
 - *fixed*: that model and its noise, and plans made with the same model throughout;
-- *corrected*: plans made with a model that every pass corrects, as the coordinator's is, from where it began;
-- *paced*: the same, and the machine as fast at each time as it was when the cell was measured, in place of noise;
-- *measured*: *corrected* with the median time measured for a pass of the very same work, where there was one.
+- *corrected*: plans made with a model that every pass corrects, as the coordinator's is, from the same start;
+- *paced*: likewise, with the machine's measured speed at each time in place of noise;
+- *measured*: *corrected* with the median measured time of passes with exactly the same work, if there were any.
 
-Where *fixed* misses and *corrected* does not, it was the planner's model; where *paced* mends it, it was the machine,
-which others use as well; where all miss, it is what is modelled of the coordinator.
+If *fixed* deviates and *corrected* does not, the cause is the planner's model; if *paced* removes the deviation, it is
+the machine, which others use as well; if all deviate, it is the model of the coordinator.
 
-Policies are asked again as well, every decision on what it was made on, in the order given and in the reverse one.
+Policies are also asked again for every decision, with its blocks in the given and in the reverse order.
 """
 
 from bisect import bisect_right
@@ -40,16 +40,16 @@ from outrider.costs.fit_figures import FitFigures, assess
 from outrider.scheduling.policy import SchedulingPolicy
 from outrider.scheduling.registry import SCHEDULING
 
-_P50_AIM, _P99_AIM = 0.1, 0.2  # largest relative errors wanted
+_P50_AIM, _P99_AIM = 0.1, 0.2  # aims for relative errors
 
 
 @dataclass(frozen=True, slots=True)
 class FittedVerifier:
-    """What a replay knows of the verifier."""
+    """A replay's model of the verifier."""
 
     model: LinearCostModel
-    overhead_s: float  # beyond the engine, both ways, of steps that what was sent made begin
-    unseen: FitFigures  # how well batches that were not fitted to are predicted
+    overhead_s: float  # outside the engine, both ways, of steps that a call started
+    unseen: FitFigures  # how well unseen batches are predicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class CellValidation:
     """One cell.
 
     Attributes:
-        slowness: of the machine during the cell: a batch's time over what the model predicts, geometric mean over the
+        slowness: of the machine during the cell: a batch's time over the model's prediction, geometric mean over the
             first half; ``noise``: standard deviation of the logarithm.
     """
 
@@ -70,7 +70,7 @@ class CellValidation:
 
 
 def validate(run: Run, json_file: Path | None) -> None:
-    """Replay every cell and print what comes of it."""
+    """Replay every cell and print the comparison."""
     verifier = fitted_verifier(run)
     cells = [validated(log, run, verifier) for log in tqdm(run.logs, disable=None)]
     _show(verifier, cells)
@@ -79,7 +79,7 @@ def validate(run: Run, json_file: Path | None) -> None:
 
 
 def fitted_verifier(run: Run) -> FittedVerifier:
-    """From the first half of each cell's batches; the second half is what it is judged on."""
+    """Fit to the first half of each cell's batches; evaluate on the second half."""
     seen = [batch for log in run.logs for batch in _first_half(log)]
     unseen = [batch for log in run.logs for batch in log.batches[len(_first_half(log)) :]]
     model = batch_model(seen)
@@ -93,7 +93,7 @@ def fitted_verifier(run: Run) -> FittedVerifier:
 
 
 def validated(log: CellLog, run: Run, verifier: FittedVerifier) -> CellValidation:
-    """One cell against its replays."""
+    """Compare one cell with its replays."""
     record = workload(log, run.settings)
     ratios = [batch.engine_s / verifier.model.predict_s(batch.costs) for batch in _first_half(log)]
     slowness, noise = float(np.exp(np.mean(np.log(ratios)))), float(np.std(np.log(ratios)))
@@ -128,9 +128,9 @@ def validated(log: CellLog, run: Run, verifier: FittedVerifier) -> CellValidatio
 
 
 def pace_of(log: CellLog, model: LinearCostModel) -> Callable[[float], float]:
-    """What passes took over what a model says, by the time at which they began.
+    """Measured over predicted pass time, as a function of time.
 
-    At each time that of the last measured pass that had begun, the first one's before that.
+    The value is that of the last measured pass that had begun, or of the first one before that.
     """
     passes = sorted(((one.replied_at_s - one.engine_s, one) for one in log.batches), key=itemgetter(0))
     begun_at_s = [began_at_s for began_at_s, _ in passes]
@@ -139,7 +139,7 @@ def pace_of(log: CellLog, model: LinearCostModel) -> Callable[[float], float]:
 
 
 def same_decisions(log: CellLog, policy: SchedulingPolicy) -> int:
-    """Decisions that come out the same, whichever way round the pending blocks are given."""
+    """Count decisions that come out the same with the pending blocks in either order."""
     same = 0
     for made in log.decisions:
         plans = [
@@ -151,7 +151,7 @@ def same_decisions(log: CellLog, policy: SchedulingPolicy) -> int:
 
 
 def _slowed(model: LinearCostModel, slowness: float, guard: float) -> LinearCostModel:
-    """The model on a machine whose times are so many times as long, with the guard that plans were made with."""
+    """The model with all times scaled by ``slowness``, and the guard that plans were made with."""
     a, b_compute, b_read, c = (slowness * slope for slope in model.slopes)
     offsets_s = tuple(slowness * offset_s for offset_s in model.row_offsets_s)
     return LinearCostModel(a, b_compute, b_read, c, offsets_s, guard)

@@ -19,10 +19,10 @@ _Expected = Mapping[GenerationId, list[float]]
 
 
 def workload(log: CellLog, settings: RunSettings) -> WorkloadRecord:
-    """What the cell's devices did and its batches took, warm-up included.
+    """The devices' activity and the batches' times, warm-up included.
 
-    Who was let in, and when, is taken from the record: a refused response has no rounds to replay, and time spent
-    waiting to be let in is a pause. In an open loop each response is a device's only one, and begins when it did.
+    Admissions are taken from the record: a refused response has no rounds to replay, and waiting for admission is a
+    pause. In an open loop each response is a device's only one, and begins when it did.
     """
     expected, beyond_s = _expected_tokens(log), _exchange_beyond_link_s(log, settings)
     devices = []
@@ -57,7 +57,7 @@ def _round(timing: RoundTiming, expected_tokens: float) -> SimDraft:
 
 
 def _expected_tokens(log: CellLog) -> _Expected:
-    """Of every response's rounds in turn, as policies were given them; those that followed by themselves bring one."""
+    """Of every response's rounds in turn, as policies were given them; autonomous rounds yield one token."""
     given: dict[GenerationId, dict[int, float]] = defaultdict(dict)
     for batch in log.batches:
         for generation, number, _ in batch.members:
@@ -69,7 +69,7 @@ def _expected_tokens(log: CellLog) -> _Expected:
 
 
 def _exchange_beyond_link_s(log: CellLog, settings: RunSettings) -> float:
-    """What a drafted round takes beyond its link's mean, drafting, queue and verifier: timers and the event loop."""
+    """Time of a drafted round beyond its link's mean, drafting, queue and verifier: timers and the event loop."""
     csi = profile_csi(settings.profile)
     beyond_s = [
         entry.timing.link_s

@@ -1,1 +1,1 @@
-"""What other people's clients make of a service: each does what its users do, in an environment of its own."""
+"""Third-party clients against a service: each does what its users do, in its own environment."""

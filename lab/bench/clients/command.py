@@ -1,7 +1,7 @@
-"""``outrider bench clients``: other people's clients against a running service, each doing what its users do.
+"""``outrider bench clients``: third-party clients against a running service, each doing what its users do.
 
-Each client is installed, in pinned versions, into an environment of its own. Tools need a service whose model can be
-told of them: start the embedded one with ``--set structured.tool_format=hermes``. Ends with 1 if anything failed.
+Each client is installed, in pinned versions, into its own environment. Tool calls need a service that knows its model's
+form: start the embedded one with ``--set structured.tool_format=hermes``. Exits with 1 if anything failed.
 """
 
 import argparse
@@ -25,12 +25,12 @@ _LONGEST_S = 1800.0
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the clients; print and keep what became of each check."""
+    """Run the clients; print and save the outcome of each check."""
     parser = argparse.ArgumentParser(prog="outrider bench clients", description=__doc__)
     add, names = parser.add_argument, [client.name for client in CLIENTS]
     add("--url", default="http://127.0.0.1:8000", help="of the service (default: %(default)s)")
     add("--clients", nargs="+", choices=names, default=names, help="default: all")
-    add("--single-key", default="", help="an API key with concurrent_responses: 1, to try what is told who is over it")
+    add("--single-key", default="", help="an API key with concurrent_responses: 1, to test the answer above that limit")
     add("--tokenizer", default="embedded", help="the model's, for clients that count tokens (default: %(default)s)")
     add("--environments", type=Path, default=outrider_home() / "clients", help="folder for them (default: %(default)s)")
     add("--reports", type=Path, default=None, metavar="FOLDER", help="keep what the clients themselves report")
@@ -61,7 +61,7 @@ def as_table(rows: Sequence[Row]) -> str:
 
 
 def exit_status(rows: Sequence[Row]) -> int:
-    """1 if anything failed, or nothing was done."""
+    """1 if anything failed, or nothing ran."""
     return int(not rows or any(row.outcome == "failed" for row in rows))
 
 

@@ -1,7 +1,7 @@
-"""The clients, and the environments that they are installed into: one for each, none of them the product's own.
+"""The clients and their environments: one for each, none of them the product's own.
 
-``pins/CLIENT.txt`` has a client and all it needs in exact versions, as ``pip freeze`` tells them. What is not among
-them, and why, is in ``docs/clients.md``.
+``pins/CLIENT.txt`` lists a client and its dependencies in exact versions, as by ``pip freeze``. ``docs/clients.md``
+says what is not among them, and why.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ PINS = Path(__file__).parent / "pins"
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One client: the package, and the script that asks."""
+    """One client: its package and its script."""
 
     name: str
     module: str
@@ -29,7 +29,7 @@ class Client:
 
     @property
     def version(self) -> str:
-        """Of the package itself."""
+        """Version of the client's package."""
         lines = self.pins.read_text(encoding="utf-8").splitlines()
         found = {name.replace("_", "-"): version for name, _, version in (line.partition("==") for line in lines)}
         return found[self.name]
@@ -45,7 +45,7 @@ CLIENTS = (
 
 
 def python_of(client: Client, folder: Path) -> Path:
-    """The interpreter of a client's environment, which is made in ``folder`` unless it is there already.
+    """Return the interpreter of a client's environment, creating it in ``folder`` if needed.
 
     Raises:
         CalledProcessError: a package cannot be installed.

@@ -1,4 +1,4 @@
-"""A client's script as a process of its own, and the rows that it wrote."""
+"""Runs a client's script in its own process, and reads its rows."""
 
 import json
 import os
@@ -16,9 +16,9 @@ _ROOT = Path(__file__).parents[3]
 def run_script(
     client: Client, command: Sequence[str], environment: Mapping[str, str], reports: Path, *, longest_s: float
 ) -> list[Row]:
-    """Run a client's script, with all that it starts, for at most ``longest_s``; whatever it wrote is returned.
+    """Run a client's script and its children for at most ``longest_s``; return whatever it wrote.
 
-    A script that does not come to its end has failed, in a row of its own.
+    A script that does not complete has failed, in an extra row.
     """
     (reports / ROWS).unlink(missing_ok=True)
     process = subprocess.Popen(command, cwd=_ROOT, env=dict(environment), start_new_session=True)
@@ -35,7 +35,7 @@ def run_script(
 
 
 def read_rows(file: Path, client: Client, lack: str) -> list[Row]:
-    """What a script wrote; a row more if it lacks its end."""
+    """Read a script's rows; add one if it did not complete."""
     lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
     rows = [Row(**json.loads(line)) for line in lines]
     return rows + ([Row(client.name, client.version, "the whole script", "failed", lack)] if lack else [])

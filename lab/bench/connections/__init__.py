@@ -1,1 +1,1 @@
-"""Very many clients at once, of which some are slow, or say nothing."""
+"""Very many clients at once, some of them slow or silent."""

@@ -1,4 +1,4 @@
-"""Clients over plain sockets: steady ones, ones that read slowly, that never end their request, that say nothing."""
+"""Clients on plain sockets: steady, slow to read, never completing their request, or silent."""
 
 import asyncio
 import json
@@ -12,33 +12,33 @@ from itertools import cycle, islice
 
 from cluster.options import key_headers, own_api_key
 
-_SLOW_BUFFER_BYTES = 2048  # of the kernel, at the slow reader's end
+_SLOW_BUFFER_BYTES = 2048  # the kernel's, at the slow reader
 _SLOW_PART_BYTES, _SLOW_PAUSE_S = 512, 0.25
 _PART_BYTES = 65_536
 
 
 class Kind(StrEnum):
-    """What a client is like."""
+    """Behaviour of a client."""
 
     STEADY = "steady"
-    SLOW = "slow"  # takes 2 KB/s of what it asked for
+    SLOW = "slow"  # reads its response at 2 KB/s
     STALLED = "stalled"  # sends half a body
     IDLE = "idle"  # sends nothing
 
 
 class Outcome(StrEnum):
-    """What became of its connection."""
+    """Fate of its connection."""
 
     SERVED = "served"  # to the end
     REFUSED = "refused"  # with 429
     FAILED = "failed"  # with another status, or an error on the way
     CLOSED = "closed"  # by the service, before an answer
-    SILENT = "silent"  # neither, as long as it was waited for
+    SILENT = "silent"  # no answer and no close within the time limit
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one client saw; times in seconds from the opening of its connection."""
+    """What one client saw; times in seconds since it opened its connection."""
 
     kind: Kind
     outcome: Outcome
@@ -51,12 +51,12 @@ MIX: Mapping[Kind, int] = {Kind.STEADY: 14, Kind.SLOW: 4, Kind.STALLED: 1, Kind.
 
 
 def kinds(number: int) -> list[Kind]:
-    """So many clients of the mix."""
+    """Kinds of ``number`` clients of the mix."""
     return list(islice(cycle([kind for kind, share in MIX.items() for _ in range(share)]), number))
 
 
 async def answers(host: str, port: int, body: Mapping[str, object], number: int, within_s: float) -> list[Answer]:
-    """All clients at once; each is waited for ``within_s`` seconds."""
+    """Run all clients at once; each waits at most ``within_s`` seconds."""
     return await asyncio.gather(*(_answer(host, port, kind, body, within_s) for kind in kinds(number)))
 
 
@@ -65,7 +65,7 @@ def counted(found: Sequence[Answer]) -> dict[str, dict[str, int]]:
 
 
 def unfair(found: Sequence[Answer]) -> list[Answer]:
-    """Who was neither served nor refused, or being no client at all kept its connection."""
+    """Clients that were neither served nor refused, and non-clients that kept their connection."""
     asks = (Kind.STEADY, Kind.SLOW)
     fair = {
         kind: {Outcome.SERVED, Outcome.REFUSED} if kind in asks else {Outcome.CLOSED, Outcome.FAILED} for kind in MIX
@@ -121,7 +121,7 @@ def _request(host: str, port: int, kind: Kind, body: Mapping[str, object]) -> by
 
 
 def _is_whole(content: bytes) -> bool:
-    """Whether an answer with a length is here."""
+    """Whether an answer with a content length is complete."""
     head, divider, rest = content.partition(b"\r\n\r\n")
     lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
     return bool(divider and lengths and len(rest) >= int(lengths[0]))

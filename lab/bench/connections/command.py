@@ -1,7 +1,7 @@
 """``outrider bench connections``: very many connections at once to a service on this machine.
 
-Of twenty clients 14 stream a completion, 4 read theirs at 2 KB/s, one never ends its request, one says nothing. Each of
-the first two kinds is to be served to the end or refused with 429, the others are to lose their connection. Memory is
+Of twenty clients 14 stream a completion, 4 read theirs at 2 KB/s, one never completes its request, one sends nothing.
+The first two kinds should be served to the end or refused with 429, the others should lose their connection. Memory is
 that of all Outrider processes of this machine.
 """
 

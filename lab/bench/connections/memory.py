@@ -1,4 +1,4 @@
-"""Memory of a service's processes on this machine, sampled while something is done to it."""
+"""Memory of a service's processes on this machine, sampled during a load."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ ACTORS = ("ServeReplica:outrider:Ingress", "ServeReplica:outrider:Coordinator", 
 
 
 def private_mib() -> dict[str, float]:
-    """Memory that is a process's own, by actor and process."""
+    """Private memory by actor and process."""
     found = {}
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
@@ -31,14 +31,14 @@ def private_mib() -> dict[str, float]:
 
 @dataclass(slots=True)
 class Memory:
-    """Of each process, in MiB: before, the most meanwhile, after."""
+    """Memory of each process in MiB: before, maximum, after."""
 
     before: Mapping[str, float] = field(default_factory=private_mib)
     most: dict[str, float] = field(default_factory=dict)
     after: Mapping[str, float] = field(default_factory=dict)
 
     def grown(self) -> dict[str, float]:
-        """By how much each has grown at the most; of those that were there before."""
+        """Maximum growth of each process that existed before."""
         return {name: self.most.get(name, mib) - mib for name, mib in self.before.items()}
 
 

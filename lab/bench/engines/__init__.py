@@ -1,1 +1,1 @@
-"""Verifier engines: rounds against the bare model, and services beside what one would run instead."""
+"""Verifier engines: rounds against the bare model, and services against their alternatives."""

@@ -1,8 +1,8 @@
-"""The rounds of ``outrider bench engine``: what our engine adds to the bare model.
+"""The rounds of ``outrider bench engine``: overhead of our engine over the bare model.
 
-Verifies 1 and 8 generations (K draft tokens after a resident prefix) and, in the same process and interleaved, calls
-the plain transformers model over the same number of new tokens with an equal-length ``DynamicCache``. Reports the
-median of each and their ratio.
+Verifies 1 and 8 generations (K draft tokens behind a resident prefix) and, interleaved in the same process, calls the
+plain transformers model on the same number of new tokens with an equally long ``DynamicCache``. Reports the median of
+each and their ratio.
 """
 
 import argparse
@@ -27,7 +27,7 @@ _LONG_PROMPT_TOKENS = 4000
 
 
 def measured_rounds(args: argparse.Namespace) -> dict[str, object]:
-    """Run the part and print its table; what is to be kept of it."""
+    """Run the part, print its table, and return what is recorded."""
     # Two copies of the model: the engine replaces the attention of its own.
     bare = load_target(args.target, dtype=args.dtype, device=args.device)
     ours = load_target(args.target, dtype=args.dtype, device=args.device)
@@ -55,7 +55,7 @@ def measured_rounds(args: argparse.Namespace) -> dict[str, object]:
 def _medians_ms(
     bare: LoadedModel, engine: TorchVerifier, params: SamplingParams, generations: int, args: argparse.Namespace
 ) -> tuple[float, float]:
-    """Of the bare call and of a round, called in turn after one warm-up each."""
+    """Medians of the bare call and of a round, alternating after a warm-up of each."""
     driver, drafts = _warm(engine, bare.vocab_size, params, generations, args)
     step = plain_step(bare.model, generations, args.prefix, args.window + 1)
     times = [(seconds_of(step), seconds_of(partial(driver.round, drafts))) for _ in range(args.repeats + 1)][1:]
@@ -67,7 +67,7 @@ def _medians_ms(
 def _warm(
     engine: TorchVerifier, vocab_size: int, params: SamplingParams, generations: int, args: argparse.Namespace
 ) -> tuple[GenerationDriver, dict[str, tuple[int, ...]]]:
-    """Generations whose prompts are computed, and what each drafts in every round."""
+    """Generations with computed prompts, and each one's draft for every round."""
     prompts, driver = UniquePrompts(vocab_size, seed=0), GenerationDriver(engine, params)
     for index in range(generations):
         driver.open(f"warm {index}", prompts.take(args.prefix))
@@ -78,7 +78,7 @@ def _warm(
 def _beside_a_long_prompt(
     engine: TorchVerifier, vocab_size: int, args: argparse.Namespace
 ) -> tuple[float, list[float]]:
-    """Milliseconds of a warm generation's round alone, and of each while a long prompt is computed beside it."""
+    """Milliseconds of a warm generation's round alone, and of each round while a long prompt is prefilled."""
     driver, drafts = _warm(engine, vocab_size, _PARAMS["greedy"], 1, args)
     [(warm, draft)] = drafts.items()
     alone_ms = 1e3 * statistics.median(seconds_of(partial(driver.round, drafts)) for _ in range(args.repeats))

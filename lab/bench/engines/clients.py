@@ -1,4 +1,4 @@
-"""What every server is asked, and what vLLM's own says of its speculation."""
+"""Requests to every server, and vLLM's own speculation metrics."""
 
 from collections.abc import Sequence
 
@@ -21,8 +21,8 @@ def chats(
     Args:
         prompts: what is asked.
         tokens: of each answer.
-        session: begins every chat, so that no KV of another session's chats is met.
-        arm: what it puts into every body; above temperature 0 it gets the same seeds as all others, if it takes any.
+        session: prefix of every chat, so that no server finds KV of another session.
+        arm: its fields are added to every body; above temperature 0 all arms get the same seeds, if they take any.
         temperature: 0 is greedy.
     """
     return tuple(_chat(number, one, tokens, session, arm, temperature) for number, one in enumerate(prompts))
@@ -39,11 +39,11 @@ def _chat(number: int, prompt: MixedPrompt, tokens: int, session: str, arm: Arm,
 
 
 async def drafted_and_accepted(client: httpx.AsyncClient) -> tuple[float, float]:
-    """Draft tokens of a vLLM server so far, and those accepted; zeros where it does not speculate or is no vLLM."""
+    """Draft and accepted tokens of a vLLM server so far; zeros if it does not speculate or is not vLLM."""
     response = await client.get("/metrics")
     return read_drafted_and_accepted(response.text) if response.is_success else (0.0, 0.0)
 
 
 def read_drafted_and_accepted(exposition: str) -> tuple[float, float]:
-    """The same of a metrics page."""
+    """Read both from a metrics page."""
     return total(exposition, _DRAFTED), total(exposition, _ACCEPTED)

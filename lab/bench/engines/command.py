@@ -1,10 +1,10 @@
-"""``outrider bench engines``: what a user gets from clusters of either engine, and from what they would run instead.
+"""``outrider bench engines``: output tokens per second of clusters with either engine, and of their alternatives.
 
-``service`` measures output tokens per second of whole Outrider clusters with either engine, of vLLM's own server, and
-of vLLM's own speculation (a draft model, the same pair; n-grams; suffixes), at several numbers of clients: the same
-chats over HTTP, a mix of kinds of prompts by stated shares. All servers are up, one is asked at a time, and they take
-turns, in another order each time; reported are medians and ranges over turns, and of what is to be compared the ratio
-with its 95 % interval. An arm that fails is reported as such, and the others go on.
+``service`` measures whole Outrider clusters with either engine, vLLM's own server, and vLLM's own speculation (a draft
+model, the same pair; n-grams; suffixes), at several numbers of clients: the same chats over HTTP, a mix of prompts by
+stated shares. All servers run, one is loaded at a time, and they take turns in a changing order. Reported are medians
+and ranges over turns, and for each comparison the ratio with its 95 % interval. A failing arm is reported, and the
+others continue.
 """
 
 import argparse

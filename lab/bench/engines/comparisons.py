@@ -1,4 +1,4 @@
-"""Which arms of ``outrider bench engines`` are to be compared, and how they did. No I/O, no clock."""
+"""Comparisons of arms of ``outrider bench engines``. No I/O, no clock."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ _GOODPUT = "tokens_per_s"
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One arm beside the one of its rivals that made most.
+    """One arm against the fastest of its rivals.
 
     Attributes:
-        turns: in which both were measured.
+        turns: number of turns in which both were measured.
         ratio: of their tokens per second over these.
     """
 
@@ -27,9 +27,9 @@ class Compared:
 
 
 def compared(samples: Sequence[Sample], windows: Sequence[int | None]) -> list[Compared]:
-    """By number of clients: own choice over no drafts, and over the best window; with what is looked up over without.
+    """By number of clients: own choice against no drafts and against the best window; prompt lookup against none.
 
-    And all of these over the better of vLLM alone, and own choices over the best of all that vLLM offers.
+    And all of these against the better of vLLM alone, and own choices against the best of vLLM's ways.
     """
     found: list[Compared] = []
     for clients in dict.fromkeys(sample.clients for sample in samples):
@@ -40,7 +40,7 @@ def compared(samples: Sequence[Sample], windows: Sequence[int | None]) -> list[C
                 continue
             best = max(known, key=lambda rival: _mean(made[rival]))
             if any((one.clients, one.arm, one.rival) == (clients, arm, best) for one in found):
-                continue  # no drafts are the best window
+                continue  # the best window is no drafts
             turns = sorted(made[arm].keys() & made[best].keys())
             over = ratio([made[arm][turn] for turn in turns], [made[best][turn] for turn in turns])
             found.append(Compared(clients, arm, best, len(turns), over))
@@ -48,7 +48,7 @@ def compared(samples: Sequence[Sample], windows: Sequence[int | None]) -> list[C
 
 
 def _made(samples: Sequence[Sample]) -> dict[str, dict[int, float]]:
-    """Tokens per second by arm and turn, where they were measured."""
+    """Tokens per second by arm and turn, where measured."""
     made: dict[str, dict[int, float]] = {}
     for sample in samples:
         if not sample.failure and _GOODPUT in sample.values:

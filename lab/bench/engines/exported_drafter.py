@@ -1,7 +1,7 @@
-"""A distilled drafter as a model folder of its own, for servers that know nothing of drafter files.
+"""Export of a distilled drafter as a model folder, for servers that do not read drafter files.
 
-Our drafter's logits are ``(h @ projection) @ head.T``; with ``head @ projection.T`` as an output head of its own, not
-tied to the embedding, it is an ordinary model of the target's architecture.
+Our drafter's logits are ``(h @ projection) @ head.T``; with ``head @ projection.T`` as an untied output head it is an
+ordinary model of the target's architecture.
 """
 
 from pathlib import Path
@@ -18,8 +18,8 @@ def export_drafter(file: Path, target_folder: Path, out: Path) -> Path:
 
     Args:
         file: made by ``outrider distill``.
-        target_folder: of the target it drafts for.
-        out: folder to write, and returned.
+        target_folder: of its target.
+        out: folder to write; returned.
     """
     drafter: Any = load_drafter_from_target_dir(file, target_folder, dtype=torch.float32, device="cpu", whole_head=True)
     projection, head = drafter.lm_head

@@ -1,7 +1,7 @@
-"""Goodput of whole services under the same closed load: all of them up, and asked one at a time.
+"""Goodput of whole services under the same closed load: all of them run, one is loaded at a time.
 
-They take turns cell by cell, in another order each time, so that a machine whose speed drifts is the same to all. An
-arm that fails is reported as such and the others go on.
+They take turns cell by cell in a changing order, so that drifts of the machine affect all alike. A failing arm is
+reported, and the others continue.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ _WARM_UP_TOKENS = 16
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What every arm is asked."""
+    """Requests to every arm."""
 
-    clients: tuple[int, ...]  # numbers of them, one after another
+    clients: tuple[int, ...]  # numbers of concurrent clients
     requests: int  # of each client, one after another
     tokens: int  # of every answer
     turns: int = 1
     timeout_s: float = 300.0  # of one request
-    temperature: float = 0.0  # of all
+    temperature: float = 0.0  # of all requests
     shares: Mapping[str, float] = field(default_factory=lambda: USUAL_SHARES)  # of kinds of prompts
 
 
 def measured(servers: Sequence[Server], load: Load, on_cell: Callable[[str], object]) -> Iterator[Sample]:
-    """All samples by number of clients, turn by turn; ``on_cell`` gets the arm after each."""
+    """Yield all samples by number of clients, turn by turn; ``on_cell`` gets the arm after each."""
     with TemporaryDirectory(prefix="outrider-engines-") as scratch, ExitStack() as running:
         urls = [_started(server, Path(scratch) / f"server{i}.log", running) for i, server in enumerate(servers)]
         arms = [(arm, url) for server, url in zip(servers, urls, strict=True) for arm in server.arms]
@@ -49,7 +49,7 @@ def measured(servers: Sequence[Server], load: Load, on_cell: Callable[[str], obj
 
 
 def _started(server: Server, log: Path, running: ExitStack) -> str | ServerFailedError:
-    """Its URL, or why there is none."""
+    """The server's URL, or why it failed."""
     try:
         return running.enter_context(started(server, log))
     except ServerFailedError as error:
@@ -60,7 +60,7 @@ def _cell(url: str | ServerFailedError, arm: Arm, load: Load, clients: int, turn
     if isinstance(url, ServerFailedError):
         return Sample(clients, arm.name, {}, str(url), turn)
     try:
-        # Another session for every cell: no server's prefix cache is to know the chats.
+        # Another session for every cell, so that no server's prefix cache has its chats.
         values, failure = asyncio.run(_values_of(url, arm, load, clients, f"{clients}.{turn}.{place}"))
     except (ServiceUnusableError, httpx.HTTPError) as error:
         return Sample(clients, arm.name, {}, str(error), turn)
@@ -68,7 +68,7 @@ def _cell(url: str | ServerFailedError, arm: Arm, load: Load, clients: int, turn
 
 
 async def _values_of(url: str, arm: Arm, load: Load, clients: int, session: str) -> tuple[dict[str, float], str]:
-    """One warm-up of all clients at once, then the load: what was measured, and what failed of it."""
+    """Run a warm-up of all clients at once, then the load; return the figures, and the first failure."""
     async with open_client(url, load.timeout_s) as client:
         endpoint = await endpoint_of(client, await served_model(client), load.timeout_s)
         asked = mixed(clients * load.requests, load.shares)
@@ -84,13 +84,13 @@ async def _values_of(url: str, arm: Arm, load: Load, clients: int, session: str)
 
 
 def _values(answers: Sequence[Answer], acceptance: float | None) -> dict[str, float]:
-    """What was measured: ``tpot_ms`` is per output token after the first, as those that come together are one event.
+    """Figures of one load. ``tpot_ms`` is per output token after the first, as tokens of one event come together.
 
-    ``<kind>_tokens_per_s``: of one request of the kind, as ``client_tokens_per_s`` is of any.
+    ``<kind>_tokens_per_s`` is that of requests of one kind, ``client_tokens_per_s`` that of any.
 
     Args:
         answers: to all requests of one load.
-        acceptance: accepted over drafted tokens as the server counts them; None where only answers say it.
+        acceptance: accepted over draft tokens as the server counts them; None if only answers report it.
     """
     summary = summarise(0.0, 0.0, answers)
     tpot_s, unanswered = request_tpot_s(answers), summary.offered - summary.completed

@@ -1,4 +1,4 @@
-"""The servers that ``outrider bench engines`` loads: Outrider's clusters, and what a user would pick instead.
+"""The servers that ``outrider bench engines`` loads: Outrider's clusters, and their alternatives.
 
 Each is started as an operator would start it. vLLM's servers hold the pair centrally: one process group, no network
 between drafter and target.
@@ -23,7 +23,7 @@ _NGRAM_LOOKUP = {"prompt_lookup_min": 2, "prompt_lookup_max": 4}
 
 @dataclass(frozen=True, slots=True)
 class ServingOptions:
-    """What all servers have in common. ``context_tokens``, ``kv_mib``: vLLM needs them said."""
+    """Options common to all servers. vLLM needs ``context_tokens`` and ``kv_mib`` explicitly."""
 
     target: str
     dtype: str
@@ -31,7 +31,7 @@ class ServingOptions:
     central_threads: tuple[int, ...]
     draft_tokens: tuple[int, ...]
     windows: tuple[int | None, ...]
-    lookups: tuple[int, ...] = (0,)  # longest looked-up drafts; 0: nothing is looked up
+    lookups: tuple[int, ...] = (0,)  # longest n-gram drafts; 0: no prompt lookup
     ngram_tokens: tuple[int, ...] = ()
     suffix_tokens: tuple[int, ...] = ()
     context_tokens: int = 2048
@@ -40,7 +40,7 @@ class ServingOptions:
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """One of vLLM's own ways: what it is configured with, and what it lacks here."""
+    """One of vLLM's own ways: its configuration, and what it lacks here."""
 
     name: str
     config: Mapping[str, object]
@@ -48,13 +48,13 @@ class Speculation:
 
 
 def outrider_arm(engine: str, window: int | None, lookup: int = 0) -> str:
-    """The name of Outrider's own choice, or of a window that every request asks for."""
+    """Name of the arm that leaves the window to Outrider, or of one that fixes it in every request."""
     name = f"{OUTRIDER}, {engine}" + (f", lookup {lookup}" if lookup else "")
     return name + ("" if window is None else f", window {window}")
 
 
 def outrider_server(engine: str, options: ServingOptions, lookup: int = 0) -> Server:
-    """The whole cluster with drafters, on this machine; where it looks drafts up, its own choice is all it is asked."""
+    """A whole cluster with drafters on this machine; with prompt lookup its only arm is its own choice."""
     assignments = (
         f"model.target={options.target}",
         f"model.dtype={options.dtype}",
@@ -76,13 +76,13 @@ def outrider_server(engine: str, options: ServingOptions, lookup: int = 0) -> Se
 
 
 def central_server(folder: Path, options: ServingOptions, threads: int, speculation: Speculation | None) -> Server:
-    """What vLLM itself serves: the target alone, or speculating.
+    """A vLLM server: the target alone, or speculating.
 
     Args:
         folder: of the target.
         options: of all servers.
         threads: of computation.
-        speculation: if it speculates.
+        speculation: None: none.
     """
     command = [
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)),
@@ -95,7 +95,7 @@ def central_server(folder: Path, options: ServingOptions, threads: int, speculat
         name = f"{VLLM}{speculation.name}"
         config = json.dumps(speculation.config).replace("{", "{{").replace("}", "}}")
         command += ["--speculative-config", config]
-    # As the service's verifiers are started: only engine, device and threads count.
+    # Started like the service's verifiers: only engine, device and threads differ.
     spec = VerifierSpec("vllm", "", "float32", "cpu", threads, EngineLimits(0))
     environment = {
         **process_variables(spec, Path(sys.prefix)),
@@ -104,14 +104,14 @@ def central_server(folder: Path, options: ServingOptions, threads: int, speculat
         "VLLM_LOGGING_LEVEL": "WARNING",
     }
     name = f"{name}, {threads} thread{'s' if threads > 1 else ''}"
-    # A request with a seed ends vLLM's engine on a CPU ("CPU Generator does not use offset").
+    # A request with a seed crashes vLLM's engine on a CPU ("CPU Generator does not use offset").
     arm = Arm(name, takes_seeds=False)
     lacks = "" if speculation is None else speculation.lacks
     return Server(name, tuple(command), "Application startup complete", environment, (arm,), lacks)
 
 
 def speculations(drafter: Path, options: ServingOptions) -> tuple[Speculation, ...]:
-    """All of vLLM's own ways that are asked for; ``drafter`` is the exported one."""
+    """The selected ways of vLLM; ``drafter`` is the exported one."""
 
     def one(method: str, tokens: int, more: Mapping[str, object], lacks: str = "") -> Speculation:
         config = {"method": method, "num_speculative_tokens": tokens, **more}

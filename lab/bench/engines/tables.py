@@ -18,7 +18,7 @@ _COLUMNS = {
 
 
 def show_served(samples: Sequence[Sample]) -> None:
-    """Services by arm and clients, and which arms failed."""
+    """Print services by arm and clients, and failed arms."""
     found = sorted(figures(samples), key=lambda one: one.clients)
     title = "service, output tokens per second: median [smallest-largest] over turns"
     rows = [(one.arm, one.clients, *(_shown(one, name) for name in _COLUMNS.values())) for one in found]
@@ -29,7 +29,7 @@ def show_served(samples: Sequence[Sample]) -> None:
 
 
 def _show_kinds(found: Sequence[ArmFigures]) -> None:
-    """What one request of each kind of prompt gets."""
+    """Print the speed of one request of each kind of prompt."""
     kinds = [kind for kind in KINDS if any(_of(kind) in one.values for one in found)]
     if kinds:
         rows = [(one.arm, one.clients, *(_shown(one, _of(kind)) for kind in kinds)) for one in found]
@@ -42,7 +42,7 @@ def _of(kind: str) -> str:
 
 
 def show_compared(samples: Sequence[Sample], windows: Sequence[int | None]) -> None:
-    """What the service's aims are about: tokens per second of one arm over those of another, turn by turn."""
+    """Print the service's aims: tokens per second of one arm over those of another, turn by turn."""
     found = compared(samples, windows)
     rows = [(one.arm, one.rival, one.clients, one.turns, one.ratio) for one in found]
     show_table(

@@ -1,1 +1,1 @@
-"""A campaign against exactness: what an engine says in company, after drafts and losses, beside what it says alone."""
+"""Exactness campaign: an engine's tokens in batches, after drafts and losses, against its tokens alone."""

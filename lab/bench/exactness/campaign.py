@@ -1,4 +1,4 @@
-"""One part of a campaign: its requests alone, then in company, and what plain transformers says of some."""
+"""One part of a campaign: its requests alone, then in batches, and plain transformers on some of them."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from lab.bench.exactness.requests import Request
 
 
 def tried(target: Target, requests: Sequence[Request], seed: int, plain: PlainModel | None = None) -> Counts:
-    """All of it; ``plain`` is a model of its own, of the same type."""
+    """Run all of it; ``plain`` is a separate model of the same dtype."""
     said = [said_alone(target.engine(target.max_context_tokens), request) for request in requests]
     counts = Company(target, seed).run(requests, said)
     counts += Counts(requests=len(requests), reference_tokens=sum(len(one.token_ids) for one in said))

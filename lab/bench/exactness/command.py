@@ -1,12 +1,12 @@
-"""``outrider bench exactness``: whether an engine says in company what it says alone, token for token.
+"""``outrider bench exactness``: whether an engine returns in batches what it returns alone, token for token.
 
-Requests of 10 to 200 prompt tokens and 16 to 40 output tokens, half greedy and half sampled by a seed, a third of each
-with penalties and biases, half with log-probabilities. Each is answered alone without drafts by the torch engine: the
-reference. Then all are answered again in company: passes over 1 to 32 generations that join and leave; drafts of 0 to
-16 right, nearly right, misleading, random and looked-up tokens, in chains and trees; prompts in chunks of 5 to 512;
-memory for all or for a few; engines and generations that are lost, some with outcomes that nobody has heard, and go on
-from what was committed. Tokens must be the same, in bfloat16 log-probabilities too, bit for bit; if not, the command
-fails. How often plain transformers in the same type agrees with greedy responses is reported.
+Requests have 10 to 200 prompt tokens and 16 to 40 output tokens; half are greedy and half sampled by a seed, a third of
+each with penalties and biases, half with log-probabilities. The torch engine answers each alone without drafts: the
+reference. Then all are answered again in batches: passes over 1 to 32 generations that join and end; drafts of 0 to 16
+right, nearly right, misleading, random and looked-up tokens, in chains and trees; prompts in chunks of 5 to 512; memory
+for all or for a few; engines and generations that are lost, some with undelivered outcomes, and resume from what was
+committed. Tokens, and in bfloat16 also log-probabilities, must be bit for bit the same; if not, the command fails. It
+also reports how often plain transformers in the same dtype agrees with greedy responses.
 """
 
 import argparse
@@ -40,7 +40,7 @@ from outrider.training.traces import prompt_ids
 
 _PART_REQUESTS = 100
 _BLOCK_TOKENS = 16
-_POSITIONS = 320  # of a generation at most, drafts included
+_POSITIONS = 320  # of a generation, upper limit, drafts included
 _TEXTS = 400
 
 
@@ -53,11 +53,11 @@ class _Worker:
     bits_promised: bool
 
 
-_loaded: list[_Worker] = []  # of this process
+_loaded: list[_Worker] = []  # this process's
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the campaign; exit with 1 if something differs."""
+    """Run the campaign; exit with 1 on a difference."""
     args = _arguments(argv)
     tokenizer = load_tokenizer(args.target)
     texts = [prompt_ids(tokenizer, text) for text in (*PROMPTS, *builtin_prompts()[:_TEXTS])]
@@ -78,11 +78,11 @@ def main(argv: Sequence[str]) -> None:
         print("log-probabilities are not promised to be the same bits in this type on this processor")
     if told:
         sys.exit("NOT EXACT: " + "; ".join(told))
-    print("exact: every token is the one that is said alone")
+    print("exact: every token is the one returned alone")
 
 
 def _run(args: argparse.Namespace, requests: Sequence[Request]) -> Iterator[tuple[Counts, bool]]:
-    """Part by part, whichever process is free."""
+    """Run the parts in whichever process is free."""
     firsts = range(0, len(requests), _PART_REQUESTS)
     parts = [(requests[first : first + _PART_REQUESTS], args.seed + first) for first in firsts]
     if args.processes == 1:

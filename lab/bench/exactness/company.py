@@ -1,4 +1,4 @@
-"""The same requests in company: random batches, windows, drafts, chunks of prompts, little memory, and losses."""
+"""The same requests in batches: random composition, windows, drafts, prompt chunks, little memory, and losses."""
 
 import random
 from collections.abc import Sequence
@@ -15,21 +15,21 @@ from outrider.engines.verifier.engine import PagedVerifier
 
 MOST_GENERATIONS = 32
 _CHUNKS = (5, 16, 33, 64, 128, 512)
-_ENGINE_LOST = 0.04  # in a pass
-_GENERATION_LOST = 0.02  # of each generation
-_ALL_TOGETHER = 0.6  # of passes: all generations
+_ENGINE_LOST = 0.04  # per pass
+_GENERATION_LOST = 0.02  # per generation and pass
+_ALL_TOGETHER = 0.6  # share of passes with all generations
 _PASSES_OF_A_SIZE = (3, 15)
 _MOST_IDLE_PASSES = 2000
-_FEW_POSITIONS = (600, 2000)  # in KV memory that is short: at least two of the longest
+_FEW_POSITIONS = (600, 2000)  # KV memory that is short: at least two of the longest generations
 
 
 class StuckError(OutriderError):
-    """Nothing is decided any more."""
+    """The engine no longer decides anything."""
 
 
 @dataclass(slots=True)
 class _Member:
-    """One generation and what it is compared with."""
+    """One generation and its reference."""
 
     request: Request
     said: Said
@@ -53,16 +53,16 @@ class _Member:
 
 
 class Company:
-    """Generations of one target, under way together."""
+    """Generations of one target that run together."""
 
     def __init__(self, target: Target, seed: int) -> None:
-        """Nobody yet; all that is random is drawn from the seed."""
+        """Draw everything random from the seed."""
         self._target, self._rng = target, random.Random(seed)  # noqa: S311 (inputs, not secrets)
         self._members: list[_Member] = []
         self.counts = Counts()
 
     def run(self, requests: Sequence[Request], said: Sequence[Said]) -> Counts:
-        """Answer all, and compare each with what was said alone.
+        """Answer all requests, and compare each with its reference.
 
         Raises:
             StuckError: the engine decides nothing for thousands of passes.
@@ -93,12 +93,12 @@ class Company:
         return self.counts
 
     def _new_engine(self) -> PagedVerifier:
-        """With memory for all, or for a few."""
+        """An engine with memory for all generations, or for a few."""
         few = self._rng.randint(*_FEW_POSITIONS) // self._target.model.block_tokens
         return self._target.engine(self._rng.choice(_CHUNKS), few if self._rng.random() < 1 / 2 else None)
 
     def _replaced(self, engine: PagedVerifier) -> PagedVerifier:
-        """Another engine, that knows of each generation what was committed: as after a crash."""
+        """Another engine that is given each generation's committed tokens, as after a crash."""
         self._count(engines_lost=1, evictions=engine.usage().evictions)
         fresh = self._new_engine()
         for member in self._members:
@@ -115,7 +115,7 @@ class Company:
                 self._count(generations_lost=1)
 
     def _pass(self, engine: PagedVerifier, most: int, *, heard: bool) -> int:
-        """One call of the engine; returns how many blocks it decided. ``heard``: its outcomes are not lost with it."""
+        """Call the engine once; return how many blocks it decided. ``heard``: its outcomes are not lost with it."""
         together = self._members[:most]
         if self._rng.random() >= _ALL_TOGETHER:
             together = self._rng.sample(together, self._rng.randint(1, len(together)))
@@ -142,12 +142,12 @@ class Company:
         if draft.token_ids:
             self._count(drafts=1, trees=int(draft.parents is not None), drafted_tokens=len(draft.token_ids))
         plain = block_of(member.request, member.round, member.tokens)
-        # Without a token wanted behind it, only a draft commits anything.
+        # Without a wanted token behind it, only a draft commits anything.
         bonus = not draft.token_ids or self._rng.random() < 0.9
         return replace(plain, draft=draft.token_ids, parents=draft.parents, bonus=bonus)
 
     def _take(self, member: _Member, outcome: Verified) -> None:
-        """Append what was decided, and compare it; a response that differs is over."""
+        """Append what was decided, and compare it; a response that differs ends."""
         block, before = member.pending, len(member.output)
         assert block is not None, "it was asked for"
         accepted = [block.draft[node] for node in outcome.accepted_path]

@@ -1,4 +1,4 @@
-"""What a campaign has counted. Pure."""
+"""Counts of a campaign. Pure."""
 
 from dataclasses import dataclass, fields
 from functools import reduce
@@ -10,7 +10,7 @@ _SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A token that is not the reference's; the first one of its response, and the last that is compared."""
+    """A token that differs from the reference's; the first of its response, after which nothing is compared."""
 
     request: str
     position: int  # of the output
@@ -20,25 +20,25 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Added up over parts of a campaign."""
+    """Sums over parts of a campaign."""
 
     requests: int = 0
     reference_tokens: int = 0
     tokens: int = 0  # compared with the reference
     differences: int = 0
     logprobs: int = 0  # numbers compared with the reference
-    logprob_bits: int = 0  # of them those that are not the same to the last bit
+    logprob_bits: int = 0  # those of them that differ in a bit
     passes: int = 0
-    blocks: int = 0  # in them
+    blocks: int = 0  # in these passes
     widest: int = 0  # blocks of one pass
     drafts: int = 0
-    trees: int = 0  # of them
+    trees: int = 0  # among the drafts
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     engines_lost: int = 0
     generations_lost: int = 0
     evictions: int = 0
-    plain_tokens: int = 0  # of greedy responses without edits, which plain transformers was asked for too
+    plain_tokens: int = 0  # of greedy responses without edits, compared with plain transformers
     plain_agreed: int = 0
     plain_responses: int = 0
     plain_responses_agreed: int = 0
@@ -57,12 +57,12 @@ def total(parts: "list[Counts]") -> Counts:
 
 
 def faults(counts: Counts, *, bits_promised: bool) -> list[str]:
-    """What must not be; ``bits_promised``: whether log-probabilities are to be the same to the last bit."""
+    """Violations; ``bits_promised``: whether log-probabilities have to be the same to the last bit."""
     told = []
     if not counts.tokens:
         told.append("no token was compared")
     if counts.differences:
-        told.append(f"{counts.differences} responses differ from what the engine says alone")
+        told.append(f"{counts.differences} responses differ from the engine's alone")
     if bits_promised and counts.logprob_bits:
         told.append(f"{counts.logprob_bits} log-probabilities differ in their bits")
     return told

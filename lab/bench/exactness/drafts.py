@@ -1,4 +1,4 @@
-"""What is drafted: right, nearly right, wrong and misleading tokens, in chains and trees. Pure."""
+"""Drafts of right, nearly right, wrong and misleading tokens, in chains and trees. Pure."""
 
 import random
 from collections.abc import Sequence
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from outrider.lookup.suffixes import Suffixes
 
 MOST_TOKENS = 16
-_TREES = 0.3  # of all drafts
-_RIGHT = 0.8  # of the tokens of a draft that is nearly right
+_TREES = 0.3  # share of all drafts
+_RIGHT = 0.8  # share of the tokens of a nearly right draft
 
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
     """What is known of the tokens to come."""
 
-    truth: Sequence[int]  # what the reference says next
-    runners_up: Sequence[int]  # to each: the token that was nearly said in its place
+    truth: Sequence[int]  # the reference's next tokens
+    runners_up: Sequence[int]  # for each, the most probable other token
     text: Sequence[int]  # prompt and output so far
 
 
@@ -29,7 +29,7 @@ class Drafted:
 
 
 def draw_draft(ahead: Ahead, rng: random.Random, vocab_size: int) -> Drafted:
-    """0 to 16 tokens."""
+    """Draw a draft of 0 to 16 tokens."""
     window = rng.randint(0, MOST_TOKENS)
     if window and rng.random() < _TREES:
         return _tree(ahead, window, rng, vocab_size)
@@ -46,7 +46,7 @@ def _nearly(ahead: Ahead, window: int, rng: random.Random, vocab_size: int) -> S
 
 
 def _misled(ahead: Ahead, window: int, rng: random.Random, vocab_size: int) -> Sequence[int]:
-    """Right but for one token, which is the likeliest other."""
+    """Right except for one token, which is the most probable other."""
     draft = list(ahead.truth[:window])
     if draft:
         at = rng.randrange(len(draft))
@@ -70,7 +70,7 @@ def _other(ahead: Ahead, at: int, rng: random.Random, vocab_size: int) -> int:
 
 
 def _tree(ahead: Ahead, nodes: int, rng: random.Random, vocab_size: int) -> Drafted:
-    """Some path is right for a while; branches before, beside and behind it are the likeliest others, or random."""
+    """A tree with a right path of some length; other branches are the most probable other tokens, or random."""
     tokens, parents, depths = list[int](), list[int](), list[int]()
     right = -1  # last node of the right path
     for node in range(nodes):

@@ -1,4 +1,4 @@
-"""What is said alone: by the engine itself at window 0 without company, and by plain transformers."""
+"""References: the engine's tokens at window 0 without a batch, and plain transformers'."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,19 +14,19 @@ from outrider.engines.forward_model import BranchModel, MaskedModel
 from outrider.engines.verifier.engine import PagedVerifier
 
 _TOP = 3  # log-probabilities of every token
-_KEPT_ROWS_BYTES = 2**20  # none is deferred
+_KEPT_ROWS_BYTES = 2**20  # corrections are not deferred
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A model to try: its passes, its real tokens, its context."""
+    """The model under test: its passes, its real tokens, its context."""
 
     model: MaskedModel | BranchModel
     vocab_size: int
     max_context_tokens: int
 
     def engine(self, prefill_chunk_tokens: int, blocks: int | None = None) -> PagedVerifier:
-        """A new one, with so many of the model's KV blocks, or all; whatever was in them is garbage to it."""
+        """A new engine with this many of the model's KV blocks, or all; it ignores what was in them."""
         model = self.model if blocks is None else _part(self.model, blocks)
         return PagedVerifier(
             model,
@@ -47,7 +47,7 @@ class _MaskedPart:
 
 
 class _BranchPart:
-    """The same of one that takes trees path by path."""
+    """The same for a model that takes trees branch by branch."""
 
     def __init__(self, model: BranchModel, blocks: int) -> None:
         self.total_blocks = min(blocks, model.total_blocks)
@@ -60,14 +60,14 @@ def _part(model: MaskedModel | BranchModel, blocks: int) -> MaskedModel | Branch
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A response alone: its tokens, and what is said of each and of the next best."""
+    """A response alone: its tokens, with log-probabilities of each and of the alternatives."""
 
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...]
 
     @property
     def runners_up(self) -> tuple[int, ...]:
-        """To each token, the most probable other."""
+        """For each token, the most probable other."""
         return tuple(
             next((token for token, _ in one.top if token != one.token_id), one.token_id) for one in self.logprobs
         )
@@ -80,7 +80,7 @@ def block_of(request: Request, number: int, tokens: Sequence[int]) -> Block:
 
 
 def said_alone(engine: VerifierEngine, request: Request) -> Said:
-    """The engine holds no other generation, computes the prompt as it will and then token by token."""
+    """Answer a request with no other generation in the engine, token by token."""
     engine.open(OpenGeneration(request.name, request.prompt_ids, request.params, logprobs=_TOP))
     tokens, logprobs = list(request.prompt_ids), list[TokenLogprobs]()
     block = block_of(request, 0, tokens)
@@ -101,7 +101,7 @@ class PlainModel(Protocol):
     """A transformers causal LM."""
 
     def __call__(self, input_ids: torch.Tensor, *, use_cache: bool) -> Any:
-        """Its output, with ``logits`` ``[1, N, vocab]``."""
+        """Returns its output, with ``logits`` ``[1, N, vocab]``."""
         ...
 
 
@@ -112,9 +112,9 @@ def plain_applies(request: Request) -> bool:
 
 @torch.inference_mode()
 def plain_agreement(model: PlainModel, request: Request, said: Said, vocab_size: int) -> list[bool]:
-    """Of each token, whether one plain pass over the whole response would have said it there.
+    """For each token, whether one plain pass over the whole response chooses it there.
 
-    If all agree, plain greedy decoding without a cache says the same response.
+    If all agree, plain greedy decoding without a cache gives the same response.
     """
     ids = torch.tensor([[*request.prompt_ids, *said.token_ids]])
     logits = model(ids, use_cache=False).logits[0, len(request.prompt_ids) - 1 : -1, :vocab_size]

@@ -1,4 +1,4 @@
-"""What is asked: short requests of every kind of sampling, drawn from a seed. Pure."""
+"""Short requests of every kind of sampling, drawn from a seed. Pure."""
 
 import random
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _LOGPROBS = (None, None, 0, 3)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One response to make."""
+    """One request."""
 
     name: str
     prompt_ids: tuple[int, ...]
@@ -24,13 +24,13 @@ class Request:
 
 
 def draw_requests(texts: Sequence[Sequence[int]], count: int, seed: int, vocab_size: int) -> tuple[Request, ...]:
-    """So many requests, every other one greedy.
+    """Draw ``count`` requests, every other one greedy.
 
     Args:
-        texts: token ids of prompts; each is cut at a random length, and the next one follows where it is too short.
+        texts: token ids of prompts; each is cut at a random length, and continued by the next one if it is too short.
         count: how many.
-        seed: the same one draws the same requests.
-        vocab_size: token ids there are.
+        seed: the same seed draws the same requests.
+        vocab_size: number of token ids.
     """
     rng = random.Random(seed)  # noqa: S311 (inputs, not secrets)
     return tuple(_request(number, texts, rng, vocab_size) for number in range(count))
@@ -63,7 +63,7 @@ def _sampled(rng: random.Random, vocab_size: int) -> SamplingParams:
 
 
 def _edits(rng: random.Random, vocab_size: int) -> dict[str, object]:
-    """Penalties, and now and then a bias."""
+    """Penalties, and sometimes a bias."""
     biased = rng.sample(range(vocab_size), rng.randint(0, min(_MOST_BIASED, vocab_size)))
     return {
         "repetition_penalty": rng.choice((1.0, 1.1, 1.3)),

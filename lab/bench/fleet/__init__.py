@@ -1,1 +1,1 @@
-"""The fleet at size: its own code over drafters that are plain objects, and coordinators that only call."""
+"""The fleet at scale: its own code over drafters that are plain objects, and coordinators that only send calls."""

@@ -1,9 +1,9 @@
-"""``outrider bench fleet``: what the control plane costs at size.
+"""``outrider bench fleet``: cost of the control plane at scale.
 
-The fleet's own code, in this process, over drafters that are plain objects; coordinators only call. CPU time of the
-fleet's process for each kind of call (reading it, doing it, writing the answer), from crash to all leases known again,
-and of what it does by itself. Ray's own part of a call comes on top: some 0.7 ms at each end; ``--through-ray``
-measures it, with a fleet that is an actor of a cluster of its own.
+The fleet's own code runs in this process over drafters that are plain objects; coordinators only send calls. Reported
+is the fleet process's CPU time for each kind of call (unpickling, executing, pickling the answer), from a crash until
+all leases are known again, and for its background work. Ray's own part of a call comes on top: some 0.7 ms at each end;
+``--through-ray`` measures it, with the fleet as an actor on its own cluster.
 """
 
 import argparse
@@ -32,13 +32,13 @@ def main(argv: Sequence[str]) -> None:
     add("--warmup-s", type=float, default=30.0, help="virtual, before them: all know all (default: %(default)s)")
     add("--response-s", type=float, default=20.0, help="mean length of a response (default: %(default)s)")
     add("--ray-us", type=float, default=700.0, help="Ray's own CPU time of a call, at its end (default: %(default)s)")
-    add("--through-ray", type=int, default=0, metavar="CALLS", help="measure so many calls through Ray as well")
+    add("--through-ray", type=int, default=0, metavar="CALLS", help="measure this many calls through Ray as well")
     add("--per-s", type=float, default=333.0, help="of these (default: %(default)s)")
     add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
     args = parser.parse_args(argv)
     if args.streams >= args.places:
         parser.error(f"--streams needs to be below --places ({args.places}), found {args.streams}")
-    logging.disable(logging.WARNING)  # of responses that its drafters still hold behind their end, one by one
+    logging.disable(logging.WARNING)  # one for each response that its drafters still hold after its end
     effort = Effort(args.seconds, args.watch_s, args.warmup_s, args.traffic_s, args.response_s)
     found = []
     for drafters in args.drafters:
@@ -53,13 +53,13 @@ def main(argv: Sequence[str]) -> None:
 
 
 def show_paced(title: str, paced: Sequence[Paced]) -> None:
-    """Calls through Ray as a table."""
+    """Print calls through Ray as a table."""
     rows = [(one.what, f"{one.calls_per_s:,.0f}", f"{1e6 * one.cpu_s:,.0f}", percent(one.cpu_share)) for one in paced]
     show_table(title, ("call", "a second", "us of CPU", "of a core"), rows)
 
 
 def show(found: Figures, ray_s: float) -> None:
-    """One size as tables; Ray takes so many seconds of each call."""
+    """Print one size as tables; Ray takes ``ray_s`` of each call."""
     size, idle = found.size, percent(found.background_cpu_share)
     title = f"{size.drafters:,} drafters, {size.streams:,} streams at {size.coordinators:,} coordinators"
     show_table(

@@ -1,4 +1,4 @@
-"""What a fleet's calls cost its process: reading each, doing it, writing the answer. Ray's own part comes on top."""
+"""CPU time of a fleet's calls: unpickling, executing, pickling the answer. Ray's own part comes on top."""
 
 import asyncio
 import pickle
@@ -17,16 +17,16 @@ from lab.bench.fleet.traffic import Flow, traffic
 from lab.bench.fleet.world import Caller, VirtualActors, all_known, callers_of, settings_of
 
 _FOR_EVER_S = 1e9
-# Nobody falls silent while something else is measured.
+# No coordinator times out while something else is measured.
 _PACE = FleetTimeouts(owner_ttl_s=_FOR_EVER_S)
 _LOOK_S = 0.005
-_LATER = 10**6  # beats: behind all that were measured before
+_LATER = 10**6  # heartbeat number above all measured ones
 _LEASING = 0  # the caller whose responses come and go
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of a fleet: ``each`` of its streams at one coordinator, ``places`` for streams at each drafter."""
+    """Size of a fleet: ``each`` streams per coordinator, ``places`` for streams at each drafter."""
 
     drafters: int
     streams: int
@@ -35,18 +35,18 @@ class Size:
 
     @property
     def coordinators(self) -> int:
-        """That have the streams."""
+        """Number of coordinators for the streams."""
         return -(-self.streams // self.each)
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of calls of one kind."""
+    """Cost of calls of one kind."""
 
     what: str
     calls: int
-    cpu_s: float  # of them all
-    sent_bytes: int = 0  # of one call, and of its answer
+    cpu_s: float  # of all of them
+    sent_bytes: int = 0  # of one call and its answer
     answered_bytes: int = 0
 
     @property
@@ -56,7 +56,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A fleet that begins with nothing: CPU seconds until all drafters are ready, and all leases are known again."""
+    """A fleet that starts with no state: CPU seconds until all drafters are ready, and all leases are known again."""
 
     what: str
     cpu_s: float
@@ -65,7 +65,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one size. ``asked_per_s``: drafters that the fleet asks what they hold, by itself."""
+    """Figures of one size. ``asked_per_s``: drafters that the fleet polls for what they hold."""
 
     size: Size
     costs: tuple[Cost, ...]
@@ -78,17 +78,17 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long is measured: each kind of call; without any; and virtual seconds of traffic, with their warm-up."""
+    """Duration of each measurement: of each kind of call; without calls; and virtual traffic with warm-up."""
 
     call_s: float
     watch_s: float
     warmup_s: float
     traffic_s: float
-    response_s: float  # mean length of a response, in that traffic
+    response_s: float  # mean length of a response in the traffic
 
 
 async def measured(size: Size, effort: Effort) -> Figures:
-    """Bring a fleet up, crash it, and call the next one as coordinators do."""
+    """Start a fleet, crash it, and call its successor as coordinators do."""
     settings, actors, budget_s = settings_of(size.drafters, size.places), VirtualActors(), effort.call_s
     callers = callers_of(settings, size.drafters, size.streams, size.each)
     begun = await _started("drafters brought up", Fleet(actors, _PACE), size.drafters, [_without_leases(callers[0])])
@@ -159,7 +159,7 @@ def _lost(drafters: list[DrafterId]) -> Iterable[bytes]:
 
 
 async def _started(what: str, fleet: Fleet, expected: int, callers: list[Caller]) -> Start:
-    """Every caller beats once, then the fleet is looked at until everybody is ready."""
+    """Send a heartbeat of every caller, then poll the fleet until all drafters are ready."""
     began_s, began_cpu_s = time.perf_counter(), time.process_time()
     for caller in callers:
         pickle.dumps(await fleet.beat(pickle.loads(caller.everything())), protocol=5)  # noqa: S301 (our own)
@@ -176,7 +176,7 @@ async def _started(what: str, fleet: Fleet, expected: int, callers: list[Caller]
 
 
 async def _cost(what: str, call: Callable[..., Awaitable[Any]], messages: Iterable[bytes], budget_s: float) -> Cost:
-    """Messages are made before the clock runs: that is their sender's work."""
+    """Time calls; messages are made before the clock runs, as that is the sender's work."""
     calls, spent_s, began_s = 0, 0.0, time.perf_counter()
     sent = answered = 0
     for message in messages:
@@ -192,7 +192,7 @@ async def _cost(what: str, call: Callable[..., Awaitable[Any]], messages: Iterab
 
 
 async def _lease_costs(fleet: Fleet, caller: Caller, budget_s: float) -> list[Cost]:
-    """Responses of one coordinator come and go, one at a time, so that the fleet stays as full as it is."""
+    """Cost of responses of one coordinator that come and go one at a time, so that the fleet stays as full as it is."""
     leases = releases = 0
     lease_s = release_s = 0.0
     sent = answered = 0

@@ -1,4 +1,4 @@
-"""The fleet as an actor of a Ray cluster of its own: what a heartbeat costs its process with Ray's part of it."""
+"""The fleet as an actor on its own Ray cluster: cost of a heartbeat with Ray's part of it."""
 
 import asyncio
 import os
@@ -14,16 +14,16 @@ from actors.fleet_timeouts import FleetTimeouts
 from lab.bench.fleet.measure import Size
 from lab.bench.fleet.world import VirtualActors, all_known, callers_of, settings_of
 
-_LATER = 10**6  # the number of a heartbeat behind all others
+_LATER = 10**6  # heartbeat number above all others
 
 
 @dataclass(frozen=True, slots=True)
 class Paced:
-    """Calls of one kind at a steady rate, and the CPU time that they took in the fleet's process."""
+    """Calls of one kind at a steady rate, and their CPU time in the fleet's process."""
 
     what: str
     calls_per_s: float
-    cpu_s: float  # of one
+    cpu_s: float  # per call
 
     @property
     def cpu_share(self) -> float:
@@ -31,23 +31,22 @@ class Paced:
 
 
 class MeasuredFleet(Fleet):
-    """Over drafters that are plain objects in its process."""
+    """A fleet over drafters that are plain objects in its process."""
 
     def __init__(self) -> None:
-        """Nobody has beaten yet."""
         super().__init__(VirtualActors(), FleetTimeouts(owner_ttl_s=1e9))
 
     async def nothing(self) -> None:
-        """Ray's part of a call."""
+        """Do nothing: measures Ray's part of a call."""
 
     async def cpu_s(self) -> float:
-        """Of this process, since its start."""
+        """CPU time of this process since its start."""
         times = os.times()
         return times.user + times.system
 
 
 def through_ray(size: Size, per_s: float, calls: int) -> list[Paced]:
-    """Start a cluster, measure and stop it. One driver sends everything: its rate may fall short of ``per_s``."""
+    """Start a cluster, measure, and stop it. A single driver sends all calls: its rate may fall short of ``per_s``."""
     ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
     try:
         return asyncio.run(_measured(size, per_s, calls))

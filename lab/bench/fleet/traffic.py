@@ -1,4 +1,4 @@
-"""Responses that come and go at all coordinators, on a virtual clock: what calls the fleet gets, and their cost."""
+"""Responses that come and go at all coordinators, on a virtual clock: the fleet's calls, and their cost."""
 
 import pickle
 import random
@@ -15,20 +15,20 @@ from lab.bench.fleet.world import Caller
 from outrider.contracts.requests import GenerationId
 from serve_app.coordination.drafter_slots import DrafterSlots
 
-_BEAT_S = 1.0  # until the fleet says otherwise
-_RETRY_S = 1.0  # of who found no place
+_BEAT_S = 1.0  # until the fleet changes it
+_RETRY_S = 1.0  # of a response that found no place
 
-Happening = tuple[float, int, str, int, GenerationId]  # when, in which order, what, at which coordinator, to whom
+Happening = tuple[float, int, str, int, GenerationId]  # time, order, kind, coordinator, generation
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What came in a virtual second: ``calls`` by kind, and the CPU time they took. ``unplaced``: without a drafter."""
+    """Calls per virtual second: ``calls`` by kind, and their CPU time. ``unplaced``: responses without a drafter."""
 
     calls: dict[str, float]
     cpu_share: float
-    beat_bytes: int  # of one heartbeat and its answer, on average
-    unplaced: float  # of all responses, at the end
+    beat_bytes: int  # of one heartbeat and its answer, mean
+    unplaced: float  # share of all responses, at the end
 
     @property
     def calls_per_s(self) -> float:
@@ -38,7 +38,7 @@ class Flow:
 async def traffic(
     fleet: Fleet, callers: Sequence[Caller], response_s: float, warmup_s: float, measured_s: float, seed: int = 0
 ) -> Flow:
-    """Each response takes ``response_s`` on average, exponentially; a new one takes its place at once."""
+    """Run responses of ``response_s`` on average, exponentially distributed; a new one replaces each at once."""
     run = _Run(fleet, callers, response_s, warmup_s, seed)
     await run.until(warmup_s + measured_s)
     return run.flow(measured_s)
@@ -63,7 +63,7 @@ class _Run:
         heapify(self._agenda)
 
     async def until(self, end_s: float) -> None:
-        """Everything that happens before."""
+        """Process all events before ``end_s``."""
         while self._agenda and self._agenda[0][0] < end_s:
             at_s, _, what, number, generation = heappop(self._agenda)
             if what == "beats":
@@ -74,7 +74,7 @@ class _Run:
                 await self._asks(number, generation, at_s)
 
     def flow(self, measured_s: float) -> Flow:
-        """Of the time behind the warm-up."""
+        """Calls after the warm-up."""
         streams = sum(len(caller.held) for caller in self._callers)
         return Flow(
             {what: calls / measured_s for what, calls in self._calls.items()},

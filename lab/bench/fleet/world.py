@@ -1,4 +1,4 @@
-"""Who a fleet deals with, as plain objects: drafters that are always well, coordinators that hold leases and say so."""
+"""The fleet's counterparts as plain objects: drafters that are always healthy, coordinators that hold leases."""
 
 import asyncio
 import pickle
@@ -29,14 +29,14 @@ _REPLICA = "outrider#Coordinator#{:08d}"
 
 
 class Method:
-    """As an actor's handle has one."""
+    """A method of an actor handle."""
 
     def __init__(self, answer: Callable[..., Awaitable[Any]]) -> None:
-        """Calls are answered by this."""
+        """Calls return what ``answer`` does."""
         self._answer = answer
 
     def at_most(self, _most_bytes: int) -> "Method":
-        """The same: nothing is read that came over a wire."""
+        """Return itself: nothing is received over a wire."""
         return self
 
     def remote(self, *arguments: object) -> "asyncio.Task[Any]":
@@ -44,10 +44,10 @@ class Method:
 
 
 class VirtualDrafter:
-    """The handle of one that loads at once, drafts whenever asked, and holds what it is told to."""
+    """Handle of a drafter that loads at once, always drafts, and holds the generations it is given."""
 
     def __init__(self, name: str, asked: Callable[[], None] = lambda: None) -> None:
-        """Hold nothing; whoever asks what it holds is counted by ``asked``."""
+        """Start empty; ``asked`` is called at each poll of what it holds."""
         self.name, self._asked = name, asked
         self.generations: set[GenerationId] = set()
         self._sent = 0  # segments
@@ -55,7 +55,7 @@ class VirtualDrafter:
         self.held, self.forget = Method(self._held), Method(self._forget)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Sent by name. Ray's own handles are dearer."""
+        """Pickle by name; Ray's own handles cost more."""
         return VirtualDrafter, (self.name,)
 
     async def _card(self) -> ModelCard:
@@ -74,21 +74,21 @@ class VirtualDrafter:
 
 
 class VirtualActors(DrafterActors):
-    """They outlive a fleet, as the real ones do."""
+    """Drafter actors that outlive a fleet, as the real ones do."""
 
     def __init__(self) -> None:
         self.processes: dict[DrafterId, VirtualDrafter] = {}
-        self.asked = 0  # what they hold
+        self.asked = 0  # polls of what drafters hold
 
     async def find(self, drafter: DrafterId, group: DrafterGroupConfig, target: str) -> Any:  # noqa: ARG002 (interface)
-        """The one that runs, or a new one."""
+        """Find the running drafter, or create one."""
         found = self.processes.get(drafter)
         if found is None:
             found = self.processes[drafter] = VirtualDrafter(drafter.actor_name, self._count)
         return found
 
     async def restart(self, handle: Any) -> None:
-        """It comes up with nothing in memory."""
+        """Clear its memory."""
         handle.generations.clear()
 
     async def stop(self, drafter: DrafterId) -> None:
@@ -102,7 +102,7 @@ class VirtualActors(DrafterActors):
 
 
 def settings_of(drafters: int, places: int) -> FleetSettings:
-    """So many drafters in some groups, each with places for so many generations."""
+    """Settings of drafters in several groups, each with places for ``places`` generations."""
     groups = tuple(
         DrafterGroupConfig(name=f"group{number}", count=count, max_generations=places)
         for number in range(GROUPS)
@@ -113,38 +113,38 @@ def settings_of(drafters: int, places: int) -> FleetSettings:
 
 @dataclass(slots=True)
 class Caller:
-    """A coordinator, as far as the fleet knows of it."""
+    """A coordinator, as the fleet sees it."""
 
     name: str
     settings: FleetSettings
     held: dict[GenerationId, DrafterId | None]
 
     def first(self) -> Heartbeat:
-        """What it says to a fleet of which it has not heard yet."""
+        """Its heartbeat to a fleet that it does not know yet."""
         report = self.report(1)
         return Heartbeat(state_of(report), packed(report), _SESSION, 1, self.held, settings=self.settings)
 
     def everything(self, beats: int = 1) -> bytes:
-        """As it would be sent; counters are those of so many beats."""
+        """The pickled heartbeat with all its state; counters are those after ``beats`` beats."""
         first, report = self.first(), self.report(beats)
         return pickle.dumps(replace(first, report=packed(report), number=beats), protocol=5)
 
     def quiet(self, beats: int, known: NewsMark | None) -> Heartbeat:
-        """What it says behind that, while its streams go on; of the others that is known."""
+        """Its heartbeat while its streams continue; ``known``: what it knows of the others."""
         report = self.report(beats)
         return Heartbeat(state_of(report), packed(report), _SESSION, beats, {}, since=1, known=known)
 
     def unchanged(self, beats: int, known: NewsMark | None) -> bytes:
-        """The same, as it would be sent."""
+        """The same, pickled."""
         return pickle.dumps(self.quiet(beats, known), protocol=5)
 
     def report(self, beats: int) -> CoordinatorReport:
-        """Counters are those of so many beats."""
+        """Its report; counters are those after ``beats`` beats."""
         return _report(self, beats)
 
 
 def callers_of(settings: FleetSettings, drafters: int, streams: int, each: int) -> list[Caller]:
-    """Coordinators of so many streams, ``each`` of them at one; streams are spread evenly over the drafters."""
+    """Coordinators of ``streams`` streams, ``each`` per coordinator, spread evenly over the drafters."""
     ids = [DrafterId(group.name, index) for group in settings.groups for index in range(group.count)]
     assert len(ids) == drafters, "groups hold all of them"
     made = []
@@ -179,7 +179,7 @@ def _report(caller: Caller, beats: int) -> CoordinatorReport:
 
 
 async def all_known(beat: Callable[[Heartbeat], Awaitable[FleetNews]], caller: Caller) -> NewsMark | None:
-    """The mark of whoever knows all coordinators: read page by page."""
+    """Page through the fleet's news until all coordinators are known; return the mark."""
     heartbeat, known = caller.first(), None
     while (news := await beat(replace(heartbeat, known=known))).mark != known:
         known = news.mark

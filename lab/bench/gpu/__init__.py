@@ -1,1 +1,1 @@
-"""A campaign on a card: what is promised there, and what it costs."""
+"""Campaign on a GPU: checks of what is promised there, and costs."""

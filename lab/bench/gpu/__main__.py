@@ -1,4 +1,4 @@
-"""``python -m lab.bench.gpu``: as ``outrider bench gpu``, where the package is not installed."""
+"""``python -m lab.bench.gpu``: ``outrider bench gpu`` without an installed package."""
 
 import sys
 

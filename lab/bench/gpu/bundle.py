@@ -1,8 +1,8 @@
-"""``make gpu-bundle``: this tree and what it needs as a folder for a machine without network.
+"""``make gpu-bundle``: this tree and its dependencies as a folder for a machine without network.
 
-``FOLDER/run.sh`` there unpacks the wheels beside the tree and runs the campaign. The machine brings Python 3.12, torch,
-transformers, numpy, numba, safetensors and pytest; wheels are of what else is imported, for Linux on x86-64. What git
-ignores is left.
+``FOLDER/run.sh`` unpacks the wheels beside the tree and runs the campaign there. The machine provides Python 3.12,
+torch, transformers, numpy, numba, safetensors and pytest; wheels of the other imports are for Linux on x86-64. Files
+that git ignores are left out.
 """
 
 import shutil
@@ -16,7 +16,7 @@ _ROOT = Path(__file__).parents[3]
 _MOST_BYTES = 60 * 2**20
 _PYTHON = "3.12"
 _PLATFORMS = tuple(f"manylinux_{glibc}_x86_64" for glibc in ("2_34", "2_31", "2_28", "2_17"))
-# With what they need, but for what such a machine has or nothing here uses.
+# With their dependencies, except what such a machine has or nothing here uses.
 _WHEELS = (
     "annotated-types",
     "execnet",
@@ -51,7 +51,7 @@ _TAKEN = (
     "pyproject.toml",
     "constraints.txt",
 )
-_LEFT = "outrider/models/weights/"  # 18 MB: the campaign's are random
+_LEFT = "outrider/models/weights/"  # 18 MB; the campaign's weights are random
 _RUN = """#!/bin/sh
 # Runs the campaign for cards; all arguments are its own (--help).
 set -e
@@ -67,7 +67,7 @@ PYTHONPATH="$here/tree:$here/site" exec python3 -m lab.bench.gpu "$@"
 
 
 def main() -> None:
-    """Replace the folder; status 1 if it is larger than such a machine takes."""
+    """Replace the folder; exit with 1 if it is larger than such a machine accepts."""
     [name] = sys.argv[1:]
     folder = Path(name)
     shutil.rmtree(folder, ignore_errors=True)
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def _copy_tree(tree: Path) -> None:
-    """What git does not ignore of it, as it is now, and its commit."""
+    """Copy the tree as it is now, without what git ignores, and its commit."""
     listed = _git("ls-files", "-z", "--cached", "--others", "--exclude-standard", *_TAKEN)
     for file in filter(None, listed.split("\0")):
         if (_ROOT / file).is_file() and not file.startswith(_LEFT):
@@ -99,7 +99,7 @@ def _git(*arguments: str) -> str:
 
 
 def _fetch_wheels(wheels: Path) -> None:
-    """Of the versions that are pinned."""
+    """Download wheels of the pinned versions."""
     pins = pins_in((_ROOT / "constraints.txt").read_text(encoding="utf-8"))
     command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet", "--no-deps"]
     command += ["--only-binary=:all:", f"--python-version={_PYTHON}", "--dest", str(wheels)]

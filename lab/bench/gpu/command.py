@@ -1,14 +1,14 @@
-"""``outrider bench gpu``: what is promised on a card, and what it costs there, in one command.
+"""``outrider bench gpu``: checks and costs on a GPU, in one command.
 
-Parts, each in a process of its own, as what ends a card's context ends no other part:
-``conformance`` (the engines' suites in float32 and bfloat16), ``noise`` (shared noise beside numpy's bits),
-``exactness`` (1,000 responses alone and in company), ``passes`` (beside reading their bytes once and plain
-transformers), ``engines`` (a verifier's pass, a drafter's step, what waits for the host), ``sampling`` (256 rows),
+Parts run in processes of their own, as an error may destroy a process's device context:
+``conformance`` (the engines' suites in float32 and bfloat16), ``noise`` (shared noise against numpy's bits),
+``exactness`` (1,000 responses alone and in batches), ``passes`` (against reading their bytes once and plain
+transformers), ``engines`` (a verifier's pass, a drafter's step, and their host syncs), ``sampling`` (256 rows),
 ``profiles`` (a cost profile by the card's name, and a plan with it), ``vllm_engine`` and ``vllm_invariant`` (the vLLM
 engine, where the pinned vLLM is installed).
 
-Weights are random and made on the card; nothing is fetched. Status 1 if something differs that must not, or a part
-ended. Where the package is not installed: ``python -m lab.bench.gpu``.
+Weights are random and made on the card; nothing is downloaded. Exits with 1 on a forbidden difference, or if a part
+crashed. Without an installed package: ``python -m lab.bench.gpu``.
 """
 
 import argparse
@@ -42,11 +42,11 @@ PARTS = (
     "vllm_invariant",
 )
 _ROOT = Path(__file__).parents[3]
-_SAID = 4000  # characters that are kept of what a part said
+_SAID = 4000  # characters of a part's output that are kept
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the parts, and write what they found after each."""
+    """Run the parts, and write the findings after each."""
     args = _arguments(argv)
     setting = Setting(torch.device(args.device), small=args.small, seed=args.seed)
     if args.one is not None:
@@ -88,7 +88,7 @@ def _in_its_process(part: str, args: argparse.Namespace) -> Mapping[str, Any]:
 
 
 def markdown(machine: Mapping[str, object], parts: Mapping[str, Mapping[str, Any]]) -> str:
-    """A heading with what it ran on, then a table for each part."""
+    """The machine as a heading, then a table for each part."""
     lines = [f"## {machine['card']}, {machine['date']}", ""]
     lines += [f"- {name}: {_plain(value)}" for name, value in machine.items() if name not in ("card", "date")]
     for part, found in parts.items():

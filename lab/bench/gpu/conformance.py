@@ -1,4 +1,4 @@
-"""The engines' conformance suites on the device, by pytest, in float32 and in bfloat16."""
+"""The engines' conformance suites on the device, by pytest, in float32 and bfloat16."""
 
 import os
 import subprocess
@@ -19,11 +19,11 @@ _SHOWN = 200
 
 
 def run(setting: Setting) -> Found:
-    """Run the suites and count; the names of tests that failed are figures."""
+    """Run the suites and count outcomes; names of failed tests are figures."""
     suites = [f"tests/unit/engines/{one}" for one in (_FEW if setting.small else _SUITES)]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        chosen = [] if find_spec("vllm") else ["-k", "not vllm"]  # its suite is for where vLLM is installed
+        chosen = [] if find_spec("vllm") else ["-k", "not vllm"]  # its suite needs an installed vLLM
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *chosen]
         environment = os.environ | {DEVICE_VARIABLE: str(setting.device)}
         done = subprocess.run(
@@ -46,7 +46,7 @@ def run(setting: Setting) -> Found:
 
 
 def _outcomes(report: Path) -> "list[tuple[str, str, str]]":
-    """Name, outcome and first words of what went wrong of each test."""
+    """Name, outcome and first words of the failure of each test."""
     found = []
     for case in ET.parse(report).iter("testcase"):  # noqa: S314 (written by pytest just now)
         name, outcome, text = f"{case.get('classname')}::{case.get('name')}", "passed", ""

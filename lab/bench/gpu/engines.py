@@ -1,4 +1,4 @@
-"""Whole engines: a verifier's pass and a drafter's step, and what of each waits for the device."""
+"""Whole engines: a verifier's pass and a drafter's step, and their waits for the device."""
 
 import warnings
 from itertools import count
@@ -24,15 +24,15 @@ from outrider.engines.torch.verifier import TorchVerifier
 from outrider.models.model_classes import PreTrainedModel
 
 _BLOCK_TOKENS, _PROMPT, _WINDOW, _CHUNK = 16, 200, 8, 8192
-_MOST_TOKENS = 2 * _PROMPT  # of a generation: a few come with each call
+_MOST_TOKENS = 2 * _PROMPT  # of a generation: a few are added by each call
 _PARAMS = SamplingParams(temperature=0.8, seed=1)
-_COPIES = ("Memcpy HtoD", "Memcpy DtoH")  # as the profiler calls them
+_COPIES = ("Memcpy HtoD", "Memcpy DtoH")  # names in the profiler
 _WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
 _COUNTED = ("host waits", "copies up", "copies down", "warned of")
 
 
 def run(setting: Setting) -> Found:
-    """Both engines at several numbers of generations."""
+    """Measure both engines at several numbers of generations."""
     shape = "tiny" if setting.small else "1B"
     counts, repeats = ((1, 3), 2) if setting.small else ((1, 8, 32), 10)
     rows, figures = list[list[object]](), list[dict[str, object]]()
@@ -47,7 +47,7 @@ def run(setting: Setting) -> Found:
 
 
 def _waits(once: Call, device: torch.device) -> dict[str, int]:
-    """Of one call: what the profiler saw, and of what torch itself warns as a wait."""
+    """Waits of one call: those the profiler shows, and those torch itself warns of."""
     on_card = device.type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_card else [])]
     with profile(activities=activities) as seen:
@@ -72,7 +72,7 @@ def _limits(model: PreTrainedModel, generations: int) -> EngineLimits:
 
 
 def _verifier(model: PreTrainedModel, generations: int) -> Call:
-    """A pass over a draft of each."""
+    """A pass over a draft of each generation."""
     engine = TorchVerifier(as_loaded(model), _limits(model, generations))
     driver, prompts = GenerationDriver(engine, _PARAMS), UniquePrompts(model.config.vocab_size, seed=0)
     for number in range(generations):
@@ -83,7 +83,7 @@ def _verifier(model: PreTrainedModel, generations: int) -> Call:
 
 
 def _drafter(model: PreTrainedModel, generations: int) -> Call:
-    """A step of as many chains; blocks that are complete are begun anew, behind the same tokens."""
+    """A step of this many chains; complete blocks are started again behind the same tokens."""
     engine, vocab = TorchDrafter(as_loaded(model), _limits(model, generations)), int(model.config.vocab_size)
     prompts, rounds = UniquePrompts(vocab, seed=0), count(1)
     opened = [OpenGeneration(f"g{number}", prompts.take(_PROMPT), _PARAMS) for number in range(generations)]

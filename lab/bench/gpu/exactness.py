@@ -1,4 +1,4 @@
-"""How many responses say in company what they do not say alone: in float32, in bfloat16, and with fixed sizes."""
+"""Number of responses that differ in batches from those alone: in float32, in bfloat16, and with fixed sizes."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ Make = Callable[[PreTrainedModel, int, int], MaskedModel]
 
 
 def run(setting: Setting) -> Found:
-    """The same requests by every kind, each held to what its own engine says alone."""
+    """Answer the same requests with every kind of model, each against its own responses alone."""
     shape = shape_of(setting)
     return compared(
         {
@@ -43,7 +43,7 @@ def run(setting: Setting) -> Found:
 
 
 def compared(models: Mapping[str, Callable[[], MaskedModel | BranchModel]], setting: Setting) -> Found:
-    """Of each model, by its kind's name: its responses alone, and in company."""
+    """For each model, by its kind: its responses alone against those in batches."""
     vocab = SHAPES[shape_of(setting)]["vocab_size"]
     requests = _requests(vocab, _FEW_REQUESTS if setting.small else _REQUESTS, setting.seed)
     figures, rows, faults = dict[str, object](), list[Sequence[object]](), list[str]()
@@ -62,12 +62,12 @@ def compared(models: Mapping[str, Callable[[], MaskedModel | BranchModel]], sett
 
 
 def shape_of(setting: Setting) -> str:
-    """Which of ``SHAPES`` the target has."""
+    """The target's shape among ``SHAPES``."""
     return "tiny" if setting.small else "30M"
 
 
 def blocks_of(block_tokens: int) -> int:
-    """Room for all generations of a pass."""
+    """KV blocks for all generations of a pass."""
     return MOST_GENERATIONS * -(-_POSITIONS // block_tokens)
 
 
@@ -78,7 +78,7 @@ def _requests(vocab: int, count: int, seed: int) -> tuple[Request, ...]:
 
 
 class FixedSizes(PagedModel):
-    """Linear layers and attention in the numbers of rows that agree on this device, as on processors in bfloat16."""
+    """Linear layers and attention in numbers of rows that agree on this device, as on CPUs in bfloat16."""
 
     def _settled(self, model: PreTrainedModel) -> Sizes:
         replace_linears(model, _fixed)

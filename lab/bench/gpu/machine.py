@@ -1,4 +1,4 @@
-"""What a campaign ran on: card, driver, versions, commit; and which pins of this project it left."""
+"""The machine of a campaign: card, driver, versions, commit; and deviations from this project's pins."""
 
 import platform
 import re
@@ -13,12 +13,12 @@ from outrider import __version__
 from outrider.costs.machine import hardware_name
 
 _ROOT = Path(__file__).parents[3]
-COMMIT = _ROOT / "COMMIT"  # in a bundle, which has no repository
+COMMIT = _ROOT / "COMMIT"  # of a bundle, which has no repository
 _COMPARED = ("torch", "transformers", "numpy", "numba", "safetensors", "pydantic", "llguidance", "vllm", "ray")
 
 
 def described(device: torch.device) -> dict[str, object]:
-    """Of this machine and tree."""
+    """Describe this machine and tree."""
     versions = {name: _version(name) for name in _COMPARED}
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -35,7 +35,7 @@ def described(device: torch.device) -> dict[str, object]:
 
 
 def left_pins(constraints: str, versions: "dict[str, str | None]") -> list[str]:
-    """``name 1.0, pinned 2.0`` of each package that is here in another version than pinned."""
+    """``name 1.0, pinned 2.0`` of each package that is installed in another version than pinned."""
     pinned = pins_in(constraints)
     return [
         f"{name} {found}, pinned {pinned[name]}"
@@ -45,7 +45,7 @@ def left_pins(constraints: str, versions: "dict[str, str | None]") -> list[str]:
 
 
 def pins_in(constraints: str) -> dict[str, str]:
-    """Versions by name, as pip's index has names."""
+    """Pinned versions by normalised name, as in pip's index."""
     pins = re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;]+)", constraints, re.MULTILINE)
     return {name.lower().replace("_", "-"): version for name, version in pins}
 
@@ -64,7 +64,7 @@ def _commit() -> str:
 
 
 def _said(*command: str) -> str:
-    """A command's first line; nothing where it does not run."""
+    """First line of a command's output; empty if it does not run."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
     except OSError:

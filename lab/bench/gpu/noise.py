@@ -1,4 +1,4 @@
-"""Shared noise: the device's bits beside numpy's."""
+"""Shared noise: the device's bits against numpy's."""
 
 from lab.bench.gpu.setting import Found, Setting
 from lab.bench.noise.comparison import compare
@@ -9,7 +9,7 @@ _WORDS_A_COUNTER = 4
 
 
 def run(setting: Setting) -> Found:
-    """Compare a million draws at least."""
+    """Compare at least a million draws."""
     counters = (_FEW_DRAWS if setting.small else _DRAWS) // _WORDS_A_COUNTER
     found = compare(setting.device, counters, _VOCAB)
     draws = found.counters * _WORDS_A_COUNTER

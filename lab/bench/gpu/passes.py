@@ -1,4 +1,4 @@
-"""A pass of the torch engine beside reading its bytes once, and beside plain transformers with the same weights."""
+"""A pass of the torch engine against reading its bytes once, and against plain transformers with the same weights."""
 
 from collections.abc import Iterator
 from statistics import median
@@ -21,7 +21,7 @@ _FEW_SHAPES = [PassShape(*one) for one in ((1, 1), (3, 1), (1, 4))]
 _BEHIND, _LITTLE_BEHIND = (100, 2000, 8000), (20, 60)
 _REPEATS, _FEW_REPEATS = 20, 2
 _BUFFER_BYTES, _SMALL_BUFFER_BYTES = 2**31, 2**26
-_FREE = 0.6  # of the device's free memory, for KV: transformers' copies more than it has
+_FREE = 0.6  # share of the device's free memory for KV: transformers' copy takes more than that
 _COLUMNS = {
     "model": "model",
     "rows x generations": "shape",
@@ -36,7 +36,7 @@ _COLUMNS = {
 
 
 def run(setting: Setting) -> Found:
-    """All points, model by model; those whose KV the device cannot hold are left out."""
+    """Measure all points, model by model; skip those whose KV does not fit the device."""
     bytes_per_s = _read_speed(setting)
     figures: list[dict[str, object]] = []
     for name in ("tiny",) if setting.small else ("1B", "8B"):

@@ -1,4 +1,4 @@
-"""What verification takes on the device: as ``outrider profile``, of a model of random weights, and a plan with it."""
+"""Verification times on the device: ``outrider profile`` of a model with random weights, and a plan with it."""
 
 import contextlib
 import io
@@ -31,7 +31,7 @@ _DRAFTING = ("--devices", "20", "--draft-tokens-per-s", "40", "--acceptance", "0
 
 
 def run(setting: Setting) -> Found:
-    """Measure, fit, and say what 20 devices of 40 tokens/s would do with such a target."""
+    """Measure, fit, and plan for 20 devices of 40 tokens/s with such a target."""
     shape = "tiny" if setting.small else "8B"
     model = random_model(shape, setting.device, setting.dtype, setting.seed)
     plan = profiling_plan(_SMALL_LARGEST if setting.small else _LARGEST, setting.seed, 0.25 if setting.small else 1.0)

@@ -1,4 +1,4 @@
-"""Models of known shapes whose weights are random, made on the device: what a pass takes does not depend on them."""
+"""Models of known shapes with random weights, made on the device: the time of a pass does not depend on weights."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,7 +58,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def random_model(shape: str, device: torch.device, dtype: torch.dtype, seed: int = 0) -> PreTrainedModel:
-    """One of ``SHAPES``, in eval mode without gradients; the same for the same seed on the same device."""
+    """One of ``SHAPES``, in eval mode without gradients; determined by the seed and the device."""
     torch.manual_seed(seed)
     with _default(dtype), device:
         model = LlamaForCausalLM(LlamaConfig(**_COMMON | SHAPES[shape]))
@@ -66,7 +66,7 @@ def random_model(shape: str, device: torch.device, dtype: torch.dtype, seed: int
 
 
 def as_loaded(model: PreTrainedModel) -> LoadedModel:
-    """As engines want it, without tokenizer and names."""
+    """The model in the form that engines take, without tokenizer and names."""
     config = model.config
     return LoadedModel(cast("Any", None), config.vocab_size, (), config.max_position_embeddings, "", "", "", model)
 

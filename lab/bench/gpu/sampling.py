@@ -1,4 +1,4 @@
-"""Choosing the tokens of many rows, with the noise made where they are."""
+"""Sampling of many rows, with the noise generated on the device."""
 
 from statistics import median
 
@@ -20,7 +20,7 @@ _KINDS = {
 
 
 def run(setting: Setting) -> Found:
-    """Each kind of sampling over all rows."""
+    """Time each kind of sampling over all rows."""
     rows, vocab = (_FEW_ROWS, _SMALL_VOCAB) if setting.small else (_ROWS, _VOCAB)
     generator = torch.Generator().manual_seed(setting.seed)
     logits = (3.0 * torch.randn(rows, vocab, generator=generator)).to(setting.device, setting.dtype)

@@ -1,4 +1,4 @@
-"""What a part of the campaign is told, and what it tells."""
+"""Input and result of a campaign's part."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from lab.bench.harness.timing import Call, seconds_of
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """On which device, and how much.
+    """Device and extent.
 
     Attributes:
         device: of torch.
-        small: shapes that a processor computes in seconds: to see that the campaign runs.
-        seed: of all that is random.
+        small: shapes that a CPU computes in seconds, to test that the campaign runs.
+        seed: of everything random.
     """
 
     device: torch.device
@@ -24,19 +24,19 @@ class Setting:
 
     @property
     def dtype(self) -> torch.dtype:
-        """What engines compute in there by default."""
+        """Default dtype of engines on the device."""
         return torch.bfloat16 if self.device.type == "cuda" else torch.float32
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a part has found.
+    """Result of a part.
 
     Attributes:
         header: of its table.
         rows: of its table.
-        figures: all there are, for JSON.
-        faults: what must not be.
+        figures: all of them, for JSON.
+        faults: violations.
     """
 
     header: Sequence[str]
@@ -46,5 +46,5 @@ class Found:
 
 
 def repeated_s(run: Call, repeats: int, warmups: int = 2) -> list[float]:
-    """Wall seconds of so many calls, behind some that do not count."""
+    """Wall seconds of ``repeats`` calls, after some warm-ups."""
     return [seconds_of(run) for _ in range(warmups + repeats)][warmups:]

@@ -1,7 +1,7 @@
-"""The vLLM engine on the device: it starts, says in company what it says alone or how often not, and what KV it found.
+"""The vLLM engine on the device: that it starts, how often its responses differ in batches, and its KV memory.
 
-Needs the pinned vLLM, which machines without network rarely have. ``vllm_invariant`` is the same in vLLM's batch
-invariance (``VLLM_BATCH_INVARIANT=1``), in a process of its own as all parts are.
+Needs the pinned vLLM, which machines without network rarely have. ``vllm_invariant`` is the same with vLLM's batch
+invariance (``VLLM_BATCH_INVARIANT=1``), in its own process, as all parts.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ _PASS_TOKENS = 512
 
 
 def run(setting: Setting) -> Found:
-    """In float32 and, where a card computes it, in bfloat16; nothing where vLLM is not installed."""
+    """Run in float32 and, if the card computes it, in bfloat16; skip if vLLM is not installed."""
     try:
         check_install(setting.device.type)
     except EngineUnavailableError as error:
@@ -44,7 +44,7 @@ def run(setting: Setting) -> Found:
 
 @contextmanager
 def _started(dtype: torch.dtype, setting: Setting) -> Iterator[VllmForward]:
-    """One engine over random weights."""
+    """An engine with random weights."""
     shape, kind = shape_of(setting), setting.device.type
     model, block_tokens = random_model(shape, torch.device("cpu"), dtype), VLLM_VERIFIER.block_tokens[kind]
     limits = EngineLimits((blocks_of(block_tokens) + 1) * block_tokens * kv_bytes_per_token(model), block_tokens)

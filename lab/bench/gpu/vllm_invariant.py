@@ -1,4 +1,4 @@
-"""The vLLM engine in vLLM's batch invariance: see ``vllm_engine``."""
+"""The vLLM engine with vLLM's batch invariance: see ``vllm_engine``."""
 
 import os
 
@@ -7,6 +7,6 @@ from lab.bench.gpu.setting import Found, Setting
 
 
 def run(setting: Setting) -> Found:
-    """The same, in a process that is new to vLLM."""
-    os.environ["VLLM_BATCH_INVARIANT"] = "1"  # read while vLLM starts
+    """Run the same in a fresh process."""
+    os.environ["VLLM_BATCH_INVARIANT"] = "1"  # read when vLLM starts
     return vllm_engine.run(setting)

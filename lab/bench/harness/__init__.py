@@ -1,1 +1,1 @@
-"""What the families of benchmarks share: how arms take turns, how engines and servers are driven, and what is kept."""
+"""Common parts of the benchmarks: turns of arms, driving engines and servers, records."""

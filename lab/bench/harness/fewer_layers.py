@@ -1,7 +1,7 @@
-"""A draft model of chosen quality without any training: the target without some of its layers.
+"""A draft model of adjustable quality without training: the target without some of its layers.
 
-As in draft-and-verify decoding (Zhang et al., 2023), but as a model of its own: a device has no target to skip layers
-of. The fewer are left out, the more of its tokens are accepted.
+As in draft-and-verify decoding (Zhang et al., 2023), but as a separate model: a device has no target whose layers it
+could skip. The fewer layers are left out, the more of its tokens are accepted.
 """
 
 from collections.abc import Collection
@@ -16,7 +16,7 @@ from outrider.models.loading import load_target, load_target_facts
 
 
 def without_layers(target: str, skipped: Collection[int]) -> Path:
-    """The folder of such a model, in the user's cache; made if it is not there.
+    """Return the folder of such a model in the user's cache; create it if needed.
 
     Args:
         target: name or path.
@@ -38,7 +38,7 @@ def without_layers(target: str, skipped: Collection[int]) -> Path:
     model.config.num_hidden_layers = len(kept)
     if getattr(model.config, "layer_types", None):
         model.config.layer_types = [kind for i, kind in enumerate(model.config.layer_types) if i not in left_out]
-    partial = folder.with_name(f"partial-{folder.name}")  # so that it is there whole or not at all
+    partial = folder.with_name(f"partial-{folder.name}")  # so that it appears complete or not at all
     model.save_pretrained(partial)
     facts.tokenizer.save_pretrained(partial)
     partial.rename(folder)

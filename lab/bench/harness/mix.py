@@ -1,6 +1,6 @@
-"""A mix of prompts of several kinds, by stated shares: the same ones in the same order for whoever asks. No randomness.
+"""A mix of prompts of several kinds by stated shares: always the same ones in the same order. No randomness.
 
-What speculation brings depends on what is asked: an answer that repeats its prompt is guessed, a story is not.
+The gain of speculation depends on the prompts: an answer that repeats its prompt is easy to guess, a story is not.
 """
 
 import argparse
@@ -31,10 +31,10 @@ def prompts_of(kind: str) -> tuple[str, ...]:
 
 
 def mixed(count: int, shares: Mapping[str, float]) -> tuple[MixedPrompt, ...]:
-    """So many prompts: at every length the kinds' numbers are as near to their shares as they can be.
+    """Return ``count`` prompts; at every length the kinds' numbers are as near to their shares as possible.
 
-    Each is of the kind that lacks most; of equals the one that is named first. A kind's prompts follow one another,
-    and begin anew.
+    Each prompt is of the kind that lacks most; ties go to the kind named first. A kind's prompts are used in order and
+    repeated.
     """
     given = dict.fromkeys(shares, 0)
     found = []
@@ -59,7 +59,7 @@ def parse_share(text: str) -> tuple[str, float]:
 
 
 def shares_of(pairs: list[tuple[str, float]]) -> dict[str, float]:
-    """By kind.
+    """Shares by kind.
 
     Raises:
         ValueError: a kind is named twice, or the shares do not add up to 1.

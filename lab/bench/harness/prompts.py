@@ -1,4 +1,4 @@
-"""Prompts of different kinds that the benches send."""
+"""Prompts of different kinds for the benches."""
 
 import numpy as np
 
@@ -44,7 +44,7 @@ _ENDINGS = ("until the rain stopped", "although nobody had asked", "in the year 
 
 
 def document(rng: np.random.Generator, words: int) -> str:
-    """Plain sentences, at least ``words`` words of them, hardly ever the same text twice."""
+    """Plain sentences of at least ``words`` words, hardly ever the same text twice."""
     text: list[str] = []
     while len(text) < words:
         parts = (parts[rng.integers(len(parts))] for parts in (_SUBJECTS, _VERBS, _OBJECTS, _ENDINGS))

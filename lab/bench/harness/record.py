@@ -1,4 +1,4 @@
-"""The record of a run: its command, machine, date and versions beside its figures, as JSON."""
+"""Record of a run as JSON: command, machine, date, versions and figures."""
 
 import os
 import platform
@@ -18,7 +18,7 @@ _PACKAGES = ("ray", "torch", "transformers", "vllm")
 
 
 def write_record(file: Path, settings: Namespace | Mapping[str, object], content: Mapping[str, object]) -> None:
-    """Write what was asked for (settings), on what, and what came out."""
+    """Write settings, environment and results."""
     asked = vars(settings) if isinstance(settings, Namespace) else settings
     shown = {name: str(value) if isinstance(value, Path) else value for name, value in asked.items()}
     write_json(file, {"run": described(), "settings": shown, **content})

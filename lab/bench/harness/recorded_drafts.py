@@ -1,8 +1,8 @@
-"""Responses and drafts that the real models made once: what lets an emulated device draft without computing.
+"""Recorded responses and drafts of the real models, so that an emulated device drafts without computing.
 
-A target's greedy response to a prompt is one sequence, whatever is drafted for it. So a drafter needs to be run only
-once at every point of that sequence, and a device that is asked for a draft looks it up. What was made is kept in the
-user's cache folder under a name that says of which models.
+A target's greedy response to a prompt is one sequence, whatever is drafted for it. So a drafter runs only once at every
+point of that sequence, and a device looks its drafts up. Recordings are kept in the user's cache folder under a name
+that includes the models.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ from outrider.training.builtin_prompts import builtin_prompts
 from outrider.training.traces import is_held_out, prompt_ids
 
 _LIMITS = EngineLimits(kv_budget_bytes=2**28, prefill_chunk_tokens=512)
-_AT_ONCE = 16  # responses in one batch
+_AT_ONCE = 16  # responses per batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class RecordedResponse:
     """One response and the drafts along it.
 
     Attributes:
-        drafts: for each number of output tokens committed, 0 to all but the last, the drafter's greedy draft behind
-            them: as many tokens as the longest window.
+        drafts: for each number of committed output tokens, 0 to all but the last, the drafter's greedy draft behind
+            them, of the longest window.
     """
 
     prompt_ids: tuple[int, ...]
@@ -55,7 +55,7 @@ class RecordedResponse:
     drafts: tuple[tuple[int, ...], ...]
 
     def draft(self, committed: int, window: int) -> tuple[int, ...]:
-        """What the drafter drafts behind so many output tokens; () past the record's end."""
+        """The draft behind ``committed`` output tokens; () past the record's end."""
         return self.drafts[committed][:window] if committed < len(self.drafts) else ()
 
 
@@ -64,17 +64,17 @@ _RESPONSES = TypeAdapter(tuple[RecordedResponse, ...])
 
 @dataclass(frozen=True, slots=True)
 class RecordSettings:
-    """What is recorded; part of the file's name."""
+    """Settings of a recording; part of the file's name."""
 
     target: str = EMBEDDED  # name or path; likewise ``drafter``
     drafter: str = EMBEDDED
-    prompts: int = 64  # how many
-    tokens: int = 48  # of a response at most
+    prompts: int = 64  # number of them
+    tokens: int = 48  # of a response, upper limit
     k_max: int = 8  # the longest draft
 
 
 def recorded_drafts(settings: RecordSettings) -> tuple[RecordedResponse, ...]:
-    """The responses of a pair of models; made with them if they are not in the cache."""
+    """Recorded responses of a pair of models; recorded now if they are not in the cache."""
     tokenizer = load_tokenizer(settings.target)
     prompts = distinct_prompts(tokenizer, settings.prompts)
     made_of = {
@@ -94,7 +94,7 @@ def recorded_drafts(settings: RecordSettings) -> tuple[RecordedResponse, ...]:
 def distinct_prompts(tokenizer: PreTrainedTokenizerBase, count: int) -> list[tuple[int, ...]]:
     """Token ids of chats that no drafter was trained on. Each differs from all others within its first few tokens.
 
-    So no two share a KV block: what the verifier computes for one response is of no use to another.
+    So no two share a KV block: the verifier cannot reuse the KV of another response.
     """
     held_out = (text for text in builtin_prompts() if is_held_out(prompt_ids(tokenizer, text)))
     texts = islice((text for texts in (PROMPTS, held_out) for text in texts), count)
@@ -133,7 +133,7 @@ def _made(settings: RecordSettings, prompts: Sequence[tuple[int, ...]]) -> list[
 
 
 def recording_drafter(settings: RecordSettings, stops: Stops | None = None) -> TorchDrafter:
-    """The engine that drafts are recorded of; ``stops`` as it takes them."""
+    """The engine whose drafts are recorded; ``stops`` as it takes them."""
     loaded = load_drafter(settings.drafter, settings.target, dtype="bfloat16", device="cpu")
     return TorchDrafter(loaded, _LIMITS, stops)
 
@@ -141,7 +141,7 @@ def recording_drafter(settings: RecordSettings, stops: Stops | None = None) -> T
 def greedy_responses(
     engine: VerifierEngine, prompts: Sequence[tuple[int, ...]], tokens: int, eos_token_ids: Sequence[int]
 ) -> list[tuple[int, ...]]:
-    """The target's own responses, of at most ``tokens`` tokens, the end-of-sequence token included."""
+    """The target's own responses of at most ``tokens`` tokens, the end-of-sequence token included."""
     driver = GenerationDriver(engine, GREEDY)
     for index, ids in enumerate(prompts):
         driver.open(f"response {index}", ids)
@@ -164,7 +164,7 @@ def greedy_drafts(
     k_max: int,
     vocab_size: int,
 ) -> list[tuple[tuple[int, ...], ...]]:
-    """``drafts`` of ``RecordedResponse`` for each response."""
+    """``RecordedResponse.drafts`` of each response."""
     drafts: list[list[tuple[int, ...]]] = [[] for _ in prompts]
     for index, ids in enumerate(prompts):
         engine.open(OpenGeneration(f"draft {index}", ids, GREEDY), DraftTerms(WireFormat(vocab_size)))
@@ -183,7 +183,7 @@ def greedy_drafts(
 
 
 def write_responses(file: Path, responses: Sequence[RecordedResponse]) -> None:
-    """Write a file that is there whole or not at all."""
+    """Write a file that appears complete or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f"partial-{file.name}")
     partial.write_bytes(_RESPONSES.dump_json(tuple(responses)))
@@ -195,7 +195,7 @@ def read_responses(file: Path) -> tuple[RecordedResponse, ...]:
 
 
 def _draft_request(name: str, prompt: tuple[int, ...], output: Sequence[int], k_max: int) -> DraftRequest:
-    known = max(0, len(output) - 1)  # all but the last were told before
+    known = max(0, len(output) - 1)  # all but the last are context
     return DraftRequest(
         generation=name,
         round=len(output),

@@ -1,4 +1,4 @@
-"""Something done again and again beside what is measured."""
+"""Background work that repeats during a measurement."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def repeated(every_s: float, work: Callable[[], None]) -> Iterator[None]:
-    """Do it so often, in a thread of its own, while the block is open; behind it no more of it runs."""
+    """Call ``work`` at an interval in its own thread while the block is open; none runs after it."""
     over = threading.Event()
 
     def repeat() -> None:

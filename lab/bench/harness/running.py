@@ -1,4 +1,4 @@
-"""A service that this process has started, and may change and look into: asked one request at a time."""
+"""A service that this process started and may change and inspect: one request at a time."""
 
 import time
 from collections.abc import Awaitable, Mapping
@@ -19,7 +19,7 @@ from outrider.rounds.timing import RoundTiming
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One response: its text, what the client saw, and what its rounds took."""
+    """One response: its text, its client-side time, and its rounds' timings."""
 
     text: str
     tokens: int
@@ -29,7 +29,7 @@ class Answered:
 
 
 class RunningService:
-    """Answers, links and timings of a service."""
+    """Access to a service's answers, links and timings."""
 
     def __init__(self, client: httpx.AsyncClient, config: Config) -> None:
         """``client`` has the service's URL as its base."""
@@ -42,23 +42,23 @@ class RunningService:
         ]
 
     async def emulate(self, link: LinkProfile | None) -> None:
-        """Put this link between every drafter and the coordinator."""
+        """Emulate this link between every drafter and the coordinator."""
         for drafter in self._drafters:
             changed: Awaitable[None] = drafter.emulate_link.remote(link)
             await changed
 
     async def ask(self, prompt: str, options: Mapping[str, object], **parameters: object) -> Answered:
-        """One response.
+        """Request one response.
 
         Args:
             prompt: of the user.
             options: the request's ``outrider``.
-            **parameters: more of its body.
+            **parameters: further fields of its body.
 
         Raises:
             ServiceUnusableError: it is refused.
         """
-        await self._timings()  # of whatever was before
+        await self._timings()  # drops timings from before
         began_at_s = time.perf_counter()
         said = await answered(self._client, self._config.model.public_name, prompt, options, **parameters)
         elapsed_s = time.perf_counter() - began_at_s
@@ -78,13 +78,13 @@ class RunningService:
 async def answered(
     client: httpx.AsyncClient, model: str, prompt: str, options: Mapping[str, object], **parameters: object
 ) -> dict[str, Any]:
-    """The body of one chat completion; arguments as of ``RunningService.ask``, raises as it does."""
+    """The body of one chat completion; arguments and errors as in ``RunningService.ask``."""
     answer = await client.post(
         "/v1/chat/completions",
         json={
             "model": model,
             "messages": [{"role": "user", "content": prompt}],
-            **({"temperature": 1.0, "top_p": 1.0} | parameters),  # whatever the service takes where nothing is said
+            **({"temperature": 1.0, "top_p": 1.0} | parameters),  # independent of the service's defaults
             "outrider": options,
         },
     )

@@ -1,4 +1,4 @@
-"""What arms gave at several numbers of clients, and its medians over repeats. No I/O, no clock."""
+"""Samples of arms at several numbers of clients, and medians over repeats. No I/O, no clock."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A median over repeats, the smallest and the largest value."""
+    """A median over repeats, with minimum and maximum."""
 
     median: float
     low: float
@@ -21,24 +21,24 @@ class Spread:
         return self.shown(1)
 
     def shown(self, digits: int) -> str:
-        """The same with so many digits behind the point."""
+        """The same with this many decimals."""
         return f"{self.median:.{digits}f} [{self.low:.{digits}f}-{self.high:.{digits}f}]"
 
 
 def spread_of(values: Collection[float]) -> Spread:
-    """Of one value at least."""
+    """Of at least one value."""
     return Spread(median(values), min(values), max(values))
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one arm gave to so many clients, once."""
+    """One measurement of one arm with a number of clients."""
 
     clients: int
     arm: str
-    values: Mapping[str, float]  # by name; those that could not be measured are missing
-    failure: str = ""  # what went wrong, if anything did
-    turn: int = 0  # that all arms took one after another
+    values: Mapping[str, float]  # by name; values that could not be measured are missing
+    failure: str = ""  # the failure, if any
+    turn: int = 0  # of the round in which all arms are measured once
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +52,13 @@ class ArmFigures:
 
 
 def rotated(items: Sequence[_T], repeat: int) -> list[_T]:
-    """Another one first in every repeat, so that what drifts meanwhile does not always meet the same one."""
+    """Rotate the order in every repeat, so that drifts do not always affect the same item."""
     first = repeat % len(items) if items else 0
     return [*items[first:], *items[:first]]
 
 
 def figures(samples: Iterable[Sample]) -> list[ArmFigures]:
-    """By clients and arm, in the order met first."""
+    """By clients and arm, in order of first appearance."""
     groups: dict[tuple[int, str], list[Sample]] = {}
     for sample in samples:
         groups.setdefault((sample.clients, sample.arm), []).append(sample)

@@ -1,4 +1,4 @@
-"""Servers under measure: each in processes of its own, started by its own command line, on localhost."""
+"""Servers under measurement: each in its own processes, started by its own command line, on localhost."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ class ServerFailedError(OutriderError):
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One way of asking a server: what stands in every request's body besides the chat."""
+    """One way to query a server: fields of every request's body besides the chat."""
 
     name: str
     extra: Mapping[str, object] = field(default_factory=dict)
@@ -36,16 +36,16 @@ class Server:
     """How a server is started."""
 
     name: str
-    command: tuple[str, ...]  # ``{port}`` stands for the port it is to listen on
-    ready: str  # what it prints once it can be asked
-    environment: Mapping[str, str]  # set for it besides this process's own
-    arms: tuple[Arm, ...]  # how it is asked
-    lacks: str = ""  # what it would need that is not here: it is not started then
+    command: tuple[str, ...]  # ``{port}`` stands for the port to listen on
+    ready: str  # what it prints when it is ready
+    environment: Mapping[str, str]  # added to this process's own
+    arms: tuple[Arm, ...]  # ways to query it
+    lacks: str = ""  # missing requirement, if any: then it is not started
 
 
 @contextlib.contextmanager
 def started(server: Server, log: Path) -> Iterator[str]:
-    """Run a server while the block is open; gives its URL. ``log`` takes what it prints.
+    """Run a server while the block is open; yields its URL. Its output goes to ``log``.
 
     Raises:
         ServerFailedError: it does not come up, or lacks something.
@@ -82,7 +82,7 @@ def _await_ready(server: Server, process: "subprocess.Popen[bytes]", log: Path) 
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:
-    """Ask it to end; what is left of its process group then is killed."""
+    """Terminate it, then kill what is left of its process group."""
     process.send_signal(signal.SIGINT)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_STOP_DEADLINE_S)

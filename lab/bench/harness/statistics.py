@@ -1,4 +1,4 @@
-"""Means with 95 % intervals over responses, whose positions and rounds resemble each other."""
+"""Means with 95 % intervals over responses, as positions and rounds within a response are correlated."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,12 +28,12 @@ class Estimate:
 
 
 def estimate(responses: Sequence[npt.NDArray[np.float64]]) -> Estimate:
-    """Mean of all positions, whole responses redrawn."""
+    """Mean over all positions; whole responses are redrawn."""
     return ratio([float(response.sum()) for response in responses], [len(response) for response in responses])
 
 
 def ratio(tops: Sequence[float], bottoms: Sequence[float]) -> Estimate:
-    """Sum over sum, with a percentile bootstrap that redraws pairs."""
+    """Ratio of sums, with a percentile bootstrap that redraws pairs."""
     top, bottom = np.array(tops, dtype=np.float64), np.array(bottoms, dtype=np.float64)
     if not bottom.sum():
         raise ValueError("needs a positive sum to divide by, found 0")
@@ -45,7 +45,7 @@ def ratio(tops: Sequence[float], bottoms: Sequence[float]) -> Estimate:
 
 
 def quotient(over: tuple[Sequence[float], Sequence[float]], under: tuple[Sequence[float], Sequence[float]]) -> Estimate:
-    """One sum over sum divided by another; each side's pairs (tops and bottoms) are redrawn by themselves."""
+    """Quotient of two ratios of sums; each side's pairs (tops and bottoms) are redrawn independently."""
     (rate, rates), (other, others) = (_redrawn_rates(*pairs, seed) for seed, pairs in enumerate((over, under)))
     low, high = np.quantile(rates / others, (0.025, 0.975))
     return Estimate(rate / other, float(low), float(high))
@@ -58,5 +58,5 @@ def _redrawn_rates(tops: Sequence[float], bottoms: Sequence[float], seed: int) -
 
 
 def picks(count: int, seed: int = 0) -> npt.NDArray[np.int64]:
-    """``[resamples, count]``: which of so many are drawn in each resample, the same every time."""
+    """``[resamples, count]``: indices drawn in each resample, always the same."""
     return np.random.default_rng(seed).integers(count, size=(_RESAMPLES, count))

@@ -1,4 +1,4 @@
-"""Wall seconds of calls that may compute on a GPU, and the plain model to compare them with."""
+"""Wall seconds of calls that may compute on a GPU, and the plain model as a baseline."""
 
 import time
 from collections.abc import Callable
@@ -20,9 +20,9 @@ def seconds_of(call: Call) -> float:
 
 
 def plain_step(model: Any, generations: int, prefix: int, new_tokens: int) -> Call:
-    """A pass of a transformers model over so many new tokens of each generation, behind a ``DynamicCache``.
+    """A pass of a transformers model over ``new_tokens`` of each generation, behind a ``DynamicCache``.
 
-    The cached prefix is random: what a pass takes does not depend on it.
+    The cached prefix is random: the time of a pass does not depend on it.
     """
     config = model.config
     head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

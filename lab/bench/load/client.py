@@ -1,4 +1,4 @@
-"""Sends a planned load over HTTP and notes what comes back, event by event."""
+"""Sends a planned load over HTTP and records the answers, event by event."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ class ServiceUnusableError(OutriderError):
 
 
 def open_client(url: str, timeout_s: float) -> httpx.AsyncClient:
-    """As many connections as there are requests under way, so that none waits for another."""
+    """A client with a connection per concurrent request, so that none waits for another."""
     headers = key_headers(own_api_key())
     return httpx.AsyncClient(
         base_url=url, timeout=timeout_s, limits=httpx.Limits(max_connections=None), headers=headers
@@ -30,7 +30,7 @@ def open_client(url: str, timeout_s: float) -> httpx.AsyncClient:
 
 
 async def served_model(client: httpx.AsyncClient) -> str:
-    """The name of the first model served."""
+    """Name of the first served model."""
     try:
         response = await client.get("/v1/models", timeout=10)
         response.raise_for_status()
@@ -43,7 +43,7 @@ async def served_model(client: httpx.AsyncClient) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A model to ask. ``counting``: for the running token count in each event; ``timeout_s``: for a whole answer."""
+    """A model to query. ``counting``: request running token counts in events; ``timeout_s``: for a whole answer."""
 
     client: httpx.AsyncClient
     model: str
@@ -51,13 +51,13 @@ class Endpoint:
     timeout_s: float
 
     def body(self, request: PlannedRequest) -> dict[str, object]:
-        """As it is sent."""
+        """The body to send."""
         options = {"include_usage": True} | ({"continuous_usage_stats": True} if self.counting else {})
         return {"model": self.model, **request.body, "stream": True, "stream_options": options}
 
 
 async def endpoint_of(client: httpx.AsyncClient, model: str, timeout_s: float) -> Endpoint:
-    """Warm the service up with one short request, and find out whether it takes ``continuous_usage_stats`` (vLLM's)."""
+    """Warm the service up with one short request, and test whether it takes ``continuous_usage_stats`` (vLLM's)."""
     short = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}
     request, found = PlannedRequest(0.0, "/v1/chat/completions", short), ""
     for counting in (True, False):
@@ -75,7 +75,7 @@ async def endpoint_of(client: httpx.AsyncClient, model: str, timeout_s: float) -
 async def drive(
     endpoint: Endpoint, plan: LoadPlan, on_answer: Callable[[], object] = lambda: None
 ) -> tuple[Answer, ...]:
-    """Send each request when it is due, whatever has become of the others, and wait for all answers."""
+    """Send each request when it is due, regardless of the others, and wait for all answers."""
     since_start_s = stopwatch()
 
     async def one(request: PlannedRequest) -> Answer:
@@ -103,7 +103,7 @@ async def closed_loop(endpoint: Endpoint, requests: Sequence[PlannedRequest], cl
 
 
 def stopwatch() -> Callable[[], float]:
-    """Tells the seconds since now."""
+    """Returns the seconds since its creation."""
     started_at_s = time.perf_counter()
     return lambda: time.perf_counter() - started_at_s
 
@@ -137,7 +137,7 @@ async def send(
     except httpx.TransportError as error:
         outcome = "unreachable" if isinstance(error, httpx.ConnectError) else "disconnected"
         detail = repr(error)
-    except (httpx.DecodingError, ValueError, LookupError, TypeError, AttributeError) as error:  # not what we can read
+    except (httpx.DecodingError, ValueError, LookupError, TypeError, AttributeError) as error:  # not readable
         outcome, detail = "malformed", repr(error)
     return Answer(
         path=request.path,
@@ -159,7 +159,7 @@ def _seconds(text: str | None) -> float | None:
 
 
 class _Stream:
-    """What has been read of one stream of server-sent events."""
+    """State of one stream of server-sent events."""
 
     def __init__(self, since_start_s: Callable[[], float], on_text: Callable[[str], object]) -> None:
         self._now_s, self._on_text = since_start_s, on_text

@@ -1,7 +1,7 @@
 """``outrider bench load``: open-loop Poisson load of mixed requests against a running service.
 
-Requests are drawn in advance from the seed (``lab.bench.load.plan``), so that a slow service is not sent less, and a
-run can be repeated. What is measured is defined in ``lab.bench.load.report``.
+Requests are drawn in advance from the seed (``lab.bench.load.plan``), so that a slow service does not get fewer, and a
+run can be repeated. ``lab.bench.load.report`` defines the figures.
 """
 
 import argparse
@@ -63,7 +63,7 @@ async def _run(args: argparse.Namespace) -> None:
                 window=args.window,
                 classes=args.classes,
             )
-            with tqdm(total=len(plan.requests), desc=f"{rate_per_s:g}/s", disable=None, grant_rounds=False) as bar:
+            with tqdm(total=len(plan.requests), desc=f"{rate_per_s:g}/s", disable=None, leave=False) as bar:
                 answers = await drive(endpoint, plan, bar.update)
             summary = summarise(rate_per_s, plan.span_s, answers)
             print(as_text(summary), flush=True)

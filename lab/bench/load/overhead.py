@@ -1,8 +1,8 @@
-"""``outrider bench overhead``: where a round's time goes, and what the same pair does without Outrider.
+"""``outrider bench overhead``: where a round's time goes, and the speed of the same pair without Outrider.
 
 Starts the embedded cluster, sends streaming HTTP requests from 1, 4 and 16 clients, and reads every round's timing
-from the coordinator: draft, link, queue, verify, and everything else ("orchestration"). In the same run, on the same
-machine, plain ``generate`` of transformers and ``generate(assistant_model=...)`` with the same pair.
+from the coordinator: draft, link, queue, verify, and everything else ("orchestration"). In the same run it measures
+plain ``generate`` of transformers and ``generate(assistant_model=...)`` with the same pair.
 """
 
 import argparse
@@ -94,7 +94,7 @@ def _generate_rate(target: LoadedModel, assistant: LoadedModel | None, tokens: i
 
 
 async def _measured(url: str, model: str, generations: int, window: int, args: argparse.Namespace) -> dict[str, object]:
-    """One number of generations at once and one window; printed, and returned."""
+    """Measure one number of concurrent generations and one window; print and return the figures."""
     coordinator = serve.get_deployment_handle("Coordinator", APP_NAME)
     body = {"max_tokens": args.tokens, "temperature": args.temperature, "top_p": 1.0, "seed": 1, "ignore_eos": True}
     requests = [
@@ -107,7 +107,7 @@ async def _measured(url: str, model: str, generations: int, window: int, args: a
     ]
     async with open_client(url, _TIMEOUT_S) as client:
         endpoint = Endpoint(client, model, counting=False, timeout_s=_TIMEOUT_S)
-        await closed_loop(endpoint, requests[:1], 1)  # warm: connections, code paths
+        await closed_loop(endpoint, requests[:1], 1)  # warm-up: connections, code paths
         await coordinator.recent_timings.remote()
         answers = await closed_loop(endpoint, requests, generations)
     failed = next((one for one in answers if one.outcome != COMPLETED), None)
@@ -122,7 +122,7 @@ async def _measured(url: str, model: str, generations: int, window: int, args: a
 
 
 def _phases_ms(timings: Sequence[RoundTiming]) -> tuple[dict[str, tuple[float, float]], str]:
-    """p50 and p99 of each phase of the rounds with a draft, or of all if there is none; and what was accepted."""
+    """p50 and p99 of each phase of the rounds with a draft, or of all if there is none; and the accepted tokens."""
     rounds = [timing for timing in timings if timing.drafted_tokens > 0]
     if rounds:
         accepted = sum(timing.accepted_tokens for timing in rounds)

@@ -1,9 +1,9 @@
-"""What a load is made of, drawn before it is sent: when each request leaves, and what it asks for.
+"""A load, drawn before it is sent: when each request leaves, and what it contains.
 
 The load is open: arrivals are a Poisson process (exponential gaps) fixed by the seed, and never wait for an answer.
 Requests are mixed: short chats, conversations, chats and completions about documents of 60 to 400 words, short
-completions; half of them greedy, half sampled; output lengths log-normal, a third of the longest at the median. Where
-SLO classes are named, each request asks for one of them, all alike often.
+completions; half of them greedy, half sampled; output lengths are log-normal with a median of a third of the longest.
+If SLO classes are given, each request names one of them, all equally often.
 """
 
 import math
@@ -31,7 +31,7 @@ _MEDIAN_SHARE, _SIGMA = 1 / 3, 0.7  # of the log-normal output lengths
 class PlannedRequest:
     """One request: when it leaves, in seconds after the start, and where to; ``body`` lacks model and streaming.
 
-    ``kind``: what is asked, where kinds are told apart; ``slo_class``: whose promise, where one is named.
+    ``kind``: of prompt, where kinds are told apart; ``slo_class``: the class it names, if any.
     """
 
     at_s: float
@@ -43,7 +43,7 @@ class PlannedRequest:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """All requests of one rate. ``span_s``: how long they take to leave, the basis of the offered rate."""
+    """All requests of one rate. ``span_s``: time in which they leave, the basis of the offered rate."""
 
     rate_per_s: float
     span_s: float
@@ -64,12 +64,12 @@ def plan_load(
 
     Args:
         rate_per_s: mean number of requests per second.
-        seed: the same one draws the same load.
+        seed: the same seed draws the same load.
         max_tokens: the longest output.
         duration_s: for how long requests leave; or
         requests: how many leave.
         window: draft tokens per round; None leaves it to the service.
-        classes: SLO classes that are asked for; none leaves it to the service.
+        classes: SLO classes to name; none leaves it to the service.
     """
     assert duration_s is not None or requests is not None, "a load without an end"
     arrivals = np.random.default_rng((*seed, 0))
@@ -85,7 +85,7 @@ def plan_load(
 
 
 def _promised(request: PlannedRequest, slo_class: str) -> PlannedRequest:
-    """The same request, asking for a class."""
+    """The same request, naming a class."""
     options = {**cast("dict[str, object]", request.body.get("outrider", {})), "slo_class": slo_class}
     return replace(request, body={**request.body, "outrider": options}, slo_class=slo_class)
 
@@ -97,7 +97,7 @@ def _request(rng: np.random.Generator, max_tokens: int, window: int | None) -> t
         **prompt,
         **_SAMPLINGS[rng.integers(len(_SAMPLINGS))],
         "max_tokens": min(max(length, 1), max_tokens),
-        "ignore_eos": True,  # the length drawn is the length made, whatever the model
+        "ignore_eos": True,  # the drawn length is the output's, whatever the model
         "seed": int(rng.integers(2**31)),
     }
     return path, body if window is None else body | {"outrider": {"window": window}}
@@ -131,7 +131,7 @@ def _document_continuation(rng: np.random.Generator) -> tuple[str, dict[str, obj
     return _COMPLETIONS, {"prompt": _long_document(rng)}
 
 
-# Drawn alike: what stands here twice is sent twice as often.
+# Drawn uniformly: an entry that occurs twice is sent twice as often.
 _KINDS: tuple[Callable[[np.random.Generator], tuple[str, dict[str, object]]], ...] = (
     _chat,
     _chat,

@@ -1,18 +1,18 @@
-"""From answers to figures: what is measured of each request, and how a rate is summed up. No I/O, no clock.
+"""From answers to figures: definitions for each request, and the summary of a rate. No I/O, no clock.
 
-Of each request that was completed:
+Of each completed request:
 
 - time to first token (TTFT): from sending to the first event that carries a token;
-- inter-token latency (ITL): per token, the time since the event before divided by the tokens the event carries, so an
-  event of three tokens after 90 ms counts as three of 30 ms. The first event's tokens are TTFT's. Where the service
-  tells no running token count, each event with text is taken for one token, and the rest is shared by characters;
+- inter-token latency (ITL): per token, the time since the event before divided by the tokens of the event, so an event
+  of three tokens after 90 ms counts as three of 30 ms. The first event's tokens are TTFT's. If the service sends no
+  running token count, each event with text counts as one token, and the rest is shared by characters;
 - end to end (e2e): from sending to the end of the stream.
 
 Sending late is the client's own fault and is reported as client lag, not as latency.
 
 A promise is *kept* if the service says so in ``usage.outrider.slo``: the response's tokens behind its first ones came
-at the promised speed. What was promised nothing is kept by being completed. A refusal is *told* if it names a time to
-come back (Retry-After) and says why. What is neither completed nor refused is *lost*.
+at the promised speed. A response without a promise is kept if it completes. A refusal is *told* if it names a time to
+retry (Retry-After) and a reason. What is neither completed nor refused is *lost*.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ LATE_S = 0.01  # a request sent later than this counts as late
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event of a stream: when, how much text, and the output tokens so far where the service counts along."""
+    """One event of a stream: time, characters of text, and output tokens so far if the service counts them."""
 
     at_s: float
     chars: int
@@ -39,41 +39,41 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one response, as its ``usage`` tells."""
+    """Tokens of one response, from its ``usage``."""
 
     prompt: int
     output: int
     cached: int = 0
     accepted: int = 0
     rejected: int = 0
-    kept: bool | None = None  # the promise, if the service tells
+    kept: bool | None = None  # whether the promise was kept, if the service reports it
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of one request. Times in seconds since the load's start.
+    """Outcome of one request. Times in seconds since the load's start.
 
     Attributes:
         outcome: ``completed``; ``http_<status>``; ``timeout``; ``unreachable`` (no connection); ``disconnected``
-            (broken off, or ended before ``[DONE]``); ``error_event`` (told within the stream); ``malformed``.
+            (broken off, or ended before ``[DONE]``); ``error_event`` (within the stream); ``malformed``.
     """
 
     path: str
     due_s: float  # when it should have been sent
-    sent_s: float  # when it was
+    sent_s: float  # when it was sent
     ended_s: float  # end of the stream, or the moment it failed
     outcome: str
-    events: tuple[Event, ...] = ()  # those that carry a choice, up to the end or the failure
-    usage: Usage | None = None  # None where the stream did not get as far
-    detail: str = ""  # of a failure, as the service or the HTTP client told it
-    kind: str = ""  # of its request; likewise ``slo_class``
+    events: tuple[Event, ...] = ()  # those with a choice, up to the end or the failure
+    usage: Usage | None = None  # None if the stream did not get as far
+    detail: str = ""  # of a failure, from the service or the HTTP client
+    kind: str = ""  # the request's; likewise ``slo_class``
     slo_class: str = ""
-    retry_after_s: float | None = None  # told with a refusal
+    retry_after_s: float | None = None  # sent with a refusal
 
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """Of a set of times, in seconds."""
+    """Percentiles of a set of times, in seconds."""
 
     p50: float
     p90: float
@@ -82,13 +82,13 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True)
 class ClassSummary:
-    """What became of one SLO class's requests."""
+    """Outcomes of one SLO class's requests."""
 
     offered: int
     kept: int
     late: int  # completed, slower than promised
     refused: int
-    untold: int  # of these, without a time to come back or a reason
+    untold: int  # refusals without a time to retry or a reason
     lost: int
     ttft_s: Percentiles | None
 
@@ -103,30 +103,30 @@ class Summary:
     completed: int
     completed_per_s: float
     refused: int
-    errors: Mapping[str, int]  # how many by outcome, completed and refused (429) ones apart
+    errors: Mapping[str, int]  # number by outcome; completed and refused (429) requests are separate
     elapsed_s: float
     sent_late: int
     client_lag_p99_s: float | None
     ttft_s: Percentiles | None
     itl_s: Percentiles | None
-    itl_counted: bool  # whether ITL rests on the service's own token counts; False: on an estimate
+    itl_counted: bool  # whether ITL uses the service's own token counts; False: estimates
     e2e_s: Percentiles | None
     prompt_tokens: int
     output_tokens: int
     output_tokens_per_s: float
     cached_tokens: int
     drafted_tokens: int
-    acceptance: float | None  # accepted over drafted tokens
-    kept_per_s: float = 0.0  # responses that came as promised
-    classes: Mapping[str, ClassSummary] = field(default_factory=dict)  # where any was named
+    acceptance: float | None  # accepted over draft tokens
+    kept_per_s: float = 0.0  # responses that kept their promise
+    classes: Mapping[str, ClassSummary] = field(default_factory=dict)  # if any was named
 
 
 def summarise(rate_per_s: float, span_s: float, answers: Sequence[Answer]) -> Summary:
-    """Sum up one rate.
+    """Summarise one rate.
 
     Args:
-        rate_per_s: aimed at.
-        span_s: in which the requests were to be sent.
+        rate_per_s: intended rate.
+        span_s: time in which the requests were to be sent.
         answers: one per request.
     """
     outcomes = Counter(answer.outcome for answer in answers)
@@ -167,7 +167,7 @@ def summarise(rate_per_s: float, span_s: float, answers: Sequence[Answer]) -> Su
 
 
 def kept(answer: Answer) -> bool:
-    """Whether a response was completed and came as promised."""
+    """Whether a response completed and kept its promise."""
     told = None if answer.usage is None else answer.usage.kept
     return answer.outcome == COMPLETED and told is not False
 
@@ -188,7 +188,7 @@ def _class_summary(answers: Sequence[Answer]) -> ClassSummary:
 
 
 def kept_shares(summaries: Sequence[Summary]) -> list[float | None]:
-    """Of each rate, promises kept per second over the best at any lower rate; None of the lowest, or of nothing."""
+    """Per rate, kept promises per second over the best at any lower rate; None for the lowest rate or a best of 0."""
     found: list[float | None] = []
     for summary in summaries:
         lower = [other.kept_per_s for other in summaries if other.rate_per_s < summary.rate_per_s]
@@ -204,14 +204,14 @@ def time_to_first_token_s(answer: Answer) -> float | None:
 
 
 def token_gaps(answer: Answer) -> list[tuple[float, float]]:
-    """``(seconds per token, tokens)`` of each event with tokens after the first. Tokens are fractions if estimated."""
+    """``(seconds per token, tokens)`` of each event with tokens after the first. Estimated tokens are fractions."""
     events = zip(answer.events, _event_tokens(answer), strict=True)
     carrying = [(event.at_s, tokens) for event, tokens in events if tokens > 0]
     return [((at_s - before_s) / tokens, tokens) for (before_s, _), (at_s, tokens) in pairwise(carrying)]
 
 
 def request_tokens_per_s(answers: Sequence[Answer]) -> float | None:
-    """Output tokens of a request over its time from sending to its end; median over completed requests."""
+    """Output tokens of a request per second from sending to its end; median over completed requests."""
     rates = [
         answer.usage.output / (answer.ended_s - answer.sent_s)
         for answer in answers
@@ -236,7 +236,7 @@ def percentiles(values: Sequence[float]) -> Percentiles | None:
 
 
 def weighted_percentiles(weighted: Sequence[tuple[float, float]]) -> Percentiles | None:
-    """Of ``(value, weight)``: the smallest value at or below which that share of the weight lies."""
+    """Percentiles of ``(value, weight)``: the smallest value at or below which that share of the weight lies."""
     if not weighted:
         return None
     values, weights = zip(*weighted, strict=True)
@@ -248,7 +248,7 @@ def _counts_along(answer: Answer) -> bool:
 
 
 def _event_tokens(answer: Answer) -> list[float]:
-    """Tokens that each event carries."""
+    """Tokens of each event."""
     if _counts_along(answer):
         so_far = [0, *accumulate((event.tokens_so_far or 0 for event in answer.events), max)]
         return [float(after - before) for before, after in pairwise(so_far)]
@@ -265,7 +265,7 @@ def _ratio(part: float, whole: float) -> float | None:
 
 
 def as_text(summary: Summary) -> str:
-    """The lines that are printed for a rate."""
+    """The lines printed for a rate."""
     errors = "".join(f", {kind} {n}" for kind, n in summary.errors.items()) or ", no other errors"
     requests = (
         f"{summary.rate_per_s:g} requests/s: offered {summary.offered} ({summary.offered_per_s:.2f}/s), "

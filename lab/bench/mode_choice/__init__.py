@@ -1,1 +1,1 @@
-"""What a speculation tuner's choice costs: simulated beside every fixed window, and beside no draft at all."""
+"""Cost of the speculation tuner's choices: simulated against every fixed window, and against no drafts."""

@@ -13,8 +13,8 @@ from outrider.scheduling.policy import BatchLimits
 from outrider.selection.registry import SELECTION
 from outrider.selection.speculation_tuner import TunerSettings
 
-# What passes took on two cores with AMX: torch 46 and 58 ms for one and nine rows in bfloat16, 48 and 108 in float32;
-# vLLM by `outrider profile`, and in float32 by rule of thumb.
+# Pass times measured on two cores with AMX: torch 46 and 58 ms for one and nine rows in bfloat16, 48 and 108 in
+# float32; vLLM by `outrider profile`, and in float32 by rule of thumb.
 COSTS: Mapping[str, LinearCostModel] = {
     "torch-bfloat16": LinearCostModel(1.5e-3, 7e-7, 16e-6, 44.5e-3),
     "torch-float32": LinearCostModel(7.5e-3, 7e-7, 16e-6, 40.5e-3),
@@ -29,7 +29,7 @@ _NOISE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What is simulated. ``acceptance`` of a drafted token, ``step_s`` to draft it; ``policy`` in drafting modes."""
+    """A simulated cell. ``acceptance`` of a draft token, ``step_s`` to draft it; ``policy`` in drafting modes."""
 
     costs: str
     clients: int
@@ -44,24 +44,24 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Tokens of the whole time, which begins cold and with all clients at once, and of what is behind ``warmup_s``."""
+    """Tokens of the whole time, which starts cold with all clients at once, and of the part after ``warmup_s``."""
 
     cell: Cell
     fixed: Mapping[int, int]  # by window
     fixed_warm: Mapping[int, int]
     chosen: int
     chosen_warm: int
-    kept: str  # mode, in the end
+    kept: str  # mode, at the end
     probes: int
     probes_lost_s: float
 
     @property
     def best(self) -> int:
-        """The window that brings most."""
+        """The window with the most tokens."""
         return max(self.fixed, key=self.fixed.__getitem__)
 
     def regret(self, window: int, *, warm: bool) -> float:
-        """Share of a fixed window's tokens that the tuner does not bring; negative where it brings more."""
+        """Share of a fixed window's tokens that the tuner lacks; negative if it has more."""
         fixed, chosen = (self.fixed_warm, self.chosen_warm) if warm else (self.fixed, self.chosen)
         return 1.0 - chosen / fixed[window]
 
@@ -87,7 +87,7 @@ def played(cell: Cell, windows: Sequence[int], warmup_s: float) -> Outcome:
 
 
 def _tokens(cell: Cell, window: int | None, until_s: float) -> int:
-    """Committed by then: what happens does not depend on when a run ends."""
+    """Tokens committed by ``until_s``: events do not depend on when a run ends."""
     return _committed(simulate(_scenario(cell, window, until_s))) if until_s > 0.0 else 0
 
 

@@ -1,7 +1,7 @@
-"""``outrider bench mode_choice``: what a verifier's choice whether to draft costs, on a virtual clock.
+"""``outrider bench mode_choice``: cost of a verifier's choice whether to draft, on a virtual clock.
 
-Closed loops of clients that all begin at once on a cold service. Each is simulated under every fixed window, 0 among
-them, and under the tuner: its regret is the share of the best window's tokens that it does not bring.
+Closed loops of clients that all start at once on a cold service. Each is simulated under every fixed window, including
+0, and under the tuner: its regret is the share of the best window's tokens that it lacks.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def show(outcomes: Sequence[Outcome]) -> None:
-    """As a table; seeds of a cell in one row."""
+    """Print a table; seeds of a cell in one row."""
     rows = dict[tuple[str, ...], list[Outcome]]()
     for outcome in outcomes:
         cell = outcome.cell

@@ -1,1 +1,1 @@
-"""The noise of a device beside that of numpy: equal to the last bit, and how long it takes."""
+"""A device's noise against numpy's: equal to the last bit, and its speed."""

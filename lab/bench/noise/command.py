@@ -1,7 +1,7 @@
-"""``outrider bench noise``: whether a device makes the very noise that numpy makes, and how fast.
+"""``outrider bench noise``: whether a device generates the same noise as numpy, and how fast.
 
-Exits with 1 if a bit differs. Times are the least of some runs: of one row by numpy, of one row and of a batch of rows
-on the device, which is waited for.
+Exits with 1 if a bit differs. Times are the minimum of several runs: of one row by numpy, and of one row and a batch of
+rows on the device, synchronised.
 """
 
 import argparse

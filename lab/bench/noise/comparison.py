@@ -1,4 +1,4 @@
-"""Does a device make the noise that numpy makes? Words and Gumbel values are compared bit for bit, key by key."""
+"""Comparison of a device's noise with numpy's: words and Gumbel values bit for bit, key by key."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from outrider.contracts.requests import MAX_SEED
 from outrider.sampling.device_noise import device_words, gumbel_of
 from outrider.sampling.noise import BLOCK_WORDS, Purpose, gumbel_noise
 
-# Ends of every half of a word, and numbers without a pattern.
+# Extremes of both halves of a word, and numbers without a pattern.
 WORDS = (0, 1, 7, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, MAX_SEED - 1, MAX_SEED, 0x9E3779B97F4A7C15)
 _KEYS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """How far a device agrees."""
+    """Agreement of a device."""
 
     counters: int  # of Philox, four words each
     other_words: int  # that differ
@@ -31,7 +31,7 @@ class Compared:
 
 
 def keys() -> Iterator[tuple[Purpose, int, int]]:
-    """Purpose, seed and position: the extremes of all first, then others without end."""
+    """Yield purpose, seed and position: all extremes first, then others without end."""
     yield from product(Purpose, WORDS, WORDS)
     random = np.random.default_rng(5)
     while True:
@@ -40,7 +40,7 @@ def keys() -> Iterator[tuple[Purpose, int, int]]:
 
 
 def compare(device: torch.device, counters: int, vocab_size: int) -> Compared:
-    """Compare ``counters`` of Philox at least, in rows of ``vocab_size``."""
+    """Compare at least ``counters`` of Philox, in rows of ``vocab_size``."""
     blocks = -(-vocab_size // BLOCK_WORDS)
     wanted = list(islice(keys(), -(-counters // blocks)))
     other_words = other_noise = 0

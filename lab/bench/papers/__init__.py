@@ -1,1 +1,1 @@
-"""The measurements of the TSLT and DSSD papers, repeated on a small pair on one machine."""
+"""Measurements of the TSLT, DSSD and WISV papers, repeated with a small pair on one machine."""

@@ -1,14 +1,14 @@
-"""``outrider bench paper``: the measurements of TSLT, DSSD and WISV again, on one machine.
+"""``outrider bench paper``: measurements of TSLT, DSSD and WISV, repeated on one machine.
 
 ``tslt``: mass of the draft's top tokens, acceptance, bits and speed-up by uplink rate (TSLT section 5); ``dssd``:
 communication times and speed-ups under the conditions of DSSD's tables 2 and 3. Acceptance is exact at every measured
 position of a small pair, from both models' distributions; link times follow from the papers' equations, of payload
 without headers, and step times are the papers'.
 
-``wisv``: Table I from its printed AALs and rounds, the acceptances behind it, each method at its own best window, what
-our own selection drafts there, and which of WISV's two uploads is the faster one: arithmetic and simulation, no model.
-``--parts frontier``: what the configured decision head, and rules without one, cost in score and bring in accepted
-length. ``--parts cluster``: the rows of Table I and Figure 7's links on a cluster of its own over emulated links.
+``wisv``: Table I from its printed AALs and rounds, the acceptances behind it, each method at its own best window, the
+drafts that our selection chooses there, and the faster of WISV's two uploads: arithmetic and simulation, no model.
+``--parts frontier``: cost in score and gain in accepted length of the configured decision head and of rules without
+one. ``--parts cluster``: the rows of Table I and Figure 7's links on a cluster over emulated links.
 """
 
 import argparse

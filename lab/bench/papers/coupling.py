@@ -1,8 +1,8 @@
-"""How often a drafted token becomes the target's, exactly, from the two distributions at one position.
+"""Exact probability that a draft token becomes the target's, from the two distributions at one position.
 
 Every rule here emits a token distributed as ``target``. ``Coupled.acceptance`` averages over that token;
-``Coupled.given_token`` is the probability that a *given* emitted token came from the draft. Along a response the
-target drew itself, those events are independent from position to position, which makes round lengths exact
+``Coupled.given_token`` is the probability that a *given* emitted token came from the draft. Along a response that the
+target drew itself, those events are independent between positions, which makes round lengths exact
 (``lab.bench.papers.rounds``).
 
 Rows are one-dimensional float64 over the vocabulary and sum to 1.
@@ -90,7 +90,7 @@ def shared_noise(target: Probs, draft: Probs, token: int) -> Coupled:
     both = np.flatnonzero((target > 0.0) & (draft > 0.0))
     ratios = target[both] / draft[both]
     order = both[np.argsort(ratios)]
-    # Tokens only one side can draw stand at the ends: the target's own above all ratios, the draft's below.
+    # Tokens that only one side can draw stand at the ends: the target's own above all ratios, the draft's below.
     only_target = float(target[draft <= 0.0].sum())
     only_draft = float(draft[target <= 0.0].sum())
     above = np.cumsum(target[order][::-1])[::-1] + only_target

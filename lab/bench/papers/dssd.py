@@ -1,6 +1,6 @@
 """DSSD's tables 2 and 3: seconds of communication and speed-up of a response under their conditions.
 
-Acceptance and rounds are measured here, link times follow eq. 5, 9 and 13, step times are those that fit Table 2. The
+Acceptance and rounds are measured here, link times follow eq. 5, 9 and 13, step times are fitted to Table 2. The
 papers' protocols are charged as they charge them (distributions only), ours in full.
 """
 
@@ -30,16 +30,16 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """One way to sample, measured."""
+    """Measurements of one way to sample."""
 
     ratio: Series  # the ratio rule, whole draft rows
     shared_noise: Series  # token ids only
     vocab: int
-    support: int  # tokens with any probability in a target row
+    support: int  # tokens of nonzero probability in a target row
 
 
 def reproduce_dssd(pair: Pair, amount: Amount) -> dict[str, object]:
-    """Measure, print, and return what was found."""
+    """Measure, print, and return the figures."""
     vocab = pair.target.vocab_size
     found: dict[str, object] = {}
     for name, params in (("top-k 10", SamplingParams(top_k=DSSD_TOP_K)), ("whole vocabulary", SamplingParams())):
@@ -76,14 +76,14 @@ def _rounds(sampling: Sampling, row: DssdRow) -> list[tuple[str, RoundShape, flo
     shape, noise_shape = sampling.ratio.shape(window), sampling.shared_noise.shape(window)
     ids, whole = id_bits(sampling.vocab), row_bits(sampling.vocab, sampling.vocab, PROB_BITS)
     sparse = row_bits(sampling.vocab, sampling.support, PROB_BITS)
-    feedback = ids + id_bits(window + 1)  # the next token, and how many were accepted
+    feedback = ids + id_bits(window + 1)  # the next token, and the number accepted
     small_s = (window * (ids + SCALAR_BITS) + feedback) / rate_bps
     found = [
         ("dsd", shape, rows_s(window, whole, rate_bps, ntt_s)),
         ("dssd", shape, rows_s(shape.rejection, whole, rate_bps, ntt_s)),
         ("dssd, row not charged", shape, ntt_s),
     ]
-    if sparse < whole:  # truncation by the request itself leaves a row smaller than any number of draws
+    if sparse < whole:  # the request's own truncation leaves a row smaller than any number of draws
         sparse_s = small_s + rows_s(shape.rejection, sparse, rate_bps, ntt_s)
         found.append(("ours: dssd, sparse row", shape, sparse_s))
     else:

@@ -40,7 +40,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What the rows of a pair say."""
+    """Figures of a pair's rows."""
 
     series: Mapping[tuple[Scheme, int], Series]  # by scheme and number of draft tokens kept
     top_mass: Responses  # for each response ``[n, sizes]``, mass of the draft's most probable tokens
@@ -58,8 +58,8 @@ def measure(
 
     Args:
         responses: rows of a pair.
-        kept: for each scheme wanted, how many draft tokens to keep; the vocabulary's size keeps all.
-        mass_sizes: how many tokens to add up for ``top_mass``.
+        kept: for each scheme, the numbers of draft tokens to keep; the vocabulary's size keeps all.
+        mass_sizes: numbers of tokens to add up for ``top_mass``.
     """
     wanted = [(scheme, count) for scheme, counts in kept.items() for count in counts]
     found: list[npt.NDArray[np.float64]] = []  # [n, wanted, 2] for each response

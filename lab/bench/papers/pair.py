@@ -1,7 +1,7 @@
 """Draft and target distributions at the same positions of real responses.
 
 The target writes the responses; at each of their positions both models' logits are conditioned on the same tokens.
-Nothing is kept on disk.
+Nothing is stored on disk.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How much is measured: so many responses of so many tokens at most, the first of this seed."""
+    """Extent of a measurement: number of responses, their maximum tokens, and the first seed."""
 
     prompts: int
     tokens: int
@@ -58,7 +58,7 @@ def load_pair(target: str, drafter: str) -> Pair:
 
 
 def pair_rows(pair: Pair, params: SamplingParams, amount: Amount) -> Iterator[PairRows]:
-    """Responses to the first of the benches' prompts; prompt i is sampled with the seed ``amount.seed + i``."""
+    """Responses to the benches' first prompts; prompt i is sampled with the seed ``amount.seed + i``."""
     for number, prompt in enumerate(tqdm(PROMPTS[: amount.prompts], desc="responses", disable=None)):
         ids = prompt_ids(pair.target.tokenizer, prompt)
         yield _rows(pair, ids, replace(params, seed=amount.seed + number), amount.tokens)

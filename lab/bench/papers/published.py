@@ -1,4 +1,4 @@
-"""Figures as the papers print them, to stand beside ours. What a paper only draws is not here.
+"""Figures as printed in the papers, to compare with ours. Figures that a paper only plots are not here.
 
 TSLT: Fast Collaborative Inference via Distributed Speculative Decoding. DSSD: Efficient Edge-Device LLM Deployment via
 Distributed Split Speculative Decoding (arXiv 2507.12000).
@@ -6,10 +6,10 @@ Distributed Split Speculative Decoding (arXiv 2507.12000).
 
 from dataclasses import dataclass
 
-# TSLT section 5: 68M-Llama drafts, 7B-Llama verifies, two A800; figures 3 to 6 are drawn.
+# TSLT section 5: 68M-Llama drafts, 7B-Llama verifies, two A800; figures 3 to 6 are plots.
 TSLT_EXPANSION = (2, 2, 2)
 TSLT_KEPT_SHARES = (1.0, 0.1, 0.01, 0.001)  # 32,000, 3,200, 320 and 32 logits; the mass of 320 is 0.85 (section 5.1)
-# It prints neither step time. Reading a model's fp16 weights once on an A800 (2.04 TB/s) bounds them from below.
+# It prints no step times. Reading a model's fp16 weights once on an A800 (2.04 TB/s) bounds them from below.
 TSLT_LLM_S = 6.74e9 * 2 / 2.04e12
 TSLT_STEP_RATIO = 68e6 / 6.74e9  # T_SLM / T_LLM on the same card, by the same bound
 
@@ -17,7 +17,7 @@ TSLT_STEP_RATIO = 68e6 / 6.74e9  # T_SLM / T_LLM on the same card, by the same b
 DSSD_TOKENS = 128
 DSSD_TOP_K = 10
 DSSD_STEP_RATIO = 0.1  # c = T_SLM / T_LLM (section 4.2)
-DSSD_LLM_S = 0.152  # not printed; what Table 2's DSD speed-ups imply at that ratio (docs/experiments.md)
+DSSD_LLM_S = 0.152  # not printed; implied by Table 2's DSD speed-ups at that ratio (docs/experiments.md)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Rounds of speculative decoding along a recorded response, and what they cost: the papers' formulas, errata applied.
+"""Rounds of speculative decoding along a recorded response, and their cost: the papers' formulas, errata applied.
 
 Times are seconds, rates bit/s. The link's fixed delay (NTT, RTT) is per round.
 """
@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from outrider.wire.bits import id_bits
 
-SCALAR_BITS = 24  # a drafted token's own probability (dssd)
-PROB_BITS = 32  # a target probability (dssd): what DSSD's DSD column implies, and only fp32 is lossless
+SCALAR_BITS = 24  # a draft token's own probability (dssd)
+PROB_BITS = 32  # a target probability (dssd): as implied by DSSD's DSD column, and only fp32 is lossless
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class RoundShape:
 
 
 def formula_shape(acceptance: float, window: int) -> RoundShape:
-    """A round if every drafted token is accepted with the same probability (TSLT eq. 8; the share of DSSD eq. 9)."""
+    """A round if every draft token is accepted with the same probability (TSLT eq. 8; the share of DSSD eq. 9)."""
     return RoundShape(sum(acceptance**i for i in range(window + 1)), 1.0 - acceptance**window)
 
 
@@ -33,7 +33,7 @@ def recorded_shape(responses: Sequence[npt.NDArray[np.float64]], window: int) ->
 
     Args:
         responses: for each, ``[n]`` probabilities that its tokens came from the draft (``Coupled.given_token``).
-        window: tokens drafted per round. Rounds that would draft past a response's end are left out.
+        window: draft tokens per round. Rounds that would draft past a response's end are left out.
     """
     tokens = full = rounds = 0.0
     for given in responses:
@@ -41,7 +41,7 @@ def recorded_shape(responses: Sequence[npt.NDArray[np.float64]], window: int) ->
         starts[0] = 1.0
         for at in range(len(given) - window + 1):
             reached = np.concatenate(([1.0], np.cumprod(given[at : at + window])))  # [window + 1]
-            ended = reached - np.append(reached[1:], 0.0)  # after so many accepted tokens
+            ended = reached - np.append(reached[1:], 0.0)  # after this many accepted tokens
             starts[at + 1 : at + window + 2] += starts[at] * ended
             rounds += starts[at]
             tokens += starts[at] * float(reached.sum())
@@ -52,7 +52,7 @@ def recorded_shape(responses: Sequence[npt.NDArray[np.float64]], window: int) ->
 
 
 def row_bits(vocab: int, kept: int, value_bits: int) -> int:
-    """One distribution of which ``kept`` values are sent (TSLT eq. 3); a whole one needs no token ids."""
+    """One distribution with ``kept`` values (TSLT eq. 3); a whole one needs no token ids."""
     return vocab * value_bits if kept >= vocab else kept * (value_bits + id_bits(vocab))
 
 
@@ -62,7 +62,7 @@ def tree_rows(expansion: Sequence[int]) -> int:
 
 
 def speed_up(tokens: float, plain_s: float, draft_s: float, comm_s: float, verify_s: float) -> float:
-    """Over the target decoding alone at ``plain_s`` a token (TSLT eq. 5, 8 and 10; DSSD eq. 6, 13, 14).
+    """Speed-up over the target alone at ``plain_s`` a token (TSLT eq. 5, 8 and 10; DSSD eq. 6, 13, 14).
 
     TSLT eq. 9 as typeset multiplies all but T_LLM by (1 - alpha) * L, and its eq. 28 is always below 1: neither is
     used.
@@ -71,17 +71,17 @@ def speed_up(tokens: float, plain_s: float, draft_s: float, comm_s: float, verif
 
 
 def rows_s(rows: float, bits: float, rate_bps: float, fixed_s: float) -> float:
-    """Distributions on the link: one up for each drafted token (DSSD eq. 5), one down if any was rejected (eq. 9)."""
+    """Distributions on the link: one up for each draft token (DSSD eq. 5), one down if any was rejected (eq. 9)."""
     return rows * bits / rate_bps + fixed_s
 
 
 @dataclass(frozen=True, slots=True)
 class CandidatePlan:
-    """How many draws from the target to send after a rejection, in place of its row."""
+    """Number of draws from the target to send after a rejection, in place of its row."""
 
     count: int  # draws
-    down_bits: float  # expected, the row included where it must be fetched after all
-    fallback: float  # probability that none is taken, which costs the row and one more fixed delay
+    down_bits: float  # expected, including the row if it must be fetched after all
+    fallback: float  # probability that no draw is taken, which costs the row and one more fixed delay
 
 
 def candidate_plan(
@@ -89,14 +89,14 @@ def candidate_plan(
 ) -> CandidatePlan:
     """The power of two with the fewest expected bits per rejection.
 
-    A draw from the target is taken with probability TV, so that ``count`` of them all fail with acceptance**count;
-    a position is met as a rejection in proportion to its TV.
+    A draw from the target is taken with probability TV, so ``count`` of them all fail with acceptance**count;
+    rejections occur at a position in proportion to its TV.
 
     Args:
         acceptances: ``[n]`` 1 - TV at the positions, not all 1.
         draw_bits: of one draw, its token id and probability.
-        row_bits: of the row that is fetched where all fail.
-        fixed_bits: what a second exchange is worth: rate times fixed delay.
+        row_bits: of the row that is fetched if all fail.
+        fixed_bits: cost of a second exchange in bits: rate times fixed delay.
         most: largest count tried.
     """
     weights = (1.0 - acceptances) / (1.0 - acceptances).sum()

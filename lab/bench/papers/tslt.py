@@ -1,7 +1,7 @@
-"""TSLT's figures 3 to 6 as tables: what truncation costs, what crosses the link, and what that does to the speed.
+"""TSLT's figures 3 to 6 as tables: cost of truncation, bits on the link, and the resulting speed-ups.
 
-Speed-ups follow eq. 4, 5, 8, 10 and 26 with acceptance measured here and the step times of the paper's models at the
-memory bound of its GPU (it prints none).
+Speed-ups follow eq. 4, 5, 8, 10 and 26 with acceptance measured here; step times are those of the paper's models at the
+memory bound of its GPU, as it prints none.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ RATES_BPS = (1e6, 1e7, 1e8, 1e9)
 
 @dataclass(frozen=True, slots=True)
 class ProtocolBits:
-    """What a chain of the paper's depth puts on the link at temperature 1."""
+    """Bits on the link of a chain of the paper's depth at temperature 1."""
 
     protocol: str
     acceptance: Estimate
@@ -42,7 +42,7 @@ class ProtocolBits:
 
 @dataclass(frozen=True, slots=True)
 class SpeedUps:
-    """At each of ``RATES_BPS``; ``kept`` draft logits per position, 0 for token ids only."""
+    """Speed-up at each of ``RATES_BPS``; ``kept`` draft logits per position, 0 for token ids only."""
 
     scheme: Scheme
     kept: int
@@ -52,7 +52,7 @@ class SpeedUps:
 
 
 def reproduce_tslt(pair: Pair, amount: Amount) -> dict[str, object]:
-    """Measure, print, and return what was found."""
+    """Measure, print, and return the figures."""
     vocab = pair.target.vocab_size
     kept = [max(1, round(vocab * share)) for share in TSLT_KEPT_SHARES]
     schemes = {**dict.fromkeys(RATIO_SCHEMES, kept), Scheme.SHARED_NOISE: [vocab], Scheme.ARGMAX: [vocab]}
@@ -70,7 +70,7 @@ def reproduce_tslt(pair: Pair, amount: Amount) -> dict[str, object]:
 
 
 def show_truncations(sampled: Measured, greedy: Measured, vocab: int, kept: Sequence[int]) -> None:
-    """Figures 3 and 4; eq. 3, 8, 15 and 39, and the least slack in the bound of eq. 20 (never negative)."""
+    """Print figures 3 and 4; eq. 3, 8, 15 and 39, and the least slack in the bound of eq. 20 (never negative)."""
     rows = []
     whole = sampled.series[Scheme.SINGLE, vocab].all_acceptances
     for column, count in enumerate(kept):
@@ -104,7 +104,7 @@ def protocol_bits(sampled: Measured, vocab: int, kept: Sequence[int]) -> list[Pr
         ("ours: token_ids, shared noise", Scheme.SHARED_NOISE, vocab, ids, 0.0),
         ("ours: token_ids, argmax draft", Scheme.ARGMAX, vocab, ids, 0.0),
     ]
-    feedback = ids + id_bits(DEPTH + 1)  # the next token, and how many were accepted
+    feedback = ids + id_bits(DEPTH + 1)  # the next token, and the number accepted
     return [
         ProtocolBits(
             protocol=name,
@@ -126,7 +126,7 @@ def speed_ups_of(sampled: Measured, vocab: int, kept: Sequence[int]) -> list[Spe
         rows = DEPTH if chain else tree_rows(TSLT_EXPANSION)
         bits = rows * row_bits(vocab, count, LOGIT_BITS) if count else DEPTH * id_bits(vocab)
         tokens = formula_shape(sampled.series[scheme, count or vocab].token_acceptance.mean, DEPTH).tokens
-        draft_s = DEPTH * TSLT_LLM_S * TSLT_STEP_RATIO  # as many steps of the drafter for a tree (TSLT eq. 5)
+        draft_s = DEPTH * TSLT_LLM_S * TSLT_STEP_RATIO  # as many drafter steps for a tree (TSLT eq. 5)
         speed_ups = tuple(speed_up(tokens, TSLT_LLM_S, draft_s, bits / rate, TSLT_LLM_S) for rate in RATES_BPS)
         found.append(SpeedUps(scheme, count, bits, tokens, speed_ups))
     return found

@@ -1,1 +1,1 @@
-"""One forward pass: its cost beside reading its bytes once, beside vLLM's, and beside one that is not exact."""
+"""One forward pass: its cost against reading its bytes once, against vLLM's pass, and against an inexact one."""

@@ -1,4 +1,4 @@
-"""What a pass cannot be faster than: reading weights and KV once, at the speed this machine reads memory. Pure."""
+"""Lower bound of a pass's time: reading weights and KV once, at this machine's memory bandwidth. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,22 +10,22 @@ from lab.bench.passes.shapes import PassShape
 
 @dataclass(frozen=True, slots=True)
 class ModelBytes:
-    """What is read in a pass: ``weights`` once, ``kv_token`` for each resident position of each sequence."""
+    """Bytes read in a pass: ``weights`` once, ``kv_token`` for each resident position of each sequence."""
 
     weights: int
     kv_token: int
 
     def of_pass(self, shape: PassShape, behind: int) -> int:
-        """Bytes, the KV that the new tokens write left out."""
+        """Bytes of a pass, without the KV that the new tokens write."""
         return self.weights + self.of_kv(behind) * shape.generations
 
     def of_kv(self, tokens: int) -> int:
-        """Of one sequence's resident positions."""
+        """KV bytes of one sequence's resident positions."""
         return self.kv_token * tokens
 
 
 def ratios(tops: Sequence[float], bottoms: Sequence[float]) -> Spread:
-    """Of what was measured in the same turn: median, smallest, largest."""
+    """Ratios of values measured in the same turn: median, minimum, maximum."""
     return spread([top / bottom for top, bottom in zip(tops, bottoms, strict=True)])
 
 
@@ -34,12 +34,12 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def over_bound(seconds: Sequence[float], size_bytes: int, bytes_per_s: Sequence[float]) -> Spread:
-    """Times of a pass over those of reading so much, at the speed of the same turn."""
+    """Times of a pass over those of reading ``size_bytes``, at the bandwidth of the same turn."""
     return ratios(seconds, [size_bytes / speed for speed in bytes_per_s])
 
 
 def attention_over_kv(
     long_s: Sequence[float], short_s: Sequence[float], kv_bytes: int, bytes_per_s: Sequence[float]
 ) -> Spread:
-    """What a pass takes longer behind more KV, over reading so much more KV."""
+    """Extra time of a pass behind more KV, over reading that much more KV."""
     return over_bound([long - short for long, short in zip(long_s, short_s, strict=True)], kv_bytes, bytes_per_s)

@@ -1,14 +1,13 @@
-"""``outrider bench engine``: what a pass of our engine costs, beside what it could.
+"""``outrider bench engine``: cost of a pass of our engine, against what is possible.
 
-``passes``: passes over some rows of some generations behind a prefix, by the torch engine's model as it is served. They
-are compared with the bound that memory sets (weights and KV read once, at the speed at which this process sums up a
-float32 buffer far larger than the caches, the best of five readings); with vLLM's own model step, in a process of its
-own; and with the fastest way to compute the same without being exact (rows in any number, attention sequence by
-sequence, plain layers): the tax.
-``context``: what one row takes longer behind a long context than behind a short one, over reading that much KV.
-``rounds``: verification of 1 and 8 generations by the whole engine, beside plain calls of the transformers model.
+``passes``: passes over some rows of some generations behind a prefix, by the torch engine's model as served. They are
+compared with the memory bound (weights and KV read once, at the speed at which this process sums a float32 buffer far
+larger than the caches, the best of five readings); with vLLM's own model step, in its own process; and with the fastest
+inexact computation of the same (rows in any number, attention sequence by sequence, plain layers): the tax.
+``context``: extra time of a row behind a long context over that behind a short one, against reading that much KV.
+``rounds``: verification of 1 and 8 generations by the whole engine, against plain calls of the transformers model.
 
-Arms take turns. Times of one thread are the processor's, which others do not lengthen; of several they are the wall's.
+Arms take turns. With one thread times are CPU times, which other processes do not lengthen; with several, wall times.
 """
 
 import argparse
@@ -45,7 +44,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _passes(args: argparse.Namespace) -> dict[str, object]:
-    """Measure and show; what is to be kept of it."""
+    """Measure and print; return what is recorded."""
     context = (args.short, args.context) if "context" in args.parts else None
     shapes = args.shapes if "passes" in args.parts else []
     plan = PassPlan(
@@ -110,7 +109,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     passes("--context", type=positive_int, default=8000, help="tokens of the long context (default: %(default)s)")
     passes("--short", type=positive_int, default=100, help="tokens of the short one (default: %(default)s)")
     passes("--buffer-mib", type=positive_int, default=BUFFER_MIB, help="that is read (default: %(default)s)")
-    passes("--no-vllm", action="store_true", help="leave vLLM's step out")
+    passes("--no-vllm", action="store_true", help="without vLLM's step")
     rounds = parser.add_argument_group("rounds").add_argument
     rounds("--device", default="cpu")
     rounds("--generations", type=positive_int, nargs="+", default=[1, 8])

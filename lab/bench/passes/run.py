@@ -23,7 +23,7 @@ _VLLM_BLOCK_TOKENS, _TORCH_BLOCK_TOKENS = 32, 16
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A pass to measure: of this shape, with so many tokens of each sequence resident."""
+    """A pass to measure: its shape, and the resident tokens of each sequence."""
 
     shape: PassShape
     behind: int
@@ -42,12 +42,12 @@ class PassPlan:
     threads: int
     points: tuple[Point, ...]
     turns: int  # of all arms
-    passes: int  # of an arm in a turn; of their times the median counts
-    buffer_mib: int  # that is read to know the memory's speed
+    passes: int  # of an arm in a turn; the median of their times counts
+    buffer_mib: int  # read to measure memory bandwidth
     with_vllm: bool = True
 
     def pool(self, block_tokens: int) -> Pool:
-        """Room for all points: the longest alone, where it is one row's."""
+        """A pool for all points; if the longest has one row, that sequence is alone in being long."""
         alone = [point for point in self.points if point.shape.generations == 1]
         others = [point for point in self.points if point.shape.generations > 1]
         most = max((point.behind + point.shape.rows for point in others), default=0)
@@ -61,7 +61,7 @@ class Measured:
     """All figures, turn by turn.
 
     Attributes:
-        seconds: of a pass by arm and point; an arm that failed is missing.
+        seconds: of a pass by arm and point; a failed arm is missing.
         bytes_per_s: of reading memory.
         failures: of arms.
     """
@@ -78,14 +78,14 @@ class _Arm(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Local:
-    """A model of this process."""
+    """A model in this process."""
 
     model: MaskedModel
     pool: Pool
     threads: int
 
     def seconds(self, shape: PassShape, behind: int, passes: int) -> list[float]:
-        """Of so many passes."""
+        """Times of ``passes`` passes."""
         return pass_seconds(self.model, self.pool.segments(shape, behind), passes, self.threads)
 
 
@@ -112,7 +112,7 @@ def measured(plan: PassPlan, on_cell: Callable[[str], object]) -> Measured:
 
 @contextmanager
 def _arms(plan: PassPlan) -> Iterator[tuple[dict[str, _Arm], ModelBytes, dict[str, str]]]:
-    """By name, what their model reads, and those that did not start."""
+    """Arms by name, the bytes their model reads, and those that did not start."""
     failures = dict[str, str]()
     with ExitStack() as running:
         arms, sizes = _torch_arms(plan)
@@ -126,7 +126,7 @@ def _arms(plan: PassPlan) -> Iterator[tuple[dict[str, _Arm], ModelBytes, dict[st
 
 
 def _torch_arms(plan: PassPlan) -> tuple[dict[str, _Arm], ModelBytes]:
-    """The served one, and where exactness changes anything those without."""
+    """The served model, and inexact ones where exactness changes anything."""
     kinds: dict[str, Make] = {EXACT: served}
     arms, pool = dict[str, _Arm](), plan.pool(_TORCH_BLOCK_TOKENS)
     loaded = load_target(plan.target, dtype=plan.dtype, device="cpu")
@@ -140,7 +140,7 @@ def _torch_arms(plan: PassPlan) -> tuple[dict[str, _Arm], ModelBytes]:
 
 
 def points(shapes: Sequence[PassShape], prefix: int, context: tuple[int, int] | None) -> tuple[Point, ...]:
-    """All shapes behind the prefix; one row behind each of ``context``, a short and a long one, if it is asked for."""
+    """All shapes behind the prefix; and one row behind each length of ``context``, a short and a long one."""
     found = [Point(shape, prefix) for shape in shapes]
     one = PassShape(1, 1)
     return tuple(dict.fromkeys([*found, *(Point(one, behind) for behind in context or ())]))

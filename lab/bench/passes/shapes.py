@@ -1,4 +1,4 @@
-"""Passes to measure, and where their sequences lie in a pool of KV blocks. Pure."""
+"""Passes to measure, and the KV blocks of their sequences in a pool. Pure."""
 
 import argparse
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from outrider.engines.forward_model import Segment
 
 @dataclass(frozen=True, slots=True)
 class PassShape:
-    """``rows`` new tokens of each of so many generations, all of which want logits."""
+    """``rows`` new tokens of each of several generations, all of which need logits."""
 
     rows: int
     generations: int
@@ -31,12 +31,12 @@ def parse_shape(text: str) -> PassShape:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Room for the sequences of every pass: one that is long, then as many as the widest pass has.
+    """KV blocks for the sequences of every pass: a long one, then as many as the widest pass has.
 
     Attributes:
         long_tokens: positions of the long sequence, new ones included.
         tokens: of each other.
-        generations: how many others.
+        generations: number of others.
     """
 
     block_tokens: int
@@ -57,7 +57,7 @@ class Pool:
         return range(first + generation * each, first + (generation + 1) * each)
 
     def segments(self, shape: PassShape, behind: int) -> list[Segment]:
-        """A pass of new tokens, each sequence's behind so many resident ones; if they do not fit, the long one's."""
+        """A pass of new tokens behind ``behind`` resident ones of each sequence; of the long one if they do not fit."""
         needed = behind + shape.rows
         if needed <= self.tokens and shape.generations <= self.generations:
             blocks = [self.of(generation) for generation in range(shape.generations)]

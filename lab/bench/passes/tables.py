@@ -1,4 +1,4 @@
-"""The tables of passes: what is told of what was measured."""
+"""Tables of passes."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -11,10 +11,10 @@ from lab.bench.passes.torch_models import EXACT, INEXACT
 
 
 def figures(measured: Measured, points: Sequence[Point]) -> list[dict[str, object]]:
-    """Of each point; what could not be measured is None.
+    """Figures of each point; what could not be measured is None.
 
     ``over_bound``: of the torch engine's pass over reading weights and KV once; ``over_vllm``: over vLLM's own step;
-    ``tax``: over the fastest way to compute the same without being exact.
+    ``tax``: over the fastest inexact computation of the same.
     """
     return [_point_figures(measured, point) for point in points]
 
@@ -40,13 +40,13 @@ def _point_figures(measured: Measured, point: Point) -> dict[str, object]:
 
 
 def fastest(seconds: Mapping[str, Mapping[Point, Sequence[float]]], point: Point) -> str | None:
-    """Which of the inexact arms, by its median."""
+    """The fastest inexact arm, by its median."""
     known = [name for name in INEXACT if point in seconds.get(name, {})]
     return min(known, key=lambda name: median(seconds[name][point]), default=None)
 
 
 def context_figures(measured: Measured, short: Point, long: Point) -> list[dict[str, object]]:
-    """By arm: what one row takes longer behind a long context than behind a short one, over reading that much KV."""
+    """By arm: extra time of a row behind a long context over that behind a short one, against reading that much KV."""
     size = measured.sizes.of_kv(long.behind - short.behind)
     return [
         {
@@ -61,7 +61,7 @@ def context_figures(measured: Measured, short: Point, long: Point) -> list[dict[
 
 
 def show_passes(title: str, found: Sequence[Mapping[str, object]]) -> None:
-    """Each point with its three ratios."""
+    """Print each point with its three ratios."""
     columns = {
         "rows x generations": "point",
         "ms": "ms",
@@ -78,7 +78,7 @@ def show_passes(title: str, found: Sequence[Mapping[str, object]]) -> None:
 
 
 def show_context(title: str, found: Sequence[Mapping[str, object]]) -> None:
-    """Each arm's attention to a long context."""
+    """Print each arm's attention to a long context."""
     columns = {
         "arm": "arm",
         "short ms": "short_ms",

@@ -1,4 +1,4 @@
-"""Seconds of passes and of reading memory, by one clock."""
+"""Times of passes and of reading memory, by the same clock."""
 
 import time
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ _READINGS = 5
 
 
 def clock_s(threads: int) -> float:
-    """A single thread's own time, which others on the machine do not lengthen; of several threads, the wall's."""
+    """CPU time for a single thread, which other processes do not lengthen; wall time for several."""
     return time.process_time() if threads == 1 else time.perf_counter()
 
 
 def pass_seconds(model: ForwardModel, segments: Sequence[Segment], passes: int, threads: int) -> list[float]:
-    """Of so many passes, after one that does not count."""
+    """Times of ``passes`` passes, after a warm-up."""
     model.forward(segments)
     seconds = []
     for _ in range(passes):
@@ -28,16 +28,16 @@ def pass_seconds(model: ForwardModel, segments: Sequence[Segment], passes: int, 
 
 
 class Memory:
-    """A buffer far larger than any cache, summed up in float32: a pass that only reads."""
+    """A buffer far larger than any cache, summed in float32: a pass that only reads."""
 
     def __init__(self, size_mib: int, threads: int) -> None:
-        """Write it once, so that every page is there."""
+        """Write it once, so that every page is allocated."""
         self._buffer = torch.ones(size_mib * 2**20 // 4)
         self._threads = threads
         self._buffer.sum()
 
     def bytes_per_s(self) -> float:
-        """Of the fastest of a few readings: others that read at the same time are no bound."""
+        """Bandwidth of the fastest of a few readings, as concurrent readers slow some down."""
         return self._buffer.nbytes / min(self._reading_s() for _ in range(_READINGS))
 
     def _reading_s(self) -> float:

@@ -1,6 +1,6 @@
-"""The torch engine's model as it is served, and made to compute without the order that makes it exact.
+"""The torch engine's model as served, and variants without the order of operations that makes it exact.
 
-The others exist to be measured: nothing that serves can build one.
+The variants exist to be measured: nothing that serves can build one.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,12 +21,12 @@ Make = Callable[[PreTrainedModel, int, int], MaskedModel]
 
 
 def served(model: PreTrainedModel, total_blocks: int, block_tokens: int) -> MaskedModel:
-    """As it is served, but that its KV is random from the start: what a pass takes does not depend on it."""
+    """As served, except that its KV starts random: the time of a pass does not depend on it."""
     return _filled(target_model(model, total_blocks, block_tokens))
 
 
 def any_rows(model: PreTrainedModel, total_blocks: int, block_tokens: int) -> MaskedModel:
-    """The same with packed weights in whatever numbers of rows there are: nothing is filled up."""
+    """The same with packed weights in any number of rows: no padding."""
     if not (can_fuse(model) and can_pack(model)):
         return AnyRowsModel(model, total_blocks, block_tokens)
     pack_linears(model, ANY)
@@ -34,7 +34,7 @@ def any_rows(model: PreTrainedModel, total_blocks: int, block_tokens: int) -> Ma
 
 
 def _filled(model: MaskedModel) -> MaskedModel:
-    """Every page of the pool is written, so that reading it reads memory."""
+    """Write every page of the pool, so that reading it reads memory."""
     if isinstance(model, FusedModel):
         for pool in model.pools:
             numbers = pool.view(np.uint16) if pool.dtype == np.uint32 else pool  # keys: pairs of bfloat16
@@ -46,7 +46,7 @@ def _filled(model: MaskedModel) -> MaskedModel:
 
 
 class FilledModel(PagedModel):
-    """By transformers' modules, its KV likewise random."""
+    """With transformers' modules; its KV likewise random."""
 
     def __init__(self, model: PreTrainedModel, total_blocks: int, block_tokens: int) -> None:
         super().__init__(model, total_blocks, block_tokens)
@@ -54,7 +54,7 @@ class FilledModel(PagedModel):
 
 
 class AnyRowsModel(FilledModel):
-    """Packed weights and tiles, in whatever numbers of rows there are."""
+    """Packed weights and tiles, in any number of rows."""
 
     def _settled(self, model: PreTrainedModel) -> Sizes | None:
         if can_pack(model):
@@ -88,7 +88,7 @@ INEXACT: Mapping[str, Make] = {
 
 
 def weight_bytes(model: PreTrainedModel) -> int:
-    """Bytes of weights that a pass reads: all, but of an embedding that is no output head only a few rows."""
+    """Bytes of weights that a pass reads: all, but only a few rows of an embedding that is not the output head."""
     embedding: Any = model.get_input_embeddings()
     head: Any = model.get_output_embeddings()
     total = sum(weight.nbytes for weight in model.parameters())

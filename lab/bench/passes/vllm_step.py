@@ -1,7 +1,7 @@
-"""vLLM's own model step in a process of its own (``vllm_worker``): asked for passes, it answers their seconds.
+"""vLLM's own model step in its own process (``vllm_worker``), which times passes on request.
 
-Asked and answered in lines of JSON: ``{"rows", "generations", "behind", "passes"}``, a list of seconds. Its first line
-is an empty list, or says why it cannot be asked.
+Request and answer are lines of JSON: ``{"rows", "generations", "behind", "passes"}``, then a list of seconds. The first
+answer is an empty list, or says why the step cannot be measured.
 """
 
 import json
@@ -30,7 +30,7 @@ class VllmStepError(OutriderError):
 
 @dataclass(frozen=True, slots=True)
 class StepSettings:
-    """What the process is told."""
+    """Settings of the process."""
 
     target: str
     dtype: str
@@ -38,21 +38,21 @@ class StepSettings:
     pool: Pool
 
     def spec(self, kv_bytes: int) -> VerifierSpec:
-        """The engine's, with so much KV."""
+        """Settings of the engine with this much KV."""
         return VerifierSpec(
             "vllm", self.target, self.dtype, "cpu", self.threads, EngineLimits(kv_bytes, self.pool.block_tokens)
         )
 
 
 class VllmStep:
-    """The other end: an arm that is asked like one in this process."""
+    """Client of the process, with the interface of an arm in this process."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
-        """Of a process that can be asked."""
+        """``process`` is ready for requests."""
         self._process = process
 
     def seconds(self, shape: PassShape, behind: int, passes: int) -> list[float]:
-        """Of so many passes.
+        """Times of ``passes`` passes.
 
         Raises:
             VllmStepError: the process has died.
@@ -62,7 +62,7 @@ class VllmStep:
 
 @contextmanager
 def vllm_step(settings: StepSettings) -> Iterator[VllmStep]:
-    """Have the process run while the block is open.
+    """Run the process while the block is open.
 
     Raises:
         VllmStepError: it does not start.
@@ -100,7 +100,7 @@ def _asked(process: "subprocess.Popen[str]", question: Mapping[str, int]) -> lis
 
 def _stop(process: "subprocess.Popen[str]") -> None:
     if process.stdin is not None and not process.stdin.closed:
-        process.stdin.close()  # it ends with its input
+        process.stdin.close()  # the process ends with its input
     try:
         process.wait(_STOP_DEADLINE_S)
     except subprocess.TimeoutExpired:

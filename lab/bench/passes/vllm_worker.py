@@ -1,4 +1,4 @@
-"""What runs in vLLM's process: see ``vllm_step``. What vLLM prints goes to standard error."""
+"""Main program of vLLM's process: see ``vllm_step``. What vLLM prints goes to standard error."""
 
 import json
 import os
@@ -20,7 +20,7 @@ _PREFILL_TOKENS = 256
 
 
 def main() -> None:
-    """Answer until there is no more input."""
+    """Answer requests until the input ends."""
     told = json.loads(sys.argv[1])
     settings = StepSettings(**{**told, "pool": Pool(**told["pool"])})
     answers = os.fdopen(os.dup(1), "w")
@@ -44,10 +44,10 @@ def main() -> None:
 
 
 def _started(settings: StepSettings) -> VllmForward:
-    """With KV in all sequences: one is computed and copied to the others."""
+    """Start with KV in all sequences: one is computed and copied to the others."""
     pool, folder, facts = settings.pool, resolve_folder(settings.target), load_target_facts(settings.target)
     token_bytes = configured_kv_bytes_per_token(read_config(folder), torch_dtype(settings.dtype))
-    spec = settings.spec((pool.blocks + 2) * pool.block_tokens * token_bytes)  # vLLM keeps one block for itself
+    spec = settings.spec((pool.blocks + 2) * pool.block_tokens * token_bytes)  # vLLM reserves one block
     model = VllmForward(VllmSettings(spec, folder, facts.vocab_size, facts.max_context_tokens))
     longest = max((pool.of_long(), pool.of(0)), key=len)
     positions = max(pool.long_tokens, pool.tokens)

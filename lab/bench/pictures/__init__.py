@@ -1,1 +1,1 @@
-"""Pictures of dashboards for the documentation, where no Grafana can be asked for them."""
+"""Pictures of dashboards for the documentation, drawn without Grafana."""

@@ -1,7 +1,7 @@
-"""Draws a shipped dashboard from what a Prometheus has, as Grafana would lay it out. Its pictures are not Grafana's.
+"""Draws a shipped dashboard from Prometheus data in Grafana's layout. The pictures are not Grafana's.
 
-Everything is read from the dashboard's own JSON: panels at their places in the grid, titles, expressions, legends,
-units and thresholds. Only the kinds of panels that our dashboards have are known; another one is refused.
+Everything is read from the dashboard's JSON: panel positions in the grid, titles, expressions, legends, units and
+thresholds. Only the kinds of panels that our dashboards have are supported; another one is refused.
 """
 
 import json
@@ -23,7 +23,7 @@ from matplotlib import pyplot as plt  # (behind the choice of what it draws with
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-Ask = Callable[[str], list[dict[str, Any]]]  # an expression: Prometheus's matrix of it, over the time that is drawn
+Ask = Callable[[str], list[dict[str, Any]]]  # an expression to Prometheus's matrix of it, over the drawn time
 
 _COLUMNS = 24
 _COLUMN_IN, _ROW_IN, _HEAD_IN, _DPI = 0.62, 0.33, 0.75, 80
@@ -36,7 +36,7 @@ _MOST_NAME_CHARS = 34
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line: what it is called, when it had which value (seconds since the beginning; no gaps are kept)."""
+    """One line: its legend and values by time (seconds since the start; gaps are not kept)."""
 
     name: str
     at_s: tuple[float, ...]
@@ -44,17 +44,17 @@ class Series:
 
 
 def draw(dashboard: Path, file: Path, ask: Ask, variables: Mapping[str, str], caption: str) -> int:
-    """Write a dashboard as a PNG; returns how many of its panels have something to show.
+    """Write a dashboard as a PNG; return how many of its panels have data.
 
     Args:
         dashboard: its JSON.
-        file: what is written.
-        ask: of a range query, the result that Prometheus answers with.
+        file: to write.
+        ask: runs a range query in Prometheus.
         variables: values for ``$cluster`` and the like, and for ``$__rate_interval``.
-        caption: below the title: where the values are from.
+        caption: below the title: source of the values.
 
     Raises:
-        ParameterError: a panel's kind is not known, or a variable has no value.
+        ParameterError: a panel's kind is not supported, or a variable has no value.
     """
     board = json.loads(dashboard.read_text(encoding="utf-8"))
     panels = board["panels"]
@@ -90,13 +90,13 @@ def filled_in(expr: str, variables: Mapping[str, str]) -> str:
 
 
 def named(legend: str, labels: Mapping[str, str]) -> str:
-    """How a series is called: ``{{label}}`` is the label's value."""
+    """A series' legend: ``{{label}}`` is the label's value."""
     name = re.sub(r"\{\{(\w+)\}\}", lambda found: labels.get(found[1], ""), legend)
     return name if len(name) <= _MOST_NAME_CHARS else name[: _MOST_NAME_CHARS - 1] + "…"
 
 
 def with_unit(value: float, unit: str) -> str:
-    """A number as its panel says it."""
+    """A number in its panel's unit."""
     if unit == "percentunit":
         return f"{value * 100:.3g} %"
     if unit == "s":
@@ -108,7 +108,7 @@ def with_unit(value: float, unit: str) -> str:
 
 
 def colour_of(value: float, steps: Sequence[Mapping[str, Any]]) -> str:
-    """The threshold that a value has reached."""
+    """Colour of the threshold that a value has reached."""
     reached = [step for step in steps if step["value"] is None or value >= step["value"]]
     return _COLOURS[reached[-1]["color"]] if reached else _INK
 
@@ -116,7 +116,7 @@ def colour_of(value: float, steps: Sequence[Mapping[str, Any]]) -> str:
 def _draw_panel(
     figure: Figure, panel: Any, box: tuple[float, float, float, float], ask: Ask, variables: Mapping[str, str]
 ) -> bool:
-    """Frame and title, then what its kind is drawn as; whether there is anything."""
+    """Draw frame, title and content; return whether there is any data."""
     frame = figure.add_axes(box, facecolor=_PANEL)
     frame.set(xticks=[], yticks=[])
     for spine in frame.spines.values():
@@ -194,7 +194,7 @@ def _lines(axes: Axes, panel: Any, series: Sequence[Series], steps: Sequence[Map
 
 
 def _heat(axes: Axes, series: Sequence[Series]) -> None:
-    """Buckets from below; Prometheus's are cumulative, so each is told without those below it."""
+    """Draw buckets as a heat map; Prometheus's are cumulative, so lower ones are subtracted."""
     ordered = sorted(series, key=lambda one: float(one.name))
     times = sorted({at_s for one in ordered for at_s in one.at_s})
     found = [dict(zip(one.at_s, one.values, strict=True)) for one in ordered]
@@ -205,7 +205,7 @@ def _heat(axes: Axes, series: Sequence[Series]) -> None:
 
 
 def _series(matrix: Sequence[Mapping[str, Any]], legend: str) -> list[Series]:
-    """Of an answer; without what is no number, and series of nothing else."""
+    """Series of an answer, without values that are not numbers; series without any are dropped."""
     made = []
     for each in matrix:
         points = [(float(at_s), float(value)) for at_s, value in each["values"]]

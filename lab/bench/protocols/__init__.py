@@ -1,1 +1,1 @@
-"""What may cross the link, side by side on a real cluster with emulated links."""
+"""Protocols compared on a real cluster with emulated links."""

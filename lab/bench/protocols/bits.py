@@ -1,4 +1,4 @@
-"""Payload bits per committed token, and how much of them is envelope and token ids, whatever the protocol."""
+"""Payload bits per committed token, and the parts of envelope and token ids, for any protocol."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ class Bits:
     """One method at one temperature, per committed token.
 
     Attributes:
-        envelope: of ``both``, header and checksum, both ways; likewise ``ids``: drafted tokens up, the target's token
-            down; ``rest``: distributions, shapes, verdicts, padding.
+        envelope: part of ``both`` in headers and checksums, both ways; ``ids``: in draft tokens up, the target's token
+            down; ``rest``: in distributions, shapes, verdicts, padding.
     """
 
     method: str
@@ -35,11 +35,11 @@ class Bits:
 
 
 def bits(responses: Sequence[Response], wire: WireFormat) -> Bits:
-    """Of responses of one method and temperature, on any links; rounds without a draft are left out.
+    """Bits of responses of one method and temperature, on any links; rounds without a draft are left out.
 
     Args:
-        responses: each with a draft somewhere.
-        wire: how messages were written.
+        responses: each with at least one draft.
+        wire: format of the messages.
     """
     rounds = [[one.timing for one in response.rounds if one.timing.drafted_tokens] for response in responses]
     tokens = [sum(one.committed_tokens for one in some) for some in rounds]
@@ -47,7 +47,7 @@ def bits(responses: Sequence[Response], wire: WireFormat) -> Bits:
     down = [sum(one.down_bits for one in some) for some in rounds]
     both = [one + other for one, other in zip(up, down, strict=True)]
     drafted, targets = sum(one.drafted_tokens for some in rounds for one in some), sum(map(len, rounds))
-    # A device that draws its own correction sends that id up, where the target's token would have come down.
+    # A device that draws its own correction sends that id up; otherwise the target's token comes down.
     ids, envelope = (drafted + targets) * id_bits(wire.vocab_size), targets * 2 * envelope_bits(0)
     total = sum(tokens)
     return Bits(

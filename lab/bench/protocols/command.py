@@ -1,12 +1,12 @@
-"""``outrider bench protocols``: every protocol side by side on a real cluster with emulated links.
+"""``outrider bench protocols``: every protocol compared on a real cluster with emulated links.
 
 Starts the embedded cluster and emulates links of 1, 20 and 500 Mbps with RTTs of 0 and 50 ms. On each, greedy and at
 temperature 1, the same prompts are answered without drafts, by each protocol alone, and by ``cheapest``, which chooses
-protocol and window every round. A fixed protocol is held to the plan the service itself chose most often when only the
-protocol was named. Methods take turns prompt by prompt; there is one request at a time.
+protocol and window every round. A fixed protocol uses the plan that the service chose most often when only the protocol
+was given. Methods take turns prompt by prompt; there is one request at a time.
 
-Judged is *charged* time: the link as modelled for the bits really sent, and measured computation (see
-``lab.bench.protocols.rounds``); payload bits per committed token stand beside their limits.
+The comparison uses *charged* time: the link's model for the bits really sent, plus measured computation (see
+``lab.bench.protocols.rounds``); payload bits per committed token are listed with their limits.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _report(found: Sequence[Response], wire: WireFormat, args: argparse.Namespace) -> None:
-    """Everything that follows from the measured responses."""
+    """Print and return all figures of the measured responses."""
     usual = levels(found)
     of = seconds(found, usual)
     table: list[MethodFigures] = []

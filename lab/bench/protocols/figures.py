@@ -1,4 +1,4 @@
-"""What one method gave in one cell, with 95 % bootstrap intervals over responses; and how ``cheapest`` compares."""
+"""Figures of one method in one cell, with 95 % bootstrap intervals over responses; and comparison of ``cheapest``."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,20 +20,20 @@ class MethodFigures:
     """One method in one cell.
 
     Attributes:
-        plans: what was drafted, most frequent first, with the share of rounds; None is no draft.
+        plans: drafted plans, most frequent first, with their share of rounds; None is no draft.
     """
 
     cell: Cell
     method: str
     plans: tuple[tuple[DraftPlan | None, float], ...]
     responses: int
-    tokens: int  # committed where the method was at work; the figures below are over these
-    wall_s: Estimate  # seconds per token as they passed
-    charged_s: Estimate  # with the link as modelled; ``levelled_s`` with computation at its usual times as well
+    tokens: int  # committed while the method was at work; the figures below are over these
+    wall_s: Estimate  # measured seconds per token
+    charged_s: Estimate  # with the link's model; ``levelled_s`` with usual computation times as well
     levelled_s: Estimate
     up_bits: Estimate  # payload per token; likewise ``down_bits``
     down_bits: Estimate
-    accepted_fraction: Estimate | None  # accepted over drafted tokens; None if nothing was drafted
+    accepted_fraction: Estimate | None  # accepted over draft tokens; None if nothing was drafted
     accepted_len: Estimate | None  # accepted tokens per round with a draft
     rounds: Estimate  # per token
     row_requests: int
@@ -56,7 +56,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """Of one response: where its method was at work."""
+    """Seconds of one response while its method was at work."""
 
     wall_s: float
     charged_s: float
@@ -64,7 +64,7 @@ class Seconds:
 
 
 def seconds(responses: Sequence[Response], levels: Levels) -> dict[int, Seconds]:
-    """By ``id`` of the response. Rounds that came to nothing (no candidate taken) count as measured, with all three."""
+    """Seconds by ``id`` of the response. Rounds without a result (no candidate taken) count as measured in all."""
     usual_s = median(response.hidden_s for response in responses if not response.row_requests)
     found = {}
     for response in responses:
@@ -79,7 +79,7 @@ def seconds(responses: Sequence[Response], levels: Levels) -> dict[int, Seconds]
 
 
 def figures(responses: Sequence[Response], of: dict[int, Seconds]) -> MethodFigures:
-    """Of responses of one cell and method."""
+    """Figures of responses of one cell and method."""
     rounds = [response.rounds for response in responses]
     tokens = [response.tokens for response in responses]
 
@@ -115,7 +115,7 @@ def figures(responses: Sequence[Response], of: dict[int, Seconds]) -> MethodFigu
 def compare(
     cell: Cell, responses: Sequence[Response], of: dict[int, Seconds], kind: Callable[[Seconds], float]
 ) -> Comparison:
-    """By one kind of seconds; the interval redraws turns (repetition and prompt), which all methods have taken."""
+    """Compare by one kind of seconds; the interval redraws turns (repetition and prompt), common to all methods."""
     turns = sorted({(response.repeat, response.prompt) for response in responses})
     spent, made = ({method: np.zeros(len(turns)) for method in (*FIXED, CHEAPEST)} for _ in range(2))
     for response in responses:
@@ -138,7 +138,7 @@ def compare(
 
 
 def plan_name(plan: DraftPlan | None) -> str:
-    """Such as ``tslt 2`` or ``tslt_tree <2,2>``."""
+    """Name such as ``tslt 2`` or ``tslt_tree <2,2>``."""
     if plan is None:
         return NO_DRAFT
     shape = f"<{','.join(map(str, plan.expansion))}>" if plan.expansion else str(plan.window)
@@ -148,7 +148,7 @@ def plan_name(plan: DraftPlan | None) -> str:
 def _bits(response: Response) -> tuple[int, int]:
     up = sum(one.timing.up_bits for one in response.rounds)
     down = sum(one.timing.down_bits for one in response.rounds)
-    if response.row_requests:  # candidates that were not taken are in no timing
+    if response.row_requests:  # rounds without a taken candidate have no timing
         up += max(response.sent[0] - response.timed[1], 0)
         down += max(response.sent[1] - response.timed[2], 0)
     return up, down

@@ -1,4 +1,4 @@
-"""Takes the measurements: warms up, then cell by cell every method in turn on the same prompts."""
+"""Measurement: a warm-up, then cell by cell every method in turn on the same prompts."""
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -23,7 +23,7 @@ _TIMEOUT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How much is measured: responses of so many tokens, to each prompt so many times, by every method."""
+    """Extent: responses of this many tokens, to each prompt this many times, by every method."""
 
     tokens: int
     prompts: int
@@ -33,7 +33,7 @@ class Amount:
 async def measure(
     url: str, config: Config, chosen: Sequence[Cell], amount: Amount
 ) -> AsyncGenerator[list[Response], None]:
-    """One request at a time; yields each cell's responses."""
+    """Send one request at a time; yield each cell's responses."""
     per_cell = len(METHODS) * amount.prompts * amount.repeats
     async with open_client(url, _TIMEOUT_S) as client:
         service = RunningService(client, config)
@@ -65,7 +65,7 @@ async def _cell(
 
 
 async def _warm_up(service: RunningService) -> None:
-    """Code paths, and the acceptance statistics of all rules: what ``cheapest`` chooses by."""
+    """Warm up code paths, and the acceptance statistics of all rules, which ``cheapest`` chooses by."""
     await service.emulate(_WARM.profile)
     for temperature in (0.0, 1.0):
         cell = Cell(_WARM.rate_mbps, _WARM.rtt_ms, temperature)
@@ -75,7 +75,7 @@ async def _warm_up(service: RunningService) -> None:
 
 
 async def _settle(service: RunningService, cell: Cell) -> None:
-    """Change the link, and send enough over it for the coordinator to know: rows up (dsd) and down (dssd)."""
+    """Change the link, and send enough for the coordinator to measure it: rows up (dsd) and down (dssd)."""
     await service.emulate(cell.profile)
     sampled = Cell(cell.rate_mbps, cell.rtt_ms, 1.0)
     for protocol in ("dsd", "dssd"):
@@ -84,9 +84,9 @@ async def _settle(service: RunningService, cell: Cell) -> None:
 
 
 async def _pilot(service: RunningService, cell: Cell, method: str) -> DraftPlan | None:
-    """The plan to hold a method to: what the service chose most often when the protocol was named and the window free.
+    """The plan that a method is fixed to: the service's most frequent choice for the protocol with a free window.
 
-    A draft of one token if it chose none; None for methods that are held to nothing.
+    A draft of one token if it chose none; None for methods that are not fixed.
     """
     if method in (NO_DRAFT, CHEAPEST):
         return None

@@ -1,4 +1,4 @@
-"""What ``outrider bench protocols`` measures: cells of links and temperatures, and methods in each of them."""
+"""Plan of ``outrider bench protocols``: cells of links and temperatures, and methods in each of them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from outrider.protocols.registry import PROTOCOLS
 
 RATES_MBPS, RTTS_MS, TEMPERATURES = (1.0, 20.0, 500.0), (0.0, 50.0), (0.0, 1.0)
 NO_DRAFT, CHEAPEST = "no_draft", "cheapest"
-FIXED = (NO_DRAFT, *(name for name in PROTOCOLS if not PROTOCOLS[name].judged))  # lossless, without a choice
+FIXED = (NO_DRAFT, *(name for name in PROTOCOLS if not PROTOCOLS[name].judged))  # lossless methods that choose nothing
 METHODS = (*FIXED, CHEAPEST)
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One link, alike both ways, and one temperature."""
+    """One link, the same both ways, and one temperature."""
 
     rate_mbps: float
     rtt_ms: float
@@ -30,19 +30,19 @@ class Cell:
 
     @property
     def greedy(self) -> bool:
-        """Whether there is no randomness."""
+        """Whether the temperature is 0."""
         return self.temperature == 0.0
 
     @property
     def name(self) -> str:
-        """Such as ``20mbps-50ms-t1``: what ``--cells`` takes."""
+        """Name such as ``20mbps-50ms-t1``, for ``--cells``."""
         return f"{self.rate_mbps:g}mbps-{self.rtt_ms:g}ms-t{self.temperature:g}"
 
 
 def cells(only: Sequence[str] = ()) -> tuple[Cell, ...]:
     """The cells to measure: all, or those whose name begins with one of ``only``.
 
-    Slow links come first: what a coordinator knows of a link is renewed by traffic, and that is faster upwards.
+    Slow links come first: a coordinator's link estimate is updated by traffic, and faster when the rate rises.
     """
     every = tuple(Cell(*of) for of in product(RATES_MBPS, RTTS_MS, TEMPERATURES))
     strangers = [prefix for prefix in only if not any(cell.name.startswith(prefix) for cell in every)]
@@ -69,7 +69,7 @@ def options(method: str, plan: DraftPlan | None = None) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request: which method answers which prompt in which repetition."""
+    """One request: method, prompt and repetition."""
 
     repeat: int
     prompt: int
@@ -77,7 +77,7 @@ class Turn:
 
 
 def turns(repeats: int, prompts: int, methods: Sequence[str] = METHODS) -> Iterator[Turn]:
-    """Every method answers a prompt before any answers the next one, each time beginning with another method."""
+    """Every method answers a prompt before any answers the next one, in rotated order."""
     for number, (repeat, prompt) in enumerate(product(range(repeats), range(prompts))):
         for method in rotated(methods, number):
             yield Turn(repeat, prompt, method)

@@ -1,12 +1,12 @@
-"""What was measured of one response, and its rounds: the part where the method was at work.
+"""Measurements of one response, and those of its rounds in which the method was at work.
 
-A response begins without a drafter (prefill, lease) and may end with a token that no draft could become part of. These
-rounds are the same for all methods and are left out.
+A response starts without a drafter (prefill, lease) and may end with a token that cannot be drafted. These rounds are
+the same for all methods and are left out.
 
-*Charged* seconds of a round: what the link model asks for the bits that were really sent (``outrider.link.latency``),
-and measured draft, queue, verification and orchestration. They differ from wall seconds by what the machine adds to an
-exchange. *Levelled* seconds put the median of all measured rounds of the same kind in the place of each measured time,
-so that two methods never differ because the machine was busy during one of them.
+*Charged* seconds of a round: the link model's time for the bits that were really sent (``outrider.link.latency``), and
+measured draft, queue, verification and orchestration. They differ from wall seconds by the machine's overhead of an
+exchange. *Levelled* seconds replace each measured time by the median of all measured rounds of the same kind, so that
+two methods never differ because the machine was busy during one of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ _Key = TypeVar("_Key")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a round was chosen to be, and why."""
+    """The chosen plan of a round, and the reason."""
 
     reason: str
     plan: DraftPlan | None
@@ -42,7 +42,7 @@ class Round:
 
     @property
     def exchanged(self) -> bool:
-        """Whether the drafter was asked."""
+        """Whether the drafter took part."""
         return self.timing.up_bits > 0
 
     def charged_s(self, cell: Cell) -> float:
@@ -59,11 +59,11 @@ class Response:
     repeat: int
     prompt: int
     elapsed_s: float  # from the request to the end of the answer, as the client saw it
-    rounds: tuple[Round, ...]  # where the method was at work
-    row_requests: int  # rows asked for again, because no candidate for a correction was taken
+    rounds: tuple[Round, ...]  # those in which the method was at work
+    row_requests: int  # rows requested again because no candidate for a correction was taken
     timed: tuple[float, int, int]  # seconds, and bits up and down, of all rounds that have timings
     sent: tuple[int, int]  # bits up and down of all messages
-    choices: tuple[Choice, ...]  # of ``rounds``; fewer where the service did not report some
+    choices: tuple[Choice, ...]  # of ``rounds``; fewer if the service did not report some
 
     @property
     def tokens(self) -> int:
@@ -71,7 +71,7 @@ class Response:
 
     @property
     def hidden_s(self) -> float:
-        """Seconds outside all timed rounds: HTTP, and rounds that came to nothing."""
+        """Seconds outside all timed rounds: HTTP, and rounds without a result."""
         return max(self.elapsed_s - self.timed[0], 0.0)
 
 
@@ -90,7 +90,7 @@ def _choice(reason: str, chosen: object) -> Choice:
 def at_work(
     method: str, timings: Sequence[RoundTiming], choices: Sequence[Choice]
 ) -> tuple[tuple[Round, ...], tuple[Choice, ...]]:
-    """The rounds where the method was at work, with their plans, and their choices."""
+    """The rounds in which the method was at work, with their plans, and their choices."""
     reasons = [choice.reason for choice in choices]
     first = 1
     if method != NO_DRAFT:
@@ -105,13 +105,13 @@ def at_work(
             kept.pop()
     chosen = tuple(choices[first:last])
     plans = [choice.plan for choice in chosen]
-    if len(plans) != len(kept):  # only where devices draw corrections, and those draft chains
+    if len(plans) != len(kept):  # only if devices draw corrections, and those draft chains
         plans = [None if t.protocol is None else DraftPlan(t.protocol, t.drafted_tokens) for t in kept]
     return tuple(Round(t, None if t.protocol is None else p) for t, p in zip(kept, plans, strict=True)), chosen
 
 
 def link_s(cell: Cell, timing: RoundTiming) -> float:
-    """What the link's model asks for a round's messages; nothing if there were none."""
+    """The link model's time for a round's messages; 0 if there were none."""
     return exchange_s(profile_csi(cell.profile), timing.down_bits, timing.up_bits) if timing.up_bits else 0.0
 
 
@@ -124,14 +124,14 @@ class Levels:
     other_s: Mapping[bool, float]  # queue and orchestration, by whether a drafter was asked
 
     def levelled_s(self, one: Round, cell: Cell) -> float:
-        """A round's seconds on a machine that is never busier than usual."""
+        """Seconds of a round on a machine at its usual load."""
         t = one.timing
         draft_s = 0.0 if one.plan is None else self.draft_s.get(one.plan, 0.0)
         return draft_s + self.verify_s[_verify_kind(t)] + self.other_s[one.exchanged] + link_s(cell, t)
 
 
 def levels(responses: Sequence[Response]) -> Levels:
-    """Medians over all rounds measured."""
+    """Medians over all measured rounds."""
     rounds = [one for response in responses for one in response.rounds]
     drafted = [(one.plan, one.timing.draft_s) for one in rounds if one.plan is not None]
     return Levels(

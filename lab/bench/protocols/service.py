@@ -1,4 +1,4 @@
-"""Asks a running service, one request at a time, and reads what each round of the answer took."""
+"""Queries a running service, one request at a time, and reads the timings of each round."""
 
 from lab.bench.harness.running import RunningService
 from lab.bench.load.client import ServiceUnusableError
@@ -9,7 +9,7 @@ from lab.bench.protocols.rounds import Response, at_work, parse_choices
 async def ask(
     service: RunningService, cell: Cell, turn: Turn, prompt: str, tokens: int, options: dict[str, object]
 ) -> Response:
-    """One response of exactly ``tokens`` tokens; a refused or incomplete one is a ``ServiceUnusableError``."""
+    """Request one response of exactly ``tokens`` tokens; ``ServiceUnusableError`` if it is refused or incomplete."""
     said = await service.ask(
         prompt, {**options, "explain": True}, max_tokens=tokens, temperature=cell.temperature, ignore_eos=True
     )

@@ -11,7 +11,7 @@ from outrider.contracts.exchanged import WireFormat
 
 
 def show_figures(found: Sequence[MethodFigures]) -> None:
-    """One table per cell."""
+    """Print one table per cell."""
     header = (
         *("method", "drafts", "ms/token charged", "levelled", "wall", "bits up/token", "down/token"),
         *("accepted", "accepted/round", "rounds/token"),
@@ -37,7 +37,7 @@ def show_figures(found: Sequence[MethodFigures]) -> None:
 
 
 def show_levels(usual: Levels) -> None:
-    """Usual times of the parts of a round."""
+    """Print usual times of the parts of a round."""
     show_table("medians, ms: drafter", ("plan", "ms"), [(plan_name(p), _number(s)) for p, s in usual.draft_s.items()])
     verify = [
         (drafted, "device" if defers else "target", _number(s))
@@ -49,7 +49,7 @@ def show_levels(usual: Levels) -> None:
 
 
 def show_comparisons(kind: str, found: Sequence[Comparison]) -> None:
-    """``cheapest`` against the best fixed method of each cell."""
+    """Print ``cheapest`` against the best fixed method of each cell."""
     rows = [
         (
             *(one.cell.name, one.best, _number(one.best_s), _number(one.cheapest_s), one.ratio),
@@ -61,7 +61,7 @@ def show_comparisons(kind: str, found: Sequence[Comparison]) -> None:
 
 
 def show_bits(found: Sequence[Bits], wire: WireFormat) -> None:
-    """Bits per committed token of rounds with a draft, on all links together."""
+    """Print bits per committed token of rounds with a draft, over all links."""
     rows = [
         (
             *(one.method, "0" if one.greedy else "1", *(f"{way.mean:.1f}" for way in (one.up, one.down))),

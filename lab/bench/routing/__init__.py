@@ -1,1 +1,1 @@
-"""Ways to choose a verifier for a request, side by side before real ones."""
+"""Routing rules compared on real verifiers."""

@@ -1,9 +1,9 @@
-"""``outrider bench routing``: rules that choose a verifier, beside the product's, before real verifiers.
+"""``outrider bench routing``: rules that choose a verifier, compared with the product's, on real verifiers.
 
-Users hold conversations, each turn of which sends all that was said before, behind one of some system prompts. A
-service is started for each rule and pass, without devices, as what they draft has nothing to do with who verifies. All
-rules of a pass hear the same, no two passes do. Figures are what clients were told (``usage``) and saw, and what
-coordinators told the fleet they had done.
+Users hold conversations, each turn of which sends everything before it, behind one of several system prompts. A service
+is started for each rule and pass, without devices, as drafting does not affect routing. All rules of a pass get the
+same requests, no two passes do. Figures are what clients received (``usage``) and measured, and what coordinators
+reported to the fleet.
 """
 
 import argparse
@@ -37,13 +37,13 @@ def main(argv: Sequence[str]) -> None:
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:  # one cluster a process (Ray forks)
                 runs += pool.submit(measured, config, rule, asked, turn).result()
             _tell(runs[-len(asked.loads) :])
-            if args.json is not None:  # service by service: a long run that breaks off has not been for nothing
+            if args.json is not None:  # service by service: an interrupt keeps what was measured
                 write_record(args.json, args, {"figures": figures(runs), "runs": runs})
     show(figures(runs), config)
 
 
 def _tell(runs: Sequence[Run]) -> None:
-    """As they come, in a line each."""
+    """Print each run in a line."""
     for run in runs:
         resumed = f", resumed {run.resumed}" if run.resumed else ""
         failed = f", failed {run.failures} ({run.failure})" if run.failures else ""

@@ -1,4 +1,4 @@
-"""What users say in conversations of several turns, of which some begin with the same system prompt. Pure."""
+"""Conversations of several turns, some of which start with the same system prompt. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from lab.bench.harness.prompts import document
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """``questions`` are asked one after the other, each behind the answer to the one before."""
+    """``questions`` are sent one after the other, each behind the answer to the one before."""
 
     system: str
     questions: tuple[str, ...]
@@ -19,21 +19,21 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What all users have in common."""
+    """Properties common to all users."""
 
     turns: int  # of a conversation
-    systems: int  # different system prompts, of which a conversation has any
+    systems: int  # number of system prompts; each conversation has one of them
     system_words: int
 
 
 def conversations(traffic: Traffic, users: int, each: int, session: tuple[int, ...]) -> list[list[Conversation]]:
-    """By user, who has so many conversations, one after the other.
+    """Conversations by user, each user's one after the other.
 
     Args:
-        traffic: what they are like.
-        users: how many.
+        traffic: common properties.
+        users: number of users.
         each: conversations of one user.
-        session: the seed; it begins every conversation, so that no two sessions have a prefix in common.
+        session: the seed; it begins every conversation, so that no two sessions have a common prefix.
     """
     rng = np.random.default_rng(session)
     told = ".".join(map(str, session))
@@ -48,7 +48,7 @@ def conversations(traffic: Traffic, users: int, each: int, session: tuple[int, .
 
 
 def messages_of(conversation: Conversation, answers: Sequence[str]) -> list[dict[str, str]]:
-    """What is sent for the question behind so many answers: the whole conversation so far."""
+    """The messages of the next question: the whole conversation so far."""
     found = [{"role": "system", "content": conversation.system}]
     for question, answer in zip(conversation.questions, answers, strict=False):
         found += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]

@@ -1,4 +1,4 @@
-"""What a rule brought: how much of prompts was found computed, how even the load was, how long users waited. Pure."""
+"""Figures of a rule: prefix hits, balance of the load, times to first token. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from lab.bench.load.report import COMPLETED, Answer, time_to_first_token_s
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Of one verifier: output tokens, and seconds in which it had something to do."""
+    """Work of one verifier: output tokens, and seconds in which it was busy."""
 
     tokens: int
     busy_s: float
@@ -19,11 +19,11 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One load under one rule, once. ``work`` by coordinator."""
+    """One load under one rule, once. ``work`` is by coordinator."""
 
     rule: str
     users: int
-    turn: int  # that all rules took one after another
+    turn: int  # of the pass in which all rules are run once
     elapsed_s: float
     ttft_s: tuple[float, ...]  # of each complete response
     prompt_tokens: int
@@ -31,13 +31,13 @@ class Run:
     output_tokens: int
     failures: int
     failure: str  # the first one
-    resumed: int  # times that a response went on at another coordinator
+    resumed: int  # times that a response resumed at another coordinator
     work: Mapping[str, Work]
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of all turns: times to the first token and what was found of all together, the rest spread over turns.
+    """Figures over all turns: first-token times and prefix hits pooled, the rest spread over turns.
 
     ``balance`` is the busiest verifier's output tokens over the mean, ``busy_balance`` the same of its busy seconds.
     """
@@ -45,7 +45,7 @@ class Figures:
     rule: str
     users: int
     responses: int
-    found: float  # of prompt tokens
+    found: float  # share of prompt tokens
     balance: Spread
     busy_balance: Spread
     ttft_s: Mapping[int, float]  # by percentile
@@ -60,7 +60,7 @@ PERCENTILES = (50, 95, 99)
 def run_of(
     rule: str, users: int, turn: int, answers: Sequence[Answer], work: Mapping[str, Work], resumed: int = 0
 ) -> Run:
-    """Of a load's answers, whose times count from its start."""
+    """Figures of a load's answers, whose times count from its start."""
     done = [answer for answer in answers if answer.outcome == COMPLETED]
     usages = [answer.usage for answer in done if answer.usage is not None]
     waited_s = (time_to_first_token_s(answer) for answer in done)
@@ -81,13 +81,13 @@ def run_of(
 
 
 def balance(amounts: Iterable[float]) -> float:
-    """The largest over the mean; 1 where there is nothing."""
+    """Maximum over mean; 1 if all are 0."""
     each = list(amounts)
     return max(each) * len(each) / sum(each) if any(each) else 1.0
 
 
 def figures(runs: Sequence[Run]) -> list[Figures]:
-    """By users and rule, in the order met first."""
+    """By users and rule, in order of first appearance."""
     groups = dict[tuple[int, str], list[Run]]()
     for run in sorted(runs, key=lambda run: run.users):
         groups.setdefault((run.users, run.rule), []).append(run)
@@ -95,7 +95,7 @@ def figures(runs: Sequence[Run]) -> list[Figures]:
 
 
 def _figures(group: Sequence[Run]) -> Figures:
-    """Of one rule and number of users."""
+    """Figures of one rule and number of users."""
     waited_s = [one_s for run in group for one_s in run.ttft_s]
     return Figures(
         rule=group[0].rule,

@@ -1,4 +1,4 @@
-"""Users in conversations with a service whose ingress chooses by one rule."""
+"""Users in conversations with a service whose ingress uses one rule."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -26,14 +26,14 @@ RULES: Mapping[str, str] = {
     "least_loaded": "lab.bench.routing.rivals:LeastLoadedRouter",
     "serve_llm": "lab.bench.routing.rivals:ServeLlmRouter",
 }
-_TIMEOUT_S = 600.0  # of a request
-_TOLD_WITHIN_S, _POLL_S = 10.0, 0.2  # coordinators tell the fleet every second what they did
+_TIMEOUT_S = 600.0  # per request
+_TOLD_WITHIN_S, _POLL_S = 10.0, 0.2  # coordinators report to the fleet every second
 _WARM_UP, _WARM_UPS = Traffic(turns=1, systems=64, system_words=40), 5
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """So many users at once, each with so many conversations one after the other."""
+    """Number of concurrent users, and conversations of each, one after the other."""
 
     users: int
     conversations: int
@@ -41,7 +41,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Under every rule alike; greedy. ``tokens`` of each answer."""
+    """Requests, the same under every rule; greedy. ``tokens`` per answer."""
 
     traffic: Traffic
     loads: tuple[Load, ...]
@@ -50,7 +50,7 @@ class Asked:
 
 
 def measured(config: Config, rule: str, asked: Asked, turn: int) -> list[Run]:
-    """Start a service of one of ``RULES`` and run all loads, each with words that no other load and turn has."""
+    """Start a service with one of ``RULES`` and run all loads, each with words that no other load and turn has."""
     with running(config, router=RULES[rule]) as url:
         fleet = application_fleet(config.cluster.namespace)
         return asyncio.run(_runs(url, fleet, config, rule, asked, turn))
@@ -73,7 +73,7 @@ async def _runs(url: str, fleet: Any, config: Config, rule: str, asked: Asked, t
 
 
 async def _warmed_up(endpoint: Endpoint, fleet: Any, verifiers: int, asked: Asked, turn: int) -> Mapping[str, Work]:
-    """Ask until each verifier has made something, as far as the rule lets all have their share; what each did."""
+    """Send requests until each verifier has worked, as far as the rule uses all of them; return their work."""
     done: Mapping[str, Work] = {}
     for number in range(_WARM_UPS):
         planned = conversations(_WARM_UP, 2 * verifiers, 1, (asked.seed, 0, turn, number))
@@ -84,7 +84,7 @@ async def _warmed_up(endpoint: Endpoint, fleet: Any, verifiers: int, asked: Aske
 
 
 async def conversed(endpoint: Endpoint, planned: Sequence[Sequence[Conversation]], tokens: int) -> tuple[Answer, ...]:
-    """All users at once, each turn asked when the one before is answered; a conversation ends with a failure."""
+    """Run all users at once, each turn after the answer to the one before; a conversation ends with a failure."""
     since_start_s = stopwatch()
 
     async def user(mine: Sequence[Conversation]) -> list[Answer]:
@@ -106,7 +106,7 @@ async def _conversed(endpoint: Endpoint, one: Conversation, tokens: int, since_s
 
 
 def difference(before: Mapping[str, Work], after: Mapping[str, Work]) -> dict[str, Work]:
-    """What each did in between."""
+    """Each one's work in between."""
     nothing = Work(0, 0.0)
     earlier = {name: before.get(name, nothing) for name in after}
     return {
@@ -116,7 +116,7 @@ def difference(before: Mapping[str, Work], after: Mapping[str, Work]) -> dict[st
 
 
 async def _work(fleet: Any, before: Mapping[str, Work], tokens: int) -> dict[str, Work]:
-    """Of each coordinator so far, once together they have told of so many tokens more, or in vain been waited for."""
+    """Work of each coordinator so far, once they have reported ``tokens`` more in all, or at a timeout."""
     found: dict[str, Work] = {}
     with suppress(TimeoutError):
         async with asyncio.timeout(_TOLD_WITHIN_S):
@@ -131,7 +131,7 @@ async def _work(fleet: Any, before: Mapping[str, Work], tokens: int) -> dict[str
 
 
 async def responses_resumed(client: httpx.AsyncClient) -> int:
-    """Responses that went on at another coordinator, so far."""
+    """Number of responses resumed at another coordinator so far."""
     page = (await client.get("/metrics")).raise_for_status().text
     return int(total(page, RESUMED.name))
 

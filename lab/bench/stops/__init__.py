@@ -1,1 +1,1 @@
-"""Ways to end a draft, side by side on a cluster; and what WISP's Theorem 1 bounds."""
+"""Ways to end a draft, compared on a cluster; and the bound of WISP's Theorem 1."""

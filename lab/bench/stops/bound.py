@@ -1,7 +1,7 @@
-"""WISP's Theorem 1 beside what it bounds: draft tokens wasted in a round under a stop before the first flagged token.
+"""WISP's Theorem 1 against what it bounds: draft tokens wasted per round if drafts end before the first flagged one.
 
-The theorem compares upper bounds (eq. 31), and what lowers a bound need not lower what is under it. Rounds here follow
-one another along the target's greedy responses as whole drafts have them, so all thresholds meet the same ones.
+The theorem compares upper bounds (eq. 31), and a lower bound need not mean less waste. Rounds follow one another along
+the target's greedy responses as whole drafts have them, so that all thresholds meet the same ones.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from outrider.models.loading import load_target_facts
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A whole draft: what was told of each token, and whether it was the target's choice."""
+    """A whole draft: the predicted probability of each token, and whether it was the target's choice."""
 
     told: tuple[float, ...]
     accepted: tuple[bool, ...]
@@ -32,15 +32,15 @@ class Round:
         return self.accepted.index(False) if False in self.accepted else len(self.accepted)
 
     def drafted(self, threshold: float) -> int:
-        """Tokens before the first that is flagged (eq. 25)."""
+        """Tokens before the first flagged one (eq. 25)."""
         return next((at for at, told in enumerate(self.told) if told < threshold), len(self.told))
 
 
 @dataclass(frozen=True, slots=True)
 class Waste:
-    """Under one threshold. Tokens are of a round, mean."""
+    """Result of one threshold. Tokens are means per round."""
 
-    threshold: float  # told below which a token is flagged
+    threshold: float  # tokens with a lower probability are flagged
     false_alarms: float  # share of first rejections that are not flagged: the paper's FP
     bound: float  # tokens, eq. 31
     wasted: float  # tokens, eq. 26
@@ -49,7 +49,7 @@ class Waste:
 
 @dataclass(frozen=True)
 class _Telling:
-    """Drafts on, and notes what is told."""
+    """Rule that never stops, and records the predictions."""
 
     predictor: AcceptancePredictor
     told: list[float] = field(default_factory=list)
@@ -65,7 +65,7 @@ class _Telling:
 
 @dataclass(frozen=True)
 class _Listening:
-    """``Stops`` that never do."""
+    """``Stops`` that never stop."""
 
     predictor: AcceptancePredictor
     chains: list[_Telling] = field(default_factory=list)
@@ -79,13 +79,13 @@ class _Listening:
 
 
 def drafts_along(settings: RecordSettings, predictor: AcceptancePredictor) -> list[list[Round]]:
-    """Of each of the target's responses the whole draft behind every token that a round may end on, in turn."""
+    """For each of the target's responses, the whole draft behind every token that a round may end on, in order."""
     torch.set_num_threads(1)
     responses, listening = recorded_drafts(settings), _Listening(predictor)
     prompts, outputs = ([getattr(one, name) for one in responses] for name in ("prompt_ids", "output_ids"))
     vocab_size = load_target_facts(settings.target).vocab_size
     drafts = greedy_drafts(recording_drafter(settings, listening), prompts, outputs, settings.k_max, vocab_size)
-    told = iter(listening.chains)  # in the order in which they were asked for: position by position
+    told = iter(listening.chains)  # in the order of the requests: position by position
     chains = {
         (index, committed): next(told).told
         for committed in range(max(map(len, outputs), default=0))
@@ -106,7 +106,7 @@ def _agreed(drafted: Sequence[int], output: Sequence[int]) -> tuple[bool, ...]:
 
 
 def whole_rounds(along: Sequence[Sequence[Round]]) -> list[Round]:
-    """Rounds of whole drafts, one behind another."""
+    """Consecutive rounds of whole drafts."""
     found = []
     for drafts in along:
         at = 0
@@ -117,7 +117,7 @@ def whole_rounds(along: Sequence[Sequence[Round]]) -> list[Round]:
 
 
 def waste(rounds: Sequence[Round], threshold: float) -> Waste:
-    """The bound and what is under it."""
+    """The bound, and the actual waste."""
     rejected = [one for one in rounds if False in one.accepted]
     alarms = [one for one in rejected if one.told[one.accepted_len] >= threshold]
     lengths = [(one.drafted(threshold), one.accepted_len) for one in rounds]

@@ -1,10 +1,10 @@
-"""``outrider bench stops``: ways to end a draft on a real cluster: tokens per second, and what drafting was wasted.
+"""``outrider bench stops``: ways to end a draft on a real cluster: tokens per second, and wasted drafting.
 
-Starts a service for each stop rule, with emulated devices and passes (``drafters[].emulated_step_ms`` and others of the
-configuration, which ``--set`` gives), and asks it by so many clients at once, one after another: fixed windows, 0 among
-them, the service's own choice, and each rule. WISP's ablations (Tables 5 and 6, Figure 1) are of this kind. Without a
-cluster, by drafts recorded along the target's responses, ``--bound`` counts what its Theorem 1 bounds, and
-``--frontier`` what a rule could reach with one client at best, at the pace that is emulated.
+Starts a service for each stop rule, with emulated devices and passes (``drafters[].emulated_step_ms`` and other
+settings, by ``--set``), and loads it with a number of clients at once: fixed windows, including 0, the service's own
+choice, and each rule. WISP's ablations (Tables 5 and 6, Figure 1) are of this kind. Without a cluster, on drafts
+recorded along the target's responses, ``--bound`` counts what its Theorem 1 bounds, and ``--frontier`` computes the
+best that a rule could reach with one client, at the emulated speeds.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> None:
             work = (served_by(config, rule), [arm for arm in chosen if arm.rule == rule], asking, args.clients, repeat)
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:  # one cluster a process (Ray forks)
                 found += pool.submit(_served, *work).result()
-            if args.json is not None:  # service by service: a long run that breaks off has not been for nothing
+            if args.json is not None:  # service by service: an interrupt keeps what was measured
                 write_record(args.json, args, {"figures": found, "emulated": _emulated(config)})
     show(found)
     if args.plot is not None:
@@ -77,7 +77,7 @@ def _served(
 
 
 def _recorded(config: Config, args: argparse.Namespace) -> None:
-    """What needs no cluster."""
+    """Run the parts that need no cluster."""
     group, verifiers = config.drafters[0], config.verifiers
     settings = RecordSettings(config.model.target, group.model, prompts=args.prompts, k_max=args.longest)
     along = drafts_along(settings, _predictor(config))
@@ -97,7 +97,7 @@ def _recorded(config: Config, args: argparse.Namespace) -> None:
 
 
 def _predictor(config: Config) -> AcceptancePredictor:
-    """Of greedy rounds: what the first group of devices has for its pair, else the draft model's confidence."""
+    """Predictor for greedy rounds: that of the first group's pair, else the draft model's confidence."""
     group = config.drafters[0]
     names = pair_names(config.model.target, group.model)
     found = load_predictors(group.stopping.predictor, target_hash=names.target_hash, drafter_hash=names.drafter_hash)
@@ -105,7 +105,7 @@ def _predictor(config: Config) -> AcceptancePredictor:
 
 
 def _drafting_without(config: Config, layers: Sequence[int]) -> Config:
-    """The same devices, whose draft model is the target without these layers; what is made for a pair is not its."""
+    """The same devices with the target without these layers as draft model; files made for a pair are dropped."""
     model = str(without_layers(config.model.target, layers))
     return replace(config, drafters=tuple(replace(group, model=model, decision_head=None) for group in config.drafters))
 

@@ -1,9 +1,9 @@
-"""What a rule that ends drafts could reach at best: one client, by arithmetic on drafts that were recorded.
+"""The best that a rule that ends drafts could reach: one client, computed on recorded drafts.
 
-A rule as ``outrider.drafting.cost_aware`` has it, with two prices that never change: a token is sent if its survival is
-above one, and drafted behind if it is above the other. Every pair of prices of a grid is walked along the same
-responses, as are fixed windows. What no pair reaches, no price reaches that a service finds out by itself, by the same
-probabilities; unless it is another one from round to round.
+A rule as in ``outrider.drafting.cost_aware``, with two constant prices: a token is sent if its survival is above one,
+and drafted behind if it is above the other. Every pair of prices of a grid is evaluated along the same responses, as
+are fixed windows. What no pair reaches, a service's own prices cannot reach either with the same probabilities, unless
+they change from round to round.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ _PRICES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What a round takes, as emulation has it.
+    """Time of a round, as emulated.
 
     Attributes:
-        step_s: of the device, per drafted token.
-        pass_s: of the verifier, with ``row_s`` for each row: one more than tokens were sent.
+        step_s: of the device, per draft token.
+        pass_s: of the verifier, with ``row_s`` for each row: one more than tokens sent.
     """
 
     step_s: float
@@ -30,7 +30,7 @@ class Pace:
     row_s: float
 
     def round_s(self, drafted: int, sent: int) -> float:
-        """All of it, one after another."""
+        """The whole round, in sequence."""
         return self.step_s * drafted + self.pass_s + self.row_s * (sent + 1)
 
 
@@ -39,9 +39,9 @@ class Ending:
     """A way to end drafts.
 
     Attributes:
-        longest: draft there is.
-        send_above: survival of a token above which it is sent.
-        go_on_above: survival of a token above which another one is drafted behind it.
+        longest: maximum draft in tokens.
+        send_above: survival above which a token is sent.
+        go_on_above: survival above which another token is drafted behind it.
     """
 
     longest: int
@@ -49,7 +49,7 @@ class Ending:
     go_on_above: float = 0.0
 
     def lengths(self, told: Sequence[float]) -> tuple[int, int]:
-        """Tokens whose row is computed, and that are sent, of a draft whose tokens are so probable."""
+        """Numbers of drafted and of sent tokens, for a draft with these predicted probabilities."""
         for at, survival in enumerate(accumulate(told[: self.longest], mul)):
             if survival < self.send_above:
                 return at + 1, at
@@ -60,16 +60,16 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What it comes to."""
+    """Result of one way."""
 
     ending: Ending
     tokens_per_s: float
     tokens_per_round: float
-    wasted_s_per_token: float  # drafting of rows that brought no token, per committed token
+    wasted_s_per_token: float  # drafting of rows that committed no token, per committed token
 
 
 def walked(along: Sequence[Sequence[Round]], ending: Ending, pace: Pace) -> Reached:
-    """Rounds along all responses, each from where the last one ended."""
+    """Evaluate rounds along all responses, each starting where the last one ended."""
     rounds, tokens, took_s, wasted_s = 0, 0, 0.0, 0.0
     for drafts in along:
         at = 0
@@ -85,17 +85,17 @@ def walked(along: Sequence[Sequence[Round]], ending: Ending, pace: Pace) -> Reac
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """Fixed windows, and what rules reach beside them."""
+    """Fixed windows, and the best rules."""
 
     windows: tuple[Reached, ...]
-    fastest: Reached  # of all pairs of prices
-    sparing: tuple[Reached | None, ...]  # at each window's speed at least, the one that wastes least; None: no pair is
+    fastest: Reached  # over all pairs of prices
+    sparing: tuple[Reached | None, ...]  # least waste among pairs at least as fast as each window; None: there is none
 
 
 def frontier(along: Sequence[Sequence[Round]], windows: Sequence[int], longest: int, pace: Pace) -> Frontier:
-    """Of drafts along responses."""
+    """Evaluate drafts along responses."""
     fixed = tuple(walked(along, Ending(window), pace) for window in windows)
-    # To draft on behind a token costs more than to send it: no other pair is a rule's.
+    # Drafting behind a token costs more than sending it, so a rule has no other pairs.
     pairs = [Ending(longest, send, go_on) for send in _PRICES for go_on in _PRICES if send <= go_on]
     ruled = [walked(along, pair, pace) for pair in pairs]
     sparing = []

@@ -1,4 +1,4 @@
-"""A cell: so many clients that ask one thing after another, the same under every arm."""
+"""A cell: a number of clients that send one request after another, the same under every arm."""
 
 import asyncio
 import time
@@ -17,17 +17,17 @@ from outrider.rounds.timing import RoundTiming
 
 _DEADLINE_S = 300.0
 _SHARES = {"chat": 0.5, "lists": 0.25, "code": 0.25}
-_HELLO, _SHORT = "Say hello to number", 8  # of a first request, which gets a drafter ready
+_HELLO, _SHORT = "Say hello to number", 8  # of a first request, which makes a drafter ready
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """What every client asks for.
+    """Requests of every client.
 
     Attributes:
-        protocol: by which drafts are made.
-        tokens: of a response, at most.
-        responses: of each client.
+        protocol: of the drafts.
+        tokens: of a response, upper limit.
+        responses: per client.
     """
 
     model: str
@@ -39,7 +39,7 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One arm in one cell. Seconds of drafting are those of all devices together."""
+    """One arm in one cell. Seconds of drafting are summed over devices."""
 
     arm: str
     clients: int
@@ -47,17 +47,17 @@ class Figures:
     tokens_per_s: float
     rounds: int
     tokens_per_round: float
-    sent_tokens: float  # of a round with a draft, mean
+    sent_tokens: float  # per round with a draft, mean
     ordered_tokens: float
     accepted_fraction: float  # of verified draft tokens
     drafting_s_per_s: float
-    wasted_s_per_s: float  # drafting seconds for tokens that were rejected, per second of the cell
+    wasted_s_per_s: float  # drafting seconds of rejected tokens, per second of the cell
     wasted_s_per_token: float  # per committed token
     round_p50_s: float
 
 
 async def measure(url: str, arm: Arm, asking: Asking, clients: int, repeat: int) -> Figures:
-    """Run one arm with so many clients, until the first of them has all its answers.
+    """Run one arm with a number of clients, until the first of them has all its answers.
 
     Raises:
         ServiceUnusableError: a request was refused.
@@ -81,7 +81,7 @@ async def measure(url: str, arm: Arm, asking: Asking, clients: int, repeat: int)
 
 
 def figures(arm: str, clients: int, repeat: int, timings: Sequence[RoundTiming], took_s: float) -> Figures:
-    """Of the rounds that were committed in so many seconds."""
+    """Figures of the rounds committed within ``took_s`` seconds."""
     committed = sum(timing.committed_tokens for timing in timings)
     drafted = [timing for timing in timings if timing.ordered_tokens]
     sent = sum(timing.drafted_tokens for timing in drafted)

@@ -1,4 +1,4 @@
-"""Tokens per second over what drafting was wasted for them, as WISP's Figure 1 has goodput over waste."""
+"""Tokens per second over wasted drafting, like WISP's Figure 1 (goodput over waste)."""
 
 from collections.abc import Sequence
 from pathlib import Path

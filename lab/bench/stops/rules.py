@@ -1,4 +1,4 @@
-"""Ways to end a draft that are put side by side, and which services have to be started for them."""
+"""Ways to end a draft that are compared, and the services that they need."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ class Arm:
     options: Mapping[str, object] = field(default_factory=dict)
 
 
-# Each by protocol token_ids; nobody's chain is among them.
+# All by protocol token_ids; none of them is a chain.
 _TREES = (
     Arm("tree 2,2,1", NEVER, {"protocol": "token_ids", "window": 3, "expansion": (2, 2, 1)}),
     Arm("tree grown to 8", NEVER, {"protocol": "token_ids", "window": 4, "rows": 8}),
@@ -34,7 +34,7 @@ _TREES = (
 
 
 def arms(windows: Sequence[int], longest: int) -> tuple[Arm, ...]:
-    """Fixed windows, the service's own choice, trees, each rule at the longest window; and what goes by price."""
+    """Fixed windows, the service's own choice, trees, each rule at the longest window; and priced choices."""
     fixed = [Arm("target alone" if not window else f"window {window}", NEVER, {"window": window}) for window in windows]
     stopping = [Arm(rule.replace("_", " "), rule, {"window": longest}) for rule in STOP_KINDS if rule != NEVER]
     own = [Arm("own choice" if rule == NEVER else "own choice, priced", rule) for rule in (NEVER, "while_it_pays")]
@@ -42,6 +42,6 @@ def arms(windows: Sequence[int], longest: int) -> tuple[Arm, ...]:
 
 
 def served_by(config: Config, rule: str) -> Config:
-    """The service for the arms of a rule. It looks nothing up: a request that says so is no evidence to a regime."""
+    """Configuration for a rule's arms, without prompt lookup: a request that disables it does not inform the tuner."""
     groups = tuple(replace(group, stopping=replace(group.stopping, rule=rule)) for group in config.drafters)
     return replace(config, drafters=groups, speculation=replace(config.speculation, lookup_window=0))

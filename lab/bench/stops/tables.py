@@ -1,4 +1,4 @@
-"""What was measured, as tables."""
+"""Tables of the results."""
 
 from collections.abc import Sequence
 from statistics import mean
@@ -15,7 +15,7 @@ _HEADER = (
 
 
 def show(found: Sequence[Figures]) -> None:
-    """Means over repeats, beside the best fixed window of the same number of clients."""
+    """Print means over repeats, against the best fixed window with as many clients."""
     rows = []
     for clients in dict.fromkeys(one.clients for one in found):
         mine = [one for one in found if one.clients == clients]
@@ -57,7 +57,7 @@ def show_bound(found: Sequence[Waste], rounds: int, window: int) -> None:
 
 
 def show_frontier(found: Frontier) -> None:
-    """Windows, beside the rule that wastes least and is no slower; and the fastest of all."""
+    """Print windows, each with the least wasteful rule that is no slower; and the fastest rule."""
     best = max(one.tokens_per_s for one in found.windows)
     rows = []
     for fixed, sparing in zip(found.windows, found.sparing, strict=True):

@@ -1,1 +1,1 @@
-"""What holding answers to a grammar costs a verifier."""
+"""Cost of grammars at a verifier."""

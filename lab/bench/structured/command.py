@@ -1,8 +1,8 @@
-"""``outrider bench structured``: a verifier's passes with a grammar and without, in turn on one engine.
+"""``outrider bench structured``: a verifier's passes with and without a grammar, alternating on one engine.
 
-Both arms make as many passes with as many rows: each generation verifies ``--window`` tokens that are right, which is
-what a grammar's masks cost most at. Times are of whole passes; the first of each arm is left out. They are what the
-process's threads have computed, so that others' work on the machine does not count.
+Both arms make as many passes with as many rows: each generation verifies ``--window`` right tokens, for which a
+grammar's masks cost most. Times are of whole passes, without the first of each arm. They are CPU times of the process's
+threads, so that other processes do not count.
 """
 
 import argparse
@@ -37,7 +37,7 @@ _PROMPT = "Describe a person as JSON, with many long notes.\n"
 
 
 class _Generation:
-    """One of an arm's, as far as a verifier is told."""
+    """A generation of an arm, as the verifier sees it."""
 
     def __init__(self, name: str, prompt: Sequence[int], params: SamplingParams) -> None:
         self.opening = OpenGeneration(name, tuple(prompt), params)

@@ -1,1 +1,1 @@
-"""Trees that grow where the drafter is sure, beside chains and fixed shapes of as many rows."""
+"""Dynamic trees against chains and fixed shapes of as many rows."""

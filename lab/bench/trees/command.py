@@ -1,9 +1,9 @@
-"""``outrider bench trees``: tokens per round of chains, fixed shapes and trees that grow where the drafter is sure.
+"""``outrider bench trees``: tokens per round of chains, fixed shapes and dynamic trees.
 
-The target writes responses to prompts that the embedded drafter was not distilled on; a round commits what of a draft
-they go on with, and one token more. At each number of rows the best chain and the best fixed shape of at most so many
-nodes stand beside trees that grow to so many, by the passes of the device they may take. Then the same rows on the
-average: trees that hold what is worth more than a price, few nodes in one round and many in another.
+The target writes responses to prompts that the embedded drafter was not distilled on; a round commits the draft tokens
+that they continue with, and one token more. For each number of rows the best chain and the best fixed shape of at most
+that many nodes are compared with dynamic trees of that size, by the drafter passes they may take. Then the same mean
+number of rows: trees of the nodes that are worth more than a price, few in one round and many in another.
 """
 
 import argparse
@@ -34,9 +34,9 @@ from outrider.training.builtin_prompts import builtin_prompts
 from outrider.training.traces import is_held_out, prompt_ids
 
 _BLOCK_TOKENS = 16
-_PRICED_ROWS = 64  # at most, of a tree that a price ends
+_PRICED_ROWS = 64  # limit of a tree that a price bounds
 _DEEPEST = 12  # layers of a fixed shape
-_RANKS = 4  # whose shares are told
+_RANKS = 4  # whose shares are reported
 _ROUNDING = 0.1  # of a row
 _NODE_SLOTS = 768  # of KV, for the nodes of a text's trees
 _HEADER = ("draft", "rows", "layers", "tokens per round", "over the best chain")
@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> None:
     show_table(f"{pair}: {len(texts)} responses, {tokens} tokens", _HEADER, lines, note)
     if args.prices:
         priced = [_priced(bench, price, chains, args) for price in args.prices]
-        show_table("what is worth more than a price", _HEADER, priced, "beside the best chain of no more rows")
+        show_table("nodes worth more than a price", _HEADER, priced, "against the best chain of no more rows")
     if args.json is not None:
         write_record(args.json, args, {"chains": chains, "grown": bench.found, "tokens": tokens})
 
@@ -69,13 +69,13 @@ class _Bench:
         budget = len(texts) * slots * kv_bytes_per_token(models.drafter.model)
         self._engine = TorchDrafter(models.drafter, EngineLimits(budget, _BLOCK_TOKENS))
         self._texts, self._vocab_size = texts, models.target.vocab_size
-        self.found: list[dict[str, object]] = []  # of every tree that grew
-        with tqdm(desc="ranks", unit="token", disable=None, grant_rounds=False) as bar:
+        self.found: list[dict[str, object]] = []  # of every dynamic tree
+        with tqdm(desc="ranks", unit="token", disable=None, leave=False) as bar:
             self._ranks = ranks(self._engine, texts, self._vocab_size, bar.update)
 
     @property
     def shares(self) -> list[float]:
-        """Of all tokens, those of the first ranks."""
+        """Share of all tokens by rank, of the first ranks."""
         every = [rank for own in self._ranks for rank in own]
         return [every.count(rank) / len(every) for rank in range(_RANKS)]
 
@@ -84,9 +84,9 @@ class _Bench:
         return shaped(self._ranks, shape)
 
     def grown(self, rows: int, passes: int, *, protocol: str = "token_ids", price: float = 0.0) -> Counted:
-        """Of trees of at most so many nodes."""
+        """Rounds of dynamic trees of at most ``rows`` nodes."""
         plan = DraftPlan(protocol, min(passes, rows), rows=rows)
-        with tqdm(desc=f"{rows} rows, {passes} passes", unit="round", disable=None, grant_rounds=False) as bar:
+        with tqdm(desc=f"{rows} rows, {passes} passes", unit="round", disable=None, leave=False) as bar:
             one = played(self._engine, self._texts, plan, self._vocab_size, DraftPrice(price), bar.update)
         self.found.append({"plan": asdict(plan), "price": price, **asdict(one)})
         return one
@@ -134,7 +134,7 @@ def _written(models: LoadedPair, args: argparse.Namespace) -> list[Text]:
     target = PagedTexts(
         target_model(models.target.model, blocks, _BLOCK_TOKENS, args.threads), models.target.vocab_size
     )
-    with tqdm(desc="responses", unit="token", disable=None, grant_rounds=False) as bar:
+    with tqdm(desc="responses", unit="token", disable=None, leave=False) as bar:
         return write_texts(target, asked, args.tokens, models.target.eos_token_ids, bar.update)
 
 

@@ -1,7 +1,7 @@
-"""Rounds of a drafter engine against texts that are known: what the target says there is committed, and nothing else.
+"""Rounds of a drafter engine against known texts: only what the target says there is committed.
 
-A round drafts behind what is committed, and commits the longest path of its draft that the text goes on with, and one
-token more. The first token of a response is the target's own, as in service.
+A round drafts behind the committed tokens, and commits the longest path of its draft that the text continues with, and
+one token more. The first token of a response is the target's own, as in service.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ SIBLINGS = 16  # ranks told apart
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Of all texts.
+    """Sums over all texts.
 
     Attributes:
         tokens: committed by rounds.
@@ -38,7 +38,7 @@ class Counted:
 
     @property
     def tokens_per_round(self) -> float:
-        """The correction or bonus token included."""
+        """With the correction or bonus token."""
         return self.tokens / self.rounds
 
     @property
@@ -48,13 +48,13 @@ class Counted:
 
 
 class WeightedSiblings(TokenIds):
-    """As ``token_ids``, but that siblings of the likeliest child are taken for less likely than the model says."""
+    """``token_ids`` with lower probabilities for siblings of the most probable child than the model gives."""
 
     name = "weighted_siblings"
     code = 15
 
     def __init__(self, weight: float) -> None:
-        """``weight``: of their probabilities."""
+        """``weight``: factor of their probabilities."""
         self._weight = weight
 
     def children(self, rows: Sequence[DraftRow], layer: Layer) -> list[list[Child]]:
@@ -70,7 +70,7 @@ def played(
     price: DraftPrice | None = None,
     on_round: Callable[[int], object] = lambda _rounds: None,
 ) -> Counted:
-    """All rounds of a plan, the texts side by side."""
+    """Run all rounds of a plan, the texts batched."""
     writing = [_Writing(f"{number}", text) for number, text in enumerate(texts) if len(text.token_ids) > 1]
     rounds = tokens = rows = layers = 0
     for one in writing:
@@ -96,7 +96,7 @@ def ranks(
     vocab_size: int,
     on_round: Callable[[int], object] = lambda _rounds: None,
 ) -> list[list[int]]:
-    """Of each token of each response behind the first: how many the drafter holds for likelier, ``SIBLINGS`` at most.
+    """For each token of each response after the first: how many tokens the drafter prefers to it, up to ``SIBLINGS``.
 
     That is all that chains and fixed shapes depend on.
     """
@@ -120,7 +120,7 @@ def ranks(
 
 
 def shaped(ranked: Sequence[Sequence[int]], shape: Sequence[int]) -> float:
-    """Tokens per round of drafts whose nodes have so many children by depth: a chain is all ones."""
+    """Tokens per round of drafts with this many children per node by depth: a chain is all ones."""
     rounds = tokens = 0
     for own in ranked:
         at = 0
@@ -134,7 +134,7 @@ def shaped(ranked: Sequence[Sequence[int]], shape: Sequence[int]) -> float:
 
 
 def shapes_of(rows: int, deepest: int) -> list[tuple[int, ...]]:
-    """Every fixed shape of at most so many nodes, chains among them."""
+    """Every fixed shape of at most ``rows`` nodes, chains included."""
     found: list[tuple[int, ...]] = []
 
     def extend(shape: tuple[int, ...], width: int, left: int) -> None:
@@ -149,7 +149,7 @@ def shapes_of(rows: int, deepest: int) -> list[tuple[int, ...]]:
 
 
 def accepted(draft: Draft, coming: Sequence[int]) -> int:
-    """Tokens on the longest path that the text goes on with."""
+    """Tokens on the longest path that the text continues with."""
     paths = node_paths(_parents(draft))
     lengths = [len(path) for path in paths if [draft.token_ids[node] for node in path] == list(coming[: len(path)])]
     return max(lengths, default=0)
@@ -171,17 +171,17 @@ class _Writing:
 
     @property
     def coming(self) -> tuple[int, ...]:
-        """What is not committed yet."""
+        """The tokens not committed yet."""
         return self._token_ids[self._committed :]
 
     def commit(self, tokens: int) -> int:
-        """So many; returns how many there were."""
+        """Commit up to ``tokens`` more; return how many there were."""
         tokens = min(tokens, len(self.coming))
         self._committed += tokens
         return tokens
 
     def request(self, plan: DraftPlan, price: DraftPrice | None) -> DraftRequest:
-        """For the next block."""
+        """The request for the next block."""
         self._round += 1
         committed = self._token_ids[: self._committed]
         known, self._known = self._known, self._committed
@@ -199,7 +199,7 @@ class _Writing:
 def _drafts(
     engine: DrafterEngine, requests: Sequence[DraftRequest], writing: Sequence[_Writing]
 ) -> list[tuple[Draft, _Writing]]:
-    """One block of each text."""
+    """Draft one block of each text."""
     for request in requests:
         engine.submit(request)
     by_name = {one.opening.generation: one for one in writing}

@@ -1,4 +1,4 @@
-"""What the target says, which is what its rounds commit whatever is drafted."""
+"""The target's responses, which rounds commit whatever is drafted."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Text:
     """A response of the target.
 
     Attributes:
-        token_ids: of the response, its end included if it came to one.
+        token_ids: of the response, with its end-of-sequence token if it has one.
     """
 
     prompt_ids: tuple[int, ...]
@@ -32,14 +32,14 @@ def write_texts(
     end_ids: Collection[int],
     on_token: Callable[[int], object] = lambda _tokens: None,
 ) -> list[Text]:
-    """Responses to all prompts side by side.
+    """Write responses to all prompts in one batch.
 
     Args:
-        target: with room for all of them.
-        asked: prompts, and how each response is drawn.
+        target: with KV for all of them.
+        asked: prompts, with the sampling of each response.
         most_tokens: of a response.
-        end_ids: tokens that end one.
-        on_token: told how many tokens each pass has written.
+        end_ids: tokens that end a response.
+        on_token: called with the tokens of each pass.
     """
     written = [PagedText(list(prompt_ids)) for prompt_ids, _ in asked]
     live = list(range(len(asked)))

@@ -1,1 +1,1 @@
-"""Scenarios of whole fleets; ``lab.scenarios`` knows them by name."""
+"""Example scenarios of whole fleets; ``lab.scenarios`` finds them by name."""

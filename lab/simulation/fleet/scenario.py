@@ -143,7 +143,7 @@ class ConversationTraits:
         if not self.users and not self.conversations_per_s:
             raise ConfigError("users", "a number above 0, or conversations_per_s", self.users)
         if self.message is None and self.turns.most_tokens > 1:
-            raise ConfigError("message", "the tokens that each turn adds where there are several", None)
+            raise ConfigError("message", "the tokens that each turn adds, if there are several turns", None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

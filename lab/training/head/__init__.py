@@ -1,1 +1,1 @@
-"""Train the decision head of semantic verification, and choose its threshold."""
+"""Train the decision head of semantic verification and choose its threshold."""

@@ -1,4 +1,4 @@
-"""What a head learns from: mismatches of some answers, each under several links, and a label for each of these."""
+"""Training examples of a head: mismatches of some answers, each under several links, with a label per link."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ class Examples(ArrayData):
     """I examples of M mismatches under L links.
 
     Attributes:
-        hidden: of the mismatches.
-        links: ``[L, 5]``, of ``csi_features``.
-        mismatch: ``[I]``, which each example is of.
-        link: ``[I]``.
-        labels: ``[I]``: 1 is to be rejected.
+        hidden: states at the M mismatches.
+        links: ``[L, 5]``, from ``csi_features``.
+        mismatch: ``[I]``, index of each example's mismatch.
+        link: ``[I]``, index of each example's link.
+        labels: ``[I]``; 1: reject.
     """
 
     hidden: HiddenPair
@@ -38,12 +38,12 @@ class Examples(ArrayData):
 
 @dataclass(frozen=True, slots=True)
 class ExampleSettings:
-    """How examples are made of labels.
+    """How labels become examples.
 
     Attributes:
         smoothing: of importance; None: labels are the same on every link (the ablation of WISV's Figure 5).
         kappa: see ``smoothed_importance``.
-        links_per_answer: an answer is looked at under so many links.
+        links_per_answer: links that each answer is repeated under.
     """
 
     smoothing: Smoothing | None
@@ -61,14 +61,14 @@ def examples(
     lesson: ExampleSettings,
     priced: Sequence[LabelledAnswer] | None = None,
 ) -> Examples:
-    """Examples of some answers, seeded.
+    """Make seeded examples from some answers.
 
     Args:
-        answers: at least one with mismatches that were tried.
-        hidden: of the mismatches tried in each.
-        lesson: how.
-        priced: the answers among which each link's price is found, so that what is held out does not shift it; None:
-            these.
+        answers: at least one with tried mismatches.
+        hidden: states at the tried mismatches of each answer.
+        lesson: how labels become examples.
+        priced: answers from which each link's repair price is computed, so that held-out ones do not shift it;
+            None: ``answers``.
     """
     rng = np.random.default_rng(lesson.seed)
     among = answers if priced is None else priced

@@ -1,6 +1,6 @@
 """Fit a head to examples: binary cross-entropy with balanced classes, dropout, weight decay, early stopping.
 
-Seeded, and on a CPU with one number of threads the same to the bit.
+Seeded; on a CPU with a fixed number of threads the result is the same to the bit.
 """
 
 from dataclasses import dataclass
@@ -15,31 +15,29 @@ from lab.training.head.examples import Examples
 from outrider.contracts.exchanged import FloatRow
 from outrider.verification.decision_head import HeadWeights, Standard, link_inputs
 
-_LEAST_DEVIATION = 1e-3  # as a share of the mean deviation of its kind
+_LEAST_DEVIATION = 1e-3  # relative to the mean deviation of its kind
 
 
 @dataclass(frozen=True, slots=True)
 class FitConfig:
-    """How a head is fitted."""
-
     hidden: int = 64  # units
     dropout: float = 0.5
     learning_rate: float = 1e-4
     weight_decay: float = 0.1
-    batch: int = 256  # examples a step
-    epochs: int = 100  # at most
-    patience: int = 6  # epochs without a lower validation loss, after which it ends
+    batch: int = 256  # examples per step
+    epochs: int = 100  # upper limit
+    patience: int = 6  # stop after this many epochs without a lower validation loss
     seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What came out; losses are class-balanced cross-entropies in nats."""
+    """Result of a fit; losses are class-balanced cross-entropies in nats."""
 
     weights: HeadWeights
     epochs: int  # run
-    best_epoch: int  # the one whose parameters these are, from 1
-    train_loss: float  # of that epoch, dropout in effect
+    best_epoch: int  # the epoch of the kept parameters, from 1
+    train_loss: float  # of that epoch, with dropout
     validation_loss: float
 
 
@@ -58,7 +56,7 @@ class HeadModule(nn.Module):
 
 
 def standard_of(numbers: npt.NDArray[np.floating]) -> Standard:
-    """Means and deviations of ``[M, d]``, floored: what hardly moves in training is not to be magnified."""
+    """Means and floored deviations of ``[M, d]``: a feature that hardly varies in training must not be magnified."""
     wide = numbers.astype(np.float64)
     deviation = wide.std(0)
     floor = max(_LEAST_DEVIATION * float(deviation.mean()), 1e-6)
@@ -66,7 +64,7 @@ def standard_of(numbers: npt.NDArray[np.floating]) -> Standard:
 
 
 def fit(train: Examples, validation: Examples, config: FitConfig) -> Fit:
-    """Train on one set; keep what is best on the other."""
+    """Train on ``train``; keep the parameters with the lowest loss on ``validation``."""
     standards = standard_of(train.hidden.drafter), standard_of(train.hidden.target), standard_of(train.links)
     own, held_out = (_HeadInputs(part, standards) for part in (train, validation))
     with torch.random.fork_rng(devices=[]):
@@ -87,7 +85,7 @@ def fit(train: Examples, validation: Examples, config: FitConfig) -> Fit:
 
 
 class _HeadInputs:
-    """Standardised inputs and balanced weights of some examples; a mismatch's are kept once for all its links."""
+    """Standardised inputs and class-balanced weights; a mismatch's inputs are stored once for all its links."""
 
     def __init__(self, part: Examples, standards: tuple[Standard, Standard, Standard]) -> None:
         drafter, target, csi = standards
@@ -108,7 +106,7 @@ class _HeadInputs:
         return self._states.shape[1] + self._links.shape[1]
 
     def loss(self, module: HeadModule, rows: Tensor) -> Tensor:
-        """Mean over some examples."""
+        """Mean loss over the given rows."""
         x = torch.cat([self._states[self._mismatch[rows]], self._links[self._link[rows]]], 1)
         return binary_cross_entropy_with_logits(module(x), self._labels[rows], weight=self._weights[rows])
 
@@ -116,7 +114,7 @@ class _HeadInputs:
 def _trained(
     module: HeadModule, own: _HeadInputs, held_out: _HeadInputs, config: FitConfig
 ) -> tuple[int, int, float, float]:
-    """Leaves the best parameters in the module; returns what ``Fit`` says of them."""
+    """Leave the best parameters in the module; return the epochs and losses of ``Fit``."""
     optimizer = torch.optim.AdamW(
         [
             {"params": [module.inner.weight, module.outer.weight], "weight_decay": config.weight_decay},

@@ -1,4 +1,4 @@
-"""All that a head's training can be told."""
+"""Configuration of a decision head's training."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +24,6 @@ _THRESHOLDS = (0.0, 0.03, 0.05, 0.07, 0.09, 0.12, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadConfig(PairConfig):
-    """One training of a decision head."""
-
     counts: ClassVar[tuple[str, ...]] = (
         "max_new_tokens",
         "mismatches_per_task",
@@ -38,30 +36,29 @@ class HeadConfig(PairConfig):
         "patience",
         "window_tokens",
     )
-    labels: Path | None = None  # labels made before, or to be made there; None: beside ``out``
+    labels: Path | None = None  # label file to read or create; None: beside ``out``
     max_new_tokens: int = 224  # length limit of an answer
-    mismatches_per_task: int | None = 16  # tried at most, a seeded sample; None: all
-    least_mismatches: int = 200  # without which there is no training
-    least_calibration_tasks: int = 80  # without which there is no threshold
-    batch: int = 96  # texts written at once
+    mismatches_per_task: int | None = 16  # upper limit, a seeded sample; None: all
+    least_mismatches: int = 200  # with fewer, training is refused
+    least_calibration_tasks: int = 80  # with fewer, training is refused: no threshold could be chosen
+    batch: int = 96  # texts generated at once
     relabelling: str = Smoothing.SUM.value  # how importance is smoothed: ``sum``, ``max``, or ``none``: no relabelling
     kappa: float = 2.0  # mismatches over which importance falls to 1 / e
     least_repair_share: float = 0.7  # of the critical mismatches, on the worst link
     temperature: float = 0.25  # of the relabelling policy, in units of importance
-    links_per_answer: int = 8  # links that each answer is learnt under
+    links_per_answer: int = 8  # links that each answer is repeated under
     hidden: int = 64  # units of the head
     dropout: float = 0.5
     learning_rate: float = 1e-4
     weight_decay: float = 0.1
-    epochs: int = 100  # at most
+    epochs: int = 100  # upper limit
     patience: int = 6  # epochs without a lower validation loss
-    hidden_field: str = FloatField.FP16.value  # of drafters' states as it learns them: ``wire.hidden_field`` in service
-    window_tokens: int = 24  # drafted a round where thresholds are compared
+    hidden_field: str = FloatField.FP16.value  # of drafters' states in training: ``wire.hidden_field`` in service
+    window_tokens: int = 24  # draft tokens per round when thresholds are compared
     thresholds: tuple[float, ...] = _THRESHOLDS  # ascending from 0: compared on the calibration tasks
-    most_drop: float = 0.01  # of the mean score, that the chosen threshold may cost
+    most_drop: float = 0.01  # mean score that the chosen threshold may cost
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be run."""
         PairConfig.__post_init__(self)
         for field in ("kappa", "temperature", "learning_rate", "most_drop"):
             if not (value := getattr(self, field)) > 0:
@@ -90,7 +87,6 @@ class HeadConfig(PairConfig):
 
     @property
     def fitting(self) -> FitConfig:
-        """How the head is fitted."""
         return FitConfig(
             hidden=self.hidden,
             dropout=self.dropout,
@@ -103,5 +99,4 @@ class HeadConfig(PairConfig):
 
     @property
     def label_file(self) -> Path:
-        """Where labels are kept."""
         return self.out.with_suffix(".labels.jsonl") if self.labels is None else self.labels

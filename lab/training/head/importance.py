@@ -1,7 +1,7 @@
-"""Smoothed importance of mismatches: a critical one makes those near it count (WISV eq. 28).
+"""Smoothed importance of mismatches: a critical mismatch raises that of its neighbours (WISV eq. 28).
 
-The published formula is lost. The sum over critical mismatches ranks a critical one among others above a lone one; the
-maximum gives every critical one 1, so that relabelling cannot tell them apart.
+The published formula is lost. The sum ranks a critical mismatch among others above a lone one; the maximum gives every
+critical one 1, so that relabelling cannot tell them apart.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Smoothing(StrEnum):
-    """How what several critical mismatches contribute is put together."""
+    """How the contributions of several critical mismatches combine."""
 
     SUM = "sum"
     MAX = "max"

@@ -1,8 +1,8 @@
-"""Labels as a file that making them can stop at and go on from: JSON lines, a header, then a task a line, in order.
+"""Label file that an interrupted run resumes: JSON lines, a header, then one task a line, in order.
 
 A line is ``{"task": key, "digest": of the task, "answer": token ids, "score": its score, "found": mismatches in all,
-"replaced": [[index, offset, the target's token, the drafter's, score], ..]}``. Hidden states are not kept: one pass
-over prompt and answer gives them again.
+"replaced": [[index, offset, the target's token, the drafter's, score], ..]}``. Hidden states are not stored: one pass
+over prompt and answer computes them again.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _PASSES_SHOWN = 20
 def make_labels(
     pair: Pair, tasks: Sequence[EncodedTask], file: Path, sampling: Sampling, *, batch: int, progress: bool = True
 ) -> list[LabelledAnswer]:
-    """Label the answers to all tasks, going on where an earlier run stopped.
+    """Label the answers to all tasks, resuming where an earlier run stopped.
 
     Raises:
         ParameterError: ``file`` holds labels of another pair, of other tasks or made in another way.
@@ -35,7 +35,7 @@ def make_labels(
     labelled = read_labels(file, tasks, header["header"])
     waiting = tasks[len(labelled) :]
     if not waiting:
-        return labelled  # and leave those of further tasks in the file
+        return labelled  # and keep the labels of later tasks in the file
     _rewrite(file, header, labelled)
     bar = tqdm(total=len(tasks), initial=len(labelled), desc="replacing", unit="task", disable=not progress)
     written = passes = 0
@@ -55,7 +55,7 @@ def make_labels(
 
 
 def header_of(models: LoadedPair, sampling: Sampling, tasks: Sequence[EncodedTask]) -> dict[str, Any]:
-    """All that decides labels besides the tasks."""
+    """Return everything besides the tasks that decides the labels."""
     return {
         "format": _FORMAT,
         "target": models.target.model_hash,
@@ -68,10 +68,10 @@ def header_of(models: LoadedPair, sampling: Sampling, tasks: Sequence[EncodedTas
 
 
 def read_labels(file: Path, tasks: Sequence[EncodedTask], header: dict[str, Any]) -> list[LabelledAnswer]:
-    """The labels of the first tasks, as far as a file goes; none if there is no file.
+    """Read the labels of the first tasks, as far as the file goes; none if there is no file.
 
     Raises:
-        ParameterError: it was made with another header, or for other tasks.
+        ParameterError: the file has another header or labels other tasks.
     """
     if not file.exists():
         return []
@@ -89,7 +89,7 @@ def read_labels(file: Path, tasks: Sequence[EncodedTask], header: dict[str, Any]
 
 
 def _records(file: Path) -> list[dict[str, Any]]:
-    """Whole lines; what a killed run left half-written is made again."""
+    """Return the complete lines; a line that a killed run left half-written is dropped."""
     records: list[dict[str, Any]] = []
     for line in file.read_text(encoding="utf-8").splitlines(keepends=True):
         if not line.endswith("\n"):
@@ -148,5 +148,5 @@ def _line(answer: LabelledAnswer) -> str:
 
 
 def _digest(asked: EncodedTask) -> str:
-    """Of all that decides an answer and its score."""
+    """Digest of everything in a task that decides its answer and score."""
     return hashlib.sha256(json.dumps([asked.prompt_ids, asdict(asked.task)]).encode()).hexdigest()[:16]

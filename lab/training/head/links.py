@@ -1,9 +1,9 @@
-"""Links to train for: drawn at random, and how good each is.
+"""Random links to train for, and the quality of each.
 
-A link is as good as a round over it is quick: full-hidden upload of a block (WISV eq. 5 and 6), on a logarithmic scale
-between a stated best link and a stated worst. So quality never falls when a rate rises
-or a loss or the round trip falls. What a service measures of a link is a rate without its losses and no loss
-(``outrider.link.state``): half of the links that are drawn are told in that way, the others as they are.
+Quality is the time of a round with full-hidden upload of a block (WISV eq. 5 and 6), on a logarithmic scale between a
+stated best and worst link. So it never falls when a rate rises or a loss or the round trip falls. A service measures
+a link as a rate net of losses and reports no loss (``outrider.link.state``): half of the drawn links are given in that
+form, the others as drawn.
 """
 
 import math
@@ -20,7 +20,7 @@ SHORT_RTT_S, LONG_RTT_S = 0.005, 0.050
 
 @dataclass(frozen=True, slots=True)
 class LinkRanges:
-    """What links are drawn from, each number alone and evenly on a logarithmic scale."""
+    """Ranges of links; each number is drawn independently, uniformly on a logarithmic scale."""
 
     rate_bps: tuple[float, float] = (5e6, 1e9)  # each way
     packet_error_rate: tuple[float, float] = (1e-4, 0.1)
@@ -34,13 +34,13 @@ class LinkRanges:
 
 
 def as_measured(link: Csi) -> Csi:
-    """A link as a service knows it: lost packets look like a lower rate."""
+    """The link as a service measures it: losses appear as a lower rate."""
     rates = link.up_bps * (1.0 - link.per_up), link.down_bps * (1.0 - link.per_down)
     return Csi(*rates, 0.0, 0.0, link.rtt_s)
 
 
 def symmetric_link(rate_bps: float, rtt_s: float, packet_error_rate: float = 0.0) -> Csi:
-    """As links are in evaluations: the same both ways."""
+    """A link of evaluations: the same both ways."""
     return Csi(rate_bps, rate_bps, packet_error_rate, packet_error_rate, rtt_s)
 
 
@@ -51,7 +51,7 @@ EVALUATED = {
     for rtt_s in (SHORT_RTT_S, LONG_RTT_S)
 }
 
-CALIBRATED = {  # and both ends of what links are drawn from: what is better or worse is taken for one of these
+CALIBRATED = {  # with both ends of the drawn links: a link beyond an end is treated as that end
     **EVALUATED,
     "1 Gbit/s, 1 ms": symmetric_link(1e9, 1e-3),
     "5 Mbit/s, 100 ms": symmetric_link(5e6, 0.1),
@@ -59,7 +59,7 @@ CALIBRATED = {  # and both ends of what links are drawn from: what is better or 
 
 
 def round_s(link: Csi, window_tokens: int, hidden_width: int) -> float:
-    """Seconds that a round of full-hidden upload is on a link (WISV eq. 6), hidden states in fp16."""
+    """Seconds of a round with full-hidden upload on a link (WISV eq. 6), hidden states in fp16."""
     up = window_tokens * (_TOKEN_BITS + hidden_width * _HIDDEN_BITS) + _OVERHEAD_BITS
     rates = link.up_bps * (1.0 - link.per_up), link.down_bps * (1.0 - link.per_down)
     return up / rates[0] + _FEEDBACK_BITS / rates[1] + link.rtt_s
@@ -67,7 +67,7 @@ def round_s(link: Csi, window_tokens: int, hidden_width: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LinkScale:
-    """What is called good and bad for a pair."""
+    """Best and worst link, between which quality is measured for a pair."""
 
     window_tokens: int
     hidden_width: int  # of the drafter
@@ -75,7 +75,7 @@ class LinkScale:
     worst: Csi = _WORST
 
     def quality(self, link: Csi) -> float:
-        """0 (as bad as the worst, or worse) to 1."""
+        """0 (the worst link, or worse) to 1 (the best, or better)."""
         own, best, worst = (
             round_s(one, self.window_tokens, self.hidden_width) for one in (link, self.best, self.worst)
         )

@@ -1,7 +1,7 @@
-"""Where a drafter differs from its target along the target's own answer, and what both states were there.
+"""Mismatches of a drafter along its target's own answer, and both models' states there.
 
-Token n of an answer is predicted by row n of those that begin with the prompt's last token: as in a block, of which
-row n predicts ``draft[n]``. So ``verification.semantic.mismatches`` finds the rows for training and for serving.
+Token n of an answer is predicted by row n, counted from the row of the prompt's last token, as in a block, where row n
+predicts ``draft[n]``. So ``verification.semantic.mismatches`` finds the rows both in training and in service.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from outrider.contracts.exchanged import ArrayData, FloatField, FloatRow, WireFo
 from outrider.protocols.hidden_states import rounded_states
 from outrider.verification.semantic import mismatches
 
-Rounding = Callable[[FloatRow], FloatRow]  # [M, d] drafter states, as they are once they have crossed the link
+Rounding = Callable[[FloatRow], FloatRow]  # [M, d] drafter states to what the link's encoding leaves of them
 
 
 def as_computed(hidden: FloatRow) -> FloatRow:
@@ -23,7 +23,7 @@ def as_computed(hidden: FloatRow) -> FloatRow:
 
 
 def as_sent(field: FloatField) -> Rounding:
-    """To a field, as in service."""
+    """Round as the wire field does in service."""
 
     def rounded(hidden: FloatRow) -> FloatRow:
         return rounded_states(hidden, WireFormat(vocab_size=2, hidden_field=field, hidden_width=hidden.shape[1]))
@@ -33,11 +33,11 @@ def as_sent(field: FloatField) -> Rounding:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """One place of an answer.
+    """One mismatch of an answer.
 
     Attributes:
         index: among the mismatches of its answer, from 0.
-        offset: of the token in the answer, which row ``offset`` predicts.
+        offset: of the token in the answer; row ``offset`` predicts it.
         target_id: the answer's token there.
         draft_id: the drafter's argmax behind the same tokens.
     """
@@ -57,7 +57,7 @@ class HiddenPair(ArrayData):
 
 
 def along(texts: PagedTexts, prompt_ids: Sequence[int], answer_ids: Sequence[int], *, want_hidden: bool) -> TextRows:
-    """The rows that predict each token of an answer behind the true tokens before it; nothing stays resident."""
+    """Compute the rows that predict each token of an answer behind its true prefix; no KV stays resident."""
     text = PagedText([*prompt_ids, *answer_ids[:-1]])
     rows = texts.run([text], [len(answer_ids)], want_hidden=want_hidden)
     texts.release(text)
@@ -65,7 +65,7 @@ def along(texts: PagedTexts, prompt_ids: Sequence[int], answer_ids: Sequence[int
 
 
 def find_mismatches(drafted: Sequence[int], answer_ids: Sequence[int]) -> tuple[Mismatch, ...]:
-    """Of an answer and the drafter's argmax at each of its rows."""
+    """Mismatches between an answer and the drafter's argmax at each of its rows."""
     found = mismatches(answer_ids, drafted)
     return tuple(Mismatch(index, at, answer_ids[at], drafted[at]) for index, at in enumerate(found))
 
@@ -77,7 +77,7 @@ def hidden_at(
     found: Sequence[Mismatch],
     rounding: Rounding = as_computed,
 ) -> HiddenPair:
-    """Both states at some mismatches of an answer."""
+    """Both models' states at the given mismatches of an answer."""
     offsets = [mismatch.offset for mismatch in found]
     drafter, target = (
         along(texts, prompt_ids, answer_ids, want_hidden=True).hidden_of(0, offsets)

@@ -1,7 +1,7 @@
-"""Many texts at once over one model's paged keys and values, sharing what they have in common.
+"""Many texts at once over one model's paged KV, sharing common prefixes.
 
-A text's fork shares its blocks; whoever writes into a shared block first computes it anew, up to ``block_tokens - 1``
-tokens. So a text can be cut, continued and forked in any order, and what is computed is only what is new.
+A fork shares its text's blocks. A text that writes into a shared block first recomputes that block for itself, up to
+``block_tokens - 1`` tokens. So texts can be cut, continued and forked in any order, and only new tokens are computed.
 """
 
 from collections.abc import Sequence
@@ -15,19 +15,18 @@ from torch import Tensor
 from outrider.contracts.exchanged import FloatRow
 from outrider.engines.forward_model import ForwardModel, Segment
 
-_MOST_TOKENS = 2048  # of one forward pass; of a longer text, that text alone
+_MOST_TOKENS = 2048  # per forward pass; a longer text gets a pass of its own
 
 
 @dataclass(slots=True, eq=False)
 class PagedText:
-    """``token_ids`` may be cut and appended to at will through ``cut`` and ``extend``; the rest is ``PagedTexts``'s."""
+    """Change ``token_ids`` only through ``cut`` and ``extend``; the other fields belong to ``PagedTexts``."""
 
     token_ids: list[int]
-    resident: int = 0  # tokens whose keys and values are in ``blocks``
+    resident: int = 0  # tokens whose KV is in ``blocks``
     blocks: list[int] = field(default_factory=list)
 
     def cut(self, length: int) -> None:
-        """Keep the first tokens."""
         del self.token_ids[length:]
         self.resident = min(self.resident, length)
 
@@ -37,10 +36,10 @@ class PagedText:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextRows:
-    """Of the last tokens of some texts, as many of each as were asked for.
+    """The last rows of some texts, as many of each as were asked for.
 
-    ``logits`` is ``[R, vocab]``, ``hidden`` ``[R, d]`` (final norm) or None, ``starts`` where each text's rows begin,
-    and at last R.
+    ``logits`` is ``[R, vocab]``, ``hidden`` ``[R, d]`` (final norm) or None, ``starts`` the first row of each text,
+    followed by R.
     """
 
     logits: Tensor
@@ -61,7 +60,7 @@ class TextRows:
 
 
 class PagedTexts:
-    """One model's pool of keys and values."""
+    """Allocator of one model's whole KV pool."""
 
     def __init__(self, model: ForwardModel, vocab_size: int) -> None:
         """Take the whole pool; logits are cut to ``vocab_size``."""
@@ -79,23 +78,23 @@ class PagedTexts:
         return len(self._users)
 
     def blocks_for(self, tokens: int) -> int:
-        """That a text of so many tokens takes."""
+        """Blocks needed by a text of ``tokens`` tokens."""
         return -(-tokens // self._size)
 
     def fork(self, text: PagedText, length: int) -> PagedText:
-        """A text that begins with the first tokens of another."""
+        """Start a text with the first ``length`` tokens of another, sharing its blocks."""
         blocks = text.blocks[: self.blocks_for(min(length, text.resident))]
         for block in blocks:
             self._users[block] += 1
         return PagedText(text.token_ids[:length], min(length, text.resident), blocks)
 
     def release(self, text: PagedText) -> None:
-        """Give its blocks back; should it be run again, it is computed anew."""
+        """Free the text's blocks; running it again recomputes them."""
         self._drop(text, 0)
         text.resident = 0
 
     def run(self, texts: Sequence[PagedText], rows: Sequence[int], *, want_hidden: bool = False) -> TextRows:
-        """Compute what is not resident of each text, and its last so many rows."""
+        """Compute the non-resident tokens of each text; return its last ``rows`` rows."""
         segments = [self._segment(text, wanted) for text, wanted in zip(texts, rows, strict=True)]
         results = [self._model.forward(part, want_hidden=want_hidden) for part in _parts(segments)]
         for text in texts:
@@ -106,7 +105,7 @@ class PagedTexts:
 
     def _segment(self, text: PagedText, rows: int) -> Segment:
         length = len(text.token_ids)
-        start = min(text.resident, length - max(1, rows))
+        start = min(text.resident, length - max(1, rows))  # logits are not kept: wanted rows are computed again
         first = start // self._size
         if first < len(text.blocks) and self._users[text.blocks[first]] > 1:
             start = first * self._size
@@ -119,7 +118,7 @@ class PagedTexts:
         return Segment(text.token_ids[start:], start, list(text.blocks), rows)
 
     def _drop(self, text: PagedText, first: int) -> None:
-        """Its blocks from one on."""
+        """Free the text's blocks from index ``first`` on."""
         for block in text.blocks[first:]:
             self._users[block] -= 1
             if not self._users[block]:
@@ -128,12 +127,12 @@ class PagedTexts:
 
 
 def _together(parts: list[Tensor]) -> Tensor:
-    """Without a copy of what is one already: logits are large."""
+    """Concatenate, but do not copy a single part: logits are large."""
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _parts(segments: Sequence[Segment]) -> list[list[Segment]]:
-    """Segments in their order, in passes that are not too long."""
+    """Split segments, in order, into passes of at most ``_MOST_TOKENS``."""
     parts: list[list[Segment]] = []
     tokens = _MOST_TOKENS
     for segment in segments:

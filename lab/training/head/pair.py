@@ -1,4 +1,4 @@
-"""Target and drafter in this process, computing as they do in service."""
+"""Target and drafter in this process, computing as in service."""
 
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,7 @@ _BLOCK_TOKENS = 16
 
 @dataclass(frozen=True, slots=True)
 class PairSpec:
-    """Which models, and in what they compute; ``auto`` is what a service on this machine would take."""
+    """Models and data types; ``auto`` is what a service on this machine would use."""
 
     target: str  # name or path
     drafter: str  # name, path or a distilled file
@@ -30,16 +30,16 @@ class PairSpec:
 
 @dataclass(frozen=True, slots=True)
 class LoadedPair:
-    """A pair, loaded; ``paged`` takes it over."""
+    """A loaded pair; ``paged`` consumes it."""
 
-    spec: PairSpec  # no type is ``auto``
+    spec: PairSpec  # with every ``auto`` resolved
     target: LoadedModel
     drafter: LoadedModel
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedTask:
-    """A task, as the target reads it."""
+    """A task in the target's tokens."""
 
     task: Task
     prompt_ids: tuple[int, ...]
@@ -48,7 +48,7 @@ class EncodedTask:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A pair with room for a number of texts each."""
+    """Both models, each with KV for a number of texts."""
 
     models: LoadedPair
     target: PagedTexts
@@ -56,7 +56,7 @@ class Pair:
 
     @property
     def drafter_width(self) -> int:
-        """Numbers in a drafter's hidden state."""
+        """Width of the drafter's hidden state."""
         return int(self.models.drafter.model.config.get_text_config(decoder=True).hidden_size)
 
     def ends(self, token_id: int) -> bool:
@@ -64,17 +64,17 @@ class Pair:
         return token_id in self.models.target.eos_token_ids
 
     def score(self, task: Task, answer_ids: list[int]) -> float:
-        """Of an answer to a task, 0..1."""
+        """Score of an answer, 0..1."""
         return task.score(str(self.models.target.tokenizer.decode(answer_ids, skip_special_tokens=True)))
 
 
 def load_pair(spec: PairSpec) -> LoadedPair:
-    """Load both.
+    """Load both models.
 
     Raises:
         ModelUnavailableError: either cannot be loaded.
-        VocabularyMismatchError: a token is not the same to both.
-        ParameterError: a type that is not known, or not on this device.
+        VocabularyMismatchError: the models disagree on a token.
+        ParameterError: a data type is unknown or not supported on this device.
     """
     dtype = TORCH_VERIFIER.settled_dtype(spec.dtype, spec.device, spec.target)
     asked = DrafterSpec("torch", spec.drafter, spec.target, spec.drafter_dtype, spec.device, 1, EngineLimits(None))
@@ -84,7 +84,7 @@ def load_pair(spec: PairSpec) -> LoadedPair:
 
 
 def paged(models: LoadedPair, texts: int, tokens: int) -> Pair:
-    """A pair with keys and values of so many texts of so many tokens each; to be called once."""
+    """Give each model KV for ``texts`` texts of ``tokens`` tokens; call once."""
     blocks = texts * -(-tokens // _BLOCK_TOKENS)
     parts = torch.get_num_threads()
     target = target_model(models.target.model, blocks, _BLOCK_TOKENS, parts)
@@ -93,7 +93,7 @@ def paged(models: LoadedPair, texts: int, tokens: int) -> Pair:
 
 
 def ask(models: LoadedPair, tasks: list[Task], max_new_tokens: int) -> list[EncodedTask]:
-    """Tasks as the target reads them.
+    """Encode tasks for the target.
 
     Raises:
         ParameterError: a prompt leaves no room for an answer of ``max_new_tokens``.

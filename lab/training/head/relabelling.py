@@ -1,8 +1,8 @@
-"""Labels for a link: on a bad one some critical mismatches may pass (WISV eq. 29-31).
+"""Labels for a link: on a bad link some critical mismatches may pass (WISV eq. 29-31).
 
 A link has a budget of repairs. The Lagrangian of maximising the importance repaired within it is separable: a critical
 mismatch is repaired with probability ``sigmoid((importance - price) / temperature)``, and the price of a repair rises
-until the expected number is within budget. Labels only ever go from 1 to 0.
+until the expected number is within budget. Relabelling changes labels only from 1 to 0.
 """
 
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ import numpy.typing as npt
 from lab.training.head.importance import Floats
 
 _HALVINGS = 60
-_FAR = 60.0  # temperatures from a price at which the policy is 0 or 1
+_FAR = 60.0  # the policy is 0 or 1 this many temperatures away from the price
 
 Labels = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Relabelling:
-    least_share: float = 0.7  # of the critical mismatches that is still repaired on the worst link
+    least_share: float = 0.7  # of the critical mismatches: still repaired on the worst link
     temperature: float = 0.25  # in units of importance
 
     def share(self, quality: float) -> float:
-        """The budget of a link of this quality (0..1), as a share of all critical mismatches."""
+        """Budget of a link of this quality (0..1), as a share of all critical mismatches."""
         return self.least_share + (1.0 - self.least_share) * quality
 
 
@@ -38,7 +38,7 @@ def repair_probs(importance: Floats, labels: Labels, price: float, temperature: 
 
 
 def repair_price(importance: Floats, labels: Labels, budget: float, temperature: float) -> float:
-    """The least price at which no more than ``budget`` repairs are expected; minus infinity if all are within it.
+    """The lowest price at which at most ``budget`` repairs are expected; minus infinity if all are within it.
 
     Args:
         importance: ``[M]``.
@@ -61,6 +61,6 @@ def repair_price(importance: Floats, labels: Labels, budget: float, temperature:
 
 
 def relabelled(labels: Labels, probs: Floats, rng: np.random.Generator) -> Labels:
-    """``[M]``: 1 with the given probabilities, where a label was 1."""
+    """``[M]``: labels of 1 stay 1 with the given probabilities."""
     drawn: Labels = ((rng.random(len(labels)) < probs) & (labels == 1)).astype(np.int64)
     return drawn

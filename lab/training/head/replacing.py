@@ -1,8 +1,8 @@
 """Base labels: replace one token of the target's answer by the drafter's, let the target finish, score again.
 
 A mismatch is critical (label 1) iff that lowers the score (WISV section V-B, stage 1). Answers and replaced answers are
-written side by side, token by token; a replaced one shares its prefix with the answer it leaves. Of an answer that
-nothing can lower, because its score is 0, no mismatch is looked at.
+generated in one batch; a replaced answer shares its prefix's KV with the original. No mismatch is tried in an answer
+that scores 0, as no replacement can lower it.
 """
 
 import random
@@ -17,7 +17,7 @@ from lab.training.head.pair import EncodedTask, Pair
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """A mismatch, and the score of the answer that its replacement leads to."""
+    """A mismatch, and the score of the answer after its replacement."""
 
     mismatch: Mismatch
     score: float
@@ -25,14 +25,14 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class LabelledAnswer:
-    """One task.
+    """One labelled task.
 
     Attributes:
         asked: the task.
         answer_ids: the target's greedy answer, its end-of-sequence token included.
-        score: of it.
-        found: mismatches in all.
-        replaced: those that were tried, in order.
+        score: of the answer.
+        found: number of mismatches.
+        replaced: the tried mismatches, in order.
     """
 
     asked: EncodedTask
@@ -55,7 +55,7 @@ class Sampling:
     seed: int = 0
 
     def of(self, asked: EncodedTask, found: Sequence[Mismatch]) -> list[Mismatch]:
-        """Those of one answer, in order."""
+        """The mismatches to try in one answer, in order."""
         if self.most_per_task is None or len(found) <= self.most_per_task:
             return list(found)
         drawing = random.Random(f"{self.seed} {asked.task.key}")  # noqa: S311  a sample, not a secret
@@ -64,7 +64,7 @@ class Sampling:
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """An answer being written, or kept until all its replacements are."""
+    """An answer being generated, or kept until all its replacements are."""
 
     number: int
     asked: EncodedTask
@@ -78,7 +78,7 @@ class _Open:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _AnswerInProgress:
-    """A text that grows by a token a pass."""
+    """A text that grows by one token a pass."""
 
     opened: _Open
     text: PagedText
@@ -86,7 +86,7 @@ class _AnswerInProgress:
 
 
 def texts_needed(batch: int) -> int:
-    """That a pair needs room for."""
+    """Texts for which the pair needs KV."""
     return batch + _most_open(batch)
 
 
@@ -98,14 +98,14 @@ def label_answers(
     batch: int,
     on_written: Callable[[int], None] = lambda _tokens: None,
 ) -> Iterator[LabelledAnswer]:
-    """Answers with their labels, in the order of the tasks.
+    """Label answers, in the order of the tasks.
 
     Args:
-        pair: with room for ``texts_needed(batch)`` texts.
+        pair: with KV for ``texts_needed(batch)`` texts.
         tasks: what to answer.
         sampling: which mismatches are tried.
-        batch: texts written at once.
-        on_written: told how many tokens each pass has written.
+        batch: texts generated at once.
+        on_written: called with the tokens of each pass.
     """
     coming = deque(enumerate(tasks))
     opened: list[_Open] = []
@@ -128,14 +128,14 @@ def label_answers(
 
 
 def _most_open(batch: int) -> int:
-    """Answers whose keys and values are kept at once."""
+    """Answers whose KV is kept at once."""
     return max(1, batch // 4)
 
 
 def _begun(
     pair: Pair, coming: deque[tuple[int, EncodedTask]], opened: list[_Open], room: int, most_open: int
 ) -> list[_AnswerInProgress]:
-    """What is written next: answers first, as replacements come from them; a replacement that ends at once too."""
+    """Fill the batch: answers first, as replacements come from them. A replacement complete at once is scored here."""
     begun: list[_AnswerInProgress] = []
     while coming and len(opened) < most_open and len(begun) < room:
         number, asked = coming.popleft()
@@ -158,7 +158,7 @@ def _begun(
 def _after(
     pair: Pair, writing: Sequence[_AnswerInProgress], token_ids: Sequence[int], sampling: Sampling
 ) -> list[_AnswerInProgress]:
-    """Those that are not complete, each a token longer."""
+    """Append a token to each text; return the incomplete ones."""
     going: list[_AnswerInProgress] = []
     for one, token_id in zip(writing, token_ids, strict=True):
         one.text.extend([token_id])

@@ -1,4 +1,4 @@
-"""What may decide about mismatches: a head on a link, and rules that need none, to compare it with."""
+"""Rules that decide on mismatches: a head on a link, and rules without one as baselines."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from outrider.verification.decision_head import DecisionHead, HeadWeights, csi_f
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundFacts:
-    """What a drafter and its target make of one prefix; K tokens, M mismatches.
+    """Rows of a drafter and its target behind one prefix; K draft tokens, M mismatches.
 
     Attributes:
         draft: K tokens.
         choices: ``[K + 1]``, the target's argmax at each row.
-        found: ``[M]``, where they differ.
+        found: ``[M]``, the mismatching rows.
         drafter_hidden: ``[M, d_drafter]``, as decoded from the link.
         target_hidden: ``[M, d_target]``.
-        draft_probs: ``[M]``, of the draft token there by the target, at temperature 1.
-        draft_ranks: ``[M]``, how many tokens the target prefers to it.
+        draft_probs: ``[M]``, the target's probability of the draft token, at temperature 1.
+        draft_ranks: ``[M]``, number of tokens that the target prefers to it.
     """
 
     draft: Sequence[int]
@@ -51,7 +51,7 @@ class StrictRule:
 
 @dataclass(slots=True, eq=False)
 class LinkedHead:
-    """A head over a link, whatever the threshold; keeps its last answer, as many thresholds ask the same."""
+    """A head on a link, for any threshold; caches its last result, as all thresholds ask for the same rows."""
 
     weights: HeadWeights
     link: Csi
@@ -68,36 +68,33 @@ class LinkedHead:
 
 @dataclass(frozen=True, slots=True)
 class HeadRule:
-    """A head over a link, at a threshold."""
+    """A head on a link, at one threshold."""
 
     linked: LinkedHead
     threshold: float
 
     def accepts(self, facts: RoundFacts) -> Sequence[bool]:
-        """What ``DecisionHead.accepts`` lets pass."""
         passes = DecisionHead(self.linked.weights, self.threshold).passes(self.linked.rejection_probs(facts))
         return [bool(one) for one in passes]
 
 
 @dataclass(frozen=True, slots=True)
 class ProbabilityRule:
-    """Lets pass what the target gives at least this probability."""
+    """Accept draft tokens to which the target gives at least this probability."""
 
     least_prob: float
 
     def accepts(self, facts: RoundFacts) -> Sequence[bool]:
-        """By the draft token's probability."""
         return [bool(prob >= self.least_prob) for prob in facts.draft_probs]
 
 
 @dataclass(frozen=True, slots=True)
 class RankRule:
-    """Lets pass what is among the target's first ``most`` tokens."""
+    """Accept draft tokens among the target's ``most`` most probable."""
 
     most: int
 
     def accepts(self, facts: RoundFacts) -> Sequence[bool]:
-        """By the draft token's rank."""
         return [bool(rank < self.most) for rank in facts.draft_ranks]
 
 

@@ -1,8 +1,8 @@
-"""Decode tasks speculatively by several rules of acceptance at once, with both models in this process.
+"""Decode tasks speculatively by several acceptance rules at once, with both models in this process.
 
-Drafts are greedy chains of one window, mismatches are decided by ``verification.semantic``, as in service. Rules that
-have committed the same tokens of a task share its rounds: they part where their decisions first differ. A block is
-drafted and verified in autonomous runs, and no further than some rule gets.
+Drafts are greedy chains of one window; ``verification.semantic`` decides mismatches, as in service. Rules that have
+committed the same tokens of a task share its rounds and part where their decisions first differ. A block is drafted
+and verified in slices of ``_MOST_DRAFTED`` tokens, and no further than some rule accepts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,13 +21,13 @@ from outrider.contracts.exchanged import FloatRow
 from outrider.verification.decision import BlockDecision
 from outrider.verification.semantic import mismatches, semantic_decision
 
-_MOST_DRAFTED = 3  # tokens of a block that are drafted and verified at once
-_BEGUN = 2  # tasks begun beside the others in a pass: each grows into many texts
+_MOST_DRAFTED = 3  # tokens of a slice
+_BEGUN = 2  # tasks started per pass beside the running ones: each grows into many texts
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerCounts:
-    """Of one answer so far.
+    """Counts of one answer so far.
 
     Attributes:
         judged: mismatches decided: those that passed, and the rejection that ended a block.
@@ -42,7 +42,7 @@ class AnswerCounts:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """One task by one rule."""
+    """Answer to one task under one rule."""
 
     answer_ids: tuple[int, ...]
     score: float
@@ -51,7 +51,7 @@ class Decoded:
 
 @dataclass(slots=True, eq=False)
 class _State:
-    """What some rules have committed of one task's answer."""
+    """One task's answer, as far as some rules have committed it alike."""
 
     number: int
     asked: EncodedTask
@@ -75,15 +75,15 @@ def decode(
     rounding: Rounding = as_computed,
     progress: bool = True,
 ) -> dict[str, list[Decoded]]:
-    """Answers of every rule, in the order of the tasks.
+    """Decode every task by every rule; answers in the order of the tasks.
 
     Args:
-        pair: with room for ``batch`` texts of prompt, answer and window.
+        pair: with KV for ``batch`` texts of prompt, answer and window.
         tasks: what to answer.
         rules: by name.
-        window_tokens: tokens drafted a round, at least 1; fewer at the end of an answer.
+        window_tokens: draft tokens per round, at least 1; fewer at the end of an answer.
         batch: texts computed at once.
-        rounding: what the link makes of a drafter's hidden states.
+        rounding: what the link's encoding does to a drafter's hidden states.
         progress: show a progress bar on stderr.
     """
     decoded: dict[str, dict[int, Decoded]] = {name: {} for name in rules}
@@ -96,7 +96,7 @@ def decode(
                 start = list(asked.prompt_ids)
                 texts, left = (PagedText(start), PagedText([*start])), min(window_tokens, asked.most_tokens - 1)
                 live.append(_State(number, asked, dict.fromkeys(rules, AnswerCounts()), *texts, left))
-            live.sort(key=lambda state: state.number)  # a task is finished before others take its place
+            live.sort(key=lambda state: state.number)  # finish a task before others take its place
             chosen, live = live[:batch], live[batch:]
             _make_room(pair, chosen, live)
             facts = _compute_slice(pair, chosen, rounding)
@@ -114,9 +114,10 @@ def decode(
 
 
 def _make_room(pair: Pair, chosen: Sequence[_State], others: Sequence[_State]) -> None:
-    """The last of what is not computed now give up their keys and values if the pool might not hold all that is."""
+    """Evict KV of states outside this pass, the last ones first, until the pool is sure to hold the chosen ones."""
     for texts, side in ((pair.target, "target"), (pair.drafter, "drafter")):
         own = [getattr(state, side) for state in chosen]
+        # One more each, as a text that writes into a shared block takes a block of its own for it.
         needed = sum(texts.blocks_for(len(text.token_ids) + _MOST_DRAFTED) - len(text.blocks) + 1 for text in own)
         for state in reversed(others):
             if texts.free_blocks >= needed:
@@ -141,7 +142,7 @@ def _compute_slice(pair: Pair, states: Sequence[_State], rounding: Rounding) -> 
 
 
 def _drafted(pair: Pair, states: Sequence[_State]) -> tuple[list[list[int]], list[FloatRow]]:
-    """Greedy chains, and ``[K, d]`` the states their tokens were chosen from.
+    """Draft greedy chains; return them with ``[K, d]`` states that their tokens were chosen from.
 
     A chain ends with an end-of-sequence token; the last token that an answer may have is not drafted.
     """
@@ -163,7 +164,7 @@ def _drafted(pair: Pair, states: Sequence[_State]) -> tuple[list[list[int]], lis
 def _probs_and_ranks(
     rows: TextRows, text: int, found: Sequence[int], token_ids: Sequence[int]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Probability and rank, by the target, of some tokens at some rows of a text."""
+    """The target's probability and rank of some tokens at some rows of a text."""
     if not found:
         return np.empty(0), np.empty(0, np.int64)
     logits = rows.logits[[rows.starts[text] + place for place in found]].double()
@@ -175,7 +176,7 @@ def _probs_and_ranks(
 def _parted(
     pair: Pair, state: _State, facts: RoundFacts, rules: Mapping[str, MismatchRule], window_tokens: int
 ) -> list[_State]:
-    """What becomes of a state: one for each set of rules that commit the same; takes over the state's texts."""
+    """Split a state into one per set of rules that commit the same tokens; consumes the state's texts."""
     left = state.left - len(facts.draft)
     last = left == 0 or pair.ends(facts.draft[-1])
     groups: dict[BlockDecision, dict[str, AnswerCounts]] = {}
@@ -203,7 +204,7 @@ def _parted(
 
 
 def _ended(pair: Pair, token_ids: Sequence[int]) -> list[int]:
-    """Up to the first token that ends an answer."""
+    """Cut behind the first end-of-sequence token."""
     kept: list[int] = []
     for token_id in token_ids:
         kept.append(token_id)

@@ -1,4 +1,4 @@
-"""Semantic decoding of tasks at several thresholds over several links, beside strict verification."""
+"""Semantic decoding of tasks at several thresholds on several links, compared with strict verification."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ class SweptRow:
         score: mean, 0..1; ``score_low`` and ``score_high`` its 95 % bootstrap interval.
         drop: mean of strict minus this score; ``drop_bound`` its one-sided 95 % upper bound, paired by task.
         aal: committed tokens a round, correction and bonus tokens included.
-        rounds: mean of an answer.
-        tokens: mean of an answer.
+        rounds: mean per answer.
+        tokens: mean per answer.
         rejection_share: of the mismatches decided: those that passed, and rejections that ended a block;
             ``rejection_low`` and ``rejection_high`` its 99 % bootstrap interval, answers redrawn.
         link_s: mean time of an answer's rounds on the link with full-hidden upload (WISV eq. 6); 0 without a link.
@@ -60,7 +60,7 @@ def sweep(
     others: Mapping[str, MismatchRule] | None = None,
     progress: bool = True,
 ) -> list[SweptRow]:
-    """A row of each threshold on each link, then of each other rule; see ``semantic_decoding.decode``."""
+    """Return a row per link and threshold, then per other rule; see ``semantic_decoding.decode``."""
     linked = {link: LinkedHead(weights, csi) for link, csi in links.items()}
     named = {(threshold, link): HeadRule(head, threshold) for threshold in thresholds for link, head in linked.items()}
     rules: dict[str, MismatchRule] = {STRICT: StrictRule(), **(others or {})}
@@ -82,7 +82,7 @@ def sweep(
 
 
 def worst_bounds(rows: Sequence[SweptRow], thresholds: Sequence[float]) -> list[float]:
-    """Of each threshold the largest bound over all links: one that passes, passes on each."""
+    """For each threshold the largest bound over all links: if it is within the limit, every link is."""
     return [
         max(row.drop_bound for row in rows if row.rule == "head" and row.threshold == threshold)
         for threshold in thresholds

@@ -1,11 +1,11 @@
-"""Choose a head's threshold: the largest that is shown to cost no more than a stated drop, tested in sequence from 0.
+"""Choose a head's threshold: the largest shown to cost no more than a stated drop, tested in sequence from 0.
 
 A threshold passes if the upper end of a paired, one-sided bootstrap interval of the mean drop, strict minus semantic
-score of the same tasks, is below the limit. Tested in a fixed order up to the first that fails, all of them at the full
-confidence: the chance that a threshold is chosen whose true drop exceeds the limit is at most one minus that, as far as
-the interval is right. It is for many tasks whose drops are of one order; where drops are few and large, as with scores
-that are all or nothing, a hundred tasks may have none of them: at a true drop of 0.01 then a threshold passes up to one
-time in four (129 tasks, one in a hundred of which falls by 1).
+score of the same tasks, is below the limit. Thresholds are tested in a fixed order up to the first failure, each at the
+full confidence, so the chance of choosing one whose true drop exceeds the limit is at most one minus that, as far as
+the interval is right. The interval suits many tasks with drops of one order. Where drops are few and large, as with
+all-or-nothing scores, a hundred tasks may contain none: at a true drop of 0.01 a threshold then passes up to one time
+in four (129 tasks, one in a hundred of which falls by 1).
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ def mean_interval(scores: Sequence[float], *, confidence: float = 0.95, seed: in
 def ratio_interval(
     tops: Sequence[float], bottoms: Sequence[float], *, confidence: float = 0.95, seed: int = 0
 ) -> tuple[float, float]:
-    """Both ends of the bootstrap interval of a sum over a sum, pairs redrawn; 0 to 1 if there is nothing below."""
+    """Both ends of the bootstrap interval of a ratio of sums, pairs redrawn; 0 to 1 if the lower sum is 0."""
     pairs = np.stack([np.asarray(tops, np.float64), np.asarray(bottoms, np.float64)], axis=1)
     if not pairs[:, 1].sum():
         return 0.0, 1.0
@@ -60,8 +60,8 @@ def choose_threshold(thresholds: Sequence[float], bounds: Sequence[float], most_
 
     Args:
         thresholds: ascending.
-        bounds: of the drop, of each of them.
-        most_drop: what no chosen threshold may cost.
+        bounds: upper bound of each threshold's drop.
+        most_drop: limit of the drop.
     """
     chosen = 0.0
     for threshold, bound in zip(thresholds, bounds, strict=True):

@@ -1,7 +1,7 @@
-"""Train a decision head: label, relabel for links, fit, and choose the threshold that is shown to be harmless.
+"""Train a decision head: label, relabel for links, fit, and choose the largest threshold shown to be harmless.
 
-The head that thresholds are compared with, and that is reported on, is the one read back from a file; where it is to be
-in the end there is one only when all is done.
+The head that is compared and reported is read back from a temporary file, as a service would read it; ``config.out``
+is written only when everything is done.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,21 +31,21 @@ from outrider.contracts.exchanged import FloatField
 from outrider.models.head_file import HeadInfo, read_head, save_head
 from outrider.verification.decision_head import DecisionHead, HeadWeights, csi_features
 
-_LEAST_OF_A_KIND = 10  # critical, and harmless, mismatches among those validated on as well as among the others
+_LEAST_OF_A_KIND = 10  # critical, and harmless, mismatches needed in training as well as in validation
 
 
 @dataclass(frozen=True, slots=True)
 class RelabellingReport:
-    """How one way of relabelling came out.
+    """Result of one way of relabelling.
 
     Attributes:
         relabelling: ``sum``, ``max`` or ``none``.
-        rejected_share: of labels that are 1, after relabelling.
-        epochs: run.
-        best_epoch: kept.
+        rejected_share: share of labels that are 1, after relabelling.
+        epochs: number run.
+        best_epoch: the one kept.
         validation_loss: class-balanced cross-entropy in nats, against the labels of this relabelling.
-        validation_auc: of the probabilities on the best link against base labels: how well critical mismatches are told
-            from harmless ones; None without both.
+        validation_auc: of the probabilities on the best link against base labels, critical against harmless; None
+            unless both kinds occur.
         mean_rejection: mean probability of rejection on the validation mismatches, by link.
     """
 
@@ -60,16 +60,16 @@ class RelabellingReport:
 
 @dataclass(frozen=True, slots=True)
 class HeadReport:
-    """What came out.
+    """Result of a training.
 
     Attributes:
-        answers: labelled, of which ``scored`` scored above 0, the only ones with mismatches to learn from.
-        mismatches: tried, of which ``critical`` lower the score.
+        answers: labelled; ``scored`` of them scored above 0, the only ones with mismatches to learn from.
+        mismatches: tried; ``critical`` of them lower the score.
         fits: with sum, maximum and no relabelling, on the same mismatches.
-        bounds: of the drop on the calibration tasks, of each threshold, over all links.
+        bounds: upper bound of each threshold's drop on the calibration tasks, over all links.
         calibration: rows of each threshold and link, then of strict verification.
         threshold: chosen.
-        test: at that threshold, beside strict verification.
+        test: rows at that threshold, and of strict verification.
     """
 
     answers: int
@@ -93,10 +93,10 @@ def train_head(
     """Train a head and write it to ``config.out``.
 
     Args:
-        config: how.
+        config: models and hyperparameters.
         tasks: to learn from, to choose the threshold on, and to report on.
         progress: show progress bars on stderr.
-        on_stage: told what begins.
+        on_stage: called with the name of each stage that begins.
 
     Raises:
         ModelUnavailableError: target or drafter cannot be loaded.
@@ -113,7 +113,7 @@ def train_head(
     )
     read_labels(
         config.label_file, training, header_of(models, config.sampling, training)
-    )  # before anything is computed
+    )  # fail before anything is computed
     longest = max(len(one.prompt_ids) for part in (training, calibration, test) for one in part)
     pair = paged(models, texts_needed(config.batch), longest + config.max_new_tokens + config.window_tokens)
     on_stage(f"labels: {config.label_file}")
@@ -166,7 +166,7 @@ def train_head(
 
 
 def _taught(config: HeadConfig, answers: Sequence[LabelledAnswer]) -> tuple[list[LabelledAnswer], list[LabelledAnswer]]:
-    """Answers with mismatches that were tried: to train on, and to validate on."""
+    """Split answers with tried mismatches into training and validation."""
     parts: tuple[list[LabelledAnswer], list[LabelledAnswer]] = [], []
     for answer in answers:
         if answer.replaced:
@@ -190,7 +190,7 @@ def _fitted(
     width: int,
     kind: str,
 ) -> tuple[Fit, RelabellingReport]:
-    """A head learnt with one way of relabelling."""
+    """Fit a head with one way of relabelling."""
     lesson = ExampleSettings(
         smoothing=None if kind == UNRELABELLED else Smoothing(kind),
         kappa=config.kappa,
@@ -226,14 +226,14 @@ def _fit_report(
 
 
 def rejection_probs(weights: HeadWeights, hidden: HiddenPair, csi: Floats) -> Floats:
-    """``[M]``, of mismatches under one link."""
+    """``[M]``: of mismatches under one link."""
     links = np.repeat(csi[None], len(hidden.drafter), axis=0)
     head = DecisionHead(weights, 0.0)
     return head.rejection_probs(hidden.drafter.astype(np.float64), hidden.target.astype(np.float64), links)
 
 
 def _as_read_back(config: HeadConfig, models: LoadedPair, weights: HeadWeights) -> DecisionHead:
-    """A head as it is once it was written: numbers are rounded."""
+    """The head after a write and a read: its numbers are rounded."""
     with TemporaryDirectory() as folder:
         file = Path(folder) / config.out.name
         save_head(file, weights, _info(config, models))
@@ -241,7 +241,7 @@ def _as_read_back(config: HeadConfig, models: LoadedPair, weights: HeadWeights) 
 
 
 def _info(config: HeadConfig, models: LoadedPair, report: HeadReport | None = None) -> HeadInfo:
-    """What a head says of itself; without a report, of one that rejects everything."""
+    """Metadata of the head file; without a report, of a head that rejects everything."""
     threshold = 0.0 if report is None else report.threshold
     compared = () if report is None else report.calibration
     rows = [row for row in compared if row.rule == "head" and row.threshold == threshold]
@@ -252,14 +252,14 @@ def _info(config: HeadConfig, models: LoadedPair, report: HeadReport | None = No
         drafter_hash=models.drafter.model_hash,
         threshold=threshold,
         rejection_low=min((row.rejection_low for row in rows), default=1.0),
-        rejection_high=1.0,  # of short answers perhaps all are, which is no drift
+        rejection_high=1.0,  # short answers may reject all their mismatches: no sign of drift
         hidden_field=config.hidden_field,
         measured={} if report is None else _measured(report),
     )
 
 
 def _measured(report: HeadReport) -> dict[str, float]:
-    """Of the test, over all links."""
+    """Figures of the test over all links."""
     heads = [row for row in report.test if row.rule == "head"]
     (strict,) = (row for row in report.test if row.rule == STRICT)
     figures = {

@@ -1,1 +1,1 @@
-"""Train what tells how probable it is that a draft token is accepted, and compare kinds of models that could."""
+"""Train the acceptance predictor of draft tokens, and compare the kinds of models that could serve as one."""

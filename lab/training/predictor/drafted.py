@@ -1,7 +1,7 @@
-"""Draft tokens that a verifier looked at: what was known of each before it was drawn, and what became of it.
+"""Verified draft tokens: features known before each was drawn, and whether it was accepted.
 
-Of a round these are the accepted ones and the first that was rejected. Those behind it tell nothing: they follow a
-token that was never committed (WISP section 4.1 and appendix B).
+Of a round these are the accepted tokens and the first rejected one. Tokens behind it carry no information: they follow
+a token that was never committed (WISP section 4.1 and appendix B).
 """
 
 import hashlib
@@ -20,13 +20,13 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DraftedTokens(ArrayData):
-    """N tokens, in the order in which their requests and then they themselves came.
+    """N tokens, ordered by request, then by position.
 
     Attributes:
         features: ``[N, 4]``, as ``DraftFeatures.vector``.
         accepted: ``[N]``: 1, or 0 for the first rejection of a round.
         temperature: ``[N]``, of the request.
-        prompt: ``[N]``, which prompt's request it was drafted for.
+        prompt: ``[N]``, index of the request's prompt.
     """
 
     features: Floats
@@ -38,26 +38,26 @@ class DraftedTokens(ArrayData):
         return len(self.accepted)
 
     def where(self, chosen: npt.NDArray[np.bool_]) -> "DraftedTokens":
-        """Some of them, in their order."""
+        """Select tokens, keeping their order."""
         return DraftedTokens(
             self.features[chosen], self.accepted[chosen], self.temperature[chosen], self.prompt[chosen]
         )
 
 
 def together(parts: Sequence[DraftedTokens]) -> DraftedTokens:
-    """All of them, in order."""
+    """Concatenate, in order."""
     columns = ("features", "accepted", "temperature", "prompt")
     return DraftedTokens(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns))
 
 
 @dataclass(frozen=True, slots=True)
 class DataSplit:
-    """Disjoint in their prompts, so that no text is on both sides.
+    """Parts with disjoint prompts, so that no text is on both sides.
 
     Attributes:
         train: to fit.
-        validation: tells when to stop, and which of several fits is best.
-        calibration: what scores are made probabilities on.
+        validation: to stop early and to choose among fits.
+        calibration: to turn scores into probabilities.
         test: to report on.
     """
 
@@ -67,16 +67,16 @@ class DataSplit:
     test: DraftedTokens
 
 
-_SHARES = {"validation": 0.15, "calibration": 0.1, "test": 0.15}  # of the prompts; the rest is to fit
+_SHARES = {"validation": 0.15, "calibration": 0.1, "test": 0.15}  # of the prompts; the rest is for training
 LEAST_PROMPTS = len(_SHARES) + 1  # one for each part
-_LEAST_OF_A_KIND = 10  # accepted, and rejected, tokens of a part
+_LEAST_OF_A_KIND = 10  # accepted, and rejected, tokens needed in each part
 
 
 def part_prompts(prompts: Sequence[Sequence[int]], field: str = "prompts") -> dict[str, list[int]]:
-    """Indices of prompts by part, in their order. Who goes where depends on the prompts' token ids, not on their order.
+    """Indices of prompts by part, in order. A prompt's part depends on the prompts' token ids, not on their order.
 
     Raises:
-        ParameterError: too few prompts for each part to get one.
+        ParameterError: fewer prompts than parts.
     """
     digests = [hashlib.sha256(np.asarray(ids, dtype="<u8").tobytes()).digest() for ids in prompts]
     waiting = sorted(range(len(prompts)), key=lambda index: digests[index])
@@ -92,17 +92,17 @@ def part_prompts(prompts: Sequence[Sequence[int]], field: str = "prompts") -> di
 def split(
     tokens: DraftedTokens, prompts: Sequence[Sequence[int]], least_tokens: int, field: str = "prompts"
 ) -> DataSplit:
-    """Into parts; ``field`` is what has to be given more of if they are too small.
+    """Split by prompt; an error names ``field`` as what to give more of.
 
     Raises:
         ParameterError: fewer than ``least_tokens``, or a part with too few accepted or rejected ones.
     """
     if len(tokens) < least_tokens:
-        raise ParameterError(field, f"so many that at least {least_tokens} draft tokens are verified", len(tokens))
+        raise ParameterError(field, f"enough for at least {least_tokens} verified draft tokens", len(tokens))
     own = {name: tokens.where(np.isin(tokens.prompt, of)) for name, of in part_prompts(prompts, field).items()}
     for name, part in own.items():
         accepted = int(part.accepted.sum())
         if min(accepted, len(part) - accepted) < _LEAST_OF_A_KIND:
-            needed = f"so many that at least {_LEAST_OF_A_KIND} tokens are accepted and as many rejected for {name}"
+            needed = f"enough for at least {_LEAST_OF_A_KIND} accepted and as many rejected tokens for {name}"
             raise ParameterError(field, needed, f"{accepted} accepted of {len(part)}")
     return DataSplit(**own)

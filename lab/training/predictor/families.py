@@ -1,9 +1,9 @@
-"""The kinds of models that acceptance is told with, side by side on the same features.
+"""Kinds of models that predict acceptance, compared on the same features.
 
-Forests and boosted trees come from libraries that nothing else here needs (the extra ``train``); a kind whose library
-is not there is named as left out. As in WISP's appendix B trees are fitted to the plain likelihood, the perceptron to
-balanced classes. Settings are drawn with a seed from the dimensions of its Table 9; the best is the best on the
-validation part: the perceptron by its loss, trees by the area under the curve, whatever their threshold.
+Forests and boosted trees need libraries that nothing else here needs (the extra ``train``); a kind without its library
+is reported as left out. As in WISP's appendix B, trees are fitted to the plain likelihood, the perceptron to balanced
+classes. Settings are drawn with a seed from the dimensions of its Table 9 and chosen on the validation part: the
+perceptron's by loss, the trees' by the area under the curve, which needs no threshold.
 """
 
 import importlib
@@ -28,14 +28,14 @@ _EARLY_STOPPING_ROUNDS = 20
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A model of acceptance.
+    """A fitted model of acceptance.
 
     Attributes:
-        scores: ``[N, 4]`` features to ``[N]`` scores; accepted is what scores at least 0, the logit of a half.
-        settings: what was chosen of what was tried.
-        tried: how many settings.
-        predictor: the same for one row, as a device would ask it; None: ``scores`` of one row.
-        perceptron: if it is one.
+        scores: ``[N, 4]`` features to ``[N]`` scores; at least 0, the logit of one half, predicts acceptance.
+        settings: chosen ones.
+        tried: number of settings tried.
+        predictor: the same for one row, as a device would call it; None: ``scores`` of one row.
+        perceptron: set if it is one.
     """
 
     scores: Callable[[Floats], Floats]
@@ -45,7 +45,7 @@ class Fitted:
     perceptron: Perceptron | None = None
 
     def one_call(self, features: Floats) -> Callable[[], object]:
-        """What a device would call for a row with these features, ``[4]``."""
+        """The call a device would make for a row with these features, ``[4]``."""
         if self.predictor is not None:
             reported, predictor = RecordedFeatures(features), self.predictor
             return lambda: predictor.probability(reported)
@@ -54,7 +54,7 @@ class Fitted:
 
 
 class RecordedFeatures(DraftFeatures):
-    """Of a row that is not there any more."""
+    """Features of a row that is no longer at hand."""
 
     def __init__(self, vector: Floats) -> None:
         """``vector``: as ``DraftFeatures.vector``."""
@@ -69,7 +69,7 @@ class RecordedFeatures(DraftFeatures):
 
 @dataclass(frozen=True, slots=True)
 class SearchEffort:
-    trials: int = 12  # settings of each kind that has any
+    trials: int = 12  # settings tried of each kind that has any
     patience: EarlyStopping = field(default_factory=EarlyStopping)
     seed: int = 0
 
@@ -86,7 +86,7 @@ def fit_perceptron(train: DraftedTokens, validation: DraftedTokens, effort: Sear
 
 
 def fit_confidence(train: DraftedTokens, validation: DraftedTokens, effort: SearchEffort) -> Fitted:  # noqa: ARG001 (one signature for all)
-    """The confidence's logit alone, learnt token by token while they come."""
+    """Logistic on the confidence's logit alone, learnt online."""
     learnt = learn_online(train.features[:, 0], train.accepted)
 
     def scores(features: Floats) -> Floats:
@@ -96,12 +96,12 @@ def fit_confidence(train: DraftedTokens, validation: DraftedTokens, effort: Sear
 
 
 def fit_confidence_as_it_is(train: DraftedTokens, validation: DraftedTokens, effort: SearchEffort) -> Fitted:  # noqa: ARG001 (one signature for all)
-    """Nothing learnt: the confidence is taken for the probability."""
+    """The confidence itself as the probability; nothing is fitted."""
     return Fitted(_confidence_logits, {}, predictor=ConfidenceLogistic())
 
 
 def fit_regression(train: DraftedTokens, validation: DraftedTokens, effort: SearchEffort) -> Fitted:  # noqa: ARG001 (one signature for all)
-    """Logistic regression on all four."""
+    """Logistic regression on all four features."""
     found = fit_logistic(train.features, train.accepted.astype(np.float64))
     return Fitted(found.scores, {"weights": found.weights.tolist(), "bias": found.bias})
 
@@ -210,7 +210,7 @@ def fit_families(
     families: Mapping[str, Fit] = FAMILIES,
     on_family: Callable[[str], None] = lambda _name: None,
 ) -> tuple[dict[str, Fitted], dict[str, str]]:
-    """All kinds by name, and why some are left out."""
+    """Fit all kinds; return them by name, and why each of the others was left out."""
     found, left_out = dict[str, Fitted](), dict[str, str]()
     for name, fit in families.items():
         on_family(name)

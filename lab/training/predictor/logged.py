@@ -1,8 +1,8 @@
-"""Rounds that devices logged while they served, as tokens to learn from; what they leave out: ``drafting.round_log``.
+"""Training tokens from rounds that devices logged in service; ``drafting.round_log`` says what logs leave out.
 
-Of several devices' folders, or copies of them. Of copies of one file the longest is taken; a request that moved from
-one device to another stays one. The same prompt asked greedily twice gives the same text and so the same rows, to the
-bit: requests that share a row are kept on one side of a split, or what is tested on was learned by heart.
+Folders may be of several devices, and copies. Of copies of one file the longest is taken; a request that moved between
+devices stays one. A prompt sent greedily twice gives the same text and so the same rows, to the bit: requests that
+share a row stay on one side of a split, or the test would contain training data.
 """
 
 from collections import Counter
@@ -19,22 +19,22 @@ from outrider.drafting.features import FEATURE_NAMES
 from outrider.drafting.round_log import SUFFIX, LoggedRound, RoundLogContents, read_log
 from outrider.models.pair_names import PairNames
 
-_DISTINCT = 0.999  # confidence below which no two rows are the same by chance
+_DISTINCT = 0.999  # two rows with a confidence below this are never equal by chance
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedRounds:
-    """What was found of one pair and rule.
+    """Logged rounds of one pair and rule.
 
     Attributes:
-        tokens: theirs; ``prompt`` is an index of ``texts``.
-        texts: requests that share no row with any other of them; each a number, as a sequence of one.
-        requests: how many.
-        rounds: how many.
-        files: read.
-        copies: files left out, as they are copies of others.
-        unread_bytes: of files that end within a record, or are damaged there.
-        stops: rounds by the rule that ended their devices' drafts.
+        tokens: of the rounds; ``prompt`` is an index of ``texts``.
+        texts: groups of requests that share no row with any other group; each a number, as a sequence of one.
+        requests: number.
+        rounds: number.
+        files: number read.
+        copies: files left out as copies of others.
+        unread_bytes: behind the first incomplete or damaged record of each file.
+        stops: rounds by the rule that ended their drafts.
     """
 
     tokens: DraftedTokens
@@ -47,7 +47,7 @@ class LoggedRounds:
     stops: Mapping[str, int]
 
     def check_enough(self, least_tokens: int) -> None:
-        """Refuse too few, with how many rounds are needed; a ``ParameterError``."""
+        """Raise ``ParameterError`` if there are too few tokens; it says how many rounds are needed."""
         each = len(self.tokens) / self.rounds
         if len(self.tokens) < least_tokens:
             needed = (
@@ -61,16 +61,16 @@ class LoggedRounds:
 
 
 def read_logs(folders: Sequence[Path], pair: PairNames, rule: AcceptanceRule) -> LoggedRounds:
-    """All rounds of a pair and a rule, at any temperature.
+    """Read all rounds of a pair and a rule, at any temperature.
 
     Args:
-        folders: of devices, searched with all that is in them.
+        folders: of devices, searched recursively.
         pair: whose rounds.
         rule: by which they were verified.
 
     Raises:
-        ParameterError: no folder, no log in it, none of this pair and rule (with those that there are), or a file that
-            is none.
+        ParameterError: a folder is missing or holds no log, no log is of this pair and rule (the message lists those
+            found), or a file is no log.
     """
     logs = [log for folder in folders for log in _logs(folder)]
     every = [log for _, log in logs if log is not None and _is_of(log, pair, rule)]
@@ -98,7 +98,7 @@ def read_logs(folders: Sequence[Path], pair: PairNames, rule: AcceptanceRule) ->
 
 
 def _logs(folder: Path) -> Iterator[tuple[Path, RoundLogContents | None]]:
-    """Those in a folder, None for one of which nothing was written."""
+    """The logs in a folder, None for an empty one."""
     if not folder.is_dir():
         raise ParameterError("rounds", "folders that devices logged rounds to, or one *.safetensors file", str(folder))
     for file in sorted(folder.rglob(f"*{SUFFIX}")):
@@ -114,7 +114,7 @@ def _is_of(log: RoundLogContents, pair: PairNames, rule: AcceptanceRule) -> bool
 
 
 def _without_copies(logs: Sequence[RoundLogContents]) -> list[RoundLogContents]:
-    """Of each file its longest copy, in the order in which they come first."""
+    """The longest copy of each file, in order of first appearance."""
     longest: dict[str, RoundLogContents] = {}
     for log in logs:
         if len(log.rounds) >= len(longest.get(log.header.file, log).rounds):
@@ -146,10 +146,10 @@ def _tokens(rounds: Sequence[LoggedRound], numbers: Sequence[int]) -> DraftedTok
 
 
 def _texts(tokens: DraftedTokens, requests: int) -> Ints:
-    """``[requests]``: of each the first one that it shares a row with, whether itself or through others."""
+    """``[requests]``: for each the first request that it shares a row with, directly or through others."""
     first = list(range(requests))
 
-    def root(request: int) -> int:
+    def root(request: int) -> int:  # union-find with path halving
         while first[request] != request:
             first[request] = request = first[first[request]]
         return request

@@ -1,7 +1,7 @@
-"""Logistic regressions: of features, of the confidence alone as it is learnt while tokens come, and Platt's.
+"""Logistic regressions: on all features, on the confidence alone and online, and Platt's.
 
-Platt scaling makes a probability of any score: a logistic regression on it, on tokens the score was not fitted to,
-towards labels a little inside 0 and 1 (Platt 1999). It keeps the order of scores.
+Platt scaling turns any score into a probability: a logistic regression on the score, on tokens that the score was not
+fitted to, with targets slightly inside 0 and 1 (Platt 1999). It keeps the order of scores.
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from lab.training.predictor.drafted import Floats, Ints
 from outrider.contracts.exchanged import ArrayData
 from outrider.drafting.acceptance import ConfidenceLogistic, confidence_logit
 
-_RIDGE = 1e-4  # on weights of standardised inputs, so that what is separable has a fit
-_RATE = 0.5  # of the online one: first step in each parameter
-_LEAST_SHARE = 1e-4  # probabilities are this far inside (0, 1) where their logit is taken
+_RIDGE = 1e-4  # on weights of standardised inputs, so that separable data has a fit
+_RATE = 0.5  # of the online fit: first step in each parameter
+_LEAST_SHARE = 1e-4  # probabilities are clipped this far inside (0, 1) before their logit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,12 +33,12 @@ class Logistic(ArrayData):
 
 
 def fit_logistic(inputs: Floats, targets: Floats, *, least_weight: float | None = None) -> Logistic:
-    """The likeliest, with a slight pull of weights to 0.
+    """Maximum likelihood fit with a slight ridge penalty.
 
     Args:
         inputs: ``[N, d]``.
         targets: ``[N]`` in 0..1.
-        least_weight: below which no weight goes; None: any.
+        least_weight: lower bound of weights; None: none.
     """
     mean, deviation = inputs.mean(0), np.maximum(inputs.std(0), 1e-9)
     x = (inputs - mean) / deviation
@@ -70,7 +70,7 @@ class Platt:
 
 
 def fit_platt(scores: Floats, accepted: Ints) -> Platt:
-    """On ``[N]`` scores and labels."""
+    """Fit to ``[N]`` scores and labels."""
     ones = int(accepted.sum())
     targets = np.where(accepted == 1, (ones + 1.0) / (ones + 2.0), 1.0 / (len(accepted) - ones + 2.0))
     found = fit_logistic(scores[:, None], targets, least_weight=0.0)
@@ -78,17 +78,17 @@ def fit_platt(scores: Floats, accepted: Ints) -> Platt:
 
 
 def logits(probs: Floats) -> Floats:
-    """Finite ones, of any probabilities."""
+    """Logits of probabilities, clipped to be finite."""
     inside = np.clip(probs, _LEAST_SHARE, 1.0 - _LEAST_SHARE)
     scores: Floats = np.log(inside) - np.log1p(-inside)
     return scores
 
 
 def learn_online(confidences: Floats, accepted: Ints) -> ConfidenceLogistic:
-    """A logistic on the confidence's logit, one token after the other, each once.
+    """Fit a logistic on the confidence's logit online, each token once.
 
-    As a device or a verifier could learn it while it serves: a gradient step for each token, its size falling with what
-    steps there were in that parameter (AdaGrad). It begins with the confidence itself.
+    A device or a verifier could learn it so in service: one gradient step per token, of a size that falls with the past
+    steps in that parameter (AdaGrad). It starts at the confidence itself.
     """
     weight, bias = 1.0, 0.0
     moved_weight = moved_bias = 1.0

@@ -1,4 +1,4 @@
-"""What a predictor is trained on: rounds made here from prompts, or logged by devices."""
+"""Training data of a predictor: rounds made here from prompts, or logged by devices."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ from outrider.models.pair_names import PairNames, pair_names
 from outrider.training.builtin_prompts import builtin_prompts
 from outrider.training.traces import is_held_out, prompt_ids
 
-_MOST_TEMPERATURES = 6  # that are told of one by one
+_MOST_TEMPERATURES = 6  # reported one by one
 
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """Tokens, and whom they are of.
+    """Tokens, and the pair they are of.
 
     Attributes:
-        pair: whose.
+        pair: names of both models.
         tokens: all of them.
         parts: the same, split by prompt or by logged request.
         temperatures: of their requests, ascending.
@@ -39,22 +39,22 @@ class Material:
 
     @property
     def told_temperatures(self) -> tuple[float, ...]:
-        """Those that results are told of one by one: what most tokens of the test part have."""
+        """Temperatures that results are reported for: those of most tokens in the test part."""
         values, counts = np.unique(self.parts.test.temperature, return_counts=True)
         most = np.argsort(-counts, kind="stable")[:_MOST_TEMPERATURES]
         return tuple(sorted(values[most].tolist()))
 
 
 def gather(config: PredictorConfig, *, progress: bool, on_stage: Callable[[str], None]) -> Material:
-    """As configured; raises as ``train_predictor`` does."""
+    """Make or read rounds, as configured; raises as ``train_predictor`` does."""
     return _logged(config, on_stage) if config.logged else _made(config, progress=progress, on_stage=on_stage)
 
 
 def prompts_of(models: LoadedPair, config: PredictorConfig) -> list[tuple[int, ...]]:
-    """Token ids of what is to be answered, no two alike.
+    """Token ids of the distinct prompts to answer.
 
     Raises:
-        ParameterError: one leaves no room for a response.
+        ParameterError: a prompt leaves no room for a response.
     """
     if config.prompts is None:
         texts: Sequence[str] = builtin_prompts()

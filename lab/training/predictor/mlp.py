@@ -1,6 +1,6 @@
 """WISP's perceptron: balanced classes, early stopping, and a seeded random search over the dimensions of its Table 9.
 
-On a CPU with one number of threads the same to the bit.
+On a CPU with a fixed number of threads the result is the same to the bit.
 """
 
 import math
@@ -38,25 +38,25 @@ class MlpSettings:
 
 @dataclass(frozen=True, slots=True)
 class EarlyStopping:
-    """How long a fit may take."""
+    """Limits of a fit."""
 
-    epochs: int = 60  # at most
-    patience: int = 6  # epochs without a lower validation loss, after which it ends
+    epochs: int = 60  # upper limit
+    patience: int = 6  # stop after this many epochs without a lower validation loss
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MlpFit:
-    """What came out; the loss is a class-balanced cross-entropy in nats."""
+    """Result of a fit; the loss is a class-balanced cross-entropy in nats."""
 
     settings: MlpSettings
     perceptron: Perceptron
     epochs: int  # run
-    best_epoch: int  # the one whose parameters these are, from 1
+    best_epoch: int  # the epoch of the kept parameters, from 1
     validation_loss: float
 
 
 def drawn_settings(seed: int, trials: int) -> list[MlpSettings]:
-    """Points of the search."""
+    """Draw the points of the search."""
     rng = np.random.default_rng(seed)
     low, high = map(math.log, _LEARNING_RATES)
     return [
@@ -80,7 +80,7 @@ def search_mlp(
     seed: int,
     on_fitted: Callable[[MlpFit], None] = lambda _fit: None,
 ) -> MlpFit:
-    """The fit of the lowest validation loss."""
+    """Return the fit with the lowest validation loss."""
     best: MlpFit | None = None
     for settings in drawn_settings(seed, trials):
         found = fit_mlp(train, validation, settings, patience, seed)
@@ -94,7 +94,7 @@ def search_mlp(
 def fit_mlp(
     train: DraftedTokens, validation: DraftedTokens, settings: MlpSettings, patience: EarlyStopping, seed: int
 ) -> MlpFit:
-    """Train on one part; keep what is best on the other."""
+    """Train on one part; keep the parameters with the lowest loss on the other."""
     mean, deviation = train.features.mean(0), np.maximum(train.features.std(0), 1e-6)
     own, held_out = (_PredictorInputs(part, mean, deviation) for part in (train, validation))
     with torch.random.fork_rng(devices=[]):
@@ -105,7 +105,7 @@ def fit_mlp(
 
 
 def calibrated(perceptron: Perceptron, platt: Platt) -> Perceptron:
-    """One whose probabilities are ``platt``'s of the given one's scores."""
+    """Fold Platt scaling into the perceptron: its probabilities become ``platt``'s of its scores."""
     *inner, (weights, bias) = perceptron.layers
     outer = weights.astype(np.float64) * platt.slope, bias.astype(np.float64) * platt.slope + platt.offset
     return Perceptron([*inner, (outer[0].astype(np.float32), outer[1].astype(np.float32))])
@@ -131,7 +131,7 @@ class _Module(nn.Module):
         return logits[:, 0]
 
     def layers(self, mean: Floats, deviation: Floats) -> list[PerceptronLayer]:
-        """The same of raw features, without normalisation: both are linear.
+        """The same network on raw features, with standardisation and batch norm folded in: both are linear.
 
         Weights between units are rounded to the float16 that a file keeps them in.
         """
@@ -151,7 +151,7 @@ class _Module(nn.Module):
 
 
 class _PredictorInputs:
-    """Standardised features, labels and balanced weights of a part."""
+    """Standardised features, labels and class-balanced weights of a part."""
 
     def __init__(self, part: DraftedTokens, mean: Floats, deviation: Floats) -> None:
         self._x = torch.from_numpy(((part.features - mean) / deviation).astype(np.float32))
@@ -163,14 +163,14 @@ class _PredictorInputs:
         return len(self._labels)
 
     def loss(self, module: _Module, rows: Tensor) -> Tensor:
-        """Mean over some tokens."""
+        """Mean loss over the given rows."""
         return binary_cross_entropy_with_logits(module(self._x[rows]), self._labels[rows], weight=self._weights[rows])
 
 
 def _train(
     module: _Module, own: _PredictorInputs, held_out: _PredictorInputs, settings: MlpSettings, patience: EarlyStopping
 ) -> tuple[int, int, float]:
-    """Leaves the best parameters in the module; returns epochs run, the best one and its validation loss."""
+    """Leave the best parameters in the module; return epochs run, the best one and its validation loss."""
     optimizer = torch.optim.Adam(module.parameters(), lr=settings.learning_rate)
     best, kept = (0, math.inf), module.state_dict()
     epoch = 0
@@ -178,7 +178,7 @@ def _train(
         module.train()
         for rows in torch.split(torch.randperm(len(own)), settings.batch):
             if len(rows) == 1 and settings.batch_norm:
-                continue  # of one token there is no deviation
+                continue  # batch norm has no deviation of a single token
             optimizer.zero_grad()
             loss = own.loss(module, rows)
             loss.backward()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""All that a predictor's training can be told."""
+"""Configuration of an acceptance predictor's training."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +17,6 @@ _GREEDY, _SAMPLED = (0.0,), (0.7, 1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictorConfig(PairConfig):
-    """One training of a predictor of acceptance."""
-
     counts: ClassVar[tuple[str, ...]] = (
         "most_prompts",
         "max_new_tokens",
@@ -30,30 +28,29 @@ class PredictorConfig(PairConfig):
         "patience",
         "latency_calls",
     )
-    rule: str  # of acceptance: greedy, shared_noise or ratio
-    # Folders that devices logged to; or one file, *.safetensors, of tokens that were verified here, or are to be.
-    rounds: tuple[Path, ...] = ()  # none: a file beside ``out``
+    rule: str  # acceptance rule: greedy, shared_noise or ratio
+    # Folders of device logs; or one file, *.safetensors, of tokens verified here: read if it exists, else written.
+    rounds: tuple[Path, ...] = ()  # empty: a file beside ``out``
     prompts: Path | None = None  # text file, one prompt a line; None: the built-in ones no drafter was trained on
-    most_prompts: int | None = None  # of these, in order; None: all
+    most_prompts: int | None = None  # the first so many; None: all
     temperatures: tuple[float, ...] | None = None  # of requests; None: 0 if greedy, else 0.7 and 1
     max_new_tokens: int = 96  # length limit of a response
-    window_tokens: int = 8  # drafted a round
-    batch: int = 32  # responses written at once
-    least_tokens: int = 2000  # verified draft tokens, without which there is no training
+    window_tokens: int = 8  # draft tokens per round
+    batch: int = 32  # responses generated at once
+    least_tokens: int = 2000  # verified draft tokens; with fewer, training is refused
     trials: int = 12  # settings tried of each kind of model
-    epochs: int = 60  # of the perceptron, at most
+    epochs: int = 60  # of the perceptron, upper limit
     patience: int = 6  # epochs without a lower validation loss
     latency_calls: int = 1000  # of each kind, timed one by one
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be run."""
         PairConfig.__post_init__(self)
         if self.rule not in PREDICTED_RULES:
             raise ParameterError("rule", f"one of {', '.join(PREDICTED_RULES)}", self.rule)
         if self.logged:
             for name in ("prompts", "most_prompts", "temperatures"):
                 if (value := getattr(self, name)) is not None:
-                    raise ParameterError(name, "to be left out where rounds are logged ones", value)
+                    raise ParameterError(name, "to be left out with logged rounds", value)
         asked = self.asked_temperatures
         if not asked or len(set(asked)) < len(asked):
             raise ParameterError("temperatures", "at least one, and each once", asked)
@@ -65,19 +62,19 @@ class PredictorConfig(PairConfig):
 
     @property
     def acceptance_rule(self) -> AcceptanceRule:
-        """By which rounds are verified."""
+        """The rule that rounds are verified by."""
         return AcceptanceRule(self.rule)
 
     @property
     def asked_temperatures(self) -> tuple[float, ...]:
-        """At which responses are written."""
+        """Temperatures that responses are generated at."""
         if self.temperatures is not None:
             return self.temperatures
         return _GREEDY if self.rule == AcceptanceRule.GREEDY else _SAMPLED
 
     @property
     def logged(self) -> bool:
-        """Whether rounds are those that devices logged."""
+        """Whether rounds were logged by devices."""
         return bool(self.rounds) and [file.suffix for file in self.rounds] != [".safetensors"]
 
     @property
@@ -86,5 +83,5 @@ class PredictorConfig(PairConfig):
 
     @property
     def rounds_file(self) -> Path:
-        """Where verified tokens are kept that are made here."""
+        """File of the tokens verified here."""
         return self.rounds[0] if self.rounds else self.out.with_suffix(".rounds.safetensors")

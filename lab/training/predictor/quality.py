@@ -1,4 +1,4 @@
-"""How well some model tells accepted draft tokens from rejected ones, and whether its probabilities are true.
+"""How well a model separates accepted from rejected draft tokens, and how well its probabilities are calibrated.
 
 Accepted is the positive class. Under a rule that stops before the first token predicted to be rejected, false positives
 are rejected tokens that are drafted (waste), false negatives accepted ones that are not (coverage): WISP tables 4, 10.
@@ -13,22 +13,22 @@ import numpy.typing as npt
 from lab.training.ranking import Floats, Labels, area_under_curve
 from outrider.contracts.errors import ShapeError
 
-_BINS = 15  # of the calibration error, as is usual (Guo et al. 2017)
-_LEAST = 1e-7  # probabilities are this far inside (0, 1) where their logarithm is taken
+_BINS = 15  # of the calibration error, the usual number (Guo et al. 2017)
+_LEAST = 1e-7  # probabilities are clipped this far inside (0, 1) before their logarithm
 
 
 @dataclass(frozen=True, slots=True)
 class Confusion:
-    """Counts at one threshold. Shares of a class that does not occur are None."""
+    """Counts at one threshold. Rates of a class that does not occur are None."""
 
-    true_rejected: int  # rejected, and said so (TN)
-    false_accepted: int  # rejected, and said to be accepted (FP)
-    false_rejected: int  # accepted, and said to be rejected (FN)
-    true_accepted: int  # accepted, and said so (TP)
+    true_rejected: int  # rejected, predicted rejected (TN)
+    false_accepted: int  # rejected, predicted accepted (FP)
+    false_rejected: int  # accepted, predicted rejected (FN)
+    true_accepted: int  # accepted, predicted accepted (TP)
 
     @property
     def accuracy(self) -> float | None:
-        """Share that is told rightly."""
+        """Share of correct predictions."""
         return _share(
             self.true_rejected + self.true_accepted,
             self.true_rejected + self.false_accepted + self.false_rejected + self.true_accepted,
@@ -40,23 +40,23 @@ class Confusion:
 
     @property
     def specificity(self) -> float | None:
-        """The same of the rejected."""
+        """Share of the rejected that are predicted rejected."""
         return _share(self.true_rejected, self.true_rejected + self.false_accepted)
 
     @property
     def false_positive_rate(self) -> float | None:
-        """Of the rejected, how many are said to be accepted."""
+        """Share of the rejected that are predicted accepted."""
         return _share(self.false_accepted, self.true_rejected + self.false_accepted)
 
     @property
     def balanced_accuracy(self) -> float | None:
-        """Mean of both classes' shares."""
+        """Mean of both classes' shares of correct predictions."""
         accepted, rejected = self.recall_accepted, self.specificity
         return None if accepted is None or rejected is None else (accepted + rejected) / 2.0
 
 
 def confusion(says_accepted: npt.NDArray[np.bool_], accepted: Labels) -> Confusion:
-    """Of ``[N]`` decisions and labels."""
+    """Count ``[N]`` decisions against labels."""
     right = np.asarray(accepted) == 1
     _check(len(says_accepted), len(right))
     return Confusion(
@@ -68,9 +68,9 @@ def confusion(says_accepted: npt.NDArray[np.bool_], accepted: Labels) -> Confusi
 
 
 def waste_at_coverage(scores: Floats, accepted: Labels, recall: float) -> float | None:
-    """The least false positive rate of a threshold at which at least ``recall`` of the accepted are told rightly.
+    """The lowest false positive rate of a threshold with a recall of at least ``recall``.
 
-    What is left of a difference between two models once both may choose their threshold.
+    It compares two models when each may choose its own threshold.
     """
     positive = np.asarray(accepted) == 1
     if not positive.any() or positive.all():
@@ -81,7 +81,7 @@ def waste_at_coverage(scores: Floats, accepted: Labels, recall: float) -> float 
 
 
 def calibration_error(probs: Floats, accepted: Labels) -> float | None:
-    """Expected calibration error: mean gap of probability and share, over bins of equal width by their counts."""
+    """Expected calibration error: mean gap between probability and accepted share in equal bins, by count."""
     labels = np.asarray(accepted, np.float64)
     _check(len(probs), len(labels))
     if not len(labels):
@@ -100,18 +100,18 @@ def log_loss(probs: Floats, accepted: Labels) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Of one model on some tokens.
+    """Figures of one model on some tokens.
 
     Attributes:
         tokens: N.
-        accepted_share: of them.
+        accepted_share: share of accepted tokens.
         confusion: at the model's own operating point.
         auc: see ``area_under_curve``.
-        waste_at_80: false positive rate where 80 % of the accepted are told rightly (what the paper's MLP has).
-        raw_error: calibration error of what the model says.
-        error: the same once it was calibrated.
-        raw_loss: log loss of what the model says.
-        loss: the same once it was calibrated.
+        waste_at_80: false positive rate at a recall of 80 % (that of the paper's MLP).
+        raw_error: calibration error of the model's own probabilities.
+        error: the same after calibration.
+        raw_loss: log loss of the model's own probabilities.
+        loss: the same after calibration.
     """
 
     tokens: int
@@ -126,7 +126,7 @@ class Quality:
 
 
 def quality(raw: Floats, calibrated: Floats, accepted: Labels, threshold: float = 0.5) -> Quality:
-    """Of ``[N]`` probabilities as a model says them, and calibrated; accepted is what has ``raw >= threshold``."""
+    """Evaluate ``[N]`` raw and calibrated probabilities; ``raw >= threshold`` predicts acceptance."""
     labels = np.asarray(accepted, np.int64)
     return Quality(
         tokens=len(labels),
@@ -143,12 +143,12 @@ def quality(raw: Floats, calibrated: Floats, accepted: Labels, threshold: float 
 
 @dataclass(frozen=True, slots=True)
 class FeatureTrend:
-    """How acceptance goes with one feature (WISP figures 2 and 3).
+    """Acceptance against one feature (WISP figures 2 and 3).
 
     Attributes:
         feature: its name.
-        correlation: Pearson's, with acceptance; None where either does not vary.
-        bins: mean of the feature, share accepted, tokens; of tenths of the tokens by rising feature.
+        correlation: Pearson's, with acceptance; None if either does not vary.
+        bins: mean of the feature, accepted share, tokens; per tenth of the tokens by rising feature.
     """
 
     feature: str
@@ -168,7 +168,7 @@ def feature_trend(name: str, values: Floats, accepted: Labels, bins: int = 10) -
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Milliseconds of single calls (WISP table 11)."""
+    """Milliseconds per single call (WISP table 11)."""
 
     mean_ms: float
     median_ms: float
@@ -180,7 +180,7 @@ class Latency:
 
 
 def latency(calls_s: Sequence[float]) -> Latency:
-    """Of the seconds each call took."""
+    """Summarise the seconds of each call."""
     ms = np.asarray(calls_s, np.float64) * 1e3
     p95, p99 = np.quantile(ms, [0.95, 0.99])
     values = (ms.mean(), np.median(ms), ms.std(), ms.min(), ms.max(), p95, p99)

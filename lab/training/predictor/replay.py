@@ -1,4 +1,4 @@
-"""What a device would have told of verified tokens that learned on from each round to the next."""
+"""Replay of verified tokens: the probabilities of a device that recalibrates after each round."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from outrider.drafting.recalibration import ChainVerdict, Recalibration, SentCha
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Of one predictor on some tokens, as it was and recalibrated while they came.
+    """One predictor on some tokens, fixed and recalibrated.
 
     Attributes:
-        tokens: how many.
-        loss_before: log loss of what the predictor says.
-        loss: of what was told.
-        error_before: calibration error of what the predictor says.
-        error: of what was told.
+        tokens: number.
+        loss_before: log loss of the fixed predictor.
+        loss: of the recalibrated one.
+        error_before: calibration error of the fixed predictor.
+        error: of the recalibrated one.
     """
 
     tokens: int
@@ -32,16 +32,16 @@ class Replay:
 
 
 def replay(logits: Floats, tokens: DraftedTokens, rule: AcceptanceRule, window_tokens: int) -> dict[str, Replay]:
-    """One response behind the other, round by round, as a device hears of them.
+    """Replay responses one after the other, round by round, as a device sees them.
 
     Args:
         logits: ``[N]``, the predictor's.
         tokens: N, of rounds of at most ``window_tokens`` drafted.
         rule: by which they were verified.
-        window_tokens: see there.
+        window_tokens: see ``tokens``.
 
     Returns:
-        By temperature, and of ``all`` first.
+        By temperature, ``all`` first.
     """
     recalibration, reported = Recalibration({}), np.empty(len(tokens))
     for part in _rounds(tokens, window_tokens):
@@ -58,7 +58,7 @@ def replay(logits: Floats, tokens: DraftedTokens, rule: AcceptanceRule, window_t
 
 
 def _rounds(tokens: DraftedTokens, window_tokens: int) -> Iterator[slice]:
-    """A round ends behind a rejection, with its window or with its response."""
+    """A round ends behind a rejection, or where its window or response ends."""
     start = 0
     for at in range(1, len(tokens) + 1):
         ends = at == len(tokens) or not tokens.accepted[at - 1] or at - start == window_tokens

@@ -1,10 +1,9 @@
 """Rounds of a pair in this process, and which of its draft tokens were accepted.
 
-Whether a draft token is accepted is decided by what stands before it, by its row and by the target's, with noise that
-its position fixes; nothing that is drafted behind it has a part in that. So both models go one position at a time, side
-by side over many texts, and each token that would be looked at in a verification is drafted and tested as it would be
-there. What comes out is what whole blocks would have given (``test_rounds`` compares), without the tokens behind a
-rejection that nobody learns from.
+Acceptance of a draft token depends on the tokens before it, its row and the target's, with noise fixed by its
+position; nothing drafted behind it matters. So both models advance one position at a time, batched over many texts,
+and each token that a verification would reach is drafted and tested as it would be there. The result is that of whole
+blocks (``test_rounds`` compares), without the tokens behind a rejection, which no training uses.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,11 +35,11 @@ _SEED_STRIDE = 0x9E3779B97F4A7C15
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One response to be written.
+    """One response to generate.
 
     Attributes:
-        prompt: which of the prompts.
-        prompt_ids: its tokens.
+        prompt: index of its prompt.
+        prompt_ids: the prompt's tokens.
         params: of sampling, with a seed of its own.
         most_tokens: length limit of the response.
     """
@@ -54,7 +53,7 @@ class Request:
 def requests_of(
     prompts: Sequence[Sequence[int]], temperatures: Sequence[float], most_tokens: int, seed: int
 ) -> list[Request]:
-    """Each prompt at each temperature, no two with the same noise."""
+    """Combine each prompt with each temperature, no two with the same noise."""
     pairs = [(index, temperature) for index in range(len(prompts)) for temperature in temperatures]
     return [
         Request(
@@ -68,10 +67,10 @@ def requests_of(
 
 
 def protocol_of(rule: AcceptanceRule, params: SamplingParams, wire: WireFormat) -> DraftProtocol:
-    """The plainest protocol that verifies a request's chains by a rule.
+    """The first protocol that verifies a request's chains by a rule, without a decision head.
 
     Raises:
-        ParameterError: none does.
+        ParameterError: there is none at this temperature.
     """
     for protocol in PROTOCOLS.values():
         if protocol.chains and not protocol.judged and protocol.rule(params, wire) is rule:
@@ -82,7 +81,7 @@ def protocol_of(rule: AcceptanceRule, params: SamplingParams, wire: WireFormat) 
 
 class _ResponseInProgress:
     def __init__(self, number: int, request: Request, protocol: DraftProtocol, wire: WireFormat) -> None:
-        self.number, self.depth = number, 0  # depth: tokens of the present round that were accepted
+        self.number, self.depth = number, 0  # depth: accepted tokens of the present round
         self.target, self.drafter = (PagedText(list(request.prompt_ids)) for _ in range(2))
         self._request, self._protocol, self._wire = request, protocol, wire
         self._features: list[Floats] = []
@@ -90,16 +89,16 @@ class _ResponseInProgress:
 
     @property
     def room(self) -> int:
-        """Tokens that may still be written."""
+        """Tokens that may still be generated."""
         return self._request.most_tokens + len(self._request.prompt_ids) - len(self.target.token_ids)
 
     @property
     def group(self) -> RowGroup:
-        """Of the next position's row, whichever model's."""
+        """Sampling state of the next position, the same for both models."""
         return RowGroup(self._request.params, len(self.target.token_ids), None, (), 1)
 
     def draw(self, logits: FloatRow) -> DrawnRow:
-        """The next draft token, from ``[1, vocab]`` adjusted logits."""
+        """Draw the next draft token from ``[1, vocab]`` adjusted logits."""
         layer = Layer(self._wire, self._request.params, len(self.target.token_ids), 1)
         known = self._protocol.rows(logits, layer)
         self._features.append(DraftFeatures(known[0].probs).vector)
@@ -113,13 +112,13 @@ class _ResponseInProgress:
         return RatioBlock(drawn.token_ids, None, distribution, False, False, None, params.seed, position)
 
     def verified(self, token_id: int, verdict: BlockDecision) -> None:
-        """Commit a draft token, or what came in its place."""
+        """Commit a draft token, or its correction."""
         self._accepted.append(verdict.accepted_len)
         self.depth = self.depth + 1 if verdict.accepted_len else 0
         self._commit(token_id if verdict.token_after is None else verdict.token_after)
 
     def bonus(self, token_id: int) -> None:
-        """Commit a token that nobody drafted."""
+        """Commit a token that was not drafted."""
         self.depth = 0
         self._commit(token_id)
 
@@ -146,18 +145,18 @@ def drafted_tokens(
     batch: int,
     on_written: Callable[[int], None] = lambda _tokens: None,
 ) -> DraftedTokens:
-    """Write responses speculatively, and tell what became of the draft tokens.
+    """Decode speculatively; return which draft tokens were accepted.
 
     Args:
-        pair: with room for ``batch`` texts of prompt and response.
-        requests: what to write, at temperatures at which there is this rule.
+        pair: with KV for ``batch`` texts of prompt and response.
+        requests: at temperatures that the rule supports.
         rule: of acceptance.
-        window_tokens: drafted a round; the token behind a block that was accepted whole is the target's, undrafted.
-        batch: texts written at once.
-        on_written: told how many tokens each pass has written.
+        window_tokens: draft tokens per round; a fully accepted block is followed by the target's token, undrafted.
+        batch: texts generated at once.
+        on_written: called with the tokens of each pass.
 
     Raises:
-        ParameterError: a request that nobody verifies by this rule.
+        ParameterError: no protocol verifies a request by this rule.
     """
     wire = WireFormat(pair.models.target.vocab_size)
     coming = [
@@ -183,7 +182,7 @@ def drafted_tokens(
 
 @torch.inference_mode()
 def _write_next(pair: Pair, live: Sequence[_ResponseInProgress], rule: AcceptanceRule, window_tokens: int) -> None:
-    """One token of each response: drafted and verified, but for the one behind a whole block, and the last."""
+    """Commit one token of each response: drafted and verified, except behind a whole block and at the end."""
     logits = pair.target.run([one.target for one in live], [1] * len(live)).logits
     chosen = choose_tokens(logits, [one.group for one in live])
     choices = chosen.tolist()
@@ -202,7 +201,7 @@ def _write_next(pair: Pair, live: Sequence[_ResponseInProgress], rule: Acceptanc
 
 
 def _draw(pair: Pair, drafting: Sequence[_ResponseInProgress]) -> list[DrawnRow]:
-    """The next token of each draft; notes what it was drawn from was like."""
+    """Draw the next token of each draft; record the features of its row."""
     if not drafting:
         return []
     rows = pair.drafter.run([one.drafter for one in drafting], [1] * len(drafting))

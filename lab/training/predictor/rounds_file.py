@@ -1,4 +1,4 @@
-"""Verified draft tokens as a file, so that models can be fitted to them again."""
+"""File of verified draft tokens, so that models can be fitted to them again."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ _COLUMNS = ("features", "accepted", "temperature", "prompt")
 
 
 def header_of(models: LoadedPair, config: PredictorConfig, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """All that decides what becomes of a draft token."""
+    """Return everything that decides which draft tokens are accepted."""
     reported = {
         "format": _FORMAT,
         "features": FEATURE_NAMES,
@@ -42,10 +42,10 @@ def header_of(models: LoadedPair, config: PredictorConfig, prompts: Sequence[Seq
 
 
 def read_rounds(file: Path, header: dict[str, Any]) -> DraftedTokens | None:
-    """Tokens kept before; None if there is no file.
+    """Read saved tokens; None if there is no file.
 
     Raises:
-        ParameterError: it is none, or of another pair, rule, or made in another way.
+        ParameterError: the file is not of this kind, or of another pair or rule, or made in another way.
     """
     if not file.exists():
         return None
@@ -63,7 +63,7 @@ def read_rounds(file: Path, header: dict[str, Any]) -> DraftedTokens | None:
 
 
 def save_rounds(file: Path, tokens: DraftedTokens, header: dict[str, Any]) -> None:
-    """Write them; the file appears complete or not at all."""
+    """Write tokens; the file appears complete or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f".{file.name}.partial")
     columns = {name: np.ascontiguousarray(getattr(tokens, name)) for name in _COLUMNS}

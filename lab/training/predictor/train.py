@@ -1,6 +1,6 @@
-"""Train a predictor of acceptance: compare kinds of models on rounds, and keep the perceptron.
+"""Train an acceptance predictor: compare kinds of models on rounds, and keep the perceptron.
 
-What is reported is measured on prompts that nothing was fitted to, stopped by, chosen by or calibrated on.
+The reported figures are measured on prompts that were not used to fit, stop, choose or calibrate anything.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,12 +24,12 @@ from outrider.models.predictor_file import PredictorInfo, save_predictor
 from outrider.models.predictors import shipped_predictors
 
 _WARM_CALLS = 20
-SHIPPED = "shipped"  # the package's own, beside what was logged in service; it learned from other rounds
+SHIPPED = "shipped"  # the package's own predictor, compared on logged rounds; it was trained on others
 
 
 @dataclass(frozen=True, slots=True)
 class PartReport:
-    """Of one part (WISP table 8)."""
+    """Figures of one part (WISP table 8)."""
 
     prompts: int
     tokens: int
@@ -42,11 +42,11 @@ class FamilyReport:
 
     Attributes:
         family: its name.
-        settings: chosen.
-        tried: settings in all.
-        platt: what makes its scores probabilities.
-        test: on all of the test part.
-        by_temperature: on each temperature's tokens of it.
+        settings: chosen ones.
+        tried: number of settings tried.
+        platt: turns its scores into probabilities.
+        test: on the whole test part.
+        by_temperature: on the test tokens of each temperature.
         latency: of a call for one row, its features known.
     """
 
@@ -61,15 +61,15 @@ class FamilyReport:
 
 @dataclass(frozen=True, slots=True)
 class PredictorReport:
-    """What came out.
+    """Result of a training.
 
     Attributes:
         parts: by name.
         trends: of each feature, over all tokens.
         families: compared.
         left_out: kinds that could not be tried, and why.
-        replays: on the test part, recalibrated while its tokens come: by kind (the perceptron, the confidence as it is,
-            and the package's predictor) and temperature.
+        replays: on the test part, recalibrated online: by kind (the perceptron, the raw confidence, and the package's
+            predictor) and temperature.
         threshold: probability at which the perceptron's classes weigh the same: its operating point.
     """
 
@@ -91,10 +91,10 @@ def train_predictor(
     """Train a predictor and write it to ``config.out``.
 
     Args:
-        config: how.
-        clock: seconds, to time calls by.
+        config: models, data and hyperparameters.
+        clock: seconds, to time calls.
         progress: show progress bars on stderr.
-        on_stage: told what begins.
+        on_stage: called with the name of each stage that begins.
 
     Raises:
         ModelUnavailableError: target or drafter cannot be found or, where rounds are made, loaded.
@@ -166,7 +166,7 @@ def _report(
 
 
 def _timed(fitted: Fitted, test: DraftedTokens, count: int, clock: Callable[[], float]) -> Latency:
-    """Calls one by one, the first of them not counted."""
+    """Time single calls, without the first."""
     calls = [fitted.one_call(row) for row in islice(cycle(test.features), count)]
     for call in calls[:_WARM_CALLS]:
         call()

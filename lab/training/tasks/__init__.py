@@ -1,1 +1,1 @@
-"""Prompts whose answers can be checked: what a decision head is trained and judged by."""
+"""Prompts with checkable answers, to train and evaluate a decision head."""

@@ -1,4 +1,4 @@
-"""Tasks for the embedded pair: what a model of 135M parameters can do in part, in answers of some 80 tokens or more.
+"""Tasks for the embedded pair: partly solvable by a model of 135M parameters, in answers of some 80 tokens or more.
 
 Each kind is a set of templates over drawn words and numbers (``builtin.yaml``). Some want exact copies or facts, where
 every wrong token costs a part; in others only the facts count, and their wording is free.
@@ -27,7 +27,7 @@ class SolvedTask:
 
 
 def builtin_tasks(per_kind: int = TASKS_PER_KIND) -> tuple[Task, ...]:
-    """Distinct tasks, always the same ones: the usual, kind by kind, then further ones of all kinds in turn."""
+    """Distinct tasks, always the same: the default set kind by kind, then further ones with the kinds alternating."""
     return tuple(solved.task for solved in solved_builtin_tasks(per_kind))
 
 
@@ -48,7 +48,7 @@ def solved_builtin_tasks(per_kind: int = TASKS_PER_KIND) -> tuple[SolvedTask, ..
 
 
 def _rows(source: dict[str, Any], count: int, rng: random.Random) -> list[dict[str, Any]]:
-    """What templates are filled with, row by row; no word comes twice in a task, but where a list is too short."""
+    """Rows that fill the templates; no word occurs twice in a task unless its list is too short."""
     words = {field: rng.sample(choices, len(choices)) for field, choices in source["words"].items()}
     start, step, day = rng.randint(1, 60), rng.choice((1, 2, 5, 10)), 0 if count > 1 else rng.randrange(7)
     rows: list[dict[str, Any]] = []

@@ -2,9 +2,9 @@
 
 A file has one JSON object a line, in either form:
 
-- ``{"prompt": ..., "parts": [...]}`` with, if wanted, ``"check"`` (``in_order`` unless given), ``"key"`` (the prompt's
-  hash unless given) and ``"kind"``
-- ``{"question": ..., "answer": "... #### 42"}`` as GSM8K has it: the last number of an answer is compared
+- ``{"prompt": ..., "parts": [...]}``, optionally with ``"check"`` (default ``in_order``), ``"key"`` (default: the
+  prompt's hash) and ``"kind"``
+- ``{"question": ..., "answer": "... #### 42"}`` as in GSM8K: the last number of an answer is compared
 
 A dataset's rows have the same fields.
 """
@@ -22,21 +22,21 @@ from outrider.documents.text_file import MAX_DATA_BYTES, read_text
 
 _FIELD = "tasks"
 _BUILTIN = "embedded"
-_MOST_PER_KIND = 200  # counting has but 240 different ones
+_MOST_PER_KIND = 200  # counting has only 240 different tasks
 _ANSWER_FORMAT = 'Think step by step, and end with a line of the form "#### number".'
 
 
 def load_tasks(source: str) -> tuple[Task, ...]:
-    """The tasks of ``embedded`` (the built-in ones), of a JSON Lines file, or of a dataset.
+    """Load the tasks of ``embedded`` (the built-in ones), of a JSON Lines file, or of a dataset.
 
     Args:
-        source: ``embedded``, or ``embedded:N`` for so many of each kind; a ``*.jsonl`` or ``*.json`` file, or any file
+        source: ``embedded``, or ``embedded:N`` for N of each kind; a ``*.jsonl`` or ``*.json`` file, or any file
             that exists; else ``name``, ``name:configuration`` or ``name:configuration:split`` of a dataset on the
-            Hugging Face hub, or of a folder that holds one. Without a split it is ``test``.
+            Hugging Face hub, or of a folder that holds one. The default split is ``test``.
 
     Raises:
-        ParameterError: it cannot be read, holds no task, a key comes twice, or something is wrong with a line or row,
-            which the message names.
+        ParameterError: it cannot be read, holds no task or a key twice, or a line or row, named in the message, is
+            invalid.
     """
     name, _, per_kind = source.partition(":")
     if name == _BUILTIN:
@@ -128,7 +128,7 @@ def _made(record: Mapping[str, Any], prompt: str, parts: tuple[str, ...], check:
 
 
 def _text(record: Mapping[str, Any], name: str, default: str = "") -> str:
-    """A field's text; a default that is empty is none."""
+    """A field's text; an empty default makes the field required."""
     text = record.get(name)
     text = default if text is None else text
     if not isinstance(text, str) or not text.strip():

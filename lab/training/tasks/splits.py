@@ -1,4 +1,4 @@
-"""Split tasks by their keys: to train a head, to calibrate it, and to judge it once."""
+"""Split tasks by their keys: to train a head, to calibrate it, and to test it once."""
 
 import hashlib
 from collections.abc import Iterable
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from lab.training.tasks.task import Task
 
-_TRAIN_SHARE, _CALIBRATION_SHARE = 0.6, 0.2  # the rest is for the test
+_TRAIN_SHARE, _CALIBRATION_SHARE = 0.6, 0.2  # the rest is the test
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSplits:
-    """Disjoint; each keeps the order its tasks came in. One of them may be empty where tasks are few."""
+    """Disjoint; each keeps the order of its tasks. A split may be empty if tasks are few."""
 
     train: tuple[Task, ...]
     calibration: tuple[Task, ...]
@@ -19,7 +19,7 @@ class TaskSplits:
 
 
 def split_tasks(tasks: Iterable[Task]) -> TaskSplits:
-    """Train 60 %, calibrate with 20 %, test with 20 %: where a task goes is a fixed property of its key."""
+    """Train 60 %, calibrate with 20 %, test with 20 %; a task's split depends on its key alone."""
     train: list[Task] = []
     calibration: list[Task] = []
     test: list[Task] = []

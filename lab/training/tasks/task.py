@@ -1,4 +1,4 @@
-"""A prompt whose answer has parts that can be checked; its score is the share of parts that are right."""
+"""A prompt whose answer has checkable parts; the score is the share of parts that are right."""
 
 import re
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ _NUMBER = re.compile(r"(?:(?<!\w)-)?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
 
 
 class Check(StrEnum):
-    """How an answer is compared with the parts it must have."""
+    """How an answer is compared with its required parts."""
 
-    IN_ORDER = "in_order"  # each part occurs, behind those before it: as many as can be had that way
+    IN_ORDER = "in_order"  # each part occurs behind those before it; counts the most that fit in order
     ANYWHERE = "anywhere"  # each part occurs
     LAST_NUMBER = "last_number"  # the one part is the last number of the answer (GSM8K)
 
@@ -23,11 +23,11 @@ class Task:
     """One prompt.
 
     Attributes:
-        key: unique; which split a task belongs to depends on it alone.
+        key: unique; alone decides the split.
         kind: of task, for reports.
         prompt: one user message.
-        parts: what a right answer has, at least one; compared without regard to case and to runs of blanks. A number
-            is not found within a longer one, nor a word (of Latin letters) within another.
+        parts: what a right answer contains, at least one; compared without regard to case and to runs of blanks. A
+            number is not found within a longer one, nor a word (of Latin letters) within another.
     """
 
     key: str
@@ -37,7 +37,7 @@ class Task:
     check: Check
 
     def __post_init__(self) -> None:
-        """Refuse a task that nothing can be wrong about, or nothing right."""
+        """Refuse a task that every answer, or none, could get right."""
         if not self.parts or not all(part.strip() for part in self.parts):
             raise ParameterError("parts", "at least one, none of them empty", f"{self.parts} of task {self.key}")
         one_number = len(self.parts) == 1 and _NUMBER.fullmatch(self.parts[0].strip())
@@ -56,8 +56,8 @@ class Task:
 
 
 def _most_in_order(patterns: Sequence[re.Pattern[str]], text: str) -> int:
-    """How many of the patterns can be found one behind the other, none overlapping."""
-    ends = [0]  # ends[n]: where the shortest beginning of the text ends that has n of the patterns seen so far
+    """The most patterns that can be found in order without overlap."""
+    ends = [0]  # ends[n]: end of the shortest prefix of the text that contains n of the patterns seen so far
     for pattern in patterns:
         found = [pattern.search(text, end) for end in ends]
         for n, match in reversed(list(enumerate(found, 1))):
@@ -74,7 +74,7 @@ def _pattern(part: str) -> re.Pattern[str]:
 
 
 def _like(edge: str) -> str:
-    """What must not stand beside the edge of a part: what would go on with its number or word, if it is one."""
+    """What must not stand beside the edge of a part: a character that would continue its number or word."""
     if edge.isdecimal():
         return r"\d"
     return "[a-z]" if edge.isascii() and edge.isalpha() else r"[^\s\S]"

@@ -53,7 +53,7 @@ class ContainedDrafts:
             kind, reason = fault
             event(log, "draft_step_failed", logging.ERROR, kind=kind, generations=among, reason=reason)
             if kind in (FaultKind.DEVICE, FaultKind.LOST):
-                raise DrafterBrokenError(f"nothing more can be asked of the engine: {reason}")
+                raise DrafterBrokenError(f"the engine is unusable: {reason}")
             attempts = attempts.failed(kind)
             reasons |= dict.fromkeys(among, reason)
         self._bound = attempts.bound
@@ -62,7 +62,7 @@ class ContainedDrafts:
             self._failures = self._failures.after(culprits, attempts.served)
         if self._failures.against_engine:
             raise DrafterBrokenError(
-                f"fails at one generation after the other, the last by: {next(iter(reasons.values()))}"
+                f"fails for one generation after another, the last by: {next(iter(reasons.values()))}"
             )
         for name in culprits:
             self._engine.close(name)

@@ -107,8 +107,8 @@ class TorchDrafter:
         plan = request.plan
         if plan.rows and not PROTOCOLS[plan.protocol].grows:
             raise UnsupportedBlockError(
-                f"needs a protocol whose trees may grow ({', '.join(growing_protocols())}), found {plan.protocol}: "
-                "under its rule what is drawn is to be sent"
+                f"needs a protocol with dynamic trees ({', '.join(growing_protocols())}), found {plan.protocol}: "
+                "its rule needs every drawn token to be sent"
             )
         generation = self._generations.get(request.generation)
         if generation is None:

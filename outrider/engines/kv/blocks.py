@@ -86,7 +86,7 @@ class BlockPool:
     def publish(self, block: int, digest: bytes) -> None:
         """Make a block immutable and shareable by its digest, unless the same content is published already."""
         if self._holders[block] == 0:
-            raise ValueError(f"block {block} is held by nobody and cannot be published")
+            raise ValueError(f"block {block} is not in use and cannot be published")
         if digest not in self._block_of and block not in self._digest_of:
             self._digest_of[block] = digest
             self._block_of[digest] = block
@@ -122,7 +122,7 @@ class BlockPool:
         """
         for block in reversed(list(blocks)):
             if self._holders[block] == 0:
-                raise ValueError(f"block {block} is held by nobody and cannot be released")
+                raise ValueError(f"block {block} is not in use and cannot be released")
             self._holders[block] -= 1
             if self._holders[block]:
                 continue

@@ -188,10 +188,10 @@ class PagedModel:
         """
         if not can_pack(model):
             if model.device.type == "cpu" and model.dtype is not torch.float32:
-                log.warning("answers in %s may depend on company on this processor: take float32", model.dtype)
+                log.warning("answers in %s may depend on the batch on this CPU: use float32", model.dtype)
             return None
         if left := unpackable_weights(model):
-            log.warning("answers may depend on company: these weights cannot be packed: %s", ", ".join(left))
+            log.warning("answers may depend on the batch: these weights cannot be packed: %s", ", ".join(left))
         pack_linears(model)
         config, like = model.config.get_text_config(), torch.empty(0, dtype=model.dtype)
         heads = config.num_attention_heads, _kv_heads(config)

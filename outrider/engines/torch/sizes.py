@@ -57,7 +57,7 @@ def agreeing(compute: Callable[[Tensor], Tensor], rows: Tensor) -> Sizes:
     """
     expected = compute(rows)
     if not torch.equal(compute(rows.roll(_TURN, 0)), expected.roll(_TURN, 0)):
-        log.warning("answers may depend on company: on this machine a row's bits depend on its place")
+        log.warning("answers may depend on the batch: on this machine a row's bits depend on its place")
 
     def agrees(count: int) -> bool:
         places = {0, (LARGEST - count) // 2, LARGEST - count}

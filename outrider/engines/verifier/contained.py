@@ -66,7 +66,7 @@ class ContainedPasses:
                 continue
             self._faults.append(fault.kind)
             if fault.kind in (FaultKind.DEVICE, FaultKind.LOST):
-                raise VerifierLostError(f"nothing more can be asked of the engine: {fault.reason}")
+                raise VerifierLostError(f"the engine is unusable: {fault.reason}")
             names = [members[place].generation for place in group]
             traced = [self._trace_ids[name] for name in names if name in self._trace_ids] or None
             said = {"kind": fault.kind, "generations": names, "trace_ids": traced, "reason": fault.reason}
@@ -131,8 +131,8 @@ class ContainedPasses:
         self._failures = self._failures.after(culprits, attempts.served)
         if self._failures.against_engine:
             raise VerifierLostError(
-                f"needs passes that go well, found {len(self._failures.names)} generations in a row that each failed "
-                f"alone, the last by: {reasons[attempts.culprits[-1]]}; the engine is started anew"
+                f"needs successful passes, found {len(self._failures.names)} generations in a row that each failed "
+                f"alone, the last by: {reasons[attempts.culprits[-1]]}; the engine is restarted"
             )
         for place in attempts.culprits:
             member = members[place]

@@ -116,7 +116,7 @@ class HeldGeneration:
         return BlockRefused(
             block.generation,
             block.round,
-            f"needs a correction the target could have said at position {block.position + at}, found token "
+            f"needs a correction that the target can draw at position {block.position + at}, found token "
             f"{block.forced[at]}, whose probability there is 0; draw it from the row that was sent",
         )
 

@@ -104,7 +104,7 @@ class Followers:
 
     def _check(self) -> None:
         if self._lost is not None:
-            raise VerifierLostError(f"needs an answer of every vLLM worker, found: {self._lost}; start the engine anew")
+            raise VerifierLostError(f"needs an answer of every vLLM worker, found: {self._lost}; restart the engine")
 
     def _watch(self) -> None:
         ended = connection.wait([process.sentinel for process in self._processes])

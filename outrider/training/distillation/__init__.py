@@ -1,1 +1,1 @@
-"""Make a drafter for a target from the target's own layers."""
+"""Distil a drafter from the target's own layers."""

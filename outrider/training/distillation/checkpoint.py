@@ -1,4 +1,4 @@
-"""Stop and resume a distillation: parameters, optimiser state and what run they belong to, in one file."""
+"""Stop and resume a distillation: parameters, optimiser state and the run's fingerprint, in one file."""
 
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,13 @@ def load_checkpoint(
     parameters: dict[str, torch.nn.Parameter],
     optimizer: torch.optim.Optimizer,
 ) -> tuple[int, float]:
-    """Fill in a checkpoint, if there is one.
+    """Load a checkpoint into ``parameters`` and ``optimizer``, if there is one.
 
     Returns:
-        Steps done, and the last one's loss.
+        Steps done, and the loss of the last one.
 
     Raises:
-        ParameterError: it belongs to another run (the message names what differs).
+        ParameterError: the file belongs to another run (the message names what differs).
     """
     if not file.exists():
         return 0, float("nan")
@@ -46,7 +46,7 @@ def load_checkpoint(
     if differing:
         raise ParameterError(
             "resume",
-            f"a checkpoint of the same run, or resume off to begin anew, or {file} deleted",
+            f"a checkpoint of the same run, or resume off to start again, or {file} deleted",
             f"another {', '.join(differing)}",
         )
     with torch.no_grad():

@@ -1,11 +1,11 @@
-"""Make a drafter for any Llama-like target from the target's own layers.
+"""Distil a drafter for any Llama-like target from the target's own layers.
 
 The first layers are copied, a projection in front of the target's head is fitted, and both are trained on responses
-the target itself wrote: KL divergence on the most frequent tokens plus smooth L1 on the final hidden state. The drafter
+that the target wrote: KL divergence on the most frequent tokens plus smooth L1 on the final hidden state. The drafter
 shares the target's tokenizer, embedding and head by construction.
 
 A run can be stopped at any moment and resumed: batches are a function of (seed, step), so on a CPU with the same
-number of threads the result is the same to the bit. On a GPU some of torch's kernels sum in varying order.
+number of threads the result is the same to the bit. On a GPU some torch kernels sum in varying order.
 """
 
 import hashlib
@@ -47,30 +47,29 @@ _TRACE_BATCH = 16
 
 @dataclass(frozen=True, slots=True)
 class DistillConfig:
-    target: str  # name or path of the model to make a drafter for
-    out: Path  # file to write, ``*.safetensors``. Traces and the checkpoint lie beside it under its name
-    steps: int = 2000  # optimiser steps; with ``init_from`` perhaps 0: another head, the same weights
+    target: str  # name or path of the model to distil from
+    out: Path  # file to write, ``*.safetensors``; traces and the checkpoint are kept beside it under its name
+    steps: int = 2000  # optimiser steps; 0 only with ``init_from``: new head, same weights
     layers: int = 4  # how many of the target's first layers the drafter gets
     batch: int = 8  # traces per step
     learning_rate: float = 1.2e-3  # peak; 1.2e-3 from the target's layers, less from a trained drafter
-    vocab_k: int = 8192  # train on so many of the most frequent tokens
-    head_tokens: int = 16384  # how many of the most frequent tokens the drafter may propose
+    vocab_k: int = 8192  # the loss covers this many of the most frequent tokens
+    head_tokens: int = 16384  # number of the most frequent tokens that the drafter may propose
     hidden_weight: float = 0.5  # of the smooth L1 term on the final hidden state
     seed: int = 0  # of the traces and of the order of batches
-    traces: Path | None = None  # training data made before (``training.traces``); None makes it
-    trace_count: int = 2048  # responses to make where ``traces`` is None
-    prompts: Path | None = None  # text file with one prompt a line to make traces from; None takes the built-in ones
-    own_prompts: float = 0.0  # share of them to prompts that the target writes itself: no two are alike
+    traces: Path | None = None  # existing training data (``training.traces``); None makes it
+    trace_count: int = 2048  # responses to make if ``traces`` is None
+    prompts: Path | None = None  # text file with one prompt a line to make traces from; None: the built-in prompts
+    own_prompts: float = 0.0  # share of traces whose prompt the target writes itself: no two are alike
     max_new_tokens: int = 96  # length limit of a made response
-    resume: bool = True  # go on from the checkpoint if there is one; else begin anew
+    resume: bool = True  # resume from the checkpoint if there is one; else start again
     checkpoint_every_steps: int = 100  # steps between two checkpoints
-    init_from: Path | None = None  # a drafter file of this target to begin from, of at most as many layers
-    dtype: str = "float32"  # the target's while training, ``float32`` or ``bfloat16``; the drafter trains in float32
+    init_from: Path | None = None  # drafter file of this target to start from, with at most as many layers
+    dtype: str = "float32"  # the target's in training, ``float32`` or ``bfloat16``; the drafter trains in float32
     device: str = "cpu"  # a torch device
-    threads: int | None = None  # CPU threads of torch; None leaves them
+    threads: int | None = None  # CPU threads of torch; None: unchanged
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be run."""
         counts = (
             "layers",
             "batch",
@@ -95,9 +94,9 @@ class DistillConfig:
 
 @dataclass(frozen=True, slots=True)
 class DistillReport:
-    """What came out.
+    """Result of a distillation.
 
-    ``before`` and ``after`` are acceptance on held-out traces, of the initial weights and of those saved.
+    ``before`` and ``after`` are acceptance on held-out traces, of the initial and of the saved weights.
     """
 
     out: Path
@@ -111,10 +110,10 @@ class DistillReport:
 def distill(
     config: DistillConfig, *, progress: bool = True, on_step: Callable[[int, float], None] | None = None
 ) -> DistillReport:
-    """Make a drafter and write it to ``config.out``.
+    """Distil a drafter and write it to ``config.out``.
 
     Args:
-        config: what to make.
+        config: models, data and hyperparameters.
         progress: show progress bars on stderr.
         on_step: called after each step with the number of steps done and the loss.
 
@@ -163,7 +162,7 @@ def _traces(config: DistillConfig, target: LoadedModel, *, progress: bool) -> li
 
 
 def _evaluated(held_out: Sequence[Trace]) -> list[Trace]:
-    """As many greedy as sampled traces, in order."""
+    """Return as many greedy as sampled traces, in order."""
     kinds = [[trace for trace in held_out if trace.temperature == kind] for kind in (0.0, 1.0)]
     return [trace for kind in kinds for trace in kind[: _EVALUATED_TRACES // 2]]
 
@@ -183,7 +182,7 @@ def _student(config: DistillConfig, target: LoadedModel) -> Student:
 
 
 def _batch(config: DistillConfig, train: Sequence[Trace], step: int) -> list[Trace]:
-    """The traces of one step: consecutive parts of an endless sequence of shuffled epochs."""
+    """Return the traces of one step: the next slice of an endless sequence of shuffled epochs."""
     wanted = range(step * config.batch, (step + 1) * config.batch)
     orders = {epoch: _order(config.seed, epoch, len(train)) for epoch in {i // len(train) for i in wanted}}
     return [train[orders[i // len(train)][i % len(train)]] for i in wanted]
@@ -231,7 +230,7 @@ def _train(
 def _save(
     config: DistillConfig, target: LoadedModel, weights: DrafterWeights, held_out: Sequence[Trace]
 ) -> AcceptanceReport:
-    """Write the drafter, measure it as it will be loaded, and note the figures in the file."""
+    """Write the drafter, measure it as loaded back from the file, and add the figures to the file."""
     description = DrafterInfo(
         target=target.name,
         target_hash=target.model_hash,
@@ -248,7 +247,7 @@ def _save(
 
 
 def _fingerprint(config: DistillConfig, target: LoadedModel, train: Sequence[Trace]) -> dict[str, str]:
-    """All that decides the result of a run: a checkpoint of any other is of no use to it."""
+    """Return everything that decides a run's result; only a checkpoint with the same values can be resumed."""
     place = (
         "out",
         "traces",

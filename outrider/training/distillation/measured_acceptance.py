@@ -1,6 +1,6 @@
-"""How often a drafter is accepted, measured token by token along a target's own responses.
+"""Acceptance of a drafter, measured token by token along its target's own responses.
 
-At each output position both models see the true prefix, so this is the acceptance of a token given that all before it
+At each output position both models see the true prefix, so this is token acceptance: given that all tokens before
 were accepted. Windows, protocols and engines play no part.
 """
 
@@ -31,12 +31,12 @@ class AcceptanceReport:
 
 @torch.inference_mode()
 def evaluate_acceptance(target: LoadedModel, drafter: PreTrainedModel, traces: Sequence[Trace]) -> AcceptanceReport:
-    """Measure a drafter on traces of its target; those at other temperatures than 0 and 1 are left out.
+    """Measure a drafter on its target's traces; traces at temperatures other than 0 and 1 are skipped.
 
     Args:
         target: the model that wrote the traces.
         drafter: any causal LM with the target's token map.
-        traces: should be held out from the drafter's training (``training.traces.split_traces``).
+        traces: held out from the drafter's training (``training.traces.split_traces``).
     """
     greedy, sampled = ([trace for trace in traces if trace.temperature == kind] for kind in (0.0, 1.0))
     same_argmax: list[torch.Tensor] = []

@@ -1,7 +1,7 @@
 """The student of a distillation, and one step of its training.
 
-The student begins as some of the target's own layers; embedding and head stay the target's and frozen. A square
-projection in front of the head is fitted by ridge regression to the target's final hidden states before training:
+The student starts as some of the target's layers; the target's embedding and head are used and stay frozen. Before
+training, a square projection in front of the head is fitted by ridge regression to the target's final hidden states:
 untrained early exit is hardly ever accepted, and this takes it a third of the way in seconds.
 """
 
@@ -21,9 +21,9 @@ from outrider.models.drafter_weights import DrafterWeights
 from outrider.models.model_classes import PreTrainedModel
 from outrider.training.traces import Trace
 
-_RIDGE = 1e-2  # of the mean of the Gram matrix's diagonal
+_RIDGE = 1e-2  # relative to the mean of the Gram matrix's diagonal
 _WARMUP_STEPS = 20
-_FINAL_LEARNING_RATE = 0.05  # of the peak
+_FINAL_LEARNING_RATE = 0.05  # relative to the peak
 _CACHE_BYTES = 2 * 2**30
 
 
@@ -34,13 +34,13 @@ def learning_rate(step: int, steps: int, peak: float) -> float:
 
 
 def frequent_tokens(traces: Sequence[Trace], count: int) -> list[int]:
-    """The ids, ascending, of the ``count`` most frequent output tokens (of equally frequent ones the lower ids)."""
+    """Return the ids of the ``count`` most frequent output tokens, ascending; ties go to the lower id."""
     counts = Counter(token for trace in traces for token in trace.output_ids)
     return sorted(sorted(counts, key=lambda token: (-counts[token], token))[:count])
 
 
 def head_ids(traces: Sequence[Trace], count: int, vocab_size: int) -> torch.Tensor | None:
-    """The ``count`` tokens a drafter may propose, ascending: the most frequent, then the lowest ids; None: all."""
+    """Return the ``count`` tokens a drafter may propose, ascending: most frequent, then lowest ids; None: all."""
     if count >= vocab_size:
         return None
     known = set(frequent_tokens(traces, count))
@@ -49,7 +49,7 @@ def head_ids(traces: Sequence[Trace], count: int, vocab_size: int) -> torch.Tens
 
 
 def cut_from_target(target: PreTrainedModel, source_layers: Sequence[int]) -> DrafterWeights:
-    """Copies of the target's layers in float32, its final norm, and the identity as projection."""
+    """Copy the target's layers in float32 and its final norm; the projection is the identity."""
     body: Any = target.base_model
     layers = {
         f"{i}.{name}": value.detach().to(torch.float32, copy=True)
@@ -61,12 +61,12 @@ def cut_from_target(target: PreTrainedModel, source_layers: Sequence[int]) -> Dr
 
 
 def with_more_layers(weights: DrafterWeights, target: PreTrainedModel, source_layers: Sequence[int]) -> DrafterWeights:
-    """A drafter with more of the target's layers behind its own; until they are trained they add nothing to it.
+    """Append more of the target's layers to a drafter; until they are trained they add nothing to its result.
 
     Args:
-        weights: of a drafter of the first of ``source_layers``.
-        target: the model whose layers follow.
-        source_layers: all of them.
+        weights: a drafter of the first of ``source_layers``.
+        target: the model whose layers are appended.
+        source_layers: old and new layers together.
     """
     cut = cut_from_target(target, source_layers).layers
     silent = {name: torch.zeros_like(value) if _adds(name) else value for name, value in cut.items()}
@@ -74,14 +74,14 @@ def with_more_layers(weights: DrafterWeights, target: PreTrainedModel, source_la
 
 
 def _adds(name: str) -> bool:
-    """Whether a layer's parameter is one of those whose products are added to the residual stream."""
+    """Return whether the parameter's product is added to the residual stream."""
     return any(f".{part}." in name for part in ("o_proj", "down_proj"))
 
 
 class Teacher:
     """The target's final hidden states over whole traces, kept in memory up to a budget.
 
-    Each trace is run by itself, so its states do not depend on the batch it is wanted in: a resumed run sees the same.
+    Each trace is run alone, so its states do not depend on the batch that asks for it: a resumed run sees the same.
     """
 
     def __init__(self, target: PreTrainedModel) -> None:
@@ -107,7 +107,7 @@ class Student:
     """A drafter in training: float32 parameters, bfloat16 arithmetic if the target is in bfloat16."""
 
     def __init__(self, target: PreTrainedModel, source_layers: Sequence[int], weights: DrafterWeights) -> None:
-        """Build the student around the target's embedding and head; ``weights`` become its own, trained in place."""
+        """Build the student around the target's embedding and head; ``weights`` are trained in place."""
         text: PretrainedConfig = target.config.get_text_config(decoder=True)
         embedding, head = input_embedding(target), output_head(target)
         self.model: Any = build_drafter(
@@ -121,12 +121,12 @@ class Student:
         self._half = target.dtype == torch.bfloat16
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:
-        """What is trained, by name."""
+        """The trained parameters, by name."""
         named = {f"layers.{name}": value for name, value in self._body.layers.named_parameters()}
         return {**named, "norm": self._body.norm.weight, "projection": self._projection.weight}
 
     def weights(self) -> DrafterWeights:
-        """The present parameters, shared."""
+        """The present parameters, not copied."""
         layers = {name: value.detach() for name, value in self._body.layers.state_dict().items()}
         return DrafterWeights(layers, self._body.norm.weight.detach(), self._projection.weight.detach().T)
 
@@ -155,7 +155,7 @@ class Student:
 
     @torch.no_grad()
     def fit_projection(self, traces: Sequence[Trace], teacher: Teacher) -> None:
-        """Ridge regression of the target's final states on the student's, over all positions of ``traces``."""
+        """Fit the projection by ridge regression of the target's final states on the student's, at all positions."""
         hidden = self._projection.weight.shape[0]
         gram = torch.zeros(hidden, hidden, device=self._projection.weight.device)
         cross = torch.zeros_like(gram)
@@ -191,7 +191,7 @@ def predicting_rows(teacher: Teacher, traces: Sequence[Trace]) -> torch.Tensor:
 
 
 def take_step(optimizer: torch.optim.Optimizer, loss: torch.Tensor, rate: float) -> float:
-    """One optimiser step at a learning rate, gradients clipped to norm 1; returns the loss."""
+    """Take one optimiser step with gradients clipped to norm 1; return the loss."""
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     for group in optimizer.param_groups:

@@ -1,1 +1,1 @@
-"""Validation of requests' grammars in processes of their own, shared fairly between accounts."""
+"""Validation of grammars in separate processes, shared fairly between accounts."""

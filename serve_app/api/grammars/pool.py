@@ -1,7 +1,7 @@
 """A few processes that validate grammars, behind a queue that is fair between accounts.
 
-Threads of the pool's own wait for the processes: the event loop never does, nor the executor in which prompts are
-tokenised. A process that is killed when a grammar's time is used up, or that a grammar ends, is replaced by a warm one.
+The pool's own threads wait for the processes, so that neither the event loop nor the executor that tokenises prompts
+does. A process that exceeds a grammar's time limit is killed; it is replaced by a warm one, as is one that crashes.
 """
 
 import asyncio
@@ -21,17 +21,17 @@ from serve_app.api.grammars.verdicts import VerdictCache, key_of
 
 PROCESSES = 2
 SPARES = 1
-MAX_WAITING = 64  # different grammars of one account
+MAX_WAITING = 64  # distinct grammars of one account
 MAX_WAITING_IN_ALL = 256  # 16 MiB of text at the default ``structured.max_schema_kib``
 _CACHE_BYTES = 8 * 2**20
-_GRACE_S = 0.05  # of processor time, beyond that to compile: for the messages
+_GRACE_S = 0.05  # of CPU time, for the messages, on top of the time to compile
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """One grammar of one account, and who waits for it."""
+    """One grammar of one account, and the futures that wait for it."""
 
     account: str
     source: GrammarSource
@@ -41,14 +41,14 @@ class _Job:
 
 
 class GrammarPool:
-    """Validates grammars. Nothing runs before the first one is asked for, or ``start``."""
+    """Validates grammars. Starts nothing before ``start`` or the first grammar."""
 
     def __init__(self, processes: int = PROCESSES, spares: int = SPARES) -> None:
-        """With ``processes`` at work at a time and ``spares`` that are warm."""
+        """``processes`` work at a time; ``spares`` more are kept warm."""
         self._processes, self._spares = processes, spares
         self._changed = threading.Condition()
         self._queue: FairQueue[_Job] = FairQueue(MAX_WAITING, MAX_WAITING_IN_ALL, max(processes - 1, 1))
-        self._jobs: dict[bytes, _Job] = {}  # that wait or are under way
+        self._jobs: dict[bytes, _Job] = {}  # waiting or in progress
         self._verdicts = VerdictCache(_CACHE_BYTES)
         self._warm: deque[ValidatorProcess] = deque()  # oldest first
         self._busy: set[ValidatorProcess] = set()
@@ -56,7 +56,7 @@ class GrammarPool:
         self._is_closed = False
 
     def start(self) -> None:
-        """Start the processes; they warm up by themselves."""
+        """Start the processes; they warm up on their own."""
         with self._changed:
             if self._is_closed or len(self._threads) == self._processes:
                 return
@@ -69,7 +69,7 @@ class GrammarPool:
                 thread = threading.Thread(target=self._work, name=f"grammars-{len(self._threads)}", daemon=True)
                 try:
                     thread.start()
-                except RuntimeError as error:  # the machine has no room for it now
+                except RuntimeError as error:  # the machine has no resources for it now
                     _log_failure(error)
                     if self._threads:
                         return
@@ -77,7 +77,7 @@ class GrammarPool:
                 self._threads.append(thread)
 
     def close(self) -> None:
-        """End the processes; whoever waits is cancelled."""
+        """End the processes and cancel all waiting futures."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -98,17 +98,17 @@ class GrammarPool:
             return sorted(process.pid for process in (*self._warm, *self._busy))
 
     async def validate(self, source: GrammarSource, max_compile_s: float, account: str) -> GrammarVerdict:
-        """What is wrong with a grammar, or its text for verifiers.
+        """Return a grammar's error, or its text for verifiers.
 
         Raises:
-            NotAdmittedError: too many of this account, or of all, wait.
+            NotAdmittedError: too many grammars of this account, or of all, wait.
             OSError: no process can be started.
         """
         future = self.submit(source, max_compile_s, account)
         return await asyncio.wrap_future(future)
 
     def submit(self, source: GrammarSource, max_compile_s: float, account: str) -> "Future[GrammarVerdict]":
-        """Likewise, from any thread; whoever cancels it does not wait any more."""
+        """As ``validate``, from any thread; cancelling the future stops waiting."""
         self.start()
         future: Future[GrammarVerdict] = Future()
         key = key_of(account, source)
@@ -121,7 +121,7 @@ class GrammarPool:
                 job = _Job(account, source, max_compile_s, key)
                 if not self._queue.put(account, job):
                     waiting = self._queue.waiting(account)
-                    message = f"needs room to validate a grammar, found {waiting} waiting for this client; try again"
+                    message = f"needs a place in the grammar queue, found {waiting} waiting for this client; try again"
                     raise NotAdmittedError(message, retry_after_s=1)
                 self._jobs[key] = job
                 self._changed.notify()
@@ -136,19 +136,19 @@ class GrammarPool:
                 del self._jobs[job.key]
 
     def _work(self) -> None:
-        """Of one thread: take a job, have a process do it, tell those who wait."""
+        """Loop of one thread: take a job, run it in a process, resolve its futures."""
         while (taken := self._take()) is not None:
             account, job = taken
             outcome: GrammarVerdict | Lost | Exception
             try:
                 outcome = self._outcome(job)
-            except Exception as error:  # noqa: BLE001 (told to those who wait)
+            except Exception as error:  # noqa: BLE001 (passed to the waiting futures)
                 _log_failure(error)
                 outcome = error
             try:
                 self._end(job, outcome)
                 self._refill()
-            except Exception as error:  # noqa: BLE001 (whatever it is, others' grammars come next)
+            except Exception as error:  # noqa: BLE001 (whatever it is, other grammars come next)
                 _log_failure(error)
             finally:
                 with self._changed:
@@ -156,7 +156,7 @@ class GrammarPool:
                     self._changed.notify_all()
 
     def _take(self) -> tuple[str, _Job] | None:
-        """The next job; None: there will be none."""
+        """Return the next job; None when the pool is closed."""
         with self._changed:
             while not self._is_closed:
                 if (taken := self._queue.take()) is not None:
@@ -165,7 +165,7 @@ class GrammarPool:
         return None
 
     def _outcome(self, job: _Job) -> GrammarVerdict | Lost:
-        """Of a warm process; another one is asked if that one was lost by no fault of the grammar."""
+        """Run a job in a warm process, and in another one if that is lost through no fault of the grammar."""
         tries = self._processes + self._spares + 1
         for _ in range(tries):
             outcome = self._asked(job)
@@ -196,10 +196,10 @@ class GrammarPool:
         return outcome
 
     def _refill(self) -> None:
-        """Replace processes that were lost. The account whose grammars these had waits until their heirs are warm.
+        """Replace lost processes. The account whose grammars lost them waits until the replacements are warm.
 
         Raises:
-            OSError: one cannot be started now; behind the next job it is tried again.
+            OSError: a process cannot be started now; it is tried again after the next job.
         """
         while True:
             with self._changed:
@@ -226,7 +226,7 @@ class GrammarPool:
             if isinstance(outcome, GrammarVerdict):
                 self._verdicts.put(job.key, outcome)
         for waiter in job.waiters:
-            with suppress(InvalidStateError):  # it was cancelled meanwhile
+            with suppress(InvalidStateError):  # cancelled meanwhile
                 if isinstance(outcome, Exception):
                     waiter.set_exception(outcome)
                 else:

@@ -1,4 +1,4 @@
-"""One process that validates grammars, from outside."""
+"""Handle of one process that validates grammars."""
 
 import os
 import signal
@@ -16,18 +16,18 @@ import outrider
 from outrider.grammar.validating import GrammarSource, GrammarVerdict
 from outrider.grammar.validator import MEMORY_BYTES, receive, send
 
-_START_S = 30.0  # on a machine that does much else; a tenth of a second on one that does not
-_MOST_WALL = 3.0  # of the processor time that a grammar has: what else the machine does is no fault of the grammar
-_OWN_ALARM_S = 0.5  # after its owner's deadline the process ends by itself, should its owner be gone
+_START_S = 30.0  # on a busy machine; an idle one takes a tenth of a second
+_MOST_WALL = 3.0  # times the grammar's CPU time: load of other processes is no fault of the grammar
+_OWN_ALARM_S = 0.5  # after the owner's deadline the process ends itself, in case the owner is gone
 _KEPT_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "SYSTEMROOT")
 
 
 class Lost(Enum):
     """Why there is no verdict."""
 
-    DEADLINE = "its time passed, and the process was killed"
+    DEADLINE = "its time limit passed, and the process was killed"
     CRASHED = "the process ended while it compiled"
-    GONE = "the process ended before, or was killed by somebody else"
+    GONE = "the process had ended, or was killed from outside"
 
 
 _BY_STATUS = {
@@ -39,13 +39,13 @@ _BY_STATUS = {
 
 
 class ValidatorProcess:
-    """Started at once, warm a moment later. Its methods block: not for an event loop. Not thread-safe."""
+    """Starts at once, warms up in a moment. Methods block, so never call them on an event loop. Not thread-safe."""
 
     def __init__(self, memory_bytes: int = MEMORY_BYTES) -> None:
-        """With so much memory beyond what it needs when it is warm.
+        """Start with ``memory_bytes`` beyond what a warm process needs.
 
         Raises:
-            OSError: this process, or its machine, has no room for it.
+            OSError: this process, or its machine, has no resources for it.
         """
         self._connection, theirs = socket.socketpair()
         with theirs, ExitStack() as undone:
@@ -54,7 +54,7 @@ class ValidatorProcess:
                 [sys.executable, "-S", "-P", "-m", "outrider.grammar.validator", str(memory_bytes)],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # a library that gives up writes a page
+                stderr=subprocess.DEVNULL,  # a library that aborts writes a page
                 env=_environment(),
             )
             undone.pop_all()
@@ -65,10 +65,10 @@ class ValidatorProcess:
         return self._process.pid
 
     def wait_until_warm(self) -> None:
-        """Wait until it can validate.
+        """Wait until the process can validate.
 
         Raises:
-            OSError: it does not start.
+            OSError: it did not start.
         """
         if not self.is_warm:
             self._connection.settimeout(_START_S)
@@ -78,7 +78,7 @@ class ValidatorProcess:
                 raise OSError(f"the grammar validator ended with {self._process.wait()} at its start") from error
 
     def validate(self, source: GrammarSource, cpu_s: float) -> GrammarVerdict | Lost:
-        """Have a source validated within so much processor time; a process that is lost must be closed."""
+        """Validate a source within this CPU time; close the process if it is lost."""
         deadline_s = _MOST_WALL * cpu_s
         give_up_at_s = time.monotonic() + deadline_s
         asked = {"source": asdict(source), "cpu_s": cpu_s, "alarm_s": deadline_s + _OWN_ALARM_S}
@@ -95,11 +95,11 @@ class ValidatorProcess:
             return _BY_STATUS.get(self._process.wait(), Lost.CRASHED)
 
     def kill(self) -> None:
-        """End it; from any thread, also while it validates."""
+        """Kill the process; from any thread, also while it validates."""
         self._process.kill()
 
     def close(self) -> None:
-        """End it, and wait for its end."""
+        """Kill the process and wait for its end."""
         self._connection.close()
         self._process.kill()
         self._process.wait()
@@ -111,7 +111,7 @@ class ValidatorProcess:
 
 
 def _environment() -> dict[str, str]:
-    """The same modules, without looking for what is installed besides, and nothing that is secret."""
+    """Environment for the same modules: an explicit import path instead of site packages, and no secrets."""
     paths = [str(Path(outrider.__file__).parents[1]), *filter(None, sys.path)]
     kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
     return kept | {"PYTHONPATH": os.pathsep.join(paths)}

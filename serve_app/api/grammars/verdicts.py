@@ -1,15 +1,15 @@
-"""Verdicts on grammars that were validated lately, bounded in bytes."""
+"""Cache of verdicts on recently validated grammars, bounded in bytes."""
 
 from collections import OrderedDict
 from hashlib import sha256
 
 from outrider.grammar.validating import GrammarSource, GrammarVerdict
 
-_ENTRY_BYTES = 1_000  # of Python's objects around an entry's texts
+_ENTRY_BYTES = 1_000  # size of Python's objects around an entry's texts
 
 
 def key_of(account: str, source: GrammarSource) -> bytes:
-    """An account's source by its content. Of one account only: a verdict that is there tells that somebody asked."""
+    """Key of an account's source by content. Includes the account: a cached verdict reveals that somebody sent it."""
     parts = (account, source.kind, source.text, str(source.flexible), repr(source.whitespace_pattern))
     digest = sha256()
     for part in parts:
@@ -19,7 +19,7 @@ def key_of(account: str, source: GrammarSource) -> bytes:
 
 
 class VerdictCache:
-    """The least recently used are forgotten first."""
+    """Evicts the least recently used verdicts first."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -27,7 +27,6 @@ class VerdictCache:
         self.used_bytes = 0
 
     def get(self, key: bytes) -> GrammarVerdict | None:
-        """The verdict, if it is known."""
         verdict = self._verdicts.get(key)
         if verdict is not None:
             self._verdicts.move_to_end(key)
@@ -49,5 +48,5 @@ def _size_bytes(verdict: GrammarVerdict) -> int:
 
 
 def _char_bytes(text: str) -> int:
-    """What CPython needs for each character."""
+    """Bytes that CPython uses per character."""
     return 1 if text.isascii() else 4

@@ -1,4 +1,4 @@
-"""How a request's body comes in: JSON, of so many bytes, within so many seconds."""
+"""Reading of a request's body: JSON, bounded in bytes and seconds."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,19 +13,19 @@ from serve_app.api.service import ServiceSettings
 
 @asynccontextmanager
 async def json_body(request: Request, settings: ServiceSettings, account: str, shared: str) -> AsyncIterator[bytes]:
-    """A whole body, whose bytes count until the block is left; from here on the request has its place.
+    """Read a body; its bytes count until the block ends. Once it is read, the request takes its place.
 
     Args:
         request: with its ``Intake``.
-        settings: how large and how slow it may be.
-        account: whose place it takes.
-        shared: whose bodies it is counted among; as ``Bodies.coming``.
+        settings: limits of size and time.
+        account: charged for the place.
+        shared: account charged for the body; as in ``Bodies.coming``.
 
     Raises:
-        BusyError: too many bodies are on their way, or all places are taken.
-        MediaTypeError: it says that it is something else.
-        BodyTooLargeError: it has more bytes than are taken.
-        BodyTooSlowError: it takes longer than it may.
+        BusyError: too many bodies are arriving, or all places are taken.
+        MediaTypeError: the content type is not JSON.
+        BodyTooLargeError: the body exceeds the size limit.
+        BodyTooSlowError: the body exceeds the time limit.
     """
     media_type = request.headers.get("content-type", "")
     if media_type.partition(";")[0].strip().lower() != "application/json":

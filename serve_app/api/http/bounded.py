@@ -1,9 +1,9 @@
-"""How many requests an ingress works on at a time, and how many bodies it takes in, whoever brings them.
+"""Limits of requests and bodies that an ingress handles at a time, fair between accounts.
 
-A request has its place only once its body is here: who sends slowly keeps none from others. Bodies on their way are
-bounded by account (a key, or a client's address) in number and bytes. What an account may hold of the places follows
-from what is free (dynamic thresholds, Choudhury and Hahne 1998): one alone 8/9 of all, two 8/17 each, and a new one is
-let in beside any of them.
+A request takes a place only once its body has arrived, so a slow sender blocks nobody. Arriving bodies are bounded per
+account (a key, or a client's address) in number and bytes. An account's share of the places follows from those free
+(dynamic thresholds, Choudhury and Hahne 1998): a single account gets 8/9 of all, two get 8/17 each, and a new one is
+admitted beside any number of them.
 """
 
 from collections import Counter
@@ -15,12 +15,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from outrider.contracts.errors import BusyError
 
 _READS = frozenset({"GET", "HEAD"})
-_OF_FREE = 8  # an account may hold so many times the places that are free
-_PROBE = "/health"  # passes always: it says that the process gets on, and costs nothing else
+_OF_FREE = 8  # an account may hold this many times the number of free places
+_PROBE = "/health"  # always admitted: it shows that the process works, and costs next to nothing
 
 
 class Bodies:
-    """Those of one ingress that come, or are not read yet. ``most_bytes`` are exceeded by one that is larger alone."""
+    """Arriving and unread bodies of one ingress. Only a body that alone is larger may exceed ``most_bytes``."""
 
     most, most_bytes = 1000, 512 * 2**20
     most_of_account, most_bytes_of_account = 64, 64 * 2**20
@@ -30,15 +30,15 @@ class Bodies:
 
     @contextmanager
     def coming(self, account: str) -> Iterator[None]:
-        """One more, while it comes; ``""`` is many clients' account, bounded as all are together.
+        """Count a body while it arrives; account ``""`` stands for many clients and has only the limit of all.
 
         Raises:
-            BusyError: too many come.
+            BusyError: too many arrive.
         """
         if account and self._number[account] >= self.most_of_account:
-            raise BusyError(f"needs fewer than {self.most_of_account} bodies on their way of one client")
+            raise BusyError(f"needs fewer than {self.most_of_account} arriving bodies of one client")
         if self._number.total() >= self.most:
-            raise BusyError(f"needs fewer than {self.most} bodies on their way")
+            raise BusyError(f"needs fewer than {self.most} arriving bodies")
         self._number[account] += 1
         try:
             yield
@@ -49,7 +49,7 @@ class Bodies:
 
     @contextmanager
     def held(self, account: str) -> Iterator["Body"]:
-        """One whose bytes are counted until it has been read."""
+        """Yield a body whose bytes count until it has been read."""
         body = Body(self, account)
         try:
             yield body
@@ -59,10 +59,10 @@ class Bodies:
                 del self._bytes[account]
 
     def add(self, account: str, body: "Body", part_bytes: int) -> None:
-        """So much more of one has come.
+        """Count ``part_bytes`` more of a body.
 
         Raises:
-            BusyError: it is too much together with others.
+            BusyError: it is too much together with other bodies.
         """
         self._bytes[account] += part_bytes
         body.bytes += part_bytes
@@ -73,7 +73,7 @@ class Bodies:
 
 
 class Body:
-    """One that comes, or is not read yet."""
+    """A body that is arriving, or not read yet."""
 
     def __init__(self, bodies: Bodies, account: str) -> None:
         self._bodies, self._account = bodies, account
@@ -84,7 +84,7 @@ class Body:
 
 
 class Bounded:
-    """So many requests at a time, and so many reads; more are refused at once."""
+    """Admits a number of requests, and of reads, at a time; refuses more at once."""
 
     def __init__(self, app: ASGIApp, *, most: int, most_reads: int = 64) -> None:
         self._app, self._most, self._most_reads = app, most, most_reads
@@ -93,7 +93,7 @@ class Bounded:
         self.bodies = Bodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, as ASGI has it. What takes a body finds its ``Intake`` in its state, as ``intake``.
+        """Serve one ASGI request. Handlers with a body find its ``Intake`` in the state, as ``intake``.
 
         Raises:
             BusyError: all places are taken.
@@ -117,14 +117,14 @@ class Bounded:
                     self._give_back(intake.account)
 
     def take_place(self, account: str) -> None:
-        """Count one more request.
+        """Take a place for one more request.
 
         Raises:
-            BusyError: all places are taken, or all that are this account's.
+            BusyError: all places, or this account's share of them, are taken.
         """
         free, held = self._most - self._under_way, self._held[account]
         if free <= 0:
-            raise BusyError(f"needs a free place, found all {self._most} of this server's taken")
+            raise BusyError(f"needs a free place, found all {self._most} of this server taken")
         if held >= _OF_FREE * free:
             raise BusyError(f"needs a free place, found {held} taken by this key or address, the rest kept for others")
         self._under_way += 1
@@ -138,12 +138,12 @@ class Bounded:
 
 
 class Intake:
-    """Of one request: its body comes first, then it has a place to its end."""
+    """Admission of one request: its body arrives first, then it takes a place until it ends."""
 
     def __init__(self, bounded: Bounded) -> None:
         self._bounded = bounded
         self.bodies = bounded.bodies
-        self.account: str | None = None  # whose place it has, if any
+        self.account: str | None = None  # that holds its place, if any
 
     def take_place(self, account: str) -> None:
         self._bounded.take_place(account)

@@ -1,4 +1,4 @@
-"""``/ready`` and ``/status``: asked of the cluster once a second at most, and written once, however many look."""
+"""``/ready`` and ``/status``: computed and serialised once a second at most, for any number of clients."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ from serve_app.api.http.record import RequestRecord
 from serve_app.api.service import Service
 from serve_app.api.shared import Shared
 
-_TOLD_WITH_A_KEY = "told to who has a key"
+_TOLD_WITH_A_KEY = "shown to clients with an API key"
 
 
 @dataclass(frozen=True, slots=True)
 class _CachedPage:
-    """An answer as it is sent."""
+    """A serialised answer."""
 
     status: int
     content: bytes
     headers: dict[str, str]
 
     def response(self) -> Response:
-        """A new one: layers around add to its headers."""
+        """Make a new response each time, as outer layers add headers to it."""
         return Response(self.content, self.status, self.headers, "application/json")
 
 
@@ -34,11 +34,11 @@ class CachedPages:
         self._status: Shared[tuple[_CachedPage, _CachedPage]] = Shared(self._make_status)
 
     async def ready(self) -> Response:
-        """Whether requests can be served, as of the last second."""
+        """Whether requests can be served, at most a second old."""
         return (await self._ready.get()).response()
 
     async def status(self, *, has_key: bool) -> Response:
-        """What the service is doing, as of the last second; who has no key is not told why drafters are refused."""
+        """State of the service, at most a second old; without a key the reasons of refused drafters are left out."""
         known, unknown = await self._status.get()
         return (known if has_key else unknown).response()
 
@@ -47,7 +47,7 @@ class CachedPages:
         return _page(answer, 200 if answer["ready"] else 503)
 
     async def _make_status(self) -> tuple[_CachedPage, _CachedPage]:
-        found: list[Status] = []  # unless that is an error
+        found: list[Status] = []  # stays empty on an error
 
         async def whole() -> _CachedPage:
             found.append(await self._service.status())
@@ -58,7 +58,7 @@ class CachedPages:
 
 
 async def _or_error(path: str, make: Callable[[], Coroutine[Any, Any, _CachedPage]]) -> _CachedPage:
-    """What is made, or the answer to the error, which is logged once."""
+    """Serialise what ``make`` returns, or the answer to its error, which is logged once."""
     try:
         return await make()
     except Exception as error:  # noqa: BLE001 (any error has an answer)
@@ -71,7 +71,7 @@ def _page(content: Mapping[str, Any], status: int = 200, headers: dict[str, str]
 
 
 def _without_reasons(status: Status) -> Status:
-    """Why a drafter is refused may name files and addresses of its device."""
+    """Leave out why drafters are refused: a reason may name files and addresses of its device."""
     drafters = [
         {**drafter, "reason": _TOLD_WITH_A_KEY if drafter["reason"] else None} for drafter in status["drafters"]
     ]

@@ -1,8 +1,8 @@
-"""Who is connected to one listener: how many, from where, and who gives way to whom.
+"""Connections of one listener: their number, their peers, and which are closed for new ones.
 
-A connection is *silent* while it has no whole request head to be answered, whether it is idle between two requests,
-whose answers its client has taken, or slow to send one. Silent connections give way to new ones, the oldest first;
-those that are answered never do.
+A connection is *silent* while it has no complete request head to be answered: it is idle between two requests and its
+client has taken all answers, or its client is slow to send a head. Silent connections are closed for new ones, oldest
+first; connections that are being answered never are.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from serve_app.api.peer import LOOPBACK, is_trusted, network_of
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Of all connections to a listener.
+    """Limits of all connections of a listener.
 
     Attributes:
-        reader_s: for which a client may take no byte of a response that waits for it.
-        shared: networks of peers that many clients come through, such as proxies: not bounded by address.
+        reader_s: seconds after which a client that takes no byte of its pending response is cut off.
+        shared: networks of peers that carry many clients, such as proxies: not bounded by address.
     """
 
     reader_s: float = 60.0
@@ -32,11 +32,11 @@ class HttpConnection(Protocol):
 @dataclass(slots=True)
 class _Peer:
     connected: int = 0
-    silent: dict[HttpConnection, None] = field(default_factory=dict)  # the oldest first
+    silent: dict[HttpConnection, None] = field(default_factory=dict)  # oldest first
 
 
 class HttpConnections:
-    """All there are. Every method takes constant time."""
+    """All connections of a listener. Every method takes constant time."""
 
     most = 4096
     most_by_address = 64
@@ -46,18 +46,18 @@ class HttpConnections:
         limits: Callable[[], ConnectionLimits] = ConnectionLimits,
         cut: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``limits`` are asked for each time; ``cut`` is told why a connection was ended: reader, head, body, full."""
+        """``limits`` is called each time; ``cut`` gets the reason of each forced end: reader, head, body or full."""
         self._limits, self.note_cut = limits, cut
-        self._of: dict[HttpConnection, str] = {}  # whose it is
+        self._of: dict[HttpConnection, str] = {}  # connection to peer
         self._peers: dict[str, _Peer] = {}
-        self._silent: dict[HttpConnection, None] = {}  # the oldest first
+        self._silent: dict[HttpConnection, None] = {}  # oldest first
 
     @property
     def limits(self) -> ConnectionLimits:
         return self._limits()
 
     def open(self, connection: HttpConnection, address: str) -> bool:
-        """A new one, which is silent; whether there is room for it."""
+        """Add a new, silent connection; return whether there is room for it."""
         name = "" if is_trusted(address, self.limits.shared) else network_of(address)
         peer = self._peers.get(name)
         if name and peer is not None and peer.connected >= self.most_by_address and not self._make_room(peer.silent):
@@ -70,18 +70,18 @@ class HttpConnections:
         return True
 
     def fell_silent(self, connection: HttpConnection) -> None:
-        """It has been answered, and has taken the answer."""
+        """Note that it has been answered, and that its client has taken the answer."""
         self.spoke(connection)
         if (name := self._of.get(connection)) is not None:
             self._silent[connection] = self._peers[name].silent[connection] = None
 
     def spoke(self, connection: HttpConnection) -> None:
-        """It has sent a request's head."""
+        """Note that it has sent a request's head."""
         if self._silent.pop(connection, self) is None:
             del self._peers[self._of[connection]].silent[connection]
 
     def close(self, connection: HttpConnection) -> None:
-        """It has ended; one that was not let in is no matter of this."""
+        """Remove an ended connection; ignore one that was not admitted."""
         self.spoke(connection)
         if (name := self._of.pop(connection, None)) is None:
             return

@@ -1,4 +1,4 @@
-"""Pages of other origins: what a browser lets their scripts ask. Off unless origins are configured."""
+"""CORS: which other origins' scripts may call the API. Off unless origins are configured."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,12 +6,12 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-_EXPOSED = ("X-Request-Id", "Retry-After")  # of a response's headers, beside those that every script may read
-_REMEMBERED_S = 600  # by browsers
+_EXPOSED = ("X-Request-Id", "Retry-After")  # response headers, beside those that every script may read
+_REMEMBERED_S = 600  # browsers cache the answer to a preflight
 
 
 def allow_cors(api: FastAPI, origins: Callable[[], Sequence[str]]) -> None:
-    """Let them ask; outside all other layers, as a browser asks beforehand without a key, and shows no error otherwise.
+    """Add CORS outside all other layers: preflights have no key, and without CORS headers scripts cannot read errors.
 
     Cookies are not allowed: there are none. A key travels in a header, which the page's script has to know.
     """
@@ -19,7 +19,7 @@ def allow_cors(api: FastAPI, origins: Callable[[], Sequence[str]]) -> None:
 
 
 class _Cors:
-    """Of the origins there are when a request comes."""
+    """Applies the origins configured when a request arrives."""
 
     def __init__(self, app: ASGIApp, *, origins: Callable[[], Sequence[str]]) -> None:
         self._app, self._origins = app, origins
@@ -27,7 +27,6 @@ class _Cors:
         self._layer = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, as ASGI has it."""
         if (origins := self._origins()) != self._allowed:
             self._allowed, self._layer = origins, self._allowing(origins) if origins else self._app
         await self._layer(scope, receive, send)

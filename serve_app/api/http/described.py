@@ -1,4 +1,4 @@
-"""``/openapi.json`` and ``/docs``: the API describes itself."""
+"""``/openapi.json`` and ``/docs``: descriptions of the API."""
 
 import asyncio
 import json
@@ -17,9 +17,9 @@ _READ = ["GET", "HEAD"]
 
 
 def described(service: Service) -> APIRouter:
-    """The routes. They need no key: what they tell is what may be asked, not what is.
+    """Return the routes. They need no key, as they show what may be asked and no state.
 
-    Each is written when it is first asked for, beside the event loop, and kept until reloadable settings change.
+    Each page is generated when it is first requested, off the event loop, and kept until reloadable settings change.
     """
     api = APIRouter(redirect_slashes=False)
     kept = _Described(service)
@@ -43,13 +43,13 @@ def described(service: Service) -> APIRouter:
 
 
 async def _made(what: Any) -> tuple[bytes, str]:
-    """By a function with a cache: in a thread unless it has been made."""
+    """Get a page from its cached function, in a thread if it has not been generated."""
     made: tuple[bytes, str] = what() if what.cache_info().currsize else await asyncio.to_thread(what)
     return made
 
 
 class _Described:
-    """What these limits allow, in both forms."""
+    """Descriptions under these limits, in both forms."""
 
     def __init__(self, service: Service) -> None:
         limits = self.limits = service.limits
@@ -64,7 +64,7 @@ def _tagged(content: bytes) -> tuple[bytes, str]:
 
 
 def _sent(written: tuple[bytes, str], request: Request, headers: dict[str, str]) -> Response:
-    """What is written, or nothing for who has it already."""
+    """Send a page, or 304 if the client's copy is current."""
     content, tag = written
     headers |= {"etag": tag, "cache-control": "no-cache"}
     if request.headers.get("if-none-match") == tag:

@@ -1,4 +1,4 @@
-"""The outermost layer of the HTTP API: each request gets an id, every error an answer, and the log a line."""
+"""Outermost layer of the HTTP API: gives each request an id, each error an answer, and writes the log line."""
 
 import asyncio
 import traceback
@@ -19,14 +19,13 @@ _UNTRACED = Traced(None, None)
 
 
 class Edge:
-    """Outermost layer; the layers below find the request's ``RequestRecord`` in its state, as ``record``."""
+    """Layers below find the request's ``RequestRecord`` in its state, as ``record``."""
 
     def __init__(self, app: ASGIApp, *, returns_request_id: bool, traces: RequestTraces | None = None) -> None:
         self._app, self._traces, self._log = app, traces, RequestLog()
         self._returns_request_id = returns_request_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, as ASGI has it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -43,7 +42,7 @@ class Edge:
         except ClientDisconnect:
             record.left = True
         except asyncio.CancelledError:
-            record.left = True  # Serve cancels a request when its client leaves
+            record.left = True  # Serve cancels a request when its client disconnects
             raise
         except Exception as error:
             answer = record.answer_to(error)
@@ -74,15 +73,15 @@ class Edge:
 
 
 def error_response(answer: ErrorAnswer) -> Response:
-    """The answer as an HTTP response."""
+    """Convert an error's answer to an HTTP response."""
     return JSONResponse(answer.body, status_code=answer.status, headers=answer.headers)
 
 
 def _forget_frames(error: BaseException) -> None:
-    """Have an error keep nothing of what it has passed.
+    """Clear the frames that an error and its causes refer to.
 
-    Some thirty frames, of which many know the error in turn: 130 objects of each refused request were left for the
-    search for cycles, which stops everybody, for half a second behind a thousand of them.
+    Some thirty frames, many of which refer to the error, form cycles: each refused request left 130 objects for the
+    garbage collector, which then stopped everything for half a second after a thousand of them.
     """
     passed: BaseException | None = error
     while passed is not None:
@@ -92,6 +91,6 @@ def _forget_frames(error: BaseException) -> None:
 
 
 def _request_id(given: str) -> str:
-    """The client's id, less what is no printable ASCII and what is too long; a new one if nothing is left."""
+    """The client's id without unprintable and non-ASCII characters, cut to length; a new one if nothing is left."""
     printable = "".join(char for char in given if char in _REQUEST_ID_CHARS)
     return printable.strip()[:_MAX_REQUEST_ID_CHARS] or uuid.uuid4().hex

@@ -1,4 +1,4 @@
-"""Server-sent events, with a comment now and then while there is none: proxies end connections that are silent."""
+"""Server-sent events with comments during silence, as proxies end silent connections."""
 
 import asyncio
 
@@ -9,13 +9,13 @@ _COMMENT = b": keep-alive\n\n"
 
 
 class EventStream:
-    """Of one response. One timer serves all of its silences: one for each event would cost as much as the event."""
+    """Events of one response. One timer serves all its silences: a timer per event would cost as much as the event."""
 
     def __init__(self, send: Send, quiet_s: float | None) -> None:
-        """Say nothing yet; ``quiet_s`` seconds after the last event a comment is sent, which begins the response."""
+        """After ``quiet_s`` seconds without an event a comment is sent, which begins the response if nothing has."""
         self._send, self._quiet_s = send, quiet_s
         self._loop = asyncio.get_running_loop()
-        self._saying = asyncio.Lock()  # parts do not overtake one another where the client is slow
+        self._saying = asyncio.Lock()  # keeps parts in order if the client is slow
         self._said_at_s = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._comment: asyncio.Task[None] | None = None
@@ -23,7 +23,7 @@ class EventStream:
         self._wait(quiet_s)
 
     async def say(self, data: bytes, *, last: bool = False) -> None:
-        """Send a part of the body, behind the head if it is the first."""
+        """Send a part of the body; the first one follows the head."""
         async with self._saying:
             if not self.begun:
                 self.begun = True
@@ -46,13 +46,13 @@ class EventStream:
         if left_s > 0:
             self._wait(left_s)
             return
-        if not self._saying.locked():  # else something is on its way
+        if not self._saying.locked():  # otherwise a part is on its way
             self._comment = self._loop.create_task(self.say(_COMMENT))
             self._comment.add_done_callback(_heard)
         self._wait(self._quiet_s)
 
 
 def _heard(comment: "asyncio.Task[None]") -> None:
-    """If it failed, the next event does, too: it is that one's to be told of."""
+    """Drop a comment's error: the next event fails as well and raises it."""
     if not comment.cancelled():
         comment.exception()

@@ -1,8 +1,8 @@
-"""Which names a service on this machine answers to, so that no web page reaches it by a name of its own.
+"""Check of the ``Host`` header, so that no web page reaches a local service through a name of its own.
 
-A page may have its name resolve to 127.0.0.1 (DNS rebinding). To a browser it and the service are of one origin then:
-it may ask anything and read the answers. The name in ``Host`` tells them apart. Pages of other origins need no check
-here: what makes anything wants JSON, for which a browser asks first (``cors``), and what is read they are not shown.
+A page can have its name resolve to 127.0.0.1 (DNS rebinding). For the browser, page and service are then of one origin,
+so it may send anything and read the answers. The name in ``Host`` tells them apart. Pages of other origins need no
+check here: requests with effects need JSON, for which a browser asks first (``cors``), and answers stay hidden.
 """
 
 import re
@@ -12,21 +12,21 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serve_app.api.http_errors import HostError, MisdirectedError
 
-_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:/@,\\\[\]]+)(?::[0-9]*)?")  # and its port
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:/@,\\\[\]]+)(?::[0-9]*)?")  # with its port
 
 
 class Hosts:
-    """Requests for the names that are allowed when they come; ``None``: for any."""
+    """Admits requests for the names allowed when they arrive; ``None``: for any name."""
 
     def __init__(self, app: ASGIApp, *, allowed: Callable[[], Sequence[str] | None]) -> None:
         self._app, self._allowed = app, allowed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, as ASGI has it.
+        """Serve one ASGI request.
 
         Raises:
-            HostError: it has no ``Host``, several or a malformed one (RFC 9112, section 3.2).
-            MisdirectedError: it is meant for another host.
+            HostError: ``Host`` is missing, repeated or malformed (RFC 9112, section 3.2).
+            MisdirectedError: the request is for another host.
         """
         if scope["type"] == "http":
             host = _host(scope)
@@ -38,7 +38,7 @@ class Hosts:
 
 
 def _host(scope: Scope) -> str | None:
-    """Without its port, in lower case; None where HTTP/1.0 names none."""
+    """The host without its port, in lower case; None if HTTP/1.0 names none."""
     fields = [value for name, value in scope["headers"] if name == b"host"]
     if not fields and scope.get("http_version") == "1.0":
         return None

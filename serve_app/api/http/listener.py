@@ -1,4 +1,4 @@
-"""The API on a port of its own, without a proxy before it."""
+"""The API on its own port, without a proxy in front."""
 
 import asyncio
 import socket
@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from serve_app.api.http.connections import HttpConnections
 from serve_app.api.http.protocol import BoundedProtocol
 
-_ACCEPTED_AT_ONCE = 16  # uvloop accepts one connection of a socket per turn of the loop, which a flood makes slow
+_ACCEPTED_AT_ONCE = 16  # uvloop accepts one connection of a socket per loop iteration, which a flood makes slow
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,29 +23,29 @@ class Address:
 
 
 class ListenerEndedError(RuntimeError):
-    """Nobody listens any more where somebody should."""
+    """The listener has ended, though the replica should still be served by it."""
 
 
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave them to whose process it is."""
+        """Leave signals to the process's owner."""
         yield
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """A server on the running event loop. However its task ends, the port is free then."""
+    """A server on the running event loop. When its task ends, in whatever way, the port is free."""
 
     address: Address
     server: uvicorn.Server
     task: "asyncio.Task[None]"
 
     def check(self) -> None:
-        """Find out that it has ended.
+        """Raise if the server has ended.
 
         Raises:
-            ListenerEndedError: it has, whether it failed or was told to.
+            ListenerEndedError: it has, by a failure or on request.
         """
         if self.task.done():
             where = f"{self.address.host}:{self.address.port}"
@@ -53,7 +53,7 @@ class Listening:
             raise ListenerEndedError(f"needs a listener at {where}, found that it ended: {error!r}") from error
 
     async def close(self) -> None:
-        """Free the port, and wait for the responses under way, however long they take, if they are read."""
+        """Free the port, then wait for the responses in progress, without a limit as long as their clients read."""
         self.server.should_exit = True
         await asyncio.wait([self.task])
 
@@ -64,10 +64,10 @@ def listen(
     protocol: type[BoundedProtocol] = BoundedProtocol,
     connections: HttpConnections | None = None,
 ) -> Listening:
-    """Serve an application on the running event loop; ``connections`` bound those that there are.
+    """Serve an application on the running event loop; ``connections`` bounds its connections.
 
     Raises:
-        OSError: somebody else listens there. Whoever did and has just died does not count.
+        OSError: another process listens there. A socket left by one that has just ended does not count.
     """
     bound = [socket.create_server((address.host, address.port))]
     bound += [bound[0].dup() for _ in range(_ACCEPTED_AT_ONCE - 1)]
@@ -78,7 +78,7 @@ def listen(
         ws="none",
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # uvicorn would believe anybody on this machine; ``peer_address`` knows whom to believe
+        proxy_headers=False,  # uvicorn would trust anybody on this machine; ``peer_address`` knows whom to trust
     )
     server = _Server(config)
 

@@ -1,4 +1,4 @@
-"""Turns at the event loop: of requests that could all go on at once one does at a time, accounts in turn."""
+"""Turns at the event loop: one of the runnable requests continues per iteration, accounts alternating."""
 
 import asyncio
 import sys
@@ -7,14 +7,14 @@ from outrider.fair_queueing.queue import FairQueue
 
 
 class LoopTurns:
-    """Of one event loop. Between two requests it looks at its sockets, so that whoever connects meanwhile is heard."""
+    """Turns of one event loop. Between two requests the loop polls its sockets, so that new connections are served."""
 
     def __init__(self) -> None:
         self._waiting: FairQueue[asyncio.Future[None]] = FairQueue(sys.maxsize, sys.maxsize, 1)  # requests are bounded
         self._begun = False
 
     async def next(self, account: str) -> None:
-        """Wait until it is this account's turn, behind what it had before."""
+        """Wait for this account's turn, behind its earlier requests."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
         self._waiting.put(account, turn)
@@ -27,7 +27,7 @@ class LoopTurns:
         while (taken := self._waiting.take()) is not None:
             account, turn = taken
             self._waiting.release(account)
-            if not turn.done():  # a client that left cancels its request
+            if not turn.done():  # a client that disconnects cancels its request
                 turn.set_result(None)
                 break
         self._begun = bool(self._waiting)

@@ -1,4 +1,4 @@
-"""Chunks of several generations as one stream, each awaited no longer than it may take."""
+"""Chunks of several generations as one stream, each with a deadline."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -13,10 +13,10 @@ _Item = TypeVar("_Item")
 
 
 async def merged(sources: Sequence[AsyncGenerator[_Item, None]]) -> AsyncGenerator[tuple[int, _Item], None]:
-    """The items of all sources as they come, each with its source's index.
+    """Yield the items of all sources as they arrive, each with its source's index.
 
-    The sources run concurrently. The first error of one is raised here; with it, or when this generator is closed, all
-    are closed. Little is read ahead of a consumer that is slow.
+    The sources run concurrently. The first error of one is raised here; on an error, or when this generator is closed,
+    all are closed. Little is buffered for a slow consumer.
     """
     if len(sources) == 1:  # most responses have one choice
         async with aclosing(sources[0]):
@@ -55,7 +55,7 @@ async def merged(sources: Sequence[AsyncGenerator[_Item, None]]) -> AsyncGenerat
 async def with_deadlines(
     chunks: AsyncGenerator[GenerationChunk, None], settings: ServiceSettings
 ) -> AsyncGenerator[GenerationChunk, None]:
-    """The same chunks; a TimeoutError if one is late."""
+    """Yield the same chunks; raise TimeoutError if one is late."""
     deadline_s, patience = settings.first_chunk_deadline_s, _ReusedTimer()
     try:
         async with aclosing(chunks):
@@ -71,26 +71,26 @@ async def with_deadlines(
 
 
 class _ReusedTimer:
-    """Many waits of one task, one after another, under one timer: a timer for each would cost as much as a chunk.
+    """Consecutive waits of one task under one timer: a timer for each wait would cost as much as a chunk.
 
-    The timer is set for the first wait's end, and when it goes off while a later one is not over yet, for that one's.
+    The timer is set for the end of the first wait; when it fires during a later wait, it is set for that one's end.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[object] | None = None  # that waits
-        self._cancelling = 0  # requests before the wait
+        self._task: asyncio.Task[object] | None = None  # the waiting one
+        self._cancelling = 0  # cancellation requests before the wait
         self._until_s = 0.0
         self._expired = False
 
     def of(self, deadline_s: float) -> Self:
-        """A wait that may take so long, to be entered; a TimeoutError if it does not end by then."""
+        """A context manager for a wait that raises TimeoutError after ``deadline_s``."""
         self._until_s = self._loop.time() + deadline_s
         return self
 
     def __enter__(self) -> None:
-        """Wait from now on."""
+        """Start waiting."""
         self._task = task = asyncio.current_task(self._loop)
         assert task is not None, "only tasks wait"
         if self._timer is None or self._timer.when() > self._until_s:
@@ -105,7 +105,7 @@ class _ReusedTimer:
                 raise TimeoutError from error
 
     def over(self) -> None:
-        """There are no more waits."""
+        """Cancel the timer after the last wait."""
         if self._timer is not None:
             self._timer.cancel()
 

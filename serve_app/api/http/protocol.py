@@ -1,7 +1,7 @@
-"""HTTP/1.1 as uvicorn speaks it, with bounds on what a client may take: time, bytes, connections.
+"""uvicorn's HTTP/1.1 with limits on what a client may use: time, bytes, connections.
 
-uvicorn bounds only how long a connection is idle between two requests. A client that is slow to send a request, or
-never ends one, loses its connection here; so does one that takes no byte of its response for too long.
+uvicorn limits only how long a connection is idle between two requests. Here a client that is slow to send a request,
+never completes one, or takes no byte of its response for too long loses its connection.
 """
 
 import asyncio
@@ -17,25 +17,25 @@ from serve_app.api.http.connections import HttpConnections
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
-_PIECE_BYTES = 16 * 2**10  # that the parser is given at a time: a read brings up to 256 KiB
-_UNSENT_BYTES = 16 * 2**10  # of a response, here and in the kernel each, beside what the client has room for
+_PIECE_BYTES = 16 * 2**10  # given to the parser at a time: a read brings up to 256 KiB
+_UNSENT_BYTES = 16 * 2**10  # of a response, buffered here and in the kernel each, beyond what the client has taken
 _KEPT_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # s, s, probes
-_KERNEL_LATER_S = 10.0  # than we: it ends what has vanished, and does not count it
+_KERNEL_LATER_S = 10.0  # the kernel's limit, later than ours: it ends vanished peers without counting them
 
 
 class RefusedRequestError(ValueError):
-    """Raised within the parser, which ends by it: a head is too large, or too many requests wait."""
+    """Raised in the parser to stop it: a head is too large, or too many requests wait."""
 
 
 class CountedTransport:
-    """A transport that knows how much it was given to write, and says when it was given some."""
+    """A transport that counts the bytes written to it and reports each write."""
 
     def __init__(self, transport: asyncio.Transport, wrote: Callable[[], None]) -> None:
         self._transport, self._wrote = transport, wrote
         self._bytes = 0
 
     def __getattr__(self, name: str) -> Any:
-        """All else is the transport's own."""
+        """Delegate everything else to the transport."""
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
@@ -45,34 +45,34 @@ class CountedTransport:
 
     @property
     def taken_bytes(self) -> int:
-        """What the socket has accepted of it."""
+        """Bytes that the socket has accepted."""
         return self._bytes - self._transport.get_write_buffer_size()
 
 
 class BoundedProtocol(HttpToolsProtocol):
     head_s: ClassVar = 20.0  # for the head of a request, and for a new connection to send one
-    body_s: ClassVar = 60.0  # for the body, from the end of the head on
+    body_s: ClassVar = 60.0  # for the body, counted from the end of the head
     head_bytes: ClassVar = 64 * 2**10  # of a head; likewise of what follows or divides a body, such as trailers
     head_fields: ClassVar = 100  # header fields of a request, its trailers included
-    waiting_requests: ClassVar = 16  # that came before the one ahead of them was answered; one read may bring 14,000
-    leaving_s: ClassVar = 5.0  # in place of ``ConnectionLimits.reader_s`` once the server is to end
+    waiting_requests: ClassVar = 16  # pipelined behind an unanswered one; a single read may bring 14,000
+    leaving_s: ClassVar = 5.0  # replaces ``ConnectionLimits.reader_s`` while the server shuts down
 
     transport: Any
 
     def __init__(self, *args: Any, connections: HttpConnections | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._all = connections or HttpConnections()
-        self._deadline: asyncio.TimerHandle | None = None  # while something is to come
+        self._deadline: asyncio.TimerHandle | None = None  # while input is awaited
         self._waits_for = "head"
-        self._framing_bytes = 0  # since a piece of a body, or the end of a request
+        self._framing_bytes = 0  # since the last piece of a body or end of a request
         self._head_bytes = self._head_fields = 0
         self._head_is_refused = False
-        self._reader: asyncio.TimerHandle | None = None  # while the socket has not accepted all
-        self._taken_bytes, self._taken_at_s = 0, 0.0  # by the socket, when that was news
+        self._reader: asyncio.TimerHandle | None = None  # while the socket has not accepted everything
+        self._taken_bytes, self._taken_at_s = 0, 0.0  # accepted by the socket, when last observed to grow
         self._closing = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's, too
-        """Begin to wait for a request, if there is room."""
+        """Wait for a request, if there is room for the connection."""
         transport.set_write_buffer_limits(high=_UNSENT_BYTES)
         _set_options(transport.get_extra_info("socket"), self._all.limits.reader_s)
         super().connection_made(CountedTransport(transport, self._wrote))  # type: ignore[arg-type]  # all that is used
@@ -82,7 +82,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._cut("full")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing more."""
+        """Stop all timers."""
         self._await_nothing()
         if self._reader is not None:
             self._reader.cancel()
@@ -90,7 +90,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came, piece by piece; from here the parser calls the methods below."""
+        """Parse the data piece by piece; the parser calls the methods below."""
         if self._deadline is None:
             self._await(self.head_s, "head")
         for start in range(0, len(data), _PIECE_BYTES):
@@ -108,17 +108,17 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
-        """A piece of the request's target."""
+        """Receive a piece of the request's target."""
         self._head_bytes += len(url)
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header field, or a trailer.
+        """Receive a header field, or a trailer.
 
         Raises:
-            RefusedRequestError: it is too large, together with those before it.
+            RefusedRequestError: head or trailers are too large.
         """
-        self._head_bytes += len(name) + len(value) + 4  # ": " and the line's end
+        self._head_bytes += len(name) + len(value) + 4  # ": " and the end of the line
         self._head_fields += 1
         if self._head_bytes > self.head_bytes or self._head_fields > self.head_fields:
             self._head_is_refused = True
@@ -126,7 +126,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def send_400_response(self, msg: str) -> None:
-        """What the parser could not take is refused."""
+        """Refuse what the parser could not accept."""
         if self._head_is_refused:
             self._refuse()
         else:
@@ -136,7 +136,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Wait for the body.
 
         Raises:
-            RefusedRequestError: too many wait before this one.
+            RefusedRequestError: too many requests wait before this one.
         """
         if len(self.pipeline) >= self.waiting_requests:
             self._head_is_refused = True
@@ -146,30 +146,30 @@ class BoundedProtocol(HttpToolsProtocol):
         self._await(self.body_s, "body")
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of the body, whose bytes the application counts."""
+        """Receive a piece of the body; the application counts its bytes."""
         self._framing_bytes = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is here; its response may take as long as it takes."""
+        """Stop waiting: the request is complete, and its response has no time limit."""
         self._framing_bytes = 0
         self._await_nothing()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Begin the next one, if it is here."""
+        """Start the next request, if it has arrived."""
         super().on_response_complete()
         self._fall_silent()
 
     def shutdown(self) -> None:
-        """The server is to end: it waits for responses, but not long for who does not read them."""
+        """Shut down: wait for responses, but only ``leaving_s`` for a client that does not read."""
         self._closing = True
         super().shutdown()
         if self._reader is not None:
             self._watch_reader()
 
     def give_way(self) -> None:
-        """End it now, for the sake of a new connection."""
+        """Close the connection now, to make room for a new one."""
         self._cut("full")
 
     def _await(self, seconds: float, what: str) -> None:
@@ -183,13 +183,13 @@ class BoundedProtocol(HttpToolsProtocol):
             self._deadline = None
 
     def _too_late(self) -> None:
-        if self._answers_whole_request():  # which must not end for the sake of what comes behind it
+        if self._answers_whole_request():  # a whole request must not fail for what follows it
             self._await(self.head_s, "head")
         else:
             self._cut(self._waits_for)
 
     def _wrote(self) -> None:
-        """Watch the reader from now on, if it is behind."""
+        """Start watching the reader if it is behind."""
         if self._reader is None and self.transport.get_write_buffer_size():
             self._taken_bytes, self._taken_at_s = self.transport.taken_bytes, self.loop.time()
             self._watch_reader_later()
@@ -217,7 +217,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return min(limit_s, self.leaving_s) if self._closing else limit_s
 
     def _fall_silent(self) -> None:
-        """If its last request is answered, and the answer taken."""
+        """Mark the connection silent if its last request is answered and the answer taken."""
         answered = self.cycle is not None and self.cycle.response_complete
         if answered and not self.transport.get_write_buffer_size():
             self._all.fell_silent(self)
@@ -239,11 +239,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def _set_options(connected: socket.socket | None, reader_s: float) -> None:
-    """Have the kernel find out that a peer has vanished, and keep little that its peer has no room for."""
+    """Have the kernel detect vanished peers, and buffer little for slow ones."""
     if connected is None or connected.family not in (socket.AF_INET, socket.AF_INET6):
         return
     kernel_ms = round(1000 * (reader_s + _KERNEL_LATER_S))
-    with suppress(OSError):  # a connection that has ended since
+    with suppress(OSError):  # the connection may have ended
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in {**_KEPT_ALIVE, "TCP_USER_TIMEOUT": kernel_ms, "TCP_NOTSENT_LOWAT": _UNSENT_BYTES}.items():
             if (option := getattr(socket, name, None)) is not None:  # Linux has all

@@ -1,4 +1,4 @@
-"""What is logged of a request: ids and numbers, never what was said."""
+"""What is logged of a request: ids and numbers, never content."""
 
 import asyncio
 import logging
@@ -19,19 +19,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One HTTP request, from its arrival on. The layers it passes add what they learn."""
+    """One HTTP request since its arrival. The layers it passes add what they learn."""
 
-    request_id: str  # the client's, or one made for it
+    request_id: str  # the client's, or generated
     path: str  # of its URL
     status: int | None = None  # of HTTP, once answered
-    error: str | None = None  # OpenAI's code of the error it was told of, if any
-    left: bool = False  # whether the client went away
+    error: str | None = None  # OpenAI's code of the error, if any
+    left: bool = False  # whether the client disconnected
     trace: RequestTrace | None = None  # if it is sampled
-    facts: dict[str, object] = field(default_factory=dict)  # of the response: token counts and the like
+    facts: dict[str, object] = field(default_factory=dict)  # about the response: token counts and the like
     began_at_s: float = field(default_factory=time.monotonic)  # on the monotonic clock
 
     def answer_to(self, error: Exception) -> ErrorAnswer:
-        """The answer to an error; what the client did not cause is logged."""
+        """Return the answer to an error; log it if the client did not cause it."""
         answer = answer_for(error)
         self.error = answer.code
         if answer.status >= 500:
@@ -48,11 +48,11 @@ class RequestRecord:
 
     @property
     def is_strangers(self) -> bool:
-        """Whether it was refused, and nobody's key was with it."""
+        """Whether it was refused and came without a valid key."""
         return self.status is not None and 400 <= self.status < 500 and "key" not in self.facts
 
     def ended(self) -> None:
-        """Log that it is over."""
+        """Log the request's end."""
         name = "request_cancelled" if self.left else "request_finished"
         seconds = round(time.monotonic() - self.began_at_s, 6)
         event(log, name, **self._named(), status=self.status, code=self.error, seconds=seconds, **self.facts)
@@ -63,13 +63,13 @@ class RequestRecord:
 
 
 class RequestLog:
-    """The lines of one ingress. Strangers whose requests are refused have one in a second, and then a count."""
+    """Log of one ingress. Refused requests without a valid key get one line per second, then a count."""
 
     def __init__(self) -> None:
-        self._more: int | None = None  # refusals of the present second behind the first
+        self._more: int | None = None  # refusals of the present second after the first
 
     def ended(self, record: RequestRecord) -> None:
-        """Log that a request is over."""
+        """Log a request's end."""
         if not record.is_strangers:
             record.ended()
         elif self._more is None:

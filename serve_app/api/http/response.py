@@ -1,7 +1,7 @@
-"""An HTTP response made while it is sent, as one JSON document or as server-sent events.
+"""HTTP response that is generated while it is sent, as one JSON document or as server-sent events.
 
-A client that leaves cancels its response, streamed or not, whether the server cancels the request (Serve's proxy) or
-only reports the disconnect (uvicorn): leaving closes the chunk iterators, which cancels the coordinators' generators.
+A client that disconnects cancels its response, streamed or not, whether the server cancels the request (Serve's proxy)
+or only reports the disconnect (uvicorn): the chunk iterators are closed, which cancels the coordinators' generators.
 """
 
 import asyncio
@@ -29,19 +29,19 @@ from serve_app.api.openai.responses import ResponseForm, token_counts, usage_of
 from serve_app.api.service import Pass, Service, ServiceSettings
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_MANY_TOKENS = 256  # log-probabilities of so many are written in a thread: a prompt's come all at once
-_PART_BYTES = 2**16  # of a document, sent at once
+_MANY_TOKENS = 256  # log-probabilities of this many tokens are serialised in a thread: a prompt's come all at once
+_PART_BYTES = 2**16  # of a document, per send
 _encode_text: Callable[[Any], bytes] = TypeAdapter(dict[str, object]).dump_json
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 _Chunks = AsyncIterator[tuple[int, GenerationChunk]]  # of all choices, each with its choice's index
 
 
 class GenerationResponse(Response):
-    """Makes all choices of a response at once while sending it, as one JSON document or as server-sent events.
+    """Makes all choices of a response concurrently while sending it, as one JSON document or as server-sent events.
 
-    Nothing is sent before the first chunk, so that an error until then is an HTTP error; a later one is an event of
-    its own, after which the stream ends without ``[DONE]``. So it is, too, where the first chunk was so late that
-    a comment had to keep the connection alive. Any choice's error is the response's.
+    Nothing is sent before the first chunk, so that an error until then is an HTTP error; a later one is an event, after
+    which the stream ends without ``[DONE]``. The same holds if a comment had to keep the connection alive before the
+    first chunk. An error of any choice is the response's.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class GenerationResponse(Response):
         passed: Pass,
         in_thread: InThread,
     ) -> None:
-        """``settings`` hold to its end. ``passed`` is settled when the response has ended, however it does."""
+        """``settings`` stay in effect to the end. ``passed`` is settled when the response ends, in whatever way."""
         super().__init__()
         self._passed, self._in_thread = passed, in_thread
         self._service, self._settings = service, settings
@@ -63,13 +63,13 @@ class GenerationResponse(Response):
         self._unended, self._made_tokens = len(choices), 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Make the response and send it, unless the client leaves."""
+        """Generate and send the response, unless the client disconnects."""
         record: RequestRecord = scope["state"]["record"]
         left = asyncio.ensure_future(_disconnected(receive))
         tasks: list[asyncio.Future[None]] = [left]
         try:
             await asyncio.sleep(0)
-            if not left.done():  # for whoever has left by now nothing is begun
+            if not left.done():  # start nothing if the client has already disconnected
                 tasks.append(asyncio.ensure_future(self._make(scope, receive, send)))
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if tasks[-1] is not left and tasks[-1].done():
@@ -95,7 +95,7 @@ class GenerationResponse(Response):
     async def _document(self, chunks: _Chunks) -> Response:
         form = self._form
         choices = [ChoiceDocument(form, index) for index in range(len(self._readers))]
-        async for index, chunk in chunks:  # to its end, so that no generator is cancelled that has said all
+        async for index, chunk in chunks:  # exhausted, so that no complete generator is cancelled
             for delta in await self._read(index, chunk):
                 if len(delta.tokens) < _MANY_TOKENS:
                     choices[index].add(delta)
@@ -177,7 +177,6 @@ class GenerationResponse(Response):
         return b"data: %b\n\n" % data
 
     def _reasons(self) -> list[FinishReason]:
-        """Why each choice ended."""
         reasons = [reader.finish_reason for reader in self._readers if reader.finish_reason is not None]
         if len(reasons) < len(self._readers):
             unfinished = [reader.choice.request.generation for reader in self._readers if reader.finish_reason is None]
@@ -203,7 +202,7 @@ class GenerationResponse(Response):
 
 
 class DocumentResponse(Response):
-    """A JSON document that is there in parts: joined it would be there twice."""
+    """A JSON document kept in parts: joining them would hold it twice."""
 
     media_type = "application/json"
 
@@ -219,7 +218,7 @@ class DocumentResponse(Response):
 
 
 def batched(parts: Iterable[bytes], least_bytes: int) -> Iterator[list[bytes]]:
-    """Neighbours together, ``least_bytes`` or the rest."""
+    """Join neighbouring parts up to ``least_bytes``; the last batch may be smaller."""
     batch, size = list[bytes](), 0
     for part in parts:
         batch.append(part)
@@ -232,21 +231,21 @@ def batched(parts: Iterable[bytes], least_bytes: int) -> Iterator[list[bytes]]:
 
 
 def _written(content: Chunk | ErrorBody) -> bytes:
-    """Compact JSON. A piece of text, as most events are, has no small fraction in it: only these are written otherwise.
+    """Compact JSON: text events, which are most, by pydantic's encoder, others by Python's.
 
-    Python's encoder is set up anew for each document, which costs more than a token's event; pydantic's is not, and
-    writes 1e-05 as 1e-5.
+    Python's encoder is set up anew per document, which costs more than a token's event. pydantic's is not, but writes
+    1e-05 as 1e-5; text events contain no small fractions.
     """
     return _encode_text(content) if _is_text(content) else _encode(content).encode()
 
 
 def _is_short(chunk: GenerationChunk) -> bool:
-    """Whether it has no long prompt's log-probabilities."""
+    """Whether it lacks a long prompt's log-probabilities."""
     return len(chunk.prompt_logprobs) < _MANY_TOKENS
 
 
 def _is_long(content: Mapping[str, object]) -> bool:
-    """Whether an event has the log-probabilities of many tokens."""
+    """Whether an event has log-probabilities of many tokens."""
     match content:
         case {"choices": [{"logprobs": {**lists}}]}:
             return any(isinstance(each, list) and len(each) >= _MANY_TOKENS for each in lists.values())
@@ -254,7 +253,7 @@ def _is_long(content: Mapping[str, object]) -> bool:
 
 
 def _is_text(content: Mapping[str, object]) -> bool:
-    """Whether an event is of text alone: no log-probabilities, no usage, and no error."""
+    """Whether an event has text only: no log-probabilities, no usage, no error."""
     match content:
         case {"choices": [{"logprobs": None}]}:
             return content.get("usage") is None

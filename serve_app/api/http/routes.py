@@ -1,4 +1,4 @@
-"""The HTTP API as an ASGI application over a ``Service``: what can be read, and how a response is asked for."""
+"""The HTTP API as an ASGI application over a ``Service``: its read-only routes, and those that make responses."""
 
 import secrets
 import time
@@ -51,12 +51,12 @@ _READ = ["GET", "HEAD"]
 
 
 def make_api(service: Service, *, returns_request_id: bool = True, traces: RequestTraces | None = None) -> FastAPI:
-    """The API as an ASGI application.
+    """Build the ASGI application.
 
     Args:
-        service: what makes the responses.
-        returns_request_id: whether to set ``X-Request-Id`` on responses; not behind a server that does.
-        traces: of sampled requests; None: nothing is traced.
+        service: makes the responses.
+        returns_request_id: whether to set ``X-Request-Id`` on responses; False behind a server that does.
+        traces: of sampled requests; None: tracing is off.
     """
     api = FastAPI(title="Outrider", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     api.add_middleware(Bounded, most=service.settings.max_requests)
@@ -135,10 +135,10 @@ def _reads(service: Service) -> APIRouter:
 
 
 def _may_read(service: Service, request: Request) -> bool:
-    """Whether there is nothing that a reader may not see: it has a key, or there are no keys.
+    """Return whether the reader may see everything: it has a key, or there are no keys.
 
     Raises:
-        KeyRefusedError: reads need a key here, and it has none.
+        KeyRefusedError: reads need a key, and it has none.
     """
     if service.settings.reads_need_key:
         tenant_of(service.gate, request.headers)
@@ -158,7 +158,7 @@ async def _respond(
     request: Request,
     kind: type[CompletionBody | ChatBody],
 ) -> Response:
-    """Read and check a request; the response it returns makes the generations when it is sent."""
+    """Read and check a request; the returned response makes the generations when it is sent."""
     tenant = tenant_of(service.gate, request.headers)
     if tenant is not None:
         request.state.record.facts["key"] = tenant.name
@@ -202,7 +202,7 @@ def _read(
     limits: RequestLimits,
     everybodys: RequestLimits,
 ) -> tuple[CompletionBody | ChatBody, list[Prompt], RequestedGrammar | None]:
-    """A body, its prompts in tokens, and the grammar that it asks for; in a thread, as each may take long."""
+    """Parse a body, tokenise its prompts and read its grammar; call it in a thread, as each may take long."""
     body = parse_body(content, kind, limits)
     check_allowed(body.outrider, tenant, limits, everybodys)
     prompts = read_prompts(body, tokenizer, limits)

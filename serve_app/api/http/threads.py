@@ -1,4 +1,4 @@
-"""Threads for what takes long in a request, so that the event loop gets on; accounts take turns at them."""
+"""Threads for slow parts of requests, which would block the event loop; accounts take turns."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from outrider.fair_queueing.worker import FairWorker
 
-_THREADS = 4  # tokenising lets go of Python's lock; of one account three at most
+_THREADS = 4  # tokenising releases the GIL; one account gets three at most
 _T = TypeVar("_T")
 
 
@@ -15,5 +15,5 @@ class RequestThreads:
         self._worker = FairWorker("request", _THREADS)
 
     async def run(self, account: str, work: Callable[[], _T]) -> _T:
-        """Have it done in a thread, behind what its account had before it; what is cancelled in time is not begun."""
+        """Run ``work`` in a thread, behind the account's earlier work; cancelled before its turn, it never starts."""
         return await asyncio.wrap_future(self._worker.submit(work, account))

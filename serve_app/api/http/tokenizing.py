@@ -19,7 +19,7 @@ _Answer = Callable[[bytes, PreTrainedTokenizerBase, RequestLimits], Sequence[byt
 
 
 def tokenizing(service: Service, threads: RequestThreads) -> APIRouter:
-    """The routes. They need a key where there are keys, as they take a processor's time; vLLM's do not."""
+    """Return the routes. Unlike vLLM's they need a key if there are keys, as they take CPU time."""
     api = APIRouter(redirect_slashes=False)
 
     async def answered(request: Request, answer: _Answer) -> Response:

@@ -1,11 +1,11 @@
-"""What to tell who asks for a URL that is not there: what to use in its place."""
+"""Errors for unknown URLs, which name what to use instead."""
 
 from collections.abc import Mapping
 
 from serve_app.api.http_errors import UnknownPathError
 
 _CHATS = "use POST /v1/chat/completions"
-_NOT_YET: Mapping[str, str] = {  # by the beginning of a path
+_NOT_YET: Mapping[str, str] = {  # by path prefix
     "/v1/responses": f"the Responses API is not supported yet; {_CHATS}",
     "/v1/messages": f"the Messages API is not supported; {_CHATS}",
     "/v1/conversations": f"conversations are not kept; {_CHATS} with all messages so far",
@@ -22,6 +22,6 @@ _OTHERWISE = "GET /openapi.json lists them all, GET /docs in a browser; answers 
 
 
 def unknown_path(method: str, path: str) -> UnknownPathError:
-    """The error for a request that nobody answers."""
+    """Return the error for a request that matches no route."""
     advice = next((_NOT_YET[start] for start in _NOT_YET if path == start or path.startswith(f"{start}/")), _OTHERWISE)
     return UnknownPathError(f"needs a URL of this API, found {method} {path:.200}; {advice}")

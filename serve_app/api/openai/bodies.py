@@ -1,4 +1,4 @@
-"""OpenAI's API as data: request bodies. Ranges that are not given here are ``SamplingParams``' and ``to_choices``'."""
+"""OpenAI's API as data: request bodies. ``SamplingParams`` and ``to_choices`` check the ranges not given here."""
 
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
@@ -27,8 +27,8 @@ LOOKUP_NEEDED = f"true, false or an integer in 0..{MAX_LOOKUP_TOKENS}"
 
 _STRICT = ConfigDict(strict=True, extra="forbid", frozen=True)
 _Body = TypeVar("_Body", bound=BaseModel)
-# Each list and object has a largest length, which ``parsing`` looks at first; and one error is told, so no more are
-# looked for.
+# ``parsing`` checks the maximum length of each list and object first; one error is reported, so validation stops at
+# the first.
 _TokenIds = Annotated[list[int], Field(fail_fast=True, max_length=MAX_TOKEN_IDS)]
 _Texts = Annotated[list[str], Field(fail_fast=True, max_length=MAX_PROMPTS)]
 _ListsOfTokenIds = Annotated[list[_TokenIds], Field(fail_fast=True, max_length=MAX_PROMPTS)]
@@ -38,7 +38,7 @@ _StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
 
 
 class StreamOptions(BaseModel):
-    """``stream_options``. ``continuous_usage_stats`` (vLLM's) puts the tokens so far on every event."""
+    """``stream_options``. ``continuous_usage_stats`` (vLLM's) adds the tokens so far to every event."""
 
     model_config = _STRICT
     include_usage: bool = False
@@ -49,10 +49,10 @@ class OutriderOptions(BaseModel):
     """``outrider``: our own options.
 
     Attributes:
-        slo_class: several in order of preference: a later one is taken where there is no room for those before it.
-        expansion: fixes the shape of token trees, children per node by depth, ``window`` numbers.
-        rows: or their number of nodes: they grow where the drafter is sure, ``window`` deep at most.
-        drafters: groups of devices that may be given the prompt, to draft for it; an empty list: none.
+        slo_class: one, or several in order of preference: a later one is taken if there is no capacity for the first.
+        expansion: fixes the shape of token trees: children per node by depth, ``window`` numbers.
+        rows: alternatively their number of nodes: dynamic trees, at most ``window`` deep.
+        drafters: groups whose devices may receive the prompt, to draft for it; an empty list: none.
     """
 
     model_config = _STRICT
@@ -60,16 +60,16 @@ class OutriderOptions(BaseModel):
     protocol: str | None = None  # fixes what crosses the link in every round with a draft
     expansion: Annotated[list[int], Field(fail_fast=True, max_length=64)] = []
     rows: int | None = None
-    lookup: bool | int | None = None  # whether what the text repeats is looked up in it, or how many tokens at most
-    # Whose speed it is promised, or a choice.
+    lookup: bool | int | None = None  # whether to use prompt lookup, or the longest n-gram draft in tokens
+    # Class whose speed is promised, or a list to choose from.
     slo_class: str | Annotated[list[str], Field(fail_fast=True, max_length=16)] | None = None
     verification: Literal["lossless", "semantic"] | None = (
-        None  # whether mismatches may be judged; else as the class has it
+        None  # whether mismatches may be judged; None: as the class says
     )
     drafters: Annotated[list[str], Field(fail_fast=True, max_length=64)] | None = None
-    explain: bool = False  # whether ``usage`` is to tell why each round was made as it was
-    spans: bool = False  # whether to tell of each piece of text who proposed it
-    details: bool = False  # whether to tell of each token who proposed it, and of each round where its time went
+    explain: bool = False  # whether ``usage`` explains each round's plan
+    spans: bool = False  # whether each piece of text names who proposed it
+    details: bool = False  # whether each token names who proposed it, and each round its timing
 
 
 class TextPart(BaseModel):
@@ -81,15 +81,15 @@ class TextPart(BaseModel):
 
 
 class ChatMessage(BaseModel):
-    """One message of a chat. Its parts are joined by newlines, as vLLM does; ``name`` is the chat template's to use."""
+    """One message of a chat. Its parts are joined by newlines, as in vLLM; ``name`` is passed to the chat template."""
 
     model_config = _STRICT
     role: Literal["system", "user", "assistant", "tool", "developer"]  # the last is OpenAI's newer name of the first
-    # Only an assistant's that has called tools may lack it.
+    # Only an assistant message with tool calls may lack it.
     content: str | Annotated[list[TextPart], Field(fail_fast=True, max_length=MAX_PARTS)] = ""
     tool_calls: Annotated[list[_Described], Field(fail_fast=True, max_length=MAX_TOOL_CALLS)] | None = None
     tool_call_id: str | None = None
-    name: Annotated[str, Field(max_length=MAX_NAME_CHARS)] | None = None  # which of those in this role
+    name: Annotated[str, Field(max_length=MAX_NAME_CHARS)] | None = None  # participant within the role
 
     @property
     def text(self) -> str:
@@ -98,7 +98,7 @@ class ChatMessage(BaseModel):
 
 
 def _with_sampling_parameters(kind: type[_Body]) -> type[_Body]:
-    """``kind`` and a field for each parameter that ``SamplingParams`` declares, of its type and default."""
+    """Add a field for each parameter that ``SamplingParams`` declares, with its type and default."""
     types, defaults = get_type_hints(SamplingParams), SamplingParams()
     declared: dict[str, Any] = {name: (types[name], getattr(defaults, name)) for name in SAMPLING_RANGES}
     return create_model(kind.__name__, __base__=kind, __doc__=kind.__doc__, **declared)
@@ -106,7 +106,7 @@ def _with_sampling_parameters(kind: type[_Body]) -> type[_Body]:
 
 @_with_sampling_parameters
 class SampledBody(BaseModel):
-    """Which model is to say how much, how often; and how it is sampled."""
+    """Model, sampling parameters, and number and length of the responses."""
 
     model_config = _STRICT
     model: str
@@ -119,17 +119,17 @@ class SampledBody(BaseModel):
 
 
 class GenerationBody(SampledBody):
-    """What completions and chats have in common."""
+    """Common fields of completions and chats."""
 
     logit_bias: Annotated[dict[str, float], Field(fail_fast=True, max_length=MAX_LOGIT_BIAS)] = {}
     seed: int | None = None
     ignore_eos: bool = False
-    user: _User | None = None  # who asks; of no meaning to what a response says
-    safety_identifier: _User | None = None  # the same, newer
+    user: _User | None = None  # the end user; does not affect the response's content
+    safety_identifier: _User | None = None  # its newer name
     cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_SALT_CHARS)] | None = None  # vLLM's
-    response_format: _Described | None = None  # read by ``structured``, as are the following
+    response_format: _Described | None = None  # read by ``structured``, like the following
     structured_outputs: _Described | None = None  # vLLM's
-    guided_json: _Described | str | bool | None = None  # its older names
+    guided_json: _Described | str | bool | None = None  # older names of the above
     guided_regex: str | None = None
     guided_choice: Annotated[list[str], Field(fail_fast=True, max_length=MAX_GUIDED_CHOICES)] | None = None
     guided_grammar: str | None = None
@@ -146,7 +146,7 @@ class CompletionBody(GenerationBody):
 
     @property
     def alternatives(self) -> int | None:
-        """How many alternatives to report with each token's log-probability; None reports nothing."""
+        """Number of alternatives reported with each token's log-probability; None reports nothing."""
         return self.logprobs
 
 
@@ -163,5 +163,5 @@ class ChatBody(GenerationBody):
 
     @property
     def alternatives(self) -> int | None:
-        """The same, of which chats give switch and number apart."""
+        """The same; chats have separate fields for switch and number."""
         return self.top_logprobs if self.logprobs else None

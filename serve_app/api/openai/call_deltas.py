@@ -1,4 +1,4 @@
-"""Calls of tools as OpenAI writes them: in a message, or piece by piece in a stream's deltas."""
+"""Tool calls in OpenAI's form: in a message, or piece by piece in a stream's deltas."""
 
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -10,21 +10,21 @@ from serve_app.api.openai.tool_reader import CallArguments, CallBegun, Piece, Sa
 
 class CallDeltas:
     def __init__(self, form: str, name: str) -> None:
-        """``form`` of its model's calls; ``name`` is its own, from which its calls' ids are made."""
+        """``form`` is the model's tool call form; ``name`` is the choice's, from which call ids are made."""
         self._reader, self._name = ToolReader(form), name
         self._begun = 0
 
     @property
     def called(self) -> bool:
-        """Whether it has called a tool."""
+        """Whether a tool was called."""
         return self._begun > 0
 
     def push(self, text: str) -> list[MessageDelta]:
-        """Deltas that come of a text."""
+        """Return the deltas for a piece of text."""
         return self._deltas(self._reader.push(text))
 
     def finish(self) -> list[MessageDelta]:
-        """Those of what was held back."""
+        """Return the deltas for held text."""
         return self._deltas(self._reader.finish())
 
     def _deltas(self, pieces: Sequence[Piece]) -> list[MessageDelta]:
@@ -46,7 +46,7 @@ class CallDeltas:
 
 
 def whole_calls(text: str, form: str, name: str) -> tuple[str, list[ToolCall]]:
-    """What a message with such a text says, and the tools it calls."""
+    """Split a complete text into its content and its tool calls."""
     reader, said, calls = ToolReader(form), list[str](), list[tuple[str, list[str]]]()
     for piece in (*reader.push(text), *reader.finish()):
         match piece:
@@ -64,10 +64,10 @@ def whole_calls(text: str, form: str, name: str) -> tuple[str, list[ToolCall]]:
 
 
 def ended_by(reason: FinishReason, *, called: bool) -> ChatFinish:
-    """Why a choice ended: that it calls tools comes before that it was at its end."""
+    """Why a choice ended: calling tools takes precedence over ``stop``."""
     return "tool_calls" if called and reason is FinishReason.STOP else reason
 
 
 def call_id(name: str, index: int) -> str:
-    """Of a choice's call: a function of both, so that a document and a stream tell the same."""
+    """Id of a choice's call: a function of both arguments, so that documents and streams agree."""
     return f"call_{blake2b(f'{name}-{index}'.encode(), digest_size=12).hexdigest()}"

@@ -1,7 +1,7 @@
-"""One choice of a response being made: a coordinator's chunks in, what the client is to see of them out.
+"""Reads one choice of a response in progress: takes a coordinator's chunks, returns what the client sees.
 
-A token's log-probability comes with the text that shows all of the token; of a token that a stop string swallowed it
-never comes.
+A token's log-probability is returned with the text that completes the token; it is dropped if a stop string swallowed
+the token.
 """
 
 from collections import deque
@@ -21,16 +21,16 @@ from outrider.contracts.slo import LedgerRecord
 from outrider.text.tokens import TextOffsets, TokenTable
 from serve_app.api.openai.choices import Choice
 
-KEPT_REPORTS = 1024  # of a response, shared by its choices: some 270 bytes each
-_KEPT_CHOICES = 256  # of a choice
-ECHOED_TOKENS = 256  # of a piece: a long prompt's log-probabilities come all at once
+KEPT_REPORTS = 1024  # per response, shared by its choices: some 270 bytes each
+_KEPT_CHOICES = 256  # per choice
+ECHOED_TOKENS = 256  # per piece: a long prompt's log-probabilities come all at once
 
 
 @dataclass(frozen=True, slots=True)
 class ShownToken:
-    """A token whose log-probability may be told.
+    """A token whose log-probability may be reported.
 
-    ``logprobs`` is None for the first of a prompt. ``text_offset`` counts characters of the choice's text.
+    ``logprobs`` is None for a prompt's first token. ``text_offset`` counts characters of the choice's text.
     """
 
     token_id: int
@@ -43,9 +43,9 @@ class ChoiceDelta:
     """A piece of a choice.
 
     Attributes:
-        spans: the generated part of ``text``: all, unless it is a prompt echoed.
-        made: its tokens and who proposed each, if asked for; the text of all of them is that of the spans.
-        rounds: likewise, by which they were made.
+        spans: the generated part of ``text``: all of it, unless it echoes the prompt.
+        made: its tokens and who proposed each, if requested; their joint text is that of the spans.
+        rounds: the rounds that made them, if requested.
     """
 
     text: str
@@ -61,14 +61,14 @@ class ChoiceReader:
     Attributes:
         finish_reason: None until the last chunk was read.
         completion_tokens: so far.
-        stats: of what was read so far.
-        slo: whose speed it is promised.
-        ledger: how far the promised speed was kept; None before the first chunk.
-        choices: why rounds were made as they were, as far as it was told; the last ones.
+        stats: of the chunks read so far.
+        slo: the class whose speed it is promised.
+        ledger: how well the promise was kept; None before the first chunk.
+        choices: explained plans of the last rounds.
     """
 
     def __init__(self, choice: Choice, table: TokenTable, kept_reports: int = _KEPT_CHOICES) -> None:
-        """``kept_reports``: of ``choices``, at most ``_KEPT_CHOICES``."""
+        """``kept_reports``: number of ``choices`` to keep, at most ``_KEPT_CHOICES``."""
         self.choice = choice
         self.finish_reason: FinishReason | None = None
         self.completion_tokens = 0
@@ -80,10 +80,10 @@ class ChoiceReader:
         self._offsets = TextOffsets(table, start=len(choice.echo or ""))
         self._echoed = choice.echo is None
         self._held: list[TokenLogprobs] = []  # of committed tokens that are not shown yet
-        self._shown_tokens = 0  # tokens that are
+        self._shown_tokens = 0  # number of shown tokens
 
     def read(self, chunk: GenerationChunk) -> list[ChoiceDelta]:
-        """What a chunk adds, the echo of the prompt apart; nothing empty."""
+        """Return what a chunk adds, the prompt's echo as separate deltas; nothing empty."""
         deltas = [] if self._echoed else self._echo(chunk)
         self._echoed = True
         self.stats, self.finish_reason = chunk.stats, chunk.finish_reason
@@ -99,10 +99,10 @@ class ChoiceReader:
         return [delta for delta in deltas if delta.text or delta.tokens or delta.made]
 
     def _echo(self, chunk: GenerationChunk) -> list[ChoiceDelta]:
-        """In pieces, each with the text from its first token on."""
+        """Return the echo in pieces, each with the text from its first token on."""
         text = self.choice.echo or ""
         offsets = TextOffsets(self._table, spelled=text)
-        reported = zip(self.choice.request.prompt_ids, chunk.prompt_logprobs, strict=False)  # none unless asked for
+        reported = zip(self.choice.request.prompt_ids, chunk.prompt_logprobs, strict=False)  # empty unless requested
         tokens = [ShownToken(i, offsets.next(i), logprobs) for i, logprobs in reported]
         firsts = range(0, len(tokens), ECHOED_TOKENS)
         bounds = [0, *(tokens[first].text_offset for first in firsts[1:]), len(text)]

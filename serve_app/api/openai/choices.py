@@ -1,4 +1,4 @@
-"""What a parsed request body asks of the coordinators: one generation for each choice of each prompt.
+"""Conversion of a parsed request body to generations: one for each choice of each prompt.
 
 Parameters are checked against the model's limits here.
 """
@@ -44,12 +44,12 @@ _INT64 = range(-(2**63), 2**63)
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of a response's choices, and the generation that makes it."""
+    """One choice of a response, and the generation that makes it."""
 
     index: int  # OpenAI's: choice i of prompt j has ``j * n + i``
-    request: GenerationRequest  # what a coordinator is asked for
+    request: GenerationRequest  # sent to a coordinator
     first_of_prompt: bool = True  # whether it is choice 0 of its prompt; ``usage`` counts a prompt once
-    echo: str | None = None  # the prompt's text, if the choice's text is to begin with it
+    echo: str | None = None  # the prompt's text, if the choice's text begins with it
     shows_output: bool = True  # False for ``max_tokens: 0``, which only echoes: one token is made and not shown
 
 
@@ -64,15 +64,15 @@ def to_choices(
     headers: Mapping[str, str] = MappingProxyType({}),
     grammar: Grammar | None = None,
 ) -> list[Choice]:
-    """What coordinators are asked for, in the order of the choices' indices.
+    """Return the choices in the order of their indices.
 
     Args:
         body: a parsed body.
         prompts: from ``read_prompts``.
         limits: of the served model.
-        name: of the response, fresh; generations are named by it and their index.
+        name: of the response, unique; generations are named by it and their index.
         request_id: of the HTTP request.
-        default_seed: unsigned 64 bit, for a request that names none.
+        default_seed: unsigned 64 bit, for a request without one.
         headers: of the HTTP request, their names in lower case.
         grammar: from ``read_grammar``.
 
@@ -113,7 +113,7 @@ def _request(
     max_tokens: int,
     promises: Promises,
 ) -> GenerationRequest:
-    """What all choices of a prompt have in common."""
+    """Make the request that all choices of a prompt have in common."""
     slo, *lower = promises.classes
     drafters = _drafters(body, limits)
     semantic = _semantic(body, params, limits, by_class=slo.semantic)
@@ -163,7 +163,7 @@ def _params(body: CompletionBody | ChatBody, limits: RequestLimits, default_seed
         raise ParameterError("seed", f"an integer in {_INT64.start}..{_INT64.stop - 1}", body.seed)
     asked: dict[str, Any] = {**limits.defaults.params}
     asked |= {name: getattr(body, name) for name in SAMPLING_RANGES if name in body.model_fields_set}
-    if asked.get("top_k", 0) == -1 or asked.get("top_k", 0) >= limits.vocab_size:  # -1 is vLLM's for all
+    if asked.get("top_k", 0) == -1 or asked.get("top_k", 0) >= limits.vocab_size:  # -1 is vLLM's value for all
         asked["top_k"] = 0
     return SamplingParams(**asked, logit_bias=_logit_bias(body.logit_bias, limits.vocab_size), seed=seed % 2**64)
 
@@ -185,7 +185,7 @@ def _lookup(body: CompletionBody | ChatBody) -> int | None:
 
 
 def _tenant(body: CompletionBody | ChatBody, limits: RequestLimits) -> str:
-    """Who asks, as far as one is to be told from another: no name goes further than this."""
+    """Pseudonym of the end user, to tell users apart: their name goes no further than this."""
     named = body.safety_identifier or body.user
     if not named:
         return ""
@@ -193,12 +193,12 @@ def _tenant(body: CompletionBody | ChatBody, limits: RequestLimits) -> str:
 
 
 def _cache_salt(body: CompletionBody | ChatBody, limits: RequestLimits) -> bytes:
-    """Whose KV it may share: that of the same key and ``cache_salt``; neither leaves the ingress."""
+    """Salt of its KV, which is shared among requests of one key and ``cache_salt``; neither leaves the ingress."""
     return _keyed(body.cache_salt or "", limits) if limits.tenant or body.cache_salt else b""
 
 
 def _keyed(text: str, limits: RequestLimits) -> bytes:
-    """16 bytes for a text and the key it came with."""
+    """Hash a text, keyed by the tenant, to 16 bytes."""
     key = blake2b(limits.tenant.encode(), digest_size=32).digest() if limits.tenant else b""
     return blake2b(text.encode(), digest_size=16, key=key).digest()
 
@@ -206,7 +206,7 @@ def _keyed(text: str, limits: RequestLimits) -> bytes:
 def _semantic(
     body: CompletionBody | ChatBody, params: SamplingParams, limits: RequestLimits, *, by_class: bool
 ) -> bool:
-    """Whether mismatches may be judged: where the request or its class says so, and it is greedy."""
+    """Whether mismatches may be judged: if the request or its class allows it, and it is greedy."""
     asked = body.outrider.verification
     if asked is None:
         return limits.judges and params.greedy and by_class
@@ -219,7 +219,7 @@ def _semantic(
 
 
 def _drafters(body: CompletionBody | ChatBody, limits: RequestLimits) -> tuple[str, ...] | None:
-    """Groups that may see the prompt; None: all."""
+    """Drafter groups that may receive the prompt; None: all."""
     named = body.outrider.drafters
     for name in named or ():
         if name not in limits.drafters:
@@ -252,7 +252,7 @@ def _protocol(
         raise ParameterError("outrider.protocol", needed, name)
     same = reproducible_protocols()
     if name is not None and body.seed is not None and not params.greedy and name not in same:
-        needed = f"{' or '.join(same)} where a seed is named, for the tokens it stands for"
+        needed = f"{' or '.join(same)} with a seed, as other protocols do not reproduce its tokens"
         raise ParameterError("outrider.protocol", needed, name)
     return name
 

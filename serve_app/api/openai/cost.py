@@ -1,7 +1,7 @@
-"""A bound on what one request may cost: tokens of all its choices, times what is told of each.
+"""Bound on a request's cost: tokens of all its choices, times the values reported for each.
 
-What is told of a token is 120 bytes for each alternative when a coordinator's chunk with a whole prompt's comes in, and
-30 to 60 bytes of JSON until a document is sent. At the bound that is some 120 and 60 MB, in one process for all.
+A token costs 120 bytes per alternative when a coordinator's chunk with a whole prompt arrives, and 30 to 60 bytes of
+JSON until a document is sent: some 120 and 60 MB at the bound, in the one process that serves all requests.
 """
 
 from outrider.contracts.errors import ParameterError
@@ -11,32 +11,32 @@ MAX_COST = 10**6
 
 
 def values_per_token(body: CompletionBody | ChatBody) -> int:
-    """The token; its log-probability and the alternatives to it; and who proposed it."""
+    """Values reported per token: the token; its log-probability and alternatives; its origin."""
     logprobs = 0 if body.alternatives is None else 1 + body.alternatives
     return 1 + logprobs + body.outrider.details
 
 
 def affordable_tokens(body: CompletionBody | ChatBody, prompts: int, echoed_tokens: int) -> int:
-    """Of output, for each choice of one of so many prompts, at least 1; where a request does not say how many."""
+    """Output tokens that each choice can afford, at least 1; for a request that does not limit them."""
     return max(1, MAX_COST // (prompts * body.n * values_per_token(body)) - echoed_tokens)
 
 
 def check_cost(body: CompletionBody | ChatBody, choice_tokens: int, choices: int) -> None:
-    """Refuse what is too much.
+    """Refuse a request that costs too much.
 
     Args:
         body: of the request.
-        choice_tokens: tokens of all choices together, those of an echoed prompt included.
-        choices: how many there are.
+        choice_tokens: tokens of all choices together, echoed prompts included.
+        choices: their number.
 
     Raises:
-        ParameterError: the cost is above ``MAX_COST``.
+        ParameterError: the cost exceeds ``MAX_COST``.
     """
     values = values_per_token(body)
     if choice_tokens * values > MAX_COST:
         echoed = ", those of the echoed prompt included" if isinstance(body, CompletionBody) and body.echo else ""
         raise ParameterError(
             "max_tokens",
-            f"choices x tokens x values told of each to be at most {MAX_COST}, in less choices, tokens or logprobs",
+            f"choices x tokens x values reported of each to be at most {MAX_COST}, in less choices, tokens or logprobs",
             f"{choice_tokens} tokens in {choices} choices{echoed}, x {values}",
         )

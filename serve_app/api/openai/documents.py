@@ -1,7 +1,7 @@
-"""A response as one JSON document, written while it is read.
+"""A response as one JSON document, serialised while it is generated.
 
-What is told of a token is a dozen objects for each alternative (400 bytes), and 30 bytes of JSON: only the latter is
-kept until the response has ended.
+A token's report is a dozen objects per alternative (400 bytes), but 30 bytes of JSON: only the JSON is kept until the
+response has ended.
 """
 
 import json
@@ -38,12 +38,12 @@ class _Written:
         self.parts: list[str] = []
 
     def add(self, items: Iterable[str]) -> None:
-        """Take the JSON of one or more of its items, in parts."""
+        """Append the JSON of one or more items, in parts."""
         self.parts += [",", *items] if self.parts else items
 
     @property
     def as_list(self) -> Any:
-        """As what it is a list of: types know nothing of its JSON, which ``_parts`` writes."""
+        """Itself, typed as the list it stands for; ``_parts`` writes its JSON."""
         return self
 
 
@@ -59,7 +59,7 @@ class ChoiceDocument:
         self._logprobs: defaultdict[str, _Written] = defaultdict(_Written)
 
     def add(self, delta: ChoiceDelta) -> None:
-        """Take the next piece."""
+        """Append the next piece."""
         self._text.append(delta.text)
         if self._form.body.outrider.spans:
             self._spans += delta.spans
@@ -72,7 +72,7 @@ class ChoiceDocument:
         self._rounds += delta.rounds
 
     def written(self, reason: FinishReason) -> list[str]:
-        """Its JSON, in parts."""
+        """The choice's JSON, in parts."""
         return _parts(self._of_chat(reason) if self._form.chat else self._of_completion(reason))
 
     def _of_chat(self, reason: FinishReason) -> ChatChoice:
@@ -124,7 +124,7 @@ def document(
     reasons: Sequence[FinishReason],
     usage: CompletionUsage,
 ) -> list[bytes]:
-    """All of a response, in parts."""
+    """The whole response as JSON, in parts."""
     written = _Written()
     for choice, reason in zip(choices, reasons, strict=True):
         written.add(choice.written(reason))
@@ -155,7 +155,7 @@ def _completion(form: ResponseForm, choices: _Written, usage: CompletionUsage) -
 
 
 def _parts(value: object) -> list[str]:
-    """The JSON of a value, in parts: lists in it may be written already."""
+    """JSON of a value, in parts; lists within it may already be serialised."""
     if isinstance(value, _Written):
         return ["[", *value.parts, "]"]
     if not (isinstance(value, dict) and _has_written(value)):

@@ -1,17 +1,16 @@
-"""Tokens of a text that may be far too long: of each, a tokenizer makes some 300 bytes and 3 to 7 us of work."""
+"""Tokenising of texts that may be far too long: each token takes some 300 bytes and 3 to 7 us."""
 
 from itertools import accumulate
 
 from tokenizers import Tokenizer
 
-_LEAST_CHARS = 2**16  # of a text that is looked at piece by piece first
+_LEAST_CHARS = 2**16  # longer texts are checked piece by piece first
 
 
 def encode_bounded(text: str, backend: Tokenizer, most_tokens: int, *, add_special_tokens: bool) -> list[int] | int:
-    """Token ids of a text, however many; or of one that has far more than ``most_tokens`` a number that it exceeds.
+    """Return a text's token ids; or for one far longer than ``most_tokens`` only a lower bound of their number.
 
-    A long text is encoded in pieces first. Where it is cut costs a few tokens more for each piece, so it is refused
-    only for twice as many as it may have.
+    A long text is encoded in pieces first. Each cut may add a few tokens, so a text is refused only at twice the limit.
     """
     size = max(_LEAST_CHARS, 2 * most_tokens)
     if len(text) > size:
@@ -23,14 +22,14 @@ def encode_bounded(text: str, backend: Tokenizer, most_tokens: int, *, add_speci
 
 
 def decode(token_ids: list[int], backend: Tokenizer) -> str:
-    """What ids spell, special tokens included."""
+    """Decode token ids, special tokens included."""
     (text,) = backend.decode_batch(
         [token_ids], skip_special_tokens=False
-    )  # lets other threads run; ``decode`` does not
+    )  # releases the GIL, which ``decode`` does not
     return str(text)
 
 
 def _encode(text: str, backend: Tokenizer, *, add_special_tokens: bool) -> list[int]:
-    # Of the backend's ways to encode, the one that lets other threads run meanwhile.
+    # The backend's encoding method that releases the GIL.
     (encoding,) = backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
     return list(encoding.ids)

@@ -1,8 +1,8 @@
-"""Bounds of a JSON text before it is parsed: a parser makes 64 to 250 bytes of each two or three of its bytes.
+"""Bounds on a JSON text before it is parsed: parsers allocate 64 to 250 bytes for every two or three bytes of it.
 
-Counted are the marks that begin a value, on the raw bytes. Only a text with more of them than may be is looked at for
-which are within strings: a long prompt may have many commas. Depth and length of numbers are the parser's own bounds
-(200 levels, 4,300 digits).
+Counts the marks that begin a value, on the raw bytes. Only a text with too many of them is checked for marks within
+strings, as a long prompt may have many commas. Depth and length of numbers are bounded by the parser (200 levels, 4,300
+digits).
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,29 +23,29 @@ _CHUNK_BYTES = 2**18
 
 @dataclass(frozen=True, slots=True)
 class JsonSize:
-    """What a parser makes of a text, or more."""
+    """Upper bounds of the objects and values a parser makes of a text."""
 
     structure: int = 0  # objects, lists and keys
-    values: int = 0  # of lists and objects
+    values: int = 0  # in lists and objects
 
     def __add__(self, other: "JsonSize") -> "JsonSize":
         return JsonSize(self.structure + other.structure, self.values + other.values)
 
     def fits(self, max_values: int) -> bool:
-        """Whether it may be parsed."""
+        """Whether the text may be parsed."""
         return self.structure <= MAX_STRUCTURE and self.values <= max_values
 
 
 def most_values(context_tokens: int) -> int:
-    """Values of a body: two prompts of token ids that fill the context are let in, however long it is."""
+    """Limit of values in a body: admits two prompts of token ids that fill the context, however long it is."""
     return max(MAX_VALUES, 2 * context_tokens)
 
 
 def check_json_size(texts: Sequence[bytes], max_values: int, what: str = "a body") -> JsonSize:
-    """Count before texts are parsed, all together; some 5 ms for 4 MiB, 50 ms if strings have to be told apart.
+    """Count values of all texts together before parsing; some 5 ms for 4 MiB, 50 ms if strings have to be told apart.
 
     Raises:
-        BodyTooLargeError: there are more objects, lists and keys than ``MAX_STRUCTURE``, or more than ``max_values``.
+        BodyTooLargeError: more objects, lists and keys than ``MAX_STRUCTURE``, or more values than ``max_values``.
     """
     size = sum(map(_counted, texts), JsonSize())
     if not size.fits(max_values):
@@ -73,7 +73,7 @@ def _counted(text: bytes) -> JsonSize:
 
 
 def _outside_strings(text: bytes) -> Iterator[bytes]:
-    """What is between the strings, chunk by chunk, the strings' contents as zeros."""
+    """Yield the text in chunks, with the contents of strings zeroed."""
     bare = text.replace(b"\\\\", b"").replace(b'\\"', b"")  # now each quote begins or ends a string
     within = np.uint8(0)
     for at in range(0, len(bare), _CHUNK_BYTES):

@@ -1,7 +1,7 @@
-"""How request bodies are read.
+"""Parsing of request bodies.
 
 Nothing in a request is ignored. A field is honoured exactly, or refused by name: as unknown, or as not supported yet.
-Values that ask for nothing (null, ``best_of: 1``, ``tools: []``) are accepted everywhere.
+Neutral values (null, ``best_of: 1``, ``tools: []``) are accepted everywhere.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ _Body = TypeVar("_Body", bound=GenerationBody)
 _Fields = TypeVar("_Fields", bound=BaseModel)
 _Path = tuple["_Path | None", str]  # of a value in a body, its last step last; written out only for an error
 
-_NESTED: Mapping[str, type[BaseModel]] = {  # by field name: what an object there is, or the objects of a list
+_NESTED: Mapping[str, type[BaseModel]] = {  # by field name: model of the object, or of the objects in a list
     "stream_options": StreamOptions,
     "outrider": OutriderOptions,
     "messages": ChatMessage,
@@ -78,16 +78,16 @@ _NEEDED_BY_TYPE = {
 
 
 def parse_body(body: bytes, kind: type[_Body], limits: RequestLimits) -> _Body:
-    """Read a request body.
+    """Parse a request body.
 
     Raises:
         BodyTooLargeError: more values than may be parsed.
-        MalformedBodyError: no JSON, or not an object.
+        MalformedBodyError: not JSON, or not an object.
         MissingFieldError: a required field is absent or null.
-        UnknownFieldError: a field that no API knows.
-        UnsupportedFieldError: one that we do not honour yet, with a value that asks for something.
+        UnknownFieldError: a field of no known API.
+        UnsupportedFieldError: a field that is not supported yet, with a value that is not neutral.
         UnknownModelError: another model than the one served.
-        ParameterError: a value of the wrong type, a list or object that is too long, or one that needs another field's.
+        ParameterError: a value of the wrong type, a list or object that is too long, or one that needs another field.
     """
     data = read_object(body, limits)
     parsed = read_fields(data, kind)
@@ -107,11 +107,11 @@ def parse_body(body: bytes, kind: type[_Body], limits: RequestLimits) -> _Body:
 
 
 def read_object(body: bytes, limits: RequestLimits) -> dict[str, object]:
-    """The fields of a body.
+    """Parse a body to its fields.
 
     Raises:
         BodyTooLargeError: more values than may be parsed.
-        MalformedBodyError: no JSON, or not an object.
+        MalformedBodyError: not JSON, or not an object.
     """
     check_json_size([body], most_values(limits.max_context_tokens))
     try:
@@ -124,7 +124,7 @@ def read_object(body: bytes, limits: RequestLimits) -> dict[str, object]:
 
 
 def read_fields(data: Mapping[str, object], kind: type[_Fields]) -> _Fields:
-    """A body of this kind, by its fields; raises as ``parse_body`` does."""
+    """Validate fields as a body of this kind; raises as ``parse_body`` does."""
     fields = _without_neutral(data, kind, None)
     fields |= {name: _nested(fields[name], name, (None, name)) for name in _NESTED if name in fields}
     try:
@@ -134,7 +134,7 @@ def read_fields(data: Mapping[str, object], kind: type[_Fields]) -> _Fields:
 
 
 def check_contents(messages: Sequence[ChatMessage]) -> None:
-    """Only a message that has called tools may lack its content.
+    """Check that only messages with tool calls lack content.
 
     Raises:
         MissingFieldError: another one does.
@@ -146,7 +146,7 @@ def check_contents(messages: Sequence[ChatMessage]) -> None:
 
 
 def check_arguments(messages: Sequence[ChatMessage], limits: RequestLimits) -> None:
-    """Arguments of calls are JSON within JSON, which is parsed for the chat template.
+    """Bound the arguments of tool calls: they are JSON within JSON, which is parsed for the chat template.
 
     Raises:
         BodyTooLargeError: those of all calls together have more values than may be parsed.
@@ -169,7 +169,7 @@ def _check_completion(body: CompletionBody) -> None:
 
 
 def _without_neutral(data: Mapping[str, object], kind: type[BaseModel], where: _Path | None) -> dict[str, object]:
-    """The fields of ``kind``, less nulls; other fields are dropped if they ask for nothing, and else refused."""
+    """Return the fields of ``kind`` without nulls; drop other fields if they are neutral, refuse them otherwise."""
     kept, most = {}, most_entries(kind)
     for name, value in data.items():
         if name in kind.model_fields:
@@ -187,13 +187,13 @@ def _without_neutral(data: Mapping[str, object], kind: type[BaseModel], where: _
             near = get_close_matches(short, kind.model_fields, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(kind.model_fields)}"
             path = _written((where, short))
-            raise UnknownFieldError(path, f"{path} is no known field; {hint}")
+            raise UnknownFieldError(path, f"{path} is not a known field; {hint}")
     return kept
 
 
 @lru_cache
 def most_entries(kind: type[BaseModel]) -> Mapping[str, int]:
-    """How long a field of a model may be that is a list or an object; of several kinds of list, the longest."""
+    """Maximum lengths of a model's list and object fields; of several kinds of list, the longest."""
     lengths = {name: list(_lengths(field.annotation, field.metadata)) for name, field in kind.model_fields.items()}
     return {name: max(found) for name, found in lengths.items() if found}
 
@@ -210,7 +210,7 @@ def _lengths(annotation: object, metadata: Sequence[object]) -> Iterator[int]:
 
 
 def _nested(value: object, name: str, where: _Path) -> object:
-    """``_without_neutral`` for the objects inside a body; what is no object where one should be is left to pydantic."""
+    """Apply ``_without_neutral`` to nested objects; pydantic reports values that should be objects and are not."""
     if isinstance(value, list):
         return [_nested(item, name, (where, f"[{i}]")) for i, item in enumerate(value)]
     kind = _NESTED[name]
@@ -227,7 +227,7 @@ def _nested(value: object, name: str, where: _Path) -> object:
 
 
 def _written(path: _Path) -> str:
-    """Such as ``messages[0].content``."""
+    """The path as text, such as ``messages[0].content``."""
     before, step = path
     if before is None:
         return step
@@ -235,7 +235,7 @@ def _written(path: _Path) -> str:
 
 
 def _explained(errors: Sequence[ErrorDetails], data: object) -> ParameterError | MissingFieldError | UnknownFieldError:
-    """Name the field by its path in the body (pydantic's path has type names too), what it needs and what is there."""
+    """Name the field by its path in the body (pydantic's path has type names too), what it needs and what was found."""
     error = next((error for error in errors if error["type"] == "too_long"), errors[0])
     path, last, found = "", "", data
     for step in error["loc"]:
@@ -247,7 +247,7 @@ def _explained(errors: Sequence[ErrorDetails], data: object) -> ParameterError |
     if error["type"] == "missing":
         return MissingFieldError(path, f"{path} is missing; it needs {_NEEDED_BY_FIELD.get(last, 'a value')}")
     if error["type"] == "extra_forbidden":
-        return UnknownFieldError(path, f"{path} is no known field")
+        return UnknownFieldError(path, f"{path} is not a known field")
     if error["type"] == "too_long" and isinstance(found, list | dict):
         return ParameterError(path, f"at most {error['ctx']['max_length']} entries", len(found))
     needed = _NEEDED_BY_FIELD.get(last) or _NEEDED_BY_TYPE.get(error["type"]) or error["msg"]

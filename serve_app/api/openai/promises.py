@@ -1,8 +1,8 @@
-"""What a request is promised: the classes it names, and what its headers ask for within them.
+"""SLOs of a request: the classes it names, and its headers.
 
-``x-slo-tpot-ms`` asks for a speed by the time of a token. It never gets more than a class promises: the slowest class
-that is fast enough, or the first one it names, is the response's, with the speed the header asks for.
-``x-slo-ttft-ms`` says in what time the response is to be begun: it waits no longer, and is refused or lowered then.
+``x-slo-tpot-ms`` asks for a speed as time per token. It never exceeds what a class promises: the response gets the
+slowest class that is fast enough, or the first class the request names, with the header's speed.
+``x-slo-ttft-ms`` bounds the time until the response is started: after that it is refused or lowered.
 """
 
 from collections.abc import Mapping
@@ -19,22 +19,22 @@ LONGEST_MS = 600_000.0
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """Of one request: the class it prefers, then those it takes in its place; and in what time it is to be begun."""
+    """SLOs of one request: its classes in order of preference, and the time within which it has to be started."""
 
     classes: tuple[SloClass, ...]
     first_token_s: float | None = None
 
 
 def read_promises(named: str | list[str] | None, headers: Mapping[str, str], limits: RequestLimits) -> Promises:
-    """What is asked for.
+    """Read a request's classes and headers.
 
     Args:
-        named: ``outrider.slo_class``; None names none.
+        named: ``outrider.slo_class``, if given.
         headers: of the HTTP request, their names in lower case.
-        limits: of what may be asked.
+        limits: of the request.
 
     Raises:
-        ParameterError: no such class, a class twice, or a header that is no number or asks for more than there is.
+        ParameterError: an unknown or repeated class, or a header that is not a number or exceeds every class.
     """
     names = [named] if isinstance(named, str) else named
     if names is not None and (not names or len(set(names)) < len(names)):
@@ -50,7 +50,7 @@ def read_promises(named: str | list[str] | None, headers: Mapping[str, str], lim
 
 
 def _as_fast_as(token_ms: float, classes: tuple[SloClass, ...], limits: RequestLimits) -> tuple[SloClass, ...]:
-    """The classes, the first one promising what the header asks for."""
+    """The classes, the first one with the header's speed."""
     speed = 1e3 / token_ms
     offered = classes[:1] or sorted(limits.slo_classes, key=lambda slo: slo.tokens_per_s)
     for slo in offered:

@@ -1,6 +1,6 @@
 """The prompts of a parsed request body, in tokens.
 
-Prompts are tokenised as vLLM does: a chat is rendered by the model's template, then tokenised as one text. Text that
+Prompts are tokenised as in vLLM: a chat is rendered by the model's template, then tokenised as one text. Text that
 spells a special token, such as ``<|im_end|>``, therefore becomes that token, in message contents too.
 """
 
@@ -24,7 +24,7 @@ MAX_PROMPT_TOKENS = 2**20  # of several prompts together; 36 bytes each
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt. ``text`` is the very text that was sent, or what the ids spell, special tokens included."""
+    """One prompt. ``text`` is exactly what was sent, or the decoded ids, special tokens included."""
 
     token_ids: tuple[int, ...]
     text: str
@@ -36,9 +36,9 @@ def read_prompts(
     """Tokenise the prompts, at least one; may be called from any thread.
 
     Raises:
-        PromptTooLongError: one leaves no room for a token of output.
-        ParameterError: one is empty or holds ids the model does not have, the chat template refuses the messages, or
-            there are more choices to make, or more tokens in all prompts together, than may be.
+        PromptTooLongError: a prompt leaves no room for an output token.
+        ParameterError: a prompt is empty or has ids outside the vocabulary, the chat template refuses the messages, or
+            there are too many choices, or too many tokens in all prompts together.
         UnsupportedFieldError: a chat for a model without a chat template.
     """
     if isinstance(body, ChatBody):
@@ -65,7 +65,7 @@ def _check_choices(field: str, prompts: int, n: int, most: int) -> None:
 
 
 def _given(prompt: str | list[int] | list[str] | list[list[int]]) -> list[tuple[str, str | list[int]]]:
-    """Each prompt, and the path of its field."""
+    """Return each prompt with the path of its field."""
     if isinstance(prompt, str):
         return [("prompt", prompt)]
     ids = [item for item in prompt if isinstance(item, int)]
@@ -103,7 +103,7 @@ def rendered(
     opens_answer: bool = True,
     continues: bool = False,
 ) -> str:
-    """A chat as one text, by the model's template; ``continues``: the last message is left open.
+    """Render a chat by the model's template; ``continues``: the last message is left open.
 
     Raises:
         ParameterError: the template refuses the messages.

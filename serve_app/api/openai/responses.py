@@ -1,4 +1,4 @@
-"""OpenAI's API as data: response bodies, stream events, ``usage`` and the model's card. No HTTP, no Ray, no clock."""
+"""OpenAI's API as data: response bodies, stream events, ``usage`` and the model card. No HTTP, no Ray, no clock."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -49,48 +49,48 @@ from serve_app.api.openai.call_deltas import CallDeltas, ended_by
 from serve_app.api.openai.choice_reader import ChoiceDelta, ChoiceReader, ShownToken
 from serve_app.api.service import RequestLimits
 
-_LEAST = -9999.0  # what OpenAI writes for a token that cannot occur; JSON has no infinity
+_LEAST = -9999.0  # OpenAI's value for a token of probability 0; JSON has no infinity
 _NOTHING: ChoiceExtension = {}
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseForm:
-    """Writes one response in the form of its endpoint, with what its request asked to be told."""
+    """Writes one response in its endpoint's form, with what its request asked to be reported."""
 
     id: str  # of the response
-    model: str  # as it is served
+    model: str  # the served name
     created_s: int  # Unix time
     table: TokenTable  # of the target's tokenizer
     body: CompletionBody | ChatBody  # the request's
-    tool_form: str = ""  # in which calls of tools are read out of the text; "": none are
+    tool_form: str = ""  # form in which tool calls are read from the text; "": none are
 
     @property
     def chat(self) -> bool:
-        """Which of the two endpoints."""
+        """Whether the endpoint is chat completions."""
         return isinstance(self.body, ChatBody)
 
     def ended(self, reason: FinishReason, *, called: bool) -> ChatFinish:
-        """Why a chat's choice ended, in OpenAI's words: one that was made to call a tool by name did as it was told."""
+        """Why a chat's choice ended, as OpenAI has it: a call of a named tool is not ``tool_calls``."""
         named = isinstance(self.body, ChatBody) and isinstance(self.body.tool_choice, dict)
         return ended_by(reason, called=called and not named)
 
     def role_event(self, index: int) -> ChatCompletionChunk:
-        """What a choice of a streamed chat opens with."""
+        """First event of a choice in a streamed chat."""
         return self._chat_event(index, {"role": "assistant", "content": ""})
 
     def delta_event(self, index: int, delta: ChoiceDelta) -> Chunk:
-        """A piece of a choice."""
+        """Event with a piece of a choice."""
         details = self._details(delta)
         if self.chat:
             return self._chat_event(index, {"content": delta.text}, details, delta.tokens)
         return self._completion_event(index, delta.text, details, delta.tokens)
 
     def tool_calls(self, index: int) -> CallDeltas | None:
-        """What tells a choice's calls from its text, if any may be made."""
+        """Reader that separates a choice's tool calls from its text, if tools may be called."""
         return CallDeltas(self.tool_form, f"{self.id}-{index}") if self.tool_form else None
 
     def call_events(self, index: int, deltas: Sequence[MessageDelta], delta: ChoiceDelta) -> list[ChatCompletionChunk]:
-        """A piece of a choice that may call tools; its tokens and details go with the first event."""
+        """Events of a piece of a choice that may call tools; its tokens and details go with the first."""
         details = self._details(delta)
         empty: list[MessageDelta] = [{"content": ""}] if delta.tokens or details else []
         return [
@@ -99,13 +99,13 @@ class ResponseForm:
         ]
 
     def last_event(self, index: int, reason: FinishReason, *, called: bool = False) -> Chunk:
-        """Why a choice ended; ``called``: it has called tools."""
+        """Event that says why a choice ended; ``called``: it has called tools."""
         if self.chat:
             return self._chat_event(index, {}, reason=self.ended(reason, called=called))
         return self._completion_event(index, "", reason=reason)
 
     def usage_event(self, usage: CompletionUsage) -> Chunk:
-        """What it cost, if that was asked for."""
+        """Event with the usage."""
         event: Chunk = self._chat_chunk([]) if self.chat else self._completion_chunk([])
         event["usage"] = usage
         return event
@@ -157,15 +157,15 @@ class ResponseForm:
         }
 
     def _no_usage(self) -> ChunkUsage:
-        """OpenAI: null on all chunks but the last, where it is asked for."""
+        """OpenAI's null usage on all chunks but the last, if usage was requested."""
         return {"usage": None} if self.body.stream_options.include_usage else {}
 
     def logprobs(self, tokens: Sequence[ShownToken]) -> ChatLogprobs | CompletionLogprobs:
-        """``choices[].logprobs`` of some tokens; its lists have one item for each."""
+        """``choices[].logprobs`` of some tokens; its lists have an item for each."""
         return (_chat_logprobs if self.chat else _completion_logprobs)(tokens, self.table)
 
     def _details(self, delta: ChoiceDelta) -> ChoiceExtension:
-        """What is said of a piece beyond OpenAI's fields, of what the request asked for."""
+        """Requested fields of a piece beyond OpenAI's."""
         details: ChoiceDetails = {}
         if self.body.outrider.spans and delta.text:
             details["spans"] = [span_report(span) for span in delta.spans]
@@ -176,17 +176,17 @@ class ResponseForm:
 
 
 def span_report(span: TextSpan) -> SpanDetail:
-    """Of ``choices[].outrider.spans``."""
+    """An item of ``choices[].outrider.spans``."""
     return {"text": span.text, "origin": span.origin}
 
 
 def token_report(token_id: int, piece: TextSpan) -> TokenDetail:
-    """Of ``choices[].outrider.tokens``."""
+    """An item of ``choices[].outrider.tokens``."""
     return {"id": token_id, "text": piece.text, "origin": piece.origin}
 
 
 def round_report(reported: RoundReport) -> RoundDetail:
-    """Of ``choices[].outrider.rounds``; three decimals of a millisecond are all that is known."""
+    """An item of ``choices[].outrider.rounds``; the precision is three decimals of a millisecond."""
     return {
         "protocol": reported.protocol,
         "drafted_tokens": reported.drafted_tokens,
@@ -218,7 +218,7 @@ def _chat_logprobs(tokens: Sequence[ShownToken], table: TokenTable) -> ChatLogpr
 
 
 def _completion_logprobs(tokens: Sequence[ShownToken], table: TokenTable) -> CompletionLogprobs:
-    """``choices[].logprobs`` of a completion. ``top_logprobs`` has the token itself as well, as OpenAI's."""
+    """``choices[].logprobs`` of a completion. As OpenAI's, ``top_logprobs`` includes the token itself."""
     return {
         "tokens": [table.name(item.token_id) for item in tokens],
         "token_logprobs": [None if item.logprobs is None else max(item.logprobs.logprob, _LEAST) for item in tokens],
@@ -241,7 +241,7 @@ def _by_name(item: ShownToken, table: TokenTable) -> dict[str, float] | None:
         return None
     named: dict[str, float] = {}
     for token_id, logprob in (*item.logprobs.top, (item.token_id, item.logprobs.logprob)):
-        named.setdefault(table.name(token_id), max(logprob, _LEAST))  # of two tokens with one name the likelier
+        named.setdefault(table.name(token_id), max(logprob, _LEAST))  # of two tokens with one name, the more probable
     return named
 
 
@@ -257,7 +257,7 @@ def token_counts(prompt_tokens: int, completion_tokens: int) -> TokenUsage:
 def usage_of(readers: Sequence[ChoiceReader]) -> CompletionUsage:
     """OpenAI's ``usage``, and ``usage.outrider``: how the response was made, summed over its choices.
 
-    A prompt's tokens are counted once however many choices it has, cached ones as its first choice found them.
+    A prompt's tokens count once for all its choices; its cached tokens are those of its first choice.
     """
     firsts = [reader for reader in readers if reader.choice.first_of_prompt]
     prompt_tokens = sum(len(reader.choice.request.prompt_ids) for reader in firsts)
@@ -298,7 +298,7 @@ def _explained(readers: Sequence[ChoiceReader]) -> ExplainedUsage:
 
 
 def _report(report: ChoiceReport) -> ExplainedRound:
-    """Of ``usage.outrider.choices``, written out: ``asdict`` takes ten times as long."""
+    """An item of ``usage.outrider.choices``, written out, as ``asdict`` takes ten times as long."""
     second = report.runner_up
     return {
         "chosen": _plan(report.chosen),
@@ -312,14 +312,14 @@ def _plan(plan: PlanEstimate) -> dict[str, object]:
 
 
 def sampling_of(params: SamplingParams) -> dict[str, float]:
-    """What tokens were drawn by: the temperature, and whatever else asks for something."""
+    """Sampling parameters in effect: the temperature, and others that are not neutral."""
     neutral = SamplingParams()
     values = {name: getattr(params, name) for name in SAMPLING_RANGES}
     return {name: value for name, value in values.items() if name == "temperature" or value != getattr(neutral, name)}
 
 
 def _verification(readers: Sequence[ChoiceReader], stats: RoundStats) -> VerificationUsage:
-    """Of responses that allowed it: how many mismatches were judged, and at which of a choice's tokens one passed.
+    """Judged mismatches of responses that allowed it, and the positions in each choice at which one passed.
 
     What passes depends on windows, links and losses: the same request need not get the same answer again.
     """
@@ -334,12 +334,12 @@ def _verification(readers: Sequence[ChoiceReader], stats: RoundStats) -> Verific
 
 
 def _slo_usage(readers: Sequence[ChoiceReader], stats: RoundStats) -> SloUsage:
-    """What the response was promised and given: of several choices, the slowest counts.
+    """Promise and achieved speed of the response: those of its slowest choice.
 
-    A speed is that of the tokens behind a choice's first ones; None while there are none.
+    Speed is that of the tokens behind a choice's first ones; None while there are none.
     """
     asked = readers[0].choice.request.slo
-    slo = min((reader.slo for reader in readers), key=lambda one: one.tokens_per_s)  # the lowest that one was given
+    slo = min((reader.slo for reader in readers), key=lambda one: one.tokens_per_s)  # the lowest class given
     ledgers = [reader.ledger for reader in readers if reader.ledger is not None]
     speeds = [(speed, reader.slo) for reader in readers if (speed := _speed(reader)) is not None]
     achieved = min((speed for speed, _ in speeds), default=None)
@@ -361,7 +361,7 @@ def _speed(reader: ChoiceReader) -> float | None:
 
 
 def model_card(limits: RequestLimits, created_s: int) -> Model:
-    """One entry of ``/v1/models``; ``root``, ``parent`` and ``max_model_len``, the context, are vLLM's names."""
+    """An entry of ``/v1/models``; ``root``, ``parent`` and ``max_model_len``, the context, are vLLM's names."""
     return {
         "id": limits.model_name,
         "object": "model",
@@ -380,7 +380,7 @@ def model_card(limits: RequestLimits, created_s: int) -> Model:
 
 
 def _default_sampling(limits: RequestLimits) -> dict[str, float]:
-    """What a request that says nothing is sampled by, as ``usage`` would tell it; and how long a chat is at most."""
+    """Defaults of requests without parameters, as ``usage`` would report them, and the default length of a chat."""
     filled: dict[str, Any] = dict(limits.defaults.params)
     most = limits.defaults.max_tokens
     return sampling_of(SamplingParams(**filled)) | ({} if most is None else {"max_tokens": most})

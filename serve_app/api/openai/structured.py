@@ -1,6 +1,6 @@
-"""What a request says its answer must be, as one grammar.
+"""The constraints that a request puts on its answer, as one grammar.
 
-It says so by OpenAI's ``response_format`` or a tool that must be called, or by vLLM's ``structured_outputs``.
+They come from OpenAI's ``response_format``, a tool that must be called, or vLLM's ``structured_outputs``.
 """
 
 import json
@@ -30,28 +30,28 @@ _TOOLS_NEEDED = "tools with parameters that can be followed"
 class _GrammarField:
     """One field that asks for a grammar."""
 
-    field: str  # its path
+    field: str  # path of the field
     kind: str
     value: Any
     flexible: bool = True
     whitespace_pattern: str | None = None
-    needed: str = ""  # instead of what its kind needs
+    needed: str = ""  # replaces the kind's text in errors
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedGrammar:
-    """The grammar that a request asks for, not validated yet."""
+    """The requested grammar, not validated yet."""
 
-    field: str  # which asks for it
-    needed: str  # of that field
+    field: str  # path of the field that asks for it
+    needed: str  # what the field needs, for errors
     shown: str  # what was found there, shortened
     source: GrammarSource
 
     def validated(self, verdict: GrammarVerdict) -> Grammar:
-        """The grammar for verifiers.
+        """Return the grammar for verifiers.
 
         Raises:
-            ParameterError: the verdict on it is that it cannot be compiled.
+            ParameterError: the verdict is that it cannot be compiled.
         """
         if verdict.needed:
             raise ParameterError(self.field, verdict.needed, verdict.found)
@@ -61,19 +61,19 @@ class RequestedGrammar:
 
 
 def asks_for_grammar(body: CompletionBody | ChatBody) -> bool:
-    """Whether it may: then it takes a thread to read what for."""
+    """Whether the body may ask for a grammar, which is then read in a thread."""
     named = ("response_format", "structured_outputs", *_OLDER, "tool_choice")
     return any(getattr(body, name, None) is not None for name in named)
 
 
 def read_grammar(body: CompletionBody | ChatBody, limits: RequestLimits) -> RequestedGrammar | None:
-    """The one grammar that a request asks for; may be called from any thread.
+    """Return the one grammar that a request asks for; may be called from any thread.
 
     Raises:
-        ParameterError: it is of the wrong type, is too large, or cannot be beside another field.
+        ParameterError: it is of the wrong type, too large, or conflicts with another field.
         MissingFieldError: a format lacks its schema.
         UnknownFieldError: a field that ``structured_outputs`` does not have.
-        UnsupportedFieldError: one of vLLM's that it does not have here.
+        UnsupportedFieldError: one of vLLM's that is not supported here.
     """
     asked = [*_by_format(body), *_by_structured_outputs(body), *_by_older_names(body), *_by_tools(body, limits)]
     if not asked:
@@ -82,14 +82,14 @@ def read_grammar(body: CompletionBody | ChatBody, limits: RequestLimits) -> Requ
     if others:
         raise ParameterError(others[0].field, f"to be left out beside {first.field}", _shown(others[0].value))
     if body.min_tokens:
-        raise ParameterError("min_tokens", f"0 beside {first.field}, which says where a response ends", body.min_tokens)
+        raise ParameterError("min_tokens", f"0 beside {first.field}, which ends the response", body.min_tokens)
     if body.ignore_eos:
-        raise ParameterError("ignore_eos", f"false beside {first.field}, which says where a response ends", found=True)
+        raise ParameterError("ignore_eos", f"false beside {first.field}, which ends the response", found=True)
     return _bounded(first, limits.structured)
 
 
 def begun_by(grammar: Grammar, prompt_ids: Sequence[int], structured: StructuredLimits) -> Grammar:
-    """The same, behind the reasoning that a prompt leaves open, where the model reasons before it answers."""
+    """Let a grammar begin behind the reasoning that a prompt leaves open, if the model reasons before it answers."""
     reasoning = structured.reasoning
     if reasoning is None:
         return grammar
@@ -149,7 +149,7 @@ def _by_tools(body: CompletionBody | ChatBody, limits: RequestLimits) -> list[_G
 
 
 def _bounded(asked: _GrammarField, structured: StructuredLimits) -> RequestedGrammar:
-    """Refuse what is no text of a grammar, or too long a one to be looked at."""
+    """Refuse a grammar that is not text, or too long."""
     needed, kind, write = _KINDS_OF_GRAMMAR[asked.kind]
     needed = asked.needed or needed
     _check_bytes(asked.field, asked.value, structured)
@@ -165,7 +165,7 @@ def _bounded(asked: _GrammarField, structured: StructuredLimits) -> RequestedGra
 
 
 def _check_bytes(field: str, value: object, structured: StructuredLimits) -> None:
-    """Refuse what is too long, or nested so deep that it cannot be written, without writing all of it."""
+    """Refuse a value that is too long, or nested too deeply to serialise, without serialising all of it."""
     size = 0
     pieces = [value] if isinstance(value, str) else json.JSONEncoder(ensure_ascii=False).iterencode(value)
     try:
@@ -217,7 +217,7 @@ def _check_known(where: str, found: Mapping[str, object], known: set[str]) -> No
         if name not in known:
             short = name[:64]
             hint = f"known here: {', '.join(sorted(known))}"
-            raise UnknownFieldError(f"{where}.{short}", f"{where}.{short} is no known field; {hint}")
+            raise UnknownFieldError(f"{where}.{short}", f"{where}.{short} is not a known field; {hint}")
 
 
 def _typed(where: str, found: Mapping[str, Any], name: str, kind: type, needed: str, *, default: Any) -> Any:

@@ -1,7 +1,7 @@
-"""vLLM's ``/tokenize`` and ``/detokenize`` as data: bodies, and what answers them. May be called from any thread.
+"""vLLM's ``/tokenize`` and ``/detokenize`` as data. May be called from any thread.
 
-Texts are tokenised as prompts of completions and chats are, and may be longer than the context, as their length is what
-is asked for: up to ``MAX_TOKENS``, or twice the context.
+Texts are tokenised like prompts of completions and chats, and may be longer than the context, as their length is the
+question: up to ``MAX_TOKENS``, or twice the context.
 """
 
 import json
@@ -21,14 +21,14 @@ from serve_app.api.openai.parsing import check_arguments, read_fields, read_obje
 from serve_app.api.openai.prompts import rendered
 from serve_app.api.service import RequestLimits
 
-MAX_TOKENS = 100_000  # of a text, either way; twice the context where that is longer
-MAX_CHARS = 2**20  # of a text that ids spell: whoever does not read holds it
+MAX_TOKENS = 100_000  # of a text, either way; twice the context if that is longer
+MAX_CHARS = 2**20  # of decoded text: a client that does not read keeps it in memory
 _PART_BYTES = 2**16
 _STRICT = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 class TokenizeBody(BaseModel):
-    """What both forms of ``POST /tokenize`` have in common."""
+    """Common fields of both forms of ``POST /tokenize``."""
 
     model_config = _STRICT
     model: str | None = None
@@ -60,10 +60,10 @@ class DetokenizeBody(BaseModel):
 
 
 def tokenize(content: bytes, tokenizer: PreTrainedTokenizerBase, limits: RequestLimits) -> Sequence[bytes]:
-    """Answer a body, in JSON, in parts.
+    """Return the answer's JSON, in parts.
 
     Raises:
-        OutriderError: as of ``parse_body``; or the chat template refuses the messages.
+        OutriderError: as ``parse_body``; or the chat template refuses the messages.
     """
     data = read_object(content, limits)
     if "messages" in data:
@@ -92,10 +92,10 @@ def tokenize(content: bytes, tokenizer: PreTrainedTokenizerBase, limits: Request
 
 
 def detokenize(content: bytes, tokenizer: PreTrainedTokenizerBase, limits: RequestLimits) -> Sequence[bytes]:
-    """Answer a body, in JSON, in parts: what the ids spell, special tokens included.
+    """Return the decoded ids, special tokens included, as JSON in parts.
 
     Raises:
-        OutriderError: as of ``parse_body``; or an id is none of the model's, or they are or spell too much.
+        OutriderError: as ``parse_body``; or an id is outside the vocabulary, or ids or text are too long.
     """
     body = read_fields(read_object(content, limits), DetokenizeBody)
     _check_model(body.model, limits)

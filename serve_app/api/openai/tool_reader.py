@@ -1,6 +1,6 @@
-"""Reads calls out of a model's text as it comes: the text around them, their names, their arguments piece by piece.
+"""Incremental parser of tool calls in a model's text: the text around them, names, and arguments piece by piece.
 
-What looks like a call and is none stays text.
+Text that only resembles a call stays text.
 """
 
 import json
@@ -17,30 +17,30 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class CallBegun:
-    """The next call, whose arguments follow."""
+    """Start of the next call; its arguments follow."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """A piece of the last call's arguments, in JSON."""
+    """A piece of the current call's arguments, in JSON."""
 
     text: str
 
 
 Piece = Said | CallBegun | CallArguments
-_MOST_HEAD_CHARS = 1024  # of a call up to its arguments; one with a longer head is read when it is whole
+_MOST_HEAD_CHARS = 1024  # of a call up to its arguments; a call with a longer head is read once complete
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 
 
 class _Call:
-    """One call in JSON. What was read of it is taken off the front of ``text``."""
+    """One call in JSON. Text that has been read is removed from the front of ``text``."""
 
     def __init__(self, argument_name: str) -> None:
         self.text = ""
         self._pieces: list[str] = []
-        self.begun = self.over = False  # the arguments, and all of it
+        self.begun = self.over = False  # begun: its arguments; over: all of it
         self._name = argument_name
         self._head = re.compile(
             rf'\s*\{{\s*"name"\s*:\s*"((?:[^"\\]|\\.)*)"\s*,\s*"{argument_name}"\s*:\s*(?=\{{)', re.DOTALL
@@ -69,7 +69,7 @@ class _Call:
         if self._done and not self.over:
             self.text = self.text.lstrip()
             self.over = self.text.startswith("}")
-            self.text = self.text[1:] if self.over else self.text[:1]  # anything else never ends it
+            self.text = self.text[1:] if self.over else self.text[:1]  # a call that continues otherwise never ends
         return pieces
 
     def _arguments(self) -> int:
@@ -89,7 +89,7 @@ class _Call:
         return len(self.text)
 
     def read_whole(self) -> list[Piece] | None:
-        """What is there, if it is a call whose parts come in another order; None if it is none."""
+        """Read a complete call whose parts are in another order; None if it is not a call."""
         try:
             call = json.loads(self.whole)
         except (ValueError, RecursionError):
@@ -101,18 +101,18 @@ class _Call:
 
 
 class ToolReader:
-    """Of one choice, in one form."""
+    """Parser of one choice in one form."""
 
     def __init__(self, form: str) -> None:
         """``form``: its name in ``FORMS``."""
         self._form, self._tagged = FORMS[form], form == "hermes"
         self._held = ""
         self._call: _Call | None = None
-        self._plain = False  # an untagged answer that began with something else than a call
+        self._plain = False  # an untagged answer that does not begin with a call
         self.calls = 0
 
     def push(self, text: str) -> list[Piece]:
-        """What is known with this text."""
+        """Return the pieces that this text completes."""
         self._held += text
         pieces: list[Piece] = []
         while (more := self._tagged_step() if self._tagged else self._bare_step()) is not None:
@@ -120,7 +120,7 @@ class ToolReader:
         return pieces
 
     def finish(self) -> list[Piece]:
-        """What is still held."""
+        """Return the held pieces."""
         held, call, self._held, self._call = self._held, self._call, "", None
         if call is None:
             return [Said(held)] if held else []
@@ -140,7 +140,7 @@ class ToolReader:
                 return self._said(before)
             kept = _begun(_OPEN, self._held)
             text, self._held = self._held[: len(self._held) - kept], self._held[len(self._held) - kept :]
-            if not text.strip() and self.calls:  # between two calls
+            if not text.strip() and self.calls:  # blanks between two calls
                 return None
             return [Said(text)] if text else None
         inside, tag, behind = self._held.partition(_CLOSE)
@@ -182,5 +182,5 @@ class ToolReader:
 
 
 def _begun(tag: str, text: str) -> int:
-    """Length of the longest beginning of a tag that a text ends with."""
+    """Length of the longest prefix of a tag that the text ends with."""
     return next((n for n in range(min(len(tag) - 1, len(text)), 0, -1) if text.endswith(tag[:n])), 0)

@@ -1,6 +1,6 @@
-"""Tools: what a request offers, how a model of its family is told of them, and what it is made to say.
+"""Tools: what a request offers, how the model's family presents them, and how calls are enforced.
 
-How calls look in a model's text is its *form*: ``hermes`` (Qwen 2.5 and 3, Hermes, many others) writes
+A model's *form* is how it writes calls: ``hermes`` (Qwen 2.5 and 3, Hermes, many others) writes
 ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>``, ``llama3_json`` (Llama 3.1 to 3.3)
 ``{"name": ..., "parameters": {...}}``. ``tool_reader`` reads them.
 """
@@ -20,8 +20,8 @@ from serve_app.api.openai.bodies import ChatBody, ChatMessage
 
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}  # OpenAI's, of those left out
-# A call's JSON is spaced as ``json.dumps`` does, or not at all: with any whitespace, a model that is made to call may
-# fill its whole length with it.
+# A call's JSON is spaced as by ``json.dumps``, or not at all: if any whitespace were allowed, a model that is forced to
+# call could fill its whole length with it.
 _SPACING = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}}
 _CHOICES = "'none', 'auto', 'required' or {'type': 'function', 'function': {'name': ...}}"
 
@@ -30,11 +30,11 @@ _CHOICES = "'none', 'auto', 'required' or {'type': 'function', 'function': {'nam
 class ToolForm:
     """How a family of models writes calls."""
 
-    arguments: str  # what it calls a call's arguments
-    opens: str  # before a call
-    closes: str  # behind it
-    between: str  # two calls
-    marks: tuple[str, ...]  # one of these in a chat template tells it
+    arguments: str  # key of a call's arguments
+    opens: str  # text before a call
+    closes: str  # text behind it
+    between: str  # text between two calls
+    marks: tuple[str, ...]  # a chat template that contains one of these uses this form
 
 
 FORMS: Mapping[str, ToolForm] = {
@@ -49,22 +49,22 @@ class Tool:
 
     name: str
     parameters: Mapping[str, object]  # JSON schema of its arguments
-    given: Mapping[str, object]  # as it was described
+    given: Mapping[str, object]  # the tool as the request described it
 
 
 def form_in(configured: str, template: str | None) -> str:
-    """Which form a model writes, by its configuration or its chat template; ``""``: none."""
+    """Form of a model's calls, by its configuration or its chat template; ``""``: none."""
     if configured != "auto":
         return "" if configured == "none" else configured
     return next((name for name, form in FORMS.items() if any(mark in (template or "") for mark in form.marks)), "")
 
 
 def read_tools(body: ChatBody, form: str) -> tuple[Tool, ...]:
-    """The tools that the model is to know of; none where it may not call any.
+    """Read the tools that are presented to the model; empty if it may not call any.
 
     Raises:
-        UnsupportedFieldError: it cannot, as nobody knows how this model writes calls.
-        ParameterError: a tool or ``tool_choice`` is none.
+        UnsupportedFieldError: the form of this model's calls is unknown.
+        ParameterError: a tool or ``tool_choice`` is invalid.
     """
     choice, offered = body.tool_choice, body.tools or []
     if not offered:
@@ -86,7 +86,7 @@ def read_tools(body: ChatBody, form: str) -> tuple[Tool, ...]:
 
 
 def forced_rules(body: ChatBody, form: str) -> str | None:
-    """Rules of an answer that must call a tool; None if it need not."""
+    """Grammar rules of an answer that must call a tool; None if it need not."""
     tools, choice = read_tools(body, form), body.tool_choice
     if not tools or choice in (None, "auto"):
         return None
@@ -105,7 +105,7 @@ def forced_rules(body: ChatBody, form: str) -> str | None:
 def with_tools(
     messages: Sequence[ChatMessage], tools: Sequence[Tool], template: str, form: str
 ) -> list[dict[str, Any]]:
-    """The messages as a chat template takes them; one that knows nothing of tools is told of them as texts."""
+    """Convert messages for a chat template; for one without tool support, calls and results become texts."""
     chat = [_plain(message, template) for message in messages]
     if "tools" in template or not (tools or any(message.tool_calls or message.tool_call_id for message in messages)):
         return chat
@@ -128,13 +128,13 @@ def _plain(message: ChatMessage, template: str) -> dict[str, Any]:
 
 
 def _role(role: str, template: str) -> str:
-    """OpenAI's newer name of ``system``, where a template does not know it."""
+    """The role, or ``system`` for OpenAI's newer name if the template does not know that."""
     known = role != "developer" or any(mark in template for mark in ("'developer'", '"developer"'))
     return role if known else "system"
 
 
 def _call(where: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """With its arguments as an object, which is what templates write."""
+    """A call with its arguments as an object, which templates expect."""
     function = given.get("function")
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise ParameterError(where, "a function with a name and arguments", function)

@@ -1,6 +1,6 @@
-"""The fields of OpenAI's and vLLM's APIs that are not supported yet, and the values of theirs that ask for nothing.
+"""Fields of OpenAI's and vLLM's APIs that are not supported yet, and their neutral values.
 
-A table, applied by ``parsing``. A field that gets supported leaves it and joins a request body; one that only one
+A table, applied by ``parsing``. A field that becomes supported moves from here to a request body; one that only one
 endpoint supports stays, for the other.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class NotYet:
-    """A field of OpenAI's or vLLM's API that is refused unless its value asks for nothing."""
+    """A field of OpenAI's or vLLM's API that is refused unless its value is neutral."""
 
     advice: str
     neutral: tuple[object, ...] = ()

@@ -1,1 +1,1 @@
-"""The HTTP API described: ``/openapi.json`` and ``/docs``, made of the very types of request bodies and answers."""
+"""Description of the HTTP API: ``/openapi.json`` and ``/docs``, generated from the types of bodies and answers."""

@@ -1,4 +1,4 @@
-"""JSON Schemas of answers, made of the types that their writers return."""
+"""JSON Schemas of answers, generated from the types that their writers return."""
 
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ ANSWERS: tuple[type[Any], ...] = (
 
 
 class _AsWritten(GenerateJsonSchema):
-    """Of a dataclass every field is written, whatever its default is; no name needs a title."""
+    """Generator in which every dataclass field is required, as it is always written; names get no titles."""
 
     def field_is_required(
         self,
@@ -48,12 +48,12 @@ class _AsWritten(GenerateJsonSchema):
 
 
 def answer_schemas() -> dict[str, Schema]:
-    """By name; references are to a document's components."""
+    """Return schemas by name; references are to a document's components."""
     kinds: list[_Kind] = [(kind.__name__, "serialization", TypeAdapter(kind)) for kind in ANSWERS]
     _, whole = TypeAdapter.json_schemas(kinds, ref_template=f"{REF}{{model}}", schema_generator=_AsWritten)
     schemas: dict[str, Schema] = whole["$defs"]
     for schema in schemas.values():
         schema.pop("title", None)
-        if schema.get("additionalProperties") is False:  # which holds for who reads a file
+        if schema.get("additionalProperties") is False:  # holds for whoever reads a configuration file, not for clients
             del schema["additionalProperties"]
     return schemas

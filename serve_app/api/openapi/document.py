@@ -1,4 +1,4 @@
-"""The OpenAPI document of a service: every URL, what it takes, what it answers, every error."""
+"""The OpenAPI document of a service: every URL, its request, its answers and errors."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -28,7 +28,7 @@ _CONTENT_TYPE_METRICS = "text/plain; version=1.0.0; charset=utf-8"
 
 
 def openapi_document(limits: RequestLimits, *, keys: bool, reads_need_key: bool = False) -> dict[str, Any]:
-    """As JSON. ``keys``: whether a request needs one; ``reads_need_key``: whether /status and /metrics do."""
+    """Return the document as JSON. ``keys``: whether requests need one; ``reads_need_key``: so do /status, /metrics."""
     tokenize = {"anyOf": [_ref("TokenizeTextBody"), _ref("TokenizeChatBody")]}
     document: dict[str, Any] = {
         "openapi": "3.1.0",
@@ -72,13 +72,13 @@ def _generation(what: str, body: str, answer: str, limits: RequestLimits, *, key
     piece = {"type": "string", "contentMediaType": _JSON, "contentSchema": content}
     data = {"anyOf": [{"const": "[DONE]"}, piece]}
     event = {"type": "object", "required": ["data"], "properties": {"data": data}}
-    stream = {"schema": event}  # of each event, as it is usual before OpenAPI 3.2
+    stream = {"schema": event}  # of each event, as is usual before OpenAPI 3.2
     operation["description"] = _STREAMED.format(answer=answer)
     operation["responses"]["200"]["content"]["text/event-stream"] = stream
     time: Schema = {"type": "number", "maximum": LONGEST_MS}
     first = time | {"minimum": limits.least_first_token_ms or 1e-3}
     operation["parameters"] = [
-        _header(FIRST_TOKEN_HEADER, "Milliseconds in which it is to be begun, or refused.", first),
+        _header(FIRST_TOKEN_HEADER, "Milliseconds within which it is started, or refused.", first),
         _header(TOKEN_HEADER, "Milliseconds of a token, within what a class promises.", time | {"minimum": 1e-3}),
     ]
     return operation
@@ -117,7 +117,7 @@ def _errors(statuses: Iterable[int]) -> Schema:
 
 
 def _codes(status: int) -> str:
-    """The errors of a status, by OpenAI's code."""
+    """OpenAI's error codes of a status."""
     codes = dict.fromkeys(kind.code for kind in ERROR_KINDS.values() if kind.status == status)
     return f"An error: {', '.join(codes)}"
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document as a page to be read: no scripts, nothing from elsewhere."""
+"""The OpenAPI document as an HTML page, without scripts or external resources."""
 
 import json
 from base64 import b64encode
@@ -20,7 +20,6 @@ CONTENT_SECURITY_POLICY = (
 
 
 def page_of(document: Mapping[str, Any]) -> str:
-    """In HTML."""
     info, schemas = document["info"], document["components"]["schemas"]
     parts = [
         _operation(method, path, operation)

@@ -1,8 +1,8 @@
-"""JSON Schemas of request bodies, as ``parsing`` takes them.
+"""JSON Schemas of request bodies, as ``parsing`` accepts them.
 
-Made of the bodies' own models. What a model cannot say is added: ranges that depend on the served model, nulls, which
-are as good as leaving a field out, and what is taken only where it asks for nothing. Whatever violates a schema is
-refused; where two fields depend on each other, or on the tokens of a prompt, more is.
+Generated from the bodies' models. Added is what models cannot say: ranges that depend on the served model, nulls, which
+equal absent fields, and fields of which only neutral values are accepted. A body that violates its schema is refused;
+constraints between fields, or on the tokens of a prompt, refuse more.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,11 +33,11 @@ BODIES: tuple[type[BaseModel], ...] = (
 )
 REF = "#/components/schemas/"
 _NULL: Schema = {"type": "null"}
-_NUMBERS: Mapping[str, int] = {"seed": 2**63}  # below which a number's size is
+_NUMBERS: Mapping[str, int] = {"seed": 2**63}  # exclusive bound of a number's magnitude
 
 
 def request_schemas(limits: RequestLimits) -> dict[str, Schema]:
-    """By the name of a body, or of a part of one; references are to a document's components."""
+    """Return schemas by the name of a body, or of a part of one; references are to a document's components."""
     _, whole = models_json_schema([(kind, "validation") for kind in BODIES], ref_template=f"{REF}{{model}}")
     schemas: dict[str, Schema] = whole["$defs"]
     for kind in BODIES:
@@ -46,7 +46,7 @@ def request_schemas(limits: RequestLimits) -> dict[str, Schema]:
         for name, field in schema["properties"].items():
             described = _narrowed(field, known.get(name, {}))
             schema["properties"][name] = described if name in schema.get("required", ()) else _nullable(described)
-        # The parser knows these for each object of a body.
+        # The parser allows these in each object of a body.
         schema["properties"] |= {name: _neutral(name) for name in NOT_YET if name not in kind.model_fields}
         schema.pop("title", None)
     return schemas
@@ -95,7 +95,7 @@ def _options(limits: RequestLimits) -> dict[str, Schema]:
 
 
 def _narrowed(field: Schema, known: Schema) -> Schema:
-    """A field's schema with more known of it: of its only type that is not null, or of all of it."""
+    """Narrow a field's schema: its only type that is not null, or all of it."""
     field = {key: value for key, value in field.items() if key != "title"}
     if "anyOf" in known:
         return {key: value for key, value in field.items() if key != "anyOf"} | known
@@ -119,7 +119,7 @@ def _neutral(name: str) -> Schema:
 
 
 def _distinct(values: Iterable[object]) -> list[object]:
-    """JSON knows no other 1.0 than 1."""
+    """Remove duplicates as JSON sees them: 1.0 equals 1."""
     kept: list[object] = []
     for value in values:
         if not any(value == other and isinstance(value, bool) == isinstance(other, bool) for other in kept):

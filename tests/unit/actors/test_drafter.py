@@ -176,9 +176,9 @@ def test_a_drafter_that_fails_at_one_after_the_other_is_broken(folder: Path, mon
             with pytest.raises(DraftingFailedError):
                 await one_round(actor, name)
         await actor.card()
-        with pytest.raises(DrafterBrokenError, match="one generation after the other"):
+        with pytest.raises(DrafterBrokenError, match="one generation after another"):
             await actor.prove()
-        with pytest.raises(DrafterBrokenError, match="one generation after the other"):
+        with pytest.raises(DrafterBrokenError, match="one generation after another"):
             await actor.card()
 
     asyncio.run(within(_WAIT_S, broken()))

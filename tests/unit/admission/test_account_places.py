@@ -123,7 +123,7 @@ def test_a_full_queue_refuses_the_newest_of_whoever_fills_it() -> None:
     to = flooded()
     decisions = ask(to, asked("b", at_s=1.0, account=B), now_s=1.0)
     assert refused(decisions) == ["a23"], "not the one that came last"
-    assert decisions.refused[0].message.startswith("best_effort needs a place to wait in, found 20 of 20 taken")
+    assert decisions.refused[0].message.startswith("best_effort needs a place in the queue, found 20 of 20 taken")
     assert refused(ask(to, asked("more", at_s=2.0, account=A), now_s=2.0)) == ["more"]
 
 

@@ -261,7 +261,7 @@ def test_more_than_may_wait_are_refused_at_once_best_effort_first() -> None:
     decisions = ask(to, asked("p1", TWO, at_s=0.2), now_s=0.2)
     assert [(one.name, one.shortage.lack) for one in decisions.refused] == [("b1", Lack.QUEUE)]
     assert refused(ask(to, asked("b2", at_s=0.3), now_s=0.3)) == ["b2"]
-    assert decisions.refused[0].message.startswith("best_effort needs a place to wait in, found 2 of 2 taken")
+    assert decisions.refused[0].message.startswith("best_effort needs a place in the queue, found 2 of 2 taken")
 
 
 def test_what_fits_into_memory_is_what_is_expected_of_a_class() -> None:

@@ -438,7 +438,7 @@ def test_nobody_is_trusted_but_by_word_or_on_the_services_own_host() -> None:
         ("verifiers: {autoscaling: {min: 3, max: 2}}", "verifiers.autoscaling.max needs at least min (3), found 2"),
         (
             "verifiers: {autoscaling: {min: 2, max: 4}}",
-            "verifiers.count needs autoscaling.min (2) to autoscaling.max (4), as so many begin, found 1",
+            "verifiers.count needs autoscaling.min (2) to autoscaling.max (4), as so many start, found 1",
         ),
         ("verifiers: {autoscaling: {max: 4, target_load: 1.5}}", "verifiers.autoscaling.target_load needs"),
         (

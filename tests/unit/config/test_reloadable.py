@@ -149,11 +149,11 @@ def test_another_count_is_no_other_application() -> None:
     [
         (
             {"limits": {"verifier_deadline_s": 20.0}},
-            r"user_config\.limits needs reloadable settings alone \(max_concurrent_gen",
+            r"user_config\.limits needs only reloadable settings \(max_concurrent_gen",
         ),
         (
             {"verifiers": {"count": 2}},
-            r"user_config needs sections that have reloadable settings \(model, .*found 'verifiers'",
+            r"user_config needs sections with reloadable settings \(model, .*found 'verifiers'",
         ),
         ({"limits": 3}, r"user_config\.limits needs a mapping of settings"),
         (3, "user_config needs a mapping of sections"),

@@ -179,7 +179,7 @@ def test_configuration_and_requests_may_name_it() -> None:
     assert parse_config("speculation: {protocols: [pairs]}", "test").speculation.protocols == ("pairs",)
     limits = replace(LIMITS, protocols=(*LIMITS.protocols, "pairs"))
     assert generation(limits=limits, outrider={"protocol": "pairs"}).protocol == "pairs"
-    with pytest.raises(ParameterError, match="token_ids where a seed is named"):
+    with pytest.raises(ParameterError, match="token_ids with a seed"):
         generation(limits=limits, outrider={"protocol": "pairs"}, seed=1)
     with pytest.raises(ParameterError, match="needs one of token_ids"):
         generation(outrider={"protocol": "pairs"})
@@ -188,11 +188,11 @@ def test_configuration_and_requests_may_name_it() -> None:
 
 
 def test_names_and_codes_are_taken_once() -> None:
-    with pytest.raises(ParameterError, match="name needs one that is not taken"):
+    with pytest.raises(ParameterError, match="name needs one that is not in use"):
         register(Pairs())
     unregister("pairs")
     register(Pairs())
-    with pytest.raises(ParameterError, match="code needs one that is not taken"):
+    with pytest.raises(ParameterError, match="code needs one that is not in use"):
         register(_SameCode())
     assert "pears" not in PROTOCOLS
 

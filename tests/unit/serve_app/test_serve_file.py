@@ -36,7 +36,7 @@ def test_light_settings_come_on_top_of_the_arguments(form: type[str]) -> None:
     ("text", "told"),
     [
         (served("{limits: {max_body_mib: 0}}"), r"limits\.max_body_mib needs an integer in \[1, 1024\], found 0"),
-        (served("{limits: {verifier_deadline_s: 3.0}}"), r"user_config\.limits needs reloadable settings alone"),
+        (served("{limits: {verifier_deadline_s: 3.0}}"), r"user_config\.limits needs only reloadable settings"),
         (served("{}", "{limits: {max_body_mib: 2}}"), "needs the same user_config for Ingress and Coordinator"),
         (served("null"), "user_config needs a mapping of sections, found None"),
         ("applications: []", r"needs an application with import_path: serve_app\.app:build"),

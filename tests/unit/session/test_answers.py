@@ -44,7 +44,7 @@ def test_a_correction_is_one_the_target_could_have_said(source: CorrectionSource
         assert draft_fault(replace(GOOD, correction=token_id), request, SAMPLED) is None
     for token_id in (5, 0):
         fault = draft_fault(replace(GOOD, correction=token_id), request, SAMPLED)
-        assert fault == f"needs a correction the target could have said, found {token_id}"
+        assert fault == f"needs a correction that the target can draw, found {token_id}"
 
 
 def dense(changed: int, logit: float) -> DenseDraft:

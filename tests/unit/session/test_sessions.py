@@ -225,7 +225,7 @@ def test_what_answers_nothing_is_refused() -> None:
         ({"plan": DraftPlan("tslt_tree", 2, (2, 2, 2))}, "2 numbers of children"),
         ({"plan": DraftPlan("tslt_tree", 1, (0,))}, "children >= 1"),
         ({"plan": DraftPlan("tslt", 2, (2, 2))}, "tree protocol"),
-        ({"plan": DraftPlan("tslt_tree", 2, rows=4)}, "a protocol whose trees may grow"),
+        ({"plan": DraftPlan("tslt_tree", 2, rows=4)}, "a protocol with dynamic trees"),
         ({"plan": DraftPlan("token_ids", 2, (2, 1), rows=4)}, "no other shape"),
         ({"plan": DraftPlan("token_ids", 5, rows=4)}, r"a window of 1\.\.4"),
         ({"plan": DraftPlan("token_ids", 5, rows=128)}, r"0\.\.127 tokens"),
@@ -249,7 +249,7 @@ def test_a_verdict_behind_the_end_of_the_last_block_is_a_disagreement() -> None:
 def test_an_absolute_order_without_a_plan_is_refused() -> None:
     _, drafter, _ = exchanged(2)
     prefix_hash = extend_prefix_hash(EMPTY_PREFIX_HASH, ())
-    with pytest.raises(MessageError, match="plan of its own"):
+    with pytest.raises(MessageError, match="its own plan"):
         drafter.decode_order(seal(MessageKind.ABSOLUTE_ORDER, 2, bytes([0x00, 0x80]), prefix_hash))
 
 

@@ -1,1 +1,1 @@
-"""The clients' own scripts. They run where Outrider is not installed: a client is all they import, and each other."""
+"""The clients' scripts. They run where Outrider is not installed, so they import only a client and each other."""

@@ -1,6 +1,6 @@
-"""Runs checks one by one and writes what became of each, one JSON object a line.
+"""Runs checks one by one and writes their outcomes, one JSON object a line.
 
-Imported where Outrider is not installed: nothing but the standard library.
+Runs where Outrider is not installed: imports only the standard library.
 """
 
 import argparse
@@ -14,45 +14,45 @@ from pathlib import Path
 from typing import Any
 
 MOST_TOLD_CHARS = 300
-ROWS = "rows.jsonl"  # where a script writes what became of its checks
+ROWS = "rows.jsonl"  # outcomes that a script writes
 
 
 class UnexpectedError(Exception):
-    """A service did not do what a client's users count on."""
+    """The service did not do what the client's users rely on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Whom a script asks."""
+    """The service under test."""
 
     url: str  # ends in /v1
     model: str
     key: str
-    single_key: str  # one that may have one response under way; "": there is none
+    single_key: str  # a key that is limited to one response at a time; "": there is none
     tokenizer: str = ""  # folder of the model's tokenizer
-    reports: Path = Path()  # folder for what the client itself writes
+    reports: Path = Path()  # folder for the client's own output
 
 
-# Where the keys are: a command line can be read by everybody on a machine.
+# Where keys are: command lines are readable by everybody on a machine.
 KEY, SINGLE_KEY = "OUTRIDER_API_KEY", "OUTRIDER_SINGLE_KEY"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One check: which client did what, and what became of it."""
+    """Outcome of one check of a client."""
 
     client: str
     version: str
     done: str
     outcome: str  # passed, failed, or not tried
-    told: str = ""  # why, or what was found
+    told: str = ""  # the reason, or the finding
 
 
 class NotTriedError(Exception):
     """A check needs something that the service was not started with."""
 
 
-Check = Callable[[Asked], str | None]  # what it returns is told
+Check = Callable[[Asked], str | None]  # its result is reported
 
 
 def expect(condition: object, needed: str, found: object) -> None:
@@ -66,7 +66,7 @@ def expect(condition: object, needed: str, found: object) -> None:
 
 
 def outcome_of(client: str, release: str, done: str, check: Check, asked: Asked) -> Row:
-    """Run one check. Whatever it raises is what became of it."""
+    """Run one check; whatever it raises is its outcome."""
     try:
         told = check(asked) or ""
     except NotTriedError as lack:
@@ -78,7 +78,7 @@ def outcome_of(client: str, release: str, done: str, check: Check, asked: Asked)
 
 
 def main(client: str, checks: Sequence[tuple[str, Check]], argv: Sequence[str] | None = None) -> None:
-    """Run all checks of a client; they go on behind one that failed."""
+    """Run all checks of a client; a failed one does not stop the others."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("--url", "--model", "--tokenizer"):
         parser.add_argument(name, default="")
@@ -95,7 +95,7 @@ def main(client: str, checks: Sequence[tuple[str, Check]], argv: Sequence[str] |
             sys.stdout.flush()
 
 
-# What several clients are asked with.
+# Requests common to several clients.
 CHAT: list[Any] = [{"role": "user", "content": "Name the capital of France."}]
 PERSON: dict[str, Any] = {
     "type": "object",

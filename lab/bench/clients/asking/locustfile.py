@@ -1,4 +1,4 @@
-"""What Locust's users ask for: chats read as they come, whole chats, and completions. Run by ``with_locust``."""
+"""Requests of Locust's users: streamed chats, whole chats and completions. Run by ``with_locust``."""
 
 import json
 import os
@@ -16,18 +16,18 @@ _DATA = "data: "
 
 
 class User(HttpUser):  # type: ignore[misc] # no types
-    """Asks again as soon as it has its answer; the three kinds in turn, so that every user does each as often."""
+    """Sends the next request after each answer; the three kinds alternate, so that every user does each as often."""
 
     wait_time = constant(0)
 
     def on_start(self) -> None:
-        """Begin with another prompt than the user before."""
+        """Start with another prompt than the user before."""
         self.asked = id(self) % len(PROMPTS)
         if key := os.environ.get(KEY, ""):
             self.client.headers["authorization"] = f"Bearer {key}"
 
     def streamed(self) -> None:
-        """A chat as it comes; the time to its first text is a figure of its own."""
+        """Stream a chat; the time to its first text is a separate figure."""
         body = self._body() | {"messages": self._messages(), "stream": True}
         began_at_s = time.perf_counter()
         given = {"json": body, "stream": True, "catch_response": True, "name": STREAMED}
@@ -44,18 +44,16 @@ class User(HttpUser):  # type: ignore[misc] # no types
                 if not first and _text_of(data[-1]):
                     first = True
                     self._tell("TTFT", time.perf_counter() - began_at_s)
-            # Locust's own time of a stream is that to its first piece.
+            # Locust's own time of a stream ends at its first piece.
             response.request_meta["response_time"] = (time.perf_counter() - began_at_s) * 1e3
             if not first or data[-1] != "[DONE]":
                 response.failure(f"needs a text and [DONE], found {data[-1][:200]!r} at the end")
 
     def whole(self) -> None:
-        """A chat at once."""
         body = self._body() | {"messages": self._messages()}
         self._posted("/v1/chat/completions", body, "chat", lambda choice: choice["message"]["content"])
 
     def completion(self) -> None:
-        """A completion at once."""
         self._posted(
             "/v1/completions", self._body() | {"prompt": self._prompt()}, "completion", lambda one: one["text"]
         )

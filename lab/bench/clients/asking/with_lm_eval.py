@@ -1,6 +1,6 @@
 """EleutherAI's lm-eval: choices and texts scored by ``echo`` and ``logprobs`` of ``/v1/completions``, and generations.
 
-The tasks are in ``lab/bench/clients/tasks``; nothing is fetched.
+The tasks are in ``lab/bench/clients/tasks``; nothing is downloaded.
 """
 
 import json
@@ -16,8 +16,8 @@ from lm_eval.tasks import TaskManager
 from lab.bench.clients.asking.checking import Asked, expect, main
 
 _TASKS = Path(__file__).parents[1] / "tasks"
-_CHANCE = 0.25  # of a capital
-_NEAR = 1e-3  # log-probabilities of one choice asked for in two ways
+_CHANCE = 0.25  # of guessing a capital
+_NEAR = 1e-3  # tolerance of log-probabilities of one choice, requested in two ways
 
 
 def _evaluated(asked: Asked, task: str, name: str, *, chat: bool = False, **model_args: Any) -> tuple[Any, Any]:
@@ -48,7 +48,7 @@ def _choices(asked: Asked) -> str:
 
 
 def _ways(asked: Asked) -> str:
-    """The same by texts, several prompts in a request, and several requests at once."""
+    """Score the same choices as texts, with several prompts in a request, and with several requests at once."""
     expected = _scores(asked, "by_ids")
     ways: dict[str, Any] = {
         "texts": {"tokenized_requests": False},

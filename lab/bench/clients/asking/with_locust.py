@@ -1,4 +1,4 @@
-"""Locust without its page: some users for a while, and what its own report says of them."""
+"""Locust without its web page: some users for a while, and its own report on them."""
 
 import csv
 import os
@@ -25,7 +25,7 @@ def _load(asked: Asked) -> str:
 
 
 def told_of(report: Iterable[Mapping[str, str]]) -> str:
-    """Each row of Locust's report but their sum.
+    """Summarise each row of Locust's report except the total.
 
     Raises:
         UnexpectedError: a request failed, or there was none.

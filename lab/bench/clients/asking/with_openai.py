@@ -14,7 +14,7 @@ from lab.bench.clients.asking.checking import CHAT, NAMED, WEATHER, Asked, NotTr
 
 
 class Person(BaseModel):
-    """What ``parse`` is to bring."""
+    """The type that ``parse`` returns."""
 
     model_config = ConfigDict(extra="forbid")
     name: str = Field(max_length=12)
@@ -235,7 +235,7 @@ def _one_at_a_time(asked: Asked) -> str:
     again = _client(asked, api_key=asked.single_key, max_retries=8, http_client=http)
     with ThreadPoolExecutor(1) as beside:
         answer = beside.submit(again.chat.completions.create, **body, max_tokens=4)
-        while not statuses and not answer.done():  # it is refused once, and tries again behind
+        while not statuses and not answer.done():  # it is refused once, then retries
             time.sleep(0.01)
         long.close()
         answer.result()

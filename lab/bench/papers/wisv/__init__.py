@@ -1,1 +1,1 @@
-"""WISV's Table I as arithmetic: its rows, acceptances, windows, and which of its two uploads is the cheaper one."""
+"""WISV's Table I as arithmetic: its rows, acceptances, windows, and the cheaper of its two uploads."""

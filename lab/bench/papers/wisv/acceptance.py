@@ -1,4 +1,4 @@
-"""Token acceptances behind the AALs of Table I: one for all depths of a block, or one that drifts with depth.
+"""Token acceptances behind the AALs of Table I: constant over a block, or drifting with depth.
 
 drifting:  b_i = min(1, first * exp(drift * i)),  i = 0 .. K - 1     drift 0 is the constant one
 AAL        as ``outrider.selection.yields.expected_tokens``, with or without a bonus token after a full block
@@ -40,10 +40,10 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """An acceptance that comes as near as it can to the printed AALs.
+    """The acceptance that comes nearest to the printed AALs.
 
     Attributes:
-        errors: of each AAL, over the printed one; least squares.
+        errors: of each AAL relative to the printed one; least squares.
     """
 
     acceptance: Acceptance
@@ -60,7 +60,7 @@ class MethodFits:
     """Both kinds of acceptance for a method's rows at a rate.
 
     Attributes:
-        bounds: of each row, the least and the most constant acceptance whose AAL prints as the row's.
+        bounds: for each row, the range of constant acceptances whose AAL prints as the row's.
     """
 
     method: Method
@@ -72,12 +72,12 @@ class MethodFits:
 
     @property
     def one_for_all(self) -> bool:
-        """Whether a constant acceptance gives every printed AAL."""
+        """Whether one constant acceptance gives every printed AAL."""
         return max(low for low, _ in self.bounds) <= min(high for _, high in self.bounds)
 
 
 def method_fits(method: Method, rate_bps: float, *, bonus: bool) -> MethodFits:
-    """Of a method in Table I."""
+    """Fit both kinds to a method in Table I."""
     rows = printed(method, rate_bps)
     bounds = tuple(constant_bounds(row, bonus=bonus) for row in rows)
     constant, drifting = (fit(rows, drifts=drifts, bonus=bonus) for drifts in (False, True))
@@ -85,7 +85,7 @@ def method_fits(method: Method, rate_bps: float, *, bonus: bool) -> MethodFits:
 
 
 def constant_bounds(row: WisvRow, *, bonus: bool) -> tuple[float, float]:
-    """The constant acceptances whose AAL prints as the row's: least and most."""
+    """Minimum and maximum constant acceptance whose AAL prints as the row's."""
     low, high = (_constant(row.aal_tokens + sign * ROUNDING, row.window, bonus=bonus) for sign in (-1, 1))
     return low, high
 
@@ -108,7 +108,7 @@ def fit(rows: Sequence[WisvRow], *, drifts: bool, bonus: bool) -> Fit:
 
 @cache
 def fitted(method: Method, rate_bps: float) -> Acceptance:
-    """As printed at a rate: drifting, without a bonus token. Both uploads of WISV decide alike."""
+    """The fit to a rate's rows: drifting, without a bonus token. Both uploads of WISV make the same decisions."""
     of = Method.WISV_FULL if method is Method.WISV_SELECTIVE else method
     return fit(printed(of, rate_bps), drifts=True, bonus=False).acceptance
 

@@ -1,8 +1,8 @@
-"""What the product's own choice drafts at the paper's operating point.
+"""The product's own choice of drafts at the paper's operating point.
 
 ``choose``: policy ``cheapest`` knows the fitted acceptance and pays for the messages that the protocols really write.
-On an idle verifier ``cost_aware`` is the same. ``learned``: it begins every response with what verdicts told it so
-far, in the simulator, beside the best fixed window there. No trees: the paper says nothing of siblings. Every full
+On an idle verifier ``cost_aware`` is the same. ``learned``: it starts every response with what past verdicts taught it,
+in the simulator, against the best fixed window there. No trees, as the paper gives no figures of siblings. Every full
 block has its bonus token.
 """
 
@@ -33,7 +33,7 @@ from outrider.selection.plans import PlanSet
 from outrider.selection.ranking import DEFAULT_HABITS, choose_by
 from outrider.selection.situation import DrafterView, RoundSituation, SelectionPolicy, VerifierView, round_terms
 
-# Whose acceptance a protocol has in Table I; those that are not registered are left out.
+# Methods of Table I with each protocol's acceptance; protocols that are not registered are left out.
 METHODS: Mapping[ProtocolName, Method] = {
     "token_ids": Method.SD_GREEDY,
     "dsd": Method.SD_REJECT,
@@ -41,17 +41,17 @@ METHODS: Mapping[ProtocolName, Method] = {
     "wisv_full": Method.WISV_FULL,
     "wisv_selective": Method.WISV_SELECTIVE,
 }
-PROMPT_TOKENS, OUTPUT_TOKENS = 300, 210  # GSM8K's, about, and Table I's AAL * rounds
+PROMPT_TOKENS, OUTPUT_TOKENS = 300, 210  # about GSM8K's, and Table I's AAL * rounds
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the policy chose, and the best it could have chosen.
+    """The policy's choice, and the best possible one.
 
     Attributes:
-        drafts_only: the plan without a draft was out of the question.
+        drafts_only: plans without a draft were excluded.
         window: 0 is a round of the verifier alone.
-        tokens_per_s: by the fitted acceptance at every depth; policies tell 16 depths apart.
+        tokens_per_s: by the fitted acceptance at every depth; policies distinguish 16 depths.
     """
 
     protocol: ProtocolName
@@ -66,7 +66,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """Simulated tokens per second behind first tokens: of the policy, and of a window fixed in advance."""
+    """Simulated tokens per second after first tokens: of the policy, and of a fixed window."""
 
     protocol: ProtocolName
     rate_bps: float
@@ -77,12 +77,12 @@ class Learned:
 
 
 def registered(protocols: Sequence[ProtocolName]) -> tuple[ProtocolName, ...]:
-    """Those of them that there are."""
+    """Those that are registered."""
     return tuple(name for name in protocols if name in PROTOCOLS)
 
 
 def simulated(protocol: ProtocolName, rate_bps: float) -> bool:
-    """Whether the simulator charges all that a round costs: what follows a rejection, or asks again, it does not."""
+    """Whether the simulator charges a round's whole cost: it ignores what follows a rejection, and second requests."""
     known = situation(protocol, rate_bps, pass_s=0.0)
     if PROTOCOLS[protocol].judged:
         return False
@@ -92,7 +92,7 @@ def simulated(protocol: ProtocolName, rate_bps: float) -> bool:
 def choose(
     protocol: ProtocolName, rate_bps: float, *, pass_s: float, drafts_only: bool, point: OperatingPoint = TABLE_1_POINT
 ) -> Choice:
-    """The choice among a protocol's windows, and unless ``drafts_only``, no draft at all."""
+    """Choose among a protocol's windows and, unless ``drafts_only``, no draft."""
     known = situation(protocol, rate_bps, pass_s, point)
     cost = _drafts if drafts_only else seconds_per_token
     chosen = choose_by(cost, known, None, DEFAULT_HABITS).chosen.plan
@@ -115,7 +115,7 @@ def learned(
     responses: int,
     point: OperatingPoint = TABLE_1_POINT,
 ) -> Learned:
-    """So many responses, one after the other, on a verifier of their own; the same draws for both."""
+    """Simulate ``responses`` one after the other on a verifier of their own; both arms get the same draws."""
     chosen, fixed = (
         _simulated(protocol, rate_bps, pass_s, window, selection, responses, point)
         for window, selection in ((LONGEST, Cheapest()), (fixed_window, None))
@@ -147,7 +147,7 @@ def situation(
 def _known(rule: AcceptanceRule, method: Method, rate_bps: float) -> AcceptanceView:
     shape = (len(AcceptanceRule), DEPTHS)
     means, factors = np.zeros(shape), np.zeros((len(AcceptanceRule), SIBLINGS))
-    means[rule_row(AcceptanceRule.GREEDY)] = fitted(Method.SD_GREEDY, rate_bps).at_depths(DEPTHS)  # what is a mismatch
+    means[rule_row(AcceptanceRule.GREEDY)] = fitted(Method.SD_GREEDY, rate_bps).at_depths(DEPTHS)  # for mismatches
     means[rule_row(rule)] = fitted(method, rate_bps).at_depths(DEPTHS)
     factors[:, 0] = 1.0
     return AcceptanceView(means, np.zeros(shape), factors, np.zeros_like(factors), np.zeros(shape[0], dtype=np.int64))

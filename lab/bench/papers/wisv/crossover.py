@@ -1,10 +1,10 @@
-"""Which of WISV's two uploads is the faster one: full (eq. 6) against selective (eq. 10), and the paper's rule.
+"""The faster of WISV's two uploads: full (eq. 6) or selective (eq. 10), and the paper's rule.
 
-The full one pays for the states nobody needs, the selective one for a second exchange where there is a mismatch:
+The full one sends states that are not needed, the selective one takes a second exchange after a mismatch:
 
-    break-even RTT = (K - M) * d * b_h / (rate * P(any mismatch)),  but for indices and headers
+    break-even RTT = (K - M) * d * b_h / (rate * P(any mismatch)),  up to indices and headers
 
-so it is no number of milliseconds: it moves with rate, window and acceptance.
+so it is not a fixed number of milliseconds: it depends on rate, window and acceptance.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ RATES_BPS = (5e6, 20e6, 50e6, 100e6, 172e6, 498e6)  # the last two are the testb
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Both uploads on one link; ``mismatch`` is of a single token, the same at each depth."""
+    """Both uploads on one link; ``mismatch`` is the probability of a single token, the same at each depth."""
 
     window: int
     mismatch: float
@@ -37,7 +37,7 @@ class Cell:
 
     @property
     def lost_s(self) -> float:
-        """What a round loses by the rule."""
+        """Seconds that a round loses by the rule."""
         return 0.0 if self.by_rule is self.best else abs(self.full_s - self.selective_s)
 
 
@@ -57,7 +57,7 @@ def grid(window: int, mismatch: float, point: OperatingPoint = TABLE_1_POINT) ->
 
 
 def break_even_rtt_s(window: int, mismatch: float, rate_bps: float, point: OperatingPoint = TABLE_1_POINT) -> float:
-    """The full upload is the faster one above this RTT; 0 if it always is, infinity if it never is.
+    """The RTT above which the full upload is faster; 0 if it always is, infinity if it never is.
 
     Seconds on the link are linear in the RTT, and the selective upload pays one more with ``P(any mismatch)``.
     """
@@ -85,11 +85,11 @@ class Uploads:
 
     @property
     def wrong(self) -> tuple[Cell, ...]:
-        """Where the rule takes the slower one."""
+        """Cells in which the rule takes the slower upload."""
         return tuple(one for one in self.cells if one.lost_s > 0.0)
 
 
 def uploads(window: int, mismatch: float, point: OperatingPoint = TABLE_1_POINT) -> Uploads:
-    """Over all RTTs and rates."""
+    """Compare over all RTTs and rates."""
     even = tuple(break_even_rtt_s(window, mismatch, rate_bps, point) for rate_bps in RATES_BPS)
     return Uploads(window, mismatch, even, tuple(grid(window, mismatch, point)))

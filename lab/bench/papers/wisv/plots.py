@@ -1,4 +1,4 @@
-"""Latency and AAL over the window by method and link, as WISV's Figure 4 and Table I have them: printed and fitted."""
+"""Latency and AAL over the window by method and link, as in WISV's Figure 4 and Table I: printed and fitted."""
 
 from pathlib import Path
 

@@ -17,7 +17,7 @@ ROUNDING = 0.0005  # of AAL
 
 @dataclass(frozen=True, slots=True)
 class WisvRow:
-    """One method at one window and rate; means over responses. AAL * rounds = throughput * latency in all of them."""
+    """One method at one window and rate; means over responses. AAL * rounds = throughput * latency in every row."""
 
     rate_bps: float
     window: int

@@ -1,4 +1,4 @@
-"""The tables of ``outrider bench paper wisv``."""
+"""Tables of ``outrider bench paper wisv``."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ def show_table_1(found: Sequence[Reproduced], point: OperatingPoint) -> None:
 
 
 def show_states(found: Sequence[PaidStates]) -> None:
-    """What WISV's latencies leave time for."""
+    """Print the states that WISV's latencies leave time for."""
     show_table(
         "Hidden states (fp16) that WISV's printed latency leaves time to upload in a round; eq. 5 says K",
         ("rate", "K", "uploaded", "2 (K - accepted)", "latency error with these"),
@@ -48,7 +48,7 @@ def show_states(found: Sequence[PaidStates]) -> None:
 
 
 def show_fits(found: Sequence[MethodFits]) -> None:
-    """Acceptances that give each AAL, and the best for all of them."""
+    """Print the acceptances that fit each AAL, and the best for all of them."""
     show_table(
         "Token acceptance that gives the printed AAL of each K, whether one gives all of them, and the best fits",
         (
@@ -69,7 +69,7 @@ def show_fits(found: Sequence[MethodFits]) -> None:
 
 
 def show_best(found: Sequence[Speed]) -> None:
-    """Each method at its own window."""
+    """Print each method at its own best window."""
     show_table(
         "Each method at its own best window, 1 to 64, RTT 50 ms, by the fitted acceptance",
         ("method", "rate", "bonus", "K", "AAL", "tokens/s", "best printed", "worth it if a pass takes"),
@@ -87,7 +87,7 @@ def show_best(found: Sequence[Speed]) -> None:
 
 
 def show_choices(found: Sequence[Choice], left_out: Sequence[str]) -> None:
-    """What the policy drafts."""
+    """Print the policy's drafts."""
     show_table(
         "Our own choice (policy cheapest, acceptance known, bonus token), RTT 50 ms; K 0 is the target alone",
         ("protocol", "rate", "target's pass", "may it not draft", "K", "tokens/s", "best K", "tokens/s"),
@@ -103,9 +103,9 @@ def show_choices(found: Sequence[Choice], left_out: Sequence[str]) -> None:
 
 
 def show_learned(found: Sequence[Learned]) -> None:
-    """The policy learning, in the simulator."""
+    """Print the learning policy in the simulator."""
     show_table(
-        "The same in the simulator: acceptance learned from verdicts, beside the best window fixed in advance",
+        "The same in the simulator: acceptance learned from verdicts, against the best fixed window",
         ("protocol", "rate", "target's pass", "tokens/s", "fixed K", "tokens/s", "share"),
         [
             (
@@ -119,7 +119,7 @@ def show_learned(found: Sequence[Learned]) -> None:
 
 
 def show_uploads(found: Sequence[Uploads]) -> None:
-    """Where the uploads are even, and how the rule fares."""
+    """Print the break-even of the uploads, and how the rule fares."""
     show_table(
         "RTT in ms above which the full upload is faster than the selective one, by rate; and the rule "
         f"'full above {RULE_RTT_S * 1e3:.0f} ms' over {len(RTTS_S)} RTTs x {len(CROSSOVER_RATES_BPS)} rates",
@@ -135,7 +135,7 @@ def show_uploads(found: Sequence[Uploads]) -> None:
 
 
 def show_cells(cells: Sequence[Cell]) -> None:
-    """One grid: the faster upload, by how much, and where the rule takes the other one."""
+    """Print one grid: the faster upload, by how much, and where the rule takes the other one."""
     by_rtt = [[one for one in cells if one.rtt_s == rtt_s] for rtt_s in RTTS_S]
     show_table(
         f"The faster upload and ms it saves in a round, K = {cells[0].window}, mismatch {cells[0].mismatch:.3f}; "

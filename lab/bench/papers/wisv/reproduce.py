@@ -14,18 +14,18 @@ from lab.bench.papers.wisv.table import fitted_times, paid_states, reproduce, wo
 from lab.bench.papers.wisv.windows import A40_PASS_S, best_speed
 from outrider.contracts.requests import ProtocolName
 
-_SLOW_PASS_S = 0.1  # slow enough for drafts to be worth it
+_SLOW_PASS_S = 0.1  # slow enough for drafts to pay
 _PASSES = ((0.0, True), (A40_PASS_S, False), (_SLOW_PASS_S, False))  # and whether only drafts are allowed
 _RESPONSES = 40
 _MISMATCHES = (0.02, 0.05, 0.1, 0.2)  # of a token; Table I's strict acceptance is about 0.9
 
 
 def reproduce_wisv(point: OperatingPoint, protocols: Sequence[ProtocolName], plots: Path | None) -> dict[str, object]:
-    """Compute, print, draw, and return what was found.
+    """Compute, print, plot, and return the figures.
 
     Args:
         point: models and machines.
-        protocols: our own choice is shown for; those that are not registered are named and left out.
+        protocols: those to show our own choice for; unregistered ones are named and left out.
         plots: a folder for two figures; None draws none.
     """
     found = {

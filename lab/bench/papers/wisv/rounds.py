@@ -1,7 +1,7 @@
-"""What a round takes at WISV's operating point: eq. 3 to 10, 18 and 19 as arithmetic.
+"""Time of a round at WISV's operating point: eq. 3 to 10, 18 and 19 as arithmetic.
 
     round  = K * step + verification + link
-    link   = one exchange (eq. 6), and for the selective upload, where there is a mismatch, one more (eq. 10)
+    link   = one exchange (eq. 6), and for the selective upload one more after a mismatch (eq. 10)
 
 Drafting takes the same for every token: eq. 12 to 16 leave peak rates, utilisations and constants open.
 """
@@ -17,21 +17,21 @@ from outrider.wire.bits import id_bits
 
 
 class Method(StrEnum):
-    """What is sent for a block, and by which rule it is verified."""
+    """What is sent for a block, and the rule that verifies it."""
 
     SD_GREEDY = "sd_greedy"  # token ids
     SD_REJECT = "sd_reject"  # token ids and whole distributions
     WISV_FULL = "wisv_full"  # token ids and all hidden states
-    WISV_SELECTIVE = "wisv_selective"  # token ids; hidden states of mismatches when asked for
+    WISV_SELECTIVE = "wisv_selective"  # token ids; hidden states of mismatches on request
 
 
 @dataclass(frozen=True, slots=True)
 class OperatingPoint:
-    """Models and machines; the defaults are those that fit Table I.
+    """Models and machines; the defaults fit Table I.
 
     Attributes:
-        step_s: the drafter takes for a token: fitted, the paper prints no times of its machines.
-        verify_s: a block takes at the verifier; Table I leaves nothing for it.
+        step_s: drafter's time per token: fitted, as the paper prints no times of its machines.
+        verify_s: verifier's time per block; Table I leaves none for it.
         overhead_bits: of every message (O_up, O_dn); the paper gives no number, and Table I shows no trace of one.
     """
 
@@ -54,19 +54,19 @@ TABLE_1_POINT = OperatingPoint()
 
 @dataclass(frozen=True, slots=True)
 class Mismatches:
-    """Draft tokens of a block that are not the target's argmax after what the draft has before them."""
+    """Draft tokens of a block that are not the target's argmax behind the draft tokens before them."""
 
     expected: float
     any: float  # probability of at least one
 
 
 def mismatches(matches: Sequence[float]) -> Mismatches:
-    """Of a block whose tokens match with these probabilities, each whatever became of those before it."""
+    """For a block whose tokens match with these probabilities, independently."""
     return Mismatches(sum(1.0 - match for match in matches), 1.0 - prod(matches))
 
 
 def link(rate_bps: float, rtt_s: float) -> Csi:
-    """Both directions alike, nothing lost: the paper's rates are effective ones."""
+    """The same both ways and without losses: the paper's rates are effective ones."""
     return Csi(rate_bps, rate_bps, 0.0, 0.0, rtt_s)
 
 
@@ -81,7 +81,7 @@ def up_bits(method: Method, window: int, point: OperatingPoint = TABLE_1_POINT) 
 
 
 def link_s(method: Method, csi: Csi, window: int, found: Mismatches, point: OperatingPoint = TABLE_1_POINT) -> float:
-    """Expected seconds of a round on the link (WISV eq. 6, 10); ``found`` counts for the selective upload alone."""
+    """Expected seconds of a round on the link (WISV eq. 6, 10); ``found`` matters for the selective upload only."""
     index = id_bits(window + 1)
     feedback = index + id_bits(point.vocab_size) + point.overhead_bits  # eq. 4
     once_s = exchange_s(csi, feedback, up_bits(method, window, point))

@@ -1,4 +1,4 @@
-"""Table I from its own AALs and rounds: latency and throughput by eq. 5 to 10, and how far they are from the print."""
+"""Table I from its own AALs and rounds: latency and throughput by eq. 5 to 10, and their deviation from the print."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,9 +22,9 @@ from outrider.wire.bits import id_bits
 
 @dataclass(frozen=True, slots=True)
 class Reproduced:
-    """A printed row's AAL and rounds at our price of a round; errors are ours over printed, less 1.
+    """A printed row's AAL and rounds at our cost of a round; errors are ours over printed, minus 1.
 
-    The selective upload stands beside the full one's row: Table I does not print it, and it has no errors.
+    The selective upload is listed with the full one's row: Table I does not print it, and it has no errors.
     """
 
     row: WisvRow
@@ -37,7 +37,7 @@ class Reproduced:
 
 @dataclass(frozen=True, slots=True)
 class PaidStates:
-    """What a printed WISV latency leaves time to upload, beside two accounts of it.
+    """Upload that a printed WISV latency leaves time for, compared with two explanations.
 
     Attributes:
         paid: fp16 hidden states of a round, after RTT, drafting and ids.
@@ -52,7 +52,7 @@ class PaidStates:
 
 
 def reproduce(point: OperatingPoint = TABLE_1_POINT) -> list[Reproduced]:
-    """All rows, in the table's order, the selective upload behind each full one."""
+    """All rows in the table's order, the selective upload after each full one."""
     found = []
     for row in TABLE_1:
         found.append(_priced(row, row.method, point))
@@ -63,21 +63,21 @@ def reproduce(point: OperatingPoint = TABLE_1_POINT) -> list[Reproduced]:
 
 
 def worst(found: Sequence[Reproduced], method: Method) -> float:
-    """The largest error of a method's latencies and throughputs, either way."""
+    """The largest error of a method's latencies and throughputs, of either sign."""
     errors = [(one.latency_error, one.throughput_error) for one in found if one.method is method]
     return max(abs(error) for pair in errors for error in pair if error is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Of the machines, as latencies imply them."""
+    """Machine times implied by the latencies."""
 
-    step_s: float  # of a drafted token
-    verify_s: float  # of a block; nothing keeps a fitted one above 0
+    step_s: float  # per draft token
+    verify_s: float  # per block; a fitted one may be negative
 
 
 def fitted_times(*, verify: bool) -> Times:
-    """Those that fit the greedy rows' latencies best: least squares of relative errors, verification 0 or fitted."""
+    """Fit the greedy rows' latencies: least squares of relative errors, with verification fitted or 0."""
     rows = [row for rate_bps in RATES_BPS for row in printed(Method.SD_GREEDY, rate_bps)]
     latencies = np.array([row.latency_s for row in rows])
     counts = np.array([row.rounds for row in rows])
@@ -89,7 +89,7 @@ def fitted_times(*, verify: bool) -> Times:
 
 
 def paid_states(point: OperatingPoint = TABLE_1_POINT) -> list[PaidStates]:
-    """Of every WISV row."""
+    """Paid states of every WISV row."""
     return [_paid(row, point) for row in TABLE_1 if row.method is Method.WISV_FULL]
 
 

@@ -1,4 +1,4 @@
-"""Each method at its own best window, and when drafting is worth a round at all, by the fitted acceptances.
+"""Each method at its own best window, and when drafting pays at all, by the fitted acceptances.
 
 Table I lists windows from 10 on. Below that the acceptance is extrapolated: it is nearly flat.
 """
@@ -11,9 +11,7 @@ from lab.bench.papers.wisv.published import RTT_S
 from lab.bench.papers.wisv.rounds import TABLE_1_POINT, Method, OperatingPoint, link, mismatches, round_s
 
 LONGEST = 64
-A40_PASS_S = (
-    8.03e9 * 2 / 696e9
-)  # reads Llama-3.1-8B's fp16 weights once: the least a pass of the testbed's server takes
+A40_PASS_S = 8.03e9 * 2 / 696e9  # reads Llama-3.1-8B's fp16 weights once: the minimum of a pass on the testbed's server
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +25,7 @@ class Speed:
     aal_tokens: float
     round_s: float
     tokens_per_s: float
-    worth_pass_s: float  # a pass of the target, for a block or a token alike: above this drafting is the faster way
+    worth_pass_s: float  # a pass of the target, for a block or a token alike: above this, drafting is faster
 
 
 def speed(
@@ -39,7 +37,7 @@ def speed(
     rtt_s: float = RTT_S,
     point: OperatingPoint = TABLE_1_POINT,
 ) -> Speed:
-    """By the acceptance fitted at that rate, at any RTT."""
+    """Speed by the acceptance fitted at that rate, at any RTT."""
     strict = fitted(Method.SD_GREEDY, rate_bps).at_depths(window)
     seconds = round_s(method, link(rate_bps, rtt_s), window, mismatches(strict), point)
     tokens = fitted(method, rate_bps).tokens(window, bonus=bonus)
@@ -48,6 +46,6 @@ def speed(
 
 
 def best_speed(method: Method, rate_bps: float, *, bonus: bool, point: OperatingPoint = TABLE_1_POINT) -> Speed:
-    """At the window of most tokens per second, 1 to 64."""
+    """Speed at the window with the most tokens per second, 1 to 64."""
     speeds = [speed(method, rate_bps, window, bonus=bonus, point=point) for window in range(1, LONGEST + 1)]
     return max(speeds, key=lambda one: one.tokens_per_s)

@@ -1,1 +1,1 @@
-"""WISV's evaluation with a pair that is at hand: what a decision head costs and brings, and how fast that is."""
+"""WISV's evaluation with an available pair: score cost and gain of a decision head, and its speed."""

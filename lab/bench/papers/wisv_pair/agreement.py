@@ -1,4 +1,4 @@
-"""Whether a head decides on rounded hidden states as on whole ones, and what each costs on the link."""
+"""Whether a head decides alike on rounded and unrounded hidden states, and each field's cost on the link."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ from outrider.verification.decision_head import DecisionHead, csi_features
 
 @dataclass(frozen=True, slots=True)
 class FieldAgreement:
-    """One field beside fp32.
+    """One field compared with fp32.
 
     Attributes:
         bits: of one state.
-        decisions: compared: mismatches of strict answers, over every evaluated link.
-        alike: share of them.
+        decisions: number compared: mismatches of strict answers, on every evaluated link.
+        alike: share of equal decisions.
         largest_shift: of a probability of rejection.
     """
 
@@ -46,7 +46,7 @@ def agreements(
     window: int,
     batch: int,
 ) -> list[FieldAgreement]:
-    """Of every field at each threshold; see ``frontier.frontier``."""
+    """Compare every field at each threshold; see ``frontier.frontier``."""
     probs = _rejection_probs(_mismatches(pair, asked, window, batch), head)
     exact = probs[FloatField.FP32]
     found = []

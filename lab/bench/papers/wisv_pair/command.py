@@ -43,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def frontier_part(args: argparse.Namespace) -> dict[str, object]:
-    """Compute, print, draw, and return frontiers and the agreement of fields."""
+    """Compute, print, plot, and return frontiers and the agreement of fields."""
     config, head = _configured(args)
     group = config.drafters[0]
     models = load_pair(PairSpec(config.model.target, group.model, config.model.dtype, group.dtype, "cpu"))
@@ -71,13 +71,13 @@ def frontier_part(args: argparse.Namespace) -> dict[str, object]:
 
 
 def cluster_part(args: argparse.Namespace) -> dict[str, object]:
-    """Start a cluster, ask, print, draw, and return what it gave."""
+    """Start a cluster, measure, print, plot, and return the results."""
     config, head = _configured(args)
     if any(group.link is not None for group in config.drafters):
         raise ConfigError("drafters", "link: null (the bench sets the links itself)", config.drafters)
     windows = args.windows or WINDOWS
     tasks = spread(_tasks(args.tasks, None), args.most_tasks or 4)
-    # As in the paper: no tokens that are looked up, and nothing verified while a device drafts.
+    # As in the paper: no prompt lookup, and no verification while a device drafts.
     speculation = replace(
         config.speculation, k_max=max(windows), lookup_window=0, drafts_ahead=False, modes=("draft",), policy="cheapest"
     )

@@ -13,9 +13,9 @@ class Answer:
     """One response.
 
     Attributes:
-        window: that was asked for; None: free.
+        window: requested; None: free.
         rounds: verify outcomes, the prompt's own included.
-        judged: mismatches that a head decided about, of which ``overrides`` passed.
+        judged: mismatches that a head decided, of which ``overrides`` passed.
     """
 
     link: str
@@ -32,7 +32,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One method at one window on one link; ``latency_s`` and ``rounds`` are of an answer."""
+    """One method at one window on one link; ``latency_s`` and ``rounds`` are per answer."""
 
     link: str
     method: str
@@ -47,12 +47,12 @@ class Row:
 
     @property
     def s_per_token(self) -> float:
-        """What methods are compared by: answers may differ in length."""
+        """The measure that methods are compared by, as answers may differ in length."""
         return 1.0 / self.tokens_per_s.mean
 
 
 def rows(answers: Sequence[Answer]) -> list[Row]:
-    """In the order met first."""
+    """In order of first appearance."""
     groups: dict[tuple[str, str, int | None], list[Answer]] = {}
     for answer in answers:
         groups.setdefault((answer.link, answer.method, answer.window), []).append(answer)
@@ -79,7 +79,7 @@ def _row(own: Sequence[Answer]) -> Row:
 
 
 def best_windows(found: Sequence[Row]) -> list[Row]:
-    """Each method's own best window on each link, by seconds a token; and those whose window was free."""
+    """Each method's best window on each link, by seconds a token; and those whose window was free."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in found:
         groups.setdefault((row.link, row.method), []).append(row)
@@ -88,7 +88,7 @@ def best_windows(found: Sequence[Row]) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Own choice on one link beside WISV's rule with the same freedom of window, and beside strict verification."""
+    """Own choice on one link, compared with WISV's rule with the same free window, and with strict verification."""
 
     link: str
     rule: str  # the upload that the rule takes there
@@ -103,7 +103,7 @@ class Choice:
 
 
 def choices(found: Sequence[Row], rtts_s: dict[str, float]) -> list[Choice]:
-    """On each link where all that it takes was measured."""
+    """Choices on each link where all arms were measured."""
     best = {(row.link, row.method): row for row in best_windows(found)}
     compared = []
     for link, rtt_s in rtts_s.items():

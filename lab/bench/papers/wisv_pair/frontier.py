@@ -1,6 +1,6 @@
-"""What rules of acceptance cost in score and bring in accepted length (WISV's Figures 3 and 5), all on the same tasks.
+"""Score cost and gain in accepted length of acceptance rules (WISV's Figures 3 and 5), all on the same tasks.
 
-Both models run in this process; a link enters by what the head is told of it. See ``lab.training.head.sweep``.
+Both models run in this process; a link matters only as an input of the head. See ``lab.training.head.sweep``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from outrider.contracts.exchanged import FloatField
 from outrider.models.head_file import Head
 
 MOST_DROP, GOAL_AAL, GOAL_ROUNDS = 0.01, 0.30, 0.25  # of the mean score; of strict verification's figures
-HEAD, UNAWARE = "head", "head, not told of links"  # the second: learnt without relabelling
+HEAD, UNAWARE = "head", "head, not told of links"  # the second is trained without relabelling
 FREE = "no head"
 
 
@@ -33,7 +33,7 @@ class Frontier:
 
     @property
     def gains(self) -> list["Gain"]:
-        """Of every rule but strict verification, each threshold over all links."""
+        """Gains of every rule but strict verification, each threshold over all links."""
         groups: dict[tuple[str, float], list[SweptRow]] = {}
         for row in self.rows:
             if row.rule != STRICT:
@@ -41,7 +41,7 @@ class Frontier:
         return [Gain.over(self.strict, rows) for rows in groups.values()]
 
     def best_within(self, kind: str) -> "Gain | None":
-        """The longest accepted length of HEAD, UNAWARE or FREE whose drop is shown to be small, if any's is."""
+        """The longest accepted length of HEAD, UNAWARE or FREE whose drop is shown to be small, or None."""
         own = [gain for gain in self.gains if (gain.rule if gain.linked else FREE) == kind]
         within = [gain for gain in own if gain.drop_bound < MOST_DROP]
         return max(within, key=lambda gain: gain.more_aal, default=None)
@@ -49,10 +49,10 @@ class Frontier:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Over strict verification, as shares of its figures; of a head on the link where each is worst.
+    """Gain over strict verification, as shares of its figures; of a head at the worst link of each.
 
     Attributes:
-        linked: it is a head's.
+        linked: whether the rule is a head.
         drop: of the score; ``drop_bound`` its one-sided 95 % upper bound.
     """
 
@@ -66,7 +66,7 @@ class Gain:
 
     @classmethod
     def over(cls, strict: SweptRow, rows: Sequence[SweptRow]) -> "Gain":
-        """What a rule brings, given its row on each link."""
+        """Gain of a rule, given its row on each link."""
         return cls(
             rule=rows[0].rule,
             threshold=rows[0].threshold,
@@ -79,7 +79,7 @@ class Gain:
 
     @property
     def reached(self) -> bool:
-        """Whether it is what WISV aims at."""
+        """Whether it reaches WISV's goals."""
         return self.drop_bound < MOST_DROP and self.more_aal >= GOAL_AAL and self.fewer_rounds >= GOAL_ROUNDS
 
 
@@ -96,10 +96,10 @@ def frontier(
     """Measure at one window.
 
     Args:
-        pair: with room for ``batch`` texts of prompt, answer and window.
-        asked: tasks that nobody learnt from.
+        pair: with KV for ``batch`` texts of prompt, answer and window.
+        asked: tasks unused in training.
         heads: by ``HEAD`` and perhaps ``UNAWARE``, of this pair.
-        window: tokens drafted a round.
+        window: draft tokens per round.
         thresholds: of rejection.
         batch: texts computed at once.
         field: of hidden states on the link.

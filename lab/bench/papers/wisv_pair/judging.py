@@ -1,4 +1,4 @@
-"""What a decision head takes of a verify step: one batched call for all mismatches, beside the target's own pass."""
+"""A decision head's share of a verify step: one batched call for all mismatches, against the target's own pass."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _REPEATS = 15
 
 @dataclass(frozen=True, slots=True)
 class JudgingTime:
-    """Of so many blocks of ``WINDOW`` tokens, half of them mismatches: medians."""
+    """Medians for a number of blocks of ``WINDOW`` tokens, half of them mismatches."""
 
     blocks: int
     mismatches: int
@@ -32,7 +32,7 @@ class JudgingTime:
 
 
 def judging_times(pair: Pair, asked: Sequence[EncodedTask], head: DecisionHead) -> list[JudgingTime]:
-    """At each of ``BLOCKS``, with room for as many texts."""
+    """Measure each of ``BLOCKS``; ``pair`` needs KV for as many texts."""
     return [_judging_time(pair, asked, head, blocks) for blocks in BLOCKS]
 
 
@@ -40,7 +40,7 @@ def _judging_time(pair: Pair, asked: Sequence[EncodedTask], head: DecisionHead, 
     prompts = [asked[at % len(asked)].prompt_ids for at in range(blocks)]
     texts = [PagedText([*prompt, *prompt[-1:] * WINDOW]) for prompt in prompts]
     rows, own = [WINDOW + 1] * blocks, range(0, WINDOW, 2)
-    first = pair.target.run(texts, rows, want_hidden=True)  # prompts: once
+    first = pair.target.run(texts, rows, want_hidden=True)  # prompts are computed once
     pass_s = _median_s(lambda: pair.target.run(texts, rows, want_hidden=True))
     links = list(EVALUATED.values())
     drafted = np.random.default_rng(0).standard_normal((len(own), head.drafter_width)).astype(np.float32)

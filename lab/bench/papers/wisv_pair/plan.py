@@ -1,4 +1,4 @@
-"""What is asked of a service: each method at each window on each link, answering the same tasks in turn."""
+"""Requests to a service: each method at each window on each link answers the same tasks in turn."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,9 +23,9 @@ class Method:
     """How a request is answered.
 
     Attributes:
-        options: of a request; its window is added.
+        options: of the request, without its window.
         free: the service chooses the window.
-        few: so slow that it answers fewer tasks.
+        few: too slow for all tasks.
     """
 
     name: str
@@ -55,19 +55,19 @@ class Turn:
 
     @property
     def options(self) -> dict[str, object]:
-        """``outrider`` of the request."""
+        """The request's ``outrider``."""
         return {**self.method.options} | ({} if self.window is None else {"window": self.window})
 
 
 def turns(
     link: str, tasks: Sequence[Task], few: int, methods: Sequence[Method], windows: Sequence[int]
 ) -> Iterator[Turn]:
-    """Every method at every window answers a task before any answers the next one, each time beginning elsewhere.
+    """Every method at every window answers a task before any answers the next one, in rotated order.
 
     Args:
         link: of ``LINKS``.
         tasks: for all but slow methods, which answer the first ``few``.
-        few: see above.
+        few: see ``tasks``.
         methods: to compare.
         windows: for those whose window is not free.
     """
@@ -79,7 +79,7 @@ def turns(
 
 
 def spread(tasks: Sequence[Task], count: int) -> list[Task]:
-    """So many of the tasks, of as many kinds as possible: the first of each kind, then the second of each."""
+    """Select ``count`` tasks of as many kinds as possible: the first of each kind, then the second of each."""
     seen: dict[str, int] = {}
     places = []
     for number, task in enumerate(tasks):

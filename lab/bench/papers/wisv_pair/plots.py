@@ -10,7 +10,7 @@ from lab.training.head.links import EVALUATED
 
 
 def plot_thresholds(file: Path, found: Frontier) -> None:
-    """Score and accepted length over the threshold, by link: told of links (Figure 3) and not (Figure 5)."""
+    """Score and accepted length over the threshold, by link: the head knows the link (Figure 3) or not (Figure 5)."""
     kinds = [kind for kind in (HEAD, UNAWARE) if any(row.rule == kind for row in found.rows)]
     drawn = figure(5.5 * len(kinds), 7.0)
     panels = drawn.subplots(2, len(kinds), sharex=True, sharey="row", squeeze=False)

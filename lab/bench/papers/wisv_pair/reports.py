@@ -1,4 +1,4 @@
-"""The tables of what was measured with a pair."""
+"""Tables of measurements with a pair."""
 
 from collections.abc import Sequence
 
@@ -23,10 +23,10 @@ from lab.training.head.sweep import SweptRow
 
 
 def show_frontier(found: Frontier) -> None:
-    """Every rule beside strict verification, and the best of each kind at a small drop."""
+    """Print every rule against strict verification, and the best of each kind at a small drop."""
     strict = found.strict
     show_table(
-        f"{found.tasks} tasks, K = {found.window}: what each rule costs and brings; strict verification scores "
+        f"{found.tasks} tasks, K = {found.window}: cost and gain of each rule; strict verification scores "
         f"{strict.score:.3f} with {strict.aal:.2f} tokens a round in {strict.rounds:.1f} rounds",
         ("rule", "threshold", "link", "score", "drop", "95 % below", "passed", "AAL", "more", "rounds", "fewer"),
         [_row_cells(row, strict) for row in found.rows if row is not strict],
@@ -60,9 +60,9 @@ def _best_cells(kind: str, gain: Gain | None) -> Sequence[object]:
 
 
 def show_agreements(found: Sequence[FieldAgreement]) -> None:
-    """Fields of hidden states."""
+    """Print fields of hidden states."""
     show_table(
-        "Decisions on hidden states as they cross the link, beside those on fp32",
+        "Decisions on hidden states as sent, against those on fp32",
         ("field", "threshold", "bits a state", "decisions", "alike", "largest shift of a probability"),
         [
             (one.field.value, one.threshold, f"{one.bits:,}", one.decisions, f"{one.alike:.2%}", one.largest_shift)
@@ -72,7 +72,7 @@ def show_agreements(found: Sequence[FieldAgreement]) -> None:
 
 
 def show_judging(found: Sequence[JudgingTime]) -> None:
-    """What judging takes of a verify step."""
+    """Print the head's share of a verify step."""
     show_table(
         f"Judging half of the tokens of each block, {WINDOW} of them, in one call, beside the target's pass",
         ("blocks", "mismatches", "pass ms", "judge ms", "share"),
@@ -84,7 +84,7 @@ def show_judging(found: Sequence[JudgingTime]) -> None:
 
 
 def show_rows(found: Sequence[Row]) -> None:
-    """Table I of this pair on a cluster, the paper's figures beside it where it has the row."""
+    """Print Table I of this pair on a cluster, with the paper's figures where it has the row."""
     show_table(
         "On a cluster over emulated links, of an answer, 95 % intervals over tasks; in brackets the printed latency",
         ("link", "K", "method", "tasks", "score", "AAL", "rounds", "latency s", "tokens/s", "passed"),
@@ -100,7 +100,7 @@ def show_rows(found: Sequence[Row]) -> None:
 
 
 def _printed(row: Row) -> str:
-    """The paper's latency of that row: of other models and machines, and of RTT 50 ms."""
+    """The paper's latency of that row, with other models and machines, and RTT 50 ms."""
     method = {"SD greedy": PRINTED[0], "SD reject": PRINTED[1], "WISV full": PRINTED[2]}.get(row.method)
     link = LINKS[row.link]
     same = () if method is None or link.rtt_s != 0.05 else printed(method, link.up_bps)
@@ -108,7 +108,7 @@ def _printed(row: Row) -> str:
 
 
 def show_best(found: Sequence[Row]) -> None:
-    """Each method at its own best window."""
+    """Print each method at its own best window."""
     show_table(
         "Each method at its own best window, by tokens/s",
         ("link", "method", "K", "score", "AAL", "rounds", "tokens/s"),
@@ -123,7 +123,7 @@ def show_best(found: Sequence[Row]) -> None:
 
 
 def show_choices(found: Sequence[Choice]) -> None:
-    """Own choice, WISV's rule, strict verification."""
+    """Print own choice, WISV's rule and strict verification."""
     show_table(
         "Seconds a token: own choice, WISV's rule (upload by the round trip, window free), and strict verification",
         ("link", "rule takes", "rule", "own choice", "faster by", "strict, best K"),

@@ -1,4 +1,4 @@
-"""Asks a real cluster over emulated links, one request at a time."""
+"""Measures a real cluster over emulated links, one request at a time."""
 
 from collections.abc import AsyncGenerator, Sequence
 
@@ -25,23 +25,23 @@ async def measured(
     windows: Sequence[int],
     most_tokens: int,
 ) -> AsyncGenerator[list[Answer], None]:
-    """Answers, one link after another; see ``plan.turns``.
+    """Yield answers, one link after another; see ``plan.turns``.
 
     Args:
         url: of the service.
         config: it was started with.
         links: of ``LINKS``.
         tasks: to answer.
-        few: of them for slow methods.
+        few: number of tasks for slow methods.
         methods: to compare.
-        windows: of those whose window is not free.
+        windows: for those whose window is not free.
         most_tokens: length limit of an answer.
     """
     async with open_client(url, _TIMEOUT_S) as client:
         service = RunningService(client, config)
         for link in links:
             await service.emulate(LINKS[link])
-            for method in (STRICT, FULL):  # the service learns what the link is like, and how drafts fare
+            for method in (STRICT, FULL):  # the service measures the link and the acceptance of drafts
                 await _asked(service, Turn(link, tasks[0], method, 4), _SETTLING_TOKENS)
             planned = list(turns(link, tasks, few, methods, windows))
             yield [

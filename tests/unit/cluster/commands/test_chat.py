@@ -169,7 +169,7 @@ def test_ctrl_c_cancels_the_answer_and_twice_leaves() -> None:
             process.stdin.write("hello\n")
             until(process, "Once")
             process.send_signal(signal.SIGINT)
-            until(process, "once more leaves\n")
+            until(process, "again to leave\n")
             assert service.client_left.wait(30)
             process.send_signal(signal.SIGINT)
             assert process.wait() == 0

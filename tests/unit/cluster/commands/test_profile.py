@@ -37,7 +37,7 @@ def test_a_whole_profile_of_a_machine_of_equation_19(tmp_path: Path, capsys: pyt
         assert interval.value == pytest.approx(getattr(TRUTH, name), rel=1e-3)
     show_profile(train, test, fitted)
     printed = capsys.readouterr().out
-    for heading in ("noise of the measurements", "coefficients, us", "unseen samples by regime", "cross-validation"):
+    for heading in ("noise of the measurements", "coefficients, us", "unseen samples by kind", "cross-validation"):
         assert heading in printed
     write_samples(tmp_path / "samples.csv", train, test, fitted)
     with (tmp_path / "samples.csv").open(encoding="utf-8", newline="") as stream:

@@ -164,6 +164,6 @@ def test_what_a_ratio_rule_has_drawn_is_not_chosen_from(make_drafter: MakeDrafte
     engine, device = make_drafter(), Device("a", SAMPLED, protocol=protocol)
     engine.open(device.opening(), TERMS)
     request = device.request(2, rows=4)
-    with pytest.raises(UnsupportedBlockError, match=f"trees may grow .token_ids., found {protocol}"):
+    with pytest.raises(UnsupportedBlockError, match=f"dynamic trees .token_ids., found {protocol}"):
         engine.submit(request)
     assert not engine.busy

@@ -235,7 +235,7 @@ def test_a_model_that_cannot_be_packed_is_not_taken_for_exact(
         spec = VerifierSpec("torch", str(folder), "auto", "cpu", 1, EngineLimits(2**20))
         assert VERIFIERS["torch"].settled(spec).dtype == dtype
     Served(qwen3_moe, PagedModel)()
-    assert "may depend on company" in caplog.text
+    assert "may depend on the batch" in caplog.text
 
 
 def test_a_processor_that_does_not_compute_in_a_narrow_type_is_warned_of(
@@ -245,7 +245,7 @@ def test_a_processor_that_does_not_compute_in_a_narrow_type_is_warned_of(
     PagedModel(llama().eval(), total_blocks=8, block_tokens=8)
     assert not caplog.text
     PagedModel(llama().bfloat16().eval(), total_blocks=8, block_tokens=8)
-    assert "may depend on company on this processor: take float32" in caplog.text
+    assert "may depend on the batch on this CPU: use float32" in caplog.text
 
 
 def test_sizes_at_which_a_row_depends_on_its_company_are_left_out() -> None:

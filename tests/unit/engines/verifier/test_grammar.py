@@ -178,7 +178,7 @@ def test_a_correction_that_the_grammar_forbids_is_refused() -> None:
             break
     (refused,) = engine.verify([client.block(forced=[TEXT_FORBIDDEN])])
     assert isinstance(refused, BlockRefused)
-    assert "could have said" in refused.reason
+    assert "target can draw" in refused.reason
 
 
 TEXT_FORBIDDEN = 33  # "A" occurs in no sentence

@@ -246,7 +246,7 @@ def test_stops_is_a_command(
     assert written["grid"]["acceptances"] == [0.7]
     assert set(written["sources"]) == {"table 12", "embedded"}
     assert [one["auc"] for one in written["places"]] == [0.9] * 4
-    assert "devices that keep the promise" in capsys.readouterr().out
+    assert "devices with their promise kept" in capsys.readouterr().out
 
 
 def test_no_base_no_multiple() -> None:

@@ -90,17 +90,17 @@ def test_values_that_ask_for_nothing_change_nothing(neutral: dict[str, Any]) -> 
             ParameterError,
             r"^messages\[0\].role needs one of 'system', 'user', .* \(others are not supported yet\), found 'function'",
         ),
-        ({"temprature": 1}, UnknownFieldError, "^temprature is no known field; did you mean temperature"),
-        ({"messages2": 1}, UnknownFieldError, "^messages2 is no known field; known here: model, stream"),
+        ({"temprature": 1}, UnknownFieldError, "^temprature is not a known field; did you mean temperature"),
+        ({"messages2": 1}, UnknownFieldError, "^messages2 is not a known field; known here: model, stream"),
         (
             {"outrider": {"k": 1}},
             UnknownFieldError,
-            "^outrider.k is no known field; known here: window, protocol, expansion, rows, lookup, slo_class",
+            "^outrider.k is not a known field; known here: window, protocol, expansion, rows, lookup, slo_class",
         ),
         (
             {"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "tone": 1}]}]},
             UnknownFieldError,
-            r"^messages\[0\].content\[0\].tone is no known field",
+            r"^messages\[0\].content\[0\].tone is not a known field",
         ),
         ({"outrider": {"slo_class": 8}}, ParameterError, "^outrider.slo_class needs a text, found 8"),
         (

@@ -177,7 +177,7 @@ def test_who_may_see_a_prompt_is_its_senders_to_say() -> None:
 
 
 def test_a_named_seed_asks_for_the_targets_own_tokens() -> None:
-    with pytest.raises(ParameterError, match=r"outrider.protocol needs token_ids where a seed is named, .* 'tslt'"):
+    with pytest.raises(ParameterError, match=r"outrider.protocol needs token_ids with a seed, .* 'tslt'"):
         generation(seed=3, outrider={"protocol": "tslt"})
     assert generation(seed=3, temperature=0, outrider={"protocol": "tslt"}).protocol == "tslt"
     assert generation(seed=3).reproducible

@@ -85,7 +85,7 @@ DEEP = json.loads('{"items":' * 70 + "{}" + "}" * 70)
     ("fields", "param", "message"),
     [
         ({"response_format": {"type": "yaml"}}, "response_format.type", "yaml"),
-        ({"response_format": {"type": "json_object", "x": 1}}, "response_format.x", "no known field"),
+        ({"response_format": {"type": "json_object", "x": 1}}, "response_format.x", "not a known field"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "a schema"),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"name": "a"}}},
@@ -113,7 +113,7 @@ DEEP = json.loads('{"items":' * 70 + "{}" + "}" * 70)
         ({"structured_outputs": {}}, "structured_outputs", "one of json"),
         ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs", "regex, choice"),
         ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag", "not supported yet"),
-        ({"structured_outputs": {"rejex": "x"}}, "structured_outputs.rejex", "no known field"),
+        ({"structured_outputs": {"rejex": "x"}}, "structured_outputs.rejex", "not a known field"),
         ({"guided_regex": "a", "response_format": FORMAT}, "guided_regex", "left out beside response_format"),
         ({"guided_regex": "a", "min_tokens": 2}, "min_tokens", "where a response ends"),
         ({"guided_regex": "a", "ignore_eos": True}, "ignore_eos", "where a response ends"),

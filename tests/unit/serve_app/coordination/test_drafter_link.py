@@ -272,7 +272,7 @@ async def test_an_answer_that_was_not_asked_for_is_dropped_and_reported(
         first.changes[step] = change
         generation, link = await ready(fleet)
     assert (list(fleet.faults), fleet.reported, link.losses) == ([FIRST], [], 1)
-    assert fleet.faults[FIRST].startswith("drafter drafter-edge-0 sent what cannot be read: ")
+    assert fleet.faults[FIRST].startswith("drafter drafter-edge-0 sent unreadable data: ")
     assert first.empty
     await until(lambda: link.ready)
     await assert_drafts_well(generation, link)
@@ -284,7 +284,7 @@ async def test_a_drafter_that_denies_what_it_was_just_given_is_broken() -> None:
     fleet = MemoryFleet(transport(), transport())
     fleet.transports[FIRST].changes["prefill"] = lambda _: b""
     generation, link = await ready(fleet)
-    assert fleet.faults == {FIRST: "drafter drafter-edge-0 does not hold what it was just given"}
+    assert fleet.faults == {FIRST: "drafter drafter-edge-0 does not hold the generation just given"}
     await assert_drafts_well(generation, link)
 
 

@@ -174,7 +174,7 @@ async def test_a_device_that_lives_and_never_answers_is_given_up_as_broken() -> 
     answered = await link.draft(asked)
     assert (answered.exchange, answered.censored) == (None, True)
     assert now_s() - began_at_s == pytest.approx(SETTINGS.binding_deadline_s, abs=0.1)
-    assert "lives and owes a block" in fleet.faults[FIRST]
+    assert "lives but sent no block" in fleet.faults[FIRST]
     assert fleet.reported == []
     link.close()
     await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})

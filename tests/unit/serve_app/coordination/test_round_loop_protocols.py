@@ -327,7 +327,7 @@ async def test_an_impossible_correction_is_never_sent() -> None:
     first.draws = lambda draft: replace(draft, correction=impossible(first.drafted[-1].correction))
     chunks = await stream
     assert len(tokens_of(chunks)) == 40
-    assert "the target could have said" in service.fleet.faults[FIRST]
+    assert "the target can draw" in service.fleet.faults[FIRST]
     assert chunks[-1].stats.inexact_rounds == 1
     assert service.sink.of(metrics.DRAFTS_GIVEN_UP) == [1]
     await service.idle()

@@ -44,9 +44,9 @@ def test_a_prompt_s_tokens_stay_together() -> None:
 
 def test_too_few_are_counted() -> None:
     prompts = [[number] for number in range(20)]
-    with pytest.raises(ParameterError, match=r"prompts needs so many that at least 801 draft tokens.* found 800"):
+    with pytest.raises(ParameterError, match=r"prompts needs enough for at least 801 verified.* found 800"):
         split(drafted(20), prompts, least_tokens=801)
     with pytest.raises(ParameterError, match=r"prompts needs at least 4, one for each part, found 3"):
         split(drafted(3), prompts[:3], least_tokens=1)
-    with pytest.raises(ParameterError, match="tokens are accepted and as many rejected for validation"):
+    with pytest.raises(ParameterError, match="accepted and as many rejected tokens for validation"):
         split(drafted(20, each=6), prompts, least_tokens=1)

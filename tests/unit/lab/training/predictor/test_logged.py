@@ -214,9 +214,9 @@ def test_logs_of_another_pair_are_no_logs_of_this_one(config: PredictorConfig) -
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"prompts": Path("p.txt")}, "prompts needs to be left out where rounds are logged ones"),
-        ({"most_prompts": 4}, "most_prompts needs to be left out where rounds are logged ones"),
-        ({"temperatures": (0.7,)}, "temperatures needs to be left out where rounds are logged ones"),
+        ({"prompts": Path("p.txt")}, "prompts needs to be left out with logged rounds"),
+        ({"most_prompts": 4}, "most_prompts needs to be left out with logged rounds"),
+        ({"temperatures": (0.7,)}, "temperatures needs to be left out with logged rounds"),
     ],
 )
 def test_what_only_says_how_rounds_are_made_is_refused(

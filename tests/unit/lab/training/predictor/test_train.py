@@ -151,11 +151,11 @@ def test_rounds_of_another_pair_or_rule_are_refused(trained: Trained, tmp_path: 
 
 
 def test_too_few_tokens_are_counted(config: PredictorConfig) -> None:
-    with pytest.raises(ParameterError, match=r"at least 100000 draft tokens are verified, found \d+"):
+    with pytest.raises(ParameterError, match=r"at least 100000 verified draft tokens, found \d+"):
         run(replace(config, least_tokens=100_000))
     assert not config.out.exists()
     assert config.rounds_file.exists(), "what took long is kept"
-    with pytest.raises(ParameterError, match=r"prompts needs so many that at least 200 draft tokens.* found \d+"):
+    with pytest.raises(ParameterError, match=r"prompts needs enough for at least 200 verified.* found \d+"):
         run(replace(config, most_prompts=4, rounds=(config.out.with_name("few.safetensors"),)))
 
 
