@@ -1,6 +1,6 @@
 """Decide which responses are begun, wait or are refused. A state machine without a clock: time is an argument.
 
-The caller reports events (``ask``, ``withdraw``, ``stalls``, ``reads``, ``ends``) and then calls ``decide``; again at
+The caller reports events (``ask``, ``withdraw``, ``stall``, ``unstall``, ``end``) and then calls ``decide``; again at
 ``due_at_s``, when a wait ends. Responses are considered in this order:
 
 1. resumed responses of a class with a promise: they were begun elsewhere and need a place only;
@@ -99,14 +99,14 @@ class Admission:
             self._accounts.service.remove(one.account)
             self._count(one.asked.classes[0], "left")
 
-    def stalls(self, name: GenerationId, now_s: float) -> None:
+    def stall(self, name: GenerationId, now_s: float) -> None:
         """Free the place of a response whose client has stopped reading."""
         self._accounts.count(self._active.values(), now_s)
         one = self._active.pop(name, None) or self._suspended.pop(name, None)
         if one is not None:
             self._stalled[name] = one, now_s
 
-    def reads(self, name: GenerationId, now_s: float) -> None:
+    def unstall(self, name: GenerationId, now_s: float) -> None:
         """Let a stalled response wait for a place as a suspended one, as its client reads on."""
         if name in self._stalled:
             one, since_s = self._stalled.pop(name)
@@ -114,7 +114,7 @@ class Admission:
             one.since_s = now_s  # it waits from now on: nothing was kept for it before
             self._suspended[name] = one
 
-    def ends(self, name: GenerationId, now_s: float, output_tokens: int | None = None, *, kept: bool = True) -> None:
+    def end(self, name: GenerationId, now_s: float, output_tokens: int | None = None, *, kept: bool = True) -> None:
         """Remove a response that was begun and is over.
 
         Args:
@@ -221,7 +221,7 @@ class Admission:
                 active = list(self._active.values())
                 other = None
                 if self._accounts.several:
-                    other = self._accounts.gives_way(one.account, active, made.bounds.places_of)
+                    other = self._accounts.pick_to_suspend(one.account, active, made.bounds.places_of)
                 if other is None:
                     return  # the responses behind hold no fewer places: nobody gives way to them either
                 if not self._take_turn(one, needs, other, made, pressed=pressed):
@@ -369,7 +369,7 @@ class Admission:
             missing += shortage.held - shortage.allowed
         # An active response frees what it holds once in its class's mean duration.
         freed_per_s = sum(
-            amount(other) / self._histories.of(other.slo.name).takes_s(other.slo.tokens_per_s)
+            amount(other) / self._histories.of(other.slo.name).mean_duration_s(other.slo.tokens_per_s)
             for other in self._active.values()
         )
         seconds = missing / freed_per_s if freed_per_s > 0.0 else _RETRY_UNKNOWN_S

@@ -511,7 +511,7 @@ class HttpConfig:
                 raise ConfigError("trusted_proxies", needed, proxy) from None
 
     @property
-    def answers_to(self) -> tuple[str, ...] | None:
+    def accepted_hosts(self) -> tuple[str, ...] | None:
         """Accepted host names: on loopback this machine's names and ``allowed_hosts``; None elsewhere: any."""
         if not self.is_loopback:
             return None

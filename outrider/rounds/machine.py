@@ -146,7 +146,7 @@ class RoundMachine:
     def _turn(self, turn: Turn, now_s: float) -> list[Effect]:
         if self._began_at_s is None:
             self._began_at_s = now_s
-        self._lookup.sees(turn)
+        self._lookup.observe(turn)
         if self._ahead is not None:  # its autonomous run is over: no new choice before that draft is used
             return self._go_on_without(self._ahead)
         correction = self._generation.correction
@@ -270,7 +270,7 @@ class RoundMachine:
         if self._round is not None and self._round.from_lookup is not None:
             return []  # held until the n-gram draft is decided: ``_join_held``
         if self._round is not None:
-            return self._joins(ahead)
+            return self._join(ahead)
         assert self._began_at_s is not None, "it was waited for"
         return self._go(ahead, self._began_at_s, waited_s=now_s - self._began_at_s)
 
@@ -291,11 +291,11 @@ class RoundMachine:
         """
         ahead.began_at_s, ahead.beside_s = began_at_s, max(0.0, ahead.beside_s - waited_s)
         verify = self._verifier.block(ahead, self._run_behind(ahead))
-        self._takes_place(ahead)
+        self._make_current(ahead)
         self._emitter.explain(self._choice)
         return [verify]
 
-    def _takes_place(self, ahead: OpenRound) -> None:
+    def _make_current(self, ahead: OpenRound) -> None:
         """Make the round ordered ahead the current one, and the run behind its block the present run."""
         assert ahead.block is not None, "what takes a round's place is with the verifier"
         assert ahead.block.autonomous_run is not None
@@ -324,7 +324,7 @@ class RoundMachine:
         ahead = self._ahead
         return ahead if ahead is not None and ahead.block is not None else None
 
-    def _joins(self, ahead: OpenRound) -> list[Effect]:
+    def _join(self, ahead: OpenRound) -> list[Effect]:
         assert self._round is not None
         ahead.began_at_s = self._round.began_at_s
         verify = self._verifier.block(ahead, self._run_behind(ahead))
@@ -376,7 +376,7 @@ class RoundMachine:
         assert self._round is not None
         self._generation.round_happened(self._round.number, RoundEvent.OVERTAKEN)
         ahead.began_at_s = self._round.began_at_s
-        self._takes_place(ahead)
+        self._make_current(ahead)
 
     def _row_came(self, outcome: Verified, now_s: float) -> list[Effect]:
         """Take the row for a pending correction. If only one token is possible, it is committed and none is pending."""
@@ -442,7 +442,7 @@ class RoundMachine:
         generation.begin_following_round(number)
         self._round, self._began_at_s = OpenRound(number, now_s, block=alone(block), follows=True), now_s
         if event.turn is not None:
-            self._lookup.sees(event.turn)
+            self._lookup.observe(event.turn)
             self._mode = event.turn.mode
         effects = list[Effect]()
         # Not while a block is at the verifier: that replaces the run, and has a grant of its own.
@@ -456,7 +456,7 @@ class RoundMachine:
     def _join_held(self) -> list[Effect]:
         """Join a draft that was held while an n-gram draft was verified."""
         ahead = self._ahead
-        return [] if ahead is None or ahead.draft is None else self._joins(ahead)
+        return [] if ahead is None or ahead.draft is None else self._join(ahead)
 
     def _await_joined(self, now_s: float) -> list[Effect]:
         """At the end of a run's grant: follow the block that was to join, if the verifier has one."""
@@ -464,7 +464,7 @@ class RoundMachine:
         if ahead is None:
             return []
         ahead.began_at_s = self._began_at_s = now_s
-        self._takes_place(ahead)
+        self._make_current(ahead)
         self._emitter.explain(self._choice)
         return [Follow(ahead.number, self._account.terms(now_s, ahead.expected_tokens), asks=True)]
 

@@ -16,7 +16,7 @@ class PromptLookup:
     """Prompt lookup of one response under the speculation mode in use. Mutable."""
 
     def __init__(self, generation: Generation, rules: RoundRules) -> None:
-        """Begin without a mode: nothing is found before ``sees`` is called."""
+        """Begin without a mode: nothing is found before ``observe`` is called."""
         self._generation, request = generation, generation.request
         self._lookup = lookup_of(request, rules.experience, rules.speculation.lookup_window)
         self._view: VerifierView | None = None  # as last seen
@@ -27,7 +27,7 @@ class PromptLookup:
         """Whether some mode allows prompt lookup for this response; false after its end."""
         return self._lookup is not None
 
-    def sees(self, turn: Turn) -> None:
+    def observe(self, turn: Turn) -> None:
         """Take the mode and the verifier's load from a turn."""
         self._view, self._mode = turn.verifier, turn.mode
 

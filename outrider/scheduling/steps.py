@@ -112,12 +112,12 @@ class StepPlanner:
         """Number of candidates in the verifier's steps."""
         return len(self._within)
 
-    def has_memory(self, blocks: int | None) -> None:
+    def set_memory_blocks(self, blocks: int | None) -> None:
         """Set the verifier's total number of KV blocks; None if not known."""
         if blocks != self._limits.max_memory_blocks:
             self._limits = replace(self._limits, max_memory_blocks=blocks)
 
-    def arrives(
+    def add(
         self,
         generation: GenerationId,
         candidate: StepCandidate,
@@ -131,12 +131,12 @@ class StepPlanner:
         """
         overtakes = overtakes and generation in self._within
         self.withdraw(generation)
-        self._prefill.arrives(generation, account)
+        self._prefill.add(generation, account)
         self._waiting[generation] = self._arrived[generation] = candidate
         if overtakes:
             self._overtaking.add(generation)
 
-    def expects(self, generation: GenerationId, at_s: float) -> None:
+    def expect(self, generation: GenerationId, at_s: float) -> None:
         """Note that a device drafts and when its block should arrive."""
         self._expected_at_s[generation] = at_s
 
@@ -154,7 +154,7 @@ class StepPlanner:
         self._arrived.pop(generation, None)
         self._promises.over(generation)
 
-    def steps(self) -> None:
+    def note_step(self) -> None:
         """Note that a step has ended and the next one is under way with all candidates within."""
         self._stepped = set(self._within)
 

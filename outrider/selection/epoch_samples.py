@@ -51,7 +51,7 @@ class ActiveGenerations:
         self._until_s = now_s
         self._busy_s = self._generation_s = 0.0
 
-    def moves(self, by: int, now_s: float) -> None:
+    def change(self, by: int, now_s: float) -> None:
         """Change the number of active generations from now on."""
         self.at(now_s)
         self.count += by

@@ -50,7 +50,7 @@ class Probes:
         self._lost_at_s: dict[str, float] = {}
         self._last_at_s = -inf
 
-    def passes(self, seconds: float) -> None:
+    def accrue(self, seconds: float) -> None:
         """Add to the budget for time with active generations."""
         self.left_s = min(self.left_s + self._rules.share * seconds, self._rules.most_saved_s)
 

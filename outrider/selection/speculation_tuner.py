@@ -151,22 +151,22 @@ class SpeculationTuner:
             self._use(self._kept, now_s)
         if counts:
             self._samples.began(generation)
-            self._choosing.moves(1, now_s)
+            self._choosing.change(1, now_s)
         self._prefill_over(generation, now_s)
-        self._activity.moves(1, now_s)
+        self._activity.change(1, now_s)
 
     def ended(self, generation: str, now_s: float) -> None:
         """Note the end of a response that was ``asked`` for; it may have ended before it ``began``."""
         if self._prefill_over(generation, now_s):  # it never became active
             return
         if self._samples.ended(generation):
-            self._choosing.moves(-1, now_s)
+            self._choosing.change(-1, now_s)
         self._ready.discard(generation)
         if self._canaries.mode is not None:
             self._canaries.ended(generation)
             if self._canaries.mode is None:
                 self._use(self._mode, now_s)
-        self._activity.moves(-1, now_s)
+        self._activity.change(-1, now_s)
         self._idle_since_s = now_s
 
     def ready(self, generation: str) -> None:
@@ -236,7 +236,7 @@ class SpeculationTuner:
         settings, passed = self._settings, self._tick_span
         self._due_at_s, self._tick_span = now_s + settings.tick_s, ActiveInterval(self._activity, now_s)
         passed_s, load = passed.seconds(now_s), passed.load(now_s)
-        self._probes.passes(self._unpaid.seconds(now_s))
+        self._probes.accrue(self._unpaid.seconds(now_s))
         self._unpaid = ActiveInterval(self._choosing, now_s)
         if self._epoch is None:
             if self._settled(now_s):

@@ -174,13 +174,13 @@ class EventLoop:
             admission=self._verifier.report(),
         )
 
-    def begins(self, device: SimDevice, now_s: float) -> None:
+    def admitted(self, device: SimDevice, now_s: float) -> None:
         """Do nothing: a device drafts for itself, so there is none to lease."""
 
     def stepped(self, step: SimStep) -> None:
         self._tally.step(step)
 
-    def began(self, device: SimDevice, now_s: float) -> None:
+    def first_token(self, device: SimDevice, now_s: float) -> None:
         """Count the first token; the response's speed is measured from here."""
         measured = self._count(now_s)
         device.account.first_tokens(now_s, measured=measured)

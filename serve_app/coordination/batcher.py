@@ -59,7 +59,7 @@ class SteppedVerifier(Protocol):
         """Yield one reply per step; raise ``VerifierLostError`` once the verifier is lost."""
         ...
 
-    def hangs(self) -> None:
+    def kill_hung(self) -> None:
         """End a verifier that missed its step deadline, so that ``steps`` raises."""
         ...
 
@@ -121,7 +121,7 @@ class Batcher:
         self._session = self._calls = 0
         self._listening: asyncio.Task[None] | None = None
         self._sending: asyncio.Handle | None = None
-        self._watch = StepWatch(planning.deadline_s, verifier.hangs, self._is_silent, doubt)
+        self._watch = StepWatch(planning.deadline_s, verifier.kill_hung, self._fail_silent, doubt)
 
     @property
     def queued_blocks(self) -> int:
@@ -143,10 +143,10 @@ class Batcher:
     def idle(self) -> bool:
         return not self._planner.within
 
-    def expects(self, generation: GenerationId, within_s: float, due_at_s: float = inf) -> None:
+    def expect(self, generation: GenerationId, within_s: float, due_at_s: float = inf) -> None:
         """Note that a draft was ordered: it is expected in ``within_s`` and has to be committed by ``due_at_s``."""
         self._due_at_s[generation] = due_at_s
-        self._planner.expects(generation, self._clock() + within_s)
+        self._planner.expect(generation, self._clock() + within_s)
         self._min_survival[generation] = self._planner.min_survival
 
     async def verify(
@@ -177,8 +177,8 @@ class Batcher:
             queued.min_survival = min_survival
         self._queued[block.generation] = queued
         if (resident := self._resident.get(block.generation)) is not None:
-            queued.is_cold(resident)
-        self._arrives(block.generation, queued)
+            queued.note_evicted(resident)
+        self._enqueue(block.generation, queued)
         self._send_soon()
         try:
             return await outcomes.next()
@@ -207,7 +207,7 @@ class Batcher:
         self._grants.pop(name, None)  # unsent grant of the autonomous run
         self._lookups.pop(name, None)
         self._queued[name] = queued
-        self._arrives(name, queued, overtakes=queued.overtakes is not None)
+        self._enqueue(name, queued, overtakes=queued.overtakes is not None)
         self._send_soon()
 
     def follow(self, generation: GenerationId, follower: Follower) -> None:
@@ -230,7 +230,7 @@ class Batcher:
             self._lookups[generation] = lookup
         used_up, queued.until_round = not queued.has_grant, until_round
         if used_up:
-            self._arrives(generation, queued)
+            self._enqueue(generation, queued)
         elif not self._planner.waits(generation):
             self._grants[generation] = until_round
         self._send_soon()
@@ -270,9 +270,9 @@ class Batcher:
         finally:
             del self._accounts[generation]
 
-    def _arrives(self, generation: GenerationId, queued: QueuedBlock, *, overtakes: bool = False) -> None:
+    def _enqueue(self, generation: GenerationId, queued: QueuedBlock, *, overtakes: bool = False) -> None:
         account = self._accounts.get(generation, NO_ACCOUNT)
-        self._planner.arrives(generation, queued, account, overtakes=overtakes)
+        self._planner.add(generation, queued, account, overtakes=overtakes)
 
     def _forget(self, generation: GenerationId) -> None:
         self._queued.pop(generation, None)
@@ -379,7 +379,7 @@ class Batcher:
             log.exception("listening_failed")
             self._lost(VerifierLostError(f"what the verifier brought cannot be read: {error!r:.200}"))
 
-    def _is_silent(self) -> None:
+    def _fail_silent(self) -> None:
         """Fail the blocks of a silent verifier so that they continue elsewhere; suspect none, as no process crashed."""
         self._forget_all_given(
             VerifierLostError("the verifier is silent; its responses go on at another one"), culprit=None
@@ -416,7 +416,7 @@ class Batcher:
         self._named = reply.suspects
         if reply.computed:  # a step without a pass says nothing about the duration of one with a pass
             self._watch.took(reply.engine_s)
-        self._planner.steps()
+        self._planner.note_step()
         predicted_s, reason = self.cost_model.predict_s(reply.computed), self._planner.reason
         if self._traces is not None and reply.session == self._session:
             self._traces.stepped(reply, predicted_s, reason, now_s)
@@ -427,7 +427,7 @@ class Batcher:
             self._estimator = self._estimator.observed(reply.computed, reply.engine_s)
         for name, resident in reply.evicted if reply.session == self._session else ():
             self._evicted(name, resident)
-        self._planner.has_memory(reply.usage.total_blocks)
+        self._planner.set_memory_blocks(reply.usage.total_blocks)
         if self._planner.is_due:
             self._send_soon()
         self._watch_over()
@@ -438,7 +438,7 @@ class Batcher:
             return
         queued = self._queued.get(generation)
         if queued is not None:
-            queued.is_cold(resident_tokens)
+            queued.note_evicted(resident_tokens)
         if queued is None or not queued.given:
             self._resident[generation] = resident_tokens
 
@@ -482,7 +482,7 @@ class Batcher:
             refusal = reply.refused_openings[name]
             outcome = BlockRefused(name, outcome.round, refusal.reason, refusal.too_long)
         if isinstance(outcome, Unfinished):
-            queued.remains(outcome.remaining_tokens)
+            queued.set_remaining(outcome.remaining_tokens)
             return True
         went_on, queued.overtakes = queued.went_on(outcome), None
         if not went_on:

@@ -104,7 +104,7 @@ class Generations:
         self._modes, self.tuner = drafting.modes, SpeculationTuner(drafting.modes, TunerSettings(), clock())
         self._services = RoundServices(
             self.batcher,
-            verifier.answers,
+            verifier.wait_until_up,
             self._load,
             self.tuner,
             self._note_round,

@@ -135,12 +135,12 @@ class QueuedBlock:
         survivals = self.terms.survivals[:draft_tokens]
         self.terms = replace(self.terms, survivals=survivals, expected_tokens=1.0 + sum(survivals))
 
-    def remains(self, tokens: int) -> None:
+    def set_remaining(self, tokens: int) -> None:
         """Set the number of positions still to compute; some may be of the verifier's own draft."""
         cost = self.cost
         self.cost = VerifyCost(tokens, max(0, cost.new_tokens + cost.cached_tokens - tokens))
 
-    def is_cold(self, resident_tokens: int) -> None:
+    def note_evicted(self, resident_tokens: int) -> None:
         """Move cached positions that were evicted to those that have to be computed; ``resident_tokens`` are left."""
         total, own = self.cost.new_tokens + self.cost.cached_tokens, len(self.block.draft) + 1
         resident = min(resident_tokens, self.cost.cached_tokens, total - own)

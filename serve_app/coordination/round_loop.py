@@ -261,7 +261,7 @@ class RoundLoop:
     async def _answered(self, effect: AskDrafter | AskAgain | AwaitDraft) -> DrafterAnswered:
         match effect:
             case AskDrafter():
-                self._services.batcher.expects(self._generation.name, effect.expected_s, effect.due_at_s)
+                self._services.batcher.expect(self._generation.name, effect.expected_s, effect.due_at_s)
                 return await self._link.draft(effect)
             case AskAgain():
                 return await self._link.ask_again(effect)

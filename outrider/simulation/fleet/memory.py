@@ -11,7 +11,7 @@ from outrider.simulation.memory import Held, KvMemory
 
 
 class PrefixMemory(KvMemory):
-    """A ``KvMemory`` that keeps prefixes. Call ``opens`` before each response; system prompts are numbered from 0."""
+    """A ``KvMemory`` that keeps prefixes. Call ``open`` before each response; system prompts are numbered from 0."""
 
     def __init__(self, blocks: int | None, block_tokens: int, host_blocks: int = 0) -> None:
         super().__init__(blocks, block_tokens, host_blocks)
@@ -20,7 +20,7 @@ class PrefixMemory(KvMemory):
         self._computing: dict[int, tuple[int, int]] = {}  # by sequence: the system prompt it computes, and its tokens
         self._uses_of: dict[int, int] = {}  # by sequence: the system prompt that it shares
 
-    def opens(self, sequence: int, system: int | None, system_tokens: int) -> int:
+    def open(self, sequence: int, system: int | None, system_tokens: int) -> int:
         """Begin a response whose prompt has ``system_tokens`` of a system prompt; return its resident positions."""
         held = self._kept.pop(sequence, None)
         if held is not None:
@@ -61,7 +61,7 @@ class PrefixMemory(KvMemory):
             self._held[sequence] = held
         self._computing.pop(sequence, None)
         super().drop(sequence)
-        self._stops_using(sequence)
+        self._stop_using(sequence)
 
     def _publish(self, sequence: int) -> None:
         system, full = self._computing[sequence]
@@ -74,7 +74,7 @@ class PrefixMemory(KvMemory):
             self._uses_of[sequence] = system
             held.shared_tokens = full
 
-    def _stops_using(self, sequence: int) -> None:
+    def _stop_using(self, sequence: int) -> None:
         system = self._uses_of.pop(sequence, None)
         if system is None:
             return
@@ -92,7 +92,7 @@ class PrefixMemory(KvMemory):
         if held.number < 0:
             del self._shared[-1 - held.number]
         else:
-            self._stops_using(held.number)
+            self._stop_using(held.number)
 
     def _evict(self, lacking: int, sequence: int, batch: Sequence[int]) -> bool:
         assert self._free is not None

@@ -70,10 +70,10 @@ def test_lengths_are_those_a_class_had() -> None:
         known.ended("a", 40, 5.0)
     assert known.of("a").tokens() == pytest.approx(40.0, abs=1.0)
     assert known.of("b").tokens() == known.of("a").tokens(), "all there is to go by"
-    assert known.of("b").takes_s(4.0) == pytest.approx(10.0, rel=0.05), "by its promise"
+    assert known.of("b").mean_duration_s(4.0) == pytest.approx(10.0, rel=0.05), "by its promise"
     known.ended("b", 400, 50.0)
     assert known.of("b").tokens() > 150.0
-    assert known.of("a").takes_s(4.0) == pytest.approx(5.0)
+    assert known.of("a").mean_duration_s(4.0) == pytest.approx(5.0)
     assert known.of("a").tokens(most=16.0) == 16.0
 
 

@@ -38,8 +38,8 @@ def test_a_change_never_makes_a_wait_longer() -> None:
 def test_nothing_is_tried_beyond_what_was_saved() -> None:
     probes = Probes(ProbeRules(share=0.02, allowance_s=0.0))
     assert turns(probes, 0.0) == [False]
-    probes.passes(6.0)
+    probes.accrue(6.0)
     assert turns(probes, 6.0) == [True]
     probes.spent("draft", 1.0, 6.0, lost=False)
-    probes.passes(20.0)
+    probes.accrue(20.0)
     assert turns(probes, 26.0) == [False]
