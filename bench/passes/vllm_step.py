@@ -1,7 +1,7 @@
 """vLLM's own model step in a process of its own (``vllm_worker``): asked for passes, it answers their seconds.
 
-Asked and answered in lines of JSON: ``{"rows", "generations", "behind", "passes"}``, a list of seconds. Its first line
-is an empty list, or says why it cannot be asked.
+Asked and answered in lines of JSON: ``{"rows", "generations", "context_tokens", "passes"}``, a list of seconds. Its
+first line is an empty list, or says why it cannot be asked.
 """
 
 import json
@@ -51,13 +51,16 @@ class VllmStep:
         """Of a process that can be asked."""
         self._process = process
 
-    def seconds(self, shape: PassShape, behind: int, passes: int) -> list[float]:
+    def seconds(self, shape: PassShape, context_tokens: int, passes: int) -> list[float]:
         """Of so many passes.
 
         Raises:
             VllmStepError: the process has died.
         """
-        return [float(one) for one in _asked(self._process, {**asdict(shape), "behind": behind, "passes": passes})]
+        return [
+            float(one)
+            for one in _asked(self._process, {**asdict(shape), "context_tokens": context_tokens, "passes": passes})
+        ]
 
 
 @contextmanager

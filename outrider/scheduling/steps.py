@@ -167,13 +167,13 @@ class StepPlanner:
         """Generations in the verifier's present step or in the next one."""
         return self._stepped | self._within.keys()
 
-    def plan(self, now_s: float, cost_model: CostModel, alone: Collection[GenerationId] = ()) -> StepPlan:
-        """Choose by the policy who is in the steps; while one of ``alone`` is there, let it in by itself."""
+    def plan(self, now_s: float, cost_model: CostModel, suspects: Collection[GenerationId] = ()) -> StepPlan:
+        """Choose by the policy who is in the steps; while one of ``suspects`` is there, isolate it."""
         if not self.is_due:
             self.reason, self._held_since_s = StopReason.QUEUE_EMPTY, None
             return _NOTHING_CHANGES
-        if alone and (suspects := [name for name in (*self._within, *self._waiting) if name in alone]):
-            return self._plan_alone(suspects[0])
+        if suspects and (present := [name for name in (*self._within, *self._waiting) if name in suspects]):
+            return self._plan_isolated(present[0])
         if kept_s := self._hold(now_s, cost_model):
             return StepPlan(hold_s=kept_s)
         arrived = [(candidate.pending(), candidate.prefix_tokens) for candidate in self._arrived.values()]
@@ -201,7 +201,7 @@ class StepPlanner:
             cuts = self._trim(chosen, waiting, done, now_s, cost_model, all_kept=promised.least_load <= 1.0)
         return StepPlan(joining, held_back, cuts, self._prefill.prefill_order(done, plan.batch))
 
-    def _plan_alone(self, name: GenerationId) -> StepPlan:
+    def _plan_isolated(self, name: GenerationId) -> StepPlan:
         """Let one generation in and hold back all others. They may be in the step under way, but in none behind it."""
         self.reason, self._held_since_s = StopReason.ALONE, None
         held_back = tuple(dict.fromkeys(other for other in (*self._within, *self._overtaking) if other != name))

@@ -106,7 +106,7 @@ class EpochSamples:
         for generation in self.undisturbed:
             self.began(generation)
 
-    def rounds_each(self) -> float:
+    def mean_rounds(self) -> float:
         """Return the mean number of undisturbed rounds of the generations that had any."""
         counts = [sample.rounds for sample in self._all() if sample.rounds]
         return sum(counts) / len(counts) if counts else 0.0

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp
 
-from outrider.admission.price import VerifierNow
+from outrider.admission.response_load import VerifierNow
 from outrider.admission.rounds import RoundShape
 from outrider.contracts.chunks import chunk_of, pass_costs
 from outrider.contracts.cost import BatchWork, CostModel, VerifyCost, work_of
@@ -128,7 +128,7 @@ class SimulatedServer:
         """
         self._set_pending(device, now_s)
         if device.name not in self._within:
-            device.alone_rounds = rounds_left
+            device.autonomous_rounds = rounds_left
 
     def over(self, device: SimDevice) -> None:
         self.memory.release(device.number)
@@ -169,11 +169,11 @@ class SimulatedServer:
         joining, held_back = ([self._asking[name] for name in names] for names in (plan.joining, plan.held_back))
         return StepChanges(joining, held_back)
 
-    def give(self, given: StepChanges) -> None:
+    def apply(self, changes: StepChanges) -> None:
         """Apply a plan that has reached the verifier, from the next step on."""
-        for device in given.held_back:
+        for device in changes.held_back:
             self._within.pop(device.name, None)
-        for device in given.joining:
+        for device in changes.joining:
             if device.name in self._asking and device.name not in self._untold:  # decided meanwhile: not verified twice
                 self._within[device.name] = device
 
@@ -218,7 +218,7 @@ class SimulatedServer:
                 continue
             device.ahead += 1
             if device.goes_on:
-                device.alone_rounds -= 1
+                device.autonomous_rounds -= 1
                 step.going_on.add(device.number)
             else:
                 self._within.pop(device.name, None)

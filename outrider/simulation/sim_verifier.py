@@ -185,19 +185,19 @@ class SimVerifier:
             return
         if self._plans_once and server.is_stepping:
             self._plan_at_s = inf
-        given = server.let_in(now_s)
-        if given is not None:
-            later_s = given.hold_s or server.dispatch_s
+        changes = server.let_in(now_s)
+        if changes is not None:
+            later_s = changes.hold_s or server.dispatch_s
             if later_s > 0.0:
-                self._agenda.at(now_s + later_s, self._given, given)
+                self._agenda.at(now_s + later_s, self._apply, changes)
             else:
-                server.give(given)
+                server.apply(changes)
         if server.dispatch_s == 0.0:
             self._step(now_s)
 
-    def _given(self, given: StepChanges, now_s: float) -> None:
+    def _apply(self, changes: StepChanges, now_s: float) -> None:
         if not self.down:
-            self._server.give(given)
+            self._server.apply(changes)
             self._serve(now_s)
 
     def _planned(self, _: object, now_s: float) -> None:
@@ -321,13 +321,15 @@ class SimVerifier:
 
     def _follow(self, device: SimDevice, now_s: float) -> None:
         """Begin a round of an autonomous run; its grant is renewed as long as nothing is to be drafted."""
-        left = device.alone_rounds
+        left = device.autonomous_rounds
         device.begin_round(NO_DRAFT, now_s)
         device.follows = True
         remaining_tokens = device.output_tokens - device.committed
-        stays_alone = device.workload.stays_alone(device.committed, remaining_tokens, device.promised.promise(now_s))
-        if not stays_alone or device.name in self._suspended:
-            device.alone_rounds = left
+        stays_autonomous = device.workload.stays_autonomous(
+            device.committed, remaining_tokens, device.promised.promise(now_s)
+        )
+        if not stays_autonomous or device.name in self._suspended:
+            device.autonomous_rounds = left
         self._server.continue_run(device, now_s, left)
 
     def _draft(self, device: SimDevice, now_s: float) -> None:

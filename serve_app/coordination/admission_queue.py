@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from outrider.admission.admission import Admission
 from outrider.admission.decisions import AdmissionReport, AdmissionRequest, Admitted
-from outrider.admission.price import VerifierNow
+from outrider.admission.response_load import VerifierNow
 from outrider.admission.rules import AdmissionRules
 from outrider.contracts.errors import NotAdmittedError
 from outrider.contracts.requests import GenerationChunk, GenerationId, GenerationRequest

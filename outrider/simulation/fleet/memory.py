@@ -7,7 +7,7 @@ blocks, which are held once.
 
 from collections.abc import Sequence
 
-from outrider.simulation.memory import Held, KvMemory
+from outrider.simulation.memory import KvMemory, SimSequenceKv
 
 
 class PrefixMemory(KvMemory):
@@ -15,8 +15,9 @@ class PrefixMemory(KvMemory):
 
     def __init__(self, blocks: int | None, block_tokens: int, host_blocks: int = 0) -> None:
         super().__init__(blocks, block_tokens, host_blocks)
-        self._kept: dict[int, Held] = {}  # least recently used first; system prompt n has the key -1 - n
-        self._shared: dict[int, tuple[Held, set[int]]] = {}  # by system prompt: its KV, and the sequences that use it
+        self._kept: dict[int, SimSequenceKv] = {}  # least recently used first; system prompt n has the key -1 - n
+        # By system prompt: its KV, and the sequences that use it.
+        self._shared: dict[int, tuple[SimSequenceKv, set[int]]] = {}
         self._computing: dict[int, tuple[int, int]] = {}  # by sequence: the system prompt it computes, and its tokens
         self._uses_of: dict[int, int] = {}  # by sequence: the system prompt that it shares
 
@@ -70,7 +71,7 @@ class PrefixMemory(KvMemory):
             return
         del self._computing[sequence]
         if system not in self._shared:
-            self._shared[system] = Held(-1 - system, tokens=full), {sequence}
+            self._shared[system] = SimSequenceKv(-1 - system, tokens=full), {sequence}
             self._uses_of[sequence] = system
             held.shared_tokens = full
 
@@ -83,7 +84,7 @@ class PrefixMemory(KvMemory):
         if not users:
             self._kept[prompt.number] = prompt
 
-    def _gone(self, held: Held) -> None:
+    def _gone(self, held: SimSequenceKv) -> None:
         """Clean up after kept KV that is no longer on the GPU."""
         if held.number >= 0 and held.on_host:
             self._held[held.number] = held

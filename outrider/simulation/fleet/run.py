@@ -268,15 +268,17 @@ class FleetSimulation:
 
 def _check_memory(scenario: FleetScenario) -> None:
     """Refuse a response that never fits: it would wait for ever."""
-    most, block = scenario.verifier.limits.max_memory_blocks, scenario.verifier.kv_block_tokens
+    most, block_tokens = scenario.verifier.limits.max_memory_blocks, scenario.verifier.kv_block_tokens
     drafted = max((group.window for group in scenario.drafters), default=0)
     for traffic in scenario.traffic:
         system = 0 if traffic.system_prompts is None else traffic.system_prompts.tokens
         longest = system + traffic.prompt.most_tokens + traffic.output.most_tokens
         if traffic.turns.most_tokens > 1:
             longest = max(longest, traffic.max_context_tokens)
-        needed = -(-(longest + drafted) // block)
+        needed = -(-(longest + drafted) // block_tokens)
         if most is not None and needed > most:
             raise ParameterError(
-                "verifiers.server.kv_tokens", f"at least {needed * block}, as responses are long", most * block
+                "verifiers.server.kv_tokens",
+                f"at least {needed * block_tokens}, as responses are long",
+                most * block_tokens,
             )

@@ -68,7 +68,7 @@ class SimReplica:
         """Lease a drafter as soon as a response begins."""
         conversation = cast("Conversation", device)
         conversation.lease(now_s)
-        conversation.alone_rounds = conversation.drafts.alone_rounds
+        conversation.autonomous_rounds = conversation.drafts.autonomous_rounds
 
     def stepped(self, step: SimStep) -> None:
         entry, tally = step.entry, self._fleet

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from outrider.admission.admission import Admission
 from outrider.admission.decisions import ClassAdmission, Lack
-from outrider.admission.price import VerifierNow
+from outrider.admission.response_load import VerifierNow
 from outrider.admission.rounds import RoundShape
 from outrider.contracts.cost import LinearCostModel
 from outrider.contracts.slo import BEST_EFFORT, SloClass
