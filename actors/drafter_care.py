@@ -60,7 +60,7 @@ class DrafterCare:
         self._groups: dict[DrafterId, _RunAs] = {}  # configured drafters
         self._handles: dict[DrafterId, ActorHandle[Any]] = {}  # of those that were ready
         self._model_hashes: dict[str, str] = {}  # by group: model of the last drafter that became ready
-        self._held: dict[DrafterId, int] = {}  # generations in each drafter's memory
+        self._in_memory: dict[DrafterId, int] = {}  # generations in each drafter's memory
         self._segments = FleetSegments()
         self._asking: asyncio.Task[None] | None = None  # asks drafters what they hold
         self._doubted: dict[DrafterId, frozenset[GenerationId]] = {}  # held without a lease when last asked
@@ -68,9 +68,9 @@ class DrafterCare:
         self._watchers: dict[DrafterId, asyncio.Task[None]] = {}
 
     @property
-    def held(self) -> Mapping[DrafterId, int]:
+    def in_memory(self) -> Mapping[DrafterId, int]:
         """Number of generations that each drafter held when it was last asked."""
-        return self._held
+        return self._in_memory
 
     @property
     def sent(self) -> Mapping[str, SentSegments]:
@@ -379,7 +379,7 @@ class DrafterCare:
         except (TimeoutError, RayError, OutriderError):  # its process is gone or hangs, or its engine does
             self.lost(drafter)
             return frozenset()
-        self._held[drafter] = len(held)
+        self._in_memory[drafter] = len(held)
         if drafter not in self._groups:  # removed by ``want`` during the await
             return frozenset()
         self._segments.hear(drafter, sent, loop_now_s())

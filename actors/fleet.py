@@ -105,7 +105,7 @@ class Fleet:
     def packed_status(self) -> PackedStatus:
         """Return the status undecoded, so that the caller's process decodes it and not the fleet's."""
         self._coordinators.forget_silent(loop_now_s())
-        return PackedStatus(self._table.rows(self._care.held), tuple(self._coordinators.reports()))
+        return PackedStatus(self._table.rows(self._care.in_memory), tuple(self._coordinators.reports()))
 
     async def sums(self) -> FleetSums:
         return self._sums()

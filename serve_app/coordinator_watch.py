@@ -27,7 +27,7 @@ class CoordinatorWatch:
         """Note that the coordinator has sent something."""
         self._heard_at_s = asyncio.get_running_loop().time()
 
-    async def is_silent(self) -> None:
+    async def wait_for_silence(self) -> None:
         """Return once the coordinator is silent, does not answer a probe, and another one is ready."""
         loop = asyncio.get_running_loop()
         while True:

@@ -228,7 +228,7 @@ class CoordinatorStreams:
     async def _doubt(self, coordinator: str, watch: CoordinatorWatch) -> None:
         """Fail the coordinator's responses whenever it is silent, so that they resume elsewhere."""
         while True:
-            await watch.is_silent()
+            await watch.wait_for_silence()
             self._fail(coordinator, CoordinatorSilentError(f"needs a reply of coordinator {coordinator}, found none"))
 
     async def _detach(self, coordinator: str) -> None:

@@ -33,8 +33,8 @@ def show_plan(advice: Advice, rule: PromiseRule, seeds: int) -> None:
                 f"{draft.expected_tokens:.2f}",
                 f"{draft.tokens_per_s_alone:.1f}",
                 *_together(advice.drafting.by_group[index]),
-                f"{advice.alone_tokens_per_s[index]:.1f}",
-                *_together(advice.alone.by_group[index]),
+                f"{advice.autoregressive_tokens_per_s[index]:.1f}",
+                *_together(advice.autoregressive.by_group[index]),
             )
         )
     note = "alone: one device on the server; together: all devices active; late: share of responses."
@@ -42,7 +42,7 @@ def show_plan(advice: Advice, rule: PromiseRule, seeds: int) -> None:
     show_table(
         "the server",
         _SIDES,
-        [_side(advice, one) for one in (advice.drafting, advice.alone)],
+        [_side(advice, one) for one in (advice.drafting, advice.autoregressive)],
         f"First tokens and busy time: all devices active. Served: devices of the mix, if in each class at most "
         f"{percent(rule.epsilon)}\nof responses are late or refused, and the p99 of first tokens is at most "
         f"{rule.first_token_s:g} s; minimum over {seeds} seed(s).",
@@ -61,12 +61,14 @@ def plan_figures(advice: Advice) -> dict[str, object]:
             "outlook": draft,
             "target_alone_tokens_per_s": speed,
         }
-        for group, draft, speed in zip(advice.mix.groups, advice.drafts, advice.alone_tokens_per_s, strict=True)
+        for group, draft, speed in zip(
+            advice.mix.groups, advice.drafts, advice.autoregressive_tokens_per_s, strict=True
+        )
     ]
     return {
         "groups": groups,
         "drafting": advice.drafting,
-        "target_alone": advice.alone,
+        "target_alone": advice.autoregressive,
         "multiple": advice.multiple,
         "better": advice.better.side,
         "servers": advice.servers,

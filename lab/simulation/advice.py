@@ -89,14 +89,15 @@ class Advice:
 
     mix: Mix
     drafts: tuple[Outlook, ...]  # of each group, in the mix's order
-    alone_tokens_per_s: tuple[float, ...]  # of one device of each group, with the server to itself and without drafts
+    # Of one device of each group, with the server to itself and without drafts.
+    autoregressive_tokens_per_s: tuple[float, ...]
     drafting: SideAnswer
-    alone: SideAnswer
+    autoregressive: SideAnswer
 
     @property
     def multiple(self) -> float | None:
         """Devices served with drafts over those without; None if a search was not ended or the latter are 0."""
-        ours, theirs = self.drafting.served, self.alone.served
+        ours, theirs = self.drafting.served, self.autoregressive.served
         if ours is None or theirs is None or not (ours.searched_all and theirs.searched_all and theirs.devices):
             return None
         return ours.devices / theirs.devices
@@ -104,13 +105,13 @@ class Advice:
     @property
     def better(self) -> SideAnswer:
         """The side to run; the target alone if the difference is within noise."""
-        ours, theirs = self.drafting.served, self.alone.served
+        ours, theirs = self.drafting.served, self.autoregressive.served
         if ours is None or theirs is None or not (ours.searched_all or theirs.searched_all):
-            pairs = zip(self.drafts, self.alone_tokens_per_s, strict=True)
+            pairs = zip(self.drafts, self.autoregressive_tokens_per_s, strict=True)
             faster = all(draft.tokens_per_s_alone > _LEAST_GAIN * speed for draft, speed in pairs)
-            return self.drafting if faster else self.alone
+            return self.drafting if faster else self.autoregressive
         more = theirs.searched_all and (not ours.searched_all or ours.devices > _LEAST_GAIN * theirs.devices)
-        return self.drafting if more else self.alone
+        return self.drafting if more else self.autoregressive
 
     @property
     def servers(self) -> int | None:
@@ -160,11 +161,11 @@ def answer(question: PlanQuestion, look: FirstLook, confirmed: Sequence[MixSearc
     return SideAnswer(question.side, tuple(by_group), together.first_token_times, together.busy_share, found)
 
 
-def advice_of(mix: Mix, drafting: SideAnswer, alone: SideAnswer) -> Advice:
+def advice_of(mix: Mix, drafting: SideAnswer, autoregressive: SideAnswer) -> Advice:
     """Combine the answers of both sides."""
     drafts = tuple(_outlook(group, mix.verifier) for group in mix.groups)
     speeds = tuple(target_alone(group, mix.verifier, _NO_SPEED).tokens_per_s_alone for group in mix.groups)
-    return Advice(mix, drafts, speeds, drafting, alone)
+    return Advice(mix, drafts, speeds, drafting, autoregressive)
 
 
 def lines(advice: Advice, rule: PromiseRule) -> list[str]:
@@ -191,12 +192,12 @@ def lines(advice: Advice, rule: PromiseRule) -> list[str]:
 
 
 def _verdict(advice: Advice) -> str:
-    ours, theirs = advice.drafting.served, advice.alone.served
-    alone: dict[str, list[str]] = {}
-    for group, draft, speed in zip(advice.mix.groups, advice.drafts, advice.alone_tokens_per_s, strict=True):
+    ours, theirs = advice.drafting.served, advice.autoregressive.served
+    by_speeds: dict[str, list[str]] = {}
+    for group, draft, speed in zip(advice.mix.groups, advice.drafts, advice.autoregressive_tokens_per_s, strict=True):
         gets = f"alone gets {draft.tokens_per_s_alone:.1f} tokens/s with drafts, {speed:.1f} without"
-        alone.setdefault(gets, []).append(group.name)
-    speeds = "; ".join(f"one device of {', '.join(names)} {gets}" for gets, names in alone.items())
+        by_speeds.setdefault(gets, []).append(group.name)
+    speeds = "; ".join(f"one device of {', '.join(names)} {gets}" for gets, names in by_speeds.items())
     drafts = advice.better is advice.drafting
     if ours is None or theirs is None:
         return f"{'Draft' if drafts else 'Do not draft'}: {speeds}"
@@ -219,7 +220,7 @@ def _count(found: MixCapacity) -> str:
 
 def _wanting(advice: Advice, rule: PromiseRule) -> str:
     """Say what to promise if nobody is served."""
-    pairs = zip(advice.mix.groups, advice.drafts, advice.alone_tokens_per_s, strict=True)
+    pairs = zip(advice.mix.groups, advice.drafts, advice.autoregressive_tokens_per_s, strict=True)
     speeds = [(group, max(draft.tokens_per_s_alone, speed)) for group, draft, speed in pairs if group.slo.tokens_per_s]
     group, speed = min(speeds, key=lambda pair: pair[1] / pair[0].slo.tokens_per_s)
     if speed > group.slo.tokens_per_s:

@@ -107,7 +107,7 @@ class ChoosingDevice(ModelledDevice):
         return True
 
     @property
-    def alone_rounds(self) -> int:
+    def autonomous_rounds(self) -> int:
         """Return 0 before the first choice, as a drafter is ready by the first token."""
         return 0 if self._previous is None else RunGrant().rounds(self._previous, may_draft=True)
 
@@ -144,7 +144,7 @@ class ChoosingDevice(ModelledDevice):
             cut_as_ordered=self._drafts.cut_as_ordered,
         )
 
-    def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:
+    def stays_autonomous(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:
         """Choose as for a round, and return whether nothing would be drafted."""
         return self._choose(committed_tokens, remaining_tokens, promise).chosen.plan is None
 

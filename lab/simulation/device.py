@@ -49,7 +49,7 @@ class SimDevice:
     queued_at_s: float = 0.0  # when its block was last queued
     queue_s: float = 0.0  # time the round waited between passes, summed; ``verify_s``: time in passes, summed
     verify_s: float = 0.0
-    alone_rounds: int = 0  # rounds that the verifier may still make by itself (the rest of a grant)
+    autonomous_rounds: int = 0  # rounds that the verifier may still make by itself (the rest of a grant)
     ahead: int = 0  # tokens of an autonomous run that the coordinator does not know yet
     follows: bool = False  # whether the round is part of an autonomous run
     mode: SpeculationMode = DRAFT  # in use when the round was begun
@@ -88,7 +88,7 @@ class SimDevice:
         self.draft = draft
         self.began_at_s = self.arrived_at_s = now_s
         self.queue_s = self.verify_s = 0.0
-        self.alone_rounds = 0 if draft.nodes else self.workload.alone_rounds
+        self.autonomous_rounds = 0 if draft.nodes else self.workload.autonomous_rounds
         self.follows = False
 
     def cut(self, tokens: int) -> None:
@@ -111,7 +111,7 @@ class SimDevice:
     @property
     def goes_on(self) -> bool:
         """Whether the verifier makes the next round by itself: its grant lasts and the response is not complete."""
-        return self.alone_rounds > 0 and self.committed + self.ahead < self.output_tokens
+        return self.autonomous_rounds > 0 and self.committed + self.ahead < self.output_tokens
 
     @property
     def position(self) -> int:

@@ -66,7 +66,7 @@ class Workload(Protocol):
         ...
 
     @property
-    def alone_rounds(self) -> int:
+    def autonomous_rounds(self) -> int:
         """Rounds that are granted to the verifier after a round without a draft."""
         ...
 
@@ -84,7 +84,7 @@ class Workload(Protocol):
         """
         ...
 
-    def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:
+    def stays_autonomous(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:
         """Return whether nothing would be drafted now, so that an autonomous run's grant may be renewed."""
         ...
 
@@ -142,7 +142,7 @@ class ModelledDevice:
         return False
 
     @property
-    def alone_rounds(self) -> int:
+    def autonomous_rounds(self) -> int:
         """Return 0 if it drafts, as a drafter is ready by the first token."""
         return 0 if self._longest else RunGrant().without_drafter
 
@@ -178,7 +178,7 @@ class ModelledDevice:
             cut_as_ordered=drafts.cut_as_ordered,
         )
 
-    def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:  # noqa: ARG002 (a choice's)
+    def stays_autonomous(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:  # noqa: ARG002 (a choice's)
         """Return whether it never drafts."""
         return not self._longest
 

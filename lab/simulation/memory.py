@@ -12,7 +12,7 @@ from outrider.scheduling.residency import first_to_go
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class SimSequenceKv:
     """KV of one sequence. Bit n of ``on_host`` says whether its block n is in host memory."""
 
     number: int
@@ -35,7 +35,7 @@ class KvMemory:
     def __init__(self, blocks: int | None, block_tokens: int, host_blocks: int = 0) -> None:
         """Create empty memory of ``blocks`` with ``block_tokens`` positions each; None: no limit."""
         self._free, self._block_tokens, self._host_free = blocks, block_tokens, host_blocks
-        self._held: dict[int, Held] = {}
+        self._held: dict[int, SimSequenceKv] = {}
         self._evicted: dict[int, None] = {}
         self._swapped = Swapped()
         self._uses = 0
@@ -96,20 +96,20 @@ class KvMemory:
         swapped, self._swapped = self._swapped, Swapped()
         return swapped
 
-    def _of(self, sequence: int) -> Held:
+    def _of(self, sequence: int) -> SimSequenceKv:
         held = self._held.get(sequence)
         if held is None:
-            held = self._held[sequence] = Held(sequence)
+            held = self._held[sequence] = SimSequenceKv(sequence)
         return held
 
-    def _restorable(self, held: Held) -> int:
+    def _restorable(self, held: SimSequenceKv) -> int:
         """Return the number of host blocks that continue what is resident; 0 where that ends within a block."""
         if held.tokens % self._block_tokens:
             return 0
         behind = held.on_host >> (held.tokens // self._block_tokens)
         return ((behind + 1) & ~behind).bit_length() - 1  # trailing ones: the lowest 0 bit's index
 
-    def _cut(self, held: Held, tokens: int) -> None:
+    def _cut(self, held: SimSequenceKv, tokens: int) -> None:
         if self._free is not None:
             self._free += self._blocks(held.tokens) - self._blocks(tokens)
         held.tokens = tokens
@@ -130,7 +130,7 @@ class KvMemory:
                 self._give_up(last, lacking - self._free)
         return lacking <= self._free
 
-    def _give_up(self, held: Held, blocks: int) -> None:
+    def _give_up(self, held: SimSequenceKv, blocks: int) -> None:
         """Take ``blocks`` from its end, or all it has of its own; copy full ones to the host while there is memory."""
         full = held.tokens // self._block_tokens
         kept = max(self._blocks(held.shared_tokens), self._blocks(held.tokens) - blocks)

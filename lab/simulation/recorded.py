@@ -59,7 +59,7 @@ class RecordedWorkload:
 
     def __init__(self, device: RecordedDevice) -> None:
         """Begin with the record's first response."""
-        self.alone_rounds, self.follows_tuner = 0, False
+        self.autonomous_rounds, self.follows_tuner = 0, False
         self._responses = iter(device.responses)
         self._rounds: Iterator[SimDraft] = iter(())
 
@@ -73,7 +73,7 @@ class RecordedWorkload:
         """Return the recorded draft, whatever the arguments."""
         return next(self._rounds)
 
-    def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:  # noqa: ARG002
+    def stays_autonomous(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:  # noqa: ARG002
         """Return False: each recorded round is ordered."""
         return False
 

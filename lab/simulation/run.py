@@ -174,13 +174,13 @@ class EventLoop:
             admission=self._verifier.report(),
         )
 
-    def begins(self, device: SimDevice, now_s: float) -> None:
+    def admitted(self, device: SimDevice, now_s: float) -> None:
         """Do nothing: a device drafts for itself, so there is none to lease."""
 
     def stepped(self, step: SimStep) -> None:
         self._tally.step(step)
 
-    def began(self, device: SimDevice, now_s: float) -> None:
+    def first_token(self, device: SimDevice, now_s: float) -> None:
         """Count the first token; the response's speed is measured from here."""
         measured = self._count(now_s)
         device.account.first_tokens(now_s, measured=measured)
@@ -230,10 +230,10 @@ class EventLoop:
 
 def _check_memory(scenario: Scenario) -> None:
     """Refuse a response that never fits: it would wait for ever."""
-    most, block = scenario.verifier.limits.max_memory_blocks, scenario.verifier.kv_block_tokens
+    most, block_tokens = scenario.verifier.limits.max_memory_blocks, scenario.verifier.kv_block_tokens
     for group in scenario.groups:
         drafted = MAX_NODES if group.selection is not None else max(GroupDrafts(group).shape.nodes, default=0)
         longest = group.prompt.most_tokens + group.output.most_tokens + drafted
-        needed = -(-longest // block)
+        needed = -(-longest // block_tokens)
         if most is not None and needed > most:
             raise ParameterError("verifier.limits.max_memory_blocks", f"at least {needed}, as responses are long", most)

@@ -17,7 +17,7 @@ from lab.simulation.memory import KvMemory, Swapped
 from lab.simulation.results import BatchEntry
 from lab.simulation.scenario import VerifierModel
 from lab.simulation.systems import SystemRules
-from outrider.admission.price import VerifierNow
+from outrider.admission.response_load import VerifierNow
 from outrider.admission.rounds import RoundShape
 from outrider.contracts.chunks import chunk_of, pass_costs
 from outrider.contracts.cost import BatchWork, CostModel, VerifyCost, work_of
@@ -89,7 +89,7 @@ class SimulatedServer:
         self._asking: dict[str, SimDevice] = {}  # blocks that are undecided as far as the coordinator knows
         self._within: dict[str, SimDevice] = {}  # blocks that take part in the verifier's steps
         self._untold: set[str] = set()  # blocks that are decided, which the coordinator does not know yet
-        self.steps = False  # whether a step is under way
+        self.is_stepping = False  # whether a step is under way
         self._noise: list[float] = []
         self._noise_blocks = 0
 
@@ -108,33 +108,33 @@ class SimulatedServer:
         blocks, size = self._model.limits.max_memory_blocks, self._model.kv_block_tokens
         return VerifierNow(self._planner_model, shape, None if blocks is None else blocks * size, size)
 
-    def expects(self, device: SimDevice, now_s: float) -> None:
+    def expect(self, device: SimDevice, now_s: float) -> None:
         """Announce the block of a draft that was just ordered: the planner may wait for it."""
-        self._planner.expects(device.name, now_s + device.draft.away_s)
+        self._planner.expect(device.name, now_s + device.draft.away_s)
         deadline_at_s = device.promised.deadline_at_s(device.began_at_s, device.draft.expected_tokens)
         self.memory.due(device.number, deadline_at_s)
         device.min_survival = self._planner.min_survival if device.draft.cut_as_ordered else None
 
     def enqueue(self, device: SimDevice, now_s: float) -> None:
-        self._asks(device, now_s)
+        self._set_pending(device, now_s)
         device.queued_at_s = now_s
         self._asking[device.name] = device
-        self._planner.arrives(device.name, device)
+        self._planner.add(device.name, device)
 
-    def follows(self, device: SimDevice, now_s: float, rounds_left: int) -> None:
+    def continue_run(self, device: SimDevice, now_s: float, rounds_left: int) -> None:
         """Queue the next round of an autonomous run, of which ``rounds_left`` more are granted.
 
         A larger grant takes effect only if the verifier still has the block: otherwise the run has ended there already.
         """
-        self._asks(device, now_s)
+        self._set_pending(device, now_s)
         if device.name not in self._within:
-            device.alone_rounds = rounds_left
+            device.autonomous_rounds = rounds_left
 
     def over(self, device: SimDevice) -> None:
         self.memory.release(device.number)
         self._planner.over(device.name)
 
-    def _asks(self, device: SimDevice, now_s: float) -> None:
+    def _set_pending(self, device: SimDevice, now_s: float) -> None:
         draft, memory = device.draft, self.memory
         deadline_at_s = device.promised.deadline_at_s(device.began_at_s, draft.expected_tokens)
         memory.due(device.number, deadline_at_s)
@@ -169,21 +169,21 @@ class SimulatedServer:
         joining, held_back = ([self._asking[name] for name in names] for names in (plan.joining, plan.held_back))
         return StepChanges(joining, held_back)
 
-    def give(self, given: StepChanges) -> None:
+    def apply(self, changes: StepChanges) -> None:
         """Apply a plan that has reached the verifier, from the next step on."""
-        for device in given.held_back:
+        for device in changes.held_back:
             self._within.pop(device.name, None)
-        for device in given.joining:
+        for device in changes.joining:
             if device.name in self._asking and device.name not in self._untold:  # decided meanwhile: not verified twice
                 self._within[device.name] = device
 
     def step(self, now_s: float) -> SimStep | None:
         """Begin a step; return None if one is under way or there are no blocks."""
-        if self.steps or not self._within:
+        if self.is_stepping or not self._within:
             return None
-        self.steps = True
+        self.is_stepping = True
         if not self._told_late:
-            self._planner.steps()
+            self._planner.note_step()
         members = sorted(self._within.values(), key=lambda device: not device.ahead)
         for device in members:
             device.queue_s += now_s - device.queued_at_s
@@ -210,7 +210,7 @@ class SimulatedServer:
 
     def ended(self, step: SimStep) -> None:
         """End a step. Unfinished blocks and autonomous runs stay for the next one, the others are decided."""
-        self.steps, ended_at_s = False, step.entry.ends_at_s
+        self.is_stepping, ended_at_s = False, step.entry.ends_at_s
         for device, remaining in zip(step.members, step.remaining_tokens, strict=True):
             device.verify_s += step.entry.took_s
             device.queued_at_s = ended_at_s
@@ -218,7 +218,7 @@ class SimulatedServer:
                 continue
             device.ahead += 1
             if device.goes_on:
-                device.alone_rounds -= 1
+                device.autonomous_rounds -= 1
                 step.going_on.add(device.number)
             else:
                 self._within.pop(device.name, None)
@@ -230,7 +230,7 @@ class SimulatedServer:
         if self._estimator is not None:
             self._estimator = self._estimator.observed(step.costs, step.entry.took_s)
         if self._told_late:
-            self._planner.steps()
+            self._planner.note_step()
         for device, remaining in zip(step.members, step.remaining_tokens, strict=True):
             if remaining:
                 self._set_cost(device, VerifyCost(remaining, device.total_tokens - remaining))

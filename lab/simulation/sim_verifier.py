@@ -37,7 +37,7 @@ _DECIDED_EVERY_S = (
 class VerifierListener(Protocol):
     """Receives the events of a simulated verifier."""
 
-    def begins(self, device: SimDevice, now_s: float) -> None:
+    def admitted(self, device: SimDevice, now_s: float) -> None:
         """Handle the begin of a response, or of its continuation after the loss of another verifier."""
         ...
 
@@ -45,7 +45,7 @@ class VerifierListener(Protocol):
         """Handle the begin of a step."""
         ...
 
-    def began(self, device: SimDevice, now_s: float) -> None:
+    def first_token(self, device: SimDevice, now_s: float) -> None:
         """Handle the commit of a response's first token."""
         ...
 
@@ -157,14 +157,14 @@ class SimVerifier:
         if self._tuner is not None:
             self._tuner.asked(device.name)
         self._begun[device.name] = device
-        self._listener.begins(device, now_s)
+        self._listener.admitted(device, now_s)
         self._server.enqueue(device, now_s)
 
     def _go_on(self, device: SimDevice, now_s: float) -> None:
         """Begin with a round of the target alone: it recomputes the prefix and commits the token after it."""
         device.begin_round(NO_DRAFT, now_s)
         self._begun[device.name] = device
-        self._listener.begins(device, now_s)
+        self._listener.admitted(device, now_s)
         self._server.enqueue(device, now_s)
 
     def _account_of(self, device: SimDevice, now_s: float) -> RoundAccount:
@@ -183,21 +183,21 @@ class SimVerifier:
             self._step(now_s)
         if now_s < self._plan_at_s:
             return
-        if self._plans_once and server.steps:
+        if self._plans_once and server.is_stepping:
             self._plan_at_s = inf
-        given = server.let_in(now_s)
-        if given is not None:
-            later_s = given.hold_s or server.dispatch_s
+        changes = server.let_in(now_s)
+        if changes is not None:
+            later_s = changes.hold_s or server.dispatch_s
             if later_s > 0.0:
-                self._agenda.at(now_s + later_s, self._given, given)
+                self._agenda.at(now_s + later_s, self._apply, changes)
             else:
-                server.give(given)
+                server.apply(changes)
         if server.dispatch_s == 0.0:
             self._step(now_s)
 
-    def _given(self, given: StepChanges, now_s: float) -> None:
+    def _apply(self, changes: StepChanges, now_s: float) -> None:
         if not self.down:
-            self._server.give(given)
+            self._server.apply(changes)
             self._serve(now_s)
 
     def _planned(self, _: object, now_s: float) -> None:
@@ -246,7 +246,7 @@ class SimVerifier:
             self._measure(self._tuner, device, tokens, now_s)
         if device.first_at_s is None:
             device.first_at_s = now_s
-            self._listener.began(device, now_s)
+            self._listener.first_token(device, now_s)
         else:
             self._listener.round(device, tokens, now_s)
             if self._admission is not None:
@@ -272,7 +272,7 @@ class SimVerifier:
         del self._begun[device.name]
         if self._admission is not None:
             self._suspended.pop(device.name, None)
-            self._admission.ends(device.name, now_s, device.committed, kept=device.promised.kept)
+            self._admission.end(device.name, now_s, device.committed, kept=device.promised.kept)
             self._decide(now_s)
         self._listener.next(device, now_s)
 
@@ -321,14 +321,16 @@ class SimVerifier:
 
     def _follow(self, device: SimDevice, now_s: float) -> None:
         """Begin a round of an autonomous run; its grant is renewed as long as nothing is to be drafted."""
-        left = device.alone_rounds
+        left = device.autonomous_rounds
         device.begin_round(NO_DRAFT, now_s)
         device.follows = True
         remaining_tokens = device.output_tokens - device.committed
-        stays_alone = device.workload.stays_alone(device.committed, remaining_tokens, device.promised.promise(now_s))
-        if not stays_alone or device.name in self._suspended:
-            device.alone_rounds = left
-        self._server.follows(device, now_s, left)
+        stays_autonomous = device.workload.stays_autonomous(
+            device.committed, remaining_tokens, device.promised.promise(now_s)
+        )
+        if not stays_autonomous or device.name in self._suspended:
+            device.autonomous_rounds = left
+        self._server.continue_run(device, now_s, left)
 
     def _draft(self, device: SimDevice, now_s: float) -> None:
         """Begin a round. Its time of arrival is computed at once: nothing that happens later can change it.
@@ -345,10 +347,10 @@ class SimVerifier:
         if draft.bits is None:
             self._server.enqueue(device, now_s)
             return
-        self._server.expects(device, now_s)
+        self._server.expect(device, now_s)
         device.arrived_at_s = arrives_at_s = device.back_at_s(draft, draft.bits, now_s)
-        self._agenda.at(arrives_at_s, self._arrives, device)
+        self._agenda.at(arrives_at_s, self._receive, device)
 
-    def _arrives(self, device: SimDevice, now_s: float) -> None:
+    def _receive(self, device: SimDevice, now_s: float) -> None:
         if not self.down and device.arrived_at_s == now_s:  # else the block was lost with its drafter
             self.arrive(device, now_s)

@@ -105,7 +105,7 @@ class MapCell:
         """Return the chain with which most devices keep a speed, by closed forms."""
         return best_draft(self._group(tokens_per_s), self.verifier, tokens_per_s, self._chains)
 
-    def alone(self, tokens_per_s: float) -> int:
+    def autoregressive_devices(self, tokens_per_s: float) -> int:
         """Return how many responses keep a speed without drafts, by closed forms."""
         return int(target_alone(self._group(tokens_per_s), self.verifier, tokens_per_s).devices)
 
@@ -226,7 +226,7 @@ def run_place(place: MapCell) -> PlaceResult:
         DraftEnding.BEST: (best, *most_brought),
     }
     ways |= {ending: (_runs(place, speed, longest, ending),) * 3 for ending in STOPPING}
-    alone = place.alone(speed)
+    autoregressive_devices = place.autoregressive_devices(speed)
     return PlaceResult(
         case=place.case.name,
         promise=place.promise,
@@ -236,7 +236,8 @@ def run_place(place: MapCell) -> PlaceResult:
         auc=place.auc,
         closed_form=closed_form,
         endings=tuple(
-            _result(ending, way, loads, alone if ending is DraftEnding.ALONE else full) for ending, way in ways.items()
+            _result(ending, way, loads, autoregressive_devices if ending is DraftEnding.ALONE else full)
+            for ending, way in ways.items()
         ),
     )
 

@@ -119,7 +119,7 @@ class StoppingDevice(ModelledDevice):
             believed.append(foreteller.believed(chance, predicted))
             if step is StopDecision.DRAW_LAST:
                 return index + 1, index + 1, believed
-            rule = rule.behind(features)
+            rule = rule.after(features)
         return depth, depth, believed
 
     def _learn(self) -> None:

@@ -52,7 +52,7 @@ class AccountPlaces:
 
         return fair_order(waiting, lambda one: one.account, account_level, user_level, places_of)
 
-    def gives_way(
+    def pick_to_suspend(
         self, account: Account, active: Sequence[TrackedResponse], places_of: PlacesOf
     ) -> TrackedResponse | None:
         """Return the response to suspend for an account that holds far fewer places; None if there is none."""

@@ -1,6 +1,6 @@
 """Decide which responses are begun, wait or are refused. A state machine without a clock: time is an argument.
 
-The caller reports events (``ask``, ``withdraw``, ``stalls``, ``reads``, ``ends``) and then calls ``decide``; again at
+The caller reports events (``ask``, ``withdraw``, ``stall``, ``unstall``, ``end``) and then calls ``decide``; again at
 ``due_at_s``, when a wait ends. Responses are considered in this order:
 
 1. resumed responses of a class with a promise: they were begun elsewhere and need a place only;
@@ -43,11 +43,11 @@ from outrider.admission.decisions import (
 )
 from outrider.admission.fairness import Fairness
 from outrider.admission.history import Histories
-from outrider.admission.price import VerifierNow, response_load, useful_share
+from outrider.admission.response_load import VerifierNow, response_load, useful_share
 from outrider.admission.responses import DecisionDraft, TrackedResponse
 from outrider.admission.room import Bounds, Needs, Sums, best_effort_shortage, promised_shortage, sums_of
 from outrider.admission.rules import AdmissionRules
-from outrider.admission.trust import Trusts
+from outrider.admission.share_correction import ShareCorrections
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.slo import SloClass
 
@@ -66,7 +66,7 @@ class Admission:
         self._active: dict[GenerationId, TrackedResponse] = {}
         self._suspended: dict[GenerationId, TrackedResponse] = {}
         self._stalled: dict[GenerationId, tuple[TrackedResponse, float]] = {}  # with the time it stalled
-        self._histories, self._trusts, self._fairness = Histories(), Trusts(), Fairness()
+        self._histories, self._corrections, self._fairness = Histories(), ShareCorrections(), Fairness()
         self._accounts, self._turn_at_s = AccountPlaces(), inf
         self._counts: dict[str, Counter[str]] = {}
         self._pressure = self._limit = 0.0
@@ -99,14 +99,14 @@ class Admission:
             self._accounts.service.remove(one.account)
             self._count(one.asked.classes[0], "left")
 
-    def stalls(self, name: GenerationId, now_s: float) -> None:
+    def stall(self, name: GenerationId, now_s: float) -> None:
         """Free the place of a response whose client has stopped reading."""
         self._accounts.count(self._active.values(), now_s)
         one = self._active.pop(name, None) or self._suspended.pop(name, None)
         if one is not None:
             self._stalled[name] = one, now_s
 
-    def reads(self, name: GenerationId, now_s: float) -> None:
+    def unstall(self, name: GenerationId, now_s: float) -> None:
         """Let a stalled response wait for a place as a suspended one, as its client reads on."""
         if name in self._stalled:
             one, since_s = self._stalled.pop(name)
@@ -114,7 +114,7 @@ class Admission:
             one.since_s = now_s  # it waits from now on: nothing was kept for it before
             self._suspended[name] = one
 
-    def ends(self, name: GenerationId, now_s: float, output_tokens: int | None = None, *, kept: bool = True) -> None:
+    def end(self, name: GenerationId, now_s: float, output_tokens: int | None = None, *, kept: bool = True) -> None:
         """Remove a response that was begun and is over.
 
         Args:
@@ -134,7 +134,7 @@ class Admission:
         self._count(one.slo, "kept" if kept else "late")
         # That a promise in vain was late says nothing about prices.
         if one.promised and (kept or one.needs is None or not one.needs.in_vain):
-            self._trusts.ended(one.slo.name, kept=kept, pressure=self._pressure)
+            self._corrections.ended(one.slo.name, kept=kept, pressure=self._pressure)
 
     def decide(self, now_s: float, verifier: VerifierNow) -> Decisions:
         """Return what changes, given all events since the last call."""
@@ -221,7 +221,7 @@ class Admission:
                 active = list(self._active.values())
                 other = None
                 if self._accounts.several:
-                    other = self._accounts.gives_way(one.account, active, made.bounds.places_of)
+                    other = self._accounts.pick_to_suspend(one.account, active, made.bounds.places_of)
                 if other is None:
                     return  # the responses behind hold no fewer places: nobody gives way to them either
                 if not self._take_turn(one, needs, other, made, pressed=pressed):
@@ -295,22 +295,22 @@ class Admission:
         self._count(one.slo, "admitted")
         if one.promised:
             share = 1.0 if one.needs is None else one.needs.share
-            self._fairness.decided(one.slo.name, refused=False, price=1.0 / max(share, _LEAST_SHARE))
-        if one.turn:
+            self._fairness.decided(one.slo.name, refused=False, time_factor=1.0 / max(share, _LEAST_SHARE))
+        if one.class_index:
             self._count(one.asked.classes[0], "lowered")
 
     def _pass_on(self, made: DecisionDraft) -> bool:
         """Move responses whose wait is over to their next class, or refuse them; return whether any was moved."""
         over = [one for one in self._waiting.values() if made.now_s >= one.until_s]
-        last = [one for one in over if one.turn + 1 == len(one.asked.classes)]
+        last = [one for one in over if one.class_index + 1 == len(one.asked.classes)]
         for one in over:
-            if one.turn + 1 < len(one.asked.classes):
+            if one.class_index + 1 < len(one.asked.classes):
                 self._lower(one, made.now_s)
         self._refuse(last, made)
         return len(over) > len(last)
 
     def _lower(self, one: TrackedResponse, now_s: float) -> None:
-        one.turn, one.since_s, one.needs = one.turn + 1, now_s, None
+        one.class_index, one.since_s, one.needs = one.class_index + 1, now_s, None
 
     def _refuse_beyond_bound(self, made: DecisionDraft) -> None:
         """Refuse or lower responses while more wait than allowed, in the order of ``last_in_queue``.
@@ -323,7 +323,7 @@ class Admission:
             last = last_in_queue([*self._waiting.values(), *self._suspended.values()], refusable, most)
             if last is None:
                 return
-            if last.turn + 1 < len(last.asked.classes):
+            if last.class_index + 1 < len(last.asked.classes):
                 self._lower(last, made.now_s)
                 self._begin_promised(made)
                 self._begin_best_effort(made)
@@ -340,8 +340,8 @@ class Admission:
             made.refused.append(AdmissionRefused(name, one.slo, shortage, waited_s, retry_after_s))
             self._count(one.asked.classes[0], "refused")
             if one.promised:
-                self._fairness.decided(one.slo.name, refused=True, price=0.0)
-                self._trusts.refused(one.slo.name)
+                self._fairness.decided(one.slo.name, refused=True, time_factor=0.0)
+                self._corrections.refused(one.slo.name)
         for one in refused:
             del self._waiting[one.asked.name]
             self._accounts.service.remove(one.account)
@@ -369,7 +369,7 @@ class Admission:
             missing += shortage.held - shortage.allowed
         # An active response frees what it holds once in its class's mean duration.
         freed_per_s = sum(
-            amount(other) / self._histories.of(other.slo.name).takes_s(other.slo.tokens_per_s)
+            amount(other) / self._histories.of(other.slo.name).mean_duration_s(other.slo.tokens_per_s)
             for other in self._active.values()
         )
         seconds = missing / freed_per_s if freed_per_s > 0.0 else _RETRY_UNKNOWN_S
@@ -379,7 +379,7 @@ class Admission:
         """Return resumed responses, then classes refused too often, then others; accounts take turns in each."""
 
         def precedence(one: TrackedResponse) -> tuple[bool, bool]:
-            return not one.asked.resumed, not self._behind(one)
+            return not one.asked.resumed, not self._is_behind(one)
 
         suspended = [one for one in self._suspended.values() if one.promised]
         waiting = [one for one in self._waiting.values() if one.promised]
@@ -390,10 +390,10 @@ class Admission:
     def _keeps_room(self, one: TrackedResponse, now_s: float) -> bool:
         """Return whether no other response may pass it any more."""
         waited = now_s - one.since_s >= _PASSED_SHARE * one.wait_s
-        return self._behind(one) or (waited and not self._fairness.ahead(one.slo.name))
+        return self._is_behind(one) or (waited and not self._fairness.is_ahead(one.slo.name))
 
-    def _behind(self, one: TrackedResponse) -> bool:
-        return self._fairness.behind(one.slo.name)
+    def _is_behind(self, one: TrackedResponse) -> bool:
+        return self._fairness.is_behind(one.slo.name)
 
     def _best_effort_waiting(self, bounds: Bounds) -> Iterable[TrackedResponse]:
         """Return suspended responses, then resumed ones, then by arrival; accounts take turns. May be lazy."""
@@ -431,7 +431,7 @@ class Admission:
         load = response_load(slo.tokens_per_s, asked.prompt_tokens, history.tokens(asked.most_tokens), verifier)
         kv = history.kv(asked.prompt_tokens, asked.most_tokens, verifier.block_tokens)
         # In vain: its load exceeds the capacity left by passes as short as its own speed requires.
-        share = useful_share(slo.tokens_per_s, verifier) * self._trusts.of(slo.name)
+        share = useful_share(slo.tokens_per_s, verifier) * self._corrections.of(slo.name)
         one.needs = Needs(load, *kv, share=share, in_vain=load > self.rules.max_load * share)
         one.priced_at_s = now_s
         return one.needs

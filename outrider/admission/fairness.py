@@ -18,15 +18,15 @@ _AHEAD = 1.1  # times the time that all were given on average
 @dataclass(frozen=True, slots=True)
 class DecisionMeans:
     refused: float = 0.0  # share
-    given: float = 0.0  # price of those let in, 0 for those refused
+    granted: float = 0.0  # time factor of those let in, 0 for those refused
     decisions: int = 0
 
-    def after(self, *, refused: bool, price: float) -> "DecisionMeans":
+    def after(self, *, refused: bool, time_factor: float) -> "DecisionMeans":
         weight = max(_WEIGHT, 1.0 / (self.decisions + 1))
-        given = 0.0 if refused else price
+        granted = 0.0 if refused else time_factor
         return DecisionMeans(
             self.refused + weight * (refused - self.refused),
-            self.given + weight * (given - self.given),
+            self.granted + weight * (granted - self.granted),
             self.decisions + 1,
         )
 
@@ -41,19 +41,19 @@ class Fairness:
         self._classes: dict[str, DecisionMeans] = {}
         self._all = _NONE
 
-    def decided(self, slo_class: str, *, refused: bool, price: float) -> None:
-        """Count a decision. ``price`` is the verifier time it takes over what its rows alone take."""
-        self._classes[slo_class] = self._of(slo_class).after(refused=refused, price=price)
-        self._all = self._all.after(refused=refused, price=price)
+    def decided(self, slo_class: str, *, refused: bool, time_factor: float) -> None:
+        """Count a decision. ``time_factor`` is the verifier time it takes over what its rows alone take."""
+        self._classes[slo_class] = self._of(slo_class).after(refused=refused, time_factor=time_factor)
+        self._all = self._all.after(refused=refused, time_factor=time_factor)
 
-    def behind(self, slo_class: str) -> bool:
+    def is_behind(self, slo_class: str) -> bool:
         """Return whether a class was refused more often and given less time than all."""
         one = self._of(slo_class)
-        return one.refused > self._all.refused + _MARGIN and one.given < self._all.given
+        return one.refused > self._all.refused + _MARGIN and one.granted < self._all.granted
 
-    def ahead(self, slo_class: str) -> bool:
+    def is_ahead(self, slo_class: str) -> bool:
         """Return whether a class was given clearly more time than all."""
-        return self._of(slo_class).given > _AHEAD * self._all.given
+        return self._of(slo_class).granted > _AHEAD * self._all.granted
 
     def _of(self, slo_class: str) -> DecisionMeans:
         return self._classes.get(slo_class, _NONE)

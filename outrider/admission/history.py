@@ -37,7 +37,7 @@ class ResponseMean:
         """Return the expected output of the next response, which has at most ``most`` tokens."""
         return min(self.output_tokens, most)
 
-    def takes_s(self, tokens_per_s: float) -> float:
+    def mean_duration_s(self, tokens_per_s: float) -> float:
         """Return the expected duration of the next response; from the promised speed while none has ended."""
         if self.duration_s is not None:
             return max(self.duration_s, 1e-3)

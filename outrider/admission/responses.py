@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from outrider.admission.decisions import AdmissionRefused, AdmissionRequest, Admitted, Decisions, Shortage
-from outrider.admission.price import VerifierNow
+from outrider.admission.response_load import VerifierNow
 from outrider.admission.room import Bounds, Needs, Sums
 from outrider.admission.rules import AdmissionRules
 from outrider.contracts.accounts import Account
@@ -18,7 +18,7 @@ class TrackedResponse:
 
     asked: AdmissionRequest
     rules: AdmissionRules  # at the time it asked; its waits follow these
-    turn: int = 0  # index of the class that it waits for or has
+    class_index: int = 0  # index of the class that it waits for or has
     since_s: float = 0.0  # when it began to wait for that class
     begun_at_s: float = 0.0
     needs: Needs | None = None  # as last priced, at ``priced_at_s``
@@ -27,12 +27,12 @@ class TrackedResponse:
     @property
     def slo(self) -> SloClass:
         """Its class, or the one that it waits for."""
-        return self.asked.classes[self.turn]
+        return self.asked.classes[self.class_index]
 
     @property
     def promised(self) -> bool:
         """Whether that class promises a speed."""
-        return self.asked.classes[self.turn].tokens_per_s > 0.0
+        return self.asked.classes[self.class_index].tokens_per_s > 0.0
 
     @property
     def account(self) -> Account:

@@ -6,7 +6,7 @@ from math import inf, sqrt
 from typing import Protocol
 
 from outrider.admission.decisions import Lack, Shortage
-from outrider.admission.price import VerifierNow
+from outrider.admission.response_load import VerifierNow
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,7 +195,7 @@ class DrafterGroupConfig:
 
     def __post_init__(self) -> None:
         """Refuse a CUDA device without a GPU share: Ray would hide every GPU from the drafter."""
-        _needs_gpu(self.device, self.num_gpus)
+        _check_gpu(self.device, self.num_gpus)
 
     @property
     def trusted(self) -> bool:
@@ -261,7 +261,7 @@ class VerifierConfig:
 
     def __post_init__(self) -> None:
         """Refuse what the engine or its device does not support, and a chunk larger than any batch."""
-        _needs_gpu(self.device, self.num_gpus)
+        _check_gpu(self.device, self.num_gpus)
         _check_begin(self.count, self.autoscaling)
         self._check_engine()
         if not (self.num_cpus or self.num_gpus or self.resources):
@@ -511,7 +511,7 @@ class HttpConfig:
                 raise ConfigError("trusted_proxies", needed, proxy) from None
 
     @property
-    def answers_to(self) -> tuple[str, ...] | None:
+    def accepted_hosts(self) -> tuple[str, ...] | None:
         """Accepted host names: on loopback this machine's names and ``allowed_hosts``; None elsewhere: any."""
         if not self.is_loopback:
             return None
@@ -628,6 +628,6 @@ def _check_begin(count: int, scaling: ScalingConfig | None) -> None:
         raise ConfigError("count", needed, count)
 
 
-def _needs_gpu(device: Device, num_gpus: float) -> None:
+def _check_gpu(device: Device, num_gpus: float) -> None:
     if device == "cuda" and num_gpus == 0:
         raise ConfigError("num_gpus", "a share above 0 where device is cuda", num_gpus)

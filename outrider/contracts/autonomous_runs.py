@@ -74,13 +74,13 @@ def overtaken(block: Block, committed: tuple[int, ...]) -> Block:
     )
 
 
-def survivals_behind(survivals: tuple[float, ...], equal_tokens: int) -> tuple[float, ...]:
+def survivals_after(survivals: tuple[float, ...], equal_tokens: int) -> tuple[float, ...]:
     """Return survivals of a chain's rest, given that its first ``equal_tokens`` tokens were right."""
     certain = survivals[equal_tokens - 1] if 0 < equal_tokens <= len(survivals) else 1.0
     return tuple(survival / certain for survival in survivals[equal_tokens:]) if certain else ()
 
 
-def alone(block: Block) -> Block:
+def without_draft(block: Block) -> Block:
     """Return a block without draft and forced tokens: the form that later rounds of its run have."""
     return replace(block, forced=(), draft=()) if block.forced or block.draft else block
 

@@ -21,7 +21,7 @@ from statistics import median
 import numpy as np
 
 from outrider.contracts.cost import ROW_BUCKETS, LinearCostModel, VerifyCost, bucket_rows
-from outrider.costs.prior import SLOPES, UNKNOWN_MACHINE, Floats, Prior, PriorTrust, features, inverse, prior_of
+from outrider.costs.prior import SLOPES, UNKNOWN_MACHINE, Floats, Prior, PriorSpread, features, inverse, prior_of
 
 _SHORTEST_S = 1e-9  # keeps the logarithm finite if the prior predicts nothing
 _KEPT = 0.98  # share of the past kept at each batch (f): a memory of about 50 batches
@@ -58,7 +58,7 @@ class OnlineEstimator:
     """A cost model and the state it was learned with. Immutable."""
 
     model: LinearCostModel  # corrected so far; a new object after each batch
-    trust: PriorTrust = UNKNOWN_MACHINE  # in the first model
+    prior_spread: PriorSpread = UNKNOWN_MACHINE  # in the first model
     _prior: Prior | None = None
     _learned: _Learned | None = None
 
@@ -66,13 +66,14 @@ class OnlineEstimator:
         """Return the estimator after one more batch; unchanged if that had no new positions or its time is invalid."""
         if not (isfinite(measured_s) and measured_s > 0.0 and any(cost.new_tokens > 0 for cost in batch)):
             return self
-        prior, first = self._prior or prior_of(self.model, self.trust), self._learned is None
-        before = self._learned or _nothing_learned(prior, self.trust)
+        prior, first = self._prior or prior_of(self.model, self.prior_spread), self._learned is None
+        before = self._learned or _nothing_learned(prior, self.prior_spread)
         x, predicted_s = prior.units * features(batch), self.model.predict_s(batch)
         log_ratio = log(measured_s) - log(predicted_s)
         # The first batch may come from a machine of any speed: ascribe its error to speed as far as the prior's
         # uncertainty of speed exceeds one batch's misfit (a Kalman gain).
-        shift = self.trust.log_speed**2 / (self.trust.log_speed**2 + _SPEED_MISFIT**2) * log_ratio if first else 0.0
+        speed_variance = self.prior_spread.log_speed**2
+        shift = speed_variance / (speed_variance + _SPEED_MISFIT**2) * log_ratio if first else 0.0
         # Relative deviation of this prediction: measurement noise, and uncertainty of the coefficients.
         deviation = sqrt(before.noise**2 + max(0.0, float(x @ before.covariance @ x)) / predicted_s**2)
         surprises = _surprises(before.surprises, log_ratio, _SURPRISING * deviation)
@@ -108,9 +109,11 @@ class OnlineEstimator:
         return replace(self, model=model, _prior=prior, _learned=learned)
 
 
-def _nothing_learned(prior: Prior, trust: PriorTrust) -> _Learned:
+def _nothing_learned(prior: Prior, prior_spread: PriorSpread) -> _Learned:
     count = len(prior.mean)
-    return _Learned(np.zeros((count, count)), np.zeros(count), inverse(prior.information), 0.0, trust.log_speed**2)
+    return _Learned(
+        np.zeros((count, count)), np.zeros(count), inverse(prior.information), 0.0, prior_spread.log_speed**2
+    )
 
 
 def _surprises(before: tuple[float, ...], log_ratio: float, limit: float) -> tuple[float, ...]:

@@ -24,7 +24,7 @@ _ROW_OWN_SHARE = 0.3  # share of an offset's variance that neighbours do not hav
 
 
 @dataclass(frozen=True, slots=True)
-class PriorTrust:
+class PriorSpread:
     """How far a model may be off, as standard deviations."""
 
     log_speed: float  # of the logarithm of the machine's speed relative to the model's
@@ -32,8 +32,8 @@ class PriorTrust:
     row_offset: float  # of a row offset, relative to the time of a batch of so many rows without a prefix
 
 
-UNKNOWN_MACHINE = PriorTrust(log_speed=2.0, coefficient=1.5, row_offset=0.4)  # the built-in model on any machine
-PROFILED_MACHINE = PriorTrust(log_speed=0.1, coefficient=0.1, row_offset=0.05)  # a profile that matches the machine
+UNKNOWN_MACHINE = PriorSpread(log_speed=2.0, coefficient=1.5, row_offset=0.4)  # the built-in model on any machine
+PROFILED_MACHINE = PriorSpread(log_speed=0.1, coefficient=0.1, row_offset=0.05)  # a profile that matches the machine
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +46,7 @@ class Prior:
 
 
 @lru_cache(maxsize=8)
-def prior_of(model: LinearCostModel, trust: PriorTrust) -> Prior:
+def prior_of(model: LinearCostModel, spread: PriorSpread) -> Prior:
     """Return the prior of a model, n = slopes and row offsets."""
     slopes = np.array(model.slopes)
     reference = features([_REFERENCE])[:SLOPES]
@@ -58,12 +58,12 @@ def prior_of(model: LinearCostModel, trust: PriorTrust) -> Prior:
     mean = np.concatenate((slopes / units, offsets / row_units))
     octaves = np.log2(rows)
     alike = np.exp(-0.5 * ((octaves[:, None] - octaves) / _ROW_REACH) ** 2)
-    covariance = np.diag(np.full(len(mean), trust.coefficient**2))
-    covariance[SLOPES:, SLOPES:] = trust.row_offset**2 * (
+    covariance = np.diag(np.full(len(mean), spread.coefficient**2))
+    covariance[SLOPES:, SLOPES:] = spread.row_offset**2 * (
         (1.0 - _ROW_OWN_SHARE) * alike + _ROW_OWN_SHARE * np.eye(len(rows))
     )
     # The common error: all coefficients of a machine off by the same factor.
-    covariance += trust.coefficient**2 * np.outer(mean, mean)
+    covariance += spread.coefficient**2 * np.outer(mean, mean)
     return Prior(np.concatenate((units, row_units)), mean, inverse(covariance))
 
 

@@ -40,5 +40,5 @@ class CostAwareStop:
             return StopDecision.STOP
         return StopDecision.DRAW if survival > self.price.go_on_above else StopDecision.DRAW_LAST
 
-    def behind(self, features: DraftFeatures) -> "CostAwareStop":
+    def after(self, features: DraftFeatures) -> "CostAwareStop":
         return CostAwareStop(self.predictor, self.price, self.survival * self.predictor.probability(features))

@@ -35,7 +35,7 @@ class StopRule(Protocol):
         """Return the decision at a position whose token would be drawn from a row with these features."""
         ...
 
-    def behind(self, features: DraftFeatures) -> "StopRule":
+    def after(self, features: DraftFeatures) -> "StopRule":
         """Return the rule for the next position, after a token is drawn from a row with these features."""
         ...
 
@@ -49,7 +49,7 @@ class NeverStop:
     def step(self, features: DraftFeatures) -> StopDecision:  # noqa: ARG002 (as others)
         return StopDecision.DRAW
 
-    def behind(self, features: DraftFeatures) -> "NeverStop":  # noqa: ARG002 (as others)
+    def after(self, features: DraftFeatures) -> "NeverStop":  # noqa: ARG002 (as others)
         return self
 
 
@@ -75,7 +75,7 @@ class _Threshold:
     def flags(self, features: DraftFeatures) -> bool:
         return self.predictor.probability(features) < self.least_acceptance
 
-    def behind(self, features: DraftFeatures) -> Self:  # noqa: ARG002 (as others)
+    def after(self, features: DraftFeatures) -> Self:  # noqa: ARG002 (as others)
         """Return the same rule: each token is judged by itself."""
         return self
 

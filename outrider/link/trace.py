@@ -38,7 +38,7 @@ class LinkTrace:
     profiles: tuple[LinkProfile, ...]
 
     @property
-    def lasts_s(self) -> tuple[float, ...]:
+    def durations_s(self) -> tuple[float, ...]:
         """Seconds for which each profile holds."""
         if len(self.starts_s) == 1:
             return (inf,)
@@ -54,11 +54,11 @@ def segments(source: LinkSource, t_s: float) -> Iterator[tuple[LinkProfile, floa
     if isinstance(source, LinkProfile) or len(source.profiles) == 1:
         yield source if isinstance(source, LinkProfile) else source.profiles[0], inf
         return
-    lasts_s = source.lasts_s
-    t_s %= source.starts_s[-1] + lasts_s[-1]
+    durations_s = source.durations_s
+    t_s %= source.starts_s[-1] + durations_s[-1]
     first = bisect_right(source.starts_s, t_s) - 1
-    yield source.profiles[first], max(source.starts_s[first] + lasts_s[first] - t_s, 0.0)
-    yield from islice(cycle(zip(source.profiles, lasts_s, strict=True)), first + 1, None)
+    yield source.profiles[first], max(source.starts_s[first] + durations_s[first] - t_s, 0.0)
+    yield from islice(cycle(zip(source.profiles, durations_s, strict=True)), first + 1, None)
 
 
 def profile_at(source: LinkSource, t_s: float) -> LinkProfile:

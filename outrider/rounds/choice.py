@@ -14,7 +14,7 @@ from outrider.contracts.requests import ChoiceReport, PlanEstimate, ProtocolName
 from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block, Verified, target_rule
 from outrider.protocols.registry import PROTOCOLS, UNJUDGED, harmless_protocols, reproducible_protocols
 from outrider.rounds.blocks import Judging, tree_verdict
-from outrider.rounds.events import Turn
+from outrider.rounds.events import RoundInput
 from outrider.rounds.generation import Generation
 from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
 from outrider.selection.situation import (
@@ -127,13 +127,13 @@ class RoundChooser:
         """Whether prompt lookup is possible without the request asking for it."""
         return self._speculation.lookup_window > 0 and self._generation.request.protocol is None
 
-    def choose(self, turn: Turn, promise: SpeedPromise | None) -> RoundChoice:
+    def choose(self, round_input: RoundInput, promise: SpeedPromise | None) -> RoundChoice:
         """Return the policy's choice for the next round; ``promise``: the speed that it has to keep."""
-        generation, speculation, drafter = self._generation, self._speculation, turn.drafter
+        generation, speculation, drafter = self._generation, self._speculation, round_input.drafter
         if drafter is not None and (self._acceptance is None or self._acceptance.book is not drafter.acceptance):
             self._acceptance = drafter.acceptance.generation(teaches=not generation.request.params.edited)
         view = drafter.view if drafter is not None and self.may_draft else None
-        drafts = view is not None and (self._window is not None or turn.mode.drafts)
+        drafts = view is not None and (self._window is not None or round_input.mode.drafts)
         trusted = drafter is not None and drafter.trusted
         hidden_width = view.hidden_width if view is not None and trusted else 0
         protocols = self._protocols if hidden_width else self._unjudged
@@ -146,7 +146,7 @@ class RoundChooser:
             remaining_tokens=generation.remaining_tokens - (generation.correction_by is not None),
             k_max=speculation.k_max,
             drafter=view,
-            verifier=turn.verifier,
+            verifier=round_input.verifier,
             acceptance=self._acceptance.view() if drafts and self._acceptance is not None else _NOTHING_KNOWN,
             protocols=protocols if trusted else harmless_protocols(protocols, generation.request.params),
             window=self._window,
@@ -155,7 +155,7 @@ class RoundChooser:
             may_grow=True,
             later_protocols=self._protocols,  # it may have a trusted drafter then
             promise=promise,
-            mode=turn.mode,
+            mode=round_input.mode,
         )
         self._previous = self._policy.choose(self._situation, self._previous)
         return self._previous
@@ -197,7 +197,7 @@ class RoundChooser:
         Only under rules whose output does not depend on when a draft arrives, and only where the verifier makes at
         least as many tokens during the exchange as the draft's round would commit:
 
-            (1 - load) * exchange_s > alone_s * expected_tokens
+            (1 - load) * exchange_s > without_draft_s * expected_tokens
 
         With fewer, going on was up to 14 % slower than waiting (docs/design/0020). The load counts because each token
         that a draft would have brought then takes a row more of the verifier's steps, for which others wait.
@@ -210,7 +210,7 @@ class RoundChooser:
         rule = PROTOCOLS[plan.protocol].rule(self._generation.request.params, self._speculation.wire)
         return (
             may_be_late(rule)
-            and (1.0 - estimate.load) * estimate.exchange_s > estimate.alone_s * estimate.expected_tokens
+            and (1.0 - estimate.load) * estimate.exchange_s > estimate.without_draft_s * estimate.expected_tokens
         )
 
     def learn(

@@ -63,7 +63,7 @@ class VerifyResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class RoundInput:
     """Start of a round: nothing is under way. Carries what the choice of its plan needs.
 
     Attributes:
@@ -99,17 +99,17 @@ class VerifierAnswered:
     Attributes:
         round: number of the round that was verified.
         result: None if the verifier was lost.
-        turn: present state for a new choice: where ``Follow`` asks for it, and after blocks with a draft.
+        round_input: present state for a new choice: where ``Follow`` asks for it, and after blocks with a draft.
         goes_on: whether an autonomous run's grant may be renewed: false if the client reads too slowly.
     """
 
     round: int
     result: VerifyResult | None
-    turn: Turn | None = None
+    round_input: RoundInput | None = None
     goes_on: bool = True
 
 
-Event = Turn | DrafterAnswered | VerifierAnswered
+Event = RoundInput | DrafterAnswered | VerifierAnswered
 
 
 class Incident(StrEnum):
@@ -158,14 +158,14 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class AwaitDrafter:
-    """Wait until a drafter is ready, at most until ``until_s``; answered by ``Turn``."""
+    """Wait until a drafter is ready, at most until ``until_s``; answered by ``RoundInput``."""
 
     until_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitVerifier:
-    """Wait until the verifier answers again; answered by ``Turn``."""
+    """Wait until the verifier answers again; answered by ``RoundInput``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ class Follow:
 
     round: int
     terms: VerifyTerms
-    asks: bool  # the answer shall have a ``Turn``: a choice is due behind this round
+    asks: bool  # the answer shall have a ``RoundInput``: a choice is due behind this round
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """The state machine of one response's rounds: draft, verify, commit. It maps events to effects, without clock or I/O.
 
 The coordinator carries the effects out. Only the last effect of a step may be one to wait for; an event answers it. If
-a step has no such effect and no round is with the verifier, the next event of an active generation is a ``Turn``.
+a step has no such effect and no round is with the verifier, the next event of an active generation is ``RoundInput``.
 
-- *A round* begins with a ``Turn``. A pending correction (DSSD) comes first: the machine waits for a drafter of the
+- *A round* begins with ``RoundInput``. A pending correction (DSSD) comes first: the machine waits for a drafter of the
   right model, asks the verifier for the target's row if that is unknown, and sends it with the order for the next
   block. The block then goes to the verifier. Its outcome is committed, or is undecided: then the verifier needs hidden
   states of the device before it can decide (WISV).
@@ -21,7 +21,7 @@ a step has no such effect and no round is with the verifier, the next event of a
 from dataclasses import replace
 from math import inf
 
-from outrider.contracts.autonomous_runs import alone, goes_on
+from outrider.contracts.autonomous_runs import goes_on, without_draft
 from outrider.contracts.drafting import Draft, DraftPlan, NeedsRow
 from outrider.contracts.errors import (
     ContextTooLongError,
@@ -53,8 +53,8 @@ from outrider.rounds.events import (
     OrderAhead,
     Report,
     Resolve,
+    RoundInput,
     Send,
-    Turn,
     VerifierAnswered,
 )
 from outrider.rounds.generation import Generation
@@ -124,8 +124,8 @@ class RoundMachine:
             IllegalTransitionError: the event is impossible in the present state.
         """
         match event:
-            case Turn():
-                effects = self._turn(event, now_s)
+            case RoundInput():
+                effects = self._on_round_input(event, now_s)
             case DrafterAnswered():
                 effects = self._answered(event, now_s)
             case VerifierAnswered():
@@ -143,26 +143,26 @@ class RoundMachine:
         """Take time out of the SLO ledger in which no round began because the client did not read."""
         self._account.paused(seconds)
 
-    def _turn(self, turn: Turn, now_s: float) -> list[Effect]:
+    def _on_round_input(self, round_input: RoundInput, now_s: float) -> list[Effect]:
         if self._began_at_s is None:
             self._began_at_s = now_s
-        self._lookup.sees(turn)
+        self._lookup.observe(round_input)
         if self._ahead is not None:  # its autonomous run is over: no new choice before that draft is used
             return self._go_on_without(self._ahead)
         correction = self._generation.correction
         if correction.state is CorrectionState.SETTLED:
-            return self._begin(turn, self._began_at_s, now_s)
+            return self._begin(round_input, self._began_at_s, now_s)
         due_at_s = correction.wait_until_s(now_s, self._rules.correction_deadline_s)
-        ready = turn.drafter is not None and turn.drafter.view is not None
+        ready = round_input.drafter is not None and round_input.drafter.view is not None
         # A leased drafter of another model, or an untrusted one, cannot draw the token: do not wait for the deadline.
-        if now_s >= due_at_s or (ready and not self._pending_correction.may_draw(turn.drafter)):
+        if now_s >= due_at_s or (ready and not self._pending_correction.may_draw(round_input.drafter)):
             self._began_at_s = None
             return [self._pending_correction.give_up_correction()]
         if not ready:
             return [AwaitDrafter(due_at_s)]
         if correction.state is CorrectionState.ROW_MISSING:
             return self._order_row(self._began_at_s)
-        return self._begin(turn, self._began_at_s, now_s)
+        return self._begin(round_input, self._began_at_s, now_s)
 
     def _order_row(self, began_at_s: float) -> list[Effect]:
         """Ask the verifier for the target's row, from whose residual a device is to draw the correction."""
@@ -171,14 +171,14 @@ class RoundMachine:
         self._round = OpenRound(generation.begin_round(drafting=False), began_at_s)
         opening = self._verifier.opening()
         block = row_request(generation, self._round.number, self._rules.speculation.wire)
-        return [self._verifier.ask(self._round, block, opening)]
+        return [self._verifier.request(self._round, block, opening)]
 
-    def _choose(self, turn: Turn, now_s: float) -> RoundChoice:
-        self._choice, self._mode = self._chooser.choose(turn, self._account.promise(now_s)), turn.mode
+    def _choose(self, round_input: RoundInput, now_s: float) -> RoundChoice:
+        self._choice, self._mode = self._chooser.choose(round_input, self._account.promise(now_s)), round_input.mode
         return self._choice
 
-    def _begin(self, turn: Turn, began_at_s: float, now_s: float) -> list[Effect]:
-        generation, choice = self._generation, self._choose(turn, now_s)
+    def _begin(self, round_input: RoundInput, began_at_s: float, now_s: float) -> list[Effect]:
+        generation, choice = self._generation, self._choose(round_input, now_s)
         self._emitter.explain(self._choice)
         plan, pending = choice.chosen.plan, generation.correction_by is not None
         if plan is None and pending:
@@ -234,7 +234,7 @@ class RoundMachine:
         if event.exchange is None:
             generation.round_happened(round_.number, RoundEvent.DRAFTER_LOST)
             effects = self._pending_correction.give_up_draft(round_) if event.censored else []
-            if correction.by is not None:  # no block can go out without the token: find another drafter, next turn
+            if correction.by is not None:  # no block can go out without the token: find another drafter first
                 correction.happened(CorrectionEvent.DRAFTER_LOST)
                 return [*self._over(), *effects]
             # Go on without a device, from the same start: the time lost with the drafter counts in this round.
@@ -270,7 +270,7 @@ class RoundMachine:
         if self._round is not None and self._round.from_lookup is not None:
             return []  # held until the n-gram draft is decided: ``_join_held``
         if self._round is not None:
-            return self._joins(ahead)
+            return self._join(ahead)
         assert self._began_at_s is not None, "it was waited for"
         return self._go(ahead, self._began_at_s, waited_s=now_s - self._began_at_s)
 
@@ -291,11 +291,11 @@ class RoundMachine:
         """
         ahead.began_at_s, ahead.beside_s = began_at_s, max(0.0, ahead.beside_s - waited_s)
         verify = self._verifier.block(ahead, self._run_behind(ahead))
-        self._takes_place(ahead)
+        self._make_current(ahead)
         self._emitter.explain(self._choice)
         return [verify]
 
-    def _takes_place(self, ahead: OpenRound) -> None:
+    def _make_current(self, ahead: OpenRound) -> None:
         """Make the round ordered ahead the current one, and the run behind its block the present run."""
         assert ahead.block is not None, "what takes a round's place is with the verifier"
         assert ahead.block.autonomous_run is not None
@@ -319,12 +319,12 @@ class RoundMachine:
         return self._verifier.until_round + _LEAST_BESIDE < ahead.number
 
     @property
-    def _given(self) -> OpenRound | None:
+    def _ahead_at_verifier(self) -> OpenRound | None:
         """The round ordered ahead, once its block is at the verifier to replace the autonomous run."""
         ahead = self._ahead
         return ahead if ahead is not None and ahead.block is not None else None
 
-    def _joins(self, ahead: OpenRound) -> list[Effect]:
+    def _join(self, ahead: OpenRound) -> list[Effect]:
         assert self._round is not None
         ahead.began_at_s = self._round.began_at_s
         verify = self._verifier.block(ahead, self._run_behind(ahead))
@@ -344,8 +344,8 @@ class RoundMachine:
         return None if self._ahead is None else self._ahead.number
 
     def _decided(self, event: VerifierAnswered, now_s: float) -> list[Effect]:
-        if (given := self._given) is not None and event.round == given.number:
-            self._joined(given)
+        if (ahead := self._ahead_at_verifier) is not None and event.round == ahead.number:
+            self._joined(ahead)
         round_, outcome = self._open(event.round), None
         if event.result is not None:
             self._verifier.answered()
@@ -376,7 +376,7 @@ class RoundMachine:
         assert self._round is not None
         self._generation.round_happened(self._round.number, RoundEvent.OVERTAKEN)
         ahead.began_at_s = self._round.began_at_s
-        self._takes_place(ahead)
+        self._make_current(ahead)
 
     def _row_came(self, outcome: Verified, now_s: float) -> list[Effect]:
         """Take the row for a pending correction. If only one token is possible, it is committed and none is pending."""
@@ -388,7 +388,7 @@ class RoundMachine:
     def _commit(self, round_: OpenRound, outcome: Verified, event: VerifierAnswered, now_s: float) -> list[Effect]:
         round_.drafted_itself(outcome.own_draft)
         generation, plan, block = self._generation, round_.plan, round_.verified
-        self._emitter.explain_own(self._choice, outcome.own_draft, block.autonomous_run)
+        self._emitter.explain_own_draft(self._choice, outcome.own_draft, block.autonomous_run)
         # Rounds beside a draft do not count as rounds without one; an n-gram draft says nothing about devices.
         if not round_.by_lookup and self._ahead is None:
             self._chooser.learn(
@@ -440,14 +440,14 @@ class RoundMachine:
             return self._await_joined(now_s)
         number, drafted = outcome.round + 1, not round_.follows and round_.protocol is not None
         generation.begin_following_round(number)
-        self._round, self._began_at_s = OpenRound(number, now_s, block=alone(block), follows=True), now_s
-        if event.turn is not None:
-            self._lookup.sees(event.turn)
-            self._mode = event.turn.mode
+        self._round, self._began_at_s = OpenRound(number, now_s, block=without_draft(block), follows=True), now_s
+        if event.round_input is not None:
+            self._lookup.observe(event.round_input)
+            self._mode = event.round_input.mode
         effects = list[Effect]()
         # Not while a block is at the verifier: that replaces the run, and has a grant of its own.
-        if event.goes_on and self._given is None:
-            effects = self._join_held() or self._renewed(number, event.turn, now_s, drafted=drafted)
+        if event.goes_on and self._ahead_at_verifier is None:
+            effects = self._join_held() or self._renewed(number, event.round_input, now_s, drafted=drafted)
         self._emitter.explain(self._choice)
         open_ = self._chooser.may_draft or self._lookup.may
         asks = self._ahead is None and open_ and self._half_used(number + 1)
@@ -456,28 +456,28 @@ class RoundMachine:
     def _join_held(self) -> list[Effect]:
         """Join a draft that was held while an n-gram draft was verified."""
         ahead = self._ahead
-        return [] if ahead is None or ahead.draft is None else self._joins(ahead)
+        return [] if ahead is None or ahead.draft is None else self._join(ahead)
 
     def _await_joined(self, now_s: float) -> list[Effect]:
         """At the end of a run's grant: follow the block that was to join, if the verifier has one."""
-        ahead = self._given
+        ahead = self._ahead_at_verifier
         if ahead is None:
             return []
         ahead.began_at_s = self._began_at_s = now_s
-        self._takes_place(ahead)
+        self._make_current(ahead)
         self._emitter.explain(self._choice)
         return [Follow(ahead.number, self._account.terms(now_s, ahead.expected_tokens), asks=True)]
 
-    def _renewed(self, number: int, turn: Turn | None, now_s: float, *, drafted: bool) -> list[Effect]:
+    def _renewed(self, number: int, round_input: RoundInput | None, now_s: float, *, drafted: bool) -> list[Effect]:
         """Order a draft beside an autonomous run where that pays, and renew the run's grant where due.
 
         ``drafted``: a draft was just decided, so a new choice is made at once.
         """
         due, ordered = self._half_used(number), list[Effect]()
-        if self._ahead is None and turn is not None and (due or drafted):
-            chosen = self._choose(turn, now_s).chosen
+        if self._ahead is None and round_input is not None and (due or drafted):
+            chosen = self._choose(round_input, now_s).chosen
             if chosen.plan is not None and not self._goes_on_beside(chosen):
-                return []  # this draft has to be waited for: let the run end, the next turn orders it
+                return []  # this draft has to be waited for: let the run end, the next round orders it
             if chosen.plan is not None:
                 ordered = self._order_ahead(chosen, now_s)
         if not (due or ordered):
@@ -518,8 +518,8 @@ class RoundMachine:
         generation.round_happened(round_.number, RoundEvent.VERIFIER_LOST)
         if correction.by is not None:
             correction.happened(CorrectionEvent.VERIFIER_LOST)
-        if (given := self._given) is not None:
-            generation.round_happened(given.number, RoundEvent.VERIFIER_LOST)
+        if (ahead := self._ahead_at_verifier) is not None:
+            generation.round_happened(ahead.number, RoundEvent.VERIFIER_LOST)
             self._ahead = None
         times, lost = self._verifier.lost(), Report(Incident.ROUND_LOST, {"round": round_.number})
         if times is not None:

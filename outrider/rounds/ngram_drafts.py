@@ -80,15 +80,15 @@ class ResponseLookup:
 
 def report_lookup(choice: RoundChoice, found: NgramDraft) -> ChoiceReport:
     """Return the choice of an n-gram draft in the form that clients see, with the plan that it replaced."""
-    expected_tokens, round_s = 1.0 + found.value.gain_tokens, choice.chosen.alone_s + found.value.longer_s
+    expected_tokens, round_s = 1.0 + found.value.gain_tokens, choice.chosen.without_draft_s + found.value.longer_s
     return _reported(choice, len(found.token_ids), expected_tokens, round_s)
 
 
-def report_own(choice: RoundChoice, own: OwnDraft, grant: PromptLookupGrant | None) -> ChoiceReport:
+def report_own_draft(choice: RoundChoice, own: OwnDraft, grant: PromptLookupGrant | None) -> ChoiceReport:
     """Return the same for a verifier's own draft, at the row price of its grant."""
     expected_tokens, tokens = 1.0 + own.expected_tokens, len(own.token_ids)
     longer = 0.0 if grant is None else grant.row_price * tokens
-    return _reported(choice, tokens, expected_tokens, choice.chosen.alone_s * (1.0 + longer))
+    return _reported(choice, tokens, expected_tokens, choice.chosen.without_draft_s * (1.0 + longer))
 
 
 def _reported(choice: RoundChoice, tokens: int, expected_tokens: float, round_s: float) -> ChoiceReport:

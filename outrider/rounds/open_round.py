@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from outrider.contracts.autonomous_runs import overtaken, still_open, survivals_behind
+from outrider.contracts.autonomous_runs import overtaken, still_open, survivals_after
 from outrider.contracts.drafting import Draft, DraftPlan
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.prefix import common_prefix
@@ -103,7 +103,7 @@ class OpenRound:
         self.equal_tokens += equal
         self.trimmed_tokens += equal
         self.wrong_tokens += len(draft) - equal - len(left)
-        self.survivals = survivals_behind(self.survivals, equal) if left else ()
+        self.survivals = survivals_after(self.survivals, equal) if left else ()
         self.expected_tokens = 1.0 + sum(self.survivals)
         if self.block is None:
             self.draft = replace(self.draft, token_ids=left)

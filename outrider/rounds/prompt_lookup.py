@@ -2,7 +2,7 @@
 
 from outrider.contracts.drafting import Draft
 from outrider.contracts.verifying import PromptLookupGrant
-from outrider.rounds.events import Turn
+from outrider.rounds.events import RoundInput
 from outrider.rounds.generation import Generation
 from outrider.rounds.ngram_drafts import NgramDraft, lookup_of, uses_lookup
 from outrider.rounds.open_round import OpenRound
@@ -16,7 +16,7 @@ class PromptLookup:
     """Prompt lookup of one response under the speculation mode in use. Mutable."""
 
     def __init__(self, generation: Generation, rules: RoundRules) -> None:
-        """Begin without a mode: nothing is found before ``sees`` is called."""
+        """Begin without a mode: nothing is found before ``observe`` is called."""
         self._generation, request = generation, generation.request
         self._lookup = lookup_of(request, rules.experience, rules.speculation.lookup_window)
         self._view: VerifierView | None = None  # as last seen
@@ -27,9 +27,9 @@ class PromptLookup:
         """Whether some mode allows prompt lookup for this response; false after its end."""
         return self._lookup is not None
 
-    def sees(self, turn: Turn) -> None:
-        """Take the mode and the verifier's load from a turn."""
-        self._view, self._mode = turn.verifier, turn.mode
+    def observe(self, round_input: RoundInput) -> None:
+        """Take the mode and the verifier's load from a round's input."""
+        self._view, self._mode = round_input.verifier, round_input.mode
 
     def found(self, instead_of: Estimate | None = None) -> NgramDraft | None:
         """Return an n-gram draft that pays for its rows, else None.

@@ -6,7 +6,7 @@ from outrider.contracts.verifying import AutonomousRun, OwnDraft
 from outrider.rounds.account import RoundAccount
 from outrider.rounds.choice import report
 from outrider.rounds.generation import Generation
-from outrider.rounds.ngram_drafts import NgramDraft, report_lookup, report_own
+from outrider.rounds.ngram_drafts import NgramDraft, report_lookup, report_own_draft
 from outrider.rounds.states import GenerationEvent
 from outrider.rounds.timing import RoundTiming
 from outrider.selection.situation import RoundChoice
@@ -33,12 +33,14 @@ class ResponseEmitter:
         if self._generation.request.explain and choice is not None:
             self._choices[-1:] = [report_lookup(choice, found)]
 
-    def explain_own(
+    def explain_own_draft(
         self, choice: RoundChoice | None, own: OwnDraft | None, autonomous_run: AutonomousRun | None
     ) -> None:
         """Replace the last choice reported by the verifier's own draft, if it made one."""
         if own is not None and self._generation.request.explain and choice is not None:
-            self._choices[-1:] = [report_own(choice, own, None if autonomous_run is None else autonomous_run.lookup)]
+            self._choices[-1:] = [
+                report_own_draft(choice, own, None if autonomous_run is None else autonomous_run.lookup)
+            ]
 
     def measured(self, timing: RoundTiming, now_s: float) -> None:
         """Report the times of a round that ends now, if the request asks for ``details``."""

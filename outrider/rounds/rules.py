@@ -31,7 +31,7 @@ class RunGrant:
 
     def beside(self, estimate: Estimate) -> int:
         """Return the length of a run beside a draft: until the draft should arrive, and one round more."""
-        rounds = estimate.exchange_s / max(estimate.alone_s, 1e-6)
+        rounds = estimate.exchange_s / max(estimate.without_draft_s, 1e-6)
         return max(self.with_drafter, min(int(rounds) + 1, self.without_drafter))
 
 

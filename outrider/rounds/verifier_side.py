@@ -27,18 +27,18 @@ class VerifierSide:
     def __init__(self, generation: Generation, rules: RoundRules, account: RoundAccount, chooser: RoundChooser) -> None:
         """Begin with a verifier that does not hold the response."""
         self._generation, self._rules, self._account, self._chooser = generation, rules, account, chooser
-        self._held = False
+        self._is_open = False
         self._losses = 0
         self.until_round = -1
 
     @property
     def knows_all(self) -> bool:
         """Whether it has every committed token, so that its next block needs no opening and no forced tokens."""
-        return self._held and not self._generation.unverified
+        return self._is_open and not self._generation.unverified
 
     def answered(self) -> None:
         """Note that the verifier answered: it holds the response."""
-        self._held = True
+        self._is_open = True
 
     def decided(self) -> None:
         """Note that a round was verified: losses in a row are counted from here."""
@@ -46,13 +46,13 @@ class VerifierSide:
 
     def lost(self) -> int | None:
         """Note that the verifier was lost. Return the number of losses in a row if they are too many, else None."""
-        self._held = False
+        self._is_open = False
         self._losses += 1
         return self._losses if self._losses > MAX_VERIFIER_LOSSES else None
 
     def opening(self) -> OpenGeneration | None:
         """Return what the verifier needs to hold the response, with all committed tokens; None if it holds it."""
-        if self._held:
+        if self._is_open:
             return None
         self._generation.verifier_lost()
         trace_id = trace_id_of(self._generation.request.trace)
@@ -76,9 +76,9 @@ class VerifierSide:
             deferral=self._chooser.deferral(plan),
             judging=self._chooser.judging,
         )
-        return self.ask(round_, replace(block, autonomous_run=autonomous_run), opening)
+        return self.request(round_, replace(block, autonomous_run=autonomous_run), opening)
 
-    def ask(self, round_: OpenRound, block: Block, opening: OpenGeneration | None) -> Verify:
+    def request(self, round_: OpenRound, block: Block, opening: OpenGeneration | None) -> Verify:
         """Return the request to verify a given block, with its cost and its terms for the queue."""
         round_.block = block
         self._generation.round_happened(round_.number, RoundEvent.ENQUEUED)

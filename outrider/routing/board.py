@@ -9,7 +9,7 @@ from typing import Generic
 
 from outrider.routing.lazy_heap import LazyHeap, Name
 from outrider.routing.load_units import NOTHING_REPORTED, CoordinatorLoad, beyond, filling
-from outrider.routing.scores import LOAD_TOKENS, Rank, price, rank
+from outrider.routing.scores import LOAD_TOKENS, Rank, rank, tokens_per_response
 
 
 class LoadBoard(Generic[Name]):
@@ -75,7 +75,7 @@ class LoadBoard(Generic[Name]):
             return None
         candidates = {first: 0}
         candidates.update((name, tokens) for name, tokens in cached_tokens.items() if name in self._ongoing)
-        each_tokens = price(self._filling)
+        each_tokens = tokens_per_response(self._filling)
 
         def rank_of(name: Name) -> tuple[Rank, Name]:
             return self._rank_of(name, candidates[name], each_tokens), name
@@ -96,4 +96,4 @@ class LoadBoard(Generic[Name]):
 
     def _rank_of(self, name: Name, cached_tokens: int, each_tokens: float) -> Rank:
         full = not self.has_room(name)
-        return rank(self.load(name), cached_tokens, self._dispatched[name], full=full, price=each_tokens)
+        return rank(self.load(name), cached_tokens, self._dispatched[name], full=full, each_tokens=each_tokens)

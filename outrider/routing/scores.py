@@ -21,14 +21,14 @@ LEAST_LOAD_TOKENS = 32  # lowest price, as many responses may fill only places: 
 Rank = tuple[bool, float, int]
 
 
-def price(filling: float) -> float:
+def tokens_per_response(filling: float) -> float:
     """Return the prompt tokens that one response counts for, where ``filling`` fill a verifier; 0: not known."""
     return max(LEAST_LOAD_TOKENS, FULL_TOKENS / filling) if filling else LOAD_TOKENS
 
 
-def rank(load: float, cached_tokens: float, dispatched: int, *, full: bool, price: float) -> Rank:
+def rank(load: float, cached_tokens: float, dispatched: int, *, full: bool, each_tokens: float) -> Rank:
     """Return the rank of one candidate, the least is the best; arguments as in ``ranked``."""
-    return full, price * load - cached_tokens, dispatched
+    return full, each_tokens * load - cached_tokens, dispatched
 
 
 def takers(candidates: Sequence[Name], loading: Collection[Name], lost: Sequence[Name]) -> list[Name]:
@@ -67,10 +67,12 @@ def ranked(
     """
     fills = filling_of(reported.values())
     loads = {name: ongoing.get(name, 0) + beyond(reported.get(name, NOTHING_REPORTED), fills) for name in candidates}
-    each_tokens = price(fills)
+    each_tokens = tokens_per_response(fills)
 
     def rank_of(name: Name) -> Rank:
         full = ongoing.get(name, 0) >= capacity[name]
-        return rank(loads[name], cached_tokens.get(name, 0), dispatched.get(name, 0), full=full, price=each_tokens)
+        return rank(
+            loads[name], cached_tokens.get(name, 0), dispatched.get(name, 0), full=full, each_tokens=each_tokens
+        )
 
     return sorted(candidates, key=rank_of)

@@ -113,16 +113,16 @@ def choose_along(logits: Tensor, groups: Sequence[RowGroup]) -> list[list[int]]:
         The choices of each group's rows; those after the first that leaves the path may be -1 instead.
     """
     readback = Readback()
-    choices = ask_choices_along(logits, groups, readback)
+    choices = launch_choices(logits, groups, readback)
     readback.read()
     return choices()
 
 
-def ask_choices_along(logits: Tensor, groups: Sequence[RowGroup], readback: Readback) -> Callable[[], list[list[int]]]:
+def launch_choices(logits: Tensor, groups: Sequence[RowGroup], readback: Readback) -> Callable[[], list[list[int]]]:
     """Ask for ``choose_along`` with the next read of the device."""
     check_rows(logits, groups)
     if at_once(logits.device):
-        fetched = readback.ask(choose_tokens(logits, groups))
+        fetched = readback.add(choose_tokens(logits, groups))
         return lambda: _by_group(fetched().tolist(), groups)
     chosen = _choose_lazily(logits, groups)
     return lambda: chosen

@@ -54,9 +54,9 @@ class Upload:
         self._parts: list[npt.NDArray[np.int64]] = []
         self._sent: list[Tensor] | None = None
 
-    def ask(self, values: Sequence[int] | Sequence[Sequence[int]] | npt.NDArray[Any]) -> Callable[[], Tensor]:
+    def add(self, values: Sequence[int] | Sequence[Sequence[int]] | npt.NDArray[Any]) -> Callable[[], Tensor]:
         """Add integers; the returned function gives them on the device after ``send``, int64 in their shape."""
-        assert self._sent is None, "what is asked for after the sending is never sent"
+        assert self._sent is None, "what is added after the sending is never sent"
         index = len(self._parts)
         self._parts.append(np.asarray(values, dtype=np.int64))
 
@@ -77,16 +77,16 @@ class Readback:
     """Tensors of one device that are read with one copy and one wait.
 
     Attributes:
-        wanted: tensors asked for, in order.
+        wanted: tensors added, in order.
     """
 
     def __init__(self) -> None:
         self.wanted: list[Tensor] = []
         self._fetched: list[npt.NDArray[Any]] | None = None
 
-    def ask(self, tensor: Tensor) -> Fetched:
+    def add(self, tensor: Tensor) -> Fetched:
         """Add a tensor; the returned function gives its numbers after ``read``."""
-        assert self._fetched is None, "what is asked for after the reading is never read"
+        assert self._fetched is None, "what is added after the reading is never read"
         index = len(self.wanted)
         self.wanted.append(tensor.detach())
 

@@ -54,6 +54,6 @@ def batch_length_s(promised: Promised, constant_s: float, longest_s: float) -> f
     return max(min(length_s, most_s), least * constant_s)
 
 
-def filled_length_s(length_s: float, promised: Promised, longest_s: float) -> float:
+def best_effort_length_s(length_s: float, promised: Promised, longest_s: float) -> float:
     """Return how long a batch of target ``length_s`` may be with best effort in it."""
     return max(length_s, min(_FILLED_ROUND_SHARE * promised.round_s, longest_s))

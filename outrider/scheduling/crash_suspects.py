@@ -23,18 +23,18 @@ class CrashSuspects:
 
     Attributes:
         losses: of the verifier in a row, by generation that was in its steps.
-        alone: losses in which a suspect was alone in the step; its keys are the suspects.
+        losses_alone: losses in which a suspect was alone in the step; its keys are the suspects.
         convicted: whether a generation was convicted since the last commit.
     """
 
     losses: Mapping[GenerationId, int] = field(default_factory=dict)
-    alone: Mapping[GenerationId, int] = field(default_factory=dict)
+    losses_alone: Mapping[GenerationId, int] = field(default_factory=dict)
     convicted: bool = False
 
     @property
     def names(self) -> Collection[GenerationId]:
         """Suspects, which the planner lets step only alone."""
-        return self.alone.keys()
+        return self.losses_alone.keys()
 
     def lost(
         self, within: Collection[GenerationId], named: Collection[GenerationId] = ()
@@ -48,19 +48,19 @@ class CrashSuspects:
         Returns:
             The new state, and the convicted generation if there is one.
         """
-        losses, alone = dict(self.losses), dict(self.alone)
+        losses, losses_alone = dict(self.losses), dict(self.losses_alone)
         for name in within:
             losses[name] = losses.get(name, 0) + 1
         only = next(iter(within)) if len(within) == 1 else None
-        if only is not None and only in alone:
-            alone[only] += 1
+        if only is not None and only in losses_alone:
+            losses_alone[only] += 1
         for name in within:
             if name in named or (not named and losses[name] >= _LOSSES_IN_SILENCE):
-                alone.setdefault(name, 0)
+                losses_alone.setdefault(name, 0)
         enough = only in named or losses.get(only or "", 0) >= _LOSSES_IN_A_ROW
-        if only is not None and alone.get(only, 0) >= _LOSSES_ALONE and enough and not self.convicted:
-            return replace(CrashSuspects(losses, alone, convicted=True).over(only), convicted=True), only
-        return CrashSuspects(losses, alone, self.convicted), None
+        if only is not None and losses_alone.get(only, 0) >= _LOSSES_ALONE and enough and not self.convicted:
+            return replace(CrashSuspects(losses, losses_alone, convicted=True).over(only), convicted=True), only
+        return CrashSuspects(losses, losses_alone, self.convicted), None
 
     def decided(self, generation: GenerationId) -> "CrashSuspects":
         """Clear a generation, as the verifier survived one of its blocks."""
@@ -70,8 +70,8 @@ class CrashSuspects:
 
     def over(self, generation: GenerationId) -> "CrashSuspects":
         """Forget a generation that has ended or was convicted."""
-        if generation not in self.losses and generation not in self.alone:
+        if generation not in self.losses and generation not in self.losses_alone:
             return self
         losses = {name: count for name, count in self.losses.items() if name != generation}
-        alone = {name: count for name, count in self.alone.items() if name != generation}
-        return CrashSuspects(losses, alone, self.convicted)
+        losses_alone = {name: count for name, count in self.losses_alone.items() if name != generation}
+        return CrashSuspects(losses, losses_alone, self.convicted)

@@ -40,7 +40,7 @@ class FairPrefill:
         """Number of accounts and users with any state."""
         return len(self._asking) + self._service.remembered
 
-    def arrives(self, generation: GenerationId, account: Account) -> None:
+    def add(self, generation: GenerationId, account: Account) -> None:
         """Register a waiting block of a generation that had none."""
         self._accounts[generation] = account
         self._asking[account] += 1

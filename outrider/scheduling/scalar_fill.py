@@ -19,7 +19,7 @@ def by_arrival(pending: Sequence[PendingVerification]) -> list[PendingVerificati
     return sorted(pending, key=_by_arrival)
 
 
-def alone(block: PendingVerification, limits: BatchLimits) -> BatchWork:
+def work_alone(block: PendingVerification, limits: BatchLimits) -> BatchWork:
     """Return the work of a pass with this block alone."""
     new = _computed(block, limits.prefill_chunk_tokens, limits.prefill_chunk_tokens)
     cached = block.cost.cached_tokens

@@ -23,7 +23,7 @@ import numpy as np
 
 from outrider.contracts.cost import BatchWork, CostModel
 from outrider.scheduling.batch_builder import BatchBuilder
-from outrider.scheduling.batch_length import batch_length_s, filled_length_s
+from outrider.scheduling.batch_length import batch_length_s, best_effort_length_s
 from outrider.scheduling.due import best_effort_due_array, best_effort_due_s, best_effort_wait_s, first_tokens_due
 from outrider.scheduling.policy import (
     NOTHING_PROMISED,
@@ -33,7 +33,7 @@ from outrider.scheduling.policy import (
     Promised,
     StopReason,
 )
-from outrider.scheduling.scalar_fill import SCALAR_LIMIT, alone, by_arrival, fill
+from outrider.scheduling.scalar_fill import SCALAR_LIMIT, by_arrival, fill, work_alone
 from outrider.scheduling.waiting_arrays import waiting_arrays
 
 
@@ -77,8 +77,8 @@ class SloAware:
             blocks = [waiting.blocks[index] for index in firsts.tolist()]
             first_due = first_tokens_due(blocks, now_s, constant_s, limits, cost_model, promised)
             due_at_s[firsts] = [first_due[id(block)] for block in blocks]
-        filled = bool(best_effort.any())
-        if filled:
+        has_best_effort = bool(best_effort.any())
+        if has_best_effort:
             work = BatchWork(*map(int, waiting.works[best_effort].sum(axis=0)))
             wait_s = best_effort_wait_s(work, self.best_effort_s, constant_s, cost_model)
             arrived = waiting.arrived_at_s[best_effort]
@@ -86,7 +86,7 @@ class SloAware:
         order = np.argsort(due_at_s, kind="stable")  # stable: of equal due times the first to arrive
         # The first block may be longer than the target by itself; others may then fill its length.
         first_s = float(cost_model.predict_works_s(waiting.works[order[:1]])[0])
-        length_s = self._length_s(promised, constant_s, filled=filled)
+        length_s = self._length_s(promised, constant_s, has_best_effort=has_best_effort)
         batch = BatchBuilder(waiting, np.full(len(order), np.inf), limits, cost_model, keep_guard=False)
         batch.force(int(order[0]))
         batch.admit(order[1:], max(length_s, first_s))
@@ -105,7 +105,7 @@ class SloAware:
         since_s = now_s - self.forgiven_s if over else -inf
         arrived = by_arrival(pending)
         constant_s = cost_model.predict_work_s(BatchWork())
-        best_effort = [alone(block, limits) for block in arrived if block.tokens_per_s == 0.0]
+        best_effort = [work_alone(block, limits) for block in arrived if block.tokens_per_s == 0.0]
         together = BatchWork(*map(sum, zip(*best_effort, strict=True)))
         wait_s = best_effort_wait_s(together, self.best_effort_s, constant_s, cost_model)
         firsts = () if over else [block for block in arrived if block.first and block.deadline_at_s < inf]
@@ -119,11 +119,11 @@ class SloAware:
             else:
                 due.append((block.arrived_at_s + self.best_effort_s, index))
         order = [arrived[index] for _, index in sorted(due)]
-        length_s = self._length_s(promised, constant_s, filled=bool(best_effort))
-        first_s = cost_model.predict_work_s(alone(order[0], limits))
+        length_s = self._length_s(promised, constant_s, has_best_effort=bool(best_effort))
+        first_s = cost_model.predict_work_s(work_alone(order[0], limits))
         return fill(arrived, order, max(length_s, first_s), limits, cost_model)
 
-    def _length_s(self, promised: Promised, constant_s: float, *, filled: bool) -> float:
+    def _length_s(self, promised: Promised, constant_s: float, *, has_best_effort: bool) -> float:
         length_s = batch_length_s(promised, constant_s, self.longest_s)
         # Only real best effort lengthens batches. If doomed responses did, more responses would become doomed.
-        return filled_length_s(length_s, promised, self.longest_s) if filled else length_s
+        return best_effort_length_s(length_s, promised, self.longest_s) if has_best_effort else length_s

@@ -112,12 +112,12 @@ class StepPlanner:
         """Number of candidates in the verifier's steps."""
         return len(self._within)
 
-    def has_memory(self, blocks: int | None) -> None:
+    def set_memory_blocks(self, blocks: int | None) -> None:
         """Set the verifier's total number of KV blocks; None if not known."""
         if blocks != self._limits.max_memory_blocks:
             self._limits = replace(self._limits, max_memory_blocks=blocks)
 
-    def arrives(
+    def add(
         self,
         generation: GenerationId,
         candidate: StepCandidate,
@@ -131,12 +131,12 @@ class StepPlanner:
         """
         overtakes = overtakes and generation in self._within
         self.withdraw(generation)
-        self._prefill.arrives(generation, account)
+        self._prefill.add(generation, account)
         self._waiting[generation] = self._arrived[generation] = candidate
         if overtakes:
             self._overtaking.add(generation)
 
-    def expects(self, generation: GenerationId, at_s: float) -> None:
+    def expect(self, generation: GenerationId, at_s: float) -> None:
         """Note that a device drafts and when its block should arrive."""
         self._expected_at_s[generation] = at_s
 
@@ -154,7 +154,7 @@ class StepPlanner:
         self._arrived.pop(generation, None)
         self._promises.over(generation)
 
-    def steps(self) -> None:
+    def note_step(self) -> None:
         """Note that a step has ended and the next one is under way with all candidates within."""
         self._stepped = set(self._within)
 
@@ -167,13 +167,13 @@ class StepPlanner:
         """Generations in the verifier's present step or in the next one."""
         return self._stepped | self._within.keys()
 
-    def plan(self, now_s: float, cost_model: CostModel, alone: Collection[GenerationId] = ()) -> StepPlan:
-        """Choose by the policy who is in the steps; while one of ``alone`` is there, let it in by itself."""
+    def plan(self, now_s: float, cost_model: CostModel, suspects: Collection[GenerationId] = ()) -> StepPlan:
+        """Choose by the policy who is in the steps; while one of ``suspects`` is there, isolate it."""
         if not self.is_due:
             self.reason, self._held_since_s = StopReason.QUEUE_EMPTY, None
             return _NOTHING_CHANGES
-        if alone and (suspects := [name for name in (*self._within, *self._waiting) if name in alone]):
-            return self._plan_alone(suspects[0])
+        if suspects and (present := [name for name in (*self._within, *self._waiting) if name in suspects]):
+            return self._plan_isolated(present[0])
         if kept_s := self._hold(now_s, cost_model):
             return StepPlan(hold_s=kept_s)
         arrived = [(candidate.pending(), candidate.prefix_tokens) for candidate in self._arrived.values()]
@@ -201,7 +201,7 @@ class StepPlanner:
             cuts = self._trim(chosen, waiting, done, now_s, cost_model, all_kept=promised.least_load <= 1.0)
         return StepPlan(joining, held_back, cuts, self._prefill.prefill_order(done, plan.batch))
 
-    def _plan_alone(self, name: GenerationId) -> StepPlan:
+    def _plan_isolated(self, name: GenerationId) -> StepPlan:
         """Let one generation in and hold back all others. They may be in the step under way, but in none behind it."""
         self.reason, self._held_since_s = StopReason.ALONE, None
         held_back = tuple(dict.fromkeys(other for other in (*self._within, *self._overtaking) if other != name))

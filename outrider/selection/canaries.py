@@ -1,11 +1,11 @@
 """Canaries try another speculation mode in a few generations while all others keep theirs.
 
-They measure a mode's gain for the generations that use it at a fraction of the cost of a probe by all. Its cost for the
+They measure a mode's gain for the generations that use it at a fraction of the cost of a trial by all. Its cost for the
 others (rows, and processors that drafters take from the verifier) shows only in part, as the others' slowdown against
-what the kept mode brought before; if all used the mode it would be larger. So canaries that clearly lose save a probe
-by all, and other results say how much budget such a probe needs.
+what the kept mode brought before; if all used the mode it would be larger. So canaries that clearly lose save a trial
+by all, and other results say how much budget such a trial needs.
 
-Canaries and the others are measured in the same epoch. A slow device among the canaries may delay a probe, but not
+Canaries and the others are measured in the same epoch. A slow device among the canaries may delay a trial, but not
 prevent it: the next canaries are other generations.
 """
 
@@ -39,17 +39,17 @@ class CanaryResult:
 
     @property
     def loss(self) -> float:
-        """Share of the reward that a probe by all should lose."""
+        """Share of the reward that a trial by all should lose."""
         return max(0.0, 1.0 - self.ratio) + _UNSEEN_LOSS
 
     @property
     def lost(self) -> bool:
-        """Whether the mode lost so clearly that a probe by all is needless."""
+        """Whether the mode lost so clearly that a trial by all is needless."""
         return self.ratio < _LOST
 
 
 def canary_count(generations: int) -> int:
-    """Return the number of canaries for so many generations; 0 where a probe by all costs no more."""
+    """Return the number of canaries for so many generations; 0 where a trial by all costs no more."""
     if generations < 2:
         return 0
     return 3 if generations >= _MANY else 1
@@ -82,7 +82,7 @@ class Canaries:
         if not self.out:
             self.mode = None
 
-    def rounds_each(self, samples: Mapping[str, ThroughputSample]) -> float:
+    def fewest_rounds(self, samples: Mapping[str, ThroughputSample]) -> float:
         """Return the number of rounds of the canary that has the fewest."""
         return min((float(samples[name].rounds) for name in self.out), default=0.0)
 

@@ -51,7 +51,7 @@ class ActiveGenerations:
         self._until_s = now_s
         self._busy_s = self._generation_s = 0.0
 
-    def moves(self, by: int, now_s: float) -> None:
+    def change(self, by: int, now_s: float) -> None:
         """Change the number of active generations from now on."""
         self.at(now_s)
         self.count += by
@@ -106,7 +106,7 @@ class EpochSamples:
         for generation in self.undisturbed:
             self.began(generation)
 
-    def rounds_each(self) -> float:
+    def mean_rounds(self) -> float:
         """Return the mean number of undisturbed rounds of the generations that had any."""
         counts = [sample.rounds for sample in self._all() if sample.rounds]
         return sum(counts) / len(counts) if counts else 0.0

@@ -76,7 +76,7 @@ class Estimates:
     windows: Ints  # 0 without a draft
     sent_tokens: Floats  # of a draft
     exchange_s: Floats  # drafting and the link, 0 without a draft
-    alone_s: float  # duration of a round without a draft
+    without_draft_s: float  # duration of a round without a draft
 
     def at(self, index: int) -> Estimate:
         return Estimate(
@@ -85,7 +85,7 @@ class Estimates:
             float(self.expected_tokens[index]),
             float(self.round_s[index]),
             float(self.exchange_s[index]),
-            self.alone_s,
+            self.without_draft_s,
             self.load,
             float(self.verifier_s_per_token[index]),
             float(self.sent_tokens[index]),
@@ -143,12 +143,12 @@ def estimate(situation: RoundSituation, plans: PlanSet, last_plan: DraftPlan | N
     )
 
 
-def estimate_alone(situation: RoundSituation, last_plan: DraftPlan | None = None) -> Estimate:
+def estimate_without_draft(situation: RoundSituation, last_plan: DraftPlan | None = None) -> Estimate:
     """Estimate a round without a draft, as ``estimate`` does but without arrays: often it is the only plan."""
     waited, load = _waited(situation, last_plan)
     batch_s, verifier = _batch_s(situation, 1), situation.verifier
     round_s, each_s = (1.0 + waited) * batch_s + verifier.fixed_s, batch_s / verifier.batch_blocks
-    return Estimate(None, round_s, 1.0, round_s, alone_s=round_s, load=load, verifier_s_per_token=each_s)
+    return Estimate(None, round_s, 1.0, round_s, without_draft_s=round_s, load=load, verifier_s_per_token=each_s)
 
 
 def _batch_s(situation: RoundSituation, rows: int) -> float:

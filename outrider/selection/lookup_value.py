@@ -79,7 +79,7 @@ def beats(value: LookupValue, verifier: VerifierView, chosen: Estimate) -> bool:
     if value.tokens == 0:
         return False
     load, blocks, tokens = chosen.load, max(verifier.batch_blocks, 1.0), 1.0 + value.gain_tokens
-    own_s = (chosen.alone_s + value.longer_s) / tokens
+    own_s = (chosen.without_draft_s + value.longer_s) / tokens
     shared_s = (value.step_s + blocks * value.longer_s) / tokens
     return (1.0 - load) * own_s + load * shared_s < (
         (1.0 - load) * chosen.seconds_per_token + load * blocks * chosen.verifier_s_per_token

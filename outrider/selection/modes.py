@@ -12,7 +12,7 @@ class SpeculationMode:
         name: also a metric's label.
         drafts: devices draft by the policy's choice in each round; else they draft nothing.
         uses_lookup: prompt lookup makes drafts where they pay.
-        unknown_loss: share of the reward that a probe is expected to lose while the mode is unknown.
+        unknown_loss: share of the reward that a trial is expected to lose while the mode is unknown.
     """
 
     name: str
@@ -39,7 +39,7 @@ MODES: Mapping[
     mode.name: mode for mode in (LOOKUP, NONE, DRAFT, LOOKUP_DRAFT)
 }
 
-# Each n-gram draft is priced, so modes with prompt lookup are no worse than those without, and fewer need probing.
+# Each n-gram draft is priced, so modes with prompt lookup are no worse than those without, and fewer need trying.
 DEFAULT_MODES = (LOOKUP.name, LOOKUP_DRAFT.name)
 
 

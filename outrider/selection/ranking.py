@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from outrider.selection.estimates import Bools, Estimates, Floats, estimate, estimate_alone
+from outrider.selection.estimates import Bools, Estimates, Floats, estimate, estimate_without_draft
 from outrider.selection.plans import candidate_plans
 from outrider.selection.situation import (
     ChoiceReason,
@@ -57,7 +57,7 @@ def choose_by(
     last_plan = None if previous is None else previous.chosen.plan
     reason = no_draft_reason(situation)
     if reason is not None:
-        return RoundChoice(estimate_alone(situation, last_plan), None, reason)
+        return RoundChoice(estimate_without_draft(situation, last_plan), None, reason)
     plans = candidate_plans(
         situation.protocols,
         longest_window(situation),

@@ -109,7 +109,7 @@ class Estimate:
     expected_tokens: float  # committed by the round, correction or bonus token included
     round_s: float
     exchange_s: float = 0.0  # of these, drafting and the link
-    alone_s: float = float("inf")  # present duration of a round without a draft
+    without_draft_s: float = float("inf")  # present duration of a round without a draft
     load: float = 0.0  # of the verifier, 0 idle to 1 saturated (``outrider.selection.verifier_load``)
     verifier_s_per_token: float = 0.0  # verifier seconds of a committed token (``outrider.selection.estimates``)
     sent_tokens: float = 0.0  # expected length of the draft; shorter than its plan if the device stops early

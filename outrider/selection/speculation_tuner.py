@@ -9,7 +9,7 @@ committed tokens per second of an active generation, is measured in epochs commo
   beside others' prefills count only where there are hardly any other rounds.
 - Only rounds count that begin after a *settling* time. After a change of modes it lasts until autonomous runs and
   rounds of the old mode are over and, under a mode that needs drafters, most generations have a drafter.
-- Another mode is probed for one or a few epochs when its turn has come and the budget allows (``selection.probing``). A
+- Another mode is tried for one or a few epochs when it is due and the budget allows (``selection.trial_budget``). A
   mode that needs drafters is first tried by a few canaries (``selection.canaries``).
 - The kept mode is left for a better one as soon as the accumulated cost of staying (regret) exceeds the cost of a
   change. So a load that fluctuates around the crossover changes nothing, and a large step is followed in an epoch.
@@ -31,17 +31,17 @@ from outrider.selection.epoch_samples import (
     shortfall,
 )
 from outrider.selection.modes import SpeculationMode
-from outrider.selection.probing import ProbeRules, Probes
 from outrider.selection.rewards import Comparison, Reward, Rewards
+from outrider.selection.trial_budget import TrialBudget, TrialRules
 
-_STEADY = log(1.5)  # loads of two epochs in a row within this ratio (log) are steady: only then is a probe begun
+_STEADY = log(1.5)  # loads of two epochs in a row within this ratio (log) are steady: only then is a trial begun
 _LEFT = 1.3  # two loads that differ by more than this ratio, and by more than one generation, share no epoch
 _LONGEST_EPOCH = 3.0  # times ``epoch_s``
 _LEAST_ROUNDS = 2.0  # per generation, for an epoch to be judged at all
-_MOST_PROBE_EPOCHS = 12  # of one probe; what the kept mode showed grows old meanwhile
-_GIVEN_UP = 0.25  # a probe that loses a larger share of the reward ends before its epoch is over
+_MOST_TRIAL_EPOCHS = 12  # of one trial; what the kept mode showed grows old meanwhile
+_GIVEN_UP = 0.25  # a trial that loses a larger share of the reward ends before its epoch is over
 _WITH_DRAFTERS = 0.75  # of the generations; settling does not wait for the others
-_FORGOTTEN_S = 5.0  # a probe ends without result if the verifier is idle for longer
+_FORGOTTEN_S = 5.0  # a trial ends without result if the verifier is idle for longer
 _ALONE_LOSS = 0.15  # most, assumed of an unknown mode while one generation is active: it can slow nobody else
 _VERDICT_S = 60.0  # a canary result is valid for so long
 
@@ -53,22 +53,22 @@ class TunerSettings:
     Attributes:
         tick_s: shortest time between two decisions.
         epoch_s: shortest epoch.
-        rounds_each: mean number of rounds of a generation that an epoch needs, unless it becomes too long.
+        min_rounds: mean number of rounds of a generation that an epoch needs, unless it becomes too long.
         settle_s: shortest settling time after a change of modes.
         longest_settle_s: longest, where generations wait for drafters.
         margin: relative gain below which a mode does not count as better.
         change_s: cost of a change of modes, in seconds of all generations' time.
-        probes: budget of probes.
+        trials: budget of trials.
     """
 
     tick_s: float = 0.25
     epoch_s: float = 0.75
-    rounds_each: float = 4.0
+    min_rounds: float = 4.0
     settle_s: float = 0.3
     longest_settle_s: float = 2.5
     margin: float = 0.03
     change_s: float = 0.3
-    probes: ProbeRules = field(default_factory=ProbeRules)
+    trials: TrialRules = field(default_factory=TrialRules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,10 @@ class TunerReport:
 
     Attributes:
         arm: the mode in use.
-        kept: the best mode as far as is known; if another one is in use, that is being probed.
+        kept: the best mode as far as is known; if another one is in use, that is being tried.
         rewards: of each mode, by load.
-        probes: number of probes of each mode, by canaries or by all.
-        probes_lost_s: cost of all probes, in seconds of all generations' time.
+        probes: number of trials of each mode, by canaries or by all.
+        probes_lost_s: cost of all trials, in seconds of all generations' time.
         active_s: seconds in which any generation was active that follows the tuner.
         changes: number of changes of the kept mode.
         at_load: for modes measured near the present load: tokens/s of a response, and the share of these that the mode
@@ -104,7 +104,7 @@ class SpeculationTuner:
         """Begin with the first mode."""
         self._modes, self._settings = tuple(modes), settings
         self._mode = self._kept = self._modes[0]
-        self._rewards, self._probes = Rewards(), Probes(settings.probes)
+        self._rewards, self._trials = Rewards(), TrialBudget(settings.trials)
         self._activity, self._samples = ActiveGenerations(now_s), EpochSamples()
         self._choosing = ActiveGenerations(now_s)  # those that follow the tuner
         self._prefilling: set[str] = set()
@@ -120,8 +120,8 @@ class SpeculationTuner:
         self._from_s = inf  # only rounds count that begin at this time or later
         self._last_load: float | None = None  # of the last epoch under the kept mode
         self._regret_s = 0.0  # accumulated cost of staying with the kept mode
-        self._probe_epochs = 0
-        self._is_young = False  # a probe in its first epoch, which shows only whether it is hopeless
+        self._trial_epochs = 0
+        self._is_young = False  # a trial in its first epoch, which shows only whether it is hopeless
         self._changes = 0
         self._canaries = Canaries()
         self._worth_a_try: dict[SpeculationMode, CanaryResult] = {}  # of modes that canaries did not rule out
@@ -151,22 +151,22 @@ class SpeculationTuner:
             self._use(self._kept, now_s)
         if counts:
             self._samples.began(generation)
-            self._choosing.moves(1, now_s)
+            self._choosing.change(1, now_s)
         self._prefill_over(generation, now_s)
-        self._activity.moves(1, now_s)
+        self._activity.change(1, now_s)
 
     def ended(self, generation: str, now_s: float) -> None:
         """Note the end of a response that was ``asked`` for; it may have ended before it ``began``."""
         if self._prefill_over(generation, now_s):  # it never became active
             return
         if self._samples.ended(generation):
-            self._choosing.moves(-1, now_s)
+            self._choosing.change(-1, now_s)
         self._ready.discard(generation)
         if self._canaries.mode is not None:
             self._canaries.ended(generation)
             if self._canaries.mode is None:
                 self._use(self._mode, now_s)
-        self._activity.moves(-1, now_s)
+        self._activity.change(-1, now_s)
         self._idle_since_s = now_s
 
     def ready(self, generation: str) -> None:
@@ -207,8 +207,8 @@ class SpeculationTuner:
             arm=self._mode.name,
             kept=self._kept.name,
             rewards=tuple((mode.name, self._rewards.of(mode.name)) for mode in self._modes),
-            probes=tuple((mode.name, self._probes.made.get(mode.name, 0)) for mode in self._modes),
-            probes_lost_s=self._probes.lost_s,
+            probes=tuple((mode.name, self._trials.made.get(mode.name, 0)) for mode in self._modes),
+            probes_lost_s=self._trials.lost_s,
             active_s=self._choosing.at(now_s)[0],
             changes=self._changes,
             at_load=() if self._last_load is None else tuple(self._at_load(self._last_load)),
@@ -236,7 +236,7 @@ class SpeculationTuner:
         settings, passed = self._settings, self._tick_span
         self._due_at_s, self._tick_span = now_s + settings.tick_s, ActiveInterval(self._activity, now_s)
         passed_s, load = passed.seconds(now_s), passed.load(now_s)
-        self._probes.passes(self._unpaid.seconds(now_s))
+        self._trials.accrue(self._unpaid.seconds(now_s))
         self._unpaid = ActiveInterval(self._choosing, now_s)
         if self._epoch is None:
             if self._settled(now_s):
@@ -270,16 +270,16 @@ class SpeculationTuner:
         if self._canaries.mode is not None:
             self._weigh(self._canaries.mode, epoch, now_s)
             return
-        rounds_each = self._samples.rounds_each()
-        # An epoch ends with enough rounds, early if the probe is hopeless, or at its longest with what there is:
+        mean_rounds = self._samples.mean_rounds()
+        # An epoch ends with enough rounds, early if the trial is hopeless, or at its longest with what there is:
         # then even disturbed rounds count, if there are hardly any others.
         if seconds < _LONGEST_EPOCH * settings.epoch_s:
             found = self._samples.found(epoch.load(now_s), seconds, disturbed=False)
-            enough = rounds_each >= settings.rounds_each or (rounds_each >= _LEAST_ROUNDS and self._hopeless(found))
+            enough = mean_rounds >= settings.min_rounds or (mean_rounds >= _LEAST_ROUNDS and self._hopeless(found))
             if found is None or not enough:
                 return
         else:
-            found = self._samples.found(epoch.load(now_s), seconds, disturbed=rounds_each < _LEAST_ROUNDS)
+            found = self._samples.found(epoch.load(now_s), seconds, disturbed=mean_rounds < _LEAST_ROUNDS)
             if found is None:
                 return
         if self._is_young and not self._hopeless(found):
@@ -292,21 +292,21 @@ class SpeculationTuner:
             self._judge(found.load, now_s)
             return
         if changed:
-            self._probes.forget_losses()
+            self._trials.forget_losses()
         steady = self._last_load is not None and abs(log(found.load / self._last_load)) <= _STEADY
         self._last_load = found.load
         if steady:
             self._try_another(found.load, now_s)
 
     def _hopeless(self, found: EpochThroughput | None) -> bool:
-        """Whether a probe loses so much that it should end at once."""
+        """Whether a trial loses so much that it should end at once."""
         if found is None or self._mode is self._kept:
             return False
         kept = self._rewards.tokens_per_s(self._kept.name, found.load)
         return kept is not None and found.tokens_per_s < (1.0 - _GIVEN_UP) * kept
 
     def _try_another(self, load: float, now_s: float) -> None:
-        """Begin a probe of the most promising mode that is due: by canaries first if it needs drafters, else by all."""
+        """Begin a trial of the most promising mode that is due: by canaries first if it needs drafters, else by all."""
         due = [one for one in self._others(load) if self._due(*one, load, now_s)]
         if not due:
             return
@@ -320,7 +320,7 @@ class SpeculationTuner:
             self._use(mode, now_s)
 
     def _canaries_needed(self, mode: SpeculationMode, load: float, now_s: float) -> int:
-        """Return the number of canaries to send before a probe by all; 0 if a recent result makes them needless."""
+        """Return the number of canaries to send before a trial by all; 0 if a recent result makes them needless."""
         known = self._worth_a_try.get(mode)
         if known is not None and now_s - known.at_s < _VERDICT_S and not _apart(known.load, load):
             return 0
@@ -334,20 +334,20 @@ class SpeculationTuner:
         verdict = None if canaries else self._worth_a_try.get(mode)
         canary_loss = None if verdict is None else verdict.loss
         unknown_loss = mode.unknown_loss if len(self._samples.undisturbed) > 1 else min(mode.unknown_loss, _ALONE_LOSS)
-        return self._probes.due(mode.name, comparison, takes_s, now_s, canary_loss, unknown_loss)
+        return self._trials.due(mode.name, comparison, takes_s, now_s, canary_loss, unknown_loss)
 
     def _weigh(self, mode: SpeculationMode, epoch: ActiveInterval, now_s: float) -> None:
         """Judge the canaries of an epoch, if they had enough rounds or are hopeless; then recall them."""
         canaries, settings, samples = self._canaries, self._settings, self._samples.undisturbed
         known = self._rewards.tokens_per_s(self._kept.name, epoch.load(now_s))
-        ratio, rounds_each = canaries.ratio(samples, known), canaries.rounds_each(samples)
-        hopeless = rounds_each >= _LEAST_ROUNDS and ratio is not None and ratio < 1.0 - 2.0 * _GIVEN_UP
+        ratio, fewest_rounds = canaries.ratio(samples, known), canaries.fewest_rounds(samples)
+        hopeless = fewest_rounds >= _LEAST_ROUNDS and ratio is not None and ratio < 1.0 - 2.0 * _GIVEN_UP
         timely = epoch.seconds(now_s) < _LONGEST_EPOCH * settings.epoch_s
-        if timely and not hopeless and rounds_each < settings.rounds_each:
+        if timely and not hopeless and fewest_rounds < settings.min_rounds:
             return
         found = CanaryResult(mode, 1.0 if ratio is None else ratio, epoch.load(now_s), now_s)
         lost_s = self._cost_s((1.0 - found.ratio) * len(canaries.out) / len(samples), found.load, now_s)
-        self._probes.canary_result(mode.name, lost_s, now_s, lost=found.lost)
+        self._trials.canary_result(mode.name, lost_s, now_s, lost=found.lost)
         self._last_results[mode] = found
         if found.lost:
             self._worth_a_try.pop(mode, None)
@@ -356,27 +356,27 @@ class SpeculationTuner:
         self._use(self._mode, now_s)
 
     def _judge(self, load: float, now_s: float) -> None:
-        """After an epoch of a probe: keep the probed mode, give it up, or probe on while the result is unclear."""
-        settings, probes = self._settings, self._probes
+        """After an epoch of a trial: keep the tried mode, give it up, or try on while the result is unclear."""
+        settings, trials = self._settings, self._trials
         tried = self._rewards.compare(self._mode.name, self._kept.name, load)
         lost_s = self._cost_s(tried.loss, load, now_s)
-        self._probe_epochs += 1
+        self._trial_epochs += 1
         better = tried.known and tried.better(settings.margin)
         lost = tried.known and tried.no_better(settings.margin)
         # A loss by older rewards is not certain where the last epoch was much better than these.
         surprised = lost and self._rewards.surprise(self._mode.name, load) > 0.0
         unclear = tried.known and not better and (surprised or not lost)
-        if unclear and lost_s < probes.left_s and self._probe_epochs < _MOST_PROBE_EPOCHS:
+        if unclear and lost_s < trials.left_s and self._trial_epochs < _MOST_TRIAL_EPOCHS:
             return
-        probes.spent(self._mode.name, lost_s, now_s, lost=lost)
+        trials.spent(self._mode.name, lost_s, now_s, lost=lost)
         if better:
-            probes.beaten(self._kept.name, now_s)
+            trials.beaten(self._kept.name, now_s)
             self._keep(self._mode)
         else:
             self._use(self._kept, now_s)
 
     def _cost_s(self, lost_share: float, load: float, now_s: float) -> float:
-        """Return the cost of a probe in seconds: its time, times the share of the reward that was lost.
+        """Return the cost of a trial in seconds: its time, times the share of the reward that was lost.
 
         The share is the larger of its epoch's and the one since the change of modes. Before the epoch begins drafters
         compute prefixes, which may take processors from the verifier.
@@ -414,7 +414,7 @@ class SpeculationTuner:
         self._mode, self._changed_at_s = mode, now_s
         self._changed, self._made = ActiveInterval(self._activity, now_s), ThroughputSample()
         self._epoch, self._from_s = None, inf
-        self._regret_s, self._probe_epochs = 0.0, 0
+        self._regret_s, self._trial_epochs = 0.0, 0
         self._is_young = mode is not self._kept
 
 

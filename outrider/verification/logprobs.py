@@ -46,12 +46,12 @@ def token_logprobs(logits: Tensor, queries: Sequence[LogprobsQuery]) -> list[Tok
         Q entries in that order, natural logarithms.
     """
     readback = Readback()
-    answers = ask_logprobs(logits, queries, readback)
+    answers = launch_logprobs(logits, queries, readback)
     readback.read()
     return answers()
 
 
-def ask_logprobs(
+def launch_logprobs(
     logits: Tensor, queries: Sequence[LogprobsQuery], readback: Readback, drawn: Tensor | None = None
 ) -> Answers:
     """Ask for ``token_logprobs`` with the next read of the device; ``drawn`` are tokens known only there."""
@@ -62,11 +62,11 @@ def ask_logprobs(
         entries = [entry for some in slices for entry in _answer(logits, some)]
         return lambda: entries
     count = max(1, _NUMBERS_AT_ONCE // logits.shape[1])
-    parts = [_ask(logits, queries[at : at + count], readback, drawn) for at in range(0, len(queries), count)]
+    parts = [_launch(logits, queries[at : at + count], readback, drawn) for at in range(0, len(queries), count)]
     return lambda: [entry for part in parts for entry in part()]
 
 
-def _ask(logits: Tensor, queries: Sequence[LogprobsQuery], readback: Readback, drawn: Tensor | None) -> Answers:
+def _launch(logits: Tensor, queries: Sequence[LogprobsQuery], readback: Readback, drawn: Tensor | None) -> Answers:
     counts = [min(query.top, logits.shape[1]) for query in queries]
     places = index_tensor([*(query.row for query in queries), *(query.token_id for query in queries)], logits.device)
     row, token_id = places.view(2, -1)
@@ -75,7 +75,7 @@ def _ask(logits: Tensor, queries: Sequence[LogprobsQuery], readback: Readback, d
     rows = logits[row].float()  # [Q, vocab], a copy
     total = rows.logsumexp(dim=-1, keepdim=True).double()
     ids = torch.cat([token_id[:, None], _ranked(rows, max(counts))], dim=1)
-    fetched_ids, fetched = readback.ask(ids), readback.ask(rows.gather(1, ids).double() - total)
+    fetched_ids, fetched = readback.add(ids), readback.add(rows.gather(1, ids).double() - total)
 
     def answers() -> list[TokenLogprobs]:
         of_rows = zip(fetched_ids().tolist(), fetched().tolist(), counts, strict=True)

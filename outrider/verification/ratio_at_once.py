@@ -53,7 +53,7 @@ class _RatioRequest:
     row: Fetched | None = None  # the row that a deferred correction is drawn from
 
 
-def ask_ratio(
+def launch_ratio(
     target_probs: Tensor, blocks: Sequence[RatioBlock], choices: Tensor, first: Readback
 ) -> Callable[[Readback], Drawing]:
     """Compute ``verify_ratio`` in two device reads.
@@ -62,10 +62,10 @@ def ask_ratio(
         target_probs: as there.
         blocks: as there.
         choices: ``[R]`` on the same device.
-        first: asked for what acceptance needs.
+        first: read for what acceptance needs.
 
     Returns:
-        A function to call after the first read; it asks the second one for corrections and rows.
+        A function to call after the first read; it adds corrections and rows to the second one.
     """
     vocab, device = target_probs.shape[1], target_probs.device
     starts = [0, *accumulate(map(rows_of, blocks))]
@@ -77,9 +77,9 @@ def ask_ratio(
     nothing = np.zeros((2, 0), dtype=np.int64)
     pairs = np.concatenate([nothing, *drafted, *(ids for some in named for ids in some)], axis=1)
     at, token_ids = on_device(pairs, device)
-    probs = first.ask(target_probs[at, token_ids])
-    masses = first.ask(_other_masses(target_probs, [ids for some in named for ids in some]))
-    chosen = first.ask(choices)
+    probs = first.add(target_probs[at, token_ids])
+    masses = first.add(_other_masses(target_probs, [ids for some in named for ids in some]))
+    chosen = first.add(choices)
 
     def proceed(second: Readback) -> Drawing:
         values, others, ids = probs(), masses().tolist(), chosen().tolist()
@@ -96,11 +96,11 @@ def ask_ratio(
             one.halt = _halt(one, rounded(own, one.block.deferral), known)
             one.masses = {row: float(probs[-2]) for row, probs in known.items()}
         drawn, likeliest = _corrections(target_probs, asked), list[Tensor]()
-        corrections = second.ask(drawn)
+        corrections = second.add(drawn)
         for one in asked:
             if one.halt is not None and one.halt.rejected and one.block.deferral is not None:
                 row = target_probs[one.start + one.halt.row]
-                one.row, one.drawn = second.ask(row), drawn.shape[0] + len(likeliest)
+                one.row, one.drawn = second.add(row), drawn.shape[0] + len(likeliest)
                 likeliest.append(row.argmax(dim=-1, keepdim=True))
         outlines = [_outline(one, ids) for one in asked]
         return Drawing(

@@ -20,7 +20,7 @@ from outrider.sampling.device_tensors import Readback, at_once
 from outrider.sampling.distributions import draw
 from outrider.verification.decision import BlockDecision
 from outrider.verification.draft_rows import DraftRows
-from outrider.verification.ratio_at_once import ask_ratio
+from outrider.verification.ratio_at_once import launch_ratio
 from outrider.verification.ratio_block import RatioBlock, defer, residual_uniform, rounded, rows_of, steps_of
 
 
@@ -45,7 +45,7 @@ def verify_ratio(
         )
     if at_once(target_probs.device):
         first, second = Readback(), Readback()
-        proceed = ask_ratio(target_probs, blocks, torch.as_tensor(choices, dtype=torch.int64), first)
+        proceed = launch_ratio(target_probs, blocks, torch.as_tensor(choices, dtype=torch.int64), first)
         first.read()
         drawing = proceed(second)
         second.read()

@@ -153,7 +153,7 @@ class ServiceSettings:
             auth=auth_settings(config),
             cors_origins=config.http.cors_origins,
             reads_need_key=config.auth.reads == "key",
-            allowed_hosts=config.http.answers_to,
+            allowed_hosts=config.http.accepted_hosts,
             trusted_proxies=config.http.trusted_proxies,
             structured=config.structured,
             tracing=config.tracing,

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from outrider.admission.admission import Admission
 from outrider.admission.decisions import AdmissionReport, AdmissionRequest, Admitted
-from outrider.admission.price import VerifierNow
+from outrider.admission.response_load import VerifierNow
 from outrider.admission.rules import AdmissionRules
 from outrider.contracts.errors import NotAdmittedError
 from outrider.contracts.requests import GenerationChunk, GenerationId, GenerationRequest
@@ -97,7 +97,7 @@ class AdmissionQueue:
         waiting = self._waiting[name] = asyncio.get_running_loop().create_future()
         place: AdmittedResponse | None = None
         self._credits[name] = credit
-        credit.watch(reading.is_behind)
+        credit.watch(reading.on_behind)
         self._admission.ask(_asked(request, self._clock()))
         try:
             self._decide()
@@ -112,19 +112,19 @@ class AdmissionQueue:
             self._admission.withdraw(name)
             ended = place is not None and place.finished
             tokens, kept = (place.output_tokens, place.kept) if place is not None and ended else (None, True)
-            self._admission.ends(name, self._clock(), tokens, kept=kept)
+            self._admission.end(name, self._clock(), tokens, kept=kept)
             self._decide()
 
-    def stalls(self, name: GenerationId) -> None:
+    def stall(self, name: GenerationId) -> None:
         """Take the place of a running response whose client does not read."""
-        self._credits[name].suspended()
-        self._admission.stalls(name, self._clock())
+        self._credits[name].suspend()
+        self._admission.stall(name, self._clock())
         self._sink.record(metrics.STALLED)
         self._decide()
 
-    def reads(self, name: GenerationId) -> None:
+    def unstall(self, name: GenerationId) -> None:
         """Queue a stalled response for a place, as its client reads again."""
-        self._admission.reads(name, self._clock())
+        self._admission.unstall(name, self._clock())
         self._decide()
 
     def _decide(self) -> None:
@@ -139,10 +139,10 @@ class AdmissionQueue:
             if not waiting.done():
                 waiting.set_exception(NotAdmittedError(refused.message, refused.retry_after_s))
         for name in decisions.suspended:
-            self._credits[name].suspended()
+            self._credits[name].suspend()
             self._sink.record(metrics.SUSPENDED)
         for name in decisions.continued:
-            self._credits[name].continues()
+            self._credits[name].resume()
         self._decide_later()
 
     def _decide_later(self) -> None:
@@ -162,23 +162,23 @@ class _Reading:
         self._timer: asyncio.TimerHandle | None = None
         self._stalled = False
 
-    def is_behind(self, behind: bool) -> None:
+    def on_behind(self, behind: bool) -> None:
         """Start or stop the timer; the callback of ``Credit.watch``."""
         self.over()
         if behind:
-            self._timer = asyncio.get_running_loop().call_later(_STALLED_AFTER_S, self._stands_still)
+            self._timer = asyncio.get_running_loop().call_later(_STALLED_AFTER_S, self._stall)
         elif self._stalled:
             self._stalled = False
-            self._admitting.reads(self._name)
+            self._admitting.unstall(self._name)
 
     def over(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _stands_still(self) -> None:
+    def _stall(self) -> None:
         self._timer, self._stalled = None, True
-        self._admitting.stalls(self._name)
+        self._admitting.stall(self._name)
 
 
 def _asked(request: GenerationRequest, now_s: float) -> AdmissionRequest:

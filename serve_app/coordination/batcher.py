@@ -59,7 +59,7 @@ class SteppedVerifier(Protocol):
         """Yield one reply per step; raise ``VerifierLostError`` once the verifier is lost."""
         ...
 
-    def hangs(self) -> None:
+    def kill_hung(self) -> None:
         """End a verifier that missed its step deadline, so that ``steps`` raises."""
         ...
 
@@ -121,7 +121,7 @@ class Batcher:
         self._session = self._calls = 0
         self._listening: asyncio.Task[None] | None = None
         self._sending: asyncio.Handle | None = None
-        self._watch = StepWatch(planning.deadline_s, verifier.hangs, self._is_silent, doubt)
+        self._watch = StepWatch(planning.deadline_s, verifier.kill_hung, self._fail_silent, doubt)
 
     @property
     def queued_blocks(self) -> int:
@@ -143,10 +143,10 @@ class Batcher:
     def idle(self) -> bool:
         return not self._planner.within
 
-    def expects(self, generation: GenerationId, within_s: float, due_at_s: float = inf) -> None:
+    def expect(self, generation: GenerationId, within_s: float, due_at_s: float = inf) -> None:
         """Note that a draft was ordered: it is expected in ``within_s`` and has to be committed by ``due_at_s``."""
         self._due_at_s[generation] = due_at_s
-        self._planner.expects(generation, self._clock() + within_s)
+        self._planner.expect(generation, self._clock() + within_s)
         self._min_survival[generation] = self._planner.min_survival
 
     async def verify(
@@ -177,13 +177,13 @@ class Batcher:
             queued.min_survival = min_survival
         self._queued[block.generation] = queued
         if (resident := self._resident.get(block.generation)) is not None:
-            queued.is_cold(resident)
-        self._arrives(block.generation, queued)
+            queued.note_evicted(resident)
+        self._enqueue(block.generation, queued)
         self._send_soon()
         try:
             return await outcomes.next()
         finally:
-            if self._queued.get(block.generation) is queued and not queued.given:
+            if self._queued.get(block.generation) is queued and not queued.at_verifier:
                 self._forget(block.generation)
 
     def join(
@@ -201,13 +201,13 @@ class Batcher:
         queued = QueuedBlock(
             block, None, observe, self._outcomes[name], block.round, cost, terms, size, since_s, until_round
         )
-        queued.overtakes = before if before is not None and before.given else None
+        queued.overtakes = before if before is not None and before.at_verifier else None
         for outcomes in queued.outcomes.waiting:  # not delivered yet, so the block was made without them
-            queued.behind(outcomes.outcome, now_s)
+            queued.rebase(outcomes.outcome, now_s)
         self._grants.pop(name, None)  # unsent grant of the autonomous run
         self._lookups.pop(name, None)
         self._queued[name] = queued
-        self._arrives(name, queued, overtakes=queued.overtakes is not None)
+        self._enqueue(name, queued, overtakes=queued.overtakes is not None)
         self._send_soon()
 
     def follow(self, generation: GenerationId, follower: Follower) -> None:
@@ -224,13 +224,13 @@ class Batcher:
 
     def extend(self, generation: GenerationId, until_round: int, lookup: PromptLookupGrant | None = None) -> None:
         """Extend a run's grant to ``until_round`` and set its prompt lookup; queue a run whose grant was used up."""
-        if (queued := self._queued.get(generation)) is None or not queued.given:
+        if (queued := self._queued.get(generation)) is None or not queued.at_verifier:
             return
         if queued.set_lookup(lookup):
             self._lookups[generation] = lookup
         used_up, queued.until_round = not queued.has_grant, until_round
         if used_up:
-            self._arrives(generation, queued)
+            self._enqueue(generation, queued)
         elif not self._planner.waits(generation):
             self._grants[generation] = until_round
         self._send_soon()
@@ -242,7 +242,7 @@ class Batcher:
             VerifierLostError: as ``verify``.
         """
         if (queued := self._resolving.get(resolution.generation)) is not None:  # else lost: next() raises the error
-            queued.since_s, queued.given = self._clock(), True
+            queued.since_s, queued.at_verifier = self._clock(), True
             self._resolutions[resolution.generation] = resolution
             self._send_soon()
         return await self._outcomes[resolution.generation].next()
@@ -270,9 +270,9 @@ class Batcher:
         finally:
             del self._accounts[generation]
 
-    def _arrives(self, generation: GenerationId, queued: QueuedBlock, *, overtakes: bool = False) -> None:
+    def _enqueue(self, generation: GenerationId, queued: QueuedBlock, *, overtakes: bool = False) -> None:
         account = self._accounts.get(generation, NO_ACCOUNT)
-        self._planner.arrives(generation, queued, account, overtakes=overtakes)
+        self._planner.add(generation, queued, account, overtakes=overtakes)
 
     def _forget(self, generation: GenerationId) -> None:
         self._queued.pop(generation, None)
@@ -293,15 +293,15 @@ class Batcher:
         """Send everything that is pending in one call, with the blocks that the plan lets in."""
         self._sending = None
         try:
-            given = self._let_in()
+            let_in = self._let_in()
         except Exception as error:
             log.exception("planning_failed")
             self._cannot_plan(error)
-            given = []
+            let_in = []
         call = VerifyCall(
             closings=tuple(self._closings.values()),
-            openings=tuple(queued.opening for queued in given if queued.opening is not None),
-            blocks=tuple(queued.block for queued in given),
+            openings=tuple(queued.opening for queued in let_in if queued.opening is not None),
+            blocks=tuple(queued.block for queued in let_in),
             resolutions=tuple(self._resolutions.values()),
             grants=tuple(self._grants.items()),
             lookups=tuple(self._lookups.items()),
@@ -336,7 +336,7 @@ class Batcher:
 
     def _let_in(self) -> list[QueuedBlock]:
         """Plan, grant or withhold rounds of autonomous runs, and return the blocks to be sent."""
-        plan, given = self._planner.plan(self._clock(), self.cost_model, self._crash_suspects.names), []
+        plan, let_in = self._planner.plan(self._clock(), self.cost_model, self._crash_suspects.names), []
         if plan.hold_s:
             self._sending = asyncio.get_running_loop().call_later(plan.hold_s, self._send)
         if plan.prefill_order is not None:
@@ -349,17 +349,17 @@ class Batcher:
             self._due_at_s[name] = queued.terms.deadline_at_s
         for name in plan.joining:
             queued = self._queued[name]
-            if queued.given:
+            if queued.at_verifier:
                 self._grants[name] = queued.until_round
             else:
-                queued.given = True
+                queued.at_verifier = True
                 self._due_at_s[name] = queued.terms.deadline_at_s
                 self._resident.pop(name, None)
                 self._grants.pop(name, None)  # of an autonomous run that it overtakes
                 self._lookups.pop(name, None)
-                given.append(queued)
+                let_in.append(queued)
                 queued.observe(RoundEvent.DISPATCHED)
-        return given
+        return let_in
 
     def stop(self) -> None:
         """Stop listening and sending; blocks under way get no outcome."""
@@ -379,21 +379,21 @@ class Batcher:
             log.exception("listening_failed")
             self._lost(VerifierLostError(f"the verifier's reply cannot be read: {error!r:.200}"))
 
-    def _is_silent(self) -> None:
+    def _fail_silent(self) -> None:
         """Fail the blocks of a silent verifier so that they continue elsewhere; suspect none, as no process crashed."""
-        self._forget_all_given(
+        self._fail_at_verifier(
             VerifierLostError("the verifier is silent; its responses resume at another one"), culprit=None
         )
 
     def _lost(self, error: VerifierLostError) -> None:
         self._crash_suspects, culprit = self._crash_suspects.lost(self._planner.under_way, self._named)
         self._named = ()
-        self._forget_all_given(error, culprit)
+        self._fail_at_verifier(error, culprit)
 
-    def _forget_all_given(self, error: VerifierLostError, culprit: GenerationId | None) -> None:
+    def _fail_at_verifier(self, error: VerifierLostError, culprit: GenerationId | None) -> None:
         """Fail all blocks that the verifier had; blocks it had not keep waiting, unless another verifier is ready."""
         elsewhere = self._watch.elsewhere
-        lost = [each for each in self._queued.values() if elsewhere or each.given or each.overtakes is not None]
+        lost = [each for each in self._queued.values() if elsewhere or each.at_verifier or each.overtakes is not None]
         for queued in lost:
             self._forget(queued.block.generation)
         for queued in (*lost, *self._resolving.values()):
@@ -408,7 +408,7 @@ class Batcher:
 
     def _watch_over(self) -> None:
         """Restart the step deadline while anything is under way, else stop it."""
-        resolving = any(queued.given for queued in self._resolving.values())
+        resolving = any(queued.at_verifier for queued in self._resolving.values())
         self._watch.anew(under_way=bool(self._planner.within) or resolving)
 
     def _settle(self, reply: StepReply) -> None:
@@ -416,18 +416,18 @@ class Batcher:
         self._named = reply.suspects
         if reply.computed:  # a step without a pass says nothing about the duration of one with a pass
             self._watch.took(reply.engine_s)
-        self._planner.steps()
+        self._planner.note_step()
         predicted_s, reason = self.cost_model.predict_s(reply.computed), self._planner.reason
         if self._traces is not None and reply.session == self._session:
             self._traces.stepped(reply, predicted_s, reason, now_s)
         for outcome in reply.outcomes if reply.session == self._session else ():  # others precede a loss
-            blocks += self._settle_alone(outcome, reply, now_s)
+            blocks += self._settle_one(outcome, reply, now_s)
         self._observe(BatchRecord(blocks, reason, predicted_s, reply.engine_s, reply.idle_s, reply.usage, reply.faults))
         if not reply.faults:  # a failed pass is repeated in parts, which the cost model does not predict
             self._estimator = self._estimator.observed(reply.computed, reply.engine_s)
         for name, resident in reply.evicted if reply.session == self._session else ():
             self._evicted(name, resident)
-        self._planner.has_memory(reply.usage.total_blocks)
+        self._planner.set_memory_blocks(reply.usage.total_blocks)
         if self._planner.is_due:
             self._send_soon()
         self._watch_over()
@@ -438,20 +438,20 @@ class Batcher:
             return
         queued = self._queued.get(generation)
         if queued is not None:
-            queued.is_cold(resident_tokens)
-        if queued is None or not queued.given:
+            queued.note_evicted(resident_tokens)
+        if queued is None or not queued.at_verifier:
             self._resident[generation] = resident_tokens
 
     def _settle_resolved(self, outcome: Outcome, now_s: float) -> None:
         queued = self._resolving.get(outcome.generation)
         if queued is None or outcome.round != queued.round:
             return
-        queued.given = False
+        queued.at_verifier = False
         if not isinstance(outcome, BlockRefused):  # after a refusal another resolution may follow
             del self._resolving[outcome.generation]
         queued.deliver(outcome, now_s)
 
-    def _settle_alone(self, outcome: Outcome, reply: StepReply, now_s: float) -> bool:
+    def _settle_one(self, outcome: Outcome, reply: StepReply, now_s: float) -> bool:
         """Settle one outcome; an exception fails its generation alone and does not end ``_listen``."""
         name = outcome.generation
         if not isinstance(outcome, Unfinished):
@@ -472,7 +472,7 @@ class Batcher:
         queued = self._queued.get(name)
         if queued is not None and queued.overtakes is not None and outcome.round != queued.round:
             return self._settle_overtaken(queued, queued.overtakes, outcome, reply, now_s)
-        if queued is None or not queued.given:
+        if queued is None or not queued.at_verifier:
             self._settle_resolved(outcome, now_s)
             return False
         if outcome.round != queued.round:  # superseded: a newer block of the generation is queued
@@ -482,7 +482,7 @@ class Batcher:
             refusal = reply.refused_openings[name]
             outcome = BlockRefused(name, outcome.round, refusal.reason, refusal.too_long)
         if isinstance(outcome, Unfinished):
-            queued.remains(outcome.remaining_tokens)
+            queued.set_remaining(outcome.remaining_tokens)
             return True
         went_on, queued.overtakes = queued.went_on(outcome), None
         if not went_on:
@@ -490,7 +490,7 @@ class Batcher:
         elif not queued.has_grant:
             self._planner.withdraw(name)
         if isinstance(outcome, Undecided):
-            queued.given = False  # it waits for the device's hidden states, so no step deadline applies
+            queued.at_verifier = False  # it waits for the device's hidden states, so no step deadline applies
             self._resolving[name] = queued
         queued.deliver(outcome, now_s)
         if went_on and self._queued.get(name) is queued:  # the follower that ``deliver`` called may have replaced it
@@ -506,7 +506,7 @@ class Batcher:
         before.verify_s += reply.engine_s
         if isinstance(outcome, Unfinished):
             return True
-        queued.behind(outcome, now_s)
+        queued.rebase(outcome, now_s)
         if not before.went_on(outcome):
             self._forget(outcome.generation)  # the run has ended, so the newer block has nothing to join
         before.deliver(outcome, now_s)

@@ -241,9 +241,9 @@ class Coordinator:
                     self._peers.heard(news.changed, news.gone, anew=news.anew)
                     beat_s = news.beat_s
                 if generations is not None:
-                    self._stats.links(generations.links())
-                    self._stats.drifts(generations.drifts())
-                    self._stats.exchanges(generations.take_exchanges())
+                    self._stats.record_links(generations.links())
+                    self._stats.record_drifts(generations.drifts())
+                    self._stats.record_exchanges(generations.take_exchanges())
             except Exception:  # without further heartbeats the fleet would end all leases
                 log.exception("beat_failed")
             await asyncio.sleep(beat_s)
@@ -252,7 +252,7 @@ class Coordinator:
         """Count the bits on the wire to drafters, in threads: their addresses come from the head, which may hang."""
         while True:
             try:
-                self._stats.wire(await asyncio.to_thread(self._fleet.wire.look))
+                self._stats.record_wire(await asyncio.to_thread(self._fleet.wire.look))
                 await asyncio.to_thread(self._fleet.wire.place)
             except Exception:  # the next second's measurement may succeed
                 log.exception("measuring_failed")

@@ -38,12 +38,12 @@ class Credit:
         self._read = max(self._read, min(tokens, self._sent))  # reports may overtake one another, or be wrong
         self._judge()
 
-    def suspended(self) -> None:
-        """Begin no round until ``continues``: another response needs the place."""
+    def suspend(self) -> None:
+        """Begin no round until ``resume``: another response needs the place."""
         self._suspended = True
         self._judge()
 
-    def continues(self) -> None:
+    def resume(self) -> None:
         self._suspended = False
         self._judge()
 

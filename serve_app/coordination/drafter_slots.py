@@ -68,11 +68,11 @@ class DrafterSlots:
             if drafter not in exclude and (groups is None or drafter.group in groups):
                 place = self._spare[name]
                 self._drop(name)
-                self._has(generation, place)
+                self._place(generation, place)
                 return place
         return None
 
-    def asks(self, generation: GenerationId, groups: frozenset[str] | None) -> bool:
+    def begin_lease(self, generation: GenerationId, groups: frozenset[str] | None) -> bool:
         """Return whether the caller is to ask the fleet now; if so, count the lease as held.
 
         A heartbeat may overtake the answer, and the fleet ends leases that a heartbeat does not name.
@@ -83,9 +83,9 @@ class DrafterSlots:
         return True
 
     def answered(self, generation: GenerationId, groups: frozenset[str] | None, place: Place | None) -> None:
-        """Enter the fleet's answer to a call that ``asks`` allowed; None: it had none."""
+        """Enter the fleet's answer to a call that ``begin_lease`` allowed; None: it had none."""
         if place is not None:
-            self._has(generation, place)
+            self._place(generation, place)
             return
         self._drop(generation)
         if self._allowed is not None:
@@ -96,7 +96,7 @@ class DrafterSlots:
         place = self._places.get(generation)
         self._drop(generation)
         if place is not None and len(self._spare) < self._most:
-            self._has_spare(generation, place)
+            self._place_spare(generation, place)
         return self._allowed is None
 
     def lost(self, drafter: DrafterId) -> None:
@@ -150,18 +150,18 @@ class DrafterSlots:
             if name in self._spare:
                 self._drop(name)
         for name, drafter, handle in news.places:
-            self._has_spare(name, (drafter, handle))
+            self._place_spare(name, (drafter, handle))
 
     @property
     def _most(self) -> int:
         """Number of spare slots to hold."""
         return min(self._allowed or 0, max(self._recent, default=0))
 
-    def _has(self, generation: GenerationId, place: Place) -> None:
+    def _place(self, generation: GenerationId, place: Place) -> None:
         self._places[generation] = place
         self._hold(generation, place[0])
 
-    def _has_spare(self, name: GenerationId, place: Place) -> None:
+    def _place_spare(self, name: GenerationId, place: Place) -> None:
         self._spare[name] = place
         self._hold(name, place[0])
 

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from actors.messages import DrafterId, ModelCard
 from outrider.admission.decisions import AdmissionReport
-from outrider.admission.price import VerifierNow
+from outrider.admission.response_load import VerifierNow
 from outrider.admission.rounds import MeasuredRounds
 from outrider.contracts.link import Csi
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
@@ -104,7 +104,7 @@ class Generations:
         self._modes, self.tuner = drafting.modes, SpeculationTuner(drafting.modes, TunerSettings(), clock())
         self._services = RoundServices(
             self.batcher,
-            verifier.answers,
+            verifier.wait_until_up,
             self._load,
             self.tuner,
             self._note_round,

@@ -77,7 +77,7 @@ class Outlet:
         """Yield messages until there has been no response for a second."""
         self._readers += 1
         try:
-            while await self._gathers():
+            while await self._await_chunks():
                 await asyncio.sleep(max(0.0, self._told_at_s + _PAUSE_S - self._clock()))  # more chunks gather
                 message, self._gathered = tuple(self._gathered), []
                 self._some.clear()
@@ -92,7 +92,7 @@ class Outlet:
         """Whether the outlet has no responses and no readers, and was not used for a minute."""
         return not (self._credits or self._readers) and self._clock() - self._used_at_s > _FORGOTTEN_S
 
-    async def _gathers(self) -> bool:
+    async def _await_chunks(self) -> bool:
         while not self._gathered:
             try:
                 async with asyncio.timeout(_IDLE_S):

@@ -67,7 +67,7 @@ class Waited(Protocol):
         """Whether the verifier answers, by its last answer or error."""
         ...
 
-    async def answers(self) -> None:
+    async def wait_until_up(self) -> None:
         """Return once the verifier answers.
 
         Raises:
@@ -107,7 +107,7 @@ class FailoverTargets:
         Raises:
             VerifierLostError: the verifier is gone, or another coordinator is ready sooner and takes the response.
         """
-        answers = asyncio.ensure_future(self._verifier.answers())
+        answers = asyncio.ensure_future(self._verifier.wait_until_up())
         try:
             if self._verifier.is_up:  # its process may be well although a step failed: give it a moment to answer
                 await asyncio.wait((answers,), timeout=_PROBE_S)

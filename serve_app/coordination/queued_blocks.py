@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil
 
-from outrider.contracts.autonomous_runs import accepted_by, alone, goes_on, overtaken, survivals_behind
+from outrider.contracts.autonomous_runs import accepted_by, goes_on, overtaken, survivals_after, without_draft
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.trimming import trimmed
 from outrider.contracts.verifying import Block, OpenGeneration, Outcome, PromptLookupGrant, Verified
@@ -86,7 +86,7 @@ class QueuedBlock:
         kv_block_tokens: positions per KV block.
         since_s: when it was queued, or when its previous round was delivered.
         until_round: last round that its grant covers.
-        given: whether it was sent to the verifier, which has not decided it yet.
+        at_verifier: whether it was sent to the verifier, which has not decided it yet.
         min_survival: as in ``PendingVerification``.
         draft_tokens: length of the draft after a cut; None: not cut.
         overtakes: the generation's autonomous run that the verifier still makes; its rounds are delivered before this
@@ -103,7 +103,7 @@ class QueuedBlock:
     kv_block_tokens: int
     since_s: float
     until_round: int
-    given: bool = False
+    at_verifier: bool = False
     verify_s: float = 0.0
     min_survival: float | None = None
     draft_tokens: int | None = None
@@ -121,7 +121,7 @@ class QueuedBlock:
             tokens_per_s=self.terms.tokens_per_s,
             memory_blocks=ceil((self.cost.new_tokens + self.cost.cached_tokens) / self.kv_block_tokens),
             before_s=max(0.0, self.since_s - self.terms.began_at_s),
-            survivals=() if self.given else self.terms.survivals,
+            survivals=() if self.at_verifier else self.terms.survivals,
             min_survival=self.min_survival,
             prefix_tokens=self.prefix_tokens,
             first=self.round == 0,
@@ -135,12 +135,12 @@ class QueuedBlock:
         survivals = self.terms.survivals[:draft_tokens]
         self.terms = replace(self.terms, survivals=survivals, expected_tokens=1.0 + sum(survivals))
 
-    def remains(self, tokens: int) -> None:
+    def set_remaining(self, tokens: int) -> None:
         """Set the number of positions still to compute; some may be of the verifier's own draft."""
         cost = self.cost
         self.cost = VerifyCost(tokens, max(0, cost.new_tokens + cost.cached_tokens - tokens))
 
-    def is_cold(self, resident_tokens: int) -> None:
+    def note_evicted(self, resident_tokens: int) -> None:
         """Move cached positions that were evicted to those that have to be computed; ``resident_tokens`` are left."""
         total, own = self.cost.new_tokens + self.cost.cached_tokens, len(self.block.draft) + 1
         resident = min(resident_tokens, self.cost.cached_tokens, total - own)
@@ -160,7 +160,7 @@ class QueuedBlock:
         self.cost = VerifyCost(1, self.cost.new_tokens + self.cost.cached_tokens + accepted)
         return True
 
-    def behind(self, outcome: Outcome, now_s: float) -> None:
+    def rebase(self, outcome: Outcome, now_s: float) -> None:
         """Drop from the block what a round of the run that it overtakes has committed; it waits anew from ``now_s``."""
         self.since_s = now_s
         if not isinstance(outcome, Verified) or outcome.next_token is None:
@@ -168,7 +168,7 @@ class QueuedBlock:
         committed = (*(() if outcome.own_draft is None else accepted_by(self.block, outcome)), outcome.next_token)
         drafted, self.block = len(self.block.draft), overtaken(self.block, committed)
         left = len(self.block.draft)
-        survivals = survivals_behind(self.terms.survivals, drafted - left) if left else ()
+        survivals = survivals_after(self.terms.survivals, drafted - left) if left else ()
         self.terms = replace(self.terms, survivals=survivals, expected_tokens=1.0 + sum(survivals))
         self.cost = VerifyCost(left + 1, block_tokens(self.block) - left - 1)
         if self.draft_tokens is not None:
@@ -176,7 +176,7 @@ class QueuedBlock:
 
     def begin_run(self) -> None:
         """Turn the block into its autonomous run, once its own round was delivered."""
-        self.block, self.draft_tokens = alone(self.block), None
+        self.block, self.draft_tokens = without_draft(self.block), None
 
     def set_lookup(self, lookup: PromptLookupGrant | None) -> bool:
         """Set how the autonomous run may draft by prompt lookup; return whether that is a change."""

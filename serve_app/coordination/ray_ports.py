@@ -92,13 +92,13 @@ class VerifierPort:
             async for reply in stream:
                 yield await reply
         except RayActorError as error:
-            self._is_lost()
+            self._mark_lost()
             raise VerifierLostError(f"the verifier is gone: {type(error).__name__}") from error
         except RayError as error:
             event(log, "verifier_call_failed", logging.ERROR, reason=str(error))
             raise VerifierLostError(f"a verifier call failed: {type(error).__name__}") from error
 
-    def hangs(self) -> None:
+    def kill_hung(self) -> None:
         """Kill a verifier that missed its deadline; Ray restarts it. In a thread, as ``ray.kill`` blocks."""
         event(log, "verifier_hung", logging.ERROR, deadline_s=self._deadline_s)
         self._killing = asyncio.create_task(asyncio.to_thread(ray.kill, self._handle, no_restart=False))
@@ -109,13 +109,13 @@ class VerifierPort:
         A silent verifier counts as lost until it makes steps again, and is killed once its deadline has passed. One
         that died is not silent: ``steps`` raises for it.
         """
-        if await self._gets_on(longest_s):
+        if await self._makes_progress(longest_s):
             return False
         event(log, "verifier_silent", logging.WARNING, longest_s=longest_s)
-        self._is_lost(silent_s=longest_s)
+        self._mark_lost(silent_s=longest_s)
         return True
 
-    async def _gets_on(self, longest_s: float) -> bool:
+    async def _makes_progress(self, longest_s: float) -> bool:
         try:
             return await self._busy_s(_SILENT_PROBE_S) <= longest_s
         except TimeoutError:
@@ -149,10 +149,10 @@ class VerifierPort:
                     f"the verifier did not come up within {self._start_deadline_s:g} s; see its log"
                 ) from None
             except ActorUnavailableError:
-                self._is_lost()
+                self._mark_lost()
                 await asyncio.sleep(_PROBE_PAUSE_S)
             except RayActorError as error:
-                self._is_lost()
+                self._mark_lost()
                 reason = last_line(error)
                 event(log, "verifier_cannot_start", logging.ERROR, reason=reason)
                 raise VerifierLostError(f"the verifier cannot be started: {reason}") from error
@@ -160,7 +160,7 @@ class VerifierPort:
                 self.is_up = True
                 return card
 
-    async def answers(self) -> None:
+    async def wait_until_up(self) -> None:
         """Return once the verifier answers.
 
         Raises:
@@ -174,21 +174,21 @@ class VerifierPort:
         except TimeoutError:
             raise VerifierLostError(f"the verifier did not come up again within {self._start_deadline_s:g} s") from None
 
-    def _is_lost(self, silent_s: float | None = None) -> None:
+    def _mark_lost(self, silent_s: float | None = None) -> None:
         """Count the verifier as lost until it answers: responses that another coordinator can begin are not begun here.
 
         ``silent_s``: it may still live, and has been in one step for longer than this; None: its process is gone.
         """
-        comes_up = self._coming_up is not None and not self._coming_up.done()
-        if silent_s is None and (self._silent_s is not None or not comes_up):
+        is_coming_up = self._coming_up is not None and not self._coming_up.done()
+        if silent_s is None and (self._silent_s is not None or not is_coming_up):
             event(log, "verifier_lost", logging.WARNING)
         self._silent_s, self.is_up = silent_s, False
-        if not comes_up:
-            self._coming_up = asyncio.get_running_loop().create_task(self._comes_up())
+        if not is_coming_up:
+            self._coming_up = asyncio.get_running_loop().create_task(self._await_up())
 
-    async def _comes_up(self) -> None:
+    async def _await_up(self) -> None:
         """Set ``is_up`` once the verifier answers, however long that takes."""
-        await self._gets_on_again()
+        await self._await_progress()
         if self.is_up:
             return
         while not self.is_up:
@@ -198,19 +198,19 @@ class VerifierPort:
                 await asyncio.sleep(_RESTART_PAUSE_S)
         event(log, "verifier_back")
 
-    async def _gets_on_again(self) -> None:
+    async def _await_progress(self) -> None:
         """Probe a silent verifier until it makes steps again or has died; kill it once its deadline has passed."""
         loop = asyncio.get_running_loop()
         give_up_at_s = loop.time() + self._deadline_s
         while (longest_s := self._silent_s) is not None:
-            if await self._gets_on(longest_s):
-                if self._silent_s is not None:  # None: it died during the probe, and ``_is_lost`` has noted that
+            if await self._makes_progress(longest_s):
+                if self._silent_s is not None:  # None: it died during the probe, and ``_mark_lost`` has noted that
                     self.is_up, self._silent_s = True, None
                     event(log, "verifier_gets_on")
             elif loop.time() < give_up_at_s:
                 await asyncio.sleep(_PROBE_PAUSE_S)
             else:
-                self.hangs()
+                self.kill_hung()
                 self._silent_s = None
 
     async def usage(self) -> KvUsage:
@@ -233,7 +233,7 @@ class VerifierPort:
         """
         try:
             if await self._busy_s(_PROBE_DEADLINE_S) > self._deadline_s:
-                self.hangs()
+                self.kill_hung()
         except ActorDiedError as error:
             raise VerifierLostError(f"the verifier is gone for good: {error}") from error
         except (TimeoutError, RayError):
@@ -284,7 +284,7 @@ class RayFleet:
         if (fleet := self._fleet.known) is None:
             return None
         place = self._places.take(generation, exclude, groups)
-        if place is None and self._places.asks(generation, groups):
+        if place is None and self._places.begin_lease(generation, groups):
             try:
                 place = await within(_FLEET_DEADLINE_S, fleet.lease.remote(generation, exclude, self._owner, groups))
             except (TimeoutError, RayError) as error:
@@ -293,7 +293,7 @@ class RayFleet:
         if place is None:
             return None
         drafter, handle = place
-        self.wire.uses(drafter, handle)
+        self.wire.note_lease(drafter, handle)
         return DrafterPort(drafter, RayDrafterTransport(drafter.actor_name, handle))
 
     def release(self, generation: GenerationId) -> None:

@@ -34,8 +34,8 @@ from outrider.rounds.events import (
     OrderAhead,
     Report,
     Resolve,
+    RoundInput,
     Send,
-    Turn,
     VerifierAnswered,
     Verify,
     VerifyResult,
@@ -122,7 +122,7 @@ class RoundLoop:
             while generation.state is GenerationState.ACTIVE:
                 if answer is None:  # between rounds: a round under way never waits for the reader
                     await self._wait_for_reader()
-                awaited = self._step(answer or self._turn())
+                awaited = self._step(answer or self._round_input())
                 answer = None if awaited is None else await self._carry_out(awaited)
         except Exception as error:
             generation.happened(GenerationEvent.FAULT)
@@ -193,7 +193,7 @@ class RoundLoop:
         await self._credit.restored()
         self._rounds.paused(clock() - since_s)
 
-    def _turn(self) -> Turn:
+    def _round_input(self) -> RoundInput:
         services = self._services
         mode = services.tuner.mode_of(self._generation.name)
         if not self._drafter_wanted and self._wants_drafter(mode):
@@ -202,7 +202,7 @@ class RoundLoop:
         drafter = self._link.drafter
         if drafter is not None and drafter.view is not None:
             services.tuner.ready(self._generation.name)
-        return Turn(drafter, services.load.view(services.batcher.cost_model, services.tuner.mode), mode)
+        return RoundInput(drafter, services.load.view(services.batcher.cost_model, services.tuner.mode), mode)
 
     def _wants_drafter(self, mode: SpeculationMode) -> bool:
         rounds = self._rounds
@@ -261,7 +261,7 @@ class RoundLoop:
     async def _answered(self, effect: AskDrafter | AskAgain | AwaitDraft) -> DrafterAnswered:
         match effect:
             case AskDrafter():
-                self._services.batcher.expects(self._generation.name, effect.expected_s, effect.due_at_s)
+                self._services.batcher.expect(self._generation.name, effect.expected_s, effect.due_at_s)
                 return await self._link.draft(effect)
             case AskAgain():
                 return await self._link.ask_again(effect)
@@ -288,7 +288,7 @@ class RoundLoop:
         """Return the event for a round's outcome, or for that of the draft ordered ahead, which took its place."""
         if result is not None and result.outcome.round != number:
             number, asks = result.outcome.round, True
-        return VerifierAnswered(number, result, self._turn() if asks else None, self._credit.left)
+        return VerifierAnswered(number, result, self._round_input() if asks else None, self._credit.left)
 
     async def _follow(self, follow: Follow) -> Awaited | None:
         """Follow an autonomous run round by round, by a callback: a wake-up of this task per token would cost too much.

@@ -274,12 +274,12 @@ class CoordinatorStats:
         """Set the gauge that says whether the last reloadable settings were refused."""
         self.sink.record(metrics.SETTINGS_REFUSED, float(refused), deployment="coordinator")
 
-    def drifts(self, drifts: Mapping[str, RejectionDrift]) -> None:
+    def record_drifts(self, drifts: Mapping[str, RejectionDrift]) -> None:
         """Set the drift gauges of decision heads, by draft model."""
         for model, drift in drifts.items():
             self.sink.record(metrics.HEAD_DRIFT, float(drift.alarmed), model=model)
 
-    def links(self, estimates: Mapping[DrafterId, Csi]) -> None:
+    def record_links(self, estimates: Mapping[DrafterId, Csi]) -> None:
         """Set the link gauges of each group, to the worst value of its links."""
         by_group: dict[str, list[Csi]] = {}
         for drafter, csi in estimates.items():
@@ -290,12 +290,12 @@ class CoordinatorStats:
             for direction, rate_bps in (("up", up_bps), ("down", down_bps)):
                 self.sink.record(metrics.LINK_RATE_BPS, rate_bps, group=group, direction=direction)
 
-    def exchanges(self, outcomes: Mapping[tuple[str, ExchangeOutcome], int]) -> None:
+    def record_exchanges(self, outcomes: Mapping[tuple[str, ExchangeOutcome], int]) -> None:
         """Add counts of exchanges with drafters, by group and outcome."""
         for (group, outcome), count in outcomes.items():
             self.sink.record(metrics.EXCHANGES, count, group=group, outcome=outcome)
 
-    def wire(self, groups: Mapping[str, Carried]) -> None:
+    def record_wire(self, groups: Mapping[str, Carried]) -> None:
         """Add what connections with drafters have carried, by group."""
         for group, carried in groups.items():
             for direction, sent_bytes in (("up", carried.received_bytes), ("down", carried.sent_bytes)):

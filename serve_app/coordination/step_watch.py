@@ -36,17 +36,17 @@ class StepWatch:
     """Timers of one verifier's steps. All methods run on one event loop."""
 
     def __init__(
-        self, deadline_s: float, hangs: Callable[[], None], lost: Callable[[], None], doubt: Doubt | None
+        self, deadline_s: float, on_deadline: Callable[[], None], lost: Callable[[], None], doubt: Doubt | None
     ) -> None:
         """Start without timers.
 
         Args:
             deadline_s: of a step.
-            hangs: called when the deadline is missed.
+            on_deadline: called when the deadline is missed.
             lost: called when a probe finds the verifier silent.
             doubt: when to probe; None: never.
         """
-        self._deadline_s, self._hangs, self._lost, self._doubt = deadline_s, hangs, lost, doubt
+        self._deadline_s, self._on_deadline, self._lost, self._doubt = deadline_s, on_deadline, lost, doubt
         self._timers: list[asyncio.TimerHandle] = []
         self._asking: asyncio.Task[None] | None = None
         self._slowest_s = 0.0
@@ -72,7 +72,7 @@ class StepWatch:
             return
         loop = asyncio.get_running_loop()
         if self._deadline_s < inf:
-            self._timers.append(loop.call_later(self._deadline_s, self._hangs))
+            self._timers.append(loop.call_later(self._deadline_s, self._on_deadline))
         if self._doubt is not None:
             self._timers.append(loop.call_later(self._doubt.silence_s, self._ask))
 

@@ -26,7 +26,7 @@ class WireMeter:
         self._before: dict[TcpConnection, Carried] = {}
         self._peers: frozenset[Address] = frozenset()  # at the last ``look``
 
-    def uses(self, drafter: DrafterId, handle: Any) -> None:
+    def note_lease(self, drafter: DrafterId, handle: Any) -> None:
         """Note that a drafter was leased and is called by this handle. Called on the event loop."""
         self._used[drafter] = handle
 

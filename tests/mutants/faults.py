@@ -408,7 +408,7 @@ FAULTS = (
     ),
     Fault(
         "a device forgets at each position what it drafted so far",
-        "job.rule = rule.behind(features)",
+        "job.rule = rule.after(features)",
         "job.rule = rule",
         ("tests/unit/engines/drafter/test_engine_stops.py", "-k", "count_what_was_drafted"),
     ),
@@ -630,14 +630,14 @@ FAULTS = (
     ),
     Fault(
         "classes are refused alike however dear they are",
-        "return one.refused > self._all.refused + _MARGIN and one.given < self._all.given",
+        "return one.refused > self._all.refused + _MARGIN and one.granted < self._all.granted",
         "return one.refused > self._all.refused + _MARGIN",
         ADMISSION,
     ),
     Fault(
         "a class that comes late makes all dearer",
-        "return self._trusts[slo_class].share",
-        "return min((one.share for one in self._trusts.values()), default=1.0)",
+        "return self._corrections[slo_class].share",
+        "return min((one.share for one in self._corrections.values()), default=1.0)",
         ADMISSION,
     ),
     Fault(
@@ -702,7 +702,7 @@ FAULTS = (
     ),
     Fault(
         "who was refused too often does not go first",
-        "return self._fairness.behind(one.slo.name)",
+        "return self._fairness.is_behind(one.slo.name)",
         "return False",
         ADMISSION,
     ),

@@ -26,6 +26,15 @@ KEPT = {
     "outrider/selection/speculation_tuner.py": {"arm"},
     "serve_app/coordination/statistics.py": {"regime", "arm", "owed"},
 }
+# At a call of one that changes something they read as a question, or as somebody else's deed.
+THIRD_PERSON = frozenset(
+    re.findall(
+        r"\w+",
+        "adds arrives asks begins can comes continues ends expects follows gathers gets gives goes hangs has holds is"
+        " joins leaves loses may moves opens passes reads remains returns sees stalls stands steps stops takes uses"
+        " waits",
+    )
+)
 FEWEST_WORDS = 4  # of a docstring that is no shape
 
 
@@ -49,6 +58,15 @@ def docstrings(text: str) -> Iterator[str]:
 def says_nothing(docstring: str) -> bool:
     """Whether it is so short that it says less than a name does; shapes and formats may be as short as they are."""
     return 0 < len(docstring.split()) < FEWEST_WORDS and not re.search(r"``[^`]*[\[\d={:]", docstring)
+
+
+def third_person(text: str) -> Iterator[str]:
+    """Names of a module's functions that return nothing and are named by a verb in the third person."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            returns_nothing = isinstance(node.returns, ast.Constant) and node.returns.value is None
+            if returns_nothing and node.name.lstrip("_").split("_")[0] in THIRD_PERSON:
+                yield node.name
 
 
 def glossary() -> list[list[str]]:
@@ -83,6 +101,11 @@ def test_identifiers_are_the_fields_words() -> None:
     assert not found
 
 
+def test_calls_that_change_something_are_imperative() -> None:
+    found = {(str(file.relative_to(ROOT)), name) for file in product_files() for name in third_person(file.read_text())}
+    assert not found
+
+
 def test_what_is_kept_is_still_there() -> None:
     for name, words in KEPT.items():
         assert words <= identifiers((ROOT / name).read_text()), name
@@ -101,5 +124,7 @@ def test_private_words_and_empty_docstrings_would_be_found() -> None:
         "lookup_leave",
         "few_rows",
     }
+    made = "def _arrives(self) -> None: ...\ndef is_cold(self) -> None: ...\ndef holds(self) -> bool: ...\n"
+    assert [*third_person(made)] == ["_arrives", "is_cold"]
     assert says_nothing("Its engine's.")
     assert not says_nothing("``[N, heads, d]``.")

@@ -34,10 +34,10 @@ class _Verifier:
         async for reply in self._actor.steps.options(num_returns="streaming").remote():
             yield await reply
 
-    def hangs(self) -> None:
+    def kill_hung(self) -> None:
         raise AssertionError("a sleeping engine hangs")
 
-    async def answers(self) -> None: ...
+    async def wait_until_up(self) -> None: ...
 
 
 def measured(sequences: int, tokens: int, repeats: int) -> list[Flow]:

@@ -39,10 +39,10 @@ class WakefulVerifier:
             yield self._stepped.step(given)
             await asyncio.sleep(0)  # lets other tasks process them
 
-    def hangs(self) -> None:
+    def kill_hung(self) -> None:
         raise AssertionError("a verifier in this process hangs")
 
-    async def answers(self) -> None: ...
+    async def wait_until_up(self) -> None: ...
 
 
 async def recorded(names: Sequence[GenerationId], tokens: int) -> list[bytes]:

@@ -79,15 +79,15 @@ class NotedVerifier:
                 self.batches.append(BatchEntry(began_at_s, told_at_s, tuple(members), engine_s, reply.idle_s))
             yield reply
 
-    def hangs(self) -> None:
-        self._verifier.hangs()
+    def kill_hung(self) -> None:
+        self._verifier.kill_hung()
 
     @property
     def is_up(self) -> bool:
         return self._verifier.is_up
 
-    async def answers(self) -> None:
-        await self._verifier.answers()
+    async def wait_until_up(self) -> None:
+        await self._verifier.wait_until_up()
 
     def forget_all(self) -> None:
         """Close all open generations."""

@@ -58,7 +58,7 @@ class _Run:
             for generation, drafter in caller.held.items():
                 assert drafter is not None, "callers know their drafters"
                 places.answered(generation, None, (drafter, None))
-                self._at(self._lasts_s(), "ends", number, generation)
+                self._at(self._drawn_duration_s(), "ends", number, generation)
             self._at(self._random.random() * _BEAT_S, "beats", number, "")
         heapify(self._agenda)
 
@@ -67,11 +67,11 @@ class _Run:
         while self._agenda and self._agenda[0][0] < end_s:
             at_s, _, what, number, generation = heappop(self._agenda)
             if what == "beats":
-                await self._beats(number, at_s)
+                await self._beat(number, at_s)
             elif what == "ends":
-                await self._ends(number, generation, at_s)
+                await self._end(number, generation, at_s)
             else:
-                await self._asks(number, generation, at_s)
+                await self._ask(number, generation, at_s)
 
     def flow(self, measured_s: float) -> Flow:
         """Calls after the warm-up."""
@@ -83,29 +83,29 @@ class _Run:
             len(self._unplaced) / streams,
         )
 
-    async def _beats(self, number: int, at_s: float) -> None:
+    async def _beat(self, number: int, at_s: float) -> None:
         caller, places = self._callers[number], self._places[number]
         heartbeat = places.heartbeat(caller.report(1 + int(at_s)), caller.settings)
         news: FleetNews = await self._call("heartbeat", at_s, self._fleet.beat, heartbeat)
         places.heard(news)
         self._at(at_s + news.beat_s, "beats", number, "")
 
-    async def _ends(self, number: int, generation: GenerationId, at_s: float) -> None:
+    async def _end(self, number: int, generation: GenerationId, at_s: float) -> None:
         if self._places[number].release(generation):
             await self._call("release", at_s, self._fleet.release, generation)
         self._began += 1
         name = f"{self._began:036x}"
         self._unplaced.add(name)
-        self._at(at_s + self._lasts_s(), "ends", number, name)
+        self._at(at_s + self._drawn_duration_s(), "ends", number, name)
         self._unplaced.discard(generation)
-        await self._asks(number, name, at_s)
+        await self._ask(number, name, at_s)
 
-    async def _asks(self, number: int, generation: GenerationId, at_s: float) -> None:
+    async def _ask(self, number: int, generation: GenerationId, at_s: float) -> None:
         if generation not in self._unplaced:
             return
         places, caller = self._places[number], self._callers[number]
         place = places.take(generation, (), None)
-        if place is None and places.asks(generation, None):
+        if place is None and places.begin_lease(generation, None):
             place = await self._call("lease", at_s, self._fleet.lease, generation, frozenset(), caller.name, None)
             places.answered(generation, None, place)
         if place is None:
@@ -125,7 +125,7 @@ class _Run:
                 self._beat_bytes += len(message) + len(written)
         return answer
 
-    def _lasts_s(self) -> float:
+    def _drawn_duration_s(self) -> float:
         return self._random.expovariate(1.0 / self._response_s)
 
     def _at(self, at_s: float, what: str, number: int, generation: GenerationId) -> None:

@@ -150,7 +150,7 @@ def summarise(rate_per_s: float, span_s: float, answers: Sequence[Answer]) -> Su
         client_lag_p99_s=float(np.percentile(lags_s, 99)) if lags_s else None,
         ttft_s=percentiles([ttft_s for answer in done if (ttft_s := time_to_first_token_s(answer)) is not None]),
         itl_s=weighted_percentiles(gaps),
-        itl_counted=all(_counts_along(answer) for answer in done),
+        itl_counted=all(_has_running_counts(answer) for answer in done),
         e2e_s=percentiles([answer.ended_s - answer.sent_s for answer in done]),
         prompt_tokens=sum(usage.prompt for usage in usages),
         output_tokens=output,
@@ -243,13 +243,13 @@ def weighted_percentiles(weighted: Sequence[tuple[float, float]]) -> Percentiles
     return Percentiles(*map(float, np.percentile(values, (50, 90, 99), weights=weights, method="inverted_cdf")))
 
 
-def _counts_along(answer: Answer) -> bool:
+def _has_running_counts(answer: Answer) -> bool:
     return any(event.tokens_so_far is not None for event in answer.events)
 
 
 def _event_tokens(answer: Answer) -> list[float]:
     """Tokens of each event."""
-    if _counts_along(answer):
+    if _has_running_counts(answer):
         so_far = [0, *accumulate((event.tokens_so_far or 0 for event in answer.events), max)]
         return [float(after - before) for before, after in pairwise(so_far)]
     chars, texts = sum(event.chars for event in answer.events), sum(event.chars > 0 for event in answer.events)

@@ -15,9 +15,9 @@ class ModelBytes:
     weights: int
     kv_token: int
 
-    def of_pass(self, shape: PassShape, behind: int) -> int:
+    def of_pass(self, shape: PassShape, context_tokens: int) -> int:
         """Bytes of a pass, without the KV that the new tokens write."""
-        return self.weights + self.of_kv(behind) * shape.generations
+        return self.weights + self.of_kv(context_tokens) * shape.generations
 
     def of_kv(self, tokens: int) -> int:
         """KV bytes of one sequence's resident positions."""

@@ -79,10 +79,10 @@ def _passes(args: argparse.Namespace) -> dict[str, object]:
         content["passes"] = figures(found, [Point(shape, args.prefix) for shape in shapes])
         show_passes(f"a pass of {title}", figures(found, [Point(shape, args.prefix) for shape in shapes]))
     if context is not None:
-        short, long = (Point(PassShape(1, 1), behind) for behind in context)
+        short, long = (Point(PassShape(1, 1), context_tokens) for context_tokens in context)
         content["context"] = context_figures(found, short, long)
         show_context(
-            f"one row behind {long.behind} tokens and behind {short.behind}: {title}",
+            f"one row behind {long.context_tokens} tokens and behind {short.context_tokens}: {title}",
             context_figures(found, short, long),
         )
     for arm, failure in found.failures.items():

@@ -26,11 +26,11 @@ class Point:
     """A pass to measure: its shape, and the resident tokens of each sequence."""
 
     shape: PassShape
-    behind: int
+    context_tokens: int
 
     def __str__(self) -> str:
         """``4x1 behind 500``."""
-        return f"{self.shape} behind {self.behind}"
+        return f"{self.shape} behind {self.context_tokens}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class PassPlan:
         """A pool for all points; if the longest has one row, that sequence is alone in being long."""
         alone = [point for point in self.points if point.shape.generations == 1]
         others = [point for point in self.points if point.shape.generations > 1]
-        most = max((point.behind + point.shape.rows for point in others), default=0)
-        long = max((point.behind + point.shape.rows for point in alone), default=0)
+        most = max((point.context_tokens + point.shape.rows for point in others), default=0)
+        long = max((point.context_tokens + point.shape.rows for point in alone), default=0)
         generations = max((point.shape.generations for point in others), default=0)
         return Pool(block_tokens, max(long, 1), most, generations)
 
@@ -73,7 +73,7 @@ class Measured:
 
 
 class _Arm(Protocol):
-    def seconds(self, shape: PassShape, behind: int, passes: int) -> list[float]: ...
+    def seconds(self, shape: PassShape, context_tokens: int, passes: int) -> list[float]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,9 @@ class _Local:
     pool: Pool
     threads: int
 
-    def seconds(self, shape: PassShape, behind: int, passes: int) -> list[float]:
+    def seconds(self, shape: PassShape, context_tokens: int, passes: int) -> list[float]:
         """Times of ``passes`` passes."""
-        return pass_seconds(self.model, self.pool.segments(shape, behind), passes, self.threads)
+        return pass_seconds(self.model, self.pool.segments(shape, context_tokens), passes, self.threads)
 
 
 def measured(plan: PassPlan, on_cell: Callable[[str], object]) -> Measured:
@@ -100,7 +100,7 @@ def measured(plan: PassPlan, on_cell: Callable[[str], object]) -> Measured:
             for point in plan.points:
                 for name in rotated(list(arms), turn):
                     try:
-                        found = arms[name].seconds(point.shape, point.behind, plan.passes)
+                        found = arms[name].seconds(point.shape, point.context_tokens, plan.passes)
                     except VllmStepError as error:
                         failures[name] = str(error)
                         del arms[name], seconds[name]
@@ -143,4 +143,4 @@ def points(shapes: Sequence[PassShape], prefix: int, context: tuple[int, int] | 
     """All shapes behind the prefix; and one row behind each length of ``context``, a short and a long one."""
     found = [Point(shape, prefix) for shape in shapes]
     one = PassShape(1, 1)
-    return tuple(dict.fromkeys([*found, *(Point(one, behind) for behind in context or ())]))
+    return tuple(dict.fromkeys([*found, *(Point(one, context_tokens) for context_tokens in context or ())]))

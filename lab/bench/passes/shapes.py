@@ -56,18 +56,18 @@ class Pool:
         each, first = self._needed(self.tokens), self._needed(self.long_tokens)
         return range(first + generation * each, first + (generation + 1) * each)
 
-    def segments(self, shape: PassShape, behind: int) -> list[Segment]:
-        """A pass of new tokens behind ``behind`` resident ones of each sequence; of the long one if they do not fit."""
-        needed = behind + shape.rows
+    def segments(self, shape: PassShape, context_tokens: int) -> list[Segment]:
+        """A pass of new tokens of each sequence, behind its context; of the long one if they do not fit."""
+        needed = context_tokens + shape.rows
         if needed <= self.tokens and shape.generations <= self.generations:
             blocks = [self.of(generation) for generation in range(shape.generations)]
         elif needed <= self.long_tokens and shape.generations == 1:
             blocks = [self.of_long()]
         else:
-            raise ValueError(f"needs room for {shape} behind {behind} tokens, found {self}")
+            raise ValueError(f"needs room for {shape} behind {context_tokens} tokens, found {self}")
         new = [1 + row for row in range(shape.rows)]
         used = -(-needed // self.block_tokens)
-        return [Segment(new, behind, one[:used], shape.rows) for one in blocks]
+        return [Segment(new, context_tokens, one[:used], shape.rows) for one in blocks]
 
     def _needed(self, tokens: int) -> int:
         return -(-tokens // self.block_tokens)

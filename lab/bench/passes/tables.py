@@ -21,7 +21,7 @@ def figures(measured: Measured, points: Sequence[Point]) -> list[dict[str, objec
 
 def _point_figures(measured: Measured, point: Point) -> dict[str, object]:
     mine = measured.seconds[EXACT][point]
-    size = measured.sizes.of_pass(point.shape, point.behind)
+    size = measured.sizes.of_pass(point.shape, point.context_tokens)
     theirs = measured.seconds.get(VLLM, {}).get(point)
     free = fastest(measured.seconds, point)
     return {
@@ -47,7 +47,7 @@ def fastest(seconds: Mapping[str, Mapping[Point, Sequence[float]]], point: Point
 
 def context_figures(measured: Measured, short: Point, long: Point) -> list[dict[str, object]]:
     """By arm: extra time of a row behind a long context over that behind a short one, against reading that much KV."""
-    size = measured.sizes.of_kv(long.behind - short.behind)
+    size = measured.sizes.of_kv(long.context_tokens - short.context_tokens)
     return [
         {
             "arm": arm,

@@ -1,7 +1,7 @@
 """vLLM's own model step in its own process (``vllm_worker``), which times passes on request.
 
-Request and answer are lines of JSON: ``{"rows", "generations", "behind", "passes"}``, then a list of seconds. The first
-answer is an empty list, or says why the step cannot be measured.
+Request and answer are lines of JSON: ``{"rows", "generations", "context_tokens", "passes"}``, then a list of seconds.
+The first answer is an empty list, or says why the step cannot be measured.
 """
 
 import json
@@ -51,13 +51,16 @@ class VllmStep:
         """``process`` is ready for requests."""
         self._process = process
 
-    def seconds(self, shape: PassShape, behind: int, passes: int) -> list[float]:
+    def seconds(self, shape: PassShape, context_tokens: int, passes: int) -> list[float]:
         """Times of ``passes`` passes.
 
         Raises:
             VllmStepError: the process has died.
         """
-        return [float(one) for one in _asked(self._process, {**asdict(shape), "behind": behind, "passes": passes})]
+        return [
+            float(one)
+            for one in _asked(self._process, {**asdict(shape), "context_tokens": context_tokens, "passes": passes})
+        ]
 
 
 @contextmanager

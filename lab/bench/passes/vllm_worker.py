@@ -38,7 +38,7 @@ def main() -> None:
     answer([])
     for line in sys.stdin:
         asked = json.loads(line)
-        segments = settings.pool.segments(PassShape(asked["rows"], asked["generations"]), asked["behind"])
+        segments = settings.pool.segments(PassShape(asked["rows"], asked["generations"]), asked["context_tokens"])
         answer(pass_seconds(model, segments, asked["passes"], settings.threads))
     model.close()
 

@@ -59,7 +59,7 @@ class _Telling:
         self.told.append(self.predictor.probability(features))
         return StopDecision.DRAW
 
-    def behind(self, features: DraftFeatures) -> "_Telling":  # noqa: ARG002 (as others)
+    def after(self, features: DraftFeatures) -> "_Telling":  # noqa: ARG002 (as others)
         return self
 
 

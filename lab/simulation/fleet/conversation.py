@@ -37,11 +37,11 @@ class DraftedTurns:
         self.draws = array("d")
 
     @property
-    def alone_rounds(self) -> int:
+    def autonomous_rounds(self) -> int:
         """Rounds that the verifier may make by itself: none once a drafter is ready."""
         return 0 if self.conversation.drafted_at(self._agenda.now_s) else _WITH_DRAFTER
 
-    def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:  # noqa: ARG002 (a choice's)
+    def stays_autonomous(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:  # noqa: ARG002 (a choice's)
         """Return whether no drafter is ready yet."""
         return not self.conversation.drafted_at(self._agenda.now_s)
 

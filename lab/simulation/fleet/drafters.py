@@ -121,7 +121,7 @@ class DrafterPool:
         drafter.leases.clear()
         return orphans
 
-    def returns(self, number: int, now_s: float) -> None:
+    def restore(self, number: int, now_s: float) -> None:
         """Put a device back that was lost; it is idle."""
         drafter = self.drafter(number)
         drafter.present, drafter.free_at_s = True, now_s

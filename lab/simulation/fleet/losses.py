@@ -45,17 +45,19 @@ class Losses:
         mean_s = self._scenario.lost_every_s / self._scenario.verifiers
         at_s = now_s + exponential(hashed(self._scenario.seed, _LOSS, self._nth_loss), mean_s)
         self._agenda.at(
-            at_s, self._loses, int(self._scenario.verifiers * hashed(self._scenario.seed, _LOSS, self._nth_loss, 1))
+            at_s,
+            self._lose_verifier,
+            int(self._scenario.verifiers * hashed(self._scenario.seed, _LOSS, self._nth_loss, 1)),
         )
 
-    def _loses(self, number: int, now_s: float) -> None:
+    def _lose_verifier(self, number: int, now_s: float) -> None:
         """Lose a verifier with its coordinator; ingresses resume its responses elsewhere."""
         replica = self._fleet.replicas[number]
         if replica.is_up:
             self.verifiers += 1
             self._fleet.routes.drop(number)
             self.lost(replica, now_s)
-            self._agenda.at(now_s + self._scenario.reload_s, self._returns, replica)
+            self._agenda.at(now_s + self._scenario.reload_s, self._restore_verifier, replica)
         self._await_loss(now_s)
 
     def lost(self, replica: SimReplica, now_s: float) -> None:
@@ -69,7 +71,7 @@ class Losses:
             share = hashed(self._scenario.seed, _RESUMED, conversation.number, self._nth_left)
             self._agenda.at(now_s + pause_s(1) * around(share), self._fleet.request, conversation)
 
-    def _returns(self, replica: SimReplica, _: float) -> None:
+    def _restore_verifier(self, replica: SimReplica, _: float) -> None:
         replica.up()
         self._fleet.routes.add(replica.number)
 
@@ -90,17 +92,17 @@ class Losses:
                 if conversation.draft.bits is not None and conversation.arrived_at_s > now_s:
                     conversation.arrived_at_s = now_s + _NOTICED_S  # voids the arrival that is on the agenda
                     self.drafts += 1
-                    self._agenda.at(conversation.arrived_at_s, self._redrafts, (conversation, conversation.replica))
+                    self._agenda.at(conversation.arrived_at_s, self._redraft, (conversation, conversation.replica))
             away_s = exponential(
                 hashed(self._scenario.seed, _LEAVING, self._nth_leaving, 2), drafter.tables.group.away_s
             )
-            self._agenda.at(now_s + away_s, self._back, number)
+            self._agenda.at(now_s + away_s, self._restore_drafter, number)
         self._await_leaving(index, now_s)
 
-    def _back(self, number: int, now_s: float) -> None:
-        self._pool.returns(number, now_s)
+    def _restore_drafter(self, number: int, now_s: float) -> None:
+        self._pool.restore(number, now_s)
 
-    def _redrafts(self, whose: tuple[Conversation, SimReplica | None], now_s: float) -> None:
+    def _redraft(self, whose: tuple[Conversation, SimReplica | None], now_s: float) -> None:
         conversation, replica = whose
         if replica is not None and conversation.replica is replica and conversation.arrived_at_s == now_s:
             replica.verifier.again(conversation, now_s)

@@ -7,20 +7,21 @@ blocks, which are held once.
 
 from collections.abc import Sequence
 
-from lab.simulation.memory import Held, KvMemory
+from lab.simulation.memory import KvMemory, SimSequenceKv
 
 
 class PrefixMemory(KvMemory):
-    """A ``KvMemory`` that keeps prefixes. Call ``opens`` before each response; system prompts are numbered from 0."""
+    """A ``KvMemory`` that keeps prefixes. Call ``open`` before each response; system prompts are numbered from 0."""
 
     def __init__(self, blocks: int | None, block_tokens: int, host_blocks: int = 0) -> None:
         super().__init__(blocks, block_tokens, host_blocks)
-        self._kept: dict[int, Held] = {}  # least recently used first; system prompt n has the key -1 - n
-        self._shared: dict[int, tuple[Held, set[int]]] = {}  # by system prompt: its KV, and the sequences that use it
+        self._kept: dict[int, SimSequenceKv] = {}  # least recently used first; system prompt n has the key -1 - n
+        # By system prompt: its KV, and the sequences that use it.
+        self._shared: dict[int, tuple[SimSequenceKv, set[int]]] = {}
         self._computing: dict[int, tuple[int, int]] = {}  # by sequence: the system prompt it computes, and its tokens
         self._uses_of: dict[int, int] = {}  # by sequence: the system prompt that it shares
 
-    def opens(self, sequence: int, system: int | None, system_tokens: int) -> int:
+    def open(self, sequence: int, system: int | None, system_tokens: int) -> int:
         """Begin a response whose prompt has ``system_tokens`` of a system prompt; return its resident positions."""
         held = self._kept.pop(sequence, None)
         if held is not None:
@@ -61,7 +62,7 @@ class PrefixMemory(KvMemory):
             self._held[sequence] = held
         self._computing.pop(sequence, None)
         super().drop(sequence)
-        self._stops_using(sequence)
+        self._stop_using(sequence)
 
     def _publish(self, sequence: int) -> None:
         system, full = self._computing[sequence]
@@ -70,11 +71,11 @@ class PrefixMemory(KvMemory):
             return
         del self._computing[sequence]
         if system not in self._shared:
-            self._shared[system] = Held(-1 - system, tokens=full), {sequence}
+            self._shared[system] = SimSequenceKv(-1 - system, tokens=full), {sequence}
             self._uses_of[sequence] = system
             held.shared_tokens = full
 
-    def _stops_using(self, sequence: int) -> None:
+    def _stop_using(self, sequence: int) -> None:
         system = self._uses_of.pop(sequence, None)
         if system is None:
             return
@@ -83,7 +84,7 @@ class PrefixMemory(KvMemory):
         if not users:
             self._kept[prompt.number] = prompt
 
-    def _gone(self, held: Held) -> None:
+    def _gone(self, held: SimSequenceKv) -> None:
         """Clean up after kept KV that is no longer on the GPU."""
         if held.number >= 0 and held.on_host:
             self._held[held.number] = held
@@ -92,7 +93,7 @@ class PrefixMemory(KvMemory):
         if held.number < 0:
             del self._shared[-1 - held.number]
         else:
-            self._stops_using(held.number)
+            self._stop_using(held.number)
 
     def _evict(self, lacking: int, sequence: int, batch: Sequence[int]) -> bool:
         assert self._free is not None

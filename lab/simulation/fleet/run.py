@@ -72,7 +72,7 @@ class FleetSimulation:
         for kind, traffic in enumerate(scenario.traffic):
             for number in range(first, first + traffic.users):
                 begins_at_s = traffic.stagger_s * hashed(scenario.seed, _STAGGER, number)
-                self.agenda.at(begins_at_s, self._comes, (kind, number))
+                self.agenda.at(begins_at_s, self._start_conversation, (kind, number))
             first += traffic.users
             if traffic.most_per_s:
                 self._await_arrival(kind, 0.0)
@@ -124,7 +124,7 @@ class FleetSimulation:
         """Return conversations whose response was requested after the warm-up and has not ended, by number."""
         return [self._asked[number] for number in sorted(self._asked) if self._asked[number].counted]
 
-    def began(self, conversation: Conversation, now_s: float) -> None:
+    def first_token(self, conversation: Conversation, now_s: float) -> None:
         """Count a response's first token."""
         self._rounds += 1
         tally = self._tallies[conversation.kind]
@@ -174,7 +174,7 @@ class FleetSimulation:
         self.detach(conversation)
         self._retry(conversation, retry_after_s, now_s)
 
-    def _comes(self, who: tuple[int, int], now_s: float) -> None:
+    def _start_conversation(self, who: tuple[int, int], now_s: float) -> None:
         kind, number = who
         conversation = Conversation(
             self.scenario.traffic[kind], kind, number, self._accounts[kind], self.agenda, self.pool
@@ -186,21 +186,21 @@ class FleetSimulation:
         self._identities += 1
         return conversation.begin(self.scenario.seed, self._identities)
 
-    def _arrives(self, kind: int, now_s: float) -> None:
+    def _thin_arrival(self, kind: int, now_s: float) -> None:
         """Begin a conversation with probability rate / highest rate: thinning (Lewis and Shedler 1979).
 
         Candidates arrive as a Poisson process of the highest rate; what is accepted has the rate of the moment.
         """
         traffic = self.scenario.traffic[kind]
         if hashed(self.scenario.seed, _ARRIVAL, self._came, 1) * traffic.most_per_s < traffic.rate_at(now_s):
-            self._comes((kind, self._users + self._came), now_s)
+            self._start_conversation((kind, self._users + self._came), now_s)
         self._await_arrival(kind, now_s)
 
     def _await_arrival(self, kind: int, now_s: float) -> None:
         self._came += 1
         mean_s = 1.0 / self.scenario.traffic[kind].most_per_s
         self.agenda.at(
-            now_s + exponential(hashed(self.scenario.seed, _ARRIVAL, self._came), mean_s), self._arrives, kind
+            now_s + exponential(hashed(self.scenario.seed, _ARRIVAL, self._came), mean_s), self._thin_arrival, kind
         )
 
     def request(self, conversation: Conversation, now_s: float) -> None:
@@ -221,7 +221,7 @@ class FleetSimulation:
         replica.under_way += 1
         self._active += 1
         self._most_active = max(self._most_active, self._active)
-        found = replica.memory.opens(conversation.number, conversation.system, conversation.system_tokens)
+        found = replica.memory.open(conversation.number, conversation.system, conversation.system_tokens)
         if conversation.counted and conversation.done:
             tally.prompt_tokens += conversation.prompt_tokens
             tally.hit_tokens += min(found, conversation.prompt_tokens - 1)
@@ -268,15 +268,17 @@ class FleetSimulation:
 
 def _check_memory(scenario: FleetScenario) -> None:
     """Refuse a response that never fits: it would wait for ever."""
-    most, block = scenario.verifier.limits.max_memory_blocks, scenario.verifier.kv_block_tokens
+    most, block_tokens = scenario.verifier.limits.max_memory_blocks, scenario.verifier.kv_block_tokens
     drafted = max((group.window for group in scenario.drafters), default=0)
     for traffic in scenario.traffic:
         system = 0 if traffic.system_prompts is None else traffic.system_prompts.tokens
         longest = system + traffic.prompt.most_tokens + traffic.output.most_tokens
         if traffic.turns.most_tokens > 1:
             longest = max(longest, traffic.max_context_tokens)
-        needed = -(-(longest + drafted) // block)
+        needed = -(-(longest + drafted) // block_tokens)
         if most is not None and needed > most:
             raise ParameterError(
-                "verifiers.server.kv_tokens", f"at least {needed * block}, as responses are long", most * block
+                "verifiers.server.kv_tokens",
+                f"at least {needed * block_tokens}, as responses are long",
+                most * block_tokens,
             )

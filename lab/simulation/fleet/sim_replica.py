@@ -64,11 +64,11 @@ class SimReplica:
     def coordinator_s(self) -> float:
         return self.cpu_s + self._cpu.busy_s
 
-    def begins(self, device: SimDevice, now_s: float) -> None:
+    def admitted(self, device: SimDevice, now_s: float) -> None:
         """Lease a drafter as soon as a response begins."""
         conversation = cast("Conversation", device)
         conversation.lease(now_s)
-        conversation.alone_rounds = conversation.drafts.alone_rounds
+        conversation.autonomous_rounds = conversation.drafts.autonomous_rounds
 
     def stepped(self, step: SimStep) -> None:
         entry, tally = step.entry, self._fleet
@@ -79,8 +79,8 @@ class SimReplica:
             self.evictions += step.evictions
             self.recomputed_tokens += step.recomputed_tokens
 
-    def began(self, device: SimDevice, now_s: float) -> None:
-        self._fleet.began(cast("Conversation", device), now_s)
+    def first_token(self, device: SimDevice, now_s: float) -> None:
+        self._fleet.first_token(cast("Conversation", device), now_s)
 
     def round(self, device: SimDevice, tokens: int, now_s: float) -> None:
         self._fleet.round(cast("Conversation", device), tokens, now_s)

@@ -75,7 +75,7 @@ class Drawn:
 _STOPPED = Drawn([], StopDecision.STOP)
 
 
-def ask_batch(drawing: Sequence[Drawing], rows: HeadRows, readback: Readback) -> Callable[[], list[Drawn]]:
+def launch_batch(drawing: Sequence[Drawing], rows: HeadRows, readback: Readback) -> Callable[[], list[Drawn]]:
     """Ask for the next layer of each block; the answer comes once ``readback`` is read, the only wait for the device.
 
     Args:
@@ -94,8 +94,8 @@ def ask_batch(drawing: Sequence[Drawing], rows: HeadRows, readback: Readback) ->
             continue
         own = rows.of([row for i in blocks for row in range(firsts[i], firsts[i + 1])])
         its_blocks, its_groups = [drawing[i] for i in blocks], [groups[i] for i in blocks]
-        ask = _ask_by_protocol if blocks is others else _ask_as_target
-        asked.append((blocks, ask(its_blocks, own, its_groups, readback)))
+        launch = _launch_by_protocol if blocks is others else _launch_as_target
+        asked.append((blocks, launch(its_blocks, own, its_groups, readback)))
 
     def drawn() -> list[Drawn]:
         found: dict[int, Drawn] = {}
@@ -106,7 +106,7 @@ def ask_batch(drawing: Sequence[Drawing], rows: HeadRows, readback: Readback) ->
     return drawn
 
 
-def _ask_as_target(
+def _launch_as_target(
     drawing: Sequence[Drawing], rows: HeadRows, groups: Sequence[list[RowGroup]], readback: Readback
 ) -> Callable[[], list[Drawn]]:
     """Ask for blocks whose rows are drawn with the target's own sampler, one token each.
@@ -115,11 +115,11 @@ def _ask_as_target(
     """
     starts = [0, *accumulate(map(len, groups))]
     asking = [i for i, (_, job) in enumerate(drawing) if job.rule.asks and job.draws_chain]
-    judged = _ask_adjusted(rows.of([starts[i] for i in asking]), [groups[i][0] for i in asking], readback)
+    judged = _launch_adjusted(rows.of([starts[i] for i in asking]), [groups[i][0] for i in asking], readback)
     noted = [i for i, (_, job) in enumerate(drawing) if job.keeps_features and job.draws_chain and not job.rule.asks]
-    late = readback.ask(rows.of([starts[i] for i in noted]).logits.float()) if noted else None
+    late = readback.add(rows.of([starts[i] for i in noted]).logits.float()) if noted else None
     every = [group for its_groups in groups for group in its_groups]
-    chosen = readback.ask(_chosen(rows, every)) if at_once(rows.logits.device) else None
+    chosen = readback.add(_chosen(rows, every)) if at_once(rows.logits.device) else None
 
     def drawn() -> list[Drawn]:
         steps = [StopDecision.DRAW] * len(drawing)
@@ -141,12 +141,12 @@ def _ask_as_target(
     return drawn
 
 
-def _ask_by_protocol(
+def _launch_by_protocol(
     drawing: Sequence[Drawing], rows: HeadRows, groups: Sequence[list[RowGroup]], readback: Readback
 ) -> Callable[[], list[Drawn]]:
     """Ask for blocks whose rows are drawn as their protocols define."""
     whole = replace(rows, logits=rows.whole(), columns=None)
-    adjusted = _ask_adjusted(whole, [group for its_groups in groups for group in its_groups], readback)
+    adjusted = _launch_adjusted(whole, [group for its_groups in groups for group in its_groups], readback)
     starts = [0, *accumulate(map(len, groups))]
 
     def drawn() -> list[Drawn]:
@@ -173,7 +173,7 @@ def _decide(job: DraftingJob, row: DraftRow) -> StopDecision:
     """Decide whether a chain goes on, by the row that the next token would be drawn from."""
     features, rule = DraftFeatures(row.probs), job.rule
     job.keep(features)
-    job.rule = rule.behind(features)
+    job.rule = rule.after(features)
     return rule.step(features)
 
 
@@ -183,7 +183,7 @@ def _described_late(logits: npt.NDArray[np.float32], columns: TokenColumns | Non
 
     def probs() -> Probs:
         row, readback = HeadRows(own, None if columns is None else columns.on_host()), Readback()
-        adjusted = _ask_adjusted(row, [group], readback)
+        adjusted = _launch_adjusted(row, [group], readback)
         readback.read()
         return DraftRow(adjusted()[0]).probs
 
@@ -194,14 +194,14 @@ def _probs_of(row: DraftRow) -> Probs:
     return row.probs
 
 
-def _ask_adjusted(
+def _launch_adjusted(
     rows: HeadRows, groups: Sequence[RowGroup], readback: Readback
 ) -> Callable[[], npt.NDArray[np.float32]]:
     """Ask for adjusted rows on the host, ``[R, vocab]`` or ``[R, n]``, each with a finite largest logit."""
     if not groups:
         return lambda: np.zeros((0, 0), dtype=np.float32)
     logits = rows.whole() if any(group.names_tokens for group in groups) else rows.logits
-    fetched = readback.ask(adjust_logits(logits, groups))
+    fetched = readback.add(adjust_logits(logits, groups))
 
     def adjusted() -> npt.NDArray[np.float32]:
         found = fetched()

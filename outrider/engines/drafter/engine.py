@@ -26,7 +26,7 @@ from outrider.contracts.verifying import KvUsage, OpenGeneration
 from outrider.drafting.growing import GrowingTree
 from outrider.drafting.stopping import Stops, StopSetting
 from outrider.drafting.stops import StopDecision
-from outrider.engines.drafter.batch import HeadRows, ask_batch
+from outrider.engines.drafter.batch import HeadRows, launch_batch
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
 from outrider.engines.drafter.tree import DraftTree, shape_that_fits
 from outrider.engines.forward_model import PassResult, Segment
@@ -287,10 +287,10 @@ class TorchDrafter:
         width = self._vocab_size if self._columns is None else len(self._columns.token_ids)
         head_rows = HeadRows(result.logits[:, :width], self._columns)
         readback = Readback()
-        drawn = ask_batch([(work.generation, work.job) for work in drawing], head_rows, readback)
+        drawn = launch_batch([(work.generation, work.job) for work in drawing], head_rows, readback)
         firsts = accumulate((work.segment.logit_rows for work in drawing), initial=0)
         wanted = [work.job.draws_chain and work.job.request.want_hidden for work in drawing]
-        states = _ask_hidden(result.hidden, list(compress(firsts, wanted)), readback)
+        states = _launch_hidden(result.hidden, list(compress(firsts, wanted)), readback)
         readback.read()
         layers = drawn()
         for work, layer, state in zip(compress(drawing, wanted), compress(layers, wanted), states(), strict=True):
@@ -340,10 +340,10 @@ def _proposed_alone(model: Any, vocab_size: int) -> TokenColumns | None:
     return TokenColumns(head.token_ids[head.token_ids < vocab_size], vocab_size)
 
 
-def _ask_hidden(hidden: Tensor | None, rows: Sequence[int], readback: Readback) -> Callable[[], Sequence[FloatRow]]:
+def _launch_hidden(hidden: Tensor | None, rows: Sequence[int], readback: Readback) -> Callable[[], Sequence[FloatRow]]:
     """Ask for the hidden states of rows from which chains draw their next tokens."""
     if not rows:
         return tuple
     assert hidden is not None, "a pass gives the hidden states that are wanted"
-    fetched = readback.ask(hidden[index_tensor(rows, hidden.device)].float())
+    fetched = readback.add(hidden[index_tensor(rows, hidden.device)].float())
     return lambda: list(fetched())

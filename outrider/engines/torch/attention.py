@@ -91,7 +91,7 @@ class _SegmentSpan(NamedTuple):
     mask: Tensor | None  # ``[heads per KV head * tokens, kv_len]`` additive; None when every key is visible
 
 
-def ask_span_attention(
+def prepare_span_attention(
     segments: Sequence[Segment], block_tokens: int, group: int, like: Tensor, upload: Upload
 ) -> Callable[[], "SpanAttention"]:
     """Return a function that makes the attention of these segments once the upload is sent.
@@ -103,8 +103,8 @@ def ask_span_attention(
         like: a tensor of the pool, for dtype and device of masks.
         upload: collects the pass's integers.
     """
-    blocks = [upload.ask(segment.blocks[: -(-segment.stop // block_tokens)]) for segment in segments]
-    masks = [_ask_mask(segment, group, like, upload) for segment in segments]
+    blocks = [upload.add(segment.blocks[: -(-segment.stop // block_tokens)]) for segment in segments]
+    masks = [_prepare_mask(segment, group, like, upload) for segment in segments]
     ends = list(accumulate(len(segment.token_ids) for segment in segments))
 
     def attention() -> SpanAttention:
@@ -144,13 +144,13 @@ def _in_order(cache: Tensor, blocks: Tensor, block_tokens: int) -> Tensor:
     return rows.view(len(blocks), kv_heads, -1, width)
 
 
-def _ask_mask(segment: Segment, group: int, like: Tensor, upload: Upload) -> Callable[[], Tensor | None]:
+def _prepare_mask(segment: Segment, group: int, like: Tensor, upload: Upload) -> Callable[[], Tensor | None]:
     """Return a maker of ``[heads per KV head * tokens, kv_len]`` additive; it gives None if all keys are visible."""
     tokens, stop = len(segment.token_ids), segment.stop
     if tokens == 1 and not segment.parents:
         return lambda: None
     new = min(tokens, len(segment.parents))
-    unseen = upload.ask(~ancestors(segment.parents)[len(segment.parents) - new :]) if segment.parents else None
+    unseen = upload.add(~ancestors(segment.parents)[len(segment.parents) - new :]) if segment.parents else None
 
     def mask() -> Tensor:
         at = torch.arange(segment.start, stop, device=like.device)
@@ -194,10 +194,10 @@ class _TileShape:
     tiles: list[_Tile] = field(default_factory=list)
 
 
-def ask_tiled_attention(
+def prepare_tiled_attention(
     segments: Sequence[Segment], block_tokens: int, group: int, like: Tensor, sizes: Sizes, upload: Upload
 ) -> Callable[[], "TiledAttention"]:
-    """Make batch-invariant attention; arguments as ``ask_span_attention``, ``sizes`` of ``agreeing_rows``."""
+    """Make batch-invariant attention; arguments as ``prepare_span_attention``, ``sizes`` of ``agreeing_rows``."""
     shapes: dict[tuple[int, int, int | None, bool], _TileShape] = {}
     first, step = 0, keys_step(block_tokens)
     for number, segment in enumerate(segments):
@@ -208,7 +208,7 @@ def ask_tiled_attention(
             key = (sizes.at_least(len(tile.rows)), keys, several if by_block else None, by_block)
             shapes.setdefault(key, _TileShape(*key)).tiles.append(tile)
         first += len(segment.token_ids)
-    groups = [_ask_group(shape, group, like, block_tokens, upload) for shape in shapes.values()]
+    groups = [_prepare_group(shape, group, like, block_tokens, upload) for shape in shapes.values()]
     return lambda: TiledAttention([one() for one in groups], block_tokens)
 
 
@@ -298,7 +298,9 @@ def _tree_tiles(segment: Segment, first: int, block_tokens: int) -> list[_Tile]:
     return tiles
 
 
-def _ask_group(shape: _TileShape, group: int, like: Tensor, block_tokens: int, upload: Upload) -> Callable[[], _Group]:
+def _prepare_group(
+    shape: _TileShape, group: int, like: Tensor, block_tokens: int, upload: Upload
+) -> Callable[[], _Group]:
     tiles, size, device = shape.tiles, shape.size, like.device
     rows = [[*tile.rows, *[tile.rows[-1]] * (size - len(tile.rows))] for tile in tiles]
     kept = [number * size + at for number, tile in enumerate(tiles) for at in range(len(tile.rows))]
@@ -309,8 +311,8 @@ def _ask_group(shape: _TileShape, group: int, like: Tensor, block_tokens: int, u
         tables = tables[-1:]
     lengths = [[*range(tile.position, tile.position + len(tile.rows))] for tile in tiles]
     positions = [[*at, *[at[-1]] * (size - len(at))] for at in lengths]
-    rows_at, kept_at = upload.ask(rows), upload.ask(kept)
-    tables_at, positions_at = upload.ask(tables), upload.ask(positions)
+    rows_at, kept_at = upload.add(rows), upload.add(kept)
+    tables_at, positions_at = upload.add(tables), upload.add(positions)
 
     def made() -> _Group:
         hidden = torch.arange(shape.keys, device=device) > positions_at()[:, :, None]

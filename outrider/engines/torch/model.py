@@ -30,8 +30,8 @@ from outrider.engines.torch.attention import (
     Attends,
     PagedPass,
     agreeing_rows,
-    ask_span_attention,
-    ask_tiled_attention,
+    prepare_span_attention,
+    prepare_tiled_attention,
 )
 from outrider.engines.torch.linears import can_pack, pack_linears, unpackable_weights
 from outrider.engines.torch.sizes import ANY, Sizes
@@ -85,16 +85,16 @@ class PagedModel:
         ``want_hidden`` adds the final-norm hidden state of each logits row.
         """
         upload = Upload()  # one copy for all index tensors: each copy would synchronise with the device
-        packed = upload.ask([[token for segment in segments for token in segment.token_ids]])
-        positions = upload.ask([[position for segment in segments for position in segment.positions()]])
-        slots = upload.ask(
+        packed = upload.add([[token for segment in segments for token in segment.token_ids]])
+        positions = upload.add([[position for segment in segments for position in segment.positions()]])
+        slots = upload.add(
             np.concatenate([self._pool_slots(one.blocks, range(one.start, one.stop)) for one in segments])
         )
         ends = accumulate(len(segment.token_ids) for segment in segments)
-        rows = upload.ask(
+        rows = upload.add(
             [row for one, end in zip(segments, ends, strict=True) for row in range(end - one.logit_rows, end)]
         )
-        attend = self._ask_attention(segments, upload)
+        attend = self._prepare_attention(segments, upload)
         upload.send(self._model.device)
         batch = PagedPass(self._keys, self._values, slots(), attend(), self._attended)
         hook = self._model.base_model.register_forward_hook(self._keep_hidden) if want_hidden else None
@@ -117,8 +117,8 @@ class PagedModel:
     def move(self, moves: Sequence[Move]) -> None:
         """Copy keys and values between slots; every source is read before any target is written."""
         upload = Upload()
-        sources = upload.ask(np.concatenate([self._pool_slots(move.blocks, move.sources) for move in moves]))
-        targets = upload.ask(np.concatenate([self._pool_slots(move.blocks, move.targets) for move in moves]))
+        sources = upload.add(np.concatenate([self._pool_slots(move.blocks, move.sources) for move in moves]))
+        targets = upload.add(np.concatenate([self._pool_slots(move.blocks, move.targets) for move in moves]))
         upload.send(self._model.device)
         for cache in self.pools:
             cache[:, targets()] = cache[:, sources()]
@@ -203,10 +203,10 @@ class PagedModel:
         slots: NDArray[np.int64] = np.asarray(blocks, dtype=np.int64)[block] * self.block_tokens + offset
         return slots
 
-    def _ask_attention(self, segments: Sequence[Segment], upload: Upload) -> Callable[[], Attends]:
+    def _prepare_attention(self, segments: Sequence[Segment], upload: Upload) -> Callable[[], Attends]:
         if self._rows is None:
-            return ask_span_attention(segments, self.block_tokens, self._group, self._keys[0], upload)
-        return ask_tiled_attention(segments, self.block_tokens, self._group, self._keys[0], self._rows, upload)
+            return prepare_span_attention(segments, self.block_tokens, self._group, self._keys[0], upload)
+        return prepare_tiled_attention(segments, self.block_tokens, self._group, self._keys[0], self._rows, upload)
 
     def _keep_hidden(self, module: torch.nn.Module, inputs: object, output: Any) -> None:  # noqa: ARG002 (hook signature)
         self._hidden = output.last_hidden_state
@@ -215,11 +215,11 @@ class PagedModel:
 class DraftModel(PagedModel):
     """Model for drafts, which need not be exact: tiles of all sequences are attended together in any dtype."""
 
-    def _ask_attention(self, segments: Sequence[Segment], upload: Upload) -> Callable[[], Attends]:
+    def _prepare_attention(self, segments: Sequence[Segment], upload: Upload) -> Callable[[], Attends]:
         if len(segments) == 1 and self._rows is None:
-            return super()._ask_attention(segments, upload)
+            return super()._prepare_attention(segments, upload)
         rows = self._rows or ANY
-        return ask_tiled_attention(segments, self.block_tokens, self._group, self._keys[0], rows, upload)
+        return prepare_tiled_attention(segments, self.block_tokens, self._group, self._keys[0], rows, upload)
 
 
 def _refusal(model: PreTrainedModel, found: str) -> str:

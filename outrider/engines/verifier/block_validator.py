@@ -70,7 +70,7 @@ class BlockValidator:
             return BlockRefused(block.generation, block.round, reason)
         by_path = self.branching and block.parents and nodes
         branches = Branches(tuple(shape.leaf_paths()), position) if by_path else None
-        needed = 0 if branches is None else branches.blocks_needed(self.block_tokens)
+        needed = 0 if branches is None else branches.kv_blocks_needed(self.block_tokens)
         if needed > self.total_blocks:
             reason = f"needs {needed} KV blocks for a tree's paths, found {self.total_blocks}; send a smaller tree"
             return BlockRefused(block.generation, block.round, reason, too_long=True)

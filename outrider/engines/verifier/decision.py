@@ -15,13 +15,13 @@ from outrider.contracts.verifying import AcceptanceRule
 from outrider.engines.verifier.pass_rows import PassRows
 from outrider.engines.verifier.two_steps import PendingSemanticRound, decide_open, wants_hidden
 from outrider.engines.verifier.work import Work, score_rows
-from outrider.sampling.choosing import ask_choices_along, choose_tokens, target_probs
+from outrider.sampling.choosing import choose_tokens, launch_choices, target_probs
 from outrider.sampling.device_tensors import Readback, at_once, index_tensor
 from outrider.sampling.row_groups import RowGroup
 from outrider.verification.decision import BlockDecision
-from outrider.verification.logprobs import LogprobsQuery, ask_logprobs
+from outrider.verification.logprobs import LogprobsQuery, launch_logprobs
 from outrider.verification.matching import match
-from outrider.verification.ratio_at_once import Drawing, ask_ratio
+from outrider.verification.ratio_at_once import Drawing, launch_ratio
 from outrider.verification.ratio_block import rows_of
 from outrider.verification.semantic import MismatchJudge, mismatches, semantic_decision
 from outrider.verification.speculative import verify_ratio
@@ -47,14 +47,14 @@ def decide(
         The rows without those of blocks that are not finite, and the decision of each of their complete blocks.
     """
     readback, beside = Readback(), at_once(computed.logits.device)
-    unsound = computed.ask_unsound(readback)
+    unsound = computed.launch_unsound(readback)
     if not beside:  # CPU: reading is free, and no rule has to handle NaN
         readback.read()
         if found := unsound():
             return decide(computed.without(found), judges)
         readback = Readback()
     add_scores = score_rows(computed.logits, computed.works, readback)
-    decisions = ask_decisions(computed, judges, readback)
+    decisions = launch_decisions(computed, judges, readback)
     readback.read()
     # An accelerator: soundness is read together with the decisions, which are discarded if a row is not sound.
     if beside and (found := unsound()):
@@ -63,7 +63,7 @@ def decide(
     return computed, decisions()
 
 
-def ask_decisions(
+def launch_decisions(
     computed: PassRows, judges: Mapping[str, MismatchJudge], readback: Readback
 ) -> Callable[[], list[RowDecision | PendingSemanticRound]]:
     """Ask for the decisions of complete blocks; the returned function completes them once ``readback`` is read.
@@ -146,7 +146,7 @@ def _own_hidden(hidden: Tensor | None, works: Sequence[Work], readback: Readback
     if not wanted:
         return lambda: [None] * len(spans)
     assert hidden is not None, "a pass gives the hidden states its blocks want"
-    fetched = readback.ask(hidden[index_tensor(wanted, hidden.device)].float())
+    fetched = readback.add(hidden[index_tensor(wanted, hidden.device)].float())
 
     def states() -> _States:
         parts = np.split(fetched(), list(accumulate(map(len, spans)))[:-1])
@@ -161,7 +161,7 @@ def _by_choice(
     """Decide greedy, shared-noise and semantic blocks: accept what the target chooses, or what judges accept."""
     groups = [_row_groups(work) for work in works]
     every = list(chain.from_iterable(groups))
-    choices = ask_choices_along(rows, every, readback)
+    choices = launch_choices(rows, every, readback)
 
     def decisions(states: _States, judges: Mapping[str, MismatchJudge]) -> list[BlockDecision | PendingSemanticRound]:
         chosen, decided = iter(choices()), list[BlockDecision | PendingSemanticRound]()
@@ -215,7 +215,7 @@ def _by_ratio(rows: Tensor, works: Sequence[Work], readback: Readback) -> Callab
         index = index_tensor(last, rows.device)
         choices[index] = choose_tokens(rows[index], groups)
     if at_once(rows.device):
-        return ask_ratio(probs, blocks, choices, readback)
+        return launch_ratio(probs, blocks, choices, readback)
     decided = verify_ratio(probs, blocks, choices)
     return lambda _: Drawing(decided, None, lambda: decided)
 
@@ -261,7 +261,7 @@ def _logprobs(
         if top is not None:
             asked = outline.asked_tokens() if isinstance(outline, PendingSemanticRound) else _committed(work, outline)
         queries.append([LogprobsQuery(start + row, token_id, top or 0) for row, token_id in asked])
-    answers = ask_logprobs(rows, [query for asked in queries for query in asked], readback, drawing.drawn)
+    answers = launch_logprobs(rows, [query for asked in queries for query in asked], readback, drawing.drawn)
 
     def entries() -> list[tuple[TokenLogprobs, ...]]:
         found = iter(answers())

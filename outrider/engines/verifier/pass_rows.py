@@ -31,13 +31,13 @@ class PassRows:
     logits: Tensor
     hidden: Tensor | None
 
-    def ask_unsound(self, readback: Readback) -> Callable[[], frozenset[int]]:
+    def launch_unsound(self, readback: Readback) -> Callable[[], frozenset[int]]:
         """Ask for the indices of ``works`` with an unsound row, or an unsound hidden state that the block wants.
 
         Costs one read of the rows (20 to 35 us for 49,152 logits on a CPU), and no device synchronisation of its own.
         """
-        logits = readback.ask(self.logits.amax(dim=-1).isfinite())
-        hidden = None if self.hidden is None else readback.ask(self.hidden.isfinite().all(dim=-1))
+        logits = readback.add(self.logits.amax(dim=-1).isfinite())
+        hidden = None if self.hidden is None else readback.add(self.hidden.isfinite().all(dim=-1))
 
         def unsound() -> frozenset[int]:
             sound = logits()

@@ -13,7 +13,7 @@ from outrider.contracts.requests import TokenLogprobs
 from outrider.sampling.choosing import target_probs
 from outrider.sampling.device_tensors import Readback, index_tensor
 from outrider.sampling.row_groups import RowGroup
-from outrider.verification.logprobs import LogprobsQuery, ask_logprobs
+from outrider.verification.logprobs import LogprobsQuery, launch_logprobs
 
 
 @dataclass(slots=True)
@@ -69,14 +69,14 @@ def score(logits: torch.Tensor, scored: Sequence[ScoredRows], readback: Readback
         done = len(one.scores.entries)
         tokens = one.scores.token_ids[done : done + one.count]
         queries += [LogprobsQuery(one.first_row + i, token_id, one.scores.top) for i, token_id in enumerate(tokens)]
-    answers = ask_logprobs(logits, queries, readback)
+    answers = launch_logprobs(logits, queries, readback)
     doubted = [(one, group) for one in scored if (group := _doubt(one)) is not None]
     probs = None
     if doubted:
         rows, token_ids = zip(*((one.first_row, one.scores.token_ids[0]) for one, _ in doubted), strict=True)
         at = index_tensor(rows, logits.device)
         of_rows = target_probs(logits[at], [group for _, group in doubted])
-        probs = readback.ask(of_rows.gather(1, index_tensor(token_ids, logits.device)[:, None])[:, 0])
+        probs = readback.add(of_rows.gather(1, index_tensor(token_ids, logits.device)[:, None])[:, 0])
 
     def add() -> None:
         for (one, _), prob in zip(doubted, [] if probs is None else probs().tolist(), strict=True):

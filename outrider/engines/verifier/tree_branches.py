@@ -29,7 +29,7 @@ class Branches:
         """Return the positions in the sequence's own blocks: committed, forced and the first path's tokens."""
         return self.length + len(self.paths[0])
 
-    def blocks_needed(self, block_tokens: int) -> int:
+    def kv_blocks_needed(self, block_tokens: int) -> int:
         """Return the number of KV blocks of the whole tree and all tokens before it."""
         return -(-self.own_positions() // block_tokens) + sum(self.fork_blocks(block_tokens))
 

@@ -28,7 +28,7 @@ class Need:
     """Slots and rows that a block needs, no matter which of its KV is resident."""
 
     committed: Sequence[int]  # the sequence's own list, not a copy: a context may be long
-    behind: Sequence[int]  # forced and draft tokens, in the slots after those
+    forced_and_draft: Sequence[int]  # forced and draft tokens, in the slots after those
     length: int  # slots that need KV, from the first one on; fewer than the block has, where its end is not needed
     first_row: int  # first row needed; its slot is computed even if its KV is resident
     own_rows: int  # the last rows, which decide the block; ``head`` is not counted
@@ -37,7 +37,10 @@ class Need:
     def token_ids(self, start: int, stop: int) -> list[int]:
         """Return the tokens in slots ``start .. stop - 1``."""
         own = len(self.committed)
-        return [*self.committed[start : min(stop, own)], *self.behind[max(0, start - own) : max(0, stop - own)]]
+        return [
+            *self.committed[start : min(stop, own)],
+            *self.forced_and_draft[max(0, start - own) : max(0, stop - own)],
+        ]
 
 
 def need_of(generation: HeldGeneration, block: Block, kept_row: Tensor | None) -> Need:
@@ -55,8 +58,8 @@ def need_of(generation: HeldGeneration, block: Block, kept_row: Tensor | None) -
     # Scores of a prompt or of forced tokens need earlier rows, so these may move the first row forward.
     first_row = length - own_rows if own_rows else context
     first_row = min([first_row, *(scores.next_row for scores in generation.open_scores)])
-    behind = (*block.forced, *block.draft)
-    return Need(generation.token_ids, behind, length, first_row, own_rows, head)
+    forced_and_draft = (*block.forced, *block.draft)
+    return Need(generation.token_ids, forced_and_draft, length, first_row, own_rows, head)
 
 
 @dataclass(frozen=True, slots=True)

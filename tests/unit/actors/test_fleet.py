@@ -536,7 +536,7 @@ def test_few_coordinators_ask_for_each_lease_and_many_keep_places_at_hand() -> N
         await ready(fleet, 2, beat("c0"))
         places = owners[0]
         assert places.take("g", (), None) is None
-        assert places.asks("g", None)
+        assert places.begin_lease("g", None)
         places.answered("g", None, await fleet.lease("g", owner="c0"))
         assert (await beaten(fleet, places)).most_spare is None
         assert (places.release("g"), places.at_hand) == (True, 0), "the fleet is to be told"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from outrider.admission.admission import Admission
 from outrider.admission.decisions import AdmissionRequest, Decisions
-from outrider.admission.price import VerifierNow
+from outrider.admission.response_load import VerifierNow
 from outrider.admission.rounds import RoundShape
 from outrider.admission.rules import AdmissionRules
 from outrider.contracts.cost import LinearCostModel

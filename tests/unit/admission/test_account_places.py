@@ -29,14 +29,14 @@ def flooded(**rules: object) -> Admission:
 
 def test_one_account_alone_has_all_places_in_order_of_arrival() -> None:
     to = flooded()
-    to.ends("a2", 1.0, 10)
+    to.end("a2", 1.0, 10)
     assert begun(to.decide(1.0, VERIFIER)) == ["a4"]
 
 
 def test_another_account_has_the_first_place_that_becomes_free() -> None:
     to = flooded()
     assert begun(ask(to, asked("b", at_s=1.0, account=B), now_s=1.0)) == []
-    to.ends("a0", 1.1, 10)
+    to.end("a0", 1.1, 10)
     assert begun(to.decide(1.1, VERIFIER)) == ["b"]
 
 
@@ -47,9 +47,9 @@ def test_where_none_becomes_free_the_youngest_of_the_crowd_makes_room() -> None:
     decisions = to.decide(1.0 + PATIENCE_S, VERIFIER)
     assert (begun(decisions), decisions.suspended) == (["b0"], ("a3",))
     assert to.decide(9.0, VERIFIER).suspended == (), "no more than its first place is taken from anybody"
-    to.ends("a1", 10.0, 10)
+    to.end("a1", 10.0, 10)
     assert begun(to.decide(10.0, VERIFIER)) == ["b1"]
-    to.ends("a0", 11.0, 10)
+    to.end("a0", 11.0, 10)
     decisions = to.decide(11.0, VERIFIER)
     assert (begun(decisions), decisions.continued) == ([], ("a3",)), "who was suspended is the first of its account"
 
@@ -69,7 +69,7 @@ def test_who_has_waited_is_not_held_up_by_who_was_served_less_and_has_not() -> N
     to = admission(max_active=4, max_waiting=20, best_effort_floor=0.25)
     ask(to, asked("b0", account=B), *of(A, 24))  # type: ignore[arg-type]
     ask(to, asked("d", at_s=0.5, account=Account("d")), now_s=0.5)
-    to.ends("b0", 0.9, 10)
+    to.end("b0", 0.9, 10)
     assert begun(to.decide(0.9, VERIFIER)) == ["d"]
     ask(to, asked("b1", at_s=1.0, account=B), now_s=1.0)
     ask(to, asked("c", at_s=1.4, account=C), now_s=1.4)
@@ -101,7 +101,7 @@ def test_places_become_equal_as_responses_end() -> None:
     ask(to, *of(B, 20, at_s=1.0))  # type: ignore[arg-type]
     for turn in range(20):
         name = active.pop(0)
-        to.ends(name, 1.1 + turn / 100, 10)
+        to.end(name, 1.1 + turn / 100, 10)
         active += begun(to.decide(1.1 + turn / 100, VERIFIER))
         assert len(active) == 6
     assert Counter(name[0] for name in active) == {"a": 3, "b": 3}
@@ -114,7 +114,7 @@ def test_with_one_place_accounts_take_turns_by_what_they_have_held() -> None:
     for _ in range(30):
         turns += name[0]
         now_s += 2.0 if name[0] == "a" else 1.0
-        to.ends(name, now_s, 10)
+        to.end(name, now_s, 10)
         (name,) = begun(to.decide(now_s, VERIFIER))
     assert turns.count("b") == pytest.approx(20, abs=1)
 
@@ -140,9 +140,9 @@ def test_who_had_many_stand_still_takes_neither_places_nor_the_queue_from_others
         names = [f"a{2 * wave + i}" for i in range(2)]
         assert begun(ask(to, *(asked(name, account=A) for name in names))) == names
         for name in names:
-            to.stalls(name, 0.0)
+            to.stall(name, 0.0)
     for i in range(6):
-        to.reads(f"a{i}", 1.0)
+        to.unstall(f"a{i}", 1.0)
     assert len(to.decide(1.0, VERIFIER).continued) == 2
     assert refused(ask(to, asked("b", at_s=2.0, account=B), now_s=2.0)) == []
     assert begun(to.decide(2.0 + PATIENCE_S, VERIFIER)) == ["b"]
@@ -155,12 +155,12 @@ def test_promises_that_stood_still_take_turns_with_those_of_others() -> None:
         names = [f"a{2 * wave + i}" for i in range(2)]
         assert begun(ask(to, *(asked(name, TWO, account=A) for name in names))) == names
         for name in names:
-            to.stalls(name, 0.0)
+            to.stall(name, 0.0)
     for i in range(6):
-        to.reads(f"a{i}", 1.0)
+        to.unstall(f"a{i}", 1.0)
     assert to.decide(1.0, VERIFIER).continued == ("a0", "a1")
     ask(to, asked("b", TWO, at_s=2.0, account=B), now_s=2.0)
-    to.ends("a0", 3.0, 10)
+    to.end("a0", 3.0, 10)
     decisions = to.decide(3.0, VERIFIER)
     assert (begun(decisions), decisions.continued) == (["b"], ())
 
@@ -169,9 +169,9 @@ def test_promises_go_before_best_effort_whoever_asks_and_take_turns_among_themse
     to = admission(max_active=2, best_effort_floor=0.0, max_waiting=50)
     ask(to, *of(A, 6, TWO))  # type: ignore[arg-type]
     ask(to, asked("b", at_s=1.0, account=B), asked("c", TWO, at_s=2.0, account=C), now_s=2.0)
-    to.ends("a0", 3.0, 10)
+    to.end("a0", 3.0, 10)
     assert begun(to.decide(3.0, VERIFIER)) == ["c"]
-    to.ends("c", 4.0, 10)
+    to.end("c", 4.0, 10)
     assert begun(to.decide(4.0, VERIFIER)) == ["a2"], (
         "whose promise goes before the best effort of an account with none"
     )
@@ -214,7 +214,7 @@ def test_nothing_is_lost_no_place_stays_free_and_nobody_waits_beside_a_crowd(
             to.withdraw(name)
             del state[name]
         elif what == "ends" and state.get(name) in ("active", "suspended"):
-            to.ends(name, now_s, 20)
+            to.end(name, now_s, 20)
             del state[name]
         told = to.decide(now_s, VERIFIER)
         for one in told.refused:
@@ -240,5 +240,5 @@ def test_nothing_is_lost_no_place_stays_free_and_nobody_waits_beside_a_crowd(
             waits = now_s - latest_s >= PATIENCE_S
             assert not waits or crowd <= max(1, 4 * held[name]), "nobody holds far more beside who waits"
     for each, how in list(state.items()):
-        (to.withdraw(each) if how == "waiting" else to.ends(each, now_s))
+        (to.withdraw(each) if how == "waiting" else to.end(each, now_s))
     assert to._accounts.service.remembered == 0  # noqa: SLF001 (it is to be forgotten)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from outrider.admission.admission import Admission
 from outrider.admission.decisions import ClassAdmission, Lack
-from outrider.admission.price import VerifierNow
+from outrider.admission.response_load import VerifierNow
 from outrider.admission.rounds import RoundShape
 from outrider.contracts.cost import LinearCostModel
 from outrider.contracts.slo import BEST_EFFORT, SloClass
@@ -50,7 +50,7 @@ def test_an_idle_verifier_takes_any_promise_and_no_second_one_beside_it() -> Non
     to, absurd = admission(), SloClass("absurd", 5000.0)
     assert begun(ask(to, asked("a", absurd))) == ["a"]
     assert begun(ask(to, asked("b", TWO))) == []
-    to.ends("a", 1.0)
+    to.end("a", 1.0)
     assert begun(to.decide(1.0, VERIFIER)) == ["b"]
 
 
@@ -65,8 +65,8 @@ def test_nobody_waits_for_a_promise_in_vain_or_has_shorter_passes_for_it() -> No
     assert begun(ask(to, vain, two, verifier=SLOW)) == ["two"], "whose promise can be kept goes first"
     assert begun(to.decide(9.9, SLOW)) == [], "it never goes beside others, however long it waits"
     assert begun(ask(to, asked("next", TWO, at_s=9.9), now_s=9.9, verifier=SLOW)) == ["next"], "nothing is kept for it"
-    to.ends("two", 9.95)
-    to.ends("next", 9.95)
+    to.end("two", 9.95)
+    to.end("next", 9.95)
     assert begun(to.decide(9.95, SLOW)) == ["vain"], "an idle verifier does what it can"
     beside = ask(to, asked("beside", TWO, at_s=9.96), asked("more", VAIN, at_s=9.96), now_s=9.96, verifier=SLOW)
     assert begun(beside) == ["beside"]
@@ -76,7 +76,7 @@ def test_nobody_waits_for_a_promise_in_vain_or_has_shorter_passes_for_it() -> No
 def test_a_promise_broken_in_vain_makes_its_class_no_dearer() -> None:
     to = admission()
     ask(to, asked("vain", VAIN), verifier=SLOW)
-    to.ends("vain", 1.0, 100, kept=False)
+    to.end("vain", 1.0, 100, kept=False)
     ask(to, asked("again", VAIN, at_s=2.0), now_s=2.0)
     assert to.report().limit == pytest.approx(RULES.max_load, rel=1e-3)
 
@@ -144,7 +144,7 @@ def test_a_resumed_response_goes_first_and_needs_a_place_only() -> None:
     ask(full, asked("a", TWO), asked("b", TWO), asked("c", TWO))
     assert ask(full, asked("again", TWO, at_s=1.0, resumed=True), now_s=1.0).admitted == ()
     assert refused(full.decide(50.0, VERIFIER)) == ["c"], "whose client has been answered is not refused"
-    full.ends("a", 51.0)
+    full.end("a", 51.0)
     assert begun(full.decide(51.0, VERIFIER)) == ["again"]
 
 
@@ -154,12 +154,12 @@ def test_a_cheap_promise_passes_a_dear_one_for_half_of_its_wait() -> None:
     assert to.report().load == pytest.approx(0.76, rel=1e-3)
     dear = asked("dear", EIGHT)
     assert begun(ask(to, dear, asked("cheap", TWO), now_s=0.0)) == ["cheap"]
-    to.ends("cheap", 4.0)
+    to.end("cheap", 4.0)
     assert begun(ask(to, asked("next", TWO, at_s=4.9), now_s=4.9)) == ["next"]
-    to.ends("next", 5.0)
+    to.end("next", 5.0)
     assert begun(ask(to, asked("late", TWO, at_s=5.0), now_s=5.0)) == [], "what is free is kept for who waits longest"
-    to.ends("x", 6.0)
-    to.ends("y", 6.0)
+    to.end("x", 6.0)
+    to.end("y", 6.0)
     assert begun(to.decide(6.0, VERIFIER)) == ["dear"]
 
 
@@ -172,10 +172,10 @@ def test_best_effort_makes_room_for_promises_down_to_its_floor() -> None:
         assert decisions.suspended == (f"b{9 - i}",), "who has done least"
         assert to.active == 10
     assert begun(ask(to, asked("p8", TWO, at_s=20.0), now_s=20.0)) == []
-    to.ends("b0", 21.0)
+    to.end("b0", 21.0)
     decisions = to.decide(21.0, VERIFIER)
     assert (begun(decisions), decisions.continued) == ([], ("b9",)), "the floor is best effort's"
-    to.ends("p0", 22.0)
+    to.end("p0", 22.0)
     assert begun(to.decide(22.0, VERIFIER)) == ["p8"]
 
 
@@ -186,7 +186,7 @@ def test_best_effort_takes_what_promises_leave() -> None:
     assert (report["speed_2"].active, report["best_effort"].active) == (9, 1)
     for i in range(12):
         to.withdraw(f"p{i}")
-        to.ends(f"p{i}", 1.0)
+        to.end(f"p{i}", 1.0)
     to.decide(1.0, VERIFIER)
     assert to.report().classes["best_effort"].active == 2
 
@@ -195,8 +195,8 @@ def test_one_that_was_suspended_and_ends_is_forgotten() -> None:
     to = admission(max_active=2)
     ask(to, asked("b0"), asked("b1", at_s=0.1), now_s=0.2)
     assert ask(to, asked("p", TWO, at_s=1.0), now_s=1.0).suspended == ("b1",)
-    to.ends("b1", 2.0)
-    to.ends("p", 2.0)
+    to.end("b1", 2.0)
+    to.end("p", 2.0)
     assert to.decide(2.0, VERIFIER).continued == ()
     assert to.active == 1
 
@@ -204,28 +204,28 @@ def test_one_that_was_suspended_and_ends_is_forgotten() -> None:
 def test_a_response_that_nobody_reads_gives_its_promise_to_others_and_gets_it_back_when_it_is_read() -> None:
     to = admission(max_active=100, max_load=0.161)  # two of 8 tokens/s
     assert begun(ask(to, *(asked(name, EIGHT) for name in "abc"))) == ["a", "b"]
-    to.stalls("a", 1.0)
+    to.stall("a", 1.0)
     assert begun(to.decide(1.0, VERIFIER)) == ["c"]
     assert (to.active, to.report().stalled) == (2, 1)
-    to.reads("a", 3.0)
+    to.unstall("a", 3.0)
     assert to.decide(3.0, VERIFIER).continued == (), "what it had is others' now"
     to.ask(asked("d", EIGHT, at_s=3.0))
-    to.ends("b", 4.0)
+    to.end("b", 4.0)
     decisions = to.decide(4.0, VERIFIER)
     assert (decisions.continued, begun(decisions)) == (("a",), []), "before what has not begun"
-    to.stalls("a", 5.0)
-    to.ends("a", 6.0)
+    to.stall("a", 5.0)
+    to.end("a", 6.0)
     assert (to.report().stalled, begun(to.decide(6.0, VERIFIER))) == (0, ["d"])
 
 
 def test_best_effort_that_nobody_reads_gives_its_place_to_best_effort() -> None:
     to = admission(max_active=2, best_effort_floor=0.0)
     assert begun(ask(to, *(asked(name) for name in "abcd"))) == ["a", "b"]
-    to.stalls("a", 1.0)
-    to.stalls("b", 1.0)
+    to.stall("a", 1.0)
+    to.stall("b", 1.0)
     assert begun(to.decide(1.0, VERIFIER)) == ["c", "d"]
-    to.reads("b", 2.0)
-    to.ends("c", 3.0)
+    to.unstall("b", 2.0)
+    to.end("c", 3.0)
     assert to.decide(3.0, VERIFIER).continued == ("b",)
 
 
@@ -233,7 +233,7 @@ def test_those_that_nobody_reads_leave_others_their_room_to_wait() -> None:
     to = admission(max_active=2, best_effort_floor=0.0, max_waiting=1)
     for name in ("r0", "r1", "r2", "r3"):
         assert begun(ask(to, asked(name))) == [name]
-        to.stalls(name, 0.0)
+        to.stall(name, 0.0)
     assert begun(ask(to, asked("a"), asked("b"), asked("c"))) == ["a", "b"]
     assert to.waiting == 1
 
@@ -242,10 +242,10 @@ def test_how_long_a_reader_stood_still_says_nothing_of_how_long_responses_take()
     def waits_s(stalled_s: float) -> int:
         to = admission(max_active=1, best_effort_floor=0.0, max_waiting=0)
         ask(to, asked("a"))
-        to.stalls("a", 1.0)
-        to.reads("a", 1.0 + stalled_s)
+        to.stall("a", 1.0)
+        to.unstall("a", 1.0 + stalled_s)
         to.decide(1.0 + stalled_s, VERIFIER)
-        to.ends("a", 2.0 + stalled_s, 30)
+        to.end("a", 2.0 + stalled_s, 30)
         later_s = 3.0 + stalled_s
         ask(to, asked("b", at_s=later_s), now_s=later_s)
         (no,) = ask(to, asked("c", at_s=later_s), now_s=later_s).refused
@@ -271,7 +271,7 @@ def test_what_fits_into_memory_is_what_is_expected_of_a_class() -> None:
         to.ask(asked(f"short{i}", TWO))
         to.decide(0.0, small)
         to.withdraw(f"short{i}")
-        to.ends(f"short{i}", 1.0, 10)
+        to.end(f"short{i}", 1.0, 10)
     one = 10 / 2 + 16 / 2  # its output as far as it has come, and half a block
     many = ask(to, *(asked(f"r{i}") for i in range(100)), verifier=small)
     assert to.report().kv_tokens <= 1000
@@ -300,17 +300,17 @@ def test_broken_promises_lower_the_limit_and_kept_ones_raise_it() -> None:
     to = admission(max_active=100)
     ask(to, *(asked(f"r{i}", EIGHT) for i in range(10)))
     before = to.report().limit
-    to.ends("r0", 1.0, 100, kept=False)
+    to.end("r0", 1.0, 100, kept=False)
     ask(to, asked("x", EIGHT, at_s=1.0), now_s=1.0)
     lowered = to.report().limit
     assert lowered < before
     assert to.report().classes["speed_8"].late == 1
     for i in range(1, 10):
-        to.ends(f"r{i}", 2.0, 100, kept=True)
+        to.end(f"r{i}", 2.0, 100, kept=True)
     to.decide(2.0, VERIFIER)
     assert lowered < to.report().limit <= before
     raised = to.report().limit
-    to.ends("x", 3.0)
+    to.end("x", 3.0)
     ask(to, asked("y", EIGHT, at_s=3.0), now_s=3.0)
     assert to.report().limit == raised, "one that was cancelled says nothing"
 
@@ -320,7 +320,7 @@ def test_a_class_that_comes_late_makes_itself_dearer_and_no_slower_one() -> None
     ask(to, *(asked(f"r{i}", EIGHT) for i in range(10)))
     full = to.report().limit
     for i in range(10):
-        to.ends(f"r{i}", 1.0, 100, kept=False)
+        to.end(f"r{i}", 1.0, 100, kept=False)
     ask(to, asked("two", TWO, at_s=1.0), now_s=1.0)
     assert to.report().limit == pytest.approx(full, rel=1e-3)
     ask(to, asked("eight", EIGHT, at_s=2.0), now_s=2.0)
@@ -333,7 +333,7 @@ def test_one_in_vain_is_tried_again_in_the_end() -> None:
     dear = SloClass(name, 20.0)  # 0.2 of 0.4
     for number in range(14):
         ask(to, asked(f"r{number}", dear, at_s=float(number)), now_s=float(number))
-        to.ends(f"r{number}", number + 0.5, 100, kept=False)
+        to.end(f"r{number}", number + 0.5, 100, kept=False)
     ask(to, asked("beside", TWO, at_s=20.0), now_s=20.0)
     begun_after = 0
     while not begun(ask(to, asked(f"n{begun_after}", dear, at_s=20.0 + begun_after), now_s=20.0 + begun_after)):
@@ -351,7 +351,7 @@ def asked_at_random(
     for tick in range(4000):
         now_s = tick * every_s
         for _, name in [end for end in ends if end[0] <= now_s]:
-            to.ends(name, now_s, 32)
+            to.end(name, now_s, 32)
         ends = [end for end in ends if end[0] > now_s]
         slo = chance.choice(classes)
         for one in ask(to, asked(f"r{tick}", slo, at_s=now_s), now_s=now_s, verifier=verifier).admitted:
@@ -395,10 +395,10 @@ events = st.lists(
 
 def read_or_not(to: Admission, state: dict[str, str], what: str, name: str, now_s: float) -> None:
     if what == "stalls" and state.get(name) in ("active", "suspended"):
-        to.stalls(name, now_s)
+        to.stall(name, now_s)
         state[name] = "stalled"
     elif what == "reads" and state.get(name) == "stalled":
-        to.reads(name, now_s)
+        to.unstall(name, now_s)
         state[name] = "suspended"
 
 
@@ -419,7 +419,7 @@ def test_nobody_is_lost_and_bounds_are_kept(
             to.withdraw(name)
             del state[name]
         elif what == "ends" and state.get(name) in ("active", "suspended", "stalled"):
-            to.ends(name, now_s, 20 if resumed else None, kept=resumed)
+            to.end(name, now_s, 20 if resumed else None, kept=resumed)
             del state[name]
         else:
             read_or_not(to, state, what, name, now_s)
@@ -465,7 +465,7 @@ def test_other_rules_refuse_nobody_who_waits_and_shorten_no_wait() -> None:
     assert refused(ask(to, asked("new", at_s=2.0), now_s=2.0)) == ["new"]
     assert to.waiting == 3
     assert to.due_at_s == RULES.best_effort_max_wait_s
-    to.ends("made", 3.0)
+    to.end("made", 3.0)
     assert begun(to.decide(3.0, VERIFIER)) == ["a"]
     assert refused(ask(to, asked("newer", at_s=3.0), now_s=3.0)) == ["newer"], "two wait, where one may"
     assert refused(to.decide(RULES.best_effort_max_wait_s, VERIFIER)) == ["b", "c"]

@@ -35,7 +35,7 @@ def drafted(probabilities: list[float], price: DraftPrice) -> tuple[int, int]:
         step = rule.step(features)
         if step is not StopDecision.DRAW:
             return sent + (step is StopDecision.DRAW_LAST), sent + 1
-        rule = rule.behind(features)
+        rule = rule.after(features)
     return len(rows), len(rows)
 
 

@@ -10,7 +10,7 @@ from outrider.contracts.requests import GenerationRequest, ProtocolName, Samplin
 from outrider.contracts.verifying import AcceptanceRule, Block, Verified
 from outrider.protocols.registry import judged_protocols
 from outrider.rounds.choice import RoundChooser, Speculation
-from outrider.rounds.events import LeasedDrafter, Turn
+from outrider.rounds.events import LeasedDrafter, RoundInput
 from outrider.rounds.generation import Generation
 from outrider.rounds.present_load import PresentLoad
 from outrider.selection.acceptance import AcceptanceBook
@@ -40,7 +40,7 @@ def test_of_a_tree_that_grew_it_is_learned_how_far_it_went_and_what_a_chain_begi
     generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
     speculation = Speculation(("token_ids",), k_max=6, window=None, expansion=(), wire=WIRE, has_drafters=True)
     choosing, book = RoundChooser(generation, speculation, Fixed()), AcceptanceBook()
-    drafter = Turn(LeasedDrafter("small", book, DrafterView(None, 0.02, 0.0), trusted=True), VIEW)
+    drafter = RoundInput(LeasedDrafter("small", book, DrafterView(None, 0.02, 0.0), trusted=True), VIEW)
     first = choosing.choose(drafter, None).chosen
     assert first.plan == DraftPlan("token_ids", 3, rows=6)
     assert (choosing.survivals(first.plan), choosing.goes_on_beside(first)) == ((), False)
@@ -67,7 +67,7 @@ def test_what_is_judged_is_of_the_drafter_that_drafted() -> None:
     books = {name: AcceptanceBook(RejectionDrift(0.2, 0.4)) for name in ("small", "other")}
     choosing = chooser()
     for name, judged in (("small", 2), ("small", 4), ("other", 2)):
-        choosing.choose(Turn(LeasedDrafter(name, books[name], JUDGED, trusted=True), VIEW), None)
+        choosing.choose(RoundInput(LeasedDrafter(name, books[name], JUDGED, trusted=True), VIEW), None)
         assert choosing.judging.judge == name
         learn(choosing)
         drift = books[name].drift
@@ -78,7 +78,7 @@ def test_what_is_judged_is_of_the_drafter_that_drafted() -> None:
 def test_of_a_request_with_edits_of_its_own_no_drift_is_learned() -> None:
     book = AcceptanceBook(RejectionDrift(0.2, 0.4))
     choosing = chooser(SamplingParams(temperature=0.0, logit_bias=((3, 5.0),)))
-    choosing.choose(Turn(LeasedDrafter("small", book, JUDGED, trusted=True), VIEW), None)
+    choosing.choose(RoundInput(LeasedDrafter("small", book, JUDGED, trusted=True), VIEW), None)
     learn(choosing)
     assert book.drift is not None
     assert book.drift.judged == 0
@@ -87,7 +87,7 @@ def test_of_a_request_with_edits_of_its_own_no_drift_is_learned() -> None:
 def test_one_response_shows_drift_only_its_first_mismatches() -> None:
     book = AcceptanceBook(RejectionDrift(0.2, 0.4))
     choosing = chooser()
-    choosing.choose(Turn(LeasedDrafter("small", book, JUDGED, trusted=True), VIEW), None)
+    choosing.choose(RoundInput(LeasedDrafter("small", book, JUDGED, trusted=True), VIEW), None)
     for _ in range(1000):
         learn(choosing)
     assert book.drift is not None
@@ -98,7 +98,7 @@ def test_one_response_shows_drift_only_its_first_mismatches() -> None:
 def test_where_nobody_judges_drafts_go_on_verified_strictly() -> None:
     choosing, book = chooser(), AcceptanceBook()
     judged, unjudged = (
-        choosing.choose(Turn(LeasedDrafter("small", book, view, trusted=True), VIEW), None).chosen.plan
+        choosing.choose(RoundInput(LeasedDrafter("small", book, view, trusted=True), VIEW), None).chosen.plan
         for view in (JUDGED, replace(JUDGED, hidden_width=0))
     )
     assert judged is not None
@@ -127,7 +127,7 @@ def test_a_sampled_response_that_may_have_a_trusted_drafter_later_has_no_tree_th
         policy = Seeing()
         choosing = RoundChooser(generation, speculation, policy)
         untrusted = LeasedDrafter("small", AcceptanceBook(), DrafterView(None, 0.02, 0.0))
-        plan = choosing.choose(Turn(untrusted, VIEW), None).chosen.plan
+        plan = choosing.choose(RoundInput(untrusted, VIEW), None).chosen.plan
         assert policy.told.protocols == ("token_ids",)
         assert bool(policy.told.grown_rows if rows else policy.told.most_grown) is grows
         assert plan == DraftPlan("token_ids", 3, rows=rows if grows else 0)

@@ -21,7 +21,7 @@ from outrider.rounds.events import (
     LeasedDrafter,
     Measured,
     OrderAhead,
-    Turn,
+    RoundInput,
     VerifierAnswered,
     Verify,
     VerifyResult,
@@ -53,12 +53,14 @@ def made(
     return generation, RoundMachine(generation, IncrementalText(TOKENIZER, (), (), 0), rules, 0.0)
 
 
-def turn(view: DrafterView | None, mode: SpeculationMode = LOOKUP_DRAFT, fixed_s: float = 0.02) -> Turn:
+def turn(view: DrafterView | None, mode: SpeculationMode = LOOKUP_DRAFT, fixed_s: float = 0.02) -> RoundInput:
     verifier = VerifierView(LinearCostModel(0.0, 0.0, 0.0, STEP_S), 0.0, 1.0, fixed_s)
-    return Turn(None if view is None else LeasedDrafter("small", AcceptanceBook(), view, trusted=True), verifier, mode)
+    return RoundInput(
+        None if view is None else LeasedDrafter("small", AcceptanceBook(), view, trusted=True), verifier, mode
+    )
 
 
-def said(number: int, token_id: int, accepted: int = 0, at: Turn | None = None) -> VerifierAnswered:
+def said(number: int, token_id: int, accepted: int = 0, at: RoundInput | None = None) -> VerifierAnswered:
     return VerifierAnswered(
         number, VerifyResult(Verified("g", number, tuple(range(accepted)), token_id), 0.0, STEP_S), at
     )

@@ -37,7 +37,7 @@ from outrider.rounds.events import (
     Measured,
     OrderAhead,
     Report,
-    Turn,
+    RoundInput,
     VerifierAnswered,
     Verify,
     VerifyResult,
@@ -82,9 +82,9 @@ def drafter(model: str, view: DrafterView | None = READY, book: AcceptanceBook |
 
 def test_a_drafter_is_waited_for_until_the_deadline_of_the_first_wait_and_no_longer() -> None:
     generation, rounds = owing()
-    assert rounds.step(Turn(None, VIEW), 100.0) == [AwaitDrafter(105.0)]
-    assert rounds.step(Turn(drafter("small", None), VIEW), 104.9) == [AwaitDrafter(105.0)], "its KV is not ready"
-    assert rounds.step(Turn(drafter("small"), VIEW), 105.0) == [
+    assert rounds.step(RoundInput(None, VIEW), 100.0) == [AwaitDrafter(105.0)]
+    assert rounds.step(RoundInput(drafter("small", None), VIEW), 104.9) == [AwaitDrafter(105.0)], "its KV is not ready"
+    assert rounds.step(RoundInput(drafter("small"), VIEW), 105.0) == [
         Report(Incident.CORRECTION_GIVEN_UP, {"model": "small"})
     ]
     assert (generation.correction.state, generation.stats.inexact_rounds) == (CorrectionState.SETTLED, 1)
@@ -92,12 +92,12 @@ def test_a_drafter_is_waited_for_until_the_deadline_of_the_first_wait_and_no_lon
 
 def test_a_drafter_of_another_model_cannot_draw_it() -> None:
     _, rounds = owing()
-    assert rounds.step(Turn(drafter("large"), VIEW), 100.0) == GIVEN_UP
+    assert rounds.step(RoundInput(drafter("large"), VIEW), 100.0) == GIVEN_UP
 
 
 def test_a_row_that_is_not_known_is_asked_for_first() -> None:
     generation, rounds = owing()
-    (effect,) = rounds.step(Turn(drafter("small"), VIEW), 100.0)
+    (effect,) = rounds.step(RoundInput(drafter("small"), VIEW), 100.0)
     assert isinstance(effect, Verify)
     assert (effect.block.draft, effect.block.bonus, effect.block.deferral is not None) == ((), False, True)
     assert generation.correction.state is CorrectionState.ROW_ORDERED
@@ -111,7 +111,7 @@ def ordering(
     generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
     generation.happened(GenerationEvent.STARTED)
     rounds = RoundMachine(generation, IncrementalText(TOKENIZER, (), (), 0), rules_of(protocol), 100.0)
-    (order,) = rounds.step(Turn(drafter("small", book=book), VIEW), 100.0)
+    (order,) = rounds.step(RoundInput(drafter("small", book=book), VIEW), 100.0)
     assert isinstance(order, AskDrafter)
     return generation, rounds, order
 
@@ -156,7 +156,7 @@ def test_a_correction_is_drawn_again_and_the_block_behind_it_is_not(room: int, i
     generation.happened(GenerationEvent.STARTED)
     generation.correction.defer(TargetRow(None, np.full(WIRE.vocab_size, 1 / WIRE.vocab_size, np.float32)), "small")
     rounds = RoundMachine(generation, IncrementalText(TOKENIZER, (), (), 0), rules_of("dssd"), 100.0)
-    (order,) = rounds.step(Turn(drafter("small"), VIEW), 100.0)
+    (order,) = rounds.step(RoundInput(drafter("small"), VIEW), 100.0)
     assert isinstance(order, AskDrafter)
     assert order.binding
     rounds.step(DrafterAnswered(order.round, None, censored=True), 101.0)
@@ -176,7 +176,7 @@ def fresh(window: int | None = None, lookup: int | None = None) -> RoundMachine:
 def grant(mode: SpeculationMode, step_s: float, window: int | None = None) -> int:
     """Rounds that may follow the first one, where a step takes so long and no drafter is ready."""
     view = PresentLoad().view(LinearCostModel(0.0, 0.0, 0.0, step_s), mode)
-    (effect,) = fresh(window).step(Turn(None, view, mode), 0.0)
+    (effect,) = fresh(window).step(RoundInput(None, view, mode), 0.0)
     assert isinstance(effect, Verify)
     assert effect.block.autonomous_run is not None
     return effect.block.autonomous_run.until_round - effect.block.round
@@ -206,11 +206,11 @@ NEAR = DrafterView(None, 0.001, 0.0)
 STEPS = LinearCostModel(0.0, 0.0, 0.0, STEP_S)
 
 
-def turn(view: DrafterView | None, queue_s: float = 0.0) -> Turn:
+def turn(view: DrafterView | None, queue_s: float = 0.0) -> RoundInput:
     load = PresentLoad()
     for _ in range(200):
         load.round(queue_s, 0.0)
-    return Turn(None if view is None else drafter("small", view), load.view(STEPS))
+    return RoundInput(None if view is None else drafter("small", view), load.view(STEPS))
 
 
 def alone(protocol: ProtocolName, params: SamplingParams) -> tuple[Generation, RoundMachine]:
@@ -226,7 +226,7 @@ def alone(protocol: ProtocolName, params: SamplingParams) -> tuple[Generation, R
     return generation, rounds
 
 
-def said(number: int, token_id: int, accepted: int = 0, at: Turn | None = None) -> VerifierAnswered:
+def said(number: int, token_id: int, accepted: int = 0, at: RoundInput | None = None) -> VerifierAnswered:
     outcome = Verified("g", number, tuple(range(accepted)), token_id)
     return VerifierAnswered(number, VerifyResult(outcome, 0.0, STEP_S), at)
 

@@ -12,7 +12,7 @@ from outrider.rounds.events import (
     Exchange,
     Join,
     LeasedDrafter,
-    Turn,
+    RoundInput,
     VerifierAnswered,
     Verify,
     VerifyResult,
@@ -36,7 +36,7 @@ def shares(drafted: int, accepted: int, params: SamplingParams = GREEDY, verifie
     rounds.moved(order.round, RoundEvent.DISPATCHED)
     outcome = Verified("g", order.round, tuple(range(accepted)), 30)
     rounds.step(VerifierAnswered(order.round, VerifyResult(outcome, 0.0, 0.01, verified)), 100.2)
-    (following,) = rounds.step(Turn(LeasedDrafter("small", book, READY, trusted=True), VIEW), 100.2)
+    (following,) = rounds.step(RoundInput(LeasedDrafter("small", book, READY, trusted=True), VIEW), 100.2)
     assert isinstance(following, AskDrafter)
     told = book.view().drafted
     return [1.0] * 3 if told is None else told[ROW, :3].tolist()

@@ -9,7 +9,7 @@ from outrider.contracts.drafting import Draft
 from outrider.contracts.exchanged import ScalarDraft
 from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import GenerationRequest, ProtocolName, SamplingParams
-from outrider.rounds.events import AskDrafter, DrafterAnswered, Exchange, Turn, Verify
+from outrider.rounds.events import AskDrafter, DrafterAnswered, Exchange, RoundInput, Verify
 from outrider.rounds.generation import Generation
 from outrider.rounds.machine import RoundMachine
 from outrider.rounds.states import GenerationEvent
@@ -27,7 +27,7 @@ def asked(view: DrafterView, protocol: ProtocolName = "token_ids") -> tuple[Roun
     generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
     generation.happened(GenerationEvent.STARTED)
     rounds = RoundMachine(generation, IncrementalText(TOKENIZER, (), (), 0), rules_of(protocol), 100.0)
-    (order,) = rounds.step(Turn(drafter("small", view), VIEW), 100.0)
+    (order,) = rounds.step(RoundInput(drafter("small", view), VIEW), 100.0)
     assert isinstance(order, AskDrafter)
     return rounds, order
 

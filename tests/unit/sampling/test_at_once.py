@@ -79,7 +79,7 @@ def test_a_whole_vocabulary_of_rows_is_drawn_alike() -> None:
 def test_what_is_read_together_keeps_its_type_and_shape() -> None:
     wanted = [torch.arange(3), torch.ones(2, 0), torch.tensor([[True], [False]]), torch.full((1, 2), 0.1).double()]
     readback = Readback()
-    fetched = [readback.ask(tensor) for tensor in wanted]
+    fetched = [readback.add(tensor) for tensor in wanted]
     with pytest.raises(AssertionError, match="read comes first"):
         fetched[0]()
     readback.read()

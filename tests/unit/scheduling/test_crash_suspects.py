@@ -66,4 +66,4 @@ def test_nothing_is_kept_of_those_that_are_over(events: list[tuple[str, set[str]
             assert name not in suspects.losses
     for name in NAMES:
         suspects = suspects.over(name)
-    assert (suspects.losses, suspects.alone) == ({}, {})
+    assert (suspects.losses, suspects.losses_alone) == ({}, {})

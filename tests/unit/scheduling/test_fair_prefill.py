@@ -60,7 +60,7 @@ class Verifier:
     def ask(self, name: str, account: Account, tokens: int, slack_s: float = INFINITY) -> None:
         prompt = Prompt(name, account, tokens, self.now_s, slack_s)
         self.prompts[name] = prompt
-        self.planner.arrives(name, prompt, account)
+        self.planner.add(name, prompt, account)
 
     def plan(self) -> None:
         plan = self.planner.plan(self.now_s, COSTS)
@@ -74,7 +74,7 @@ class Verifier:
         self.now_s += 0.01
         members = self.members
         if not members:
-            self.planner.steps()
+            self.planner.note_step()
             members = self.in_order()
         left, ended = CHUNK, []
         for name in members:
@@ -87,7 +87,7 @@ class Verifier:
                 ended.append(name)
         self.within = [name for name in self.within if name not in ended]
         self.members = self.in_order()
-        self.planner.steps()
+        self.planner.note_step()
         for name in ended:
             self.planner.withdraw(name)
             self.ended.append(name)
@@ -159,7 +159,7 @@ def test_accounts_share_within_a_class_and_promises_go_first() -> None:
         Prompt("b", B, 300, NOW_S - 1.0),
     ]
     for one in blocks:
-        prefill.arrives(one.name, one.account)
+        prefill.add(one.name, one.account)
     shown = {one.generation: one for one in prefill.in_turn([one.pending() for one in blocks], (), CHUNK)}
     assert shown["promised"] == blocks[0].pending()
     blocks[1].tokens = 200

@@ -34,7 +34,7 @@ class Asking:
 def planner(policy: str, limits: BatchLimits, blocks: Iterable[PendingVerification]) -> StepPlanner:
     made = StepPlanner(SCHEDULING[policy].policy, limits)
     for one in blocks:
-        made.arrives(one.generation, Asking(one))
+        made.add(one.generation, Asking(one))
     return made
 
 
@@ -58,12 +58,12 @@ def test_the_policy_decides_who_of_those_within_makes_room() -> None:
     for policy in SCHEDULING:
         steps, asking = planner(policy, FOR_TWO, []), [Asking(block(one.generation)) for one in within]
         for one in asking:
-            steps.arrives(one.needs.generation, one)
+            steps.add(one.needs.generation, one)
         assert len(steps.plan(NOW_S, COSTS).joining) == 2
         for one, needs in zip(asking, within, strict=True):
             one.needs = needs
         for needs in come:
-            steps.arrives(needs.generation, Asking(needs))
+            steps.add(needs.generation, Asking(needs))
         plan = steps.plan(NOW_S, COSTS)
         rows[policy] = set(plan.joining), set(plan.held_back)
     assert rows == {
@@ -80,7 +80,7 @@ def test_autonomous_runs_take_turns_where_there_is_no_room_for_all(policy: str) 
     steps = planner(policy, FOR_TWO, [])
     asking = {name: Asking(block(name)) for name in names}
     for name in names:
-        steps.arrives(name, asking[name])
+        steps.add(name, asking[name])
     made, within = dict.fromkeys(names, 0), set[str]()
     for step in range(70):
         now_s = NOW_S + step
@@ -103,12 +103,12 @@ def test_who_is_decided_by_the_step_under_way_needs_no_room_in_the_next_one(poli
     steps = planner(policy, FOR_TWO, [])
     for name in ("now", "alone", "next", "later"):
         asking = Asking(block(name, waited_s=len(name) / 100), goes_on=name == "alone")
-        steps.arrives(name, asking)
+        steps.add(name, asking)
         if name == "alone":
             assert names(steps.plan(NOW_S, COSTS)) == (["alone", "now"], [])
     assert names(steps.plan(NOW_S, COSTS)) == (["later"], []), "it waits longer than the next"
     assert names(steps.plan(NOW_S, COSTS)) == ([], [])
-    steps.steps()
+    steps.note_step()
     steps.withdraw("now")
     assert names(steps.plan(NOW_S, COSTS)) == (["next"], []), "the step under way decides what was let in before it"
 
@@ -116,10 +116,10 @@ def test_who_is_decided_by_the_step_under_way_needs_no_room_in_the_next_one(poli
 def test_a_prefix_is_not_done_with_one_step() -> None:
     steps = planner("fcfs", FOR_TWO, [])
     for name, cost in (("begun", VerifyCost(ROOMY.prefill_chunk_tokens + 1, 0)), ("now", VerifyCost(6, 0))):
-        steps.arrives(name, Asking(block(name, cost=cost, waited_s=0.1), goes_on=False, prefix_tokens=cost.new_tokens))
+        steps.add(name, Asking(block(name, cost=cost, waited_s=0.1), goes_on=False, prefix_tokens=cost.new_tokens))
     assert names(steps.plan(NOW_S, COSTS)) == (["begun", "now"], [])
     for name in ("next", "then"):
-        steps.arrives(name, Asking(block(name)))
+        steps.add(name, Asking(block(name)))
     assert names(steps.plan(NOW_S, COSTS)) == (["next"], [])
 
 
@@ -127,9 +127,9 @@ def test_a_prefix_is_not_done_with_one_step() -> None:
 def test_memory_that_is_told_of_later_holds_back(policy: str) -> None:
     steps = planner(policy, ROOMY, [block(name, memory_blocks=6) for name in "abc"])
     assert len(steps.plan(NOW_S, COSTS).joining) == 3
-    steps.has_memory(12)
+    steps.set_memory_blocks(12)
     assert steps.plan(NOW_S, COSTS) == StepPlan(), "nobody waits"
-    steps.arrives("d", Asking(block("d", memory_blocks=6)))
+    steps.add("d", Asking(block("d", memory_blocks=6)))
     plan = steps.plan(NOW_S, COSTS)
     assert steps.within == 2
     assert steps.reason is StopReason.MEMORY
@@ -153,7 +153,7 @@ def test_nobody_is_lost_or_doubled(policy: str, happens: list[tuple[str, str]]) 
             waiting = (waiting | set(plan.held_back)) - set(plan.joining)
             assert bool(within) or not waiting, "progress"
         else:
-            steps.arrives(name, Asking(block(name)))
+            steps.add(name, Asking(block(name)))
             within.discard(name)
             waiting.add(name)
         assert (steps.within, steps.waiting) == (len(within), len(waiting))
@@ -174,7 +174,7 @@ def test_drafts_are_cut_as_they_join_and_never_again() -> None:
     assert len(plan.joining) == 17
     assert dict(plan.cuts) == dict.fromkeys(names, 1)
     assert steps.min_survival == 0.25
-    steps.arrives("more", Asking(drafted("more")))
+    steps.add("more", Asking(drafted("more")))
     assert {name for name, _ in steps.plan(NOW_S, DEAR).cuts} == {"more"}
 
 
@@ -235,33 +235,33 @@ def test_credit_moves_no_cut_that_was_fixed_with_the_order() -> None:
 def test_rules_switch_both_off() -> None:
     steps = StepPlanner(SCHEDULING["fcfs"].policy, ROOMY, StepRules(trims=False, holds=False))
     for number in range(16):
-        steps.arrives(f"g{number}", Asking(drafted(f"g{number}")))
-    steps.expects("late", NOW_S + 0.001)
+        steps.add(f"g{number}", Asking(drafted(f"g{number}")))
+    steps.expect("late", NOW_S + 0.001)
     plan = steps.plan(NOW_S, DEAR)
     assert (len(plan.joining), plan.cuts, plan.hold_s) == (16, (), 0.0)
 
 
 def test_an_idle_verifier_waits_for_who_is_expected_and_a_busy_one_for_nobody() -> None:
     steps = planner("fcfs", ROOMY, [block("a"), block("b")])
-    steps.expects("c", NOW_S + 0.001)
+    steps.expect("c", NOW_S + 0.001)
     plan = steps.plan(NOW_S, DEAR)
     assert (plan.joining, steps.within) == ((), 0)
     assert 0.001 < plan.hold_s <= 0.005
-    steps.arrives("c", Asking(block("c")))
+    steps.add("c", Asking(block("c")))
     assert len(steps.plan(NOW_S + 0.001, DEAR).joining) == 3
-    steps.expects("e", NOW_S + 0.002)
-    steps.arrives("d", Asking(block("d")))
+    steps.expect("e", NOW_S + 0.002)
+    steps.add("d", Asking(block("d")))
     assert steps.plan(NOW_S + 0.001, DEAR).joining == ("d",)
 
 
 def test_who_does_not_come_is_waited_for_once() -> None:
     steps = planner("fcfs", ROOMY, [block("a")])
-    steps.expects("lost", NOW_S + 0.002)
+    steps.expect("lost", NOW_S + 0.002)
     held_s = steps.plan(NOW_S, DEAR).hold_s
     assert 0.002 < held_s <= 0.005
     assert steps.plan(NOW_S + held_s, DEAR).joining == ("a",)
     steps.withdraw("a")
-    steps.arrives("a", Asking(block("a")))
+    steps.add("a", Asking(block("a")))
     assert steps.plan(NOW_S + 1.0, DEAR).hold_s == 0.0
 
 
@@ -269,7 +269,7 @@ def test_holds_in_a_row_are_no_longer_than_one() -> None:
     """Another one is always expected a little later."""
     steps, now_s = planner("fcfs", ROOMY, [block("a")]), NOW_S
     for number in range(100):
-        steps.expects(f"next{number}", now_s + 0.0005)
+        steps.expect(f"next{number}", now_s + 0.0005)
         plan = steps.plan(now_s, DEAR)
         if plan.joining:
             break
@@ -280,7 +280,7 @@ def test_holds_in_a_row_are_no_longer_than_one() -> None:
 
 def test_nobody_is_waited_for_who_gave_up() -> None:
     steps = planner("fcfs", ROOMY, [block("a")])
-    steps.expects("b", NOW_S + 0.002)
+    steps.expect("b", NOW_S + 0.002)
     steps.withdraw("b")
     assert steps.plan(NOW_S, DEAR).joining == ("a",)
 
@@ -290,18 +290,18 @@ def test_who_overtakes_a_autonomous_run_is_not_held_for_others_and_takes_its_pla
     """The verifier steps that autonomous run until it has what comes instead: it is not idle."""
     steps = planner(policy, FOR_TWO, [block("a", waited_s=0.3)])
     steps.plan(NOW_S, COSTS)
-    steps.steps()
-    steps.expects("z", NOW_S + 0.001)
-    steps.arrives("a", Asking(block("a", waited_s=0.01), goes_on=False), overtakes=True)
+    steps.note_step()
+    steps.expect("z", NOW_S + 0.001)
+    steps.add("a", Asking(block("a", waited_s=0.01), goes_on=False), overtakes=True)
     plan = steps.plan(NOW_S, COSTS)
     assert (names(plan), plan.hold_s) == ((["a"], []), 0.0)
-    steps.arrives("b", Asking(block("b", waited_s=0.01)))
-    steps.arrives("c", Asking(block("c")))
+    steps.add("b", Asking(block("b", waited_s=0.01)))
+    steps.add("c", Asking(block("c")))
     assert names(steps.plan(NOW_S, COSTS)) == (["b"], []), "what came instead is decided by the step behind"
-    steps.arrives("b", Asking(block("b", waited_s=-1.0)), overtakes=True)
+    steps.add("b", Asking(block("b", waited_s=-1.0)), overtakes=True)
     plan = steps.plan(NOW_S, COSTS)
     assert (sorted(plan.held_back), steps.waits("b")) == (["b"] * steps.waits("b"), "b" not in plan.joining)
-    steps.arrives("d", Asking(block("d")), overtakes=True)
+    steps.add("d", Asking(block("d")), overtakes=True)
     assert "d" not in steps.plan(NOW_S, COSTS).held_back, "it was in no step"
 
 
@@ -318,12 +318,12 @@ def test_what_active_promises_need_reaches_the_policy_until_they_are_over() -> N
     told = list[Promised]()
     steps = StepPlanner(Seen(), ROOMY)
     for number, name in enumerate("ab"):
-        steps.arrives(name, Asking(block(name, slack_s=1.0), goes_on=False))
+        steps.add(name, Asking(block(name, slack_s=1.0), goes_on=False))
         steps.plan(NOW_S + number, COSTS)
-        steps.steps()
+        steps.note_step()
         steps.withdraw(name)
     steps.over("a")
-    steps.arrives("none", Asking(block("none")))
+    steps.add("none", Asking(block("none")))
     steps.plan(NOW_S + 2.0, COSTS)
     one = load_of(PromisedNeed(4.0, 2.0, VerifyCost(6, 500)), COSTS)
     assert [each.round_s for each in told] == [0.5, 0.5, 0.5]
@@ -336,7 +336,7 @@ def test_a_prefix_in_the_step_is_no_reason_to_verify_more() -> None:
     names = [f"g{number}" for number in range(16)]
     alone = planner("fcfs", ROOMY, map(drafted, names)).plan(NOW_S, DEAR)
     steps = planner("fcfs", ROOMY, map(drafted, names))
-    steps.arrives("cold", Asking(block("cold", cost=VerifyCost(400, 0)), prefix_tokens=399))
+    steps.add("cold", Asking(block("cold", cost=VerifyCost(400, 0)), prefix_tokens=399))
     assert dict(steps.plan(NOW_S, DEAR).cuts) == dict(alone.cuts)
     assert dict(alone.cuts) == dict.fromkeys(names, 1)
 
@@ -345,12 +345,12 @@ def test_a_prefix_in_the_step_is_no_reason_to_verify_more() -> None:
 def test_whoever_is_to_be_alone_is_and_the_others_go_on_behind_it(policy: str) -> None:
     steps = planner(policy, ROOMY, [block(name) for name in "abcd"])
     steps.plan(NOW_S, COSTS)
-    steps.arrives("e", Asking(block("e")))
+    steps.add("e", Asking(block("e")))
     alone = {"b", "e"}
     plan = steps.plan(NOW_S, COSTS, alone)
     assert (plan.joining, sorted(plan.held_back), steps.reason) == ((), ["a", "c", "d"], StopReason.ALONE)
     assert set(steps.under_way) == set("abcd"), "the others may be in the step that is being made"
-    steps.steps()
+    steps.note_step()
     assert set(steps.under_way) == {"b"}
     assert steps.plan(NOW_S, COSTS, alone) == StepPlan()
     steps.withdraw("b")

@@ -53,7 +53,7 @@ def test_speeds_are_compared_with_those_of_the_others() -> None:
     assert canaries.ratio(samples, 12.5) == pytest.approx(1.2 * (1.0 - 3 * 0.15)), (
         "all would cost everybody more than three"
     )
-    assert canaries.rounds_each(samples) == 1.0
+    assert canaries.fewest_rounds(samples) == 1.0
     assert canaries.ratio(dict.fromkeys(named(12), ThroughputSample()), 10.0) is None
 
 

@@ -15,7 +15,7 @@ from outrider.protocols.payload import expected_support
 from outrider.protocols.registry import PROTOCOLS
 from outrider.selection.acceptance import AcceptanceBook
 from outrider.selection.acceptance_view import AcceptanceView
-from outrider.selection.estimates import estimate, estimate_alone
+from outrider.selection.estimates import estimate, estimate_without_draft
 from outrider.selection.plans import NO_DRAFT, PlanSet, candidate_plans
 from outrider.selection.situation import RoundSituation, VerifierView
 from outrider.selection.yields import expected_tokens
@@ -116,7 +116,7 @@ def test_verifier_seconds_are_the_marginal_ones_and_a_share_of_the_constant(bloc
 @pytest.mark.parametrize("verifier", [VerifierView(SERVER, 0.0, 1.0, 0.0), VerifierView(SERVER, 0.7, 6.0, 0.01)])
 def test_a_round_without_a_draft_is_the_same_by_itself(verifier: VerifierView, last_plan: DraftPlan | None) -> None:
     situation = replace(knowing(World(link(20, 20), 0.6)), verifier=verifier)
-    assert estimate_alone(situation, last_plan) == estimate(situation, NO_DRAFT, last_plan).at(0)
+    assert estimate_without_draft(situation, last_plan) == estimate(situation, NO_DRAFT, last_plan).at(0)
 
 
 def test_no_draft_without_a_drafter() -> None:

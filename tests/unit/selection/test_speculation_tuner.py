@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 
 from outrider.selection.modes import DRAFT, LOOKUP, LOOKUP_DRAFT, MODES, NONE, SpeculationMode, within
-from outrider.selection.probing import ProbeRules
 from outrider.selection.speculation_tuner import SpeculationTuner, TunerSettings
+from outrider.selection.trial_budget import TrialRules
 from tests.unit.selection.simulated_verifier import Speed, World, constant, crossing
 
 MINUTE_S = 60.0
@@ -213,7 +213,7 @@ def test_one_that_fixes_its_drafts_is_load_and_no_evidence() -> None:
 def test_those_that_fix_their_drafts_pay_for_no_tries() -> None:
     first_try_at_s = []
     for fixed_s in (0.0, 300.0):
-        tuner = SpeculationTuner((NONE, DRAFT), TunerSettings(probes=ProbeRules(allowance_s=0.0)), 0.0)
+        tuner = SpeculationTuner((NONE, DRAFT), TunerSettings(trials=TrialRules(allowance_s=0.0)), 0.0)
         tuner.began("fixed", 0.0, counts=False)
         steps(tuner, ["fixed"], 0.0, fixed_s)
         tuner.ended("fixed", fixed_s)

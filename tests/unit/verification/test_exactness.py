@@ -118,7 +118,7 @@ def left_out(which: Callable[[DrawnRow], int | None]) -> Drawing:
     def ask(
         drawing: Sequence[blocks.Drawing], rows: blocks.HeadRows, readback: Readback
     ) -> Callable[[], list[blocks.Drawn]]:
-        drawn = blocks.ask_batch(drawing, rows, readback)
+        drawn = blocks.launch_batch(drawing, rows, readback)
         return lambda: [replace(layer, rows=[_without(row, which) for row in layer.rows]) for layer in drawn()]
 
     return ask

@@ -21,7 +21,7 @@ from outrider.drafting.recalibration import Calibration, ChainVerdict, Recalibra
 from outrider.drafting.stops import NeverStop, SendAndStop, StopBefore, StopDecision, StopRule
 from outrider.engines.drafter import engine as drafter_engine
 from outrider.engines.drafter import job
-from outrider.engines.drafter.batch import Drawing, Drawn, HeadRows, ask_batch
+from outrider.engines.drafter.batch import Drawing, Drawn, HeadRows, launch_batch
 from outrider.protocols.registry import PROTOCOLS
 from outrider.sampling.device_tensors import Readback
 from tests.unit.drafting.always import Learning
@@ -57,8 +57,8 @@ class Watched:
         self.said.add(step)
         return step
 
-    def behind(self, features: DraftFeatures) -> "Watched":
-        return replace(self, rule=self.rule.behind(features))
+    def after(self, features: DraftFeatures) -> "Watched":
+        return replace(self, rule=self.rule.after(features))
 
 
 def case(protocol: ProtocolName, *windows: int, rule: StopRule | None = None, seed: int = 5, length: int = 3) -> Case:
@@ -99,7 +99,7 @@ def drawn_first(sees: Sees) -> Callable[[Sequence[Drawing], HeadRows, Readback],
 
     def ask(drawing: Sequence[Drawing], rows: HeadRows, readback: Readback) -> Callable[[], list[Drawn]]:
         assert all(isinstance(job.rule, NeverStop) for _, job in drawing)
-        drawn = ask_batch(drawing, rows, readback)
+        drawn = launch_batch(drawing, rows, readback)
         return lambda: [
             layer if job.correcting else Drawn([] if sees(layer) is StopDecision.STOP else layer.rows, sees(layer))
             for (_, job), layer in zip(drawing, drawn(), strict=True)
@@ -150,7 +150,7 @@ class _Heard:
         self.told.setdefault(features.confidence, set()).add(step)
         return step
 
-    def behind(self, features: DraftFeatures) -> "_Heard":  # noqa: ARG002 (interface)
+    def after(self, features: DraftFeatures) -> "_Heard":  # noqa: ARG002 (interface)
         return self
 
 

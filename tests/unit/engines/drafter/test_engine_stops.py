@@ -50,7 +50,7 @@ class Listening:
         self.confidences.append(features.confidence)
         return StopDecision.DRAW
 
-    def behind(self, features: DraftFeatures) -> "Listening":  # noqa: ARG002 (interface)
+    def after(self, features: DraftFeatures) -> "Listening":  # noqa: ARG002 (interface)
         return self
 
 

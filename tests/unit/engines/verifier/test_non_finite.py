@@ -52,7 +52,7 @@ def tiled_verifier(model: PreTrainedModel, *, blocks: int = 200) -> TorchVerifie
     paged = PagedModel(model, blocks, engine.usage().block_tokens)
     paged._rows = ANY  # noqa: SLF001
     upload = Upload()
-    attend = paged._ask_attention([Segment([0], 0, [0], 1)], upload)  # noqa: SLF001
+    attend = paged._prepare_attention([Segment([0], 0, [0], 1)], upload)  # noqa: SLF001
     upload.send(torch.device("cpu"))
     assert isinstance(attend(), TiledAttention)
     engine._model = engine._masked = engine._clearing = paged  # type: ignore[assignment]  # noqa: SLF001

@@ -52,8 +52,8 @@ def answered(question: PlanQuestion) -> SideAnswer:
 def told(found: Advice, drafting: MixCapacity | None, alone: MixCapacity | None) -> Advice:
     """The same with other answers."""
     sides = {Side.DRAFTING: drafting, Side.ALONE: alone}
-    ours, theirs = (replace(one, served=sides[one.side]) for one in (found.drafting, found.alone))
-    return replace(found, drafting=ours, alone=theirs)
+    ours, theirs = (replace(one, served=sides[one.side]) for one in (found.drafting, found.autoregressive))
+    return replace(found, drafting=ours, autoregressive=theirs)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_good_drafters_are_worth_it_where_reading_dominates(good: Advice) -> Non
 
 
 def test_both_sides_are_simulated_under_one_rule(good: Advice) -> None:
-    for side in (good.drafting, good.alone):
+    for side in (good.drafting, good.autoregressive):
         assert side.served is not None
         assert side.served.searched_all
         assert side.first_token_times.p99_s > 0.0
@@ -86,7 +86,7 @@ def test_both_sides_are_simulated_under_one_rule(good: Advice) -> None:
 @pytest.mark.long
 def test_slow_drafters_are_not() -> None:
     found = advice(replace(DEVICES, step_s=0.3, acceptance=(0.3,)))
-    assert found.better is found.alone
+    assert found.better is found.autoregressive
     assert lines(found, RULE)[0].startswith(("Serve the target alone", "Nobody"))
 
 
@@ -101,12 +101,12 @@ def test_best_effort_gets_the_fastest_draft_and_no_capacity() -> None:
 
 def test_who_promises_too_much_is_told_what_can_be_promised() -> None:
     found = advice(replace(DEVICES, slo=SloClass("dream", 5000.0)))
-    for side in (found.drafting, found.alone):
+    for side in (found.drafting, found.autoregressive):
         assert side.served is not None
         assert side.served.devices == 0
     said = lines(found, RULE)
     assert said[0].startswith("Nobody's promise is kept, with drafts or without")
-    best = max(found.drafts[0].tokens_per_s_alone, found.alone_tokens_per_s[0])
+    best = max(found.drafts[0].tokens_per_s_alone, found.autoregressive_tokens_per_s[0])
     assert said[1].startswith(f"Promise devices at most {0.9 * best:.1f} tokens/s instead of 5000")
 
 
@@ -121,7 +121,7 @@ def test_the_end_of_a_search_is_never_a_capacity(good: Advice) -> None:
     )
     assert one.multiple is None
     assert one.better is one.drafting
-    assert told(good, one.alone.served, open_end).better.side is Side.ALONE
+    assert told(good, one.autoregressive.served, open_end).better.side is Side.ALONE
 
 
 def test_more_devices_need_more_servers(good: Advice) -> None:

@@ -162,11 +162,11 @@ class LocalVerifier:
                 raise VerifierLostError("died")
             yield replace(reply, engine_s=ENGINE_S, idle_s=0.0)
 
-    def hangs(self) -> None:
+    def kill_hung(self) -> None:
         """Nobody's steps take so long here."""
         raise AssertionError
 
-    async def answers(self) -> None:
+    async def wait_until_up(self) -> None:
         """It answers again."""
         if self.restarting is not None:
             self.is_up = False
@@ -227,7 +227,7 @@ class Service:
                 now_s,
                 traces=traces,
             ),
-            await_verifier=self.verifier.answers,
+            await_verifier=self.verifier.wait_until_up,
             load=PresentLoad(),
             tuner=tuner or SpeculationTuner((DRAFT,), TunerSettings(), 0.0),
             observe=self.timings.append,

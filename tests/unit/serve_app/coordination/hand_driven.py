@@ -54,7 +54,7 @@ class HandDrivenVerifier:
                 raise brought
             yield brought
 
-    def hangs(self) -> None:
+    def kill_hung(self) -> None:
         self.hung = True
         self.dies()
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from actors.ray_errors import cause_of
-from outrider.admission.price import VerifierNow
+from outrider.admission.response_load import VerifierNow
 from outrider.admission.rounds import RoundShape
 from outrider.admission.rules import AdmissionRules
 from outrider.contracts.cost import LinearCostModel

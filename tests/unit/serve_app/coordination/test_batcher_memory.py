@@ -14,8 +14,8 @@ from tests.unit.virtual_clock import now_s, on_loop
 @on_loop
 async def test_deadlines_travel_as_durations_with_calls_that_travel_anyway() -> None:
     batcher, verifier = make()
-    batcher.expects("a", 0.5, now_s() + 4.0)
-    batcher.expects("b", 0.5)
+    batcher.expect("a", 0.5, now_s() + 4.0)
+    batcher.expect("b", 0.5)
     await asyncio.sleep(1.0)
     assert verifier.calls.empty(), "nobody is told of a deadline alone"
     terms = VerifyTerms(deadline_at_s=now_s() + 2.0)
@@ -24,9 +24,9 @@ async def test_deadlines_travel_as_durations_with_calls_that_travel_anyway() -> 
     assert dues == {"a": pytest.approx(3.0), "b": inf, "c": pytest.approx(2.0)}
     verifier.brings(verified(block("c")))
     await task
-    batcher.expects("a", 0.5, now_s() + 9.0)
+    batcher.expect("a", 0.5, now_s() + 9.0)
     batcher.close("a", keep_cache=True)
-    batcher.expects("c", 0.5, now_s() + 1.0)
+    batcher.expect("c", 0.5, now_s() + 1.0)
     batcher.close("b", keep_cache=True)
     await asyncio.sleep(0.1)
     assert dict((await verifier.calls.get()).dues) == {"c": pytest.approx(0.9, abs=0.11)}, "who is gone is due no more"

@@ -57,11 +57,11 @@ async def test_drafts_of_a_crowd_are_cut_and_who_asked_is_told() -> None:
 async def test_a_ratio_rules_cut_is_that_of_the_time_when_it_was_ordered() -> None:
     """Nobody had drafted then: whatever the step it comes to, it is whole."""
     batcher, verifier = make(model=DEAR)
-    batcher.expects("r", 0.0)
+    batcher.expect("r", 0.0)
     tasks = [ask(batcher, made) for made in (drafted("a"), drafted("b"), drafted("r", AcceptanceRule.RATIO))]
     blocks = {b.generation: b for b in (await verifier.calls.get()).blocks}
     assert len(blocks["a"].draft) < len(blocks["r"].draft) == 6
-    batcher.expects("s", 0.0)
+    batcher.expect("s", 0.0)
     verifier.brings(*map(verified, blocks.values()))
     await asyncio.gather(*tasks)
     alone = ask(batcher, drafted("s", AcceptanceRule.RATIO))
@@ -75,7 +75,7 @@ async def pass_sizes(batcher: Batcher, verifier: HandDrivenVerifier, arrive_s: S
     """Blocks of each call, where drafts were ordered at once and come after so long each."""
     names = "abcd"[: len(arrive_s)]
     for name, at_s in zip(names, arrive_s, strict=True):
-        batcher.expects(name, at_s)
+        batcher.expect(name, at_s)
 
     async def comes(name: str, at_s: float) -> None:
         await asyncio.sleep(at_s)
@@ -109,7 +109,7 @@ async def test_who_comes_back_together_stays_together(arrive_s: Sequence[float],
 @on_loop
 async def test_a_device_that_does_not_come_back_costs_one_hold() -> None:
     batcher, verifier = make(model=LinearCostModel(1e-4, 0.0, 0.0, 40e-3))
-    batcher.expects("lost", 0.002)
+    batcher.expect("lost", 0.002)
     first = submit(batcher, block("a"))
     call = await verifier.calls.get()
     assert 0.002 < now_s() <= 0.004 + 1e-6

@@ -32,7 +32,7 @@ OTHERS = [
 def test_the_first_profile_that_fits_is_taken_and_trusted(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         estimator = cost_estimator((*OTHERS, FITS, ALSO), HERE)
-    assert (estimator.model, estimator.trust) == (MEASURED, PROFILED_MACHINE)
+    assert (estimator.model, estimator.prior_spread) == (MEASURED, PROFILED_MACHINE)
     levels = [(record.message, record.levelname) for record in caplog.records]
     assert levels == [("cost_profile_refused", "WARNING")] * len(OTHERS) + [("cost_profile_taken", "INFO")]
 
@@ -40,7 +40,7 @@ def test_the_first_profile_that_fits_is_taken_and_trusted(caplog: pytest.LogCapt
 @pytest.mark.parametrize("profiles", [(), OTHERS], ids=["none", "others"])
 def test_without_one_that_fits_the_built_in_model_is_a_guess(profiles: list[CostProfile]) -> None:
     estimator = cost_estimator(profiles, HERE)
-    assert (estimator.model, estimator.trust) == (DEFAULT_COST_MODEL, UNKNOWN_MACHINE)
+    assert (estimator.model, estimator.prior_spread) == (DEFAULT_COST_MODEL, UNKNOWN_MACHINE)
 
 
 def test_a_verifier_that_does_not_tell_its_machine_takes_none() -> None:

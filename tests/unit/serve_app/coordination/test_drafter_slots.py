@@ -54,10 +54,10 @@ def test_without_leave_every_generation_asks_and_is_given_back() -> None:
     heard = Heard()
     places = heard.places
     assert places.take("g", (), None) is None
-    assert places.asks("g", None)
+    assert places.begin_lease("g", None)
     assert heard.says() == {"g": None}, "no heartbeat ends it meanwhile"
     places.answered("g", None, None)
-    assert places.asks("g", None), "and again, as often as it likes"
+    assert places.begin_lease("g", None), "and again, as often as it likes"
     places.answered("g", None, (FIRST, None))
     heartbeat = heard.beat()
     assert (heard.held, heartbeat.wanted, heartbeat.spare) == ({"g": FIRST}, (), frozenset())
@@ -87,13 +87,13 @@ def test_who_has_asked_in_vain_waits_for_the_next_heartbeat() -> None:
     heard = with_two_at_hand()
     places = heard.places
     assert places.take("i", (FIRST, SECOND), None) is None
-    assert places.asks("i", None)
+    assert places.begin_lease("i", None)
     places.answered("i", None, None)
-    assert not places.asks("i", None)
-    assert places.asks("i", frozenset({"edge"})), "of other groups nobody knows"
+    assert not places.begin_lease("i", None)
+    assert places.begin_lease("i", frozenset({"edge"})), "of other groups nobody knows"
     places.answered("i", frozenset({"edge"}), None)
     heard.beat()
-    assert places.asks("i", None)
+    assert places.begin_lease("i", None)
 
 
 def test_a_generation_that_parts_with_its_drafter_leaves_no_place_behind() -> None:
@@ -157,7 +157,7 @@ BEATS = st.tuples(st.just("beat"), st.sampled_from(["answered", "unanswered", "l
 def uses(places: DrafterSlots, what: str, name: str, drafter: DrafterId) -> None:
     if what == "take":
         places.take(name, (), None)
-    elif what == "ask" and places.asks(name, None):
+    elif what == "ask" and places.begin_lease(name, None):
         places.answered(name, None, (drafter, None))
     elif what == "release":
         places.release(name)

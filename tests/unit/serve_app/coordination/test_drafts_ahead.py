@@ -42,7 +42,7 @@ from tests.unit.virtual_clock import now_s, on_loop
 class Ahead:
     """Policy ``fixed`` where an exchange is known to take many rounds of the verifier alone."""
 
-    alone_s: float = ENGINE_S
+    without_draft_s: float = ENGINE_S
     exchange_s: float = 8 * ENGINE_S
 
     def choose(self, situation: RoundSituation, previous: RoundChoice | None) -> RoundChoice:
@@ -50,7 +50,7 @@ class Ahead:
         choice = Fixed().choose(situation, previous)
         if choice.chosen.plan is None:
             return choice
-        chosen = replace(choice.chosen, alone_s=self.alone_s, exchange_s=self.exchange_s, load=0.0)
+        chosen = replace(choice.chosen, without_draft_s=self.without_draft_s, exchange_s=self.exchange_s, load=0.0)
         return replace(choice, chosen=chosen)
 
 

@@ -123,8 +123,8 @@ async def test_where_nobody_can_say_what_was_read_nothing_waits_for_it() -> None
             for begun in (later, another):
                 begun.sent(2 * MOST_UNREAD_TOKENS)
                 assert begun.left
-                begun.suspended()
+                begun.suspend()
                 assert not begun.left, "its place is needed all the same"
-                begun.continues()
+                begun.resume()
             outlets.unheard(False)
             assert not any(one.left for one in (credit, later, another))

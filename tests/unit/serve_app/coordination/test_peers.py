@@ -27,7 +27,7 @@ class Loading:
     def __init__(self, seconds: float, *, is_up: bool = False) -> None:
         self.is_up, self._seconds = is_up, seconds
 
-    async def answers(self) -> None:
+    async def wait_until_up(self) -> None:
         await asyncio.sleep(self._seconds)
         self.is_up = True
 

@@ -167,7 +167,7 @@ def test_promises_are_counted_by_class_and_cause_and_told_twice(timings: list[Ro
 def test_of_a_groups_links_the_worst_is_told() -> None:
     stats, sink, _ = made()
     near, far = Csi(20e6, 9e6, 0.0, 0.0, 0.001), Csi(30e6, 5e6, 0.0, 0.0, 0.05)
-    stats.links({DrafterId("edge", 0): near, DrafterId("edge", 1): far, DrafterId("lab", 0): near})
+    stats.record_links({DrafterId("edge", 0): near, DrafterId("edge", 1): far, DrafterId("lab", 0): near})
     assert sink.of(metrics.LINK_RTT_S, "edge") == [0.05]
     assert (sink.of(metrics.LINK_RATE_BPS, "edge", "up"), sink.of(metrics.LINK_RATE_BPS, "edge", "down")) == (
         [20e6],
@@ -306,9 +306,9 @@ def test_faults_are_what_the_metrics_count() -> None:
 
 def test_the_wire_is_told_in_bits_by_group_and_what_came_of_messages() -> None:
     stats, sink, _ = made()
-    stats.wire({"edge": Carried(100, 50, 3, 1), "lab": Carried(7, 0, 1, 0)})
+    stats.record_wire({"edge": Carried(100, 50, 3, 1), "lab": Carried(7, 0, 1, 0)})
     assert (sink.of(metrics.WIRE_BITS, "edge", "down"), sink.of(metrics.WIRE_BITS, "edge", "up")) == ([800], [400])
     assert (sink.of(metrics.SENT_SEGMENTS, "edge"), sink.of(metrics.RESENT_SEGMENTS, "edge")) == ([3], [1])
     assert sink.of(metrics.WIRE_BITS, "lab", "down") == [56]
-    stats.exchanges({("edge", ExchangeOutcome.ANSWERED): 5, ("edge", ExchangeOutcome.SILENT): 1})
+    stats.record_exchanges({("edge", ExchangeOutcome.ANSWERED): 5, ("edge", ExchangeOutcome.SILENT): 1})
     assert (sink.of(metrics.EXCHANGES, "edge", "answered"), sink.of(metrics.EXCHANGES, "edge", "silent")) == ([5], [1])

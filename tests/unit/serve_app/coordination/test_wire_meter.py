@@ -33,14 +33,14 @@ def test_what_was_carried_before_the_drafter_was_placed_is_counted_and_everythin
     meter, table = made(Head(edge=FIRST, lab=SECOND))
     table[TcpConnection(OWN, FIRST)] = Carried(100, 50, 3, 1)
     table[TcpConnection(OWN, ELSEWHERE)] = Carried(7, 7, 7, 7)
-    meter.uses(EDGE, "edge")
+    meter.note_lease(EDGE, "edge")
     assert meter.look() == {}
     meter.place()
     assert meter.look() == {"edge": Carried(100, 50, 3, 1)}
     assert meter.look() == {"edge": Carried()}
     table[TcpConnection(OWN, FIRST)] = Carried(130, 60, 4, 2)
     table[TcpConnection(OWN, SECOND)] = Carried(5, 6, 1, 0)
-    meter.uses(LAB, "lab")
+    meter.note_lease(LAB, "lab")
     meter.place()
     assert meter.look() == {"edge": Carried(30, 10, 1, 1), "lab": Carried(5, 6, 1, 0)}
 
@@ -49,7 +49,7 @@ def test_two_connections_add_up_and_one_that_was_opened_anew_counts_from_its_beg
     meter, table = made(Head(edge=FIRST))
     again = TcpConnection(("10.0.0.1", 50_000), FIRST)
     table |= {TcpConnection(OWN, FIRST): Carried(100, 10, 3, 0), again: Carried(1, 2, 3, 4)}
-    meter.uses(EDGE, "edge")
+    meter.note_lease(EDGE, "edge")
     meter.place()
     assert meter.look() == {"edge": Carried(101, 12, 6, 4)}
     table[again] = Carried(1, 1, 1, 0)
@@ -63,13 +63,13 @@ def test_the_head_is_asked_for_what_is_not_known_and_not_again_and_again() -> No
     head = Head(edge=FIRST)
     meter, table = made(head)
     for _ in range(3):
-        meter.uses(EDGE, "edge")
+        meter.note_lease(EDGE, "edge")
         meter.look()
         meter.place()
     assert head.asked == ["edge"] * 3, "no connection is there yet"
     table[TcpConnection(OWN, FIRST)] = Carried(1, 1, 1, 0)
     meter.look()
-    meter.uses(EDGE, "edge")
+    meter.note_lease(EDGE, "edge")
     meter.place()
     meter.place()
     assert len(head.asked) == 3
@@ -78,7 +78,7 @@ def test_the_head_is_asked_for_what_is_not_known_and_not_again_and_again() -> No
     meter.look()
     meter.place()
     assert len(head.asked) == 3, "nobody calls it"
-    meter.uses(EDGE, "edge")
+    meter.note_lease(EDGE, "edge")
     meter.place()
     table[TcpConnection(OWN, SECOND)] = Carried(9, 9, 9, 0)
     assert meter.look() == {"edge": Carried(9, 9, 9, 0)}
@@ -88,7 +88,7 @@ def test_many_that_are_new_do_not_keep_the_head_busy() -> None:
     head = Head()
     meter, _ = made(head)
     for index in range(20):
-        meter.uses(DrafterId("edge", index), str(index))
+        meter.note_lease(DrafterId("edge", index), str(index))
     meter.place()
     assert len(head.asked) == 8
     for _ in range(5):
@@ -106,7 +106,7 @@ def test_a_head_that_is_away_keeps_nothing_from_being_counted() -> None:
         return answer
 
     meter = WireMeter(head, lambda: {TcpConnection(OWN, FIRST): Carried(1, 1, 1, 0)})
-    meter.uses(EDGE, "edge")
+    meter.note_lease(EDGE, "edge")
     with pytest.raises(ConnectionError):
         meter.place()
     assert meter.look() == {}
@@ -118,7 +118,7 @@ def test_of_this_process_itself() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         meter = WireMeter(lambda _: server.getsockname(), connections)
         with socket.create_connection(server.getsockname()) as caller, server.accept()[0] as called:
-            meter.uses(EDGE, "edge")
+            meter.note_lease(EDGE, "edge")
             meter.place()
             before = meter.look()["edge"]
             caller.sendall(bytes(1_000))

@@ -26,9 +26,9 @@ def test_a_pass_has_its_rows_behind_what_is_resident() -> None:
     assert [(one.start, len(one.token_ids), one.logit_rows, len(one.blocks)) for one in segments] == [(36, 4, 4, 3)] * 3
     [long] = pool.segments(PassShape(1, 1), 99)
     assert (long.start, list(long.blocks)) == (99, list(pool.of_long()))
-    for shape, behind in ((PassShape(1, 1), 100), (PassShape(5, 2), 36), (PassShape(1, 4), 1)):
+    for shape, context_tokens in ((PassShape(1, 1), 100), (PassShape(5, 2), 36), (PassShape(1, 4), 1)):
         with pytest.raises(ValueError, match="needs room for"):
-            pool.segments(shape, behind)
+            pool.segments(shape, context_tokens)
 
 
 def test_a_plan_has_room_for_all_its_points_once_each() -> None:
@@ -41,5 +41,5 @@ def test_a_plan_has_room_for_all_its_points_once_each() -> None:
     ]
     pool = PassPlan("embedded", "float32", 1, found, 1, 1, 1).pool(16)
     for point in found:
-        assert len(pool.segments(point.shape, point.behind)) == point.shape.generations
+        assert len(pool.segments(point.shape, point.context_tokens)) == point.shape.generations
     assert PassPlan("embedded", "float32", 1, (Point(PassShape(2, 1), 9),), 1, 1, 1).pool(16).blocks == 1

@@ -48,4 +48,4 @@ def test_a_lease_goes_to_whom_the_fleet_actor_would_give_it(happened: list[tuple
                 del held[one]
         elif what == "return" and not pool.drafter(device).present:
             table.mark_ready(names[device])
-            pool.returns(device, 0.0)
+            pool.restore(device, 0.0)

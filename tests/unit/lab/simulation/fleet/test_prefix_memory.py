@@ -10,7 +10,7 @@ BLOCK = 16
 
 def compute(memory: PrefixMemory, sequence: int, tokens: int, system: int | None = None, system_tokens: int = 0) -> int:
     """A response that has so many tokens in the end; how many of them were there."""
-    found = memory.opens(sequence, system, system_tokens)
+    found = memory.open(sequence, system, system_tokens)
     assert memory.hold(sequence, tokens, [sequence])
     memory.shrink(sequence, tokens)
     memory.release(sequence)
@@ -37,10 +37,10 @@ def test_who_left_first_goes_first_and_a_system_prompt_after_all_that_use_it() -
     compute(memory, 1, 48, system=0, system_tokens=32)  # two blocks for all, one of its own
     compute(memory, 2, 48, system=0, system_tokens=32)
     compute(memory, 3, 64)  # fills the rest
-    assert memory.opens(4, None, 0) == 0
+    assert memory.open(4, None, 0) == 0
     assert memory.hold(4, 16, [4])
     assert memory.taken_evicted() == [1]
-    assert memory.opens(2, 0, 32) == 48
+    assert memory.open(2, 0, 32) == 48
     assert memory.hold(2, 80, [4, 2])
     assert memory.taken_evicted() == [3]
     assert memory.resident_tokens(2) == 80
@@ -57,7 +57,7 @@ def test_no_block_is_lost_or_held_twice(blocks: int, happened: list[tuple[int, i
     systems = dict[int, int | None]()
     for sequence, tokens, drawn, ends in happened:
         system = systems.setdefault(sequence, drawn)
-        found = memory.opens(sequence, system, 32)
+        found = memory.open(sequence, system, 32)
         wanted = max(tokens, found)
         if wanted <= (blocks - 4) * BLOCK:
             assert memory.hold(sequence, wanted, [sequence]), "nobody else is under way"
@@ -69,5 +69,5 @@ def test_no_block_is_lost_or_held_twice(blocks: int, happened: list[tuple[int, i
             del systems[sequence]
     for sequence in range(6):
         memory.drop(sequence)
-    memory.opens(99, None, 0)
+    memory.open(99, None, 0)
     assert memory.hold(99, blocks * BLOCK, [99]), "all of it is there again"

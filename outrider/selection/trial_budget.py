@@ -1,7 +1,7 @@
-"""Budget of the speculation tuner's probes, with a pause after each probe that doubles while a mode keeps losing.
+"""Budget of the speculation tuner's trials, with a pause after each trial that doubles while a mode keeps losing.
 
-A probe costs its time, times the share of the reward that is lost in it. All probes together may cost a small allowance
-and a fiftieth of the time with active generations. A mode that loses again and again is probed ever more seldom. Where
+A trial costs its time, times the share of the reward that is lost in it. All trials together may cost a small allowance
+and a fiftieth of the time with active generations. A mode that loses again and again is tried ever more seldom. Where
 it is unknown at a load, or something has changed, it is due as soon as the budget allows.
 """
 
@@ -15,19 +15,19 @@ _BORROWED_LOSS = 0.2  # least expected loss of a mode known at other loads only
 _EXTRA_S = 0.6  # overdraft for a mode that is known at other loads only and may win
 _BEATEN_RETRIES = 4.0  # pause of a mode that was just left for a better one, in ``retry_s``
 _LEAST_LOSS = 0.02  # even an equal mode costs the changes to it and back
-_LEAST_RETRIES = 6.0  # least pause after a lost probe, in ``retry_s``, whatever has changed
+_LEAST_RETRIES = 6.0  # least pause after a lost trial, in ``retry_s``, whatever has changed
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeRules:
-    """Limits of probes.
+class TrialRules:
+    """Limits of trials.
 
     Attributes:
-        share: of the time with active generations, that probes may cost.
+        share: of the time with active generations, that trials may cost.
         allowance_s: budget to begin with.
         most_saved_s: largest budget that is saved up.
-        retry_s: pause between two probes of a mode while it is unclear whether it is better.
-        longest_retry_s: longest pause of a mode that lost every probe.
+        retry_s: pause between two trials of a mode while it is unclear whether it is better.
+        longest_retry_s: longest pause of a mode that lost every trial.
     """
 
     share: float = 0.02
@@ -37,20 +37,20 @@ class ProbeRules:
     longest_retry_s: float = 300.0
 
 
-class Probes:
-    """Account of probes. Mutable."""
+class TrialBudget:
+    """Account of trials. Mutable."""
 
-    def __init__(self, rules: ProbeRules) -> None:
+    def __init__(self, rules: TrialRules) -> None:
         self._rules = rules
         self.left_s = rules.allowance_s
-        self.lost_s = 0.0  # cost of all probes together
+        self.lost_s = 0.0  # cost of all trials together
         self.made: dict[str, int] = {}
         self._waits_s: dict[str, float] = {}
         self._next_at_s: dict[str, float] = {}
         self._lost_at_s: dict[str, float] = {}
         self._last_at_s = -inf
 
-    def passes(self, seconds: float) -> None:
+    def accrue(self, seconds: float) -> None:
         """Add to the budget for time with active generations."""
         self.left_s = min(self.left_s + self._rules.share * seconds, self._rules.most_saved_s)
 
@@ -63,12 +63,12 @@ class Probes:
         canary_loss: float | None = None,
         unknown_loss: float = _UNKNOWN_LOSS,
     ) -> bool:
-        """Whether a mode may be probed now. Beyond the budget only if this load is new to it and it may win.
+        """Whether a mode may be tried now. Beyond the budget only if this load is new to it and it may win.
 
         Args:
             mode: name of the mode.
             comparison: with the kept mode, at this load.
-            takes_s: duration of the probe, in seconds of all generations' time.
+            takes_s: duration of the trial, in seconds of all generations' time.
             now_s: absolute.
             canary_loss: expected by the canaries' result; None without one.
             unknown_loss: expected of the mode without any reward.
@@ -81,7 +81,7 @@ class Probes:
         return cost_s <= self.left_s + budget_s and now_s >= self._last_at_s + self._rules.retry_s
 
     def spent(self, mode: str, lost_s: float, now_s: float, *, lost: bool) -> None:
-        """Charge a probe and set the pause after it; ``lost``: it lost for certain."""
+        """Charge a trial and set the pause after it; ``lost``: it lost for certain."""
         rules = self._rules
         self._charge(mode, lost_s)
         wait_s = self._waits_s.get(mode, rules.retry_s) if lost else rules.retry_s
@@ -91,14 +91,14 @@ class Probes:
             self._lost_at_s[mode] = now_s
 
     def canary_result(self, mode: str, lost_s: float, now_s: float, *, lost: bool) -> None:
-        """Charge canaries. Unless they lost for certain there is no pause: a probe by all may follow at once."""
+        """Charge canaries. Unless they lost for certain there is no pause: a trial by all may follow at once."""
         if lost:
             self.spent(mode, lost_s, now_s, lost=True)
         else:
             self._charge(mode, lost_s)
 
     def beaten(self, mode: str, now_s: float) -> None:
-        """Set the pause of a mode that was left for a better one; the probe has just compared the two."""
+        """Set the pause of a mode that was left for a better one; the trial has just compared the two."""
         wait_s = _BEATEN_RETRIES * self._rules.retry_s
         self._next_at_s[mode], self._waits_s[mode] = now_s + wait_s, 2.0 * wait_s
 
@@ -118,7 +118,7 @@ class Probes:
 def expected_loss(
     comparison: Comparison, canary_loss: float | None = None, unknown_loss: float = _UNKNOWN_LOSS
 ) -> float:
-    """Return the share of the reward that a probe of a mode should lose, by the best evidence there is."""
+    """Return the share of the reward that a trial of a mode should lose, by the best evidence there is."""
     if comparison.known:
         return max(_LEAST_LOSS, comparison.loss)
     if canary_loss is not None:

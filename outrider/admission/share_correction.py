@@ -17,34 +17,34 @@ _PRESSED = 0.8  # of the limit: below that load, a kept promise proves nothing
 
 
 @dataclass(frozen=True, slots=True)
-class Trust:
+class ShareCorrection:
     """Factor of the share that a class leaves to rows, ``_LEAST`` to 1."""
 
     share: float = 1.0
 
-    def after(self, *, kept: bool, pressure: float) -> "Trust":
+    def after(self, *, kept: bool, pressure: float) -> "ShareCorrection":
         """Return the factor after one more promise was kept or broken.
 
-        ``pressure`` is the load over its limit: without load, a kept promise proves nothing, unless trust was lost
-        before.
+        ``pressure`` is the load over its limit: without load, a kept promise proves nothing, unless the share was
+        lowered before.
         """
         if not kept:
-            return Trust(max(_LEAST, self.share * _LATE))
-        return Trust(min(1.0, self.share + _KEPT)) if pressure >= _PRESSED or self.share < 1.0 else self
+            return ShareCorrection(max(_LEAST, self.share * _LATE))
+        return ShareCorrection(min(1.0, self.share + _KEPT)) if pressure >= _PRESSED or self.share < 1.0 else self
 
-    def after_refusal(self) -> "Trust":
-        return Trust(min(1.0, self.share + _REFUSED))
+    def after_refusal(self) -> "ShareCorrection":
+        return ShareCorrection(min(1.0, self.share + _REFUSED))
 
 
-class Trusts:
+class ShareCorrections:
     def __init__(self) -> None:
-        self._trusts = defaultdict[str, Trust](Trust)
+        self._corrections = defaultdict[str, ShareCorrection](ShareCorrection)
 
     def of(self, slo_class: str) -> float:
-        return self._trusts[slo_class].share
+        return self._corrections[slo_class].share
 
     def ended(self, slo_class: str, *, kept: bool, pressure: float) -> None:
-        self._trusts[slo_class] = self._trusts[slo_class].after(kept=kept, pressure=pressure)
+        self._corrections[slo_class] = self._corrections[slo_class].after(kept=kept, pressure=pressure)
 
     def refused(self, slo_class: str) -> None:
-        self._trusts[slo_class] = self._trusts[slo_class].after_refusal()
+        self._corrections[slo_class] = self._corrections[slo_class].after_refusal()

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.admission.history import Histories, ResponseMean
-from outrider.admission.price import VerifierNow, response_load, useful_share
+from outrider.admission.response_load import VerifierNow, response_load, useful_share
 from outrider.admission.rounds import MeasuredRounds, RoundShape
 from outrider.admission.rules import AdmissionRules
-from outrider.admission.trust import Trust
+from outrider.admission.share_correction import ShareCorrection
 from outrider.contracts.cost import LinearCostModel
 from outrider.selection.modes import DRAFT, NONE
 
@@ -70,10 +70,10 @@ def test_lengths_are_those_a_class_had() -> None:
         known.ended("a", 40, 5.0)
     assert known.of("a").tokens() == pytest.approx(40.0, abs=1.0)
     assert known.of("b").tokens() == known.of("a").tokens(), "all there is to go by"
-    assert known.of("b").takes_s(4.0) == pytest.approx(10.0, rel=0.05), "by its promise"
+    assert known.of("b").mean_duration_s(4.0) == pytest.approx(10.0, rel=0.05), "by its promise"
     known.ended("b", 400, 50.0)
     assert known.of("b").tokens() > 150.0
-    assert known.of("a").takes_s(4.0) == pytest.approx(5.0)
+    assert known.of("a").mean_duration_s(4.0) == pytest.approx(5.0)
     assert known.of("a").tokens(most=16.0) == 16.0
 
 
@@ -94,8 +94,8 @@ def test_the_floor_is_a_place_at_least_and_never_all() -> None:
 
 @pytest.mark.parametrize("late_share", [0.02, 0.3])
 def test_trust_settles_by_how_many_promises_are_broken(late_share: float) -> None:
-    trust, every = Trust(), round(1 / late_share)
+    correction, every = ShareCorrection(), round(1 / late_share)
     for number in range(3000):
-        trust = trust.after(kept=number % every != 0, pressure=1.0)
-    assert (trust.share > 0.9) is (late_share < 0.1)
-    assert 0.2 <= trust.share <= 1.0
+        correction = correction.after(kept=number % every != 0, pressure=1.0)
+    assert (correction.share > 0.9) is (late_share < 0.1)
+    assert 0.2 <= correction.share <= 1.0
