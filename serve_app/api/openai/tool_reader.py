@@ -1,11 +1,13 @@
 """Incremental parser of tool calls in a model's text: the text around them, names, and arguments piece by piece.
 
-Text that only resembles a call stays text.
+A call's own JSON says where it ends: a closing tag within one of its strings is text. Text that only resembles a call
+stays text. Pieces are the same however the text is split, but for where they are cut.
 """
 
 import json
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from serve_app.api.openai.tools import FORMS
 
@@ -32,72 +34,170 @@ class CallArguments:
 Piece = Said | CallBegun | CallArguments
 _MOST_HEAD_CHARS = 1024  # of a call up to its arguments; a call with a longer head is read once complete
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+_ARGUMENTS = ("arguments", "parameters")  # small models write either, whatever their form says
+_HEAD = re.compile(
+    rf'\s*\{{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"(?:{"|".join(_ARGUMENTS)})"\s*:\s*(?=\{{)', re.DOTALL
+)
+_IN_STRING, _IN_VALUE = re.compile(r'["\\\n]'), re.compile(r'["{}\[\]<]')
+_BRACKETS = {"{": 1, "[": 1, "}": -1, "]": -1}
+_NO_DEPTH = -(10**9)
 
 
 class _Call:
-    """One call in JSON. Text that has been read is removed from the front of ``text``."""
+    """One call. It ends with a tag outside of its strings, or without tags (``closes`` empty) with its last bracket."""
 
-    def __init__(self, argument_name: str) -> None:
-        self.text = ""
-        self._pieces: list[str] = []
-        self.begun = self.over = False  # begun: its arguments; over: all of it
-        self._name = argument_name
-        self._head = re.compile(
-            rf'\s*\{{\s*"name"\s*:\s*"((?:[^"\\]|\\.)*)"\s*,\s*"{argument_name}"\s*:\s*(?=\{{)', re.DOTALL
-        )
-        self._depth, self._quoted, self._escaped, self._done = 0, False, False, False
+    def __init__(self, closes: str) -> None:
+        self._closes, self._floor = closes, _NO_DEPTH if closes else 0
+        self._pieces: list[str] = []  # its text, unless arguments have begun
+        self._head: str | None = ""  # its first characters; None: its arguments have begun, or cannot be told any more
+        self._held = ""  # what may be the beginning of the tag
+        self._depth, self._quoted, self._escaped, self._broken, self._stopped = 0, False, False, False, False
+        self.begun = self._read = False  # begun: its arguments leave as they come; read: all of them have
+        self.rest: str | None = None  # the text behind it, once it has ended
 
     @property
     def whole(self) -> str:
-        return "".join(self._pieces)
+        """Its text, without tags."""
+        return "".join(self._pieces) + self._held
 
     def push(self, text: str) -> list[Piece]:
-        self._pieces.append(text)
-        if not self.begun and len(self.text) > _MOST_HEAD_CHARS:
+        """Return what this text completes; ``rest`` says whether the call has ended."""
+        text, self._held = self._held + text, ""
+        if self._broken and not self.begun:
+            self._end_at_tag(text)
             return []
-        self.text += text
-        pieces: list[Piece] = []
-        if not self.begun and (head := self._head.match(self.text, 0, _MOST_HEAD_CHARS)):
-            self.begun = True
-            pieces.append(CallBegun(json.loads(f'"{head[1]}"')))
-            self.text = self.text[head.end() :]
-        if self.begun and not self._done:
-            taken = self._arguments()
-            if taken:
-                pieces.append(CallArguments(self.text[:taken]))
-                self.text = self.text[taken:]
-        if self._done and not self.over:
-            self.text = self.text.lstrip()
-            self.over = self.text.startswith("}")
-            self.text = self.text[1:] if self.over else self.text[:1]  # a call that continues otherwise never ends
+        pieces, at = self._look_for_head(text)
+        if self.begun and not self._read:
+            end = self._scan(text, at, 1)
+            pieces += [CallArguments(text[at:end])] if end > at else []
+            self._read, at = self._stopped and self._depth == 1, end
+        if not self._stopped or self._read:
+            self._stopped = False
+            end = self._scan(text, at, self._floor)
+        if not self.begun:
+            self._pieces.append(text[:end])
+        if self._stopped:
+            self.rest = text[end + len(self._closes) :]
+        elif self._broken and not self.begun:
+            text, self._pieces, self._held = self.whole, [], ""
+            self._end_at_tag(text)
         return pieces
 
-    def _arguments(self) -> int:
-        for at, char in enumerate(self.text):
-            if self._quoted:
-                self._quoted = self._escaped or char != '"'
-                self._escaped = not self._escaped and char == "\\"
-            elif char == '"':
-                self._quoted = True
-            elif char in "{[":
-                self._depth += 1
-            elif char in "}]":
-                self._depth -= 1
-                if not self._depth:
-                    self._done = True
-                    return at + 1
-        return len(self.text)
+    def _look_for_head(self, text: str) -> tuple[list[Piece], int]:
+        """Return the call's beginning, and where in the text its arguments begin."""
+        if self._head is None:
+            return [], 0
+        before = len(self._head)
+        self._head += text[: _MOST_HEAD_CHARS - before]
+        found = _HEAD.match(self._head)
+        if found is None and len(self._head) < _MOST_HEAD_CHARS:
+            return [], 0
+        self._head = None
+        name = None if found is None else _name(found[1])
+        if found is None or name is None:
+            return [], 0
+        self.begun, self._depth, self._quoted, self._escaped = True, 1, False, False
+        return [CallBegun(name)], found.end() - before
+
+    def _scan(self, text: str, at: int, floor: int) -> int:
+        """Return where brackets fall to ``floor`` or the tag begins (``_stopped``), or the end of what can be told."""
+        while at < len(text):
+            if self._escaped:
+                self._escaped = False
+                at += 1
+                continue
+            found = (_IN_STRING if self._quoted else _IN_VALUE).search(text, at)
+            if found is None:
+                return len(text)
+            at = found.end()
+            if change := _BRACKETS.get(found[0]):
+                self._depth += change
+                if change < 0 and self._depth == floor:
+                    self._stopped = True
+                    return at
+            elif found[0] == "<":
+                if self._closes.startswith(text[at - 1 : at - 1 + len(self._closes)]):
+                    at -= 1
+                    self._stopped = text.startswith(self._closes, at)
+                    self._held = "" if self._stopped else text[at:]
+                    return at
+            else:
+                self._quoted ^= found[0] == '"'
+                self._escaped = found[0] == "\\"
+                self._broken |= found[0] == "\n"  # no string of JSON goes over lines
+        return at
+
+    def _end_at_tag(self, text: str) -> None:
+        """End what is no JSON at any tag, within quotes or not."""
+        inside, tag, behind = text.partition(self._closes) if self._closes else (text, "", "")
+        kept = 0 if tag else _begun(self._closes, text)
+        self._pieces.append(inside[: len(inside) - kept])
+        self._held = inside[len(inside) - kept :]
+        if tag:
+            self.rest = behind
 
     def read_whole(self) -> list[Piece] | None:
-        """Read a complete call whose parts are in another order; None if it is not a call."""
+        """Read a complete call, whatever the order of its parts; None if it is not a call."""
         try:
-            call = json.loads(self.whole)
+            parts = _parts(self.whole)
+            name = parts.get("name", "")
+            arguments = next((parts[key] for key in _ARGUMENTS if key in parts), "null")
+            if arguments.startswith('"'):  # an object written as a string
+                arguments = json.loads(arguments) or "{}"
+            parsed = _JSON.decode(arguments)
         except (ValueError, RecursionError):
             return None
-        if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+        named = _name(name)
+        if named is None or not (parsed is None or isinstance(parsed, dict)) or not _is_text(arguments):
             return None
-        arguments = call.get(self._name, call.get("arguments", {}))
-        return [CallBegun(call["name"]), CallArguments(json.dumps(arguments, ensure_ascii=False))]
+        return [CallBegun(named), CallArguments("{}" if parsed is None else arguments)]
+
+
+def _no_json(constant: str) -> None:
+    raise ValueError(constant)
+
+
+_JSON = json.JSONDecoder(parse_constant=_no_json)
+
+
+def _parts(text: str) -> dict[str, str]:
+    """Values of an object as they are written, by key.
+
+    Raises:
+        ValueError: the text does not begin with an object.
+        RecursionError: it is nested too deeply.
+    """
+    parts = dict[str, str]()
+    mark, at = "{", 0
+    while mark != "}":
+        key, at = _JSON.raw_decode(text, _after(text, at, mark))
+        begins = _after(text, at, ":")
+        _, at = _JSON.raw_decode(text, begins)
+        parts[str(key)] = text[begins:at]
+        mark = "}" if text.startswith("}", _after(text, at)) else ","
+    return parts
+
+
+def _after(text: str, at: int, mark: str = "") -> int:
+    """Skip blanks, a mark that has to come next, and blanks."""
+    found = re.compile(rf"\s*{re.escape(mark)}\s*").match(text, at)
+    if found is None:
+        raise ValueError(f"needs {mark} at {at}")
+    return found.end()
+
+
+def _name(literal: str) -> str | None:
+    """A tool's name as JSON writes it; None if it is none."""
+    try:
+        name: Any = _JSON.decode(literal)
+    except ValueError:
+        return None
+    return name if isinstance(name, str) and name and _is_text(name) else None
+
+
+def _is_text(text: str) -> bool:
+    """Whether it can be sent: half of a surrogate pair cannot."""
+    return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 class ToolReader:
@@ -105,80 +205,82 @@ class ToolReader:
 
     def __init__(self, form: str) -> None:
         """``form``: its name in ``FORMS``."""
-        self._form, self._tagged = FORMS[form], form == "hermes"
+        self._tagged = bool(FORMS[form].closes)
         self._held = ""
         self._call: _Call | None = None
-        self._plain = False  # an untagged answer that does not begin with a call
+        self._plain = False  # an untagged answer that does not begin with a call, or goes on behind its calls
+        self._after_call = False  # nothing but blanks has come since a call
         self.calls = 0
 
     def push(self, text: str) -> list[Piece]:
         """Return the pieces that this text completes."""
         self._held += text
         pieces: list[Piece] = []
-        while (more := self._tagged_step() if self._tagged else self._bare_step()) is not None:
-            pieces += self._counted(more)
+        while (more := self._step()) is not None:
+            pieces += more
         return pieces
 
     def finish(self) -> list[Piece]:
         """Return the held pieces."""
-        held, call, self._held, self._call = self._held, self._call, "", None
+        call, self._call = self._call, None
         if call is None:
-            return [Said(held)] if held else []
-        whole = None if call.begun else call.read_whole()
-        if whole is not None:
-            return self._counted(whole)
-        left = "" if call.begun else (_OPEN if self._tagged else "") + call.whole
-        return [Said(left + held)] if left + held else []
+            return self._said(self._held)
+        if call.begun:
+            return []
+        return self._whole(call, "")
 
-    def _tagged_step(self) -> list[Piece] | None:
+    def _step(self) -> list[Piece] | None:
+        if self._call is None:
+            return self._outside() if self._tagged else self._untagged()
         if not self._held:
             return None
-        if self._call is None:
-            before, tag, behind = self._held.partition(_OPEN)
-            if tag:
-                self._call, self._held = _Call(self._form.arguments), behind
-                return self._said(before)
-            kept = _begun(_OPEN, self._held)
-            text, self._held = self._held[: len(self._held) - kept], self._held[len(self._held) - kept :]
-            if not text.strip() and self.calls:  # blanks between two calls
-                return None
-            return [Said(text)] if text else None
-        inside, tag, behind = self._held.partition(_CLOSE)
-        kept = 0 if tag else _begun(_CLOSE, self._held)
-        text, self._held = inside[: len(inside) - kept], behind if tag else inside[len(inside) - kept :]
-        pieces = self._call.push(text) if text else []
-        if not tag:
-            return pieces or None
-        call, self._call = self._call, None
-        if not call.begun:
-            pieces += call.read_whole() or [Said(_OPEN + call.whole + _CLOSE)]
-        return pieces
-
-    def _bare_step(self) -> list[Piece] | None:
-        if self._plain or not self._held:
-            text, self._held = self._held, ""
-            return [Said(text)] if text else None
-        if self._call is None:
-            begun = self._held.lstrip(" \n;")
-            if not begun:
-                return None
-            if begun[0] != "{":
-                self._plain = not self.calls
-                return None if self.calls else []
-            self._call, self._held = _Call(self._form.arguments), begun
-        text, self._held = self._held, ""
-        pieces = self._call.push(text)
-        if self._call.over:
-            self._held, self._call = self._call.text, None
+        text, self._held, call = self._held, "", self._call
+        pieces = call.push(text)
+        self.calls += call.begun and any(isinstance(piece, CallBegun) for piece in pieces)
+        if call.rest is None:
             return pieces
-        return pieces or None
+        self._held, self._call, self._after_call = call.rest, None, True
+        return pieces if call.begun else pieces + self._whole(call, _CLOSE if self._tagged else "")
 
-    def _counted(self, pieces: list[Piece]) -> list[Piece]:
-        self.calls += sum(isinstance(piece, CallBegun) for piece in pieces)
-        return pieces
+    def _whole(self, call: _Call, closes: str) -> list[Piece]:
+        """A call whose arguments did not leave as they came, or the text that it is."""
+        pieces = call.read_whole()
+        if pieces is not None:
+            self.calls += 1
+            return pieces
+        self._after_call = False
+        self._plain = not self._tagged
+        return [Said((_OPEN if self._tagged else "") + call.whole + closes)]
+
+    def _outside(self) -> list[Piece] | None:
+        """Text before a tag, without the blanks between two calls."""
+        before, tag, behind = self._held.partition(_OPEN)
+        kept = 0 if tag else _begun(_OPEN, self._held)
+        text = before[: len(before) - kept]
+        if tag:
+            self._call, self._held = _Call(_CLOSE), behind
+            return self._said(text)
+        if not text or (self._after_call and not text.strip()):
+            return None
+        self._held = before[len(text) :]
+        return self._said(text)
+
+    def _untagged(self) -> list[Piece] | None:
+        """Blanks before the next call, or text to the end."""
+        begun = self._held.lstrip(" \n\t\r;")
+        if begun.startswith("{") and not self._plain:
+            self._call, self._held = _Call(""), begun
+            return []
+        if not (begun or self._plain):
+            return None
+        text, self._held, self._plain = self._held, "", True
+        return self._said(text) if text else None
 
     def _said(self, text: str) -> list[Piece]:
-        return [Said(text)] if text.strip() or (text and not self.calls) else []
+        if self._after_call and not text.strip():
+            return []
+        self._after_call = self._after_call and not text
+        return [Said(text)] if text else []
 
 
 def _begun(tag: str, text: str) -> int:

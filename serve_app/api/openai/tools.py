@@ -8,6 +8,7 @@ A model's *form* is how it writes calls: ``hermes`` (Qwen 2.5 and 3, Hermes, man
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,15 +135,14 @@ def _role(role: str, template: str) -> str:
 
 
 def _call(where: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """A call with its arguments as an object, which templates expect."""
+    """A call with its arguments as an object, which templates expect; one that was cut has what came of it."""
     function = given.get("function")
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise ParameterError(where, "a function with a name and arguments", function)
     arguments = function.get("arguments", "{}")
-    try:
-        arguments = from_json(arguments or "{}") if isinstance(arguments, str) else arguments
-    except ValueError as error:
-        raise ParameterError(f"{where}.function.arguments", f"JSON ({error})", arguments) from error
+    if isinstance(arguments, str):
+        with suppress(ValueError):  # what was cut may be no JSON at all: the template gets the text
+            arguments = from_json(arguments or "{}", allow_partial="trailing-strings")
     return {**given, "function": {**function, "arguments": arguments}}
 
 

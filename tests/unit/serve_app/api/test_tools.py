@@ -2,12 +2,15 @@
 
 import json
 from dataclasses import replace
-from itertools import pairwise
+from itertools import cycle, pairwise
 from time import thread_time
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from serve_app.answers import MessageDelta
 from serve_app.api.openai.call_deltas import CallDeltas, whole_calls
 from serve_app.api.openai.tool_reader import CallArguments, CallBegun, Said, ToolReader
 from serve_app.api.openai.tools import form_in
@@ -31,6 +34,9 @@ def hermes(name: str, arguments: str) -> str:
     return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
 
 
+TAGGED = '{"text": "use </tool_call> to close, \\"</tool_call>"}'
+
+
 def llama(name: str, arguments: str) -> str:
     return f'{{"name": "{name}", "parameters": {arguments}}}'
 
@@ -48,6 +54,68 @@ SAID = {
         "",
         [("weather", ROME)],
     ),
+    "a tag within an argument": (
+        "hermes",
+        hermes("weather", TAGGED) + hermes("clock", "{}"),
+        "",
+        [("weather", TAGGED), TWO[1]],
+    ),
+    "a tag within an argument, read when whole": (
+        "hermes",
+        '<tool_call>{"arguments": ' + TAGGED + ', "name": "weather"}</tool_call> Done.',
+        " Done.",
+        [("weather", TAGGED)],
+    ),
+    "a quote without end": (
+        "hermes",
+        '<tool_call>{"name: 1}</tool_call> Sorry.\n' + hermes("clock", "{}"),
+        '<tool_call>{"name: 1}</tool_call> Sorry.\n',
+        TWO[1:],
+    ),
+    "parameters": ("hermes", hermes("weather", ROME).replace("arguments", "parameters"), "", [("weather", ROME)]),
+    "arguments of llama": (
+        "llama3_json",
+        llama("weather", ROME).replace("parameters", "arguments"),
+        "",
+        [("weather", ROME)],
+    ),
+    "arguments as text": ("hermes", hermes("weather", json.dumps(ROME)), "", [("weather", ROME)]),
+    "no arguments": ("hermes", '<tool_call>{"name": "clock"}</tool_call>', "", TWO[1:]),
+    "null for arguments": ("hermes", hermes("clock", "null"), "", TWO[1:]),
+    "empty text for arguments": ("hermes", hermes("clock", '""'), "", TWO[1:]),
+    "a large number": (
+        "hermes",
+        '<tool_call>{"arguments": {"n": 1e400}, "name": "f"}</tool_call>',
+        "",
+        [("f", '{"n": 1e400}')],
+    ),
+    "a brace too many": ("hermes", hermes("clock", "{}").replace("}}", "}}}"), "", TWO[1:]),
+    "text behind a call": ("hermes", hermes("clock", "{}") + "\nDone.\n\n- one\n", "\nDone.\n\n- one\n", TWO[1:]),
+    "text between calls": (
+        "hermes",
+        hermes("clock", "{}") + " and\n\n" + hermes("clock", "{}") + "\n",
+        " and\n\n",
+        [TWO[1], TWO[1]],
+    ),
+    "text behind a call of llama": ("llama3_json", llama("clock", "{}") + "; \nDone. {1}", "; \nDone. {1}", TWO[1:]),
+    **{
+        f"no call: {text}"[:60]: ("hermes", f"<tool_call>{text}</tool_call>", f"<tool_call>{text}</tool_call>", [])
+        for text in (
+            '{"name": "f\\x", "arguments": {}}',
+            '{"name": "f\n", "arguments": {}}',
+            '{"name": "\\ud800", "arguments": {}}',
+            '{"name": "", "arguments": {}}',
+            '{"name": ["f"], "arguments": {}}',
+            '{"name": "f", "arguments": [1]}',
+            '{"name": "f", "arguments": "Rome"}',
+            '{"name": "f", "arguments": "{\\"a\\": \\"\\ud800\\"}"}',
+            '{"arguments": {"n": NaN}, "name": "f"}',
+            '{"arguments": {"n": 1e}, "name": "f"}',
+            "[" * 3000,
+            "{}",
+            "",
+        )
+    },
     "llama": ("llama3_json", llama("weather", PARIS), "", TWO[:1]),
     "two of llama": ("llama3_json", llama("weather", PARIS) + "; " + llama("clock", "{}"), "", TWO),
     "llama says": ("llama3_json", 'It is {"name": 1}.', 'It is {"name": 1}.', []),
@@ -71,6 +139,36 @@ def test_calls_are_read_however_the_text_is_split(
         elif isinstance(piece, CallArguments):
             found[-1] = (found[-1][0], found[-1][1] + piece.text)
     assert found == calls
+
+
+FRAGMENTS = st.sampled_from(
+    [*'{}[]"\\,: \n;a<', "<tool_call>", "</tool_call>", '"name"', '"arguments"', hermes("f", "{}"), llama("f", "{}")]
+)
+
+
+@given(
+    form=st.sampled_from(["hermes", "llama3_json"]),
+    parts=st.lists(FRAGMENTS, max_size=30),
+    cuts=st.lists(st.integers(1, 9), min_size=1),
+)
+def test_a_split_changes_nothing(form: str, parts: list[str], cuts: list[int]) -> None:
+    text = "".join(parts)
+    whole = whole_calls(text, form, "c")
+    deltas, at, found = CallDeltas(form, "c"), 0, list[MessageDelta]()
+    for cut in cycle(cuts):
+        if at >= len(text):
+            break
+        found += deltas.push(text[at : at + cut])
+        at += cut
+    found += deltas.finish()
+    assert "".join(delta.get("content", "") for delta in found) == whole[0]
+    pieces = [piece for delta in found for piece in delta.get("tool_calls", ())]
+    for index, call in enumerate(whole[1]):
+        assert (
+            "".join(piece["function"]["arguments"] for piece in pieces if piece["index"] == index)
+            == (call["function"]["arguments"])
+        )
+    json.dumps(whole, ensure_ascii=False).encode()
 
 
 def test_arguments_leave_as_they_come() -> None:
@@ -124,6 +222,28 @@ def test_without_calls_a_message_is_its_text() -> None:
     (choice,) = post(service, "/v1/chat/completions", CHAT | {"tools": [WEATHER]}).json()["choices"]
     assert choice["message"]["content"] == "Just text."
     assert "tool_calls" not in choice["message"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ('{"city": "Rom', '{"city": "Rom"}'),
+        ('{"city": "Rome", "n": 1', '{"city": "Rome"'),
+        ('{"ci', "{}"),
+        ("Rome", '"Rome"'),
+    ],
+)
+def test_a_call_that_was_cut_is_taken_as_history(arguments: str, shown: str) -> None:
+    service = TextService(limits=replace(LIMITS, tool_format="hermes"))
+    call = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+    messages = [
+        {"role": "user", "content": "Rome?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "The call was cut."},
+    ]
+    response = post(service, "/v1/chat/completions", CHAT | {"messages": messages, "tools": [WEATHER]})
+    assert response.status_code == 200, response.text
+    assert f'"name": "weather", "arguments": {shown}' in str(TOKENIZER.decode(list(service.requests[0].prompt_ids)))
 
 
 @pytest.mark.parametrize(
@@ -243,7 +363,10 @@ def test_a_chat_template_tells_the_form() -> None:
 
 
 @pytest.mark.parametrize("form", ["hermes", "llama3_json"])
-@pytest.mark.parametrize("begun", ['{"name": "', '{"name": "f", "arguments": {}, ', '{"name": "f", "parameters": {} '])
+@pytest.mark.parametrize(
+    "begun",
+    ['{"name": "', '{"name: "\n', "[" * 2000, '{"name": "f", "arguments": {}, ', '{"name": "f", "parameters": {} '],
+)
 def test_a_call_that_does_not_end_costs_the_same_for_each_token(form: str, begun: str) -> None:
     opens = "<tool_call>" if form == "hermes" else ""
     reader = ToolReader(form)
