@@ -20,7 +20,7 @@ from ray.serve.config import ProxyLocation
 from ray.util import list_named_actors
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from actors.fleet_actor import FLEET_NAME
+from actors.fleet.actor import FLEET_NAME
 from actors.quotas import QUOTAS_NAME
 from actors.ray_errors import last_line
 from cluster.application import (

@@ -24,7 +24,7 @@ from serve_app.api.http.listener import Address
 from serve_app.api.service import ServiceSettings
 from serve_app.coordination.coordinator import Coordinator
 from serve_app.coordination.settings import coordinator_settings
-from serve_app.ingress import Ingress
+from serve_app.ingress.ingress import Ingress
 from serve_app.spans import check_installed
 
 # both mostly wait for other processes; models run in actors of their own
