@@ -157,7 +157,7 @@ PROTOCOL_VERSION = 6  # of messages from and to drafters; raise it when any of t
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """An engine's model and versions, which must agree between drafter and target (``actors.handshake``)."""
+    """An engine's model and versions, which must agree between drafter and target (``actors.fleet.handshake``)."""
 
     name: str
     model_hash: str

@@ -12,24 +12,28 @@ Ray brings an object to this node whole before its size is visible here. One tha
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
-from ray._private import ray_constants, state, worker  # Ray has no public place for it
 from ray.actor import ActorHandle
-from ray.core.generated import common_pb2
 from ray.exceptions import ActorDiedError, TaskCancelledError
 
 from actors.plain_replies import Reply, read_reply, reply_bytes
+from actors.ray_internals.core import (
+    ACTOR_DIED,
+    RAW_BYTES,
+    TASK_CANCELLED,
+    TASK_EXECUTION_EXCEPTION,
+    Read,
+    actor_id_of,
+    actor_row_of,
+    wrap_reader,
+)
 from actors.tcp_counts import Address
 
-Read = Callable[[Any, bytes | None, Any, Any], Any]  # data, metadata, reference, tensors
-
 _WATCHED: set[bytes] = set()  # ids of actors; never removed from, as a reply may arrive at any time
-_ErrorType: Any = common_pb2.ErrorType  # type: ignore[attr-defined]  # made when it is imported
 # Errors whose cause Ray would unpickle: they are raised without it.
 _WITHOUT_CAUSE: dict[int, Callable[[], Exception]] = {
-    _ErrorType.Value("ACTOR_DIED"): ActorDiedError,
-    _ErrorType.Value("TASK_CANCELLED"): TaskCancelledError,
+    ACTOR_DIED: ActorDiedError,
+    TASK_CANCELLED: TaskCancelledError,
 }
-_PICKLED = _ErrorType.Value("TASK_EXECUTION_EXCEPTION")
 _MOST_ERROR_BYTES = 2**16  # largest error of Ray's own processes that is read
 
 
@@ -78,11 +82,8 @@ def watch(handle: "ActorHandle[Any]") -> None:
 
     Work-around: Ray has no hook for this, so the deserialiser of this process's worker is wrapped, once.
     """
-    _WATCHED.add(handle._actor_id.binary())  # noqa: SLF001 (as above)
-    ray_worker: Any = worker.global_worker
-    context = ray_worker.get_serialization_context()
-    if not isinstance(context._deserialize_object, PlainReader):  # noqa: SLF001 (as above)
-        context._deserialize_object = PlainReader(context._deserialize_object, is_watched)  # noqa: SLF001 (as above)
+    _WATCHED.add(actor_id_of(handle))
+    wrap_reader(PlainReader, lambda read: PlainReader(read, is_watched))
 
 
 def is_watched(reference: Any) -> bool:
@@ -101,9 +102,9 @@ class PlainReader:
         if not self._watched(reference):
             return self._read(data, metadata, reference, tensors)
         kind = (metadata or b"").split(b",")[0]
-        if kind == ray_constants.OBJECT_METADATA_TYPE_RAW:
+        if kind == RAW_BYTES:
             return b"" if data is None else memoryview(data).cast("B")
-        if not kind.isdigit() or int(kind) == _PICKLED or _size_bytes(data) > _MOST_ERROR_BYTES:
+        if not kind.isdigit() or int(kind) == TASK_EXECUTION_EXCEPTION or _size_bytes(data) > _MOST_ERROR_BYTES:
             return None
         without_cause = _WITHOUT_CAUSE.get(int(kind))
         return self._read(data, kind, reference, None) if without_cause is None else without_cause()
@@ -116,8 +117,7 @@ def address_of(handle: PlainHandle) -> Address | None:
 
 def actor_row(handle: PlainHandle) -> Mapping[str, Any]:
     """Return the head's record of an actor. Asks the head: call it in a thread."""
-    found: dict[str, Any] = state.actors(handle.ray_handle._actor_id.hex())  # noqa: SLF001 (as above)
-    return found
+    return actor_row_of(handle.ray_handle)
 
 
 def listens_at(row: Mapping[str, Any]) -> Address | None:

@@ -9,10 +9,10 @@ import ray
 from ray import serve
 from ray.exceptions import RayError
 from ray.serve.config import HTTPOptions, ProxyLocation
-from ray.serve.context import _get_global_client  # Serve exposes its own HTTP address nowhere else
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
 from actors.messages import CoordinatorReport, DrafterState, FleetStatus
+from actors.ray_internals.serve import await_proxies, deployment_details, deployment_version, http_address
 from cluster.capacity_check import Resources
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError, GenerationFailedError
@@ -63,7 +63,7 @@ def bring_up(
     try:
         serve.run_many([target], wait_for_applications_running=False)
         _follow(config, show)
-        _client().wait_for_proxies_serving()
+        await_proxies()
     except (RuntimeError, TimeoutError) as error:
         raise GenerationFailedError(f"the application did not come up: {error}") from error
 
@@ -110,7 +110,7 @@ def machines_line(reports: Sequence[CoordinatorReport], running: Collection[str]
 
 def _running_coordinators() -> frozenset[str]:
     """Ids of the running coordinators, which are their Serve replica ids."""
-    deployment = _client().get_serve_details()["applications"][APP_NAME]["deployments"]["Coordinator"]
+    deployment = deployment_details(APP_NAME, "Coordinator")
     return frozenset(replica["replica_id"] for replica in deployment["replicas"] if replica["state"] == "RUNNING")
 
 
@@ -153,18 +153,13 @@ def _running_version() -> str:
     status = serve.status().applications.get(APP_NAME)
     if status is None or status.status in {ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.DELETING}:
         return ""
-    infos = (_client().get_deployment_info(name, APP_NAME)[0] for name in status.deployments)
-    versions = {info.version or "" for info in infos}
+    versions = {deployment_version(APP_NAME, name) for name in status.deployments}
     return versions.pop() if len(versions) == 1 else ""
 
 
-def _client() -> Any:
-    return _get_global_client()
-
-
 def _check_listener(host: str, port: int) -> None:
-    listens = _client().http_config  # serve.start does not change a running Serve
-    for field, found, wanted in (("host", listens.host, host), ("port", listens.port, port)):
+    found_host, found_port = http_address()  # serve.start does not change a running Serve
+    for field, found, wanted in (("host", found_host, host), ("port", found_port, port)):
         if found != wanted:
             needed = f"{found} as Serve on this cluster already listens there (or run `serve shutdown` first)"
             raise ConfigError(f"http.{field}", needed, wanted)

@@ -15,6 +15,7 @@ import httpx
 import ray
 from ray.serve.config import ProxyLocation
 
+from actors.ray_internals.core import init_in
 from cluster.application import (
     APP_NAME,
     OPEN_TO_ALL,
@@ -122,7 +123,8 @@ def _start_ray(config: Config) -> None:
         protect_token(Path.home())
     logging.getLogger("ray.serve").setLevel(logging.WARNING)  # ``show`` reports what Serve does
     with listening_on_loopback():
-        ray.init(
+        init_in(
+            private_folder() / "ray",  # world-writable by Ray, but inside our private folder
             address="local",
             namespace=config.cluster.namespace,
             num_cpus=config.cluster.num_cpus,
@@ -130,7 +132,6 @@ def _start_ray(config: Config) -> None:
             object_store_memory=config.cluster.object_store_mib * 2**20,
             include_dashboard=False,
             log_to_driver=False,
-            _temp_dir=str(private_folder() / "ray"),  # world-writable by Ray, but inside our private folder
             logging_level=logging.ERROR,
         )
     check_address(alive_nodes()[0]["NodeManagerAddress"])

@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 
-from ray._private import ray_constants
-
+from actors.ray_internals.core import clusters_disabled
 from outrider.contracts.errors import ConfigError
 
 _CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0" on any system, in spite of the name, makes Ray use 127.0.0.1
@@ -74,17 +73,16 @@ def listening_on_loopback() -> Iterator[None]:
     Ray does so by default on macOS and Windows. ``ray.init(_node_ip_address="127.0.0.1")`` is not enough: Ray
     replaces it with the machine's address.
     """
-    before = os.environ.get(_CLUSTERS), ray_constants.ENABLE_RAY_CLUSTER
+    before = os.environ.get(_CLUSTERS)
     os.environ[_CLUSTERS] = "0"  # for Ray's processes
-    ray_constants.ENABLE_RAY_CLUSTER = False  # was read when Ray was imported
     try:
-        yield
+        with clusters_disabled():
+            yield
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before[1]
-        if before[0] is None:
+        if before is None:
             del os.environ[_CLUSTERS]
         else:
-            os.environ[_CLUSTERS] = before[0]
+            os.environ[_CLUSTERS] = before
 
 
 def check_address(address: str) -> None:

@@ -14,15 +14,15 @@ from typing import Any
 
 import ray
 from ray import serve
-from ray._private.services import canonicalize_bootstrap_address
 from ray.exceptions import GetTimeoutError, RayError
 from ray.serve.config import ProxyLocation
 from ray.util import list_named_actors
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from actors.fleet_actor import FLEET_NAME
+from actors.fleet.actor import FLEET_NAME
 from actors.quotas import QUOTAS_NAME
 from actors.ray_errors import last_line
+from actors.ray_internals.core import cluster_address
 from cluster.application import (
     APP_NAME,
     HEAD_RESOURCE,
@@ -123,7 +123,7 @@ def _connect(address: str, namespace: str) -> None:
 def _check_listens(address: str) -> None:
     """Fail at once if nothing listens: Ray itself takes two minutes to notice."""
     if address == "auto":
-        address = canonicalize_bootstrap_address(address) or address  # may be that of a cluster that has ended
+        address = cluster_address(address) or address  # may be that of a cluster that has ended
     host, colon, port = address.removeprefix("ray://").partition("/")[0].rpartition(":")
     if colon and port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_DEADLINE_S).close()

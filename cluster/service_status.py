@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter, ValidationError
 
-from actors.activity import CoordinatorActivity, activity_between
+from actors.coordinator.activity import CoordinatorActivity, activity_between
 from actors.messages import CoordinatorReport, DrafterStatus
 from outrider.contracts.errors import OutriderError
 

@@ -4,7 +4,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from actors.activity import CoordinatorActivity
+from actors.coordinator.activity import CoordinatorActivity
 from actors.messages import CoordinatorReport
 from cluster.service_status import ServiceStatus, activity
 

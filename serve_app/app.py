@@ -13,6 +13,7 @@ from ray import serve
 from ray.serve import Application
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, BackpressureConfig, RequestRouterConfig
 
+from actors.ray_internals.serve import with_version
 from outrider.assembly.draft_models import draft_model_hashes
 from outrider.assembly.heads import read_heads
 from outrider.config.reading import load_config, parse_config
@@ -24,7 +25,7 @@ from serve_app.api.http.listener import Address
 from serve_app.api.service import ServiceSettings
 from serve_app.coordination.coordinator import Coordinator
 from serve_app.coordination.settings import coordinator_settings
-from serve_app.ingress import Ingress
+from serve_app.ingress.ingress import Ingress
 from serve_app.spans import check_installed
 
 # both mostly wait for other processes; models run in actors of their own
@@ -151,6 +152,6 @@ def build_app(
     )
     address = Address(config.http.host, config.http.port) if ingress_listens else None
     settings = replace(ServiceSettings.from_config(config), max_requests=_MAX_ONGOING_INGRESS_REQUESTS)
-    ingress, coordinator = (one.options(version=version, _internal=True) for one in (ingress, coordinator))
+    ingress, coordinator = (with_version(one, version) for one in (ingress, coordinator))
     application: Application = ingress.bind(coordinator.bind(wanted, config), settings, config, address)
     return application

@@ -4,7 +4,7 @@ from typing import Any
 
 from ray.actor import ActorHandle
 
-from actors.fleet_actor import fleet_handle
+from actors.fleet.actor import fleet_handle
 from actors.messages import DrafterState, FleetSums, SentSegments
 from serve_app import metrics
 from serve_app.metrics import Sink, in_ray

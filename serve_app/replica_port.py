@@ -1,11 +1,10 @@
 """Makes Serve's replicas on a loopback node listen for each other's calls on 127.0.0.1 only (a work-around)."""
 
 from ipaddress import ip_address
-from typing import Any
 
-from ray._common.tls_utils import add_port_to_grpc_server
-from ray.serve._private import replica
 from ray.util import get_node_ip_address
+
+from actors.ray_internals.serve import listen_on_loopback
 
 
 def listen_where_the_node_does() -> None:
@@ -15,9 +14,4 @@ def listen_where_the_node_does() -> None:
     """
     node = get_node_ip_address()  # type: ignore[no-untyped-call]
     if ip_address(node).is_loopback:
-        vars(replica)["add_port_to_grpc_server"] = _on_loopback
-
-
-def _on_loopback(server: Any, address: str) -> Any:
-    port = address.rpartition(":")[2]
-    return add_port_to_grpc_server(server, f"127.0.0.1:{port}")  # type: ignore[no-untyped-call]
+        listen_on_loopback()

@@ -23,16 +23,16 @@ from outrider.rounds.timing import RoundTiming
 from outrider.scaling.demand import fullness_of_report, load_of_report
 from outrider.text.tokens import token_texts
 from serve_app.answers import Ready
-from serve_app.coordination.faults import FaultCounter
-from serve_app.coordination.generations import Generations, Target
+from serve_app.coordination.batching.step_watch import Doubt
+from serve_app.coordination.generations.generations import Generations, Target
+from serve_app.coordination.generations.outlets import Message, Outlet, Outlets
 from serve_app.coordination.listener import BY_RESPONSES, PLACES, TAKEN, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
-from serve_app.coordination.outlets import Message, Outlet, Outlets
 from serve_app.coordination.peers import Peers
 from serve_app.coordination.ray_ports import RayFleet, VerifierPort
+from serve_app.coordination.reporting.faults import FaultCounter
+from serve_app.coordination.reporting.statistics import CoordinatorStats
+from serve_app.coordination.reporting.tracing import ResponseTraces
 from serve_app.coordination.settings import CoordinatorSettings
-from serve_app.coordination.statistics import CoordinatorStats
-from serve_app.coordination.step_watch import Doubt
-from serve_app.coordination.tracing import ResponseTraces
 from serve_app.metrics import Sink, in_ray
 from serve_app.reloadable_settings import ReloadableSettings
 from serve_app.replica_port import listen_where_the_node_does

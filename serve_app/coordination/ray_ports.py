@@ -13,6 +13,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from actors.coordinator.transport import RayDrafterTransport
 from actors.head_actors import CALLS_KEPT
 from actors.heartbeats import FleetNews
 from actors.messages import (
@@ -27,18 +28,17 @@ from actors.named import Named
 from actors.plain_handle import address_of
 from actors.ray_errors import last_line
 from actors.tcp_counts import connections
-from actors.transport import RayDrafterTransport
-from actors.verifier import VerifierActor
+from actors.verifier.actor import VerifierActor
 from actors.waiting import within
 from outrider.assembly.verifiers import process_variables
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage
 from outrider.events import event
-from serve_app.coordination.drafter_link import DrafterPort
-from serve_app.coordination.drafter_slots import DrafterSlots
+from serve_app.coordination.drafting.drafter_link import DrafterPort
+from serve_app.coordination.drafting.drafter_slots import DrafterSlots
+from serve_app.coordination.drafting.wire_meter import WireMeter
 from serve_app.coordination.settings import VerifierSettings
-from serve_app.coordination.wire_meter import WireMeter
 from serve_app.fleet_gauges import application_fleet
 
 _PROBE_DEADLINE_S = 2.0

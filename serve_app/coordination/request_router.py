@@ -6,19 +6,16 @@ too (``routing.affinity``).
 The router runs inside each ingress, in Serve's handle to the coordinators. It counts load when a request is sent, not
 when the replica reports it: otherwise a burst would all go to one replica.
 
-Work-around: Serve chooses a replica for one waiting request, and then gives it to the first request in the queue. It
-matches requests by an id that all calls within one HTTP request share, so that it cannot tell these apart. Calls meant
-for one coordinator (``Listener``) must get theirs: they are made outside of any HTTP request, so that their ids differ,
-and ``_fulfill_next_pending_request`` matches them by id.
+Calls meant for one coordinator (``Listener``) must get theirs (``MatchingRouter``): they are made outside of any HTTP
+request.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 
-from ray.serve._private.common import ReplicaID, RequestMetadata  # the public interface names it in its signatures only
-from ray.serve._private.replica_result import ReplicaResult
-from ray.serve.request_router import FIFOMixin, PendingRequest, RequestRouter, RunningReplica
+from ray.serve.request_router import PendingRequest, ReplicaID, RunningReplica
 
+from actors.ray_internals.serve import MatchingRouter, ReplicaResult
 from outrider.contracts.requests import GenerationRequest
 from outrider.routing.affinity import Affinity
 from outrider.routing.draining import RoutedCoordinator
@@ -31,7 +28,7 @@ from serve_app.coordination.listener import BY_RESPONSES, PLACES, TAKEN, TARGET,
 _UNKNOWN = 2**31  # places of a replica that has reported nothing yet
 
 
-class PrefixRouter(FIFOMixin, RequestRouter):
+class PrefixRouter(MatchingRouter):
     """Serve's request router, ranking replicas by ``outrider.routing.scores``. All of it runs on one event loop."""
 
     def initialize_state(self, **_: object) -> None:
@@ -84,11 +81,11 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         A replica's prefixes are forgotten only when it is missing from two lists in a row: one that takes in a new
         ``user_config`` is missing from one list, and keeps its KV.
         """
-        before = set(self._replica_id_set)
+        before = self.replica_ids
         super().update_replicas(replicas)
         self._note_told(replicas)
         draining.update({replica.replica_id.unique_id: self._place(replica) for replica in replicas})
-        present = set(self._replica_id_set)
+        present = self.replica_ids
         for replica_id in self._absent - present:
             self._forget(replica_id)
         self._absent = before - present
@@ -121,21 +118,9 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         may = set(takers(list(names.values()), known, _lost(request)))
         return [replica for replica in offered if replica.replica_id.unique_id in may]
 
-    def _fulfill_next_pending_request(
-        self, replica: RunningReplica, request_metadata: RequestMetadata | None = None
-    ) -> None:
-        # A listener's call takes the replica chosen for it, past FIFO. Generations keep FIFO among themselves:
-        # listeners' calls leave the queue while Serve's rule runs, and return to its front.
-        own = self._get_pending_request_matching_internal_request_id(request_metadata)
-        if own is not None and _listener(own) is not None:
-            super(FIFOMixin, self)._fulfill_next_pending_request(replica, request_metadata)
-            return
-        in_order = self._pending_requests_to_fulfill
-        waiting = [pending for pending in in_order if not pending.future.done()]
-        in_order.clear()
-        in_order.extend(pending for pending in waiting if _listener(pending) is None)
-        super()._fulfill_next_pending_request(replica, request_metadata)
-        in_order.extendleft(pending for pending in waiting if _listener(pending) is not None)
+    def is_matched(self, request: PendingRequest) -> bool:
+        """Return whether the call is a listener's."""
+        return _listener(request) is not None
 
     def on_send_request(self, replica_id: ReplicaID) -> None:
         """Count a request. Serve calls ``on_request_completed`` for each, whether the replica accepted it or not."""

@@ -25,7 +25,7 @@ from outrider.scheduling.registry import SCHEDULING
 from outrider.selection.modes import MODES, SpeculationMode, within
 from outrider.selection.registry import SELECTION
 from outrider.selection.situation import SelectionPolicy
-from serve_app.coordination.batcher import Planning
+from serve_app.coordination.batching.batcher import Planning
 
 
 @dataclass(frozen=True, slots=True)

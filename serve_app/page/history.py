@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
-from actors.activity import activity_between
+from actors.coordinator.activity import activity_between
 from actors.messages import DrafterState, FleetStatus
 
 MOST_SAMPLES = 300

@@ -5,13 +5,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from actors.fleet_timeouts import FleetTimeouts
+from actors.fleet.timeouts import FleetTimeouts
 from tests.chaos.links import Loopback, connections_to
 from tests.chaos.processes import Census, all_pids, becomes, census
 from tests.chaos.schedules import FaultKind, Schedule, Victim
 from tests.cluster.served import PACE, Service
 
-_OURS = frozenset({"actors", "serve_app", "coordination", "api", "http", "openai"})
+_OURS = frozenset(  # folders
+    {
+        *("actors", "coordinator", "drafter", "fleet", "verifier"),
+        *("serve_app", "ingress", "coordination", "batching", "drafting", "generations", "api", "http", "openai"),
+    }
+)
 _MORE_FILES = 48  # of one process: connections to processes that were started anew come beside those that are closing
 _TASKS_WITHIN_S = 5.0
 _TOLD_NOBODY = frozenset({Victim.COORDINATOR, Victim.FLEET, Victim.DRAFTER, Victim.APPLICATION, Victim.GCS})

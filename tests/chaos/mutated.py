@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--references", type=Path, default=user_cache_path("outrider") / "chaos-references.json")
     args = parser.parse_args(argv)
     die_with_parent()
-    logging.getLogger("actors.verifier").setLevel(logging.CRITICAL)  # it tells of each opening that it refuses
+    logging.getLogger("actors.verifier.actor").setLevel(logging.CRITICAL)  # it tells of each opening that it refuses
     shares = {name: int(args.messages * share) for name, share in _SHARES.items()}
     tries = zip(shares.items(), (orders_and_answers, replies, calls), strict=True)
     inside = {name: _told(name, tried(args.seed, number)) for (name, number), tried in tries}

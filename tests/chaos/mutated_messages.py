@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from actors.messages import Answer, Closing, DrafterHoldings, ModelCard, VerifyCall
 from actors.plain_replies import Reply, plain, read_reply
-from actors.verifier import SteppedEngine
+from actors.verifier.actor import SteppedEngine
 from outrider.contracts.drafting import DraftRequest, NeedsPrefix, NeedsRow
 from outrider.contracts.errors import OutriderError
 from outrider.contracts.requests import SamplingParams

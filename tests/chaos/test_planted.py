@@ -12,7 +12,7 @@ import asyncio, json, os, socket, threading, time
 from dataclasses import replace
 from pathlib import Path
 
-import actors.drafter, actors.verifier, actors.fleet, serve_app.ingress
+import actors.drafter.actor, actors.verifier.actor, actors.fleet.fleet, serve_app.ingress.ingress
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import Verified
 from tests.chaos.planted.sitecustomize import POISON_SEED
@@ -57,7 +57,7 @@ async def held():
 
 told = asyncio.run(held())
 assert any(name.endswith("held") for name in told["tasks"]), told
-assert actors.drafter.DrafterActor.exchange.__qualname__.startswith("_plant_drafter"), "devices can lie"
+assert actors.drafter.actor.DrafterActor.exchange.__qualname__.startswith("_plant_drafter"), "devices can lie"
 print("planted")
 """
 

@@ -20,10 +20,10 @@ def with_poison(runtime_env: dict[str, Any] | None) -> dict[str, Any]:
 
 def install() -> None:
     """Have whatever engine an actor of this process gets be one that can be poisoned."""
-    import actors.drafter  # noqa: PLC0415 (in the cluster's processes alone)
-    import actors.verifier  # noqa: PLC0415 (likewise)
+    import actors.drafter.actor  # noqa: PLC0415 (in the cluster's processes alone)
+    import actors.verifier.actor  # noqa: PLC0415 (likewise)
 
-    verifiers, drafters = vars(actors.verifier), vars(actors.drafter)
+    verifiers, drafters = vars(actors.verifier.actor), vars(actors.drafter.actor)
     stepped, build = verifiers["SteppedEngine"].__init__, drafters["build_drafter"]
 
     def begin(self: Any, engine: Any, *arguments: Any) -> None:

@@ -22,7 +22,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from ray.exceptions import RayError
 
-from actors.fleet_timeouts import FleetTimeouts
+from actors.fleet.timeouts import FleetTimeouts
 from cluster.local import APP_NAME, running
 from outrider.config.reading import load_config
 from outrider.config.schema import Config

@@ -7,7 +7,7 @@ import pytest
 import ray
 from ray.exceptions import RayActorError
 
-from actors.fleet_actor import FLEET_NAME, fleet_handle
+from actors.fleet.actor import FLEET_NAME, fleet_handle
 from actors.heartbeats import FLEET_VERSION
 from actors.messages import FleetSums
 from tests.cluster.served import Service

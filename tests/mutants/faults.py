@@ -692,7 +692,7 @@ FAULTS = (
         "a coordinator that cannot be told what was read waits for it",
         "behind = not self._unheard and self._sent - self._read >= self._most",
         "behind = self._sent - self._read >= self._most",
-        ("tests/unit/serve_app/coordination/test_outlets.py",),
+        ("tests/unit/serve_app/coordination/generations/test_outlets.py",),
     ),
     Fault(
         "what other ingresses sent is no load",

@@ -16,12 +16,12 @@ BY_NAME = frozenset(
 ASIDE = frozenset(
     {
         "actors.abandoned.end_named",
-        "actors.drafter_actors.DrafterActors.end_all",
-        "actors.drafter_actors.DrafterActors._running",
-        "actors.fleet_actor.FleetActor.__init__.end",
-        "actors.fleet_actor.find_fleet",
-        "actors.fleet_actor.fleet_handle",
-        "actors.fleet_actor.is_earlier",
+        "actors.fleet.drafter_actors.DrafterActors.end_all",
+        "actors.fleet.drafter_actors.DrafterActors._running",
+        "actors.fleet.actor.FleetActor.__init__.end",
+        "actors.fleet.actor.find_fleet",
+        "actors.fleet.actor.fleet_handle",
+        "actors.fleet.actor.is_earlier",
         "actors.quotas.QuotasActor.__init__.<lambda>",
         "actors.quotas.quotas_handle",
         "serve_app.coordination.ray_ports.VerifierPort.__init__",

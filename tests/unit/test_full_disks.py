@@ -127,11 +127,11 @@ def test_a_round_log_tells_once_and_goes_on_when_there_is_room(tmp_path: Path) -
         """
         import sys
         from pathlib import Path
-        from actors.round_log import RoundFiles, RoundLogWriter
+        from actors.drafter.round_log import RoundFiles, RoundLogWriter
         from outrider.contracts.verifying import AcceptanceRule
         from outrider.drafting.round_log import read_log
         from outrider.events import write_events
-        from tests.unit.actors.test_round_log import HEADER, verdict
+        from tests.unit.actors.drafter.test_round_log import HEADER, verdict
         write_events()
         folder = Path(sys.argv[1]) / "rounds"
         files, log = RoundFiles(folder, 2**20, HEADER), RoundLogWriter()

@@ -24,7 +24,7 @@ KEPT = {
     "actors/messages.py": {"regime"},
     "cluster/top_view.py": {"regime", "arm"},
     "outrider/selection/speculation_tuner.py": {"arm"},
-    "serve_app/coordination/statistics.py": {"regime", "arm", "owed"},
+    "serve_app/coordination/reporting/statistics.py": {"regime", "arm", "owed"},
 }
 # At a call of one that changes something they read as a question, or as somebody else's deed.
 THIRD_PERSON = frozenset(

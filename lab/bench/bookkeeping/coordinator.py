@@ -13,7 +13,7 @@ from lab.bench.bookkeeping.figures import Flow
 from lab.bench.bookkeeping.responses import generations_over, make
 from lab.bench.bookkeeping.sleeping import SleepingVerifierActor
 from outrider.contracts.requests import GenerationChunk, GenerationId
-from serve_app.coordination.generations import Generations
+from serve_app.coordination.generations.generations import Generations
 
 _WARM_UP_TOKENS, _ALONE_STEPS = 8, 100
 

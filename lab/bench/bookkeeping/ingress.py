@@ -22,9 +22,9 @@ from outrider.models.tokenizer import load_tokenizer
 from serve_app.api.http.routes import make_api
 from serve_app.api.service import RequestLimits, ServiceSettings
 from serve_app.api.tracing import RequestTraces
+from serve_app.coordination.generations.outlets import Message
 from serve_app.coordination.listener import Listener
-from serve_app.coordination.outlets import Message
-from serve_app.ingress import CoordinatorService
+from serve_app.ingress.ingress import CoordinatorService
 
 _NAME, _MODEL = "recorded", "sleeping"
 _ALONE_STEPS, _IDLE_S = 100, 3600.0

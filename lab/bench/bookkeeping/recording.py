@@ -5,11 +5,11 @@ import pickle
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 from actors.messages import StepReply, VerifyCall
-from actors.verifier import SteppedEngine
+from actors.verifier.actor import SteppedEngine
 from lab.bench.bookkeeping.responses import generations_over, make
 from lab.bench.bookkeeping.sleeping import SleepingEngine
 from outrider.contracts.requests import GenerationChunk, GenerationId
-from serve_app.coordination.outlets import Piece
+from serve_app.coordination.generations.outlets import Piece
 
 
 class WakefulVerifier:

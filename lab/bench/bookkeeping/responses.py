@@ -10,10 +10,10 @@ from outrider.contracts.requests import GenerationChunk, GenerationId, Generatio
 from outrider.models.folders import EMBEDDED
 from outrider.models.tokenizer import load_tokenizer
 from outrider.text.tokens import token_texts
-from serve_app.coordination.generations import Generations, Target, VerifierAccess
+from serve_app.coordination.generations.generations import Generations, Target, VerifierAccess
+from serve_app.coordination.reporting.statistics import CoordinatorStats
+from serve_app.coordination.reporting.tracing import ResponseTraces
 from serve_app.coordination.settings import generations_settings
-from serve_app.coordination.statistics import CoordinatorStats
-from serve_app.coordination.tracing import ResponseTraces
 from serve_app.metrics import Sink, in_ray
 
 _PROMPT = tuple(range(100))

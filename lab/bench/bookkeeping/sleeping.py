@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from actors.messages import VerifyCall
-from actors.verifier import SteppedEngine, VerifierActor
+from actors.verifier.actor import SteppedEngine, VerifierActor
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH
 from outrider.contracts.requests import GenerationId, SamplingParams

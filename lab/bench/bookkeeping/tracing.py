@@ -28,7 +28,7 @@ from outrider.config.schema import TracingConfig
 from outrider.contracts.requests import GenerationChunk, GenerationId
 from outrider.tracing.spans import Ids
 from serve_app.api.tracing import RequestTraces
-from serve_app.coordination.tracing import ResponseTraces
+from serve_app.coordination.reporting.tracing import ResponseTraces
 from serve_app.spans import SpanSink, span_sink
 
 OFF, UNSAMPLED, SAMPLED = "off", "on, nobody sampled", "on, everybody sampled"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from actors.messages import VerifyCall
-from actors.verifier import SteppedEngine
+from actors.verifier.actor import SteppedEngine
 from lab.bench.bookkeeping.figures import BlockCost
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import SamplingParams

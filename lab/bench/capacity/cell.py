@@ -1,7 +1,7 @@
 """Runs one cell of ``outrider bench capacity``: users with emulated devices against a real coordinator's core.
 
-The core (``serve_app.coordination.generations``) runs in this process without Serve and HTTP; its verifier is the real
-actor.
+The core (``serve_app.coordination.generations.generations``) runs in this process without Serve and HTTP; its verifier
+is the real actor.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ from outrider.scheduling.policy import (
     Promised,
     SchedulingPolicy,
 )
-from serve_app.coordination.generations import Generations, Target, VerifierAccess
+from serve_app.coordination.generations.generations import Generations, Target, VerifierAccess
+from serve_app.coordination.reporting.statistics import CoordinatorStats
 from serve_app.coordination.settings import generations_settings
-from serve_app.coordination.statistics import CoordinatorStats
 from serve_app.metrics import Sink
 
 _GREEDY = SamplingParams(temperature=0.0)

@@ -21,7 +21,7 @@ from outrider.link.trace import LinkSource
 from outrider.session.session import DrafterSession, payload_bits
 from outrider.wire.bits import id_bits
 from outrider.wire.envelope import MAX_MESSAGE_BYTES
-from serve_app.coordination.drafter_link import DrafterPort
+from serve_app.coordination.drafting.drafter_link import DrafterPort
 
 GROUP = "emulated"  # name of these devices' drafter group
 
@@ -45,7 +45,7 @@ class _Held:
 
 
 class EmulatedDevice:
-    """``actors.transport.DrafterTransport`` to a device in this process.
+    """``actors.coordinator.transport.DrafterTransport`` to a device in this process.
 
     Attributes:
         strays: drafts requested behind other tokens than the recorded ones. They are answered from the record and will

@@ -15,7 +15,7 @@ from outrider.contracts.cost import VerifyCost
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import Block, OpenGeneration, Outcome, Unfinished, Verified
 from outrider.rounds.blocks import block_tokens
-from serve_app.coordination.generations import VerifierAccess
+from serve_app.coordination.generations.generations import VerifierAccess
 
 
 class NotedVerifier:

@@ -30,7 +30,7 @@ from outrider.contracts.errors import ParameterError
 from outrider.link.profiles import PROFILES, LinkProfile
 from outrider.models.tokenizer import load_tokenizer
 from outrider.text.tokens import token_texts
-from serve_app.coordination.generations import Target
+from serve_app.coordination.generations.generations import Target
 from serve_app.coordination.ray_ports import VerifierPort
 from serve_app.coordination.settings import verifier_settings
 

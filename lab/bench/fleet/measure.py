@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import count, cycle
 from typing import Any
 
-from actors.fleet import Fleet
-from actors.fleet_timeouts import FleetTimeouts
+from actors.fleet.fleet import Fleet
+from actors.fleet.timeouts import FleetTimeouts
 from actors.heartbeats import NewsMark, PackedStatus
 from actors.messages import DrafterId, DrafterState
 from lab.bench.fleet.traffic import Flow, traffic

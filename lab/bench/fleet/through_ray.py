@@ -9,8 +9,8 @@ from typing import Any
 
 import ray
 
-from actors.fleet import Fleet
-from actors.fleet_timeouts import FleetTimeouts
+from actors.fleet.fleet import Fleet
+from actors.fleet.timeouts import FleetTimeouts
 from lab.bench.fleet.measure import Size
 from lab.bench.fleet.world import VirtualActors, all_known, callers_of, settings_of
 

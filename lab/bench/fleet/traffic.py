@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from actors.fleet import Fleet
+from actors.fleet.fleet import Fleet
 from actors.heartbeats import FleetNews
 from lab.bench.fleet.world import Caller
 from outrider.contracts.requests import GenerationId
-from serve_app.coordination.drafter_slots import DrafterSlots
+from serve_app.coordination.drafting.drafter_slots import DrafterSlots
 
 _BEAT_S = 1.0  # until the fleet changes it
 _RETRY_S = 1.0  # of a response that found no place

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from actors.drafter_actors import DrafterActors
+from actors.fleet.drafter_actors import DrafterActors
 from actors.heartbeats import FleetNews, Heartbeat, NewsMark, packed, state_of
 from actors.messages import (
     CoordinatorReport,

@@ -5,10 +5,9 @@ The classes of this module are pickled by value for the ingresses, so it imports
 
 from collections.abc import Sequence
 
-from ray.serve._private.common import ReplicaID  # the public interface uses it in its signatures only
-from ray.serve._private.replica_result import ReplicaResult
-from ray.serve.request_router import PendingRequest, RunningReplica
+from ray.serve.request_router import PendingRequest, ReplicaID, RunningReplica
 
+from actors.ray_internals.serve import ReplicaResult
 from lab.simulation.fleet.rivals import ServePrefixTree, shortest
 from serve_app.coordination.request_router import PrefixRouter, digests_of
 

@@ -146,10 +146,10 @@ def _held() -> dict[str, Any]:
 _PLANTS: dict[str, Callable[[ModuleType], None]] = {
     "outrider.engines.verifier.engine": _plant_verifier,
     "outrider.engines.drafter.engine": _plant_drafter_engine,
-    "actors.drafter": _plant_drafter,
-    "actors.verifier": _plant_nothing,
-    "actors.fleet": _plant_nothing,
-    "serve_app.ingress": _plant_nothing,
+    "actors.drafter.actor": _plant_drafter,
+    "actors.verifier.actor": _plant_nothing,
+    "actors.fleet.fleet": _plant_nothing,
+    "serve_app.ingress.ingress": _plant_nothing,
 }
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-_MODULE = "actors.drafter"
+_MODULE = "actors.drafter.actor"
 _NOTHING, _ANSWER, _CARD, _HOLDING, _FAILED = 0, 1, 2, 3, 5  # the first byte of a reply
 _HANGS_S = 3600.0
 

@@ -4,7 +4,9 @@ import subprocess
 import sys
 
 NEEDLESS = ("sklearn", "scipy.optimize", "torch._dynamo", "torch._dynamo.symbolic_convert", "torch.distributed.tensor")
-MODULES = "actors.verifier, outrider.engines.torch.verifier, outrider.engines.drafter.engine, outrider.models.loading"
+MODULES = (
+    "actors.verifier.actor, outrider.engines.torch.verifier, outrider.engines.drafter.engine, outrider.models.loading"
+)
 LOADS = """
 import torch
 from outrider.assembly.verifiers import build_verifier, verifier_spec

@@ -14,7 +14,7 @@ from outrider.models.tokenizer import load_tokenizer, read_tokenizer
 TEXT = "Ünïcode, 12345 and <|im_start|>user\n"
 WITHOUT_TORCH = """
 import sys
-import serve_app.ingress, serve_app.coordination.coordinator
+import serve_app.ingress.ingress, serve_app.coordination.coordinator
 from outrider.models.tokenizer import load_tokenizer
 load_tokenizer("embedded").apply_chat_template([{"role": "user", "content": "Hello"}], add_generation_prompt=True)
 assert "torch" not in sys.modules

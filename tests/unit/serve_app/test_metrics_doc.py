@@ -17,8 +17,8 @@ from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
 from outrider.selection.modes import MODES
 from serve_app import metrics
-from serve_app.coordination.drafter_book import ExchangeOutcome
-from serve_app.coordination.statistics import POSITIONS
+from serve_app.coordination.drafting.drafter_book import ExchangeOutcome
+from serve_app.coordination.reporting.statistics import POSITIONS
 from serve_app.metrics import ALL, Metric, MetricKind
 
 TEXT = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")

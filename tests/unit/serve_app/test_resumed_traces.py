@@ -11,7 +11,7 @@ from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.tracing import SpanContext
 from serve_app.api.resumption import resumed
 from serve_app.api.tracing import RequestTraces
-from serve_app.coordination.tracing import ResponseTraces
+from serve_app.coordination.reporting.tracing import ResponseTraces
 from serve_app.otlp import SpanExport
 from tests.collector import Collector, collecting
 from tests.unit.serve_app.api.in_memory_service import Service, drafter, request_for, tokens_of, truth_of

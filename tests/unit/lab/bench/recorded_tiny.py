@@ -6,7 +6,7 @@ from actors.messages import ModelCard
 from lab.bench.capacity.cell import Server
 from lab.bench.capacity.run import RunSettings, configured
 from lab.bench.harness.recorded_drafts import RecordedResponse, greedy_drafts, greedy_responses
-from serve_app.coordination.generations import Target
+from serve_app.coordination.generations.generations import Target
 from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_drafter, torch_verifier
 from tests.unit.serve_app.api.in_memory_service import TOKENIZER, LocalVerifier, draft_model
 from tests.unit.virtual_clock import now_s

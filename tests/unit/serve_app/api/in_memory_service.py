@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from actors.messages import StepReply, VerifyCall
-from actors.verifier import SteppedEngine
+from actors.verifier.actor import SteppedEngine
 from outrider.contracts.cost import LinearCostModel, VerifyCost
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import GenerationChunk, GenerationId, GenerationRequest, ProtocolName, SamplingParams
@@ -40,13 +40,13 @@ from outrider.text.shown import IncrementalText
 from outrider.text.stops import tokens_that_stop
 from outrider.tracing.responses import ResponseTrace
 from outrider.verification.semantic import MismatchJudge
-from serve_app.coordination.batcher import Batcher, Planning
+from serve_app.coordination.batching.batcher import Batcher, Planning
 from serve_app.coordination.credit import Credit, endless
-from serve_app.coordination.drafter_book import DrafterBook
-from serve_app.coordination.drafter_link import DrafterLink, LinkServices
-from serve_app.coordination.round_loop import RoundLoop, RoundServices
-from serve_app.coordination.statistics import BatchRecord
-from serve_app.coordination.tracing import ResponseTraces
+from serve_app.coordination.drafting.drafter_book import DrafterBook
+from serve_app.coordination.drafting.drafter_link import DrafterLink, LinkServices
+from serve_app.coordination.generations.round_loop import RoundLoop, RoundServices
+from serve_app.coordination.reporting.statistics import BatchRecord
+from serve_app.coordination.reporting.tracing import ResponseTraces
 from tests.unit.engines.conftest import BLOCK_TOKENS, VOCAB, tiny_llama, torch_drafter, torch_verifier
 from tests.unit.engines.reference import tiny_alone
 from tests.unit.serve_app.coordination.in_memory import (

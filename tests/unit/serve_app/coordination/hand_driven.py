@@ -27,8 +27,8 @@ from outrider.scheduling.policy import (
     Promised,
     SchedulingPolicy,
 )
-from serve_app.coordination.batcher import Batcher, Planning
-from serve_app.coordination.statistics import BatchRecord
+from serve_app.coordination.batching.batcher import Batcher, Planning
+from serve_app.coordination.reporting.statistics import BatchRecord
 from tests.unit.virtual_clock import now_s
 
 USAGE = KvUsage(16, 10, 0, 0, 0, 0)

@@ -18,8 +18,8 @@ from outrider.rounds.events import AskDrafter
 from outrider.rounds.generation import Generation
 from outrider.rounds.rules import RunGrant
 from serve_app import metrics
-from serve_app.coordination.drafter_book import DrafterBook
-from serve_app.coordination.drafter_link import DrafterLink, LinkServices
+from serve_app.coordination.drafting.drafter_book import DrafterBook
+from serve_app.coordination.drafting.drafter_link import DrafterLink, LinkServices
 from tests.unit.serve_app.api.in_memory_service import Service, drafter, tokens_of
 from tests.unit.serve_app.coordination.in_memory import (
     FIRST,

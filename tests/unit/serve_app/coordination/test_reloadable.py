@@ -10,9 +10,9 @@ from outrider.config.reading import parse_config
 from outrider.config.reloadable import with_reloadable
 from outrider.contracts.errors import NotAdmittedError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
-from serve_app.coordination.generations import Generations, Target
+from serve_app.coordination.generations.generations import Generations, Target
+from serve_app.coordination.reporting.statistics import CoordinatorStats
 from serve_app.coordination.settings import generations_settings
-from serve_app.coordination.statistics import CoordinatorStats
 from tests.unit.engines.conftest import BLOCK_TOKENS, VOCAB
 from tests.unit.serve_app.api.in_memory_service import (
     PARAMS,

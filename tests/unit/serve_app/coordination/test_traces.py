@@ -10,7 +10,7 @@ import pytest
 from outrider.contracts.errors import GenerationFailedError
 from outrider.contracts.requests import GenerationRequest
 from outrider.tracing.spans import Ids, Span
-from serve_app.coordination.tracing import ResponseTraces
+from serve_app.coordination.reporting.tracing import ResponseTraces
 from tests.unit.serve_app.api.in_memory_service import Service, drafter, request_for, tokens_of, truth_of
 from tests.unit.virtual_clock import now_s, on_loop
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from actors.call_reorder_buffer import CallReorderBuffer
 from actors.messages import Closing, StepReply, VerifyCall
+from actors.verifier.call_reorder_buffer import CallReorderBuffer
 from lab.bench.capacity.noted_verifier import NotedVerifier
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash

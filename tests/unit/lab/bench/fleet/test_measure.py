@@ -3,8 +3,8 @@
 import asyncio
 from dataclasses import replace
 
-from actors.fleet import Fleet
-from actors.fleet_timeouts import FleetTimeouts
+from actors.fleet.fleet import Fleet
+from actors.fleet.timeouts import FleetTimeouts
 from lab.bench.fleet.measure import Effort, Size, measured
 from lab.bench.fleet.traffic import traffic
 from lab.bench.fleet.world import VirtualActors, callers_of, settings_of

@@ -5,7 +5,7 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.lease_table import LeaseTable
+from actors.fleet.lease_table import LeaseTable
 from actors.messages import DrafterId
 from lab.simulation.fleet.drafters import DrafterPool, SimDrafter
 from outrider.contracts.requests import GenerationId

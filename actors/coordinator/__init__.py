@@ -1,0 +1,1 @@
+"""What coordinators call drafters by, and what is computed from their reports."""

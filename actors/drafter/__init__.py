@@ -1,0 +1,1 @@
+"""The drafter actor and what it alone uses."""

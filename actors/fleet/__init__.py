@@ -1,0 +1,1 @@
+"""The fleet actor: which drafters run, and who drafts for whom."""

@@ -1,0 +1,386 @@
+"""Starts the configured drafters, health-checks suspects, replaces broken ones, and stops those not configured.
+
+Drafters are detached named actors: running ones are found again by name, and a drafter whose resources (``jetson``) are
+not in the cluster yet becomes ready when they join. One that fails the handshake, or whose answers are invalid, is
+refused: it is stopped, and started again after a pause. A running drafter that is not configured is stopped,
+whichever fleet started it.
+
+Each drafter has one task at most that works on it (``_watchers``). Reports about a drafter whose task still runs are
+dropped: the task ends by proving it healthy anyway.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from ray.actor import ActorHandle
+from ray.exceptions import ActorUnavailableError, RayActorError, RayError
+
+from actors.fleet.drafter_actors import DrafterActors, DrafterPhase
+from actors.fleet.drafter_strikes import DrafterStrikes
+from actors.fleet.handshake import handshake_fault
+from actors.fleet.lease_table import LeaseTable
+from actors.fleet.timeouts import FleetTimeouts
+from actors.messages import DrafterId, FleetSettings, SentSegments
+from actors.plain_replies import UnreadableReplyError, holding, holding_bytes
+from actors.ray_errors import last_line
+from actors.sent_up import FleetSegments
+from actors.waiting import loop_now_s, within
+from outrider.config.schema import DrafterGroupConfig
+from outrider.contracts.errors import OutriderError
+from outrider.contracts.requests import GenerationId
+from outrider.events import event
+from outrider.models.head_file import HeadInfo
+
+_ORPHANS_NAMED = 4  # names in a log line, beside their number
+_SPARE_NAMES = 64  # a device may hold twice its ``max_generations`` and these, as closings may still be on their way
+_MOST_REASON_CHARS = 400
+
+log = logging.getLogger(__name__)
+
+
+class _RunAs(NamedTuple):
+    group: DrafterGroupConfig  # with count 0: another count is no reason to restart a drafter
+    target: str
+    model_hash: str | None
+
+
+class DrafterCare:
+    """Keeps drafters running and enters their states in the lease table. All methods run on the fleet's event loop."""
+
+    def __init__(self, actors: DrafterActors, timeouts: FleetTimeouts, table: LeaseTable) -> None:
+        """Start without configured drafters; ``want`` sets them."""
+        self._actors, self._timeouts, self._table = actors, timeouts, table
+        self.settings = FleetSettings((), "", "")
+        self._stopping: set[asyncio.Task[None]] = set()  # asyncio keeps only weak references to tasks
+        self._polling: asyncio.Task[None] | None = None  # stops drafters that are not configured
+        self._groups: dict[DrafterId, _RunAs] = {}  # configured drafters
+        self._handles: dict[DrafterId, ActorHandle[Any]] = {}  # of those that were ready
+        self._model_hashes: dict[str, str] = {}  # by group: model of the last drafter that became ready
+        self._in_memory: dict[DrafterId, int] = {}  # generations in each drafter's memory
+        self._segments = FleetSegments()
+        self._asking: asyncio.Task[None] | None = None  # asks drafters what they hold
+        self._doubted: dict[DrafterId, frozenset[GenerationId]] = {}  # held without a lease when last asked
+        self._standings: dict[DrafterId, DrafterStrikes] = {}
+        self._watchers: dict[DrafterId, asyncio.Task[None]] = {}
+
+    @property
+    def in_memory(self) -> Mapping[DrafterId, int]:
+        """Number of generations that each drafter held when it was last asked."""
+        return self._in_memory
+
+    @property
+    def sent(self) -> Mapping[str, SentSegments]:
+        """TCP segments that devices say they have sent, by group."""
+        return self._segments.groups
+
+    def known_handle(self, drafter: DrafterId | None) -> "ActorHandle[Any] | None":
+        """Return the handle of a drafter that was ready; None for others."""
+        return None if drafter is None else self._handles.get(drafter)
+
+    async def handle(self, drafter: DrafterId) -> "ActorHandle[Any] | None":
+        """Return a configured drafter's handle, whether or not this fleet has seen it ready; None if it was removed."""
+        if drafter not in self._handles:  # a lease from before this fleet was restarted
+            handle = await self._find(drafter)
+            if drafter not in self._groups:  # removed by ``want`` during the await
+                return None
+            self._handles.setdefault(drafter, handle)
+        return self._handles[drafter]
+
+    def want(self, settings: FleetSettings) -> None:
+        """Start drafters that the settings name, stop those no longer named, restart those configured differently."""
+        self.settings = settings
+        wanted = {
+            DrafterId(group.name, i): _RunAs(replace(group, count=0), settings.target, settings.models.get(group.name))
+            for group in settings.groups
+            for i in range(group.count)
+        }
+        changed: set[DrafterId] = set()
+        for drafter, run_as in list(self._groups.items()):
+            if wanted.get(drafter) != run_as:
+                self._watchers.pop(drafter).cancel()
+                self._table.remove(drafter)
+                del self._groups[drafter]
+                self._segments.forget(drafter)
+                self._handles.pop(drafter, None)
+                self._model_hashes.pop(drafter.group, None)
+                if drafter in wanted:
+                    changed.add(drafter)
+                else:
+                    self._stop(drafter)
+        for drafter, run_as in wanted.items():
+            if drafter not in self._groups:
+                self._groups[drafter] = run_as
+                self._table.add(drafter, run_as.group.max_generations)
+                self._watch(drafter, self._bring_up(drafter, anew=drafter in changed))
+
+    def lost(self, drafter: DrafterId) -> None:
+        """Probe a drafter that did not answer, and lease it no more until it has drafted a token."""
+        if self._idle(drafter):
+            self._table.mark_suspect(drafter)
+            self._watch(drafter, self._recover(drafter))
+
+    def broken(self, drafter: DrafterId, fault: str, generation: GenerationId) -> None:
+        """Test a drafter that sent an invalid answer or failed at a generation.
+
+        It is leased no more until it has drafted a token. Once two generations report it, it is stopped and started
+        again after a pause; one report may be the generation's own fault.
+        """
+        if self._idle(drafter):
+            self._table.mark_suspect(drafter)
+            self._standings[drafter] = strikes = self._standings.get(drafter, DrafterStrikes()).doubted(generation)
+            self._watch(drafter, self._replace(drafter, fault) if strikes.broken else self._recover(drafter))
+
+    def _replace_idle(self, drafter: DrafterId, fault: str) -> None:
+        """Refuse a drafter and start it again after a pause, unless a task works on it already."""
+        if self._idle(drafter):
+            self._table.mark_suspect(drafter)
+            self._watch(drafter, self._replace(drafter, fault))
+
+    def look(self) -> None:
+        """Stop drafters that are not configured and ask the others what they hold, each in a task of its own.
+
+        A head that is away may hold up the first for long: a task that still runs is not started twice.
+        """
+        if self._polling is None or self._polling.done():
+            self._polling = asyncio.create_task(self._stop_strangers())
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask_all())
+
+    def _stop(self, drafter: DrafterId) -> None:
+        """Stop a drafter in the background; if that fails, the next ``look`` finds the drafter again."""
+        stopping = asyncio.create_task(self._stopped(drafter))
+        self._stopping.add(stopping)
+        stopping.add_done_callback(self._stopping.discard)
+
+    async def _stopped(self, drafter: DrafterId) -> None:
+        try:
+            await self._actors.stop(drafter)
+        except Exception:
+            log.exception("stopping_failed")
+
+    def _watch(self, drafter: DrafterId, work: Coroutine[Any, Any, None]) -> None:
+        self._watchers[drafter] = asyncio.create_task(self._watched(drafter, work))
+
+    async def _watched(self, drafter: DrafterId, work: Coroutine[Any, Any, None]) -> None:
+        """Run ``work``; after an unexpected error, refuse the drafter and start it again, until that succeeds."""
+        while True:
+            try:
+                await work
+            except Exception as error:
+                log.exception("watching_failed")
+                self._take_out(drafter, fault := f"cannot be watched: {error!r:.200}")
+            else:
+                return
+            await asyncio.sleep(self._timeouts.restart_poll_s)  # an error that comes at once must not make a busy loop
+            work = self._replace(drafter, fault)
+
+    def _idle(self, drafter: DrafterId) -> bool:
+        """Return whether the drafter is configured and no task works on it."""
+        return drafter in self._watchers and self._watchers[drafter].done()
+
+    async def _bring_up(self, drafter: DrafterId, *, anew: bool = False) -> None:
+        """Wait until the drafter is ready, however long its node takes to join or its process to restart.
+
+        With ``anew`` it is stopped first, as it is configured differently.
+        """
+        if anew:
+            await self._actors.stop(drafter)
+        while True:
+            handle = await self._find(drafter)
+            try:
+                card = await self._card_in_time(handle)
+            except ActorUnavailableError:
+                await asyncio.sleep(self._timeouts.restart_poll_s)
+            except TimeoutError as error:
+                await self._refuse(drafter, f"cannot be started: {error}; it is restarted, see its log")
+            except RayError as error:
+                await self._refuse(drafter, f"cannot be started: {last_line(error)}")
+            except OutriderError as error:
+                await self._refuse(drafter, f"cannot be started: {error}")
+            else:
+                expected_hash = self._expected_hash(drafter.group)
+                fault = handshake_fault(card, self.settings.token_map_hash, expected_hash, self._head(drafter))
+                if fault is None and not await self._proves_itself(drafter, handle):
+                    continue
+                if fault is None:
+                    self._model_hashes[drafter.group] = card.model_hash
+                    self._handles[drafter] = handle
+                    self._table.mark_ready(drafter)
+                    event(log, "drafter_ready", drafter=drafter.actor_name, model=card.model_hash)
+                    return
+                await self._refuse(drafter, fault)
+
+    async def _card_in_time(self, handle: Any) -> Any:
+        """Return the drafter's card, however long its node takes to join.
+
+        Raises:
+            TimeoutError: its process is there and has not answered for longer than loading, or an answer, may take.
+        """
+        # One call throughout: Ray holds it until the actor is up. Only time with a process counts against a deadline.
+        asked: asyncio.Future[Any] = asyncio.ensure_future(handle.card.remote())
+        silent_since_s = dict[DrafterPhase, float]()
+        try:
+            while not (await asyncio.wait({asked}, timeout=self._timeouts.start_poll_s))[0]:
+                phase = await self._phase(handle)
+                allowed_s = self._allowed_s.get(phase)
+                if allowed_s is None:
+                    silent_since_s.clear()
+                    continue
+                silent_s = loop_now_s() - silent_since_s.setdefault(phase, loop_now_s())
+                if silent_s >= allowed_s and not asked.done():
+                    raise TimeoutError(f"needs to answer within {allowed_s:g} s, found its process {phase} and silent")
+            return await asked
+        finally:
+            asked.cancel()
+
+    @property
+    def _allowed_s(self) -> Mapping[DrafterPhase, float]:
+        timeouts = self._timeouts
+        return {DrafterPhase.LOADING: timeouts.start_deadline_s, DrafterPhase.RUNNING: timeouts.proof_deadline_s}
+
+    async def _phase(self, handle: Any) -> DrafterPhase:
+        try:
+            return await within(self._timeouts.probe_deadline_s, self._actors.phase(handle))
+        except (TimeoutError, RayError):  # the head is away: no deadline runs while the phase is unknown
+            return DrafterPhase.ABSENT
+
+    async def _proves_itself(self, drafter: DrafterId, handle: Any) -> bool:
+        """Have the drafter draft a token through its engine; kill it if it hangs, refuse it if it fails.
+
+        An answer from its event loop alone is no proof: that answers while the engine hangs.
+        """
+        try:
+            await within(self._timeouts.proof_deadline_s, handle.prove.remote())
+        except RayActorError:
+            await asyncio.sleep(self._pause_s(drafter, self._timeouts.restart_poll_s))
+        except TimeoutError:
+            self._end_leases(drafter, "hung")
+            await self._actors.restart(handle)
+            await asyncio.sleep(self._pause_s(drafter, self._timeouts.restart_poll_s))
+        except (RayError, OutriderError) as error:
+            reason = last_line(error) if isinstance(error, RayError) else str(error)
+            await self._refuse(drafter, f"cannot draft: {reason}")
+        else:
+            return True
+        return False
+
+    def _pause_s(self, drafter: DrafterId, first_s: float) -> float:
+        """Count a strike against the drafter, and return the pause until it is tried again, in seconds."""
+        self._standings[drafter] = strikes = self._standings.get(drafter, DrafterStrikes()).struck(loop_now_s())
+        return strikes.pause_s(first_s, self._timeouts.most_pause_s, random.random())  # noqa: S311 (nothing to guess)
+
+    def _expected_hash(self, group: str) -> str | None:
+        """Return the configured model hash, else that of the group's ready drafters; None if there is neither.
+
+        The configuration demands a hash for groups that are not trusted.
+        """
+        of_group = self._model_hashes.get(group) if self._table.has_ready(group) else None
+        return self.settings.models.get(group, of_group)
+
+    def _head(self, drafter: DrafterId) -> HeadInfo | None:
+        models = {group.name: group.model for group in self.settings.groups}
+        return self.settings.heads.get(models.get(drafter.group, ""))
+
+    async def _recover(self, drafter: DrafterId) -> None:
+        """Probe a suspect, then bring it up. Ray restarts one that died; one that hangs or fails is killed first."""
+        handle = await self._find(drafter)
+        try:
+            await within(self._timeouts.probe_deadline_s, handle.card.remote())
+        except RayActorError:
+            self._end_leases(drafter, "died")
+        except (TimeoutError, RayError, OutriderError):
+            self._end_leases(drafter, "hung")
+            await self._actors.restart(handle)
+            await asyncio.sleep(self._pause_s(drafter, self._timeouts.restart_poll_s))
+        await self._bring_up(drafter)
+
+    async def _replace(self, drafter: DrafterId, fault: str) -> None:
+        await self._refuse(drafter, fault)
+        await self._bring_up(drafter)
+
+    async def _refuse(self, drafter: DrafterId, reason: str) -> None:
+        """Take a drafter out, stop it for good and pause; the caller then starts a new one from the configuration."""
+        self._take_out(drafter, reason)
+        await self._actors.stop(drafter)
+        await asyncio.sleep(self._pause_s(drafter, self._timeouts.retry_s))
+
+    def _take_out(self, drafter: DrafterId, reason: str) -> None:
+        reason = reason[:_MOST_REASON_CHARS]  # part of it comes from the device, which is not trusted
+        orphans = self._table.mark_refused(drafter, reason)
+        event(log, "drafter_refused", logging.ERROR, drafter=drafter.actor_name, reason=reason, leases=len(orphans))
+
+    def _end_leases(self, drafter: DrafterId, cause: str) -> None:
+        orphans = self._table.mark_lost(drafter)
+        event(log, "drafter_lost", logging.WARNING, drafter=drafter.actor_name, cause=cause, leases=len(orphans))
+
+    async def _stop_strangers(self) -> None:
+        """Stop drafters that are not configured: an earlier fleet's, or those whose stop failed. Waits for the head."""
+        try:
+            for drafter in await self._actors.running():
+                if drafter not in self._groups:
+                    event(log, "drafter_not_wanted", logging.WARNING, drafter=drafter.actor_name)
+                    self._stop(drafter)
+        except Exception:
+            log.exception("looking_failed")
+
+    async def _ask_all(self) -> None:
+        """Ask ready drafters what they hold, ``asked_per_s`` at a time; have them drop what twice had no lease.
+
+        Once is no proof: the lease, or the drafter's closing, may still be on its way.
+        """
+        drafters, at_once = list(self._table.loads()), self._timeouts.asked_per_s
+        found = dict[DrafterId, frozenset[GenerationId]]()
+        try:
+            for first in range(0, len(drafters), at_once):
+                if first:
+                    await asyncio.sleep(1.0)
+                some = drafters[first : first + at_once]
+                unleased = await asyncio.gather(*map(self._unleased, some))
+                for drafter, names in zip(some, unleased, strict=True):
+                    self._have_forgotten(drafter, names & self._doubted.get(drafter, frozenset()))
+                    if names:
+                        found[drafter] = names
+        except Exception:  # the next sweep asks again
+            log.exception("asking_failed")
+        self._doubted = found
+
+    def _have_forgotten(self, drafter: DrafterId, orphans: frozenset[GenerationId]) -> None:
+        if orphans and drafter in self._handles:
+            names = sorted(orphans)
+            some = names[:_ORPHANS_NAMED]
+            event(
+                log,
+                "generations_orphaned",
+                logging.WARNING,
+                drafter=drafter.actor_name,
+                generations=len(names),
+                some=some,
+            )
+            self._handles[drafter].forget.remote(names)
+
+    async def _find(self, drafter: DrafterId) -> Any:
+        run_as = self._groups[drafter]
+        return await self._actors.find(drafter, run_as.group, run_as.target)
+
+    async def _unleased(self, drafter: DrafterId) -> frozenset[GenerationId]:
+        if (handle := self._handles.get(drafter)) is None or drafter not in self._groups:
+            return frozenset()
+        most = 2 * self._groups[drafter].group.max_generations + _SPARE_NAMES
+        try:
+            asked: Any = handle.held.at_most(holding_bytes(most)).remote()
+            sent, held = holding(await within(self._timeouts.probe_deadline_s, asked), most)
+        except UnreadableReplyError as error:
+            self._replace_idle(drafter, f"its list of held generations is invalid: {error}")
+            return frozenset()
+        except (TimeoutError, RayError, OutriderError):  # its process is gone or hangs, or its engine does
+            self.lost(drafter)
+            return frozenset()
+        self._in_memory[drafter] = len(held)
+        if drafter not in self._groups:  # removed by ``want`` during the await
+            return frozenset()
+        self._segments.hear(drafter, sent, loop_now_s())
+        return self._table.unleased(drafter, held)

@@ -1,0 +1,151 @@
+"""Leases drafters to generations and keeps drafters alive; rounds under way do not need it.
+
+Drafters (``actors.fleet.drafter_care``) outlive a restart of the fleet: it finds them again by name, and their leases
+through the coordinators' heartbeats. When no coordinator sends heartbeats any more the application is gone: the fleet
+stops all drafters and ends (``actors.fleet.actor``).
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+from actors.fleet.coordinators import Coordinators, Held
+from actors.fleet.drafter_actors import DrafterActors
+from actors.fleet.drafter_care import DrafterCare
+from actors.fleet.lease_table import LeaseTable
+from actors.fleet.settings_order import SettingsOrder
+from actors.fleet.timeouts import FleetTimeouts
+from actors.heartbeats import FleetNews, Heartbeat, PackedStatus
+from actors.messages import DrafterId, FleetStatus, FleetSums
+from actors.waiting import loop_now_s
+from outrider.contracts.requests import GenerationId
+from outrider.events import event
+
+_AGAIN_S = 0.1  # interval to the next heartbeat where that has to carry everything
+_SPARED = 16  # even when all are leased, one slot in so many may be kept spare, to be used again without a call
+
+log = logging.getLogger(__name__)
+
+
+class Fleet:
+    """The fleet actor's logic. All methods run on its event loop; ``actors`` makes the Ray calls that run drafters."""
+
+    def __init__(
+        self, actors: DrafterActors, timeouts: FleetTimeouts, note: Callable[[FleetSums], None] = lambda _: None
+    ) -> None:
+        """Start without drafters: a coordinator's first heartbeat carries the settings that say which are to run.
+
+        ``note`` is called with the sums by group, about once per second while heartbeats arrive.
+        """
+        self._note, self._noted_at_s = note, float("-inf")
+        self._timeouts = timeouts
+        self._table = LeaseTable()
+        self._care = DrafterCare(actors, timeouts, self._table)
+        self._coordinators = Coordinators(timeouts.owner_ttl_s, random.getrandbits(48))
+        self._order = SettingsOrder()
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def beat(self, heartbeat: Heartbeat) -> FleetNews:
+        """Take in a coordinator's heartbeat; the newest coordinator's settings apply (``settings_order``)."""
+        if self._sweeper is None:  # the constructor has no running loop
+            self._sweeper = asyncio.create_task(self._sweep_for_ever())
+        now_s, owner, settings = loop_now_s(), heartbeat.state.id, heartbeat.settings
+        self._order.hear(owner, heartbeat.session, settings, heartbeat.settings_number, now_s)
+        newest = self._order.newest
+        if newest is not None and newest is not self._care.settings:
+            self._care.want(newest)
+        word = self._coordinators.hear(heartbeat, now_s)
+        self._coordinators.forget_silent(now_s)
+        if word is not None:
+            self._table.renew(owner, word.held, now_s, word.changed)
+        if now_s - self._noted_at_s >= self._timeouts.noted_s:
+            self._noted_at_s = now_s
+            self._note(self._sums())
+        return self._answer(heartbeat, None if word is None else word.held)
+
+    def _answer(self, heartbeat: Heartbeat, held: Held | None) -> FleetNews:
+        table, timeouts, coordinators = self._table, self._timeouts, len(self._coordinators)
+        changes, number = self._coordinators.news(heartbeat.known), self._order.number(heartbeat.state.id)
+        if held is None:
+            news = FleetNews(changes.mark, _AGAIN_S, changes.changed, changes.gone, changes.anew, tell_all=True)
+            return replace(news, settings_number=number)
+        withdrawn = [name for name in heartbeat.spare if not self._may_be_used(held.get(name))]
+        for name in withdrawn:
+            table.release(name)
+        most_spare = None
+        if coordinators >= timeouts.spares_from:
+            most_spare = max(table.room // 2, table.places // _SPARED) // coordinators
+        places = []
+        for name in heartbeat.wanted[: most_spare or 0]:
+            drafter = table.lease(name, owner=heartbeat.state.id)
+            handle = self._care.known_handle(drafter)
+            if drafter is not None and handle is not None:  # every ready drafter has a handle
+                places.append((name, drafter, handle))
+        return FleetNews(
+            mark=changes.mark,
+            beat_s=min(max(timeouts.beat_s, coordinators / timeouts.beats_per_s), timeouts.most_beat_s),
+            changed=changes.changed,
+            gone=changes.gone,
+            anew=changes.anew,
+            most_spare=most_spare,
+            places=tuple(places),
+            withdrawn=tuple(withdrawn),
+            settings_number=number,
+        )
+
+    def _may_be_used(self, drafter: DrafterId | None) -> bool:
+        return drafter is not None and self._table.is_ready(drafter)
+
+    async def status(self) -> FleetStatus:
+        return self.packed_status().read()
+
+    def packed_status(self) -> PackedStatus:
+        """Return the status undecoded, so that the caller's process decodes it and not the fleet's."""
+        self._coordinators.forget_silent(loop_now_s())
+        return PackedStatus(self._table.rows(self._care.in_memory), tuple(self._coordinators.reports()))
+
+    async def sums(self) -> FleetSums:
+        return self._sums()
+
+    def _sums(self) -> FleetSums:
+        return replace(self._table.sums(), sent=dict(self._care.sent))
+
+    async def lease(
+        self,
+        generation: GenerationId,
+        exclude: Collection[DrafterId] = (),
+        owner: str = "",
+        groups: Collection[str] | None = None,
+    ) -> tuple[DrafterId, Any] | None:
+        """Lease the least loaded ready drafter of ``groups`` (None: of all) and return it with its handle.
+
+        None if no such drafter has a free slot, or its actor cannot be reached.
+        """
+        drafter = self._table.lease(generation, exclude, owner, groups)
+        if drafter is None:
+            return None
+        handle = await self._care.handle(drafter)
+        return None if handle is None else (drafter, handle)
+
+    async def release(self, generation: GenerationId) -> None:
+        self._table.release(generation)
+
+    async def report_lost(self, drafter: DrafterId) -> None:
+        """Probe a drafter that did not answer a coordinator; see ``DrafterCare.lost``."""
+        self._care.lost(drafter)
+
+    async def report_broken(self, drafter: DrafterId, fault: str, generation: GenerationId) -> None:
+        """Test a drafter that sent an invalid answer or failed at a generation; see ``DrafterCare.broken``."""
+        self._care.broken(drafter, fault, generation)
+
+    async def _sweep_for_ever(self) -> None:
+        """End the leases of silent coordinators and check all drafters that run, once per ``sweep_s``."""
+        while True:
+            await asyncio.sleep(self._timeouts.sweep_s)
+            ended = self._table.expire(loop_now_s(), self._timeouts.owner_ttl_s)
+            if ended:
+                event(log, "leases_expired", logging.WARNING, leases=len(ended))
+            self._care.look()

@@ -1,0 +1,1 @@
+"""The verifier actor and what it alone uses."""

@@ -1,0 +1,1 @@
+"""Batches blocks for the verifier and follows its steps."""

@@ -1,0 +1,1 @@
+"""Leased drafters: their slots, links and the bytes they send."""

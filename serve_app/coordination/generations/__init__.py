@@ -1,0 +1,1 @@
+"""Responses from admission to the last chunk."""

@@ -1,0 +1,287 @@
+"""Makes all responses of one coordinator: admits each, builds its round loop, and records rounds and steps.
+
+The module does not know Serve, nor how verifier and fleet are reached: the coordinator passes them in.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Protocol
+
+from transformers import PreTrainedTokenizerBase
+
+from actors.messages import DrafterId, ModelCard
+from outrider.admission.decisions import AdmissionReport
+from outrider.admission.response_load import VerifierNow
+from outrider.admission.rounds import MeasuredRounds
+from outrider.contracts.link import Csi
+from outrider.contracts.requests import GenerationChunk, GenerationRequest
+from outrider.contracts.verifying import KvUsage
+from outrider.lookup.store import EarlierTexts
+from outrider.lookup.text import LookupHistory
+from outrider.rounds.generation import Generation
+from outrider.rounds.machine import RoundMachine
+from outrider.rounds.present_load import PresentLoad
+from outrider.rounds.rules import RoundRules
+from outrider.rounds.timing import RoundTiming
+from outrider.scheduling.attribution import SpikeDetector
+from outrider.selection.drift import RejectionDrift
+from outrider.selection.speculation_tuner import SpeculationTuner, TunerSettings
+from outrider.text.shown import IncrementalText
+from outrider.text.stops import stop_automaton, tokens_that_stop
+from outrider.tracing.responses import ResponseTrace
+from serve_app.coordination.batching.batcher import Batcher, SteppedVerifier
+from serve_app.coordination.batching.cost_estimator import cost_estimator
+from serve_app.coordination.batching.step_watch import Doubt
+from serve_app.coordination.credit import Credit, endless
+from serve_app.coordination.drafting.drafter_book import DrafterBook, ExchangeOutcome
+from serve_app.coordination.drafting.drafter_link import DrafterLink, FleetPort, LinkServices, LinkSettings
+from serve_app.coordination.generations.admission_queue import AdmissionQueue
+from serve_app.coordination.generations.round_loop import RoundLoop, RoundServices
+from serve_app.coordination.generations.targets import check_target
+from serve_app.coordination.peers import FailoverTargets, Peers, Waited
+from serve_app.coordination.reporting.statistics import BatchRecord, CoordinatorStats
+from serve_app.coordination.reporting.tracing import ResponseTraces
+from serve_app.coordination.settings import GenerationsSettings
+
+_KEPT_TIMINGS = 20_000
+_KEPT_STOPS = 64
+_LEASE_RETRY_S = 1.0
+
+
+class VerifierAccess(SteppedVerifier, Waited, Protocol):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The model that is served. ``texts[i]`` is the text of token ``i`` alone (``token_texts``), for the vocabulary."""
+
+    card: ModelCard
+    tokenizer: PreTrainedTokenizerBase
+    texts: Sequence[str]
+
+
+class Generations:
+    """The responses of one verifier. All methods run on one event loop, ``_read_stops`` excepted."""
+
+    def __init__(
+        self,
+        settings: GenerationsSettings,
+        target: Target,
+        verifier: VerifierAccess,
+        fleet: FleetPort,
+        stats: CoordinatorStats,
+        clock: Callable[[], float],
+        peers: Peers | None = None,
+        doubt: Doubt | None = None,
+        traces: ResponseTraces | None = None,
+    ) -> None:
+        """Start without responses; ``stats`` record rounds and batches, ``clock`` is monotonic, in seconds.
+
+        Without ``peers`` responses wait for a lost verifier and never fail over. ``doubt`` says when a silent verifier
+        is probed. Without ``traces`` no response is traced.
+        """
+        self._traces = traces
+        self._failover = FailoverTargets(verifier, peers, clock)
+        self._fleet = fleet
+        self._target, self.machine = target, target.card.machine
+        # It tests the whole vocabulary, so it runs in a thread, once for each set of stop strings.
+        self._stop_ids = lru_cache(_KEPT_STOPS)(partial(tokens_that_stop, target.texts))
+        self._stats = stats
+        self._clock = clock
+        self._timings: deque[RoundTiming] = deque(maxlen=_KEPT_TIMINGS)
+        self._load = PresentLoad()
+        drafting = settings.drafting
+        self._book = DrafterBook(drafting.models, drafting.heads, drafting.stopping, drafting.logging, drafting.trusted)
+        self._usage: KvUsage | None = None  # of the verifier's memory after its last step
+        self._measured = MeasuredRounds()
+        estimator = cost_estimator(settings.profiles, target.card.machine)
+        self.batcher = Batcher(verifier, settings.planning, estimator, self._note_batch, clock, doubt, traces)
+        self._modes, self.tuner = drafting.modes, SpeculationTuner(drafting.modes, TunerSettings(), clock())
+        self._services = RoundServices(
+            self.batcher,
+            verifier.wait_until_up,
+            self._load,
+            self.tuner,
+            self._note_round,
+            stats.sink,
+            clock,
+            self._measured,
+        )
+        self._admitting = AdmissionQueue(settings.admission, self._verifier_now, stats.sink, clock)
+        self._spikes = SpikeDetector()
+        self._experience = LookupHistory(earlier=EarlierTexts(drafting.speculation.lookup_store_tokens))
+        self._rules, self._links = self._made_with(settings)
+
+    def take(self, settings: GenerationsSettings) -> None:
+        """Replace the reloadable settings for new responses; those under way keep theirs.
+
+        Other speculation modes need a new tuner, which measures anew; responses under way keep the old one.
+        """
+        self._rules, self._links = self._made_with(settings)
+        if (modes := settings.drafting.modes) != self._modes:
+            self._modes, self.tuner = modes, SpeculationTuner(modes, TunerSettings(), self._clock())
+            self._services = replace(self._services, tuner=self.tuner)
+        self._admitting.take(settings.admission)
+
+    def _made_with(self, settings: GenerationsSettings) -> tuple[RoundRules, LinkServices]:
+        """Return the rules of rounds and the services of drafter links under these settings."""
+        drafting, limits = settings.drafting, settings.limits
+        choices = drafting.choices(self._target.card.vocab_size)
+        rules = RoundRules(
+            speculation=choices,
+            policy=drafting.policy,
+            deadline_rule=settings.deadline_rule,
+            spikes=self._spikes,
+            first_token_s=settings.first_token_s,
+            correction_deadline_s=limits.drafter_open_deadline_s,
+            grant=settings.grant,
+            experience=self._experience,
+        )
+        link_settings = LinkSettings(
+            draft_deadline_s=limits.drafter_deadline_s,
+            binding_deadline_s=limits.drafter_last_deadline_s,
+            prefill_deadline_s=limits.drafter_open_deadline_s,
+            retry_s=_LEASE_RETRY_S,
+            wire=choices.wire,
+        )
+        return rules, LinkServices(self._fleet, self._book, link_settings, self._clock)
+
+    async def generate(
+        self,
+        request: GenerationRequest,
+        put: Callable[[GenerationChunk], None],
+        credit: Credit | None = None,
+        *,
+        nobody_else: bool = False,
+    ) -> None:
+        """Make one response; call ``put`` with its chunks as rounds are committed. Cancelling cancels the response.
+
+        No round begins while ``credit`` is used up; None is unlimited credit. With ``nobody_else`` no other coordinator
+        would take the response: it waits here for the verifier, until another coordinator has one again.
+
+        Raises:
+            NotAdmittedError: no place was free in time.
+            ContextTooLongError: the prompt does not fit.
+            OtherTargetError: the response was begun by another target, or its token ids belong to another.
+            VerifierAwayError: this coordinator's verifier is away, and another coordinator can begin the response.
+            VerifierLostError: the verifier was lost, and another coordinator can continue the response.
+            GenerationFailedError: the verifier was lost for good.
+        """
+        check_target(self._target.card, request)
+        with nullcontext() if self._traces is None else self._traces.response(request) as trace:
+            await self._make(request, put, credit or endless(), trace, nobody_else=nobody_else)
+
+    async def _make(
+        self,
+        request: GenerationRequest,
+        put: Callable[[GenerationChunk], None],
+        credit: Credit,
+        trace: ResponseTrace | None,
+        *,
+        nobody_else: bool,
+    ) -> None:
+        settled_at_s = self._failover.settled_at_s(nobody_else=nobody_else)
+        self._failover.check(settled_at_s)  # again once admitted, as the verifier may be lost meanwhile
+        asked_at_s = self._clock()  # waiting for a place counts against a resumed response's promise
+        stop_ids = await asyncio.to_thread(self._read_stops, request) if request.stop else ()
+        async with self._admitting.place(request, credit) as place:
+            self._failover.check(settled_at_s)
+            if trace is not None:
+                trace.admitted(self._clock())
+            granted = replace(request, slo=place.slo)
+            since_s = asked_at_s if request.ledger is not None else self._clock()
+            stays = partial(self.batcher.suspects, request.generation)
+            answers = partial(self._failover.verifier_answers, settled_at_s, stays)
+            services = replace(self._services, await_verifier=answers, trace=trace)
+
+            def emit(chunk: GenerationChunk) -> None:
+                chunk = place.annotated(chunk)
+                put(chunk if chunk.granted is None else replace(chunk, target=self._target.card.target))
+
+            with self.batcher.charged(request.generation, request.account):
+                await self._round_loop(granted, stop_ids, since_s, emit, credit, services).run()
+
+    def _verifier_now(self) -> VerifierNow:
+        """Return the verifier as admission sees it; rounds have the shape measured in the speculation mode in use."""
+        usage, shape = self._usage, self._measured.shape(self.tuner.mode)
+        if usage is None:
+            return VerifierNow(self.batcher.cost_model, shape)
+        size = usage.block_tokens
+        return VerifierNow(self.batcher.cost_model, shape, usage.total_blocks * size, size)
+
+    @property
+    def admitted(self) -> int:
+        """Number of responses that have not ended, waiting ones included."""
+        return self._admitting.admitted
+
+    @property
+    def places(self) -> int:
+        """Most responses that may be here, running or waiting."""
+        return self._admitting.places
+
+    @property
+    def running(self) -> int:
+        """Number of responses that hold a place."""
+        return self._admitting.running
+
+    def admission(self) -> AdmissionReport:
+        return self._admitting.report()
+
+    def take_timings(self) -> list[RoundTiming]:
+        """Remove and return the timings of the last 20,000 rounds, oldest first."""
+        timings = list(self._timings)
+        self._timings.clear()
+        return timings
+
+    def drifts(self) -> dict[str, RejectionDrift]:
+        """Return, by draft model, whether its decision head still rejects as often as it did."""
+        return self._book.drifts
+
+    def links(self) -> dict[DrafterId, Csi]:
+        """Return the present estimate of each drafter's link."""
+        return self._book.links(self._clock())
+
+    def take_exchanges(self) -> dict[tuple[str, ExchangeOutcome], int]:
+        """Remove and return the counts of exchanges with drafters, by group and outcome."""
+        return self._book.take_exchanges()
+
+    def _read_stops(self, request: GenerationRequest) -> tuple[int, ...]:
+        """Return the tokens that complete a stop string by themselves, and fill the cache of ``stop_automaton``.
+
+        Called in a thread, as either may take tens of milliseconds.
+        """
+        stop_automaton(request.stop)
+        return () if request.min_tokens else self._stop_ids(request.stop)
+
+    def _round_loop(
+        self,
+        request: GenerationRequest,
+        stop_ids: tuple[int, ...],
+        asked_at_s: float,
+        put: Callable[[GenerationChunk], None],
+        credit: Credit,
+        services: RoundServices,
+    ) -> RoundLoop:
+        card = self._target.card
+        generation = Generation(request, eos_token_ids=card.eos_token_ids, max_context_tokens=card.max_context_tokens)
+        text = IncrementalText(self._target.tokenizer, request.stop, request.output_ids, request.min_tokens)
+        rounds = RoundMachine(generation, text, self._rules, asked_at_s)
+        link = DrafterLink(generation, self._links, stop_ids, services.trace)
+        return RoundLoop(rounds, link, services, put, credit)
+
+    def _note_round(self, timing: RoundTiming) -> None:
+        self._timings.append(timing)
+        self._stats.round(timing)
+        if not timing.follows:  # an autonomous round: no response waited for it, so its queueing is no sign of load
+            self._load.round(timing.queue_s, timing.orchestration_s, timing.mode)
+
+    def _note_batch(self, record: BatchRecord) -> None:
+        self._stats.batch(record)
+        self._spikes.batch(record.engine_s)
+        self._usage = record.usage
+        self._load.batch(record.blocks, self.tuner.mode)

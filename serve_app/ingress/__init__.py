@@ -1,0 +1,1 @@
+"""The ingress deployment: streams from coordinators, API keys and their gates."""

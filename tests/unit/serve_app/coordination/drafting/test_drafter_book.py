@@ -1,0 +1,32 @@
+from actors.messages import DrafterId
+from outrider.config.reading import parse_config
+from serve_app.coordination.drafting.drafter_book import DrafterBook
+from serve_app.coordination.settings import generations_settings
+
+TEXT = """
+drafters:
+  - {name: plain}
+  - {name: stopping, stopping: {rule: while_it_pays, drafting_weight: 2.0}}
+  - {name: logging, round_log: {folder: /var/lib/outrider/rounds}}
+"""
+
+
+def test_a_choice_sees_of_a_device_whether_it_stops_and_whether_it_logs() -> None:
+    drafting = generations_settings(parse_config(TEXT, "test")).drafting
+    book = DrafterBook(drafting.models, {}, drafting.stopping, drafting.logging)
+    views = {group: book.view(DrafterId(group, 0), 0.0) for group in ("plain", "stopping", "logging")}
+    assert [view.drafting_weight for view in views.values()] == [1.0, 2.0, 1.0]
+    assert {group: (view.stops, view.logs) for group, view in views.items()} == {
+        "plain": (False, False),
+        "stopping": (True, False),
+        "logging": (False, True),
+    }
+
+
+def test_what_is_learned_of_an_untrusted_group_is_of_that_group_alone() -> None:
+    models = dict.fromkeys(("lab", "office", "street", "park"), "small")
+    book = DrafterBook(models, trusted=frozenset({"lab", "office"}))
+    lab, office, street, park = [book.acceptance(DrafterId(group, 0)) for group in models]
+    assert lab is office
+    assert len({id(each) for each in (lab, street, park)}) == 3
+    assert street is book.acceptance(DrafterId("street", 1))
