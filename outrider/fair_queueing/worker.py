@@ -2,8 +2,9 @@
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ from outrider.fair_queueing.queue import FairQueue
 
 _IDLE_S = 10.0  # until a thread ends: starting one costs more than most tasks, and delays the submitter
 
+_STACK_SIZE = threading.Lock()  # the setting is the process's
 _T = TypeVar("_T")
 
 
@@ -20,12 +22,23 @@ class _QueuedTask:
     future: "Future[Any]"
 
 
+@contextmanager
+def stack_size(stack_bytes: int) -> Iterator[None]:
+    """Start threads with stacks of this size; 0: of the system's."""
+    with _STACK_SIZE:
+        before = threading.stack_size(stack_bytes)
+        try:
+            yield
+        finally:
+            threading.stack_size(before)
+
+
 class FairWorker:
     """Runs tasks in fair order. Thread-safe. Its threads end some seconds after the last task."""
 
-    def __init__(self, name: str, threads: int = 1) -> None:
-        """Start without threads. If ``threads`` > 1, an account may occupy all but one."""
-        self._name, self._threads = name, threads
+    def __init__(self, name: str, threads: int = 1, stack_bytes: int = 0) -> None:
+        """Start without threads. If ``threads`` > 1, an account may occupy all but one; 0: the system's stack size."""
+        self._name, self._threads, self._stack_bytes = name, threads, stack_bytes
         self._lock = threading.Condition()
         self._waiting: FairQueue[_QueuedTask] = FairQueue(
             sys.maxsize, sys.maxsize, max(threads - 1, 1)
@@ -46,7 +59,8 @@ class FairWorker:
             self._lock.notify()
         if begin:
             try:
-                threading.Thread(target=self._run, name=self._name, daemon=True).start()
+                with stack_size(self._stack_bytes):
+                    threading.Thread(target=self._run, name=self._name, daemon=True).start()
             except RuntimeError:
                 with self._lock:
                     self._running -= 1

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from outrider.contracts.requests import Grammar
 from outrider.fair_queueing.worker import FairWorker
 from outrider.grammar.state import GrammarState, MaskCost, VocabularyMasks
-from outrider.grammar.validating import parser_limits
+from outrider.grammar.validating import STACK_BYTES, parser_limits
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -51,7 +51,10 @@ class Grammars:
         self._failure: Exception | None = None
         # In order of use, the least recent first. Only the worker's thread accesses it.
         self._compiled: OrderedDict[str, _Compiled] = OrderedDict()
-        self._worker, self._masks = FairWorker("grammar-compiler"), FairWorker("grammar-masks")
+        self._worker, self._masks = (
+            FairWorker("grammar-compiler", stack_bytes=4 * STACK_BYTES),
+            FairWorker("grammar-masks"),
+        )
         self._thread = threading.Thread(target=self._learn, name="grammar-tokens", daemon=True)
         self._thread.start()
 

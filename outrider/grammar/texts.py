@@ -5,9 +5,19 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from outrider.grammar.gbnf import lark_of_gbnf
+
+_CLASS_ESCAPE = re.compile(r"\\.", re.DOTALL)
+_ASCII = {  # classes of their own, as a class may have others in it
+    r"\d": "[0-9]",
+    r"\D": "[^0-9]",
+    r"\w": "[0-9A-Za-z_]",
+    r"\W": "[^0-9A-Za-z_]",
+    r"\s": r"[ \t\n\r\f\v]",
+    r"\S": r"[^ \t\n\r\f\v]",
+}
 ANY_OBJECT = '{"type": "object"}'
 _LARK = re.compile(r"^[^\S\n]*(?:%llguidance\b|start\s*:)", re.MULTILINE)  # the library's own test is quadratic in time
-_ESCAPED_HYPHEN = re.compile(r"(\\\\)|\\-")  # in a class: llama.cpp takes it, the library's converter does not
 
 
 def of_json_schema(
@@ -29,6 +39,11 @@ def of_json_schema(
     if whitespace_pattern is not None:
         options["whitespace_pattern"] = whitespace_pattern
     return LLMatcher.grammar_from_json_schema(schema if isinstance(schema, str) else dict(schema), defaults=options)
+
+
+def ascii_classes(pattern: str) -> str:
+    r"""Return a regular expression in which ``\d``, ``\w`` and ``\s`` are ASCII's, as in xgrammar and JSON schemas."""
+    return _CLASS_ESCAPE.sub(lambda found: _ASCII.get(found[0], found[0]), pattern)
 
 
 def of_regex(pattern: str) -> str:
@@ -53,13 +68,9 @@ def lark_of(rules: str) -> str:
     """Return rules in Lark's form, given these or GBNF (llama.cpp's).
 
     Raises:
-        Exception: they are neither; of any type.
+        GrammarSyntaxError: they are neither.
     """
-    from llguidance.gbnf_to_lark import gbnf_to_lark  # noqa: PLC0415 (takes a while)
-
-    if _LARK.search(rules):
-        return rules
-    return gbnf_to_lark(_ESCAPED_HYPHEN.sub(lambda found: found[1] or "\\x2D", rules))
+    return rules if _LARK.search(rules) else lark_of_gbnf(rules)
 
 
 def literal(text: str) -> str:

@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING
 from outrider.grammar import texts
 from outrider.grammar.repeats import TooLargeError, check_regex, check_rules
 from outrider.grammar.schema_bounds import check_schema
+from outrider.grammar.schema_subset import followed
 
 if TYPE_CHECKING:
     from llguidance import LLParserLimits, LLTokenizer
 
 MAX_COMPILED_BYTES = 8 * 2**20  # of one grammar in a verifier; usual ones take 0.2 MiB, 1,800 properties 7 MiB
+# The library descends by recursion. A verifier compiles on four times the stack that grammars are validated on: one
+# that overflows a stack ends the validating process, never a verifier.
+STACK_BYTES = 4 * 2**20
 _MAX_FAULT_CHARS = 400
 
 
@@ -153,15 +157,17 @@ def _json_schema(source: GrammarSource) -> str:
     if not isinstance(schema, dict):
         raise ValueError("a JSON schema is an object")  # noqa: TRY004 (a user's error, like any other fault)
     check_schema(schema)
-    if source.whitespace_pattern is not None:
-        check_regex(source.whitespace_pattern)
-    checked = json.dumps(schema, allow_nan=False)  # two parsers may read the user's text differently
-    return texts.of_json_schema(checked, flexible=source.flexible, whitespace_pattern=source.whitespace_pattern)
+    blanks = None if source.whitespace_pattern is None else texts.ascii_classes(source.whitespace_pattern)
+    if blanks is not None:
+        check_regex(blanks)
+    checked = json.dumps(followed(schema), allow_nan=False)  # two parsers may read the user's text differently
+    return texts.of_json_schema(checked, flexible=source.flexible, whitespace_pattern=blanks)
 
 
 def _regex(source: GrammarSource) -> str:
-    check_regex(source.text)
-    return texts.of_regex(source.text)
+    pattern = texts.ascii_classes(source.text)
+    check_regex(pattern)
+    return texts.of_regex(pattern)
 
 
 def _choice(source: GrammarSource) -> str:

@@ -13,11 +13,13 @@ import signal
 import socket
 import struct
 import sys
+import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from outrider.grammar.validating import GrammarKind, GrammarSource, validate
+from outrider.fair_queueing.worker import stack_size
+from outrider.grammar.validating import STACK_BYTES, GrammarKind, GrammarSource, GrammarVerdict, validate
 
 MEMORY_BYTES = 512 * 2**20  # above a warm process's; the largest accepted grammar needs 200 MiB
 _LEFT_OVER_BYTES = 64 * 2**20  # left by finished grammars; above it the process is replaced
@@ -67,7 +69,7 @@ def serve(connection: socket.socket, memory_bytes: int) -> None:
     """Answer each ``{"source": ..., "cpu_s": ..., "alarm_s": ...}`` by a ``GrammarVerdict``, until the peer is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal: its owner handles it
     for source in (GrammarSource(GrammarKind.JSON_SCHEMA, "{}"), GrammarSource(GrammarKind.RULES, 'root ::= "a"')):
-        assert validate(source).is_valid  # imports everything, so that the process is warm
+        assert _validated(source).is_valid  # imports everything and makes the thread's arena: the process is warm
     warm = _bound_memory(memory_bytes) if sys.platform == "linux" else 0
     os.nice(_BEHIND)
     send(connection, "ready")
@@ -78,12 +80,22 @@ def serve(connection: socket.socket, memory_bytes: int) -> None:
             return
         signal.setitimer(signal.ITIMER_PROF, asked["cpu_s"])  # both timers end this process, even without its owner
         signal.setitimer(signal.ITIMER_REAL, asked["alarm_s"])
-        verdict = validate(_source(asked["source"]))
+        verdict = _validated(_source(asked["source"]))
         signal.setitimer(signal.ITIMER_PROF, 0.0)
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         send(connection, asdict(verdict))
         if warm and _address_space_bytes() > warm + _LEFT_OVER_BYTES:
             return
+
+
+def _validated(source: GrammarSource) -> GrammarVerdict:
+    """Validate on a small stack (``STACK_BYTES``)."""
+    found = list[GrammarVerdict]()
+    with stack_size(STACK_BYTES):
+        thread = threading.Thread(target=lambda: found.append(validate(source)))
+        thread.start()
+    thread.join()
+    return found[0]
 
 
 def _source(fields: dict[str, Any]) -> GrammarSource:

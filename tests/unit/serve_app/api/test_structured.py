@@ -115,8 +115,8 @@ DEEP = json.loads('{"items":' * 70 + "{}" + "}" * 70)
         ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag", "not supported yet"),
         ({"structured_outputs": {"rejex": "x"}}, "structured_outputs.rejex", "not a known field"),
         ({"guided_regex": "a", "response_format": FORMAT}, "guided_regex", "left out beside response_format"),
-        ({"guided_regex": "a", "min_tokens": 2}, "min_tokens", "where a response ends"),
-        ({"guided_regex": "a", "ignore_eos": True}, "ignore_eos", "where a response ends"),
+        ({"guided_regex": "a", "min_tokens": 2}, "min_tokens", "which ends the response"),
+        ({"guided_regex": "a", "ignore_eos": True}, "ignore_eos", "which ends the response"),
     ],
 )
 def test_what_is_no_grammar_is_refused_by_name(fields: dict[str, Any], param: str, message: str) -> None:
@@ -229,7 +229,7 @@ def test_a_long_whitespace_pattern_is_refused_by_name() -> None:
 def test_grammars_that_find_no_room_are_to_be_tried_again() -> None:
     pool = GrammarPool()
     try:
-        sources = (GrammarSource(GrammarKind.RULES, f"# {i}\n{ENDLESS}") for i in range(2 * MAX_WAITING))
+        sources = (GrammarSource(GrammarKind.RULES, f"// {i}\n{ENDLESS}") for i in range(2 * MAX_WAITING))
         submitted = (pool.submit(source, 30.0, account_of(None, "127.0.0.1")) for source in sources)
         with pytest.raises(NotAdmittedError):
             list(submitted)

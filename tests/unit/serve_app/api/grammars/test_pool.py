@@ -26,7 +26,7 @@ from tests.unit.grammar.hostile import ENDLESS
 
 GOOD = GrammarSource(GrammarKind.JSON_SCHEMA, '{"type": "object"}')
 LONG_S = 60.0  # of a test: nothing may take that
-HUNGRY = GrammarSource(GrammarKind.REGEX, "\\w" * 30_000)  # 190 MiB
+HUNGRY = GrammarSource(GrammarKind.REGEX, r"\p{Alphabetic}" * 30_000)  # 190 MiB
 OWNER = """
 from outrider.grammar.validating import GrammarKind, GrammarSource
 from serve_app.api.grammars.pool import GrammarPool
@@ -41,7 +41,7 @@ future.result(60.0)
 
 
 def endless(number: int = 0) -> GrammarSource:
-    return GrammarSource(GrammarKind.RULES, f"# {number}\n{ENDLESS}")
+    return GrammarSource(GrammarKind.RULES, f"// {number}\n{ENDLESS}")
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +122,21 @@ def test_a_process_that_takes_too_much_memory_ends_alone() -> None:
         assert process.validate(GOOD, LONG_S) is Lost.GONE
     finally:
         process.close()
+
+
+def test_rules_that_refer_to_each_other_too_deeply_end_no_verifier(pool: GrammarPool) -> None:
+    """The library descends by recursion: what it can on the stack here it can on a verifier's, which is larger."""
+    warm(pool)
+    chains = {
+        depth: "root ::= r0\n" + "\n".join(f"r{i} ::= r{i + 1}" for i in range(depth)) + f'\nr{depth} ::= "a"'
+        for depth in (500, 3000)
+    }
+    short, long = (
+        verdict_of(pool.submit(GrammarSource(GrammarKind.RULES, chains[depth]), LONG_S, "a")) for depth in chains
+    )
+    assert short.is_valid
+    assert "within its memory" in long.needed
+    wait_until_whole(pool)
 
 
 def test_a_crash_is_the_grammars_fault_and_a_kill_is_not(pool: GrammarPool) -> None:
