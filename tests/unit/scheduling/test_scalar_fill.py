@@ -4,10 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contracts.cost import BatchWork, VerifyCost
-from outrider.scheduling.policy import BatchLimits, PendingVerification, Promised
-from outrider.scheduling.slo_aware import SloAware
 from outrider.scheduling.trimming import Chain, trim
-from tests.unit.scheduling.queues import COSTS, NOW_S, limits, queues
+from tests.unit.scheduling.queues import COSTS
 
 chains = st.lists(
     st.builds(
@@ -19,17 +17,6 @@ chains = st.lists(
     min_size=1,
     max_size=12,
 )
-
-
-@given(queues, limits, st.floats(0.0, 2.0), st.sampled_from([0.1, 0.4, 2.0]))
-def test_a_batch_is_filled_alike(
-    queue: list[PendingVerification], limits: BatchLimits, load: float, round_s: float
-) -> None:
-    promised = Promised(load, round_s, least_load=load)
-    arrays, scalar_limit = SloAware(scalar_limit=0), SloAware(scalar_limit=len(queue))
-    assert scalar_limit.plan(queue, NOW_S, limits, COSTS, promised) == arrays.plan(
-        queue, NOW_S, limits, COSTS, promised
-    )
 
 
 @given(chains, st.floats(0.0, 30.0), st.floats(0.0, 0.1))
