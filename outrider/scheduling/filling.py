@@ -58,29 +58,42 @@ def fill(
         length_s: longest time of the batch.
         stop_at_first: whether the first block that does not fit ends the batch.
     """
-    chunk, most_new, most_blocks = limits.prefill_chunk_tokens, limits.max_new_tokens, limits.max_blocks
+    batch, refusal = _choose(order, limits, cost_model, slacks_s, length_s, stop_at_first=stop_at_first)
+    if len(batch) == len(arrived):
+        return BatchPlan(tuple(batch), (), StopReason.QUEUE_EMPTY)
+    members = set(map(id, batch))
+    rest = tuple([block for block in arrived if id(block) not in members])
+    return BatchPlan(tuple(batch), rest, refusal or StopReason.QUEUE_EMPTY)
+
+
+def _choose(
+    order: Sequence[PendingVerification],
+    limits: BatchLimits,
+    cost_model: CostModel,
+    slacks_s: Sequence[float],
+    length_s: float,
+    *,
+    stop_at_first: bool,
+) -> tuple[list[PendingVerification], StopReason | None]:
+    """Return the blocks that fit, and why the first that does not is refused."""
+    chunk, most_new, most_s = limits.prefill_chunk_tokens, limits.max_new_tokens, length_s + _ROUNDING_S
     most_memory = inf if limits.max_memory_blocks is None else limits.max_memory_blocks
-    most_s, predict_s = length_s + _ROUNDING_S, cost_model.predict_work_s
     is_timed, least_slack_s = bool(slacks_s) or length_s < inf, slacks_s[0] if slacks_s else inf
-    batch, refusal = [order[0]], None
-    # ``BatchWork`` as a plain tuple, which takes a third of the time
-    work: tuple[int, int, int] = work_alone(batch, limits)
-    memory, used = order[0].memory_blocks, order[0].prefix_tokens
+    batch, refusal, first = [order[0]], None, order[0]
+    (new, interactions, read), memory, used = work_alone(batch, limits), first.memory_blocks, first.prefix_tokens
     for block, slack_s in zip(order[1:], slacks_s[1:] or repeat(inf), strict=False):
-        if len(batch) >= most_blocks:
-            refusal = refusal or StopReason.MAX_BLOCKS
-            break
-        prefix, cost = block.prefix_tokens, block.cost
-        old, own = cost.cached_tokens, cost.new_tokens
+        if len(batch) >= limits.max_blocks:
+            return batch, refusal or StopReason.MAX_BLOCKS
+        prefix, own, old = block.prefix_tokens, block.cost.new_tokens, block.cost.cached_tokens
         if prefix or own > chunk:
             own = _computed(block, chunk - used, chunk)
-        # WISP eq. 18: interactions are total * new positions; KV is read only by a block that computes
-        more = work[0] + own, work[1] + (own + old) * own, work[2] + (old if own else 0)
-        needed = memory + block.memory_blocks
-        taken_s = predict_s(more) if is_timed else 0.0
-        if more[0] > most_new or not own:  # ``not own``: no chunk is left for its prefix
+        # WISP eq. 18: interactions are total * new positions; KV is read only by a block that computes.
+        # A plain tuple: a ``BatchWork`` takes three times as long to make.
+        work = new + own, interactions + (own + old) * own, read + (old if own else 0)
+        taken_s = cost_model.predict_work_s(work) if is_timed else 0.0
+        if work[0] > most_new or not own:  # ``not own``: no chunk is left for its prefix
             found = StopReason.MAX_NEW_TOKENS
-        elif needed > most_memory:
+        elif memory + block.memory_blocks > most_memory:
             found = StopReason.MEMORY
         elif taken_s > slack_s or taken_s > least_slack_s:  # a batch is bound by the least slack (WISP eq. 15)
             found = StopReason.DEADLINE
@@ -88,23 +101,14 @@ def fill(
             found = StopReason.LENGTH
         else:
             batch.append(block)
+            (new, interactions, read), memory = work, memory + block.memory_blocks
             # the whole prefix: a block behind a cut prefix gets no chunk
-            work, memory, used, least_slack_s = more, needed, used + prefix, min(least_slack_s, slack_s)
+            least_slack_s, used = min(least_slack_s, slack_s), used + prefix
             continue
         refusal = refusal or found
         if stop_at_first:
             break
-    return _plan(arrived, batch, refusal)
-
-
-def _plan(
-    arrived: Sequence[PendingVerification], batch: Sequence[PendingVerification], refusal: StopReason | None
-) -> BatchPlan:
-    if len(batch) == len(arrived):
-        return BatchPlan(tuple(batch), (), StopReason.QUEUE_EMPTY)
-    members = set(map(id, batch))
-    rest = tuple([block for block in arrived if id(block) not in members])
-    return BatchPlan(tuple(batch), rest, refusal or StopReason.QUEUE_EMPTY)
+    return batch, refusal
 
 
 def _computed(block: PendingVerification, chunk_left: int, chunk: int) -> int:
