@@ -10,12 +10,12 @@ from outrider.admission.decisions import AdmissionReport, ClassAdmission
 from outrider.contracts.link import Csi
 from outrider.contracts.verifying import KvUsage
 from outrider.costs.profiles import ProfiledOn
-from outrider.rounds.ngram_drafts import LOOKUP
+from outrider.rounds.lookup.ngram_drafts import LOOKUP
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
 from outrider.selection.drift import RejectionDrift
-from outrider.selection.speculation_tuner import TunerReport
+from outrider.selection.tuning.report import TunerReport
 from serve_app import metrics
 from serve_app.coordination.drafter_book import ExchangeOutcome
 from serve_app.metrics import Sink

@@ -1,7 +1,7 @@
 """When a mode's turn comes again."""
 
-from outrider.selection.probing import ProbeRules, Probes
-from outrider.selection.rewards import Comparison
+from outrider.selection.tuning.probing import ProbeRules, Probes
+from outrider.selection.tuning.rewards import Comparison
 
 _KNOWN = Comparison(log_ratio=-0.1, deviation=0.01, distance=0.0)
 
