@@ -9,8 +9,8 @@ committed tokens per second of an active generation, is measured in epochs commo
   beside others' prefills count only where there are hardly any other rounds.
 - Only rounds count that begin after a *settling* time. After a change of modes it lasts until autonomous runs and
   rounds of the old mode are over and, under a mode that needs drafters, most generations have a drafter.
-- Another mode is probed for one or a few epochs when its turn has come and the budget allows (``probing``). A mode that needs
-  drafters is first tried by a few canaries (``canaries``).
+- Another mode is probed for one or a few epochs when its turn has come and the budget allows (``probing``). A mode
+  that needs drafters is first tried by a few canaries (``canaries``).
 - The kept mode is left for a better one as soon as the accumulated cost of staying (regret) exceeds the cost of a
   change. So a load that fluctuates around the crossover changes nothing, and a large step is followed in an epoch.
 

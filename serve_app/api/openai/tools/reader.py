@@ -7,7 +7,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from serve_app.api.openai.tools import FORMS
+from serve_app.api.openai.tools.request import FORMS
 
 
 @dataclass(frozen=True, slots=True)
