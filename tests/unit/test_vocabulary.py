@@ -23,6 +23,7 @@ PRIVATE_WORDS = frozenset(
 KEPT = {
     "actors/messages.py": {"regime"},
     "cluster/top_view.py": {"regime", "arm"},
+    "outrider/selection/tuning/report.py": {"arm"},
     "outrider/selection/tuning/speculation_tuner.py": {"arm"},
     "serve_app/coordination/statistics.py": {"regime", "arm", "owed"},
 }
