@@ -21,7 +21,7 @@ from outrider.contracts.verifying import (
 from outrider.costs.profiles import ProfiledOn
 from outrider.models.head_file import HeadInfo
 from outrider.sampling.noise import NOISE_VERSION
-from outrider.selection.speculation_tuner import TunerReport
+from outrider.selection.tuning.report import TunerReport
 
 if TYPE_CHECKING:
     from outrider.config.schema import DrafterGroupConfig

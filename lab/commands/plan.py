@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 from tqdm import tqdm
 
-from cluster.reports.json_file import write_json
+from lab.reports.json_file import write_json
 from lab.reports.plan import plan_figures, show_plan
 from lab.scenarios import SCENARIOS, scenario_file
 from lab.simulation.advice import (

@@ -33,11 +33,11 @@ from typing import Any, TypeVar
 from tqdm import tqdm
 
 from cluster.options import add_output_options, check_plots
-from cluster.reports.json_file import write_json
 from cluster.reports.tables import percent, show_table
 from lab.commands.simulate_fleet import run_fleet
 from lab.reports.aims import show_aims
 from lab.reports.capacity import show_capacity
+from lab.reports.json_file import write_json
 from lab.reports.scaling import show_scaling
 from lab.reports.stop_map import show_stops
 from lab.scenarios import FLEETS, SCENARIOS, scenario_file

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from cluster.reports.json_file import write_json
 from lab.reports.fleet import show_fleet
+from lab.reports.json_file import write_json
 from lab.simulation.fleet.reading import load_fleet
 from lab.simulation.fleet.run import simulate_fleet
 

@@ -112,8 +112,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _train_head(flags: dict[str, Any]) -> None:
-    from cluster.reports.json_file import write_json
     from lab.reports.head_training import show_head
+    from lab.reports.json_file import write_json
     from lab.training.head.head_config import HeadConfig
     from lab.training.head.train import train_head
 
@@ -126,7 +126,7 @@ def _train_head(flags: dict[str, Any]) -> None:
 
 
 def _train_predictor(flags: dict[str, Any]) -> None:
-    from cluster.reports.json_file import write_json
+    from lab.reports.json_file import write_json
     from lab.reports.predictor_training import show_predictor
     from lab.training.predictor.predictor_config import PredictorConfig
     from lab.training.predictor.train import train_predictor

@@ -14,7 +14,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from outrider.selection.yields import expected_tokens
+from lab.simulation.yields import expected_tokens
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 

@@ -37,7 +37,7 @@ from outrider.selection.situation import (
     SpeedPromise,
     VerifierView,
 )
-from outrider.selection.speculation_tuner import SpeculationTuner
+from outrider.selection.tuning.speculation_tuner import SpeculationTuner
 
 _PARAMS = SamplingParams()
 

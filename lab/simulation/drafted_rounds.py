@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 from lab.simulation.acceptance_models import draft_shape
 from lab.simulation.chance import uniforms
 from lab.simulation.scenario import WIRE, DeviceGroup
+from lab.simulation.yields import expected_tokens
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import RATIO_RULES
@@ -20,7 +21,6 @@ from outrider.protocols.payload import order_bits
 from outrider.protocols.registry import PROTOCOLS, answer_bits
 from outrider.rounds.rules import RunGrant
 from outrider.selection.situation import SpeedPromise
-from outrider.selection.yields import expected_tokens
 
 LENGTHS, TOKENS = 0, 1  # purposes of chance
 _NORMAL = NormalDist()

@@ -90,13 +90,13 @@ class MeasuredTimes:
     """
 
     otherwise: CostModel  # the other model; its guard time is used
-    measured_s: Mapping[BatchWork, float] = field(default_factory=dict)
+    measured_s: Mapping[tuple[int, int, int], float] = field(default_factory=dict)
 
     def predict_s(self, batch: Sequence[VerifyCost]) -> float:
         """Return the measured time of batches with the same sums, else the other model's."""
         return self.predict_work_s(work_of(batch))
 
-    def predict_work_s(self, work: BatchWork) -> float:
+    def predict_work_s(self, work: tuple[int, int, int]) -> float:
         """Return the measured time of these sums, else the other model's."""
         known = self.measured_s.get(work)
         return self.otherwise.predict_work_s(work) if known is None else known

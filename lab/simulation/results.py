@@ -21,7 +21,7 @@ from outrider.admission.decisions import AdmissionReport
 from outrider.contracts.slo import SloClass
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
-from outrider.selection.speculation_tuner import TunerReport
+from outrider.selection.tuning.report import TunerReport
 
 
 @dataclass(slots=True, kw_only=True)

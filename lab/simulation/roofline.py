@@ -17,7 +17,7 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from outrider.contracts.cost import BatchWork, Seconds, VerifyCost, work_of
+from outrider.contracts.cost import Seconds, VerifyCost, work_of
 
 COMPUTE_SHARE = 0.6  # of peak arithmetic: large matrix products on these cards reach 0.5 to 0.7
 MEMORY_SHARE = 0.8  # of peak bandwidth: long reads reach 0.75 to 0.9
@@ -97,11 +97,12 @@ class RooflineCostModel:
         """Predict the time of one forward pass over a batch."""
         return self.predict_work_s(work_of(batch))
 
-    def predict_work_s(self, work: BatchWork) -> float:
+    def predict_work_s(self, work: tuple[int, int, int]) -> float:
         """Predict it from a batch's sums."""
         per_new, per_interaction, weights_s, per_token = self._slopes
-        compute_s = per_new * work.new_tokens + per_interaction * work.interactions
-        return max(compute_s, weights_s + per_token * (work.cached_tokens + work.new_tokens)) + self.fixed_s
+        new, interactions, cached = work
+        compute_s = per_new * new + per_interaction * interactions
+        return max(compute_s, weights_s + per_token * (cached + new)) + self.fixed_s
 
     def predict_works_s(self, works: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Predict many: ``[n, 3]`` new tokens, interactions and cached tokens; return ``[n]`` seconds."""

@@ -27,7 +27,7 @@ from outrider.link.emulator import LinkEmulator
 from outrider.rounds.present_load import PresentLoad
 from outrider.scheduling.ledger import FIRST_TOKEN_S
 from outrider.selection.modes import MODES
-from outrider.selection.speculation_tuner import SpeculationTuner
+from outrider.selection.tuning.speculation_tuner import SpeculationTuner
 from outrider.wire.envelope import MAX_NODES
 
 _FIRST_TOKEN_GRACE_S = 5.0  # a device that waits longer for a first token is late from then on

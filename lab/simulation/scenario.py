@@ -36,7 +36,7 @@ from outrider.scheduling.residency import SwapPrices
 from outrider.scheduling.steps import StepRules
 from outrider.selection.modes import MODES
 from outrider.selection.situation import SelectionPolicy
-from outrider.selection.speculation_tuner import TunerSettings
+from outrider.selection.tuning.speculation_tuner import TunerSettings
 
 WIRE = WireFormat(151_936)  # Qwen3's vocabulary
 MODELLED_MODES = tuple(

@@ -16,12 +16,12 @@ from lab.simulation.acceptance_models import SimPredictor
 from lab.simulation.lengths import Lengths
 from lab.simulation.planning import best_draft, chains
 from lab.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel, host_memory
+from lab.simulation.yields import expected_tokens
 from outrider.admission.rules import AdmissionRules
 from outrider.contracts.cost import CostModel
 from outrider.contracts.slo import SloClass
 from outrider.link.profiles import LinkProfile
 from outrider.scheduling.policy import BatchLimits
-from outrider.selection.yields import expected_tokens
 
 WITHOUT_LIMIT = 100_000_000  # ``kv_tokens`` that are never too few
 _KV_BLOCK_TOKENS = 16

@@ -24,7 +24,7 @@ from outrider.rounds.present_load import PresentLoad
 from outrider.scheduling.attribution import SpikeDetector, round_is_late
 from outrider.scheduling.ledger import FIRST_TOKEN_S, Ledger
 from outrider.selection.modes import DRAFT, SpeculationMode
-from outrider.selection.speculation_tuner import SpeculationTuner
+from outrider.selection.tuning.speculation_tuner import SpeculationTuner
 
 # A step's end is on the agenda before the changes planned during it, so at equal times the end runs first and the next
 # step begins without them. A late plan is therefore made so much earlier that its changes still count.

@@ -6,6 +6,7 @@ The order matters: a decision that depended on the drawn token would bias ratio 
 from lab.simulation.chance import uniforms
 from lab.simulation.drafted_rounds import NO_DRAFT, GroupDrafts, ModelledDevice, SimDraft, SimResponse, accepted_of
 from lab.simulation.stopping import UNCHANGED, SimFeatures, SimStopSetting
+from lab.simulation.yields import expected_tokens
 from outrider.contracts.cost import CostModel
 from outrider.contracts.price import PRICE_BITS, DraftPrice
 from outrider.drafting.cost_aware import CostAwareStop
@@ -13,7 +14,6 @@ from outrider.drafting.stops import StopDecision, StopRule
 from outrider.rounds.present_load import PresentLoad
 from outrider.selection.situation import SpeedPromise
 from outrider.selection.stop_prices import MarginalDraftCost, RoundsLately, draft_price
-from outrider.selection.yields import expected_tokens
 
 _FLAGS = 2  # purpose of chance
 _WEIGHT = 0.02  # of one batch's rounds in a group's running means

@@ -6,7 +6,7 @@ from outrider.config.schema import DrafterGroupConfig, RoundLogConfig
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.round_log import LogHeader, RoundLogPlace
 from outrider.drafting.stopping import StopSetting
-from outrider.engines.emulated_speed import EmulatedSpeed, PassTimer, SlowedDrafter
+from outrider.engines.emulated_speed import EmulatedSpeed, PassTimer, slowed_drafter
 from outrider.engines.kinds import BuiltDrafter, DrafterSpec, OnVerdict
 from outrider.engines.limits import EngineLimits
 from outrider.engines.registry import DRAFTERS
@@ -43,7 +43,7 @@ def build_drafter(spec: DrafterSpec, on_verdict: OnVerdict | None = None) -> Bui
         ParameterError: a value that engine or model does not support.
     """
     built = DRAFTERS[spec.engine](spec, on_verdict)
-    return replace(built, engine=SlowedDrafter(built.engine, PassTimer(spec.speed))) if spec.speed else built
+    return replace(built, engine=slowed_drafter(built.engine, PassTimer(spec.speed))) if spec.speed else built
 
 
 def log_header(spec: DrafterSpec, built: BuiltDrafter) -> LogHeader:

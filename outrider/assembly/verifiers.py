@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outrider.engines.emulated_speed import EmulatedSpeed, PassTimer, SlowedVerifier
+from outrider.engines.emulated_speed import EmulatedSpeed, PassTimer, slowed_verifier
 from outrider.engines.kinds import BuiltVerifier, VerifierSpec
 from outrider.engines.limits import EngineLimits
 from outrider.engines.registry import VERIFIERS
@@ -59,4 +59,4 @@ def build_verifier(spec: VerifierSpec) -> BuiltVerifier:
     """
     kind = VERIFIERS[spec.engine]
     built = kind.build(kind.settled(spec))
-    return replace(built, engine=SlowedVerifier(built.engine, PassTimer(spec.speed))) if spec.speed else built
+    return replace(built, engine=slowed_verifier(built.engine, PassTimer(spec.speed))) if spec.speed else built

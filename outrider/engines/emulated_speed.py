@@ -5,15 +5,13 @@ it.
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from outrider.contracts.cost import VerifyCost
-from outrider.contracts.drafting import DraftAnswer, DrafterEngine, DraftRequest, DraftTerms
+from outrider.contracts.drafting import DraftAnswer, DrafterEngine
 from outrider.contracts.requests import GenerationId
-from outrider.contracts.verifying import Block, KvUsage, OpenGeneration, Outcome, Resolution, VerifierEngine
+from outrider.contracts.verifying import Block, Outcome, Resolution, VerifierEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,82 +47,39 @@ class PassTimer:
             self._sleep(left_s)
 
 
-class SlowedDrafter:
-    """``DrafterEngine`` that wraps another one; a step takes at least the emulated time of a pass."""
+class _Slowed:
+    """Wraps another engine, which does all that a subclass does not say."""
 
-    def __init__(self, engine: DrafterEngine, waiting: PassTimer) -> None:
-        self._engine, self._waiting = engine, waiting
+    def __init__(self, engine: Any, timer: PassTimer) -> None:
+        self._engine, self._timer = engine, timer
 
-    @property
-    def max_context_tokens(self) -> int:
-        return self._engine.max_context_tokens
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
 
-    @property
-    def busy(self) -> bool:
-        return self._engine.busy
 
-    def open(self, request: OpenGeneration, terms: DraftTerms) -> None:
-        self._engine.open(request, terms)
-
-    def submit(self, request: DraftRequest) -> None:
-        self._engine.submit(request)
-
-    def started(self) -> tuple[GenerationId, ...]:
-        return self._engine.started()
-
+class _SlowedDrafter(_Slowed):
     def step(self, among: Collection[GenerationId] | None = None) -> list[DraftAnswer]:
-        began_at_s = self._waiting.begun()
-        answers = self._engine.step(among)
-        self._waiting.until_over(began_at_s, 0)
+        began_at_s = self._timer.begun()
+        answers: list[DraftAnswer] = self._engine.step(among)
+        self._timer.until_over(began_at_s, 0)
         return answers
 
-    def close(self, generation: GenerationId) -> None:
-        self._engine.close(generation)
 
-    def usage(self) -> KvUsage:
-        return self._engine.usage()
-
-
-class SlowedVerifier:
-    """``VerifierEngine`` that wraps another one; a pass takes at least the emulated time."""
-
-    def __init__(self, engine: VerifierEngine, waiting: PassTimer) -> None:
-        self._engine, self._waiting = engine, waiting
-
-    @property
-    def max_context_tokens(self) -> int:
-        return self._engine.max_context_tokens
-
-    def open(self, request: OpenGeneration) -> Future[Any] | None:
-        return self._engine.open(request)
-
-    def prepare(
-        self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()
-    ) -> Mapping[GenerationId, Future[Any]]:
-        return self._engine.prepare(blocks, resolutions)
-
+class _SlowedVerifier(_Slowed):
     def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:
         """Verify as the engine; only calls that ran a pass are slowed down."""
-        began_at_s = self._waiting.begun()
-        outcomes = self._engine.verify(blocks, resolutions)
+        began_at_s = self._timer.begun()
+        outcomes: list[Outcome] = self._engine.verify(blocks, resolutions)
         if computed := self._engine.last_pass():
-            self._waiting.until_over(began_at_s, sum(cost.new_tokens for cost in computed))
+            self._timer.until_over(began_at_s, sum(cost.new_tokens for cost in computed))
         return outcomes
 
-    def committed(self, generation: GenerationId) -> Sequence[int]:
-        return self._engine.committed(generation)
 
-    def due(self, generation: GenerationId, at_s: float) -> None:
-        self._engine.due(generation, at_s)
+def slowed_drafter(engine: DrafterEngine, timer: PassTimer) -> DrafterEngine:
+    """Return the engine with steps that take at least the emulated time of a pass."""
+    return cast("DrafterEngine", _SlowedDrafter(engine, timer))
 
-    def evicted(self) -> tuple[tuple[GenerationId, int], ...]:
-        return self._engine.evicted()
 
-    def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
-        self._engine.close(generation, keep_cache=keep_cache)
-
-    def usage(self) -> KvUsage:
-        return self._engine.usage()
-
-    def last_pass(self) -> tuple[VerifyCost, ...]:
-        return self._engine.last_pass()
+def slowed_verifier(engine: VerifierEngine, timer: PassTimer) -> VerifierEngine:
+    """Return the engine with passes that take at least the emulated time."""
+    return cast("VerifierEngine", _SlowedVerifier(engine, timer))

@@ -34,12 +34,6 @@ def bits_of(token_ids: Sequence[int], vocab_size: int) -> Mask:
     return mask
 
 
-def allowed_tokens(masks: Mask, vocab_size: int) -> npt.NDArray[np.bool_]:
-    """Return ``[..., vocab_size]`` of masks ``[..., words]``."""
-    octets = np.ascontiguousarray(masks).astype("<u4", copy=False).view(np.uint8)
-    return np.unpackbits(octets, axis=-1, count=vocab_size, bitorder="little").view(np.bool_)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class VocabularyMasks:
     """Masks over a whole vocabulary, ``[words]`` each: read-only, and shared by all responses of a tokenizer."""

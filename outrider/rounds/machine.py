@@ -58,10 +58,10 @@ from outrider.rounds.events import (
     VerifierAnswered,
 )
 from outrider.rounds.generation import Generation
-from outrider.rounds.ngram_drafts import NgramDraft
+from outrider.rounds.lookup.ngram_drafts import NgramDraft
+from outrider.rounds.lookup.prompt_lookup import PromptLookup, with_draft
 from outrider.rounds.open_round import OpenRound
 from outrider.rounds.pending_correction import PendingCorrection
-from outrider.rounds.prompt_lookup import PromptLookup, with_draft
 from outrider.rounds.response_emitter import ResponseEmitter
 from outrider.rounds.rules import LINK_PATIENCE, RoundRules
 from outrider.rounds.states import CorrectionEvent, CorrectionState, GenerationState, RoundEvent

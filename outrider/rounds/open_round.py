@@ -11,7 +11,7 @@ from outrider.contracts.trimming import trimmed
 from outrider.contracts.verifying import AcceptanceRule, Block, OwnDraft, Verified
 from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.events import Exchange
-from outrider.rounds.ngram_drafts import LOOKUP, NgramDraft
+from outrider.rounds.lookup.ngram_drafts import LOOKUP, NgramDraft
 from outrider.rounds.timing import RoundTiming
 from outrider.selection.modes import SpeculationMode
 

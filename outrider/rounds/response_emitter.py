@@ -6,7 +6,7 @@ from outrider.contracts.verifying import AutonomousRun, OwnDraft
 from outrider.rounds.account import RoundAccount
 from outrider.rounds.choice import report
 from outrider.rounds.generation import Generation
-from outrider.rounds.ngram_drafts import NgramDraft, report_lookup, report_own_draft
+from outrider.rounds.lookup.ngram_drafts import NgramDraft, report_lookup, report_own_draft
 from outrider.rounds.states import GenerationEvent
 from outrider.rounds.timing import RoundTiming
 from outrider.selection.situation import RoundChoice

@@ -10,7 +10,7 @@ from outrider.rounds.blocks import block_tokens, make_block
 from outrider.rounds.choice import RoundChooser
 from outrider.rounds.events import Verify
 from outrider.rounds.generation import Generation
-from outrider.rounds.ngram_drafts import lookup_tokens
+from outrider.rounds.lookup.ngram_drafts import lookup_tokens
 from outrider.rounds.open_round import OpenRound
 from outrider.rounds.rules import MAX_VERIFIER_LOSSES, RoundRules
 from outrider.rounds.states import RoundEvent

@@ -16,12 +16,12 @@ from itertools import chain
 from math import exp, inf
 
 import numpy as np
+import numpy.typing as npt
 
 from outrider.contracts.cost import CostModel, VerifyCost
 from outrider.contracts.requests import GenerationId
 from outrider.scheduling.policy import PendingVerification, Promised
 from outrider.scheduling.promised_load import added_s, each_added_s
-from outrider.scheduling.waiting_arrays import Floats
 
 _MEMORY_S = 30.0
 _ROUND_WEIGHT = 0.05  # weight of a response's newest round in its mean
@@ -89,7 +89,7 @@ def _loads(blocks: Sequence[PendingVerification], cost_model: CostModel) -> tupl
     kept = np.arange(owners.size) - starts[owners]
     survivals = chain.from_iterable((0.0, *block.survivals) for block in blocks)
     # The running sum goes over all blocks; the value at a block's start is subtracted below.
-    survived: Floats = np.fromiter(survivals, np.float64, owners.size).cumsum()
+    survived: npt.NDArray[np.float64] = np.fromiter(survivals, np.float64, owners.size).cumsum()
     tokens = 1.0 + survived - survived[starts][owners]  # 1: the correction or bonus token
     tokens[ends] = expected  # the full length has an estimate of its own
     added = each_added_s((new - drafted)[owners] + kept, cached[owners], cost_model)

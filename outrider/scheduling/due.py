@@ -13,11 +13,8 @@ before everybody once it has waited as long as all waiting best effort takes in 
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from outrider.contracts.cost import BatchWork, CostModel
 from outrider.scheduling.policy import BatchLimits, PendingVerification, Promised
-from outrider.scheduling.waiting_arrays import Floats
 
 _NEAR_S = 1.0  # a promised block due within this time goes first
 _FLOOR = 0.05  # share of the time that best effort is sure of
@@ -61,9 +58,3 @@ def best_effort_wait_s(work: BatchWork, least_s: float, constant_s: float, cost_
 def best_effort_due_s(arrived_at_s: float, now_s: float, least_s: float, wait_s: float) -> float:
     """Return when a best-effort block is due that goes before everybody after ``wait_s``."""
     return min(max(arrived_at_s + least_s, now_s + _NEAR_S), arrived_at_s + wait_s)
-
-
-def best_effort_due_array(arrived_at_s: Floats, now_s: float, least_s: float, wait_s: float) -> Floats:
-    """Compute ``best_effort_due_s`` of ``[n]`` blocks."""
-    due: Floats = np.minimum(np.maximum(arrived_at_s + least_s, now_s + _NEAR_S), arrived_at_s + wait_s)
-    return due

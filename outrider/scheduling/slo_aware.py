@@ -19,12 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-import numpy as np
-
 from outrider.contracts.cost import BatchWork, CostModel
-from outrider.scheduling.batch_builder import BatchBuilder
 from outrider.scheduling.batch_length import batch_length_s, best_effort_length_s
-from outrider.scheduling.due import best_effort_due_array, best_effort_due_s, best_effort_wait_s, first_tokens_due
+from outrider.scheduling.due import best_effort_due_s, best_effort_wait_s, first_tokens_due
+from outrider.scheduling.filling import by_arrival, fill, work_alone
 from outrider.scheduling.policy import (
     NOTHING_PROMISED,
     BatchLimits,
@@ -33,8 +31,6 @@ from outrider.scheduling.policy import (
     Promised,
     StopReason,
 )
-from outrider.scheduling.scalar_fill import SCALAR_LIMIT, by_arrival, fill, work_alone
-from outrider.scheduling.waiting_arrays import waiting_arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +41,11 @@ class SloAware:
         best_effort_s: a doomed response's block is due this long after it arrived; best effort no earlier (``due``).
         longest_s: upper bound of the target length, and the length of a batch of best effort alone.
         forgiven_s: lateness above which a response is best effort while more is promised than can be kept.
-        scalar_limit: up to this many blocks are planned without arrays; the plan is the same.
     """
 
     best_effort_s: float = 3.0
     longest_s: float = 1.0
     forgiven_s: float = 0.5
-    scalar_limit: int = SCALAR_LIMIT
 
     def plan(
         self,
@@ -63,65 +57,29 @@ class SloAware:
     ) -> BatchPlan:
         if not pending:
             return BatchPlan((), (), StopReason.QUEUE_EMPTY)
-        if len(pending) <= self.scalar_limit:
-            return self._plan_small(pending, now_s, limits, cost_model, promised)
-        waiting = waiting_arrays(pending, limits)
-        has_deadline = np.isfinite(waiting.deadline_at_s)
-        # A deadline includes the block's tokens: a block past it leaves its response behind even when it commits.
-        if promised.least_load > 1.0:
-            has_deadline &= (waiting.deadline_at_s >= now_s - self.forgiven_s) & (waiting.first == 0.0)
-        due_at_s = np.where(has_deadline, waiting.deadline_at_s, waiting.arrived_at_s + self.best_effort_s)
-        constant_s = cost_model.predict_work_s(BatchWork())
-        firsts, best_effort = np.flatnonzero(has_deadline & (waiting.first > 0.0)), waiting.tokens_per_s == 0.0
-        if firsts.size:
-            blocks = [waiting.blocks[index] for index in firsts.tolist()]
-            first_due = first_tokens_due(blocks, now_s, constant_s, limits, cost_model, promised)
-            due_at_s[firsts] = [first_due[id(block)] for block in blocks]
-        has_best_effort = bool(best_effort.any())
-        if has_best_effort:
-            work = BatchWork(*map(int, waiting.works[best_effort].sum(axis=0)))
-            wait_s = best_effort_wait_s(work, self.best_effort_s, constant_s, cost_model)
-            arrived = waiting.arrived_at_s[best_effort]
-            due_at_s[best_effort] = best_effort_due_array(arrived, now_s, self.best_effort_s, wait_s)
-        order = np.argsort(due_at_s, kind="stable")  # stable: of equal due times the first to arrive
-        # The first block may be longer than the target by itself; others may then fill its length.
-        first_s = float(cost_model.predict_works_s(waiting.works[order[:1]])[0])
-        length_s = self._length_s(promised, constant_s, has_best_effort=has_best_effort)
-        batch = BatchBuilder(waiting, np.full(len(order), np.inf), limits, cost_model, keep_guard=False)
-        batch.force(int(order[0]))
-        batch.admit(order[1:], max(length_s, first_s))
-        return batch.plan()
-
-    def _plan_small(
-        self,
-        pending: Sequence[PendingVerification],
-        now_s: float,
-        limits: BatchLimits,
-        cost_model: CostModel,
-        promised: Promised,
-    ) -> BatchPlan:
-        """Make the plan of ``plan`` without arrays."""
         over = promised.least_load > 1.0
+        # A deadline includes the block's tokens: a block past it leaves its response behind even when it commits.
         since_s = now_s - self.forgiven_s if over else -inf
         arrived = by_arrival(pending)
         constant_s = cost_model.predict_work_s(BatchWork())
-        best_effort = [work_alone(block, limits) for block in arrived if block.tokens_per_s == 0.0]
-        together = BatchWork(*map(sum, zip(*best_effort, strict=True)))
-        wait_s = best_effort_wait_s(together, self.best_effort_s, constant_s, cost_model)
+        best_effort = [block for block in arrived if block.tokens_per_s == 0.0]
+        wait_s = best_effort_wait_s(work_alone(best_effort, limits), self.best_effort_s, constant_s, cost_model)
         firsts = () if over else [block for block in arrived if block.first and block.deadline_at_s < inf]
         first_due = first_tokens_due(firsts, now_s, constant_s, limits, cost_model, promised)
-        due = list[tuple[float, int]]()  # with the index of arrival, which decides equal due times
-        for index, block in enumerate(arrived):
+        due = list[float]()
+        for block in arrived:
             if since_s <= block.deadline_at_s < inf and not (over and block.first):
-                due.append((first_due.get(id(block), block.deadline_at_s), index))
+                due.append(first_due[id(block)] if block.first else block.deadline_at_s)
             elif block.tokens_per_s == 0.0:
-                due.append((best_effort_due_s(block.arrived_at_s, now_s, self.best_effort_s, wait_s), index))
+                due.append(best_effort_due_s(block.arrived_at_s, now_s, self.best_effort_s, wait_s))
             else:
-                due.append((block.arrived_at_s + self.best_effort_s, index))
-        order = [arrived[index] for _, index in sorted(due)]
+                due.append(block.arrived_at_s + self.best_effort_s)
+        # The sort is stable: of equal due times the first to arrive.
+        order = [arrived[index] for index in sorted(range(len(arrived)), key=due.__getitem__)]
+        # The first block may be longer than the target by itself; others may then fill its length.
+        first_s = cost_model.predict_work_s(work_alone(order[:1], limits))
         length_s = self._length_s(promised, constant_s, has_best_effort=bool(best_effort))
-        first_s = cost_model.predict_work_s(work_alone(order[0], limits))
-        return fill(arrived, order, max(length_s, first_s), limits, cost_model)
+        return fill(arrived, order, limits, cost_model, length_s=max(length_s, first_s))
 
     def _length_s(self, promised: Promised, constant_s: float, *, has_best_effort: bool) -> float:
         length_s = batch_length_s(promised, constant_s, self.longest_s)

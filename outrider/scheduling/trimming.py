@@ -17,14 +17,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain as joined
-from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
 
 from outrider.contracts.cost import BatchWork, CostModel, VerifyCost
 
-_FEW_ROWS = 40  # arrays are faster above
 # relative gain below which nothing is cut: estimates are no better, and the draft is already paid for
 _LEAST_GAIN = 0.01
 
@@ -56,7 +54,6 @@ def trim(
     other_tokens: float,
     idle_s: float,
     model: CostModel,
-    few_rows: int = _FEW_ROWS,
 ) -> Trim:
     """Cut the chains of one step.
 
@@ -66,7 +63,6 @@ def trim(
         other_tokens: tokens expected of that.
         idle_s: idle time of the verifier behind the step, taken as independent of its length.
         model: predicts the step's time.
-        few_rows: up to this many rows are compared without arrays; the result is the same.
     """
     whole = tuple(len(chain.survivals) for chain in chains)
     if not any(whole):
@@ -78,8 +74,6 @@ def trim(
         # Row n + 1 adds (n + 1 + cached) (n + 1) - (n + cached) n = cached + 2 n + 1 interactions (WISP eq. 18). The
         # rows of a draft begin at n = fixed.
         first_row_interactions.append(cached + 2 * fixed + 1)
-    if sum(whole) <= few_rows:
-        return _trim_small(chains, whole, base, first_row_interactions, other_tokens, idle_s, model)
     drafted = np.array(whole)
     owners = np.arange(len(chains)).repeat(drafted)
     depths = np.arange(owners.size) - (drafted.cumsum() - drafted)[owners]
@@ -98,38 +92,6 @@ def trim(
         return Trim(whole)
     kept = np.bincount(owners[by_survival[:best]], minlength=len(chains))
     return Trim(tuple(kept.tolist()), float(falling[best]))
-
-
-def _trim_small(
-    chains: Sequence[Chain],
-    whole: tuple[int, ...],
-    base: BatchWork,
-    first_row_interactions: Sequence[int],
-    other_tokens: float,
-    idle_s: float,
-    model: CostModel,
-) -> Trim:
-    """Compute ``trim`` without arrays, which cost more than so few rows do."""
-    rows = [
-        (-survival, owner, first_row_interactions[owner] + 2 * depth)
-        for owner, chain in enumerate(chains)
-        for depth, survival in enumerate(chain.survivals)
-    ]
-    rows.sort(key=itemgetter(0))  # stable: of equal survivals the first
-    new, interactions, cached = base
-    tokens_without, survived, predict_s = other_tokens + len(chains), 0.0, model.predict_work_s
-    per_s = [tokens_without / (predict_s(base) + idle_s)]
-    for falling, _, row_interactions in rows:
-        new, interactions, survived = new + 1, interactions + row_interactions, survived - falling
-        per_s.append((tokens_without + survived) / (predict_s(BatchWork(new, interactions, cached)) + idle_s))
-    most = max(per_s)
-    if most < (1.0 + _LEAST_GAIN) * per_s[-1]:
-        return Trim(whole)
-    best = len(rows) - per_s[::-1].index(most)  # of equal maxima the most rows
-    kept = [0] * len(chains)
-    for _, owner, _ in rows[:best]:
-        kept[owner] += 1
-    return Trim(tuple(kept), -rows[best][0])
 
 
 def rows_worth_verifying(survivals: Sequence[float], min_survival: float) -> int:

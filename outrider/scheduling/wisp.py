@@ -14,11 +14,14 @@ time alone, constant part included, a cheap block would be worth no more than an
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
+from math import inf
+from operator import attrgetter
 
 import numpy as np
 
-from outrider.contracts.cost import CostModel
-from outrider.scheduling.batch_builder import BatchBuilder, guarded_s
+from outrider.contracts.cost import BatchWork, CostModel
+from outrider.scheduling.filling import by_arrival, fill
 from outrider.scheduling.policy import (
     NOTHING_PROMISED,
     BatchLimits,
@@ -27,8 +30,9 @@ from outrider.scheduling.policy import (
     Promised,
     StopReason,
 )
-from outrider.scheduling.waiting_arrays import waiting_arrays
 
+_READ = ("deadline_at_s", "expected_tokens", "cost.new_tokens", "cost.cached_tokens", "prefix_tokens")
+_read = attrgetter(*_READ)
 _LEAST_S = 1e-9  # a block that adds nothing has a finite utility
 
 
@@ -55,19 +59,21 @@ class Wisp:
         """Return algorithm 1's batch; the first block of its order alone where that is empty."""
         if not pending:
             return BatchPlan((), (), StopReason.QUEUE_EMPTY)
-        waiting = waiting_arrays(pending, limits)
-        alone_s = cost_model.predict_works_s(waiting.works)
-        needed_s = guarded_s(alone_s, cost_model) if self.guard_s is None else alone_s + self.guard_s
-        slack_s = waiting.deadline_at_s - now_s
-        paid_s = alone_s
+        arrived = by_arrival(pending)
+        # Arrays: 1,000 blocks are ordered in half the time that a loop takes.
+        read = np.fromiter(chain.from_iterable(map(_read, arrived)), np.float64, len(arrived) * len(_READ))
+        deadline_at_s, expected_tokens, new, cached, prefix = read.reshape(-1, len(_READ)).T
+        chunk = limits.prefill_chunk_tokens
+        new = np.where(prefix > 0.0, np.where(prefix > chunk, chunk, new), np.minimum(new, chunk))
+        alone_s = cost_model.predict_works_s(np.stack((new, (new + cached) * new, cached), axis=1))
+        needed_s = alone_s + (cost_model.guard_s(alone_s) if self.guard_s is None else self.guard_s)
+        slack_s, paid_s = deadline_at_s - now_s, alone_s
+        is_doomed = slack_s < alone_s
         if self.fair:
-            constant_s = float(cost_model.predict_works_s(np.zeros((1, 3)))[0])
-            paid_s = np.maximum(alone_s - constant_s, _LEAST_S)
-            slack_s = np.where(slack_s < alone_s, np.inf, slack_s)  # doomed
+            paid_s = np.maximum(alone_s - cost_model.predict_work_s(BatchWork()), _LEAST_S)
+            slack_s = np.where(is_doomed, inf, slack_s)
         critical = slack_s <= needed_s
-        order = np.lexsort((np.where(critical, slack_s, -waiting.expected_tokens / paid_s), ~critical))
-        batch = BatchBuilder(waiting, slack_s, limits, cost_model, keep_guard=False)
-        batch.admit(order, stop_at_first=True)
-        if not len(batch):
-            batch.force(int(order[0]))
-        return batch.plan()
+        order = np.lexsort((np.where(critical, slack_s, -expected_tokens / paid_s), ~critical))
+        most_s = slack_s if self.fair else np.where(is_doomed, -inf, slack_s)
+        blocks = [arrived[index] for index in order.tolist()]
+        return fill(arrived, blocks, limits, cost_model, most_s[order].tolist(), stop_at_first=True)

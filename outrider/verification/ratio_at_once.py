@@ -83,18 +83,7 @@ def launch_ratio(
 
     def proceed(second: Readback) -> Drawing:
         values, others, ids = probs(), masses().tolist(), chosen().tolist()
-        ends = list(accumulate(part.shape[1] for part in drafted))
-        firsts = [values[end - part.shape[1] : end] for end, part in zip(ends, drafted, strict=True)]
-        at, place = ends[-1] if ends else 0, 0
-        for one, own, some in zip(asked, firsts, named, strict=True):
-            known: dict[int, Probs] = {}
-            for pair in some:
-                end = at + pair.shape[1]
-                # The layout of ``CompactRows``: named tokens, then all others' mass, then a 0.
-                known[int(pair[0, 0]) - one.start] = np.append(values[at:end].astype(np.float64), [others[place], 0.0])
-                at, place = end, place + 1
-            one.halt = _halt(one, rounded(own, one.block.deferral), known)
-            one.masses = {row: float(probs[-2]) for row, probs in known.items()}
+        _accept(asked, drafted, named, values, others)
         drawn, likeliest = _corrections(target_probs, asked), list[Tensor]()
         corrections = second.add(drawn)
         for one in asked:
@@ -142,6 +131,28 @@ def _other_masses(target_probs: Tensor, named: Sequence[IntRow]) -> Tensor:
     at, token_ids = on_device(index, target_probs.device)
     others[at, token_ids] = 0.0
     return others.sum(dim=-1, dtype=torch.float64)
+
+
+def _accept(
+    asked: Sequence[_RatioRequest],
+    drafted: Sequence[IntRow],
+    named: Sequence[Sequence[IntRow]],
+    values: FloatRow,
+    others: Sequence[float],
+) -> None:
+    """Set ``halt`` and ``masses`` of each block by the first read: probabilities of pairs, and of unnamed tokens."""
+    ends = list(accumulate(part.shape[1] for part in drafted))
+    firsts = [values[end - part.shape[1] : end] for end, part in zip(ends, drafted, strict=True)]
+    at, place = ends[-1] if ends else 0, 0
+    for one, own, some in zip(asked, firsts, named, strict=True):
+        known: dict[int, Probs] = {}
+        for pair in some:
+            end = at + pair.shape[1]
+            # The layout of ``CompactRows``: named tokens, then all others' mass, then a 0.
+            known[int(pair[0, 0]) - one.start] = np.append(values[at:end].astype(np.float64), [others[place], 0.0])
+            at, place = end, place + 1
+        one.halt = _halt(one, rounded(own, one.block.deferral), known)
+        one.masses = {row: float(probs[-2]) for row, probs in known.items()}
 
 
 def _halt(one: _RatioRequest, first_probs: FloatRow, known: dict[int, Probs]) -> Halt:

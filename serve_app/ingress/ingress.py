@@ -44,7 +44,7 @@ from serve_app.api.grammars.pool import GrammarPool
 from serve_app.api.http.connections import ConnectionLimits, HttpConnections
 from serve_app.api.http.listener import Address, listen
 from serve_app.api.http.routes import make_api
-from serve_app.api.openai.tools import form_in
+from serve_app.api.openai.tools.request import form_in
 from serve_app.api.peer import LOOPBACK
 from serve_app.api.response_meter import ResponseMeter
 from serve_app.api.resumption import resumed

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from lab.training.predictor.logged import LoggedRounds, read_logs
+from lab.training.predictor.pair_names import pair_names
 from outrider.contracts.autonomous_runs import may_be_late
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.verifying import AcceptanceRule
-from outrider.models.pair_names import pair_names
 from tests.cluster.served import Service, eventually
 
 TOKENS = 64

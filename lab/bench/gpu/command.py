@@ -24,10 +24,10 @@ from typing import Any
 
 import torch
 
-from cluster.reports.json_file import write_json
 from lab.bench.gpu.machine import described
 from lab.bench.gpu.setting import Found, Setting
 from lab.bench.harness.options import positive_int
+from lab.reports.json_file import write_json
 from outrider.documents.whole_file import write_whole
 
 PARTS = (

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from cluster.reports.json_file import write_json
+from lab.reports.json_file import write_json
 from outrider import __version__
 from outrider.costs.machine import cpu_name
 

@@ -11,7 +11,7 @@ from outrider.contracts.cost import LinearCostModel
 from outrider.link.profiles import LinkProfile
 from outrider.scheduling.policy import BatchLimits
 from outrider.selection.registry import SELECTION
-from outrider.selection.speculation_tuner import TunerSettings
+from outrider.selection.tuning.speculation_tuner import TunerSettings
 
 # Pass times measured on two cores with AMX: torch 46 and 58 ms for one and nine rows in bfloat16, 48 and 108 in
 # float32; vLLM by `outrider profile`, and in float32 by rule of thumb.

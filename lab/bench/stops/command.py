@@ -27,11 +27,11 @@ from lab.bench.stops.measure import Asking, Figures, measure
 from lab.bench.stops.plots import plot_waste
 from lab.bench.stops.rules import Arm, arms, served_by
 from lab.bench.stops.tables import show, show_bound, show_frontier
+from lab.training.predictor.pair_names import pair_names
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.acceptance import AcceptancePredictor, ConfidenceLogistic
-from outrider.models.pair_names import pair_names
 from outrider.models.predictors import load_predictors
 from outrider.protocols.registry import PROTOCOLS
 

@@ -1,9 +1,9 @@
 """Route requests to coordinators by the product's router, from one ingress or several, or by a baseline's rule."""
 
+from lab.simulation.fleet.board import LoadBoard
 from lab.simulation.fleet.rivals import ServePrefixTree, shortest
 from lab.simulation.fleet.scenario import RouterRules, Routing
 from outrider.routing.affinity import Affinity
-from outrider.routing.board import LoadBoard
 from outrider.routing.load_units import CoordinatorLoad
 
 

@@ -9,12 +9,12 @@ from tqdm import tqdm
 from lab.training.head.pair import LoadedPair, load_pair, paged
 from lab.training.predictor.drafted import DataSplit, DraftedTokens, split
 from lab.training.predictor.logged import read_logs
+from lab.training.predictor.pair_names import PairNames, pair_names
 from lab.training.predictor.predictor_config import PredictorConfig
 from lab.training.predictor.rounds import drafted_tokens, requests_of
 from lab.training.predictor.rounds_file import header_of, read_rounds, save_rounds
 from outrider.contracts.errors import ParameterError
 from outrider.documents.text_file import MAX_DATA_BYTES, read_text
-from outrider.models.pair_names import PairNames, pair_names
 from outrider.training.builtin_prompts import builtin_prompts
 from outrider.training.traces import is_held_out, prompt_ids
 

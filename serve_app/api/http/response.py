@@ -21,11 +21,11 @@ from serve_app.answers import Chunk, ErrorBody
 from serve_app.api.http.event_stream import EventStream
 from serve_app.api.http.merge import merged, with_deadlines
 from serve_app.api.http.record import RequestRecord
-from serve_app.api.openai.call_deltas import CallDeltas
 from serve_app.api.openai.choice_reader import KEPT_REPORTS, ChoiceDelta, ChoiceReader
 from serve_app.api.openai.choices import Choice
 from serve_app.api.openai.documents import ChoiceDocument, document
 from serve_app.api.openai.responses import ResponseForm, token_counts, usage_of
+from serve_app.api.openai.tools.deltas import CallDeltas
 from serve_app.api.service import Pass, Service, ServiceSettings
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

@@ -42,7 +42,7 @@ from serve_app.api.openai.parsing import parse_body
 from serve_app.api.openai.prompts import Prompt, read_prompts
 from serve_app.api.openai.responses import ResponseForm, model_card
 from serve_app.api.openai.structured import RequestedGrammar, asks_for_grammar, read_grammar
-from serve_app.api.openai.tools import read_tools
+from serve_app.api.openai.tools.request import read_tools
 from serve_app.api.peer import peer_address
 from serve_app.api.service import RequestLimits, Service
 from serve_app.api.tracing import RequestTraces, asked, carried

@@ -23,9 +23,9 @@ from serve_app.answers import (
     CompletionLogprobs,
     CompletionUsage,
 )
-from serve_app.api.openai.call_deltas import whole_calls
 from serve_app.api.openai.choice_reader import ChoiceDelta
 from serve_app.api.openai.responses import ResponseForm, round_report, span_report, token_report
+from serve_app.api.openai.tools.deltas import whole_calls
 
 _KEPT_ROUNDS = 1024
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

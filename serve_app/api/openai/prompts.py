@@ -16,7 +16,7 @@ from outrider.text.tokens import backend_of
 from serve_app.api.http_errors import PromptTooLongError, UnsupportedFieldError
 from serve_app.api.openai.bodies import ChatBody, ChatMessage, CompletionBody
 from serve_app.api.openai.encoding import decode, encode_bounded
-from serve_app.api.openai.tools import Tool, read_tools, with_tools
+from serve_app.api.openai.tools.request import Tool, read_tools, with_tools
 from serve_app.api.service import RequestLimits
 
 MAX_PROMPT_TOKENS = 2**20  # of several prompts together; 36 bytes each

@@ -45,8 +45,8 @@ from serve_app.answers import (
     VerificationUsage,
 )
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
-from serve_app.api.openai.call_deltas import CallDeltas, ended_by
 from serve_app.api.openai.choice_reader import ChoiceDelta, ChoiceReader, ShownToken
+from serve_app.api.openai.tools.deltas import CallDeltas, ended_by
 from serve_app.api.service import RequestLimits
 
 _LEAST = -9999.0  # OpenAI's value for a token of probability 0; JSON has no infinity

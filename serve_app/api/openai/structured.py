@@ -14,7 +14,7 @@ from outrider.grammar.texts import ANY_OBJECT, nesting
 from outrider.grammar.validating import GrammarKind, GrammarSource, GrammarVerdict
 from serve_app.api.http_errors import MissingFieldError, UnknownFieldError, UnsupportedFieldError
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
-from serve_app.api.openai.tools import forced_rules
+from serve_app.api.openai.tools.request import forced_rules
 from serve_app.api.service import RequestLimits, StructuredLimits
 
 _FORMATS = "{'type': 'text'}, 'json_object' or 'json_schema' with a json_schema"

@@ -29,7 +29,7 @@ from outrider.rounds.rules import RoundRules
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.selection.drift import RejectionDrift
-from outrider.selection.speculation_tuner import SpeculationTuner, TunerSettings
+from outrider.selection.tuning.speculation_tuner import SpeculationTuner, TunerSettings
 from outrider.text.shown import IncrementalText
 from outrider.text.stops import stop_automaton, tokens_that_stop
 from outrider.tracing.responses import ResponseTrace

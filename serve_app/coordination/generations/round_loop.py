@@ -45,7 +45,7 @@ from outrider.rounds.present_load import PresentLoad
 from outrider.rounds.states import GenerationEvent, GenerationState
 from outrider.rounds.timing import RoundTiming
 from outrider.selection.modes import SpeculationMode
-from outrider.selection.speculation_tuner import SpeculationTuner
+from outrider.selection.tuning.speculation_tuner import SpeculationTuner
 from outrider.tracing.responses import ResponseTrace
 from serve_app import metrics
 from serve_app.coordination.batching.batcher import Batcher

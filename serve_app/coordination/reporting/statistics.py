@@ -10,12 +10,12 @@ from outrider.admission.decisions import AdmissionReport, ClassAdmission
 from outrider.contracts.link import Csi
 from outrider.contracts.verifying import KvUsage
 from outrider.costs.profiles import ProfiledOn
-from outrider.rounds.ngram_drafts import LOOKUP
+from outrider.rounds.lookup.ngram_drafts import LOOKUP
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
 from outrider.selection.drift import RejectionDrift
-from outrider.selection.speculation_tuner import TunerReport
+from outrider.selection.tuning.report import TunerReport
 from serve_app import metrics
 from serve_app.coordination.drafting.drafter_book import ExchangeOutcome
 from serve_app.metrics import Sink
@@ -199,25 +199,12 @@ class CoordinatorStats:
         ``idle``: nothing is under way at the verifier. The time since its last reply is then added to the idle time;
         the verifier itself reports it only with its next reply.
         """
-        queued, usage, sink = admitted - running, self.usage, self.sink
-        sink.record(metrics.GENERATIONS, running, state="running")
-        sink.record(metrics.GENERATIONS, queued, state="queued")
-        sink.record(metrics.QUEUED_BLOCKS, queued_blocks)
-        sink.record(metrics.VERIFIER_READY, float(verifier == "ready"))
-        for position, drafts in enumerate(self._accepted_at):
-            sink.record(metrics.ACCEPTED_AT, drafts, position=str(position))
-        self._accepted_at = [0] * POSITIONS
-        if usage is not None:
-            free = usage.total_blocks - usage.used_blocks - usage.cached_blocks
-            for state, blocks in (("used", usage.used_blocks), ("cached", usage.cached_blocks), ("free", free)):
-                sink.record(metrics.KV_BLOCKS, blocks, state=state)
-            sink.record(metrics.KV_HOST_BLOCKS, usage.host_used_blocks, state="used")
-            sink.record(metrics.KV_HOST_BLOCKS, usage.host_blocks - usage.host_used_blocks, state="free")
+        queued, counts = admitted - running, self._counts
+        self._set_gauges(running, queued, queued_blocks, is_ready=verifier == "ready")
         if tuner is not None:
             self._publish_tuner(tuner)
         if admission is not None:
             self._admission_stands(admission)
-        counts = self._counts
         return CoordinatorReport(
             id=self._id,
             verifier=verifier,
@@ -232,7 +219,7 @@ class CoordinatorStats:
             trimmed_tokens=counts["trimmed"],
             committed_tokens=counts["committed"],
             verifier_idle_s=self.idle_s + (self._clock() - self._last_reply_at_s if idle else 0.0),
-            kv=usage,
+            kv=self.usage,
             phase_seconds=dict(self._phase_s),
             slo=dict(self._slo),
             regime=tuner,
@@ -242,6 +229,22 @@ class CoordinatorStats:
             links={d.actor_name: LinkReport(csi.rtt_s, csi.up_bps, csi.down_bps) for d, csi in (links or {}).items()},
             faults=dict(faults or {}),
         )
+
+    def _set_gauges(self, running: int, queued: int, queued_blocks: int, *, is_ready: bool) -> None:
+        usage, sink = self.usage, self.sink
+        sink.record(metrics.GENERATIONS, running, state="running")
+        sink.record(metrics.GENERATIONS, queued, state="queued")
+        sink.record(metrics.QUEUED_BLOCKS, queued_blocks)
+        sink.record(metrics.VERIFIER_READY, float(is_ready))
+        for position, drafts in enumerate(self._accepted_at):
+            sink.record(metrics.ACCEPTED_AT, drafts, position=str(position))
+        self._accepted_at = [0] * POSITIONS
+        if usage is not None:
+            free = usage.total_blocks - usage.used_blocks - usage.cached_blocks
+            for state, blocks in (("used", usage.used_blocks), ("cached", usage.cached_blocks), ("free", free)):
+                sink.record(metrics.KV_BLOCKS, blocks, state=state)
+            sink.record(metrics.KV_HOST_BLOCKS, usage.host_used_blocks, state="used")
+            sink.record(metrics.KV_HOST_BLOCKS, usage.host_blocks - usage.host_used_blocks, state="free")
 
     def _admission_stands(self, admission: AdmissionReport) -> None:
         sink, before = self.sink, self._admission

@@ -6,7 +6,7 @@ import pytest
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.verifying import Block
-from outrider.engines.emulated_speed import EmulatedSpeed, PassTimer, SlowedDrafter, SlowedVerifier
+from outrider.engines.emulated_speed import EmulatedSpeed, PassTimer, slowed_drafter, slowed_verifier
 from outrider.engines.limits import EngineLimits
 from outrider.engines.torch.verifier import TorchVerifier
 from tests.unit.engines.conftest import BLOCK_TOKENS, loaded, tiny_llama, torch_drafter
@@ -30,7 +30,7 @@ class Time:
 
 def test_a_draft_step_takes_its_time_and_drafts_the_same() -> None:
     time, device = Time(), Device("a", GREEDY)
-    paced = SlowedDrafter(torch_drafter(tiny_llama()), PassTimer(EmulatedSpeed(0.1), time.clock, time.sleep))
+    paced = slowed_drafter(torch_drafter(tiny_llama()), PassTimer(EmulatedSpeed(0.1), time.clock, time.sleep))
     whole = torch_drafter(tiny_llama())
     for engine in (paced, whole):
         engine.open(device.opening(), TERMS)
@@ -53,7 +53,7 @@ def test_a_slow_pass_is_not_made_slower() -> None:
 def test_a_pass_takes_more_for_each_position_it_computes() -> None:
     time, device = Time(), Device("a", GREEDY)
     limits = EngineLimits(2**22, BLOCK_TOKENS)
-    engine = SlowedVerifier(
+    engine = slowed_verifier(
         TorchVerifier(loaded(tiny_llama()), limits), PassTimer(EmulatedSpeed(1.0, 0.5), time.clock, time.sleep)
     )
     opening = device.opening()

@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from llguidance import LLMatcher, LLParserLimits
 
 from outrider.contracts.requests import Grammar
 from outrider.grammar.compiling import Grammars
-from outrider.grammar.state import GrammarState, VocabularyMasks, allowed_tokens, bits_of
+from outrider.grammar.state import GrammarState, Mask, VocabularyMasks, bits_of
 from outrider.grammar.texts import nesting, of_regex
 from outrider.grammar.validating import fault_of
 from tests.unit.engines.languages import allowed_by
@@ -21,9 +22,15 @@ from tests.unit.engines.toy_grammar import END, THINK_END, TOY, VOCAB, toy_gramm
 LATER = replace(TOY, begins_after=THINK_END)
 
 
+def allowed_tokens(masks: Mask) -> npt.NDArray[np.bool_]:
+    """``[..., VOCAB]`` of masks ``[..., words]``."""
+    octets = np.ascontiguousarray(masks).astype("<u4", copy=False).view(np.uint8)
+    return np.unpackbits(octets, axis=-1, count=VOCAB, bitorder="little").view(np.bool_)
+
+
 def allowed(state: GrammarState, path: tuple[int, ...] = ()) -> list[int]:
     mask = state.masks(path, len(path), 1)[0]
-    return [int(token_id) for token_id in np.flatnonzero(allowed_tokens(mask, VOCAB))]
+    return [int(token_id) for token_id in np.flatnonzero(allowed_tokens(mask))]
 
 
 @pytest.mark.parametrize("grammar", [TOY, LATER])
@@ -168,6 +175,6 @@ def test_masks_of_a_whole_vocabulary(vocab_size: int) -> None:
 
 
 def test_bits_and_brackets() -> None:
-    assert np.flatnonzero(allowed_tokens(bits_of([0, 33, 96, 97, -1], VOCAB), VOCAB)).tolist() == [0, 33, 96]
+    assert np.flatnonzero(allowed_tokens(bits_of([0, 33, 96, 97, -1], VOCAB))).tolist() == [0, 33, 96]
     assert nesting('{"a": [{"b[[[": 1}]}') == 3
     assert nesting('"\\"[" [') == 1

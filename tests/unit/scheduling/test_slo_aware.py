@@ -122,37 +122,32 @@ def test_where_not_all_can_be_kept_who_owes_most_makes_room_for_who_owes_little(
     assert names(SloAware(forgiven_s=0.52).plan(queue, NOW_S, ROOMY, COSTS, over).batch) == "abcd"
 
 
-@pytest.mark.parametrize("scalar_limit", [0, 64])
-def test_prompts_have_the_time_that_promises_leave(scalar_limit: int) -> None:
+def test_prompts_have_the_time_that_promises_leave() -> None:
     """By deadline alone both prompts, of 25 ms each, would come first and keep rounds waiting that are due soon."""
     prompts = [
         block(name, slack_s=slack, cost=VerifyCost(500, 0), first=True)
         for name, slack in zip("pq", (0.0, 0.01), strict=True)
     ]
     queue = [*prompts, block("a", slack_s=0.06), block("b", slack_s=0.1), block("c", slack_s=0.3)]
-    policy = SloAware(scalar_limit=scalar_limit)
+    policy = SloAware()
     for load, order in ((0.0, "pqabc"), (0.5, "pabqc"), (0.8, "abpqc"), (5.0, "abpcq")):
         plan = policy.plan(queue, NOW_S, ROOMY, COSTS, Promised(load))
         assert names(plan.batch) == order[: len(plan.batch)], load
 
 
-@pytest.mark.parametrize("scalar_limit", [0, 64])
-def test_no_prompt_is_put_off_for_ever(scalar_limit: int) -> None:
+def test_no_prompt_is_put_off_for_ever() -> None:
     """It is due two seconds behind its deadline whatever is promised."""
     old, new = (
         block(name, slack_s=slack_s, cost=VerifyCost(500, 0), first=True)
         for name, slack_s in (("old", -2.5), ("new", -1.5))
     )
     queue = [old, new, block("on", slack_s=0.1)]
-    assert (
-        names(SloAware(scalar_limit=scalar_limit).plan(queue, NOW_S, ROOMY, COSTS, Promised(0.9)).batch) == "oldonnew"
-    )
+    assert names(SloAware().plan(queue, NOW_S, ROOMY, COSTS, Promised(0.9)).batch) == "oldonnew"
 
 
-@pytest.mark.parametrize("scalar_limit", [0, 64])
-def test_much_best_effort_gives_way_to_who_would_be_late(scalar_limit: int) -> None:
+def test_much_best_effort_gives_way_to_who_would_be_late() -> None:
     """Fifty of them that all have waited for long do not make promises late, nor wait for ever."""
-    policy = SloAware(scalar_limit=scalar_limit)
+    policy = SloAware()
     crowd = [block(f"{index:02}", waited_s=4.0 - 0.01 * index, cost=VerifyCost(64, 500)) for index in range(50)]
     near, rich = block("near", slack_s=0.9), block("rich", slack_s=1.1)
     order = policy.plan([*crowd, near, rich], NOW_S, ROOMY, COSTS, Promised(0.5, 0.4)).batch
@@ -163,10 +158,9 @@ def test_much_best_effort_gives_way_to_who_would_be_late(scalar_limit: int) -> N
     assert policy.plan([*crowd, near, rich, sure], NOW_S, ROOMY, COSTS, Promised(0.5, 0.4)).batch[0] is sure
 
 
-@pytest.mark.parametrize("scalar_limit", [0, 64])
-def test_where_not_all_can_be_kept_nobody_is_begun_before_who_waits_as_long(scalar_limit: int) -> None:
+def test_where_not_all_can_be_kept_nobody_is_begun_before_who_waits_as_long() -> None:
     queue = [block("new", slack_s=0.2, waited_s=0.8, first=True), block("on", slack_s=1.0), block("owes", slack_s=-2.0)]
-    policy = SloAware(scalar_limit=scalar_limit)
+    policy = SloAware()
     assert names(policy.plan(queue, NOW_S, ROOMY, COSTS, Promised(1.0, least_load=1.0)).batch) == "owesnewon"
     over = Promised(1.01, least_load=1.01)
     assert names(policy.plan(queue, NOW_S, ROOMY, COSTS, over).batch) == "onnewowes", "by arrival behind who is in time"

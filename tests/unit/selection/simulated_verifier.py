@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from outrider.selection.modes import DRAFT, NONE, SpeculationMode
-from outrider.selection.speculation_tuner import SpeculationTuner, TunerSettings
+from outrider.selection.tuning.speculation_tuner import SpeculationTuner, TunerSettings
 
 Speed = Callable[
     [SpeculationMode, int, float], float

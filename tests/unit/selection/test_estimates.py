@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lab.simulation.yields import expected_tokens
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.errors import ParameterError
@@ -18,7 +19,6 @@ from outrider.selection.acceptance_view import AcceptanceView
 from outrider.selection.estimates import estimate, estimate_without_draft
 from outrider.selection.plans import NO_DRAFT, PlanSet, candidate_plans
 from outrider.selection.situation import RoundSituation, VerifierView
-from outrider.selection.yields import expected_tokens
 from tests.unit.selection.simulated_rounds import SERVER, VOCAB, WIRE, World, link, shape, true_candidates
 from tests.unit.selection.test_acceptance import sibling_acceptance
 

@@ -11,7 +11,7 @@ from outrider.admission.decisions import Lack
 from outrider.contracts.requests import FinishReason
 from outrider.engines.fault_bisection import FaultKind
 from outrider.protocols.registry import PROTOCOLS
-from outrider.rounds.ngram_drafts import LOOKUP
+from outrider.rounds.lookup.ngram_drafts import LOOKUP
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason

@@ -1,7 +1,7 @@
 """Token acceptances behind the AALs of Table I: constant over a block, or drifting with depth.
 
 drifting:  b_i = min(1, first * exp(drift * i)),  i = 0 .. K - 1     drift 0 is the constant one
-AAL        as ``outrider.selection.yields.expected_tokens``, with or without a bonus token after a full block
+AAL        as ``lab.simulation.yields.expected_tokens``, with or without a bonus token after a full block
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from scipy.optimize import brentq, least_squares
 
 from lab.bench.papers.wisv.published import ROUNDING, WisvRow, printed
 from lab.bench.papers.wisv.rounds import Method
-from outrider.selection.yields import expected_tokens
+from lab.simulation.yields import expected_tokens
 
 _LEAST, _MOST = 1e-6, 1.0 - 1e-9
 

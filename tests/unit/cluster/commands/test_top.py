@@ -10,7 +10,7 @@ import pytest
 
 from cluster.cli import main
 from cluster.top_view import duration
-from outrider.selection.speculation_tuner import TunerReport
+from outrider.selection.tuning.report import TunerReport
 from tests.unit.cluster.recorded_service import Answer, serving
 
 COORDINATOR = {

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cluster.cli import main
-from cluster.reports.json_file import write_json
 from lab.commands.train import division
+from lab.reports.json_file import write_json
 from lab.reports.predictor_plots import plot_predictor
 from lab.reports.predictor_training import show_predictor
 from lab.training.head.head_config import HeadConfig

@@ -12,7 +12,7 @@ from outrider.contracts.slo import SloClass
 from outrider.selection.cheapest import Cheapest
 from outrider.selection.cost_aware import CostAware
 from outrider.selection.fixed import Fixed
-from outrider.selection.speculation_tuner import TunerSettings
+from outrider.selection.tuning.speculation_tuner import TunerSettings
 from tests.unit.lab.simulation.scenarios import TENTH, group, scenario, verifier
 
 

@@ -35,7 +35,7 @@ from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
 from outrider.selection.fixed import Fixed
 from outrider.selection.modes import DRAFT
-from outrider.selection.speculation_tuner import SpeculationTuner, TunerSettings
+from outrider.selection.tuning.speculation_tuner import SpeculationTuner, TunerSettings
 from outrider.text.shown import IncrementalText
 from outrider.text.stops import tokens_that_stop
 from outrider.tracing.responses import ResponseTrace

@@ -16,8 +16,8 @@ from outrider.contracts.errors import BusyError, GenerationFailedError, NonFinit
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.contracts.verifying import KvUsage
 from outrider.costs.profiles import ProfiledOn
-from outrider.selection.rewards import Reward
-from outrider.selection.speculation_tuner import TunerReport
+from outrider.selection.tuning.report import TunerReport
+from outrider.selection.tuning.rewards import Reward
 from outrider.tenants.quotas import OverQuota
 from serve_app.answers import Ready, Status
 from serve_app.api.http_errors import ERROR_KINDS, FieldError, answer_for

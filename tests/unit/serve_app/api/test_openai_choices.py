@@ -11,7 +11,7 @@ from outrider.contracts.requests import SAMPLING_RANGES, GenerationRequest, Samp
 from outrider.contracts.slo import SloClass
 from serve_app.api.openai.bodies import ChatMessage
 from serve_app.api.openai.choices import choice_seed
-from serve_app.api.openai.tools import with_tools
+from serve_app.api.openai.tools.request import with_tools
 from serve_app.api.service import RequestLimits
 from tests.unit.serve_app.api.asked_choices import SEED, choices, generation
 from tests.unit.serve_app.api.text_service import LIMITS, TOKENIZER

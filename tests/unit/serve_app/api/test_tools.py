@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve_app.answers import MessageDelta
-from serve_app.api.openai.call_deltas import CallDeltas, whole_calls
-from serve_app.api.openai.tool_reader import CallArguments, CallBegun, Said, ToolReader
-from serve_app.api.openai.tools import form_in
+from serve_app.api.openai.tools.deltas import CallDeltas, whole_calls
+from serve_app.api.openai.tools.reader import CallArguments, CallBegun, Said, ToolReader
+from serve_app.api.openai.tools.request import form_in
 from tests.unit.serve_app.api.asking import CHAT, error_of, events_of, post
 from tests.unit.serve_app.api.test_structured import follows
 from tests.unit.serve_app.api.text_service import LIMITS, TOKENIZER, TextService

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from outrider.contracts.requests import FinishReason, GenerationChunk, GenerationRequest, SamplingParams
-from outrider.rounds.ngram_drafts import LOOKUP
+from outrider.rounds.lookup.ngram_drafts import LOOKUP
 from outrider.selection.fixed import Fixed
 from outrider.selection.modes import DRAFT, LOOKUP_DRAFT, SpeculationMode
-from outrider.selection.speculation_tuner import SpeculationTuner, TunerSettings
+from outrider.selection.tuning.speculation_tuner import SpeculationTuner, TunerSettings
 from tests.unit.serve_app.api.in_memory_service import (
     ENGINE_S,
     LONG_PROMPT,

@@ -12,12 +12,12 @@ from scipy.special import expit
 from lab.training.predictor import train
 from lab.training.predictor.families import AS_IT_IS, MLP, RecordedFeatures
 from lab.training.predictor.logged import read_logs
+from lab.training.predictor.pair_names import PairNames, pair_names
 from lab.training.predictor.predictor_config import PredictorConfig
 from lab.training.predictor.train import SHIPPED, PredictorReport, train_predictor
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.round_log import LoggedRound, LogHeader, write_header, write_round
-from outrider.models.pair_names import PairNames, pair_names
 from outrider.models.predictor_file import check_use, read_predictor
 from tests.unit.lab.training.predictor.toy import toy, truth
 

@@ -8,7 +8,7 @@ import pytest
 
 from outrider.contracts.requests import SamplingParams
 from outrider.selection.modes import DRAFT, NONE, SpeculationMode
-from outrider.selection.speculation_tuner import SpeculationTuner, TunerSettings
+from outrider.selection.tuning.speculation_tuner import SpeculationTuner, TunerSettings
 from tests.unit.engines.conftest import tiny_llama, torch_drafter
 from tests.unit.serve_app.api.in_memory_service import Service, request_for, tokens_of, truth_of
 from tests.unit.serve_app.coordination.in_memory import GREEDY, SAMPLED, EngineTransport

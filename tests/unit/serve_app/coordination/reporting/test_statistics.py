@@ -15,7 +15,7 @@ from outrider.contracts.verifying import KvUsage
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
-from outrider.selection.speculation_tuner import TunerReport
+from outrider.selection.tuning.report import TunerReport
 from serve_app import metrics
 from serve_app.coordination.drafting.drafter_book import ExchangeOutcome
 from serve_app.coordination.reporting.faults import FaultCounter

@@ -4,7 +4,7 @@ from outrider.contracts.drafting import Draft
 from outrider.contracts.verifying import PromptLookupGrant
 from outrider.rounds.events import RoundInput
 from outrider.rounds.generation import Generation
-from outrider.rounds.ngram_drafts import NgramDraft, lookup_of, uses_lookup
+from outrider.rounds.lookup.ngram_drafts import NgramDraft, lookup_of, uses_lookup
 from outrider.rounds.open_round import OpenRound
 from outrider.rounds.rules import RoundRules
 from outrider.selection.lookup_value import beats

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.training.predictor.pair_names import PairNames, pair_names
 from outrider.contracts.errors import ModelUnavailableError
 from outrider.models.loading import load_drafter, load_target_facts
-from outrider.models.pair_names import PairNames, pair_names
 from tests.unit.lab.training.head.tiny_pairs import load, save_pair
 
 

@@ -8,7 +8,7 @@ from outrider.contracts.cost import LinearCostModel
 from outrider.contracts.requests import GenerationRequest, SamplingParams
 from outrider.lookup.store import EarlierTexts
 from outrider.lookup.text import LookupHistory
-from outrider.rounds.ngram_drafts import ResponseLookup, lookup_of
+from outrider.rounds.lookup.ngram_drafts import ResponseLookup, lookup_of
 from outrider.selection.situation import VerifierView
 
 TEXT = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)

@@ -8,7 +8,7 @@ it is unknown at a load, or something has changed, it is due as soon as the budg
 from dataclasses import dataclass
 from math import inf
 
-from outrider.selection.rewards import Comparison
+from outrider.selection.tuning.rewards import Comparison
 
 _UNKNOWN_LOSS = 0.4  # expected of a mode without any reward
 _BORROWED_LOSS = 0.2  # least expected loss of a mode known at other loads only

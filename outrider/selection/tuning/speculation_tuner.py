@@ -3,39 +3,40 @@
 Whether drafting pays under load cannot be measured round by round: what one generation's draft costs the others shows
 only when all generations draft alike. So one mode is in use for all generations of a verifier. Its *reward*, the
 committed tokens per second of an active generation, is measured in epochs common to all, and compared at equal loads
-(``outrider.selection.rewards``).
+(``outrider.selection.tuning.rewards``).
 
 - A generation is active from its first committed tokens to its end: neither its prefill nor idle time counts. Rounds
   beside others' prefills count only where there are hardly any other rounds.
 - Only rounds count that begin after a *settling* time. After a change of modes it lasts until autonomous runs and
   rounds of the old mode are over and, under a mode that needs drafters, most generations have a drafter.
-- Another mode is tried for one or a few epochs when it is due and the budget allows (``selection.trial_budget``). A
-  mode that needs drafters is first tried by a few canaries (``selection.canaries``).
+- Another mode is tried for one or a few epochs when it is due and the budget allows (``trial_budget``). A mode that
+  needs drafters is first tried by a few canaries (``canaries``).
 - The kept mode is left for a better one as soon as the accumulated cost of staying (regret) exceeds the cost of a
   change. So a load that fluctuates around the crossover changes nothing, and a large step is followed in an epoch.
 
 Pure: the caller reports events with their times. ``round`` is called at every commit, so it does very little.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf, log
 
-from outrider.selection.canaries import Canaries, CanaryResult, canary_count
-from outrider.selection.epoch_samples import (
+from outrider.selection.modes import SpeculationMode
+from outrider.selection.tuning.canaries import Canaries, CanaryResult, canary_count
+from outrider.selection.tuning.epoch_samples import (
     ActiveGenerations,
     ActiveInterval,
     EpochSamples,
     EpochThroughput,
     ThroughputSample,
+    are_apart,
     shortfall,
 )
-from outrider.selection.modes import SpeculationMode
-from outrider.selection.rewards import Comparison, Reward, Rewards
-from outrider.selection.trial_budget import TrialBudget, TrialRules
+from outrider.selection.tuning.report import TunerReport, at_load
+from outrider.selection.tuning.rewards import Comparison, Rewards
+from outrider.selection.tuning.trial_budget import TrialBudget, TrialRules
 
 _STEADY = log(1.5)  # loads of two epochs in a row within this ratio (log) are steady: only then is a trial begun
-_LEFT = 1.3  # two loads that differ by more than this ratio, and by more than one generation, share no epoch
 _LONGEST_EPOCH = 3.0  # times ``epoch_s``
 _LEAST_ROUNDS = 2.0  # per generation, for an epoch to be judged at all
 _MOST_TRIAL_EPOCHS = 12  # of one trial; what the kept mode showed grows old meanwhile
@@ -69,32 +70,6 @@ class TunerSettings:
     margin: float = 0.03
     change_s: float = 0.3
     trials: TrialRules = field(default_factory=TrialRules)
-
-
-@dataclass(frozen=True, slots=True)
-class TunerReport:
-    """State of a speculation tuner, for ``/status`` and metrics.
-
-    Attributes:
-        arm: the mode in use.
-        kept: the best mode as far as is known; if another one is in use, that is being tried.
-        rewards: of each mode, by load.
-        probes: number of trials of each mode, by canaries or by all.
-        probes_lost_s: cost of all trials, in seconds of all generations' time.
-        active_s: seconds in which any generation was active that follows the tuner.
-        changes: number of changes of the kept mode.
-        at_load: for modes measured near the present load: tokens/s of a response, and the share of these that the mode
-            loses against the kept one (negative: gains).
-    """
-
-    arm: str
-    kept: str
-    rewards: tuple[tuple[str, tuple[Reward, ...]], ...]
-    probes: tuple[tuple[str, int], ...]
-    probes_lost_s: float
-    active_s: float
-    changes: int
-    at_load: tuple[tuple[str, float, float], ...] = ()
 
 
 class SpeculationTuner:
@@ -203,6 +178,7 @@ class SpeculationTuner:
             self._tick(now_s)
 
     def report(self, now_s: float) -> TunerReport:
+        load = self._last_load
         return TunerReport(
             arm=self._mode.name,
             kept=self._kept.name,
@@ -211,18 +187,10 @@ class SpeculationTuner:
             probes_lost_s=self._trials.lost_s,
             active_s=self._choosing.at(now_s)[0],
             changes=self._changes,
-            at_load=() if self._last_load is None else tuple(self._at_load(self._last_load)),
+            at_load=()
+            if load is None
+            else tuple(at_load(self._rewards, self._modes, self._kept, self._last_results, load)),
         )
-
-    def _at_load(self, load: float) -> Iterator[tuple[str, float, float]]:
-        kept = self._rewards.tokens_per_s(self._kept.name, load)
-        for mode in self._modes:
-            reward, canary_result = self._rewards.tokens_per_s(mode.name, load), self._last_results.get(mode)
-            compared = self._rewards.compare(mode.name, self._kept.name, load)
-            if reward is not None and (mode is self._kept or compared.known):
-                yield mode.name, reward, 0.0 if mode is self._kept else compared.loss
-            elif kept is not None and canary_result is not None and not _apart(canary_result.load, load):
-                yield mode.name, canary_result.ratio * kept, 1.0 - canary_result.ratio
 
     def _prefill_over(self, generation: str, now_s: float) -> bool:
         """End a response's prefill. Return whether one was under way."""
@@ -244,7 +212,7 @@ class SpeculationTuner:
                 self._from_s = now_s
         elif self._mode is self._kept and self._should_switch(passed_s, load):
             self._use(self._kept, now_s)
-        elif _apart(load, self._epoch.load(now_s)):  # the load has moved: no reward belongs to such a mixture
+        elif are_apart(load, self._epoch.load(now_s)):  # the load has moved: no reward belongs to such a mixture
             self._begin_epoch(now_s)
         else:
             self._measure(self._epoch, now_s)
@@ -322,7 +290,7 @@ class SpeculationTuner:
     def _canaries_needed(self, mode: SpeculationMode, load: float, now_s: float) -> int:
         """Return the number of canaries to send before a trial by all; 0 if a recent result makes them needless."""
         known = self._worth_a_try.get(mode)
-        if known is not None and now_s - known.at_s < _VERDICT_S and not _apart(known.load, load):
+        if known is not None and now_s - known.at_s < _VERDICT_S and not are_apart(known.load, load):
             return 0
         return canary_count(len(self._samples.undisturbed)) if mode.needs_drafters else 0
 
@@ -420,9 +388,3 @@ class SpeculationTuner:
 
 def _loss(one: tuple[SpeculationMode, Comparison]) -> float:
     return one[1].loss
-
-
-def _apart(load: float, other: float) -> bool:
-    """Whether two loads differ too much for one epoch: by the ratio ``_LEFT``, and by more than one generation."""
-    least, most = sorted((load, other))
-    return most - least > 1.0 and most > _LEFT * least

@@ -12,8 +12,8 @@ prevent it: the next canaries are other generations.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from outrider.selection.epoch_samples import ThroughputSample, shortfall, trimmed_mean
 from outrider.selection.modes import SpeculationMode
+from outrider.selection.tuning.epoch_samples import ThroughputSample, shortfall, trimmed_mean
 
 _MANY = 12  # from so many generations on three are canaries, so that the trimmed mean leaves out one odd one
 _LOST = 0.6  # a speed ratio below this is a clear loss; so low since canaries wait for the others' longer steps

@@ -2,7 +2,7 @@
 
 A model's *form* is how it writes calls: ``hermes`` (Qwen 2.5 and 3, Hermes, many others) writes
 ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>``, ``llama3_json`` (Llama 3.1 to 3.3)
-``{"name": ..., "parameters": {...}}``. ``tool_reader`` reads them.
+``{"name": ..., "parameters": {...}}``. ``reader`` reads them.
 """
 
 import json

@@ -2,9 +2,9 @@
 
 import pytest
 
-from outrider.selection.canaries import Canaries, CanaryResult, canary_count
-from outrider.selection.epoch_samples import ThroughputSample
 from outrider.selection.modes import DRAFT
+from outrider.selection.tuning.canaries import Canaries, CanaryResult, canary_count
+from outrider.selection.tuning.epoch_samples import ThroughputSample
 
 
 def named(count: int) -> list[str]:

@@ -5,7 +5,7 @@ from hashlib import blake2b
 
 from outrider.contracts.requests import FinishReason
 from serve_app.answers import ChatFinish, FunctionCallDelta, MessageDelta, ToolCall, ToolCallDelta
-from serve_app.api.openai.tool_reader import CallArguments, CallBegun, Piece, Said, ToolReader
+from serve_app.api.openai.tools.reader import CallArguments, CallBegun, Piece, Said, ToolReader
 
 
 class CallDeltas:

@@ -1,7 +1,8 @@
 """When a mode's turn comes again."""
 
-from outrider.selection.rewards import Comparison
-from outrider.selection.trial_budget import TrialBudget, TrialRules
+from outrider.selection.tuning.rewards import Comparison
+
+from outrider.selection.tuning.trial_budget import TrialBudget, TrialRules
 
 _KNOWN = Comparison(log_ratio=-0.1, deviation=0.01, distance=0.0)
 

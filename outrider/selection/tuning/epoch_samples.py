@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 _TRIMMED = 4  # one in so many is left out at either end
 _NOISE = 0.05  # share by which one epoch may be slower than another by chance
+_LEFT = 1.3  # two loads that differ by more than this ratio, and by more than one generation, share no epoch
 _LEAST_JUDGED_ROUNDS = 4  # with a promise to keep, for a generation's share of late rounds to count
 
 
@@ -150,3 +151,9 @@ def _variance(samples: Sequence[ThroughputSample]) -> float:
     if not tokens:
         return 0.0
     return max(0.0, sum(sample.squares for sample in samples) * rounds / tokens**2 - 1.0) / rounds
+
+
+def are_apart(load: float, other: float) -> bool:
+    """Whether two loads differ too much for one epoch: by the ratio ``_LEFT``, and by more than one generation."""
+    least, most = sorted((load, other))
+    return most - least > 1.0 and most > _LEFT * least

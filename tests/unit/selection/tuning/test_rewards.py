@@ -2,8 +2,8 @@ import random
 
 import pytest
 
-from outrider.selection.epoch_samples import EpochThroughput, trimmed_mean
-from outrider.selection.rewards import Rewards, load_cell
+from outrider.selection.tuning.epoch_samples import EpochThroughput, trimmed_mean
+from outrider.selection.tuning.rewards import Rewards, load_cell
 
 
 def found(load: float, tokens_per_s: float, late: float | None = None) -> EpochThroughput:

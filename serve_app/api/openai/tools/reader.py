@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from serve_app.api.openai.tools import FORMS
+from serve_app.api.openai.tools.request import FORMS
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ The ratio changes slowly with the load although rewards do not. Evidence from di
 from dataclasses import dataclass, replace
 from math import exp, inf, log, sqrt
 
-from outrider.selection.epoch_samples import EpochThroughput
+from outrider.selection.tuning.epoch_samples import EpochThroughput
 
 _MEMORY_S = 30.0  # an epoch's weight falls to 1/e after so much of its mode's time in the cell
 _EXACT_LOADS = 8

@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 
 from outrider.selection.modes import DRAFT, LOOKUP, LOOKUP_DRAFT, MODES, NONE, SpeculationMode, within
-from outrider.selection.speculation_tuner import SpeculationTuner, TunerSettings
-from outrider.selection.trial_budget import TrialRules
+from outrider.selection.tuning.speculation_tuner import SpeculationTuner, TunerSettings
+from outrider.selection.tuning.trial_budget import TrialRules
 from tests.unit.selection.simulated_verifier import Speed, World, constant, crossing
 
 MINUTE_S = 60.0

@@ -1,0 +1,1 @@
+"""Drafts by prompt lookup as a round uses them."""
