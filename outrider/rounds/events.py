@@ -12,7 +12,7 @@ from outrider.contracts.exchanged import CorrectionSource
 from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import GenerationChunk
 from outrider.contracts.verifying import Block, OpenGeneration, Outcome, PromptLookupGrant, Resolution, Undecided
-from outrider.rounds.account import VerifyTerms
+from outrider.rounds.promise_tracker import VerifyTerms
 from outrider.rounds.timing import RoundTiming
 from outrider.selection.acceptance import AcceptanceBook
 from outrider.selection.modes import DRAFT, SpeculationMode

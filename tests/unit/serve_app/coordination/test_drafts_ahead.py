@@ -14,9 +14,9 @@ from outrider.contracts.errors import DrafterLostError
 from outrider.contracts.requests import FinishReason, GenerationChunk, GenerationRequest, SamplingParams
 from outrider.contracts.slo import LedgerRecord, SloClass
 from outrider.contracts.verifying import RATIO_RULES, Block
-from outrider.rounds.account import VerifyTerms
 from outrider.rounds.events import DrafterAnswered, Join, OrderAhead
 from outrider.rounds.machine import RoundMachine
+from outrider.rounds.promise_tracker import VerifyTerms
 from outrider.rounds.states import RoundEvent
 from outrider.selection.fixed import Fixed
 from outrider.selection.situation import RoundChoice, RoundSituation
