@@ -196,7 +196,7 @@ class RoundMachine:
             return [*ordered, *self._verify_alone(self._round, found, asks=plan is not None and not beside)]
         self._round, order = self._drafted(number, began_at_s, plan, choice.chosen)
         if pending:
-            order = replace(order, correction=generation.correction.source, binding=True)
+            order = replace(order, correction=generation.correction.source, must_use=True)
             generation.correction.happened(CorrectionEvent.ORDERED)
         return [order]
 
@@ -207,9 +207,9 @@ class RoundMachine:
         allowed_s, survivals = LINK_PATIENCE * estimate.round_s, self._chooser.survivals(plan)
         whole = self._chooser.must_stay_whole(plan)
         round_ = OpenRound(number, began_at_s, plan, estimate.expected_tokens, allowed_s, survivals, whole)
-        binding, price = self._pending_correction.is_binding(plan), self._chooser.price(estimate)
+        must_use, price = self._pending_correction.must_use(plan), self._chooser.price(estimate)
         due_at_s = self._tracker.terms(began_at_s, estimate.expected_tokens).deadline_at_s
-        return round_, AskDrafter(number, plan, None, allowed_s, binding, estimate.exchange_s, price, due_at_s)
+        return round_, AskDrafter(number, plan, None, allowed_s, must_use, estimate.exchange_s, price, due_at_s)
 
     def _goes_on_beside(self, estimate: Estimate) -> bool:
         """Whether a draft is ordered ahead, beside an autonomous run."""
@@ -221,7 +221,7 @@ class RoundMachine:
         assert self._ahead is None, "at most one draft is ordered ahead"
         number = self._generation.begin_round(drafting=True, ahead=_MOST_BESIDE)
         self._ahead, order = self._drafted(number, now_s, estimate.plan, estimate)
-        assert not order.binding, "what has to be used is waited for"
+        assert not order.must_use, "what has to be used is waited for"
         return [OrderAhead(order)]
 
     def _answered(self, event: DrafterAnswered, now_s: float) -> list[Effect]:

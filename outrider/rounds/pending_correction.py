@@ -3,7 +3,7 @@
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.verifying import Verified
-from outrider.rounds.blocks import is_binding
+from outrider.rounds.blocks import must_use
 from outrider.rounds.events import Effect, Incident, LeasedDrafter, Report, Send
 from outrider.rounds.generation import Generation
 from outrider.rounds.open_round import OpenRound
@@ -25,9 +25,9 @@ class PendingCorrection:
         """Whether a drafter can draw the correction: it has the model of the residual, and is trusted."""
         return drafter is not None and drafter.trusted and drafter.model == self._generation.correction.by
 
-    def is_binding(self, plan: DraftPlan) -> bool:
-        """Whether drafts of a plan have to be used once they are drawn (``blocks.is_binding``)."""
-        return is_binding(plan, self._generation.request.params, self._wire)
+    def must_use(self, plan: DraftPlan) -> bool:
+        """Whether drafts of a plan have to be used once they are drawn (``blocks.must_use``)."""
+        return must_use(plan, self._generation.request.params, self._wire)
 
     def give_up_correction(self) -> Report:
         """Let the target draw the token, since no device can compute the residual: counted as an inexact round."""
@@ -38,7 +38,7 @@ class PendingCorrection:
     def give_up_draft(self, round_: OpenRound) -> list[Effect]:
         """Give up a lost draft. Under a ratio rule that is inexact: its content may be why it is lost."""
         plan = round_.plan
-        if plan is None or not self.is_binding(plan):
+        if plan is None or not self.must_use(plan):
             return []
         self._generation.forgo_draft()
         return [Report(Incident.DRAFT_GIVEN_UP, {"round": round_.number, "protocol": plan.protocol})]

@@ -450,8 +450,8 @@ FAULTS = (
     ),
     Fault(
         "a device is told no price",
-        "binding, price = self._pending_correction.is_binding(plan), self._chooser.price(estimate)",
-        "binding, price = self._pending_correction.is_binding(plan), None",
+        "must_use, price = self._pending_correction.must_use(plan), self._chooser.price(estimate)",
+        "must_use, price = self._pending_correction.must_use(plan), None",
         ("tests/unit/rounds/test_stopping_devices.py",),
     ),
     Fault(

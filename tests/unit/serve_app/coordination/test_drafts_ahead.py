@@ -304,7 +304,7 @@ async def test_no_block_that_a_ratio_rule_decides_is_ever_ordered_ahead(
     if protocol != "tslt_tree":
         assert bool(ordered) == late
     for effect in ordered:
-        assert not isinstance(effect, OrderAhead) or not effect.asked.binding
+        assert not isinstance(effect, OrderAhead) or not effect.asked.must_use
         assert not isinstance(effect, Join) or effect.block.rule not in RATIO_RULES
     if late or params.greedy:
         assert tokens_of(chunks) == truth_of(request)
