@@ -33,7 +33,7 @@ from outrider.contracts.verifying import Resolution
 from outrider.events import event
 from outrider.link.latency import down_s
 from outrider.link.state import LinkSample, ProbeRequest
-from outrider.protocols.registry import NO_TOKENS, harmless_protocols
+from outrider.protocols.registry import NO_TOKENS, untrusted_safe_protocols
 from outrider.rounds.events import AskAgain, AskDrafter, DrafterAnswered, Exchange, LeasedDrafter
 from outrider.rounds.generation import Generation
 from outrider.rounds.rules import LINK_PATIENCE
@@ -218,7 +218,7 @@ class DrafterLink:
         return DrafterAnswered(number, exchange)
 
     def _close_without_state(self, port: DrafterPort) -> None:
-        """Close a drafter that lacks the prefix. It says so before it draws, which leaves the output distribution as is."""
+        """Close a drafter that lacks the prefix. It says so before it draws: the output distribution does not change."""
         self._lost_state_in_a_row += 1
         if self._lost_state_in_a_row > _MOST_LOST_STATE:
             self._give_up(port, DrafterBrokenError(f"drafter {port.drafter.actor_name} forgets its generations"))
@@ -433,7 +433,7 @@ class DrafterLink:
         request, book = self._generation.request, self._book
         allowed = None if request.drafters is None else frozenset(request.drafters)
         named = request.protocol
-        needs_trust = named is not None and not harmless_protocols((named,), request.params)
+        needs_trust = named is not None and not untrusted_safe_protocols((named,), request.params)
         if not needs_trust and self._generation.correction_by is None:
             return allowed
         return book.trusted if allowed is None else allowed & book.trusted

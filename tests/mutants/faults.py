@@ -73,7 +73,7 @@ FAULTS = (
     ),
     Fault(
         "an untrusted device's word is taken for what it drafted from",
-        "protocols=protocols if trusted else harmless_protocols(protocols, generation.request.params),",
+        "protocols=protocols if trusted else untrusted_safe_protocols(protocols, generation.request.params),",
         "protocols=protocols,",
         UNTRUSTED,
     ),
