@@ -218,7 +218,7 @@ class DrafterLink:
         return DrafterAnswered(number, exchange)
 
     def _close_without_state(self, port: DrafterPort) -> None:
-        """Close a drafter that lacks the prefix. It says so before it draws: the output distribution does not change."""
+        """Close a drafter that lacks the prefix. It says so before it draws: the output distribution is unchanged."""
         self._lost_state_in_a_row += 1
         if self._lost_state_in_a_row > _MOST_LOST_STATE:
             self._give_up(port, DrafterBrokenError(f"drafter {port.drafter.actor_name} forgets its generations"))
