@@ -31,7 +31,7 @@ class Judgement:
     """Whether a committed round, and its response with it, kept the promised speed."""
 
     late: ViolationCause | None  # cause, if the round taken alone was slower than promised (WISP eq. 4); else None
-    behind: bool  # the response fell behind with this round, or with a device's token sent just before it
+    behind: bool  # the response was behind at this round's commit, or at that of a device's token just before it
 
 
 class PromiseTracker:
