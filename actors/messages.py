@@ -37,7 +37,7 @@ class Closing:
 
 @dataclass(frozen=True, slots=True)
 class VerifyCall:
-    """One call to a verifier: it takes effect with the next step, in the order of the fields.
+    """One call to a verifier: it takes effect with the next step; closings first, then openings, blocks and the rest.
 
     Attributes:
         session: a new session gives up all that is under way from earlier ones.
@@ -79,7 +79,7 @@ class StepReply:
         refused_openings: why generations could not be opened.
         engine_s: duration of forward pass and acceptance.
         idle_s: time without work before the step.
-        opening_s: time between these two, in which calls were taken in.
+        opening_s: time between idle and engine, spent applying calls.
         computed: cost of each block that computed something in the pass.
         evicted: generations that lost KV to make room, with the number of leading positions that are still resident.
         faults: kind of each fault of a pass; other blocks were not affected.
@@ -115,14 +115,14 @@ class StepReply:
 
 
 def _columns(outcomes: Sequence[Outcome]) -> tuple[list[GenerationId], bytes, list[tuple[int, Outcome]]]:
-    """Names, rounds and tokens of those that are a token each; the others by their place."""
+    """Names, rounds and tokens of one-token outcomes; the others by index."""
     names, numbers, others = list[GenerationId](), array("q"), list[tuple[int, Outcome]]()
-    for place, outcome in enumerate(outcomes):
+    for index, outcome in enumerate(outcomes):
         if isinstance(outcome, Verified) and outcome.only_token is not None:
             names.append(outcome.generation)
             numbers.extend((outcome.round, outcome.only_token))
         else:
-            others.append((place, outcome))
+            others.append((index, outcome))
     return names, numbers.tobytes(), others
 
 
@@ -146,8 +146,8 @@ def _reply_from(
         Verified(name, number, (), token_id)
         for name, number, token_id in zip(names, rounds_and_tokens[::2], rounds_and_tokens[1::2], strict=True)
     ]
-    for place, outcome in others:  # in order
-        outcomes.insert(place, outcome)
+    for index, outcome in others:  # in order
+        outcomes.insert(index, outcome)
     done = tuple(map(VerifyCost, costs[::2], costs[1::2]))
     return StepReply(tuple(outcomes), refused_openings, engine_s, idle_s, usage, done, *rest)
 
@@ -277,7 +277,7 @@ class SloRounds:
     rounds: int = 0
     late_queue: int = 0  # late rounds by cause: queue
     late_compute: int = 0  # and compute
-    behind: int = 0  # rounds with which a response fell behind
+    behind: int = 0  # commits while behind the promised speed
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ _RATES = (
     ("committed tokens/s", CoordinatorActivity.tokens_per_s, "{:.1f}"),
     ("rounds/s", CoordinatorActivity.rounds_per_s, "{:.1f}"),
     ("accepted fraction", CoordinatorActivity.accepted_fraction, "{:.3f}"),
-    ("mean acceptance length, tokens", CoordinatorActivity.mean_acceptance_length, "{:.2f}"),
+    ("committed tokens per round", CoordinatorActivity.tokens_per_round, "{:.2f}"),
 )
 
 
@@ -58,7 +58,9 @@ def _drafters(now: ServiceStatus) -> Table:
 
 
 def _coordinators(now: ServiceStatus, recent: CoordinatorActivity) -> Table:
-    table = _table("Coordinator", "Verifier", "Mode", "Idle", "Active", "Queued", "Blocks", "KV tokens", "Evicted")
+    table = _table(
+        "Coordinator", "Verifier", "Mode", "Idle", "Active", "Queued", "Blocks waiting", "KV used", "Evicted"
+    )
     for c in now.coordinators:
         idle = min(1.0, recent.verifier_idle_s[c.id] / recent.span_s) if recent.span_s else None
         table.add_row(
@@ -89,7 +91,7 @@ def _kv_use(coordinator: CoordinatorReport) -> str:
     kv = coordinator.kv
     if kv is None:
         return "-"
-    return f"{kv.used_blocks / max(1, kv.total_blocks):.0%} of {kv.total_blocks * kv.block_tokens}"
+    return f"{kv.used_blocks / max(1, kv.total_blocks):.0%} of {kv.total_blocks * kv.block_tokens} tokens"
 
 
 def _rates(recent: CoordinatorActivity, whole: CoordinatorActivity) -> Table:
@@ -115,7 +117,7 @@ def _promises(now: ServiceStatus) -> list[RenderableType]:
     classes = sorted({name for coordinator in now.coordinators for name in coordinator.slo})
     if not classes:
         return []
-    table = _table("SLO class", "Rounds", "Late", "by queue", "by compute", "Fell behind")
+    table = _table("SLO class", "Rounds", "Late", "by queue", "by compute", "Commits behind")
     for name in classes:
         counted = [coordinator.slo[name] for coordinator in now.coordinators if name in coordinator.slo]
         rounds = sum(c.rounds for c in counted)

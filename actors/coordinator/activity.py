@@ -33,8 +33,8 @@ class CoordinatorActivity:
         """Return accepted over drafted tokens, without drafted tokens that were trimmed."""
         return _ratio(self.accepted_tokens, self.drafted_tokens - self.trimmed_tokens)
 
-    def mean_acceptance_length(self) -> float | None:
-        """Committed tokens per round."""
+    def tokens_per_round(self) -> float | None:
+        """Committed tokens per round; rounds without a draft count, too."""
         return _ratio(self.committed_tokens, self.rounds)
 
     def phase_ms(self, phase: str) -> float | None:

@@ -7,7 +7,7 @@ from lab.simulation.device_account import DeviceAccount
 from lab.simulation.drafted_rounds import NO_DRAFT, SimDraft, Workload
 from outrider.contracts.link import Direction
 from outrider.link.emulator import LinkEmulator
-from outrider.rounds.account import RoundAccount
+from outrider.rounds.promise_tracker import PromiseTracker
 from outrider.scheduling.policy import PendingVerification
 from outrider.selection.modes import DRAFT, SpeculationMode
 
@@ -37,7 +37,7 @@ class SimDevice:
     draft: SimDraft = NO_DRAFT  # of the present round
     number: int = -1  # over all groups; by default that of its account
     name: str = field(init=False)  # for policies and records
-    promised: RoundAccount = field(init=False)
+    promised: PromiseTracker = field(init=False)
     prompt_tokens: int = 0
     output_tokens: int = 0
     committed: int = 0
@@ -65,8 +65,8 @@ class SimDevice:
         assert self.verification is not None
         return self.verification
 
-    def ask(self, now_s: float, promised: RoundAccount) -> None:
-        """Begin the response whose lengths are set, with an account of its promise."""
+    def ask(self, now_s: float, promised: PromiseTracker) -> None:
+        """Begin the response whose lengths are set, with a tracker of its promise."""
         self.done = False
         self.committed = self.computed_tokens = 0
         self.asked_at_s = now_s

@@ -19,8 +19,8 @@ from outrider.admission.admission import Admission
 from outrider.admission.decisions import AdmissionRefused, AdmissionReport, AdmissionRequest
 from outrider.admission.rounds import MeasuredRounds
 from outrider.admission.rules import AdmissionRules
-from outrider.rounds.account import RoundAccount
 from outrider.rounds.present_load import PresentLoad
+from outrider.rounds.promise_tracker import PromiseTracker
 from outrider.scheduling.attribution import SpikeDetector, round_is_late
 from outrider.scheduling.ledger import FIRST_TOKEN_S, Ledger
 from outrider.selection.modes import DRAFT, SpeculationMode
@@ -106,7 +106,7 @@ class SimVerifier:
 
     def ask(self, device: SimDevice, now_s: float) -> None:
         """Request a response. Admission is not given its length, as in the product."""
-        device.ask(now_s, self._account_of(device, now_s))
+        device.ask(now_s, self._tracker_of(device, now_s))
         if self._admission is None:
             self._begin(device, now_s)
         else:
@@ -151,9 +151,8 @@ class SimVerifier:
     def _begin(self, device: SimDevice, now_s: float) -> None:
         device.done = False
         device.arrived_at_s = now_s
-        device.promised = self._account_of(
-            device, now_s
-        )  # a first token's deadline counts from here, not from the request
+        # A first token's deadline counts from here, not from the request.
+        device.promised = self._tracker_of(device, now_s)
         if self._tuner is not None:
             self._tuner.asked(device.name)
         self._begun[device.name] = device
@@ -167,10 +166,10 @@ class SimVerifier:
         self._listener.admitted(device, now_s)
         self._server.enqueue(device, now_s)
 
-    def _account_of(self, device: SimDevice, now_s: float) -> RoundAccount:
+    def _tracker_of(self, device: SimDevice, now_s: float) -> PromiseTracker:
         promised = device.account.tokens_per_s
         ledger = Ledger(promised, now_s + self._first_token_s if promised else inf)
-        return RoundAccount(ledger, self._server.deadlines, self._spikes)
+        return PromiseTracker(ledger, self._server.deadlines, self._spikes)
 
     def _serve(self, now_s: float) -> None:
         """Begin a step if the verifier is idle and has blocks, and plan who joins its steps.

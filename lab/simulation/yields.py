@@ -6,7 +6,7 @@ from operator import mul
 
 
 def expected_tokens(acceptances: Sequence[float], *, bonus: bool = True) -> float:
-    """Return a round's expected committed tokens, correction or bonus token included: the mean acceptance length.
+    """Return a round's expected committed tokens, correction or bonus token included: vLLM's mean acceptance length.
 
     Args:
         acceptances: at each depth, P(accepted) given acceptance up to there: of a chain's token, or of one of a tree

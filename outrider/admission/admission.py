@@ -38,7 +38,7 @@ from outrider.admission.decisions import (
     Admitted,
     ClassAdmission,
     Decisions,
-    Lack,
+    ScarceResource,
     Shortage,
 )
 from outrider.admission.fairness import Fairness
@@ -199,9 +199,9 @@ class Admission:
             keeps = keeps or self._keeps_room(one, made.now_s)
 
     def _begin_best_effort(self, made: DecisionDraft) -> None:
-        scarce = (Lack.PLACES, Lack.MEMORY)
+        scarce = (ScarceResource.PLACES, ScarceResource.MEMORY)
         pressed = any(
-            made.shortages[one.asked.name].lack in scarce
+            made.shortages[one.asked.name].resource in scarce
             for one in self._waiting.values()
             if one.promised and one.asked.name in made.shortages
         )
@@ -328,7 +328,7 @@ class Admission:
                 self._begin_promised(made)
                 self._begin_best_effort(made)
                 continue
-            made.shortages[last.asked.name] = Shortage(Lack.QUEUE, 1.0, most, most)
+            made.shortages[last.asked.name] = Shortage(ScarceResource.QUEUE, 1.0, most, most)
             self._refuse([last], made)
 
     def _refuse(self, refused: Sequence[TrackedResponse], made: DecisionDraft) -> None:
@@ -351,22 +351,22 @@ class Admission:
         needs = self._needs(one, made.now_s, made.verifier)
         if one.promised:
             allowed = made.bounds.load(min(made.promised.share, needs.share))
-            return Shortage(Lack.LOAD, needs.load, made.promised.load, allowed)
-        return Shortage(Lack.PLACES, 1.0, made.promised.places + made.best_effort.places, made.bounds.places)
+            return Shortage(ScarceResource.LOAD, needs.load, made.promised.load, allowed)
+        return Shortage(ScarceResource.PLACES, 1.0, made.promised.places + made.best_effort.places, made.bounds.places)
 
     def _retry_after_s(self, one: TrackedResponse, shortage: Shortage, made: DecisionDraft) -> int:
         """Return the seconds until it should fit behind those before it: what is missing over its rate of release."""
 
         def amount(other: TrackedResponse) -> float:
             needs = self._needs(other, made.now_s, made.verifier)
-            if shortage.lack is Lack.LOAD:
+            if shortage.resource is ScarceResource.LOAD:
                 return needs.load
-            return needs.kv_tokens if shortage.lack is Lack.MEMORY else 1.0
+            return needs.kv_tokens if shortage.resource is ScarceResource.MEMORY else 1.0
 
         before = [other for other in self._waiting.values() if other.promised or not one.promised]
         missing = sum(map(amount, before))
-        if shortage.lack is not Lack.QUEUE:
-            missing += shortage.held - shortage.allowed
+        if shortage.resource is not ScarceResource.QUEUE:
+            missing += shortage.in_use - shortage.allowed
         # An active response frees what it holds once in its class's mean duration.
         freed_per_s = sum(
             amount(other) / self._histories.of(other.slo.name).mean_duration_s(other.slo.tokens_per_s)

@@ -32,7 +32,7 @@ class AdmissionRequest:
     account: Account = NO_ACCOUNT
 
 
-class Lack(StrEnum):
+class ScarceResource(StrEnum):
     """Resource that was too scarce; exported as a metric label."""
 
     LOAD = "load"  # verifier time for the promise
@@ -43,11 +43,11 @@ class Lack(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """A response ``needed`` more than was left of ``allowed`` beside ``held``, in the unit of the lack."""
+    """``allowed`` less ``in_use`` was left, a response ``needed`` more; in the unit of the resource."""
 
-    lack: Lack
+    resource: ScarceResource
     needed: float
-    held: float
+    in_use: float
     allowed: float
 
 
@@ -73,23 +73,25 @@ class AdmissionRefused:
     @property
     def message(self) -> str:
         """Text for the client: what was needed, what was found and when to retry."""
-        found = _FOUND[self.shortage.lack].format(slo=self.slo.name, **_rounded(self.shortage))
+        found = _FOUND[self.shortage.resource].format(slo=self.slo.name, **_rounded(self.shortage))
         waited = f" for {self.waited_s:.1f} s" if self.waited_s >= 0.05 else ""
         lower = "" if not self.slo.tokens_per_s else ", or list slower classes behind it in outrider.slo_class"
         return f"{found}{waited}; try again in {self.retry_after_s} s{lower}"
 
 
 _FOUND = {
-    Lack.LOAD: "{slo} needs {needed} verifier seconds per second, found {held} of {allowed} promised to others",
-    Lack.MEMORY: "{slo} needs KV for {needed} positions, found {held} of {allowed} expected by others",
-    Lack.PLACES: "{slo} needs a free place, found {held} of {allowed} responses being made",
-    Lack.QUEUE: "{slo} needs a place in the queue, found {held} of {allowed} taken",
+    ScarceResource.LOAD: (
+        "{slo} needs {needed} verifier seconds per second, found {in_use} of {allowed} promised to others"
+    ),
+    ScarceResource.MEMORY: "{slo} needs KV for {needed} positions, found {in_use} of {allowed} expected by others",
+    ScarceResource.PLACES: "{slo} needs a free place, found {in_use} of {allowed} responses being made",
+    ScarceResource.QUEUE: "{slo} needs a place in the queue, found {in_use} of {allowed} taken",
 }
 
 
 def _rounded(shortage: Shortage) -> dict[str, str]:
-    digits = 3 if shortage.lack is Lack.LOAD else 0
-    return {name: f"{getattr(shortage, name):.{digits}f}" for name in ("needed", "held", "allowed")}
+    digits = 3 if shortage.resource is ScarceResource.LOAD else 0
+    return {name: f"{getattr(shortage, name):.{digits}f}" for name in ("needed", "in_use", "allowed")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ class AdmissionReport:
     """State of admission.
 
     Attributes:
-        load: verifier seconds per second that active promises need; ``limit``: that they may need.
+        load: verifier seconds per second that active promises need; ``limit``: the most they may need.
         kv_tokens: positions of KV expected of active responses; ``kv_limit``: of the verifier, None if without limit or
             not known yet.
         suspended: responses that wait for a place again; ``stalled``: responses whose clients have stopped reading.

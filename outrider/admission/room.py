@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import inf, sqrt
 from typing import Protocol
 
-from outrider.admission.decisions import Lack, Shortage
+from outrider.admission.decisions import ScarceResource, Shortage
 from outrider.admission.response_load import VerifierNow
 
 
@@ -110,15 +110,15 @@ def promised_shortage(needs: Needs, promised: Sums, bounds: Bounds, *, resumed: 
     """
     places = bounds.places - bounds.floor_places
     if promised.places >= places:
-        return Shortage(Lack.PLACES, 1.0, promised.places, places)
+        return Shortage(ScarceResource.PLACES, 1.0, promised.places, places)
     if resumed or not promised.places or not bounds.weighs:
         return None
     allowed = bounds.load(min(promised.share, needs.share))
     if needs.in_vain or promised.load + needs.load > allowed:
-        return Shortage(Lack.LOAD, needs.load, promised.load, allowed)
+        return Shortage(ScarceResource.LOAD, needs.load, promised.load, allowed)
     kv_allowed = bounds.kv_tokens * (1.0 - bounds.floor_share)
     if promised.plus(needs).kv_nearly_always > kv_allowed:
-        return Shortage(Lack.MEMORY, needs.kv_tokens, promised.kv_nearly_always, kv_allowed)
+        return Shortage(ScarceResource.MEMORY, needs.kv_tokens, promised.kv_nearly_always, kv_allowed)
     return None
 
 
@@ -131,9 +131,9 @@ def best_effort_shortage(
     """
     together = promised.beside(best_effort)
     if together.places >= bounds.places or (pressed and best_effort.places >= bounds.floor_places):
-        return Shortage(Lack.PLACES, 1.0, together.places, bounds.places)
+        return Shortage(ScarceResource.PLACES, 1.0, together.places, bounds.places)
     if resumed or not best_effort.places or not bounds.weighs:
         return None
     if together.plus(needs).kv_nearly_always > bounds.kv_tokens:
-        return Shortage(Lack.MEMORY, needs.kv_tokens, together.kv_nearly_always, bounds.kv_tokens)
+        return Shortage(ScarceResource.MEMORY, needs.kv_tokens, together.kv_nearly_always, bounds.kv_tokens)
     return None

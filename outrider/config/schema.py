@@ -439,7 +439,7 @@ class LimitsConfig:
     drain_s: Annotated[float, Field(strict=True, ge=3, le=3600)] | None = 10.0  # above the time to apply settings
 
     def __post_init__(self) -> None:
-        """Refuse deadlines by which a response fails while its verifier may restart, or a binding draft may arrive."""
+        """Refuse deadlines by which a response fails while its verifier may restart, or a must-use draft may arrive."""
         for other in ("verifier_start_deadline_s", "drafter_last_deadline_s"):
             least_s = self.verifier_deadline_s + getattr(self, other)
             for name in ("first_chunk_deadline_s", "next_chunk_deadline_s"):

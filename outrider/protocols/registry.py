@@ -69,7 +69,7 @@ def judged_protocols() -> tuple[ProtocolName, ...]:
     return tuple(name for name, protocol in _PROTOCOLS.items() if protocol.judged)
 
 
-def harmless_protocols(protocols: Iterable[ProtocolName], params: SamplingParams) -> tuple[ProtocolName, ...]:
+def untrusted_safe_protocols(protocols: Iterable[ProtocolName], params: SamplingParams) -> tuple[ProtocolName, ...]:
     """Return those of ``protocols``, in order, with which no device can change a response."""
     return tuple(name for name in protocols if not _PROTOCOLS[name].needs_trust(params))
 

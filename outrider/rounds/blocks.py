@@ -76,7 +76,7 @@ def row_request(generation: Generation, number: int, wire: WireFormat) -> Block:
     return replace(block, bonus=False, rule=AcceptanceRule.RATIO, deferral=Deferral(wire.row_field))
 
 
-def is_binding(plan: DraftPlan, params: SamplingParams, wire: WireFormat) -> bool:
+def must_use(plan: DraftPlan, params: SamplingParams, wire: WireFormat) -> bool:
     """Whether a plan's drafts have to be used: ratio rules are exact over all drafts, not over the fast ones only."""
     return plan.window > 0 and PROTOCOLS[plan.protocol].rule(params, wire) in RATIO_RULES
 

@@ -12,7 +12,7 @@ from outrider.contracts.exchanged import Deferral, WireFormat
 from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import ChoiceReport, PlanEstimate, ProtocolName
 from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block, Verified, target_rule
-from outrider.protocols.registry import PROTOCOLS, UNJUDGED, harmless_protocols, reproducible_protocols
+from outrider.protocols.registry import PROTOCOLS, UNJUDGED, reproducible_protocols, untrusted_safe_protocols
 from outrider.rounds.blocks import Judging, tree_verdict
 from outrider.rounds.events import RoundInput
 from outrider.rounds.generation import Generation
@@ -148,7 +148,7 @@ class RoundChooser:
             drafter=view,
             verifier=round_input.verifier,
             acceptance=self._acceptance.view() if drafts and self._acceptance is not None else _NOTHING_KNOWN,
-            protocols=protocols if trusted else harmless_protocols(protocols, generation.request.params),
+            protocols=protocols if trusted else untrusted_safe_protocols(protocols, generation.request.params),
             window=self._window,
             expansion=self._expansion,
             rows=self._rows,

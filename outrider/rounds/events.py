@@ -12,7 +12,7 @@ from outrider.contracts.exchanged import CorrectionSource
 from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import GenerationChunk
 from outrider.contracts.verifying import Block, OpenGeneration, Outcome, PromptLookupGrant, Resolution, Undecided
-from outrider.rounds.account import VerifyTerms
+from outrider.rounds.promise_tracker import VerifyTerms
 from outrider.rounds.timing import RoundTiming
 from outrider.selection.acceptance import AcceptanceBook
 from outrider.selection.modes import DRAFT, SpeculationMode
@@ -175,7 +175,7 @@ class AskDrafter:
     Attributes:
         correction: source of a pending correction that the device is to draw; None if there is none.
         allowed_s: that the exchange may take beyond the usual deadline.
-        binding: the draft has to be used, so it is awaited as long as the drafter lives (ratio rules).
+        must_use: the draft has to be used, so it is awaited as long as the drafter lives (ratio rules).
         expected_s: estimated duration of the exchange.
         price: of a draft token, for a device whose stop rule uses one.
         due_at_s: deadline of the block's commit; infinity without a promised speed.
@@ -185,7 +185,7 @@ class AskDrafter:
     plan: DraftPlan
     correction: CorrectionSource | None
     allowed_s: float
-    binding: bool
+    must_use: bool
     expected_s: float
     price: DraftPrice | None = None
     due_at_s: float = inf

@@ -32,7 +32,6 @@ from outrider.contracts.errors import (
 )
 from outrider.contracts.verifying import AutonomousRun, BlockRefused, Failed, Resolution, Undecided, Verified
 from outrider.protocols.registry import CORRECTION_ALONE
-from outrider.rounds.account import RoundAccount
 from outrider.rounds.blocks import row_request
 from outrider.rounds.choice import RoundChooser
 from outrider.rounds.events import (
@@ -62,6 +61,7 @@ from outrider.rounds.lookup.ngram_drafts import NgramDraft
 from outrider.rounds.lookup.prompt_lookup import PromptLookup, with_draft
 from outrider.rounds.open_round import OpenRound
 from outrider.rounds.pending_correction import PendingCorrection
+from outrider.rounds.promise_tracker import PromiseTracker
 from outrider.rounds.response_emitter import ResponseEmitter
 from outrider.rounds.rules import LINK_PATIENCE, RoundRules
 from outrider.rounds.states import CorrectionEvent, CorrectionState, GenerationState, RoundEvent
@@ -87,13 +87,13 @@ class RoundMachine:
         self._chooser = RoundChooser(generation, rules.speculation, rules.policy)
         first_due_at_s = now_s + (request.first_token_s or rules.first_token_s) if request.slo.tokens_per_s else inf
         ledger = resumed_ledger(request.slo.tokens_per_s, request.ledger, now_s, first_due_at_s)
-        self._account = RoundAccount(ledger, rules.deadline_rule, rules.spikes)
-        self._emitter = ResponseEmitter(generation, text, self._account, now_s)
-        self._pending_correction = PendingCorrection(generation, self._account, self._emitter, rules.speculation.wire)
+        self._tracker = PromiseTracker(ledger, rules.deadline_rule, rules.spikes)
+        self._emitter = ResponseEmitter(generation, text, self._tracker, now_s)
+        self._pending_correction = PendingCorrection(generation, self._tracker, self._emitter, rules.speculation.wire)
         self._began_at_s: float | None = None  # of the current round
         self._round: OpenRound | None = None
         self._ahead: OpenRound | None = None  # ordered ahead: draft at the device, held here, or block at the verifier
-        self._verifier = VerifierSide(generation, rules, self._account, self._chooser)
+        self._verifier = VerifierSide(generation, rules, self._tracker, self._chooser)
         self._lookup = PromptLookup(generation, rules)
         self._choice: RoundChoice | None = None
         self._mode = DRAFT  # in use when the choice was made
@@ -141,7 +141,7 @@ class RoundMachine:
 
     def paused(self, seconds: float) -> None:
         """Take time out of the SLO ledger in which no round began because the client did not read."""
-        self._account.paused(seconds)
+        self._tracker.paused(seconds)
 
     def _on_round_input(self, round_input: RoundInput, now_s: float) -> list[Effect]:
         if self._began_at_s is None:
@@ -174,7 +174,7 @@ class RoundMachine:
         return [self._verifier.request(self._round, block, opening)]
 
     def _choose(self, round_input: RoundInput, now_s: float) -> RoundChoice:
-        self._choice, self._mode = self._chooser.choose(round_input, self._account.promise(now_s)), round_input.mode
+        self._choice, self._mode = self._chooser.choose(round_input, self._tracker.promise(now_s)), round_input.mode
         return self._choice
 
     def _begin(self, round_input: RoundInput, began_at_s: float, now_s: float) -> list[Effect]:
@@ -196,7 +196,7 @@ class RoundMachine:
             return [*ordered, *self._verify_alone(self._round, found, asks=plan is not None and not beside)]
         self._round, order = self._drafted(number, began_at_s, plan, choice.chosen)
         if pending:
-            order = replace(order, correction=generation.correction.source, binding=True)
+            order = replace(order, correction=generation.correction.source, must_use=True)
             generation.correction.happened(CorrectionEvent.ORDERED)
         return [order]
 
@@ -207,9 +207,9 @@ class RoundMachine:
         allowed_s, survivals = LINK_PATIENCE * estimate.round_s, self._chooser.survivals(plan)
         whole = self._chooser.must_stay_whole(plan)
         round_ = OpenRound(number, began_at_s, plan, estimate.expected_tokens, allowed_s, survivals, whole)
-        binding, price = self._pending_correction.is_binding(plan), self._chooser.price(estimate)
-        due_at_s = self._account.terms(began_at_s, estimate.expected_tokens).deadline_at_s
-        return round_, AskDrafter(number, plan, None, allowed_s, binding, estimate.exchange_s, price, due_at_s)
+        must_use, price = self._pending_correction.must_use(plan), self._chooser.price(estimate)
+        due_at_s = self._tracker.terms(began_at_s, estimate.expected_tokens).deadline_at_s
+        return round_, AskDrafter(number, plan, None, allowed_s, must_use, estimate.exchange_s, price, due_at_s)
 
     def _goes_on_beside(self, estimate: Estimate) -> bool:
         """Whether a draft is ordered ahead, beside an autonomous run."""
@@ -221,7 +221,7 @@ class RoundMachine:
         assert self._ahead is None, "at most one draft is ordered ahead"
         number = self._generation.begin_round(drafting=True, ahead=_MOST_BESIDE)
         self._ahead, order = self._drafted(number, now_s, estimate.plan, estimate)
-        assert not order.binding, "what has to be used is waited for"
+        assert not order.must_use, "what has to be used is waited for"
         return [OrderAhead(order)]
 
     def _answered(self, event: DrafterAnswered, now_s: float) -> list[Effect]:
@@ -415,12 +415,12 @@ class RoundMachine:
         )
         if self._ahead is not None and self._ahead.draft is not None:
             self._ahead.overtaken(committed.token_ids)
-        self._account.committed(len(committed.token_ids), now_s)
+        self._tracker.committed(len(committed.token_ids), now_s)
         timing = round_.timing(outcome, round_.sent_tokens + len(committed.token_ids), now_s, self._mode)
         # A device's correction counts for the round that rejected a token, not for the one that it arrives with.
         yielded = len(committed.token_ids) - len(round_.uncommitted) + (generation.correction_by is not None)
         first = generation.stats.rounds <= 1
-        judgement = self._account.judged(yielded, timing.total_s, timing.verify_s, first=first)
+        judgement = self._tracker.judged(yielded, timing.total_s, timing.verify_s, first=first)
         if judgement is not None:
             generation.late(judgement.late)
             slo_class = generation.request.slo.name
@@ -451,7 +451,7 @@ class RoundMachine:
         self._emitter.explain(self._choice)
         open_ = self._chooser.may_draft or self._lookup.may
         asks = self._ahead is None and open_ and self._half_used(number + 1)
-        return [*effects, Follow(number, self._account.terms(now_s, 1.0), asks)]
+        return [*effects, Follow(number, self._tracker.terms(now_s, 1.0), asks)]
 
     def _join_held(self) -> list[Effect]:
         """Join a draft that was held while an n-gram draft was verified."""
@@ -466,7 +466,7 @@ class RoundMachine:
         ahead.began_at_s = self._began_at_s = now_s
         self._make_current(ahead)
         self._emitter.explain(self._choice)
-        return [Follow(ahead.number, self._account.terms(now_s, ahead.expected_tokens), asks=True)]
+        return [Follow(ahead.number, self._tracker.terms(now_s, ahead.expected_tokens), asks=True)]
 
     def _renewed(self, number: int, round_input: RoundInput | None, now_s: float, *, drafted: bool) -> list[Effect]:
         """Order a draft beside an autonomous run where that pays, and renew the run's grant where due.

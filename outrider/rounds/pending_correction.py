@@ -3,11 +3,11 @@
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.verifying import Verified
-from outrider.rounds.account import RoundAccount
-from outrider.rounds.blocks import is_binding
+from outrider.rounds.blocks import must_use
 from outrider.rounds.events import Effect, Incident, LeasedDrafter, Report, Send
 from outrider.rounds.generation import Generation
 from outrider.rounds.open_round import OpenRound
+from outrider.rounds.promise_tracker import PromiseTracker
 from outrider.rounds.response_emitter import ResponseEmitter
 from outrider.rounds.states import CorrectionEvent
 
@@ -16,18 +16,18 @@ class PendingCorrection:
     """Turns what becomes of one response's corrections into effects."""
 
     def __init__(
-        self, generation: Generation, account: RoundAccount, emitter: ResponseEmitter, wire: WireFormat
+        self, generation: Generation, tracker: PromiseTracker, emitter: ResponseEmitter, wire: WireFormat
     ) -> None:
         """Keep no state here: ``generation.correction`` has it."""
-        self._generation, self._account, self._emitter, self._wire = generation, account, emitter, wire
+        self._generation, self._tracker, self._emitter, self._wire = generation, tracker, emitter, wire
 
     def may_draw(self, drafter: LeasedDrafter | None) -> bool:
         """Whether a drafter can draw the correction: it has the model of the residual, and is trusted."""
         return drafter is not None and drafter.trusted and drafter.model == self._generation.correction.by
 
-    def is_binding(self, plan: DraftPlan) -> bool:
-        """Whether drafts of a plan have to be used once they are drawn (``blocks.is_binding``)."""
-        return is_binding(plan, self._generation.request.params, self._wire)
+    def must_use(self, plan: DraftPlan) -> bool:
+        """Whether drafts of a plan have to be used once they are drawn (``blocks.must_use``)."""
+        return must_use(plan, self._generation.request.params, self._wire)
 
     def give_up_correction(self) -> Report:
         """Let the target draw the token, since no device can compute the residual: counted as an inexact round."""
@@ -38,7 +38,7 @@ class PendingCorrection:
     def give_up_draft(self, round_: OpenRound) -> list[Effect]:
         """Give up a lost draft. Under a ratio rule that is inexact: its content may be why it is lost."""
         plan = round_.plan
-        if plan is None or not self.is_binding(plan):
+        if plan is None or not self.must_use(plan):
             return []
         self._generation.forgo_draft()
         return [Report(Incident.DRAFT_GIVEN_UP, {"round": round_.number, "protocol": plan.protocol})]
@@ -51,12 +51,12 @@ class PendingCorrection:
             round_.uncommitted = (token_id,)
             return []
         committed = generation.commit_correction(token_id)
-        self._account.committed(1, now_s)
+        self._tracker.committed(1, now_s)
         round_.sent_tokens = 1
         return [Send(self._emitter.chunk(committed))]
 
     def row_came(self, outcome: Verified, now_s: float) -> list[Effect]:
         """Take the target's row for a correction. Where it allows only one token, commit that."""
         committed = self._generation.commit(outcome, ())
-        self._account.committed(len(committed.token_ids), now_s)
+        self._tracker.committed(len(committed.token_ids), now_s)
         return [Send(self._emitter.chunk(committed))] if committed.token_ids else []

@@ -3,10 +3,10 @@
 from outrider.contracts.committed import CommittedRound
 from outrider.contracts.requests import ChoiceReport, ChunkDetails, GenerationChunk, RoundReport
 from outrider.contracts.verifying import AutonomousRun, OwnDraft
-from outrider.rounds.account import RoundAccount
 from outrider.rounds.choice import report
 from outrider.rounds.generation import Generation
 from outrider.rounds.lookup.ngram_drafts import NgramDraft, report_lookup, report_own_draft
+from outrider.rounds.promise_tracker import PromiseTracker
 from outrider.rounds.states import GenerationEvent
 from outrider.rounds.timing import RoundTiming
 from outrider.selection.situation import RoundChoice
@@ -16,9 +16,11 @@ from outrider.text.shown import IncrementalText, shown
 class ResponseEmitter:
     """Makes the chunks of one response."""
 
-    def __init__(self, generation: Generation, text: IncrementalText, account: RoundAccount, began_at_s: float) -> None:
+    def __init__(
+        self, generation: Generation, text: IncrementalText, tracker: PromiseTracker, began_at_s: float
+    ) -> None:
         """``began_at_s``: when this coordinator began the response; rounds' ends are reported relative to it."""
-        self._generation, self._text, self._account = generation, text, account
+        self._generation, self._text, self._tracker = generation, text, tracker
         self._began_at_s = began_at_s
         self._choices: list[ChoiceReport] = []  # to be sent with the next chunk
         self._rounds: list[RoundReport] = []  # likewise
@@ -55,7 +57,7 @@ class ResponseEmitter:
         generation, piece = self._generation, shown(self._text, committed)
         if piece.consumed < len(committed.token_ids):
             generation.swallowed(committed.origins[piece.consumed :])
-            self._account.swallowed(len(committed.token_ids) - piece.consumed)
+            self._tracker.swallowed(len(committed.token_ids) - piece.consumed)
         if piece.finish is not None:
             generation.happened(GenerationEvent.ENDED)
         choices, self._choices = tuple(self._choices), []
@@ -72,7 +74,7 @@ class ResponseEmitter:
             finish_reason=piece.finish,
             correction_by=generation.correction_by,
             choices=choices,
-            ledger=self._account.record,
+            ledger=self._tracker.record,
             details=details,
         )
 

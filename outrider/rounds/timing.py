@@ -22,7 +22,7 @@ class RoundTiming:
         trimmed_tokens: drafted, but not verified: neither accepted nor rejected.
         slo_class: of its response, if this round had a promised speed to keep; else None.
         late: cause, if the round taken alone was slower than promised; else None.
-        behind: the response fell behind its promised speed with this round.
+        behind: the response was behind its promised speed at this commit.
         mode: speculation mode when the round was begun.
         beside_s: part of drafting and link that passed beside an autonomous run; not part of this round's time.
     """

@@ -5,13 +5,13 @@ from dataclasses import replace
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.tracing import trace_id_of
 from outrider.contracts.verifying import AutonomousRun, Block, OpenGeneration
-from outrider.rounds.account import RoundAccount
 from outrider.rounds.blocks import block_tokens, make_block
 from outrider.rounds.choice import RoundChooser
 from outrider.rounds.events import Verify
 from outrider.rounds.generation import Generation
 from outrider.rounds.lookup.ngram_drafts import lookup_tokens
 from outrider.rounds.open_round import OpenRound
+from outrider.rounds.promise_tracker import PromiseTracker
 from outrider.rounds.rules import MAX_VERIFIER_LOSSES, RoundRules
 from outrider.rounds.states import RoundEvent
 from outrider.selection.situation import RoundChoice
@@ -24,9 +24,11 @@ class VerifierSide:
         until_round: last round that the present grant of an autonomous run allows.
     """
 
-    def __init__(self, generation: Generation, rules: RoundRules, account: RoundAccount, chooser: RoundChooser) -> None:
+    def __init__(
+        self, generation: Generation, rules: RoundRules, tracker: PromiseTracker, chooser: RoundChooser
+    ) -> None:
         """Begin with a verifier that does not hold the response."""
-        self._generation, self._rules, self._account, self._chooser = generation, rules, account, chooser
+        self._generation, self._rules, self._tracker, self._chooser = generation, rules, tracker, chooser
         self._is_open = False
         self._losses = 0
         self.until_round = -1
@@ -85,7 +87,7 @@ class VerifierSide:
         # With an opening the whole prefix is computed; else the draft and one row more, for the target's own token.
         new = block_tokens(block) if opening is not None else len(block.draft) + 1
         cost = VerifyCost(new, block_tokens(block) - new)
-        terms = self._account.terms(round_.began_at_s, round_.expected_tokens)
+        terms = self._tracker.terms(round_.began_at_s, round_.expected_tokens)
         survivals = () if round_.stays_whole else round_.survivals[: len(block.draft)]
         return Verify(block, opening, cost, replace(terms, survivals=survivals, began_at_s=round_.began_at_s))
 

@@ -1,24 +1,24 @@
 """Compute the target length of the next batch, in seconds, from the promised load.
 
-The constant c of a pass takes c / L of the time in batches of length L, so a promised load rho can be served if
+The fixed cost c of a pass takes c / L of the time in batches of length L, so a promised load rho can be served if
 L >= c / (1 - rho). A reserve is needed on top: a fluctuating load would otherwise exceed what its batches bear now and
 then. So the target is 1.75 c / (0.95 - rho): about twice the least length where there is time, many times it where
 there is little. Neither the queue's length nor its urgency counts. A deadline that cut a batch short would spend more
-time on constants, which makes more blocks urgent, which cuts batches further.
+time on fixed costs, which makes more blocks urgent, which cuts batches further.
 
 *Upper bound.* A response waits for half of the running batch on average and for all of its own. So one and a half
 batches and its drafting have to fit between two of its rounds; its prompt waits for passes too, each with one chunk for
 prompts. A batch of about a third of the time between its rounds allows all that. Where more is promised than can be
-kept, that bound is the length, so the most urgent can still be in time. It is never below ten constants: a promise
-that would need shorter batches is not obeyed, as they would be constants for the most part.
+kept, that bound is the length, so the most urgent can still be in time. It is never below 10 c: a promise that
+would need shorter batches is not obeyed, as they would be fixed costs for the most part.
 
 *Lower bound.* The promised load is not all of the demand: responses served faster than promised use more, and prompts
-of new responses are not in it. At low load the formula alone gives batches that are half constants, and a batch for
-each prompt. So a batch is at least ten constants long up to a promised load of a third. The bound falls to two
-constants as the load grows, because promised responses then have less time to wait.
+of new responses are not in it. At low load the formula alone gives batches that are half fixed costs, and a batch
+for each prompt. So a batch is at least 10 c long up to a promised load of a third. The bound falls to 2 c as the load
+grows, because promised responses then have less time to wait.
 
-*Overload.* While more is promised than can be kept, short batches keep no promise in the end and lose tokens. A batch
-may then be twenty constants long, which leaves a twentieth of the time to them.
+*Overload.* While more is promised than can be kept, short batches keep no promise in the end and lose tokens. The
+target is then at least 20 c, which leaves a twentieth of the time to fixed costs.
 
 *Best effort* is not in the load. Where some waits, a batch may be longer, up to a length that promised responses which
 arrive while it runs can bear.
@@ -28,7 +28,7 @@ from outrider.scheduling.policy import Promised
 
 _SPARE = 1.75  # over the least length c / (1 - reserve - rho)
 _RESERVE = 0.05  # share of the verifier's time kept for fluctuations of the load
-_LEAST_CONSTANTS = 2.0  # lower bound at high load, in constants of a pass
+_LEAST_CONSTANTS = 2.0  # lower bound at high load, in fixed costs of a pass
 _EASY_CONSTANTS = 10.0  # lower bound where at least ``_EASY_SPARE`` of the time is not promised
 _EASY_SPARE = 2.0 / 3.0
 _MOST_CONSTANTS = 10.0  # the upper bound is at least this long
@@ -43,7 +43,7 @@ def batch_length_s(promised: Promised, constant_s: float, longest_s: float) -> f
     Args:
         promised: needs of all active responses.
         constant_s: predicted time of a batch without blocks.
-        longest_s: upper bound of the target, unless the bounds in constants exceed it.
+        longest_s: upper bound of the target, unless the bounds in fixed costs exceed it.
     """
     most_s = max(min(_ROUND_SHARE * promised.round_s, longest_s), _MOST_CONSTANTS * constant_s)
     spare = 1.0 - _RESERVE - promised.load

@@ -1,11 +1,11 @@
 """Keep track of which blocks are in a verifier's steps and which wait. Used by coordinator and simulator alike.
 
-The verifier steps without waiting for a plan: a block in one step is in the next one too, until it is decided and no
-autonomous run follows. While blocks wait, the policy chooses among all blocks, in the steps or waiting, which are in
-the steps from then on. While none waits, nothing is planned.
+The verifier does not wait for plans: a block stays in its steps until it is decided and no autonomous run follows.
+While blocks wait, the policy chooses anew, among all, who is in the steps. While none waits, a step is planned only
+where accounts compete for prefill.
 
-A plan is for the step behind the one under way, so that the verifier finds it when that one ends. Blocks that the step
-under way will decide take no space in the next one.
+A plan is for the next step and must be ready when the present one ends. Blocks that the present step will decide take
+no space in the next one.
 
 Drafts of joining blocks may be cut (``trimming``). Under ratio rules the cut follows from the limit ``min_survival`` at
 the time the draft was ordered. A later limit would depend on the drafted tokens: a draft with an end token is shorter
@@ -29,7 +29,7 @@ from outrider.scheduling.trimming import Chain, idle_s, rows_worth_verifying, tr
 
 
 class StepCandidate(Protocol):
-    """A block, or the autonomous run behind it."""
+    """A block, or the autonomous run after it."""
 
     def pending(self) -> PendingVerification:
         """Return the policy's view of what it needs of the next step, as of now."""
@@ -58,8 +58,8 @@ class StepPlan:
         hold_s: plan again after this time; waiting blocks are held for expected ones.
     """
 
-    joining: tuple[GenerationId, ...] = ()  # waited, and are within
-    held_back: tuple[GenerationId, ...] = ()  # were within, and wait; or wait to overtake what was within
+    joining: tuple[GenerationId, ...] = ()
+    held_back: tuple[GenerationId, ...] = ()
     cuts: tuple[tuple[GenerationId, int], ...] = ()
     prefill_order: tuple[GenerationId, ...] | None = None
     hold_s: float = 0.0
@@ -202,7 +202,7 @@ class StepPlanner:
         return StepPlan(joining, held_back, cuts, self._prefill.prefill_order(done, plan.batch))
 
     def _plan_isolated(self, name: GenerationId) -> StepPlan:
-        """Let one generation in and hold back all others. They may be in the step under way, but in none behind it."""
+        """Let one generation in and hold back all others. They may be in the present step, but in none after it."""
         self.reason, self._held_since_s = StopReason.ALONE, None
         held_back = tuple(dict.fromkeys(other for other in (*self._within, *self._overtaking) if other != name))
         if not (self._within or self._overtaking):
@@ -249,7 +249,10 @@ class StepPlanner:
         *,
         all_kept: bool,
     ) -> tuple[tuple[GenerationId, int], ...]:
-        """Cut the drafts that join. If ``all_kept``, promises can be kept: each keeps the rows its promise needs."""
+        """Cut the drafts that join.
+
+        If ``all_kept`` (all promises can be kept), each draft keeps the rows its promise needs.
+        """
         chains, prefixes, others, other_tokens = dict[GenerationId, PendingVerification](), [], [], 0.0
         members = list[tuple[float, float]]()
         for name in chosen:

@@ -10,13 +10,14 @@ A round without a draft is verifier work only; one with a draft adds the device 
 
 Two assumptions decide the behaviour under load. *All generations choose alike*: the plan's rows are charged to every
 block of the batch, not to this one alone. *Waiting is waiting for batches*: a block's recent wait is a number of
-batches of the last plan; a block of another plan waits for the same number of its own batches. The limits are right:
+batches of the last plan; a block of another plan waits for the same number of its own batches. Both extremes come out
+right:
 
-- Idle verifier (queue 0, one block per batch): latency counts. The batch's constant part and the RTT are shared by
+- Idle verifier (queue 0, one block per batch): latency counts. The batch's fixed cost and the RTT are shared by
   the tokens of a round, so a fast drafter gets long windows, and a long RTT longer ones.
 - Saturated verifier (queue far above draft + link): the round is a number of batches, whatever the plan. What remains
   is batch seconds per committed token, T(K) / E(K) against T(0). If rows cost in proportion to their number, drafting
-  never lowers this unless every token is accepted; if batches mostly read long prefixes, it does.
+  never lowers this: it is equal if every token is accepted. If batches mostly read long prefixes, drafting does.
 
 DSSD's corrections come one round later and cost no token: the yield is the same. A rejection costs a row down (or
 candidates, and sometimes one more exchange for the row) and one id more up. A second step (WISV's selective upload)
@@ -24,7 +25,7 @@ costs as often as the target would have chosen another token than one of the dra
 
 Where devices stop drafts early, gain and cost are those of the share that they draft (``DraftedShares``). It is counted
 on drafts that were accepted to their end, since a choice must not know how long rejected drafts were. Devices are surer
-after accepted tokens, so a plan's cost is rather overestimated.
+after accepted tokens, so costs tend to be overestimated.
 
 Acceptance is per rule: TSLT's loss to truncation (at most the mass cut off, TSLT eq. 20) is part of the ratio rule's
 statistics, as far as these were measured with that protocol.
@@ -61,7 +62,7 @@ class Estimates:
 
     Attributes:
         verifier_s_per_token: verifier seconds of a committed token: the block's marginal seconds in a batch of the
-            present size, and its share of the batch's constant part.
+            present size, and its share of the batch's fixed cost.
     """
 
     plans: PlanSet
@@ -163,7 +164,7 @@ def _waited(situation: RoundSituation, last_plan: DraftPlan | None) -> tuple[flo
     last_s = _batch_s(situation, 1 if last_plan is None else last_plan.nodes + 1)
     if last_s <= 0.0:
         return 0.0, verifier_load(0.0, 0.0)
-    # A batch without blocks costs the constant part c; the rest of the last batch, 1 - c / T, is its blocks' work.
+    # A batch without blocks takes the fixed cost c; the rest of the last batch, 1 - c / T, is its blocks' work.
     waited = verifier.queue_s / last_s
     return waited, verifier_load(waited, 1.0 - verifier.cost_model.predict_s(()) / last_s)
 

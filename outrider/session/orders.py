@@ -19,8 +19,8 @@ _FURTHER_PROTOCOLS = 2**_PROTOCOL_BITS - 1  # codes from here on are this number
 class RelativeVerdict:
     """A verdict relative to the drafter's last block."""
 
-    element: int  # last accepted element, see SentBlock
-    appended: tuple[int, ...]  # committed tokens behind it, usually the target's own
+    last_accepted: int  # number of the last accepted token, see SentBlock
+    appended: tuple[int, ...]  # committed tokens after it, usually the target's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +41,18 @@ class Order(ArrayData):
     price: DraftPrice | None = None
 
 
-def write_order(writer: BitWriter, order: Order, wire: WireFormat, elements: int) -> None:
+def write_order(writer: BitWriter, order: Order, wire: WireFormat, block_length: int) -> None:
     """Write the body of an order.
 
     Args:
         writer: of the message.
         order: to write.
         wire: of the message.
-        elements: of the drafter's last block; unused by an absolute verdict.
+        block_length: of the drafter's last block; unused by an absolute verdict.
     """
     verdict = order.verdict
     if isinstance(verdict, RelativeVerdict):
-        writer.uint(verdict.element, elements.bit_length())
+        writer.uint(verdict.last_accepted, block_length.bit_length())
         writer.flag(value=len(verdict.appended) == 1)
         if len(verdict.appended) != 1:
             writer.count(len(verdict.appended))
@@ -73,27 +73,28 @@ def write_order(writer: BitWriter, order: Order, wire: WireFormat, elements: int
             writer.uint(level, LEVEL_BITS)
 
 
-def read_order(reader: BitReader, wire: WireFormat, elements: int | None) -> Order:
+def read_order(reader: BitReader, wire: WireFormat, block_length: int | None) -> Order:
     """Read an order to the end of its body.
 
     Args:
         reader: of the body.
         wire: of the message.
-        elements: of the last block, for a relative verdict; None if the verdict is absolute.
+        block_length: of the last block, for a relative verdict; None if the verdict is absolute.
 
     Raises:
         ChecksumError: it accepts more than the last block had.
         MessageError: the bits are no order.
     """
     verdict: RelativeVerdict | AbsoluteVerdict
-    if elements is not None:
-        element = reader.uint(elements.bit_length())
-        if element > elements:
+    if block_length is not None:
+        last_accepted = reader.uint(block_length.bit_length())
+        if last_accepted > block_length:
             raise ChecksumError(
-                f"the verdict accepts element {element} of a last block of {elements}: the two sides disagree about it"
+                f"the verdict accepts token {last_accepted} of a last block of {block_length}: "
+                "the two sides disagree about it"
             )
         appended = 1 if reader.flag() else reader.count()
-        verdict = RelativeVerdict(element, tuple(reader.ids(appended, wire.vocab_size).tolist()))
+        verdict = RelativeVerdict(last_accepted, tuple(reader.ids(appended, wire.vocab_size).tolist()))
     else:
         position, tokens = reader.count(), reader.count()
         verdict = AbsoluteVerdict(position, tuple(reader.ids(tokens, wire.vocab_size).tolist()))
@@ -157,4 +158,5 @@ def _check_plan(plan: DraftPlan) -> None:
             f"{plan.protocol} with window {plan.window} and {tree}"
         )
     if not 0 <= plan.window <= MAX_NODES or plan.nodes > MAX_NODES:
-        raise MessageError(f"needs a plan of 0..{MAX_NODES} tokens, found window {plan.window} with {tree}")
+        shape = f"{grown} rows" if grown else tree
+        raise MessageError(f"needs a plan of 0..{MAX_NODES} tokens, found window {plan.window} with {shape}")

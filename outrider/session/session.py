@@ -60,7 +60,7 @@ class CoordinatorSession:
         block = self._relative_to(request)
         order = self._order(request, block)
         writer = BitWriter()
-        write_order(writer, order, self.wire, block.elements if block else 0)
+        write_order(writer, order, self.wire, block.length if block else 0)
         kind = MessageKind.ORDER if block else MessageKind.ABSOLUTE_ORDER
         data = seal(kind, request.round, writer.to_bytes(), request.prefix_hash)
         self._sent, self._block = _SentOrder(request, data), None
@@ -129,8 +129,8 @@ class CoordinatorSession:
         plan: DraftPlan | None = request.plan
         verdict: RelativeVerdict | AbsoluteVerdict = AbsoluteVerdict(request.feedback_position, request.feedback)
         if block is not None:
-            element = block.accepted(request.feedback)
-            verdict = RelativeVerdict(element, request.feedback[len(block.tokens_to(element)) :])
+            last = block.accepted(request.feedback)
+            verdict = RelativeVerdict(last, request.feedback[len(block.tokens_to(last)) :])
             if self._sent is not None and self._sent.request.plan == plan:
                 plan = None
         return Order(verdict, plan, request.correction, request.price)
@@ -182,8 +182,8 @@ class DrafterSession:
         relative = message.kind is MessageKind.ORDER
         if relative and self._block is None:
             raise ChecksumError("the order refers to a block that was never sent; open the generation again")
-        elements = self._block.elements if relative and self._block else None
-        order = read_order(BitReader(message.body), self._wire, elements)
+        block_length = self._block.length if relative and self._block else None
+        order = read_order(BitReader(message.body), self._wire, block_length)
         position, feedback = self._committed(order.verdict)
         hashes = _hashes(self._hashes[position], feedback)
         prefix_hash = hashes[-1] if hashes else self._hashes[position]
@@ -231,7 +231,7 @@ class DrafterSession:
         held = len(self._token_ids)
         if isinstance(verdict, RelativeVerdict):
             assert self._block is not None
-            return held, (*self._block.tokens_to(verdict.element), *verdict.appended)
+            return held, (*self._block.tokens_to(verdict.last_accepted), *verdict.appended)
         if verdict.position > held:
             raise ChecksumError(
                 f"the order starts at position {verdict.position}, this side has {held} tokens; open the generation "

@@ -1,7 +1,7 @@
 """Express committed tokens relative to the drafter's last block, which both ends have.
 
-A block's elements are the correction it began with, if any, then its nodes. A verdict is the last accepted element,
-counted from 1, or 0: ``ceil(log2(elements + 1))`` bits select the committed ones of the drafter's tokens.
+A block's tokens are the correction it began with, if any, then its nodes, numbered from 1. A verdict is the number of
+the last accepted one, 0 for none: ``ceil(log2(length + 1))`` bits select the committed ones of the drafter's tokens.
 """
 
 from dataclasses import dataclass
@@ -23,17 +23,17 @@ class SentBlock:
         return SentBlock(draft.correction, draft.token_ids, draft.parents)
 
     @property
-    def elements(self) -> int:
-        """Number of elements, the largest verdict."""
+    def length(self) -> int:
+        """Number of tokens, the largest verdict."""
         return len(self.token_ids) + self._first_node - 1
 
     @property
     def _first_node(self) -> int:
-        """The element that is node 0."""
+        """Number of the token that is node 0."""
         return 1 if self.correction is None else 2
 
     def accepted(self, committed: tuple[int, ...]) -> int:
-        """Return the last element of the longest path that ``committed`` begins with; the first of several."""
+        """Number the last token of the longest path that ``committed`` begins with, of the first of several."""
         start = 0
         if self.correction is not None:
             if committed[:1] != (self.correction,):
@@ -50,12 +50,12 @@ class SentBlock:
                 best, best_length = self._first_node + node, lengths[node]
         return best
 
-    def tokens_to(self, element: int) -> tuple[int, ...]:
-        """Return the tokens on the path that ends with an element, ``0 .. elements``."""
-        if element == 0:
+    def tokens_to(self, number: int) -> tuple[int, ...]:
+        """Return the tokens on the path that ends with the token of a number, ``0 .. length``; none for 0."""
+        if number == 0:
             return ()
         tokens: list[int] = []
-        node = element - self._first_node
+        node = number - self._first_node
         while node >= 0:
             tokens.append(self.token_ids[node])
             node = self._parent(node)

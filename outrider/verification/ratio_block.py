@@ -50,7 +50,8 @@ class RatioBlock:
         """Check that the rule can decide the block.
 
         Raises:
-            UnsupportedBlockError: the draft distribution that was sent does not suffice for what the block asks.
+            UnsupportedBlockError: the draft distribution does not suffice for what the block asks; or it defers a
+                tree's correction, or wants an int8 target row.
             ShapeError: the distribution has other rows than the draft; or ``parents`` is not a tree.
         """
         if (found := _undecidable(self)) is not None:

@@ -300,17 +300,20 @@ def test_bars_are_as_long_as_their_phases(browser: Browser, locked: str) -> None
 
 def test_a_request_says_what_the_form_says_and_its_twin_drafts_nothing(browser: Browser, locked: str) -> None:
     reader = Reader(browser, locked)
-    ask = """async ([settings, messages]) => {
+    ask = """async ([settings, messages, overrides]) => {
         const { chatBody, compared, inWords, mayDiffer, withoutDrafts } = await import("/page/request.js");
+        const { tallyFrom } = await import("/page/tally.js");
+        const tally = tallyFrom(0);
+        tally.by_origin.override = overrides;
         const body = chatBody(settings, messages);
         const answers = [[[], []], [[1, 2], [1, 2]], [[1, 2, 3], [1, 4]], [[1], [1, 2]]];
         const pairs = answers.map(([one, two]) => compared(one, two));
-        return [body, withoutDrafts(body), mayDiffer(body), pairs, inWords(settings)];
+        return [body, withoutDrafts(body), mayDiffer(body, tally), pairs, inWords(settings)];
     }"""
     messages = [{"role": "user", "content": "Hi"}]
     names = ("model", "temperature", "seed", "max_tokens", "protocol", "window", "lookup", "slo_class", "verification")
     plain = {**dict.fromkeys(names, ""), "model": "m"}
-    body, alone, differs, pairs, words = reader.page.evaluate(ask, [plain, messages])
+    body, alone, differs, pairs, words = reader.page.evaluate(ask, [plain, messages, 0])
     sent = {"model": "m", "messages": messages, "stream": True}
     assert body == {**sent, "outrider": {"details": True}}
     undrafted = {"details": True, "window": 0, "lookup": False, "verification": "lossless"}
@@ -324,15 +327,17 @@ def test_a_request_says_what_the_form_says_and_its_twin_drafts_nothing(browser: 
     ]
     chosen = {"temperature": "0.5", "seed": "7", "max_tokens": "9", "protocol": "dsd", "window": "0", "lookup": "false"}
     chosen |= {"slo_class": "speed_2", "verification": "semantic"}
-    body, alone, differs, _, _ = reader.page.evaluate(ask, [{**plain, **chosen}, messages])
+    body, alone, differs, _, _ = reader.page.evaluate(ask, [{**plain, **chosen}, messages, 0])
     fields = {"protocol": "dsd", "window": 0, "lookup": False, "slo_class": "speed_2", "verification": "semantic"}
     sampling = {"temperature": 0.5, "seed": 7, "max_tokens": 9}
     assert body == {**sent, **sampling, "outrider": {"details": True, **fields}}
     assert alone == {**sent, **sampling, "outrider": {**undrafted, "slo_class": "speed_2"}}
     assert "semantic" in differs
     exact = {**plain, **chosen, "verification": ""}
-    assert reader.page.evaluate(ask, [exact, messages])[2] is None
-    assert reader.page.evaluate(ask, [{**plain, "temperature": "0"}, messages])[2] is None
+    assert reader.page.evaluate(ask, [exact, messages, 0])[2] is None
+    greedy = {**plain, "temperature": "0", "slo_class": "speed_2"}
+    assert reader.page.evaluate(ask, [greedy, messages, 0])[2] is None
+    assert "semantic" in reader.page.evaluate(ask, [greedy, messages, 1])[2], "the class allows it"
     reader.page.close()
 
 

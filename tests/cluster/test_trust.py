@@ -15,7 +15,7 @@ import ray
 from outrider.config.reading import load_config
 from outrider.config.schema import AuthConfig, IngressConfig
 from outrider.contracts.requests import SamplingParams
-from outrider.protocols.registry import PROTOCOLS, harmless_protocols
+from outrider.protocols.registry import PROTOCOLS, untrusted_safe_protocols
 from tests.cluster.served import MODEL, PLAIN, Service, eventually, started
 
 FULL, SCALAR_LIMIT, NEW = "sk-everything-0123456", "sk-three-a-minute-012", "sk-later-added-012345"
@@ -68,8 +68,8 @@ def test_an_untrusted_device_drafts_what_cannot_change_the_answer(service: Servi
     alone, _ = answer(service, **sampling, outrider={"window": 0, "lookup": False})
     helped, told = answer(service, **sampling, outrider={"window": 4})
     assert helped == alone
-    harmless = harmless_protocols(PROTOCOLS, SamplingParams(**sampling))
-    assert set(told["protocols"]) <= {*harmless, "lookup", "none"}
+    safe = untrusted_safe_protocols(PROTOCOLS, SamplingParams(**sampling))
+    assert set(told["protocols"]) <= {*safe, "lookup", "none"}
 
 
 @pytest.mark.parametrize("protocol", ["dsd", "tslt", "dssd"])

@@ -73,7 +73,7 @@ FAULTS = (
     ),
     Fault(
         "an untrusted device's word is taken for what it drafted from",
-        "protocols=protocols if trusted else harmless_protocols(protocols, generation.request.params),",
+        "protocols=protocols if trusted else untrusted_safe_protocols(protocols, generation.request.params),",
         "protocols=protocols,",
         UNTRUSTED,
     ),
@@ -450,8 +450,8 @@ FAULTS = (
     ),
     Fault(
         "a device is told no price",
-        "binding, price = self._pending_correction.is_binding(plan), self._chooser.price(estimate)",
-        "binding, price = self._pending_correction.is_binding(plan), None",
+        "must_use, price = self._pending_correction.must_use(plan), self._chooser.price(estimate)",
+        "must_use, price = self._pending_correction.must_use(plan), None",
         ("tests/unit/rounds/test_stopping_devices.py",),
     ),
     Fault(

@@ -97,7 +97,7 @@ class PassPlan:
             tokens, parents = need.token_ids(start, stop), () if remaining else block.parents or ()
             branches = checked.branches if own_rows else None
             if branches is not None:
-                path, context = branches.paths[0], need.token_ids(0, branches.length)
+                path, context = branches.paths[0], need.token_ids(0, branches.prefix_length)
                 tokens, parents = [*context[start:], *(block.draft[node] for node in path)], ()
                 logit_rows -= len(block.draft) - len(path)
                 forked = fork_paths(branches, kv, context, block.draft, start, self.store.block_tokens)

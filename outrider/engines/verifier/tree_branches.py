@@ -18,16 +18,16 @@ class Branches:
     """The paths of a block's tree."""
 
     paths: tuple[tuple[int, ...], ...]  # of each leaf, its nodes from the root on; at least one path
-    length: int  # committed and forced tokens: the position of the tree's roots
+    prefix_length: int  # committed tokens, those the engine lacks included: the position of the tree's roots
 
     def fork_blocks(self, block_tokens: int) -> list[int]:
         """Return the number of KV blocks that each path but the first needs for itself."""
-        first = self.length // block_tokens
-        return [-(-(self.length + len(path)) // block_tokens) - first for path in self.paths[1:]]
+        first = self.prefix_length // block_tokens
+        return [-(-(self.prefix_length + len(path)) // block_tokens) - first for path in self.paths[1:]]
 
     def own_positions(self) -> int:
-        """Return the positions in the sequence's own blocks: committed, forced and the first path's tokens."""
-        return self.length + len(self.paths[0])
+        """Return the positions in the sequence's own blocks: those of committed tokens and of the first path."""
+        return self.prefix_length + len(self.paths[0])
 
     def kv_blocks_needed(self, block_tokens: int) -> int:
         """Return the number of KV blocks of the whole tree and all tokens before it."""
@@ -43,11 +43,11 @@ class Branches:
         return new
 
     def row_order(self) -> list[int]:
-        """Return the row of each node, where rows are those of all paths' new nodes, path after path."""
+        """Return each node's row; rows are the paths' new nodes, path after path."""
         at = {node: row for row, node in enumerate(node for nodes in self.new_nodes() for node in nodes)}
         return [at[node] for node in range(len(at))]
 
-    def carrier(self, accepted: Sequence[int]) -> int:
+    def path_holding(self, accepted: Sequence[int]) -> int:
         """Return the index of the first path that begins with the accepted one."""
         return next(i for i, path in enumerate(self.paths) if path[: len(accepted)] == tuple(accepted))
 
@@ -69,17 +69,17 @@ def fork_paths(
     Args:
         branches: the tree's paths.
         kv: the sequence, whose blocks hold the first path already.
-        context: committed and forced tokens.
+        context: committed tokens, those the engine lacks included.
         draft: the block's tokens.
         start: positions whose KV was resident before the pass.
         block_tokens: positions in a KV block.
     """
-    first = branches.length // block_tokens
+    first = branches.prefix_length // block_tokens
     begin = first * block_tokens
     resident = max(start, begin)  # positions from ``begin`` to here are copied, the rest is computed
     forked = []
     for path, new in zip(branches.paths[1:], branches.new_nodes()[1:], strict=True):
-        private = kv.fork(branches.length, branches.length + len(path))
+        private = kv.fork(branches.prefix_length, branches.prefix_length + len(path))
         tokens = [*context[resident:], *(draft[node] for node in path)]
         segment = Segment(tokens, resident, [*kv.blocks[:first], *private], len(new))
         copies = (BlockCopy(kv.blocks[first], private[0]),) if resident > begin else ()

@@ -106,9 +106,9 @@ class Work:
 
     def follow_branch(self, path: Sequence[int]) -> None:
         """Adopt the KV blocks of the branch with the accepted path, if that is not the sequence's own."""
-        if self.branches is not None and (carrier := self.branches.carrier(path)):
-            chosen = self.forked[carrier - 1]
-            self.generation.kv.adopt(self.branches.length, chosen.private, chosen.segment.stop)
+        if self.branches is not None and (holding := self.branches.path_holding(path)):
+            chosen = self.forked[holding - 1]
+            self.generation.kv.adopt(self.branches.prefix_length, chosen.private, chosen.segment.stop)
 
     def move(self, path: Sequence[int]) -> Move | None:
         """Return the KV copy that brings a masked tree's accepted path to its positions; None if it is there."""

@@ -22,7 +22,7 @@ from serve_app.api.http.body import json_body
 from serve_app.api.http.bounded import Bounded
 from serve_app.api.http.cached_pages import CachedPages
 from serve_app.api.http.cors import allow_cors
-from serve_app.api.http.described import described
+from serve_app.api.http.described import docs_routes
 from serve_app.api.http.edge import Edge, error_response
 from serve_app.api.http.hosts import Hosts
 from serve_app.api.http.loop_turns import LoopTurns
@@ -77,7 +77,7 @@ def make_api(service: Service, *, returns_request_id: bool = True, traces: Reque
 
     api.include_router(_reads(service))
     api.include_router(tokenizing(service, threads))
-    api.include_router(described(service))
+    api.include_router(docs_routes(service))
 
     @api.post("/v1/completions")
     async def completions(request: Request) -> Response:

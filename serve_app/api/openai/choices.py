@@ -25,10 +25,10 @@ from outrider.contracts.requests import (
 )
 from outrider.protocols.registry import (
     growing_protocols,
-    harmless_protocols,
     judged_protocols,
     reproducible_protocols,
     tree_protocols,
+    untrusted_safe_protocols,
 )
 from serve_app.api.http_errors import PromptTooLongError
 from serve_app.api.openai.bodies import LOOKUP_NEEDED, ChatBody, CompletionBody
@@ -243,9 +243,9 @@ def _protocol(
         raise ParameterError("outrider.protocol", f"one of {', '.join(limits.protocols)}", name)
     groups = tuple(limits.drafters) if drafters is None else drafters
     if name is not None and groups and not any(limits.drafters[group] for group in groups):
-        harmless = harmless_protocols(limits.protocols, params)
-        if name not in harmless:
-            needed = f"one of {', '.join(harmless) or 'none'}, as none of its drafters is trusted"
+        safe = untrusted_safe_protocols(limits.protocols, params)
+        if name not in safe:
+            needed = f"one of {', '.join(safe) or 'none'}, as none of its drafters is trusted"
             raise ParameterError("outrider.protocol", needed, name)
     if name in judged_protocols() and not semantic:
         needed = "a lossless one, or outrider.verification semantic"

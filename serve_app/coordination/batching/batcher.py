@@ -30,8 +30,8 @@ from outrider.contracts.verifying import (
     Unfinished,
 )
 from outrider.costs.estimator import OnlineEstimator
-from outrider.rounds.account import VerifyTerms
 from outrider.rounds.events import VerifyResult
+from outrider.rounds.promise_tracker import VerifyTerms
 from outrider.rounds.states import RoundEvent
 from outrider.scheduling.crash_suspects import CrashSuspects
 from outrider.scheduling.policy import BatchLimits, SchedulingPolicy

@@ -10,9 +10,9 @@ from outrider.contracts.autonomous_runs import accepted_by, goes_on, overtaken, 
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.trimming import trimmed
 from outrider.contracts.verifying import Block, OpenGeneration, Outcome, PromptLookupGrant, Verified
-from outrider.rounds.account import VerifyTerms
 from outrider.rounds.blocks import block_tokens
 from outrider.rounds.events import VerifyResult
+from outrider.rounds.promise_tracker import VerifyTerms
 from outrider.rounds.states import RoundEvent
 from outrider.scheduling.policy import PendingVerification
 

@@ -33,7 +33,7 @@ from outrider.contracts.verifying import Resolution
 from outrider.events import event
 from outrider.link.latency import down_s
 from outrider.link.state import LinkSample, ProbeRequest
-from outrider.protocols.registry import NO_TOKENS, harmless_protocols
+from outrider.protocols.registry import NO_TOKENS, untrusted_safe_protocols
 from outrider.rounds.events import AskAgain, AskDrafter, DrafterAnswered, Exchange, LeasedDrafter
 from outrider.rounds.generation import Generation
 from outrider.rounds.rules import LINK_PATIENCE
@@ -43,7 +43,7 @@ from outrider.session.sizes import most_block_bytes, most_details_bytes
 from outrider.tracing.responses import ResponseTrace
 from serve_app.coordination.drafting.drafter_book import DrafterBook, DrafterRecord, ExchangeOutcome
 
-_MOST_FORGOTTEN = 5
+_MOST_LOST_STATE = 5
 _CATCH_UP_TOKENS = 32  # an order with more feedback makes the drafter compute tokens committed without it
 _PING = bytes(1)
 _PREFILL_ROUND = -1  # round number of the window-0 exchange that computes a drafter's prefix
@@ -96,7 +96,7 @@ class LinkSettings:
     """Deadlines of exchanges with a drafter, and the format of its messages."""
 
     draft_deadline_s: float
-    binding_deadline_s: float  # for the answer to a binding order, while the drafter answers probes
+    must_use_deadline_s: float  # to a must-use draft, while the drafter answers probes
     prefill_deadline_s: float
     retry_s: float  # pause before the fleet is asked again when no drafter was free
     wire: WireFormat
@@ -134,9 +134,10 @@ class DrafterLink:
         self._session = CoordinatorSession(services.settings.wire, generation.name)
         self._port: DrafterPort | None = None
         self._known_tokens = 0  # tokens of the prefix that the drafter has been sent
-        self._excluded: frozenset[DrafterId] = frozenset()  # failed; tried again once no other drafter is free
+        # Failed, or of another model than a pending correction's; tried again once no other drafter is free.
+        self._excluded: frozenset[DrafterId] = frozenset()
         self._too_small: frozenset[DrafterId] = frozenset()  # the generation does not fit: never tried again
-        self._forgotten = 0  # exchanges in a row for which a drafter lacked the prefix it had been given
+        self._lost_state_in_a_row = 0  # exchanges for which a drafter lacked the prefix it had been given
         self._acquiring: asyncio.Task[None] | None = None  # kept to be cancelled by ``close``, as is ``_probing``
         self._probing: asyncio.Task[None] | None = None
         self._is_ready = asyncio.Event()
@@ -185,7 +186,7 @@ class DrafterLink:
         assert self._port is not None, "draft() needs ready"
         port, request = self._port, self._request(asked.round, asked.plan, asked.correction, asked.price)
         deadline_s = self._settings.draft_deadline_s + asked.allowed_s
-        exchanged = self._exchange(port, request, deadline_s, binding=asked.binding)
+        exchanged = self._exchange(port, request, deadline_s, must_use=asked.must_use)
         return await self._unless_lost(asked.round, port, exchanged)
 
     async def ask_again(self, again: AskAgain) -> DrafterAnswered:
@@ -209,17 +210,17 @@ class DrafterLink:
             self.start()
             return DrafterAnswered(number, None, censored=isinstance(error, _MAY_HAVE_DRAWN))
         if exchange is None:
-            self._forget(port)
+            self._close_without_state(port)
             self.start()
             return DrafterAnswered(number, None)
-        self._forgotten = 0
+        self._lost_state_in_a_row = 0
         self._probe_if_due(port)
         return DrafterAnswered(number, exchange)
 
-    def _forget(self, port: DrafterPort) -> None:
-        """Close a drafter that lacks the prefix. It says so before it draws, so the output law does not change."""
-        self._forgotten += 1
-        if self._forgotten > _MOST_FORGOTTEN:
+    def _close_without_state(self, port: DrafterPort) -> None:
+        """Close a drafter that lacks the prefix. It says so before it draws: the output distribution is unchanged."""
+        self._lost_state_in_a_row += 1
+        if self._lost_state_in_a_row > _MOST_LOST_STATE:
             self._give_up(port, DrafterBrokenError(f"drafter {port.drafter.actor_name} forgets its generations"))
             return
         # The next lease may be on another drafter: this one must drop what it may still hold of the generation.
@@ -227,7 +228,7 @@ class DrafterLink:
         self._port = None
 
     async def _exchange(
-        self, port: DrafterPort, request: DraftRequest, deadline_s: float, *, binding: bool = False
+        self, port: DrafterPort, request: DraftRequest, deadline_s: float, *, must_use: bool = False
     ) -> Exchange | None:
         """Send one order and return its checked answer; None if the drafter lacks the prefix."""
         order = self._session.encode_order(request)
@@ -236,8 +237,8 @@ class DrafterLink:
         message = _Message(order, read, most_block_bytes(self._session.wire, request.plan))
         carry = partial(self._carried, port, message)
         catches_up = len(request.feedback) > _CATCH_UP_TOKENS
-        if binding:
-            carried = carry(self._settings.binding_deadline_s, catches_up=catches_up)
+        if must_use:
+            carried = carry(self._settings.must_use_deadline_s, catches_up=catches_up)
             exchange = await self._while_it_lives(port, carried, deadline_s)
         else:
             exchange = await carry(deadline_s, catches_up=catches_up)
@@ -248,7 +249,7 @@ class DrafterLink:
     async def _while_it_lives(
         self, port: DrafterPort, carried: Coroutine[Any, Any, Exchange | None], quiet_s: float
     ) -> Exchange | None:
-        """Await the answer to a binding order for as long as the drafter answers probes.
+        """Await a must-use draft for as long as the drafter answers probes.
 
         How late a draft is may depend on its tokens, so dropping late drafts would bias a ratio rule's output.
 
@@ -432,7 +433,7 @@ class DrafterLink:
         request, book = self._generation.request, self._book
         allowed = None if request.drafters is None else frozenset(request.drafters)
         named = request.protocol
-        needs_trust = named is not None and not harmless_protocols((named,), request.params)
+        needs_trust = named is not None and not untrusted_safe_protocols((named,), request.params)
         if not needs_trust and self._generation.correction_by is None:
             return allowed
         return book.trusted if allowed is None else allowed & book.trusted

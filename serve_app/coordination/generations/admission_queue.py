@@ -135,7 +135,7 @@ class AdmissionQueue:
                 waiting.set_result(admitted)
         for refused in decisions.refused:
             waiting = self._waiting.pop(refused.name)
-            self._sink.record(metrics.NOT_ADMITTED, slo_class=refused.slo.name, reason=refused.shortage.lack)
+            self._sink.record(metrics.NOT_ADMITTED, slo_class=refused.slo.name, reason=refused.shortage.resource)
             if not waiting.done():
                 waiting.set_exception(NotAdmittedError(refused.message, refused.retry_after_s))
         for name in decisions.suspended:

@@ -144,7 +144,7 @@ class Generations:
         )
         link_settings = LinkSettings(
             draft_deadline_s=limits.drafter_deadline_s,
-            binding_deadline_s=limits.drafter_last_deadline_s,
+            must_use_deadline_s=limits.drafter_last_deadline_s,
             prefill_deadline_s=limits.drafter_open_deadline_s,
             retry_s=_LEASE_RETRY_S,
             wire=choices.wire,

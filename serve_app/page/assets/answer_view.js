@@ -33,7 +33,7 @@ export class AnswerView {
     );
   }
 
-  /** Takes one event of the stream; whether there was anything to show. */
+  /** Takes one stream event; returns whether anything was shown. */
   take(event) {
     const choice = event.choices[0];
     const details = choice?.outrider;
@@ -67,7 +67,7 @@ export class AnswerView {
     const { tokens_per_s, acceptance } = figures(this.tally);
     const words = [plural(this.tally.tokens, "token")];
     if (tokens_per_s !== null) words.push(`${number(tokens_per_s, 1)} tokens per second`);
-    if (acceptance !== null) words.push(`${percent(acceptance)} of drafts accepted`);
+    if (acceptance !== null) words.push(`${percent(acceptance)} of draft tokens accepted`);
     return words.join(", ");
   }
 }

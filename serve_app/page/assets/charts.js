@@ -85,7 +85,7 @@ function optionsOf({ chart, holder }, style, last_s) {
   };
 }
 
-/** Times of whole minutes before the last look, every second of them. */
+/** Every other whole minute before the last poll. */
 function minutesBefore(last_s) {
   const times = [];
   for (let ago_s = KEPT_S - 60; ago_s >= 0; ago_s -= 120) times.push(last_s - ago_s);

@@ -96,7 +96,7 @@ export class Conversation {
     const verdict = element("p", { class: "verdict", role: "status" });
     const button = element("button", { class: "quiet compare", type: "button" }, "Compare without drafts");
     const root = element("div", { class: "comparison" }, button, verdict);
-    const warning = mayDiffer(body);
+    const warning = mayDiffer(body, view.tally);
     if (warning) verdict.textContent = warning;
     button.addEventListener("click", async () => {
       if (this.busy) return;

@@ -1,14 +1,14 @@
-// Tables of drafters, verifiers and faults.
+// Tables of drafters, coordinators and faults.
 
 import { byId, element, replaced } from "./dom.js";
 import { counted, milliseconds, percent, rates } from "./format.js";
 
 const FAULTS = new Map([
-  ["drafter_losses", ["drafter lost", "drafters lost"]],
+  ["drafter_losses", ["generation lost its drafter", "generations lost their drafter"]],
   ["verifier_losses", ["round lost with a verifier", "rounds lost with a verifier"]],
   ["pass_faults", ["pass failed", "passes failed"]],
-  ["drafts_given_up", ["draft given up", "drafts given up"]],
-  ["corrections_given_up", ["correction given up", "corrections given up"]],
+  ["drafts_given_up", ["inexact round (draft lost)", "inexact rounds (draft lost)"]],
+  ["corrections_given_up", ["inexact correction", "inexact corrections"]],
 ]);
 
 /** Shows what `/page/fleet` answers. */
@@ -17,7 +17,7 @@ export function showFleet(view) {
   byId("fleet-note").textContent = `${ready} of ${counted(view.drafters.length, "drafter")} ready`;
   const links = linksOf(view.coordinators);
   replaced(byId("drafters"), view.drafters.map((drafter) => drafterRow(drafter, links.get(drafter.name))));
-  replaced(byId("verifiers"), view.coordinators.map(verifierRow));
+  replaced(byId("coordinators"), view.coordinators.map(coordinatorRow));
   replaced(byId("faults"), faultsOf(view.coordinators));
 }
 
@@ -57,7 +57,7 @@ function drafterRow(drafter, link) {
   );
 }
 
-function verifierRow(coordinator) {
+function coordinatorRow(coordinator) {
   const { regime, kv } = coordinator;
   const queued = coordinator.queued_generations;
   return element(

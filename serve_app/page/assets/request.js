@@ -22,14 +22,17 @@ export function withoutDrafts(body) {
   return { ...body, outrider: slo_class ? { ...outrider, slo_class } : outrider };
 }
 
-/** Why the answer without drafts may be another one; null where it may not. */
-export function mayDiffer(body) {
-  if (body.outrider.verification === "semantic") return "With semantic verification the answers may differ.";
+/**
+ * Why the answer without drafts may differ from the one of this `tally`; null where it may not. An SLO class may allow
+ * semantic verification, too: then tokens that the decision head accepted tell of it.
+ */
+export function mayDiffer(body, tally) {
+  if (body.outrider.verification === "semantic" || tally.by_origin.override > 0) return "With semantic verification the answers may differ.";
   if (body.temperature !== 0 && body.seed === undefined) return "Sampled without a seed, the answers may differ.";
   return null;
 }
 
-/** Whether two answers have the same tokens: as `{same, of, equal}`, the first `same` of which are. */
+/** Compares tokens: `same` is the length of the common front, `of` that of the longer answer. */
 export function compared(one, two) {
   const of = Math.max(one.length, two.length);
   let same = 0;

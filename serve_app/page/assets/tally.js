@@ -4,12 +4,12 @@
 export const ORIGINS = new Map([
   ["accepted", "Drafter"],
   ["lookup", "Prompt lookup"],
-  ["correction", "Correction"],
-  ["verifier", "Verifier"],
-  ["override", "Drafter, kept by the judge"],
+  ["correction", "Target, replacing a rejected token"],
+  ["verifier", "Target, nothing rejected"],
+  ["override", "Drafter, accepted by the decision head"],
 ]);
 
-/** Of an answer that was asked for at a time, in milliseconds. */
+/** Empty tally of an answer asked for at `asked_ms`. */
 export function tallyFrom(asked_ms) {
   const by_origin = Object.fromEntries([...ORIGINS.keys()].map((origin) => [origin, 0]));
   return {
@@ -19,7 +19,7 @@ export function tallyFrom(asked_ms) {
   };
 }
 
-/** The tally with what one event tells of its choice, which came at a time. */
+/** The tally after one event of its choice, received at `now_ms`. */
 export function counted(tally, details, now_ms) {
   const next = { ...tally, by_origin: { ...tally.by_origin }, by_protocol: { ...tally.by_protocol } };
   for (const token of details.tokens) {
@@ -45,13 +45,13 @@ export function counted(tally, details, now_ms) {
   return next;
 }
 
-/** Figures of a tally; null where there is nothing yet that they could be of. */
+/** Figures of a tally; null where undefined. */
 export function figures(tally) {
-  const behind = tally.tokens - tally.first_tokens;
+  const after = tally.tokens - tally.first_tokens;
   const span_ms = tally.last_ms - tally.first_ms;
   return {
     first_token_ms: tally.first_ms === null ? null : tally.first_ms - tally.asked_ms,
-    tokens_per_s: behind > 0 && span_ms > 0 ? (1000 * behind) / span_ms : null,
+    tokens_per_s: after > 0 && span_ms > 0 ? (1000 * after) / span_ms : null,
     acceptance: ratio(tally.accepted, tally.drafted - tally.trimmed),
     bits_per_token: ratio(tally.bits, tally.tokens),
   };

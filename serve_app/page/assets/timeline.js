@@ -6,14 +6,14 @@ export const PHASES = new Map([
   ["link", { lane: 1, name: "Link" }],
   ["queue", { lane: 2, name: "Queue" }],
   ["verify", { lane: 2, name: "Verify" }],
-  ["orchestration", { lane: 3, name: "Other" }],
+  ["orchestration", { lane: 3, name: "Orchestration" }],
 ]);
-export const LANES = ["Drafter", "Link", "Verifier", "Other"];
+export const LANES = ["Drafter", "Link", "Verifier", "Coordinator"];
 export const MOST_ROUNDS = 32;
 
 /**
  * The bars of the last rounds: `{phase, lane, from_ms, to_ms}`, and from when to when they reach.
- * What a drafter drafted during an autonomous run is a bar `beside`, which ends where its round is queued.
+ * What a drafter drafted during an autonomous run is a bar `beside`, which ends where the round's first phase begins.
  */
 export function barsOf(rounds) {
   const bars = [];
@@ -40,7 +40,7 @@ export function meansOf(rounds) {
   return new Map([...sums].map(([phase, ms]) => [phase, ms ? ms / rounds.length : null]));
 }
 
-/** Round times for the axis between two times: a few, evenly spaced. */
+/** Axis ticks at round numbers between two times. */
 export function ticksOf(from_ms, to_ms) {
   const span_ms = to_ms - from_ms;
   if (!(span_ms > 0)) return [];

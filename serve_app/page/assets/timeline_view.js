@@ -5,7 +5,7 @@ import { counted, milliseconds, number } from "./format.js";
 import { LANES, MOST_ROUNDS, PHASES, barsOf, meansOf, ticksOf } from "./timeline.js";
 
 const LANE = 18;
-const LEFT = 62;
+const LEFT = 74;
 const AXIS = 18;
 
 /** Draws rounds when they have changed, with the screen's next frame. */

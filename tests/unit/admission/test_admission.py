@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.admission.admission import Admission
-from outrider.admission.decisions import ClassAdmission, Lack
+from outrider.admission.decisions import ClassAdmission, ScarceResource
 from outrider.admission.response_load import VerifierNow
 from outrider.admission.rounds import RoundShape
 from outrider.contracts.cost import LinearCostModel
@@ -87,7 +87,7 @@ def test_who_found_no_room_in_time_is_refused_and_told_why() -> None:
     assert to.due_at_s == 10.0
     assert refused(to.decide(9.9, VERIFIER)) == []
     (found,) = to.decide(10.0, VERIFIER).refused
-    assert (found.name, found.slo, found.waited_s, found.shortage.lack) == ("r10", EIGHT, 10.0, Lack.LOAD)
+    assert (found.name, found.slo, found.waited_s, found.shortage.resource) == ("r10", EIGHT, 10.0, ScarceResource.LOAD)
     assert found.message.startswith("speed_8 needs 0.080 verifier seconds per second, found 0.800 of 0.800 promised")
     assert to.waiting == 0
 
@@ -259,7 +259,7 @@ def test_more_than_may_wait_are_refused_at_once_best_effort_first() -> None:
     ask(to, asked("p0", TWO))
     assert refused(ask(to, asked("b0"), asked("b1", at_s=0.1), now_s=0.1)) == []
     decisions = ask(to, asked("p1", TWO, at_s=0.2), now_s=0.2)
-    assert [(one.name, one.shortage.lack) for one in decisions.refused] == [("b1", Lack.QUEUE)]
+    assert [(one.name, one.shortage.resource) for one in decisions.refused] == [("b1", ScarceResource.QUEUE)]
     assert refused(ask(to, asked("b2", at_s=0.3), now_s=0.3)) == ["b2"]
     assert decisions.refused[0].message.startswith("best_effort needs a place in the queue, found 2 of 2 taken")
 
@@ -286,7 +286,7 @@ def test_memory_without_a_free_position_is_told() -> None:
     to = admission(max_active=100)
     ask(to, asked("a", TWO), asked("b", TWO), verifier=full)
     (found,) = to.decide(10.0, full).refused
-    assert (found.name, found.shortage.lack) == ("b", Lack.MEMORY)
+    assert (found.name, found.shortage.resource) == ("b", ScarceResource.MEMORY)
     assert "positions" in found.message
 
 

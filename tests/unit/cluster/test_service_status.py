@@ -38,7 +38,7 @@ def test_figures_are_differences_of_two_polls() -> None:
     )
     span = activity(status(BUSY), status(later), 2.0)
     assert (span.tokens_per_s(), span.rounds_per_s()) == (10.0, 5.0)
-    assert (span.accepted_fraction(), span.mean_acceptance_length()) == (0.5, 2.0)
+    assert (span.accepted_fraction(), span.tokens_per_round()) == (0.5, 2.0)
     assert span.phase_ms("draft") == pytest.approx(50.0)
     assert span.phase_ms("verify") == pytest.approx(10.0)
     assert span.verifier_idle_s == {"a": 1.5}
@@ -47,7 +47,7 @@ def test_figures_are_differences_of_two_polls() -> None:
 def test_an_idle_service_has_no_ratios() -> None:
     span = activity(status(BUSY), status(BUSY), 2.0)
     assert (span.tokens_per_s(), span.rounds_per_s()) == (0.0, 0.0)
-    assert (span.accepted_fraction(), span.mean_acceptance_length(), span.phase_ms("draft")) == (None, None, None)
+    assert (span.accepted_fraction(), span.tokens_per_round(), span.phase_ms("draft")) == (None, None, None)
     assert activity(status(BUSY), status(BUSY), 0.0).tokens_per_s() is None
 
 

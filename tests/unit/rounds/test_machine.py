@@ -125,7 +125,7 @@ DROPPABLE = [*((name, GREEDY) for name in LOSSLESS), ("token_ids", SAMPLED)]
 @pytest.mark.parametrize("protocol", RATIO)
 def test_a_draft_that_has_to_be_used_and_is_not_here_makes_the_round_inexact(protocol: ProtocolName) -> None:
     generation, rounds, order = ordering(protocol, SAMPLED)
-    assert order.binding
+    assert order.must_use
     told, verify = rounds.step(DrafterAnswered(order.round, None, censored=True), 101.0)
     assert told == Report(Incident.DRAFT_GIVEN_UP, {"round": order.round, "protocol": protocol})
     assert isinstance(verify, Verify)
@@ -143,7 +143,7 @@ def test_a_device_that_is_lost_whatever_it_drew_leaves_the_round_exact(protocol:
 @pytest.mark.parametrize(("protocol", "params"), DROPPABLE)
 def test_a_draft_that_may_be_dropped_is_none_the_worse_for_it(protocol: ProtocolName, params: SamplingParams) -> None:
     generation, rounds, order = ordering(protocol, params)
-    assert not order.binding
+    assert not order.must_use
     (verify,) = rounds.step(DrafterAnswered(order.round, None, censored=True), 101.0)
     assert isinstance(verify, Verify)
     assert generation.stats.inexact_rounds == 0
@@ -158,7 +158,7 @@ def test_a_correction_is_drawn_again_and_the_block_behind_it_is_not(room: int, i
     rounds = RoundMachine(generation, IncrementalText(TOKENIZER, (), (), 0), rules_of("dssd"), 100.0)
     (order,) = rounds.step(RoundInput(drafter("small"), VIEW), 100.0)
     assert isinstance(order, AskDrafter)
-    assert order.binding
+    assert order.must_use
     rounds.step(DrafterAnswered(order.round, None, censored=True), 101.0)
     assert (generation.correction.state, generation.stats.inexact_rounds) == (CorrectionState.PENDING, inexact)
 
@@ -238,7 +238,7 @@ def drew(ordered: AskDrafter, generation: Generation, *token_ids: int) -> Drafte
 
 def ordered_ahead(effects: list[Effect]) -> AskDrafter:
     (ordered,) = [effect.asked for effect in effects if isinstance(effect, OrderAhead)]
-    assert not ordered.binding
+    assert not ordered.must_use
     assert isinstance(effects[-1], Follow)
     return ordered
 
@@ -294,7 +294,7 @@ def test_what_has_to_be_used_is_waited_for_by_a_verifier_that_stands_still(proto
     assert not isinstance(rounds.step(said(2, 6), 0.03)[-1], Follow)
     (order,) = rounds.step(turn(FAR), 0.03)
     assert isinstance(order, AskDrafter)
-    assert order.binding
+    assert order.must_use
 
 
 @pytest.mark.parametrize(("view", "queue_s"), [(NEAR, 0.0), (FAR, 1.0)], ids=["quicker than a step", "loaded"])

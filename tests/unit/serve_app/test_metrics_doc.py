@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from actors.messages import DrafterState
-from outrider.admission.decisions import Lack
+from outrider.admission.decisions import ScarceResource
 from outrider.contracts.requests import FinishReason
 from outrider.engines.fault_bisection import FaultKind
 from outrider.protocols.registry import PROTOCOLS
@@ -33,7 +33,7 @@ CLOSED = {
     "protocol": {*PROTOCOLS, LOOKUP, "none"},
     "phase": set(RoundTiming("dsd", 1, 1, 1, 1.0, 1.0, 1.0, 1.0, 9.0).phases_s),
     f"reason of {metrics.BATCHES.name}": set(StopReason),
-    f"reason of {metrics.NOT_ADMITTED.name}": set(Lack),
+    f"reason of {metrics.NOT_ADMITTED.name}": set(ScarceResource),
     "cause": set(ViolationCause),
     "arm": set(MODES),
     "kind": set(FaultKind),

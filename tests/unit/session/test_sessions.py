@@ -228,7 +228,7 @@ def test_what_answers_nothing_is_refused() -> None:
         ({"plan": DraftPlan("tslt_tree", 2, rows=4)}, "a protocol with dynamic trees"),
         ({"plan": DraftPlan("token_ids", 2, (2, 1), rows=4)}, "no other shape"),
         ({"plan": DraftPlan("token_ids", 5, rows=4)}, r"a window of 1\.\.4"),
-        ({"plan": DraftPlan("token_ids", 5, rows=128)}, r"0\.\.127 tokens"),
+        ({"plan": DraftPlan("token_ids", 5, rows=128)}, r"0\.\.127 tokens, found window 5 with 128 rows"),
         ({"correction": Candidates(np.array([49152]), np.array([0.5], dtype=np.float32))}, r"0\.\.49151"),
     ],
 )
@@ -242,7 +242,7 @@ def test_an_order_that_cannot_be_told_is_refused(changes: dict[str, object], rea
 
 def test_a_verdict_behind_the_end_of_the_last_block_is_a_disagreement() -> None:
     _, drafter, _ = exchanged(2)
-    with pytest.raises(ChecksumError, match="element 3 of a last block of 2"):
+    with pytest.raises(ChecksumError, match="token 3 of a last block of 2"):
         drafter.decode_order(seal(MessageKind.ORDER, 2, b"\xff\xff\xff\xff", 0))
 
 

@@ -11,13 +11,13 @@ from tests.unit.session.random_rounds import random_parents
 
 def test_elements_are_the_correction_and_the_nodes() -> None:
     chain = SentBlock(None, (4, 5), None)
-    assert chain.elements == 2
-    assert [chain.tokens_to(element) for element in range(3)] == [(), (4,), (4, 5)]
+    assert chain.length == 2
+    assert [chain.tokens_to(number) for number in range(3)] == [(), (4,), (4, 5)]
     corrected = SentBlock(9, (4, 5), None)
-    assert corrected.elements == 3
-    assert [corrected.tokens_to(element) for element in range(4)] == [(), (9,), (9, 4), (9, 4, 5)]
+    assert corrected.length == 3
+    assert [corrected.tokens_to(number) for number in range(4)] == [(), (9,), (9, 4), (9, 4, 5)]
     tree = SentBlock(9, (4, 5, 6), (-1, -1, 1))
-    assert [tree.tokens_to(element) for element in range(5)] == [(), (9,), (9, 4), (9, 5), (9, 5, 6)]
+    assert [tree.tokens_to(number) for number in range(5)] == [(), (9,), (9, 4), (9, 5), (9, 5, 6)]
 
 
 def test_the_longest_path_is_found() -> None:
@@ -43,8 +43,8 @@ def test_a_verdict_and_what_is_appended_are_what_was_committed(
     accepted = path(rng, draft)
     committed = (*accepted, *appended)
     block = SentBlock.of(draft)
-    element = block.accepted(committed)
-    told = block.tokens_to(element)
-    assert 0 <= element <= block.elements
+    number = block.accepted(committed)
+    told = block.tokens_to(number)
+    assert 0 <= number <= block.length
     assert committed[: len(told)] == told
     assert len(told) >= len(accepted)

@@ -1,7 +1,6 @@
 """When a mode's turn comes again."""
 
 from outrider.selection.tuning.rewards import Comparison
-
 from outrider.selection.tuning.trial_budget import TrialBudget, TrialRules
 
 _KNOWN = Comparison(log_ratio=-0.1, deviation=0.01, distance=0.0)

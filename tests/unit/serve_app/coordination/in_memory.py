@@ -24,7 +24,9 @@ PROMPT = (5, 17, 42, 8, 61, 30, 2)
 FIRST, SECOND = DrafterId("edge", 0), DrafterId("edge", 1)
 WIRE = WireFormat(VOCAB, top_k=16)
 LINK_S = 1e-4  # virtual: what an exchange takes on its way
-SETTINGS = LinkSettings(draft_deadline_s=1.0, binding_deadline_s=60.0, prefill_deadline_s=1.0, retry_s=0.001, wire=WIRE)
+SETTINGS = LinkSettings(
+    draft_deadline_s=1.0, must_use_deadline_s=60.0, prefill_deadline_s=1.0, retry_s=0.001, wire=WIRE
+)
 
 NONSENSE: dict[str, Callable[[bytes], bytes]] = {
     "half a message": lambda data: data[: len(data) // 2],

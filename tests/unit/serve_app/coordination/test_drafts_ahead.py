@@ -14,9 +14,9 @@ from outrider.contracts.errors import DrafterLostError
 from outrider.contracts.requests import FinishReason, GenerationChunk, GenerationRequest, SamplingParams
 from outrider.contracts.slo import LedgerRecord, SloClass
 from outrider.contracts.verifying import RATIO_RULES, Block
-from outrider.rounds.account import VerifyTerms
 from outrider.rounds.events import DrafterAnswered, Join, OrderAhead
 from outrider.rounds.machine import RoundMachine
+from outrider.rounds.promise_tracker import VerifyTerms
 from outrider.rounds.states import RoundEvent
 from outrider.selection.fixed import Fixed
 from outrider.selection.situation import RoundChoice, RoundSituation
@@ -304,7 +304,7 @@ async def test_no_block_that_a_ratio_rule_decides_is_ever_ordered_ahead(
     if protocol != "tslt_tree":
         assert bool(ordered) == late
     for effect in ordered:
-        assert not isinstance(effect, OrderAhead) or not effect.asked.binding
+        assert not isinstance(effect, OrderAhead) or not effect.asked.must_use
         assert not isinstance(effect, Join) or effect.block.rule not in RATIO_RULES
     if late or params.greedy:
         assert tokens_of(chunks) == truth_of(request)

@@ -61,7 +61,7 @@ class Told:
     late: int  # drafts that were held back
 
 
-def response(protocol: ProtocolName, models: Pair, binding_deadline_s: float) -> Told:
+def response(protocol: ProtocolName, models: Pair, must_use_deadline_s: float) -> Told:
     """Of three tokens; the first is the target's own, the second drafted."""
 
     async def made() -> Told:
@@ -69,7 +69,7 @@ def response(protocol: ProtocolName, models: Pair, binding_deadline_s: float) ->
         device.delay_s = slow_for_one
         service = Service(device)
         service.verifier.engine = verifier_over(models, masks=True)
-        service.link_settings = replace(SETTINGS, wire=WIRE, binding_deadline_s=binding_deadline_s)
+        service.link_settings = replace(SETTINGS, wire=WIRE, must_use_deadline_s=must_use_deadline_s)
         speculation = replace(service.rules.speculation, wire=WIRE)
         service.rules = replace(service.rules, speculation=speculation, grant=RunGrant(with_drafter=0))
         request = GenerationRequest(
@@ -84,9 +84,9 @@ def response(protocol: ProtocolName, models: Pair, binding_deadline_s: float) ->
         return runner.run(made())
 
 
-def outcomes(protocol: ProtocolName, binding_deadline_s: float = 60.0) -> list[tuple[float, Told]]:
+def outcomes(protocol: ProtocolName, must_use_deadline_s: float = 60.0) -> list[tuple[float, Told]]:
     """In every case, with its probability."""
-    return list(Tape().runs(lambda: response(protocol, CASE.models, binding_deadline_s)))
+    return list(Tape().runs(lambda: response(protocol, CASE.models, must_use_deadline_s)))
 
 
 def distance(found: list[tuple[float, Told]]) -> float:
@@ -109,7 +109,7 @@ def test_a_device_that_is_slow_for_what_it_drew_does_not_change_the_law(protocol
 
 def test_a_draft_that_never_comes_changes_the_law_and_that_is_said() -> None:
     """What a time-out costs, and that this file would notice one."""
-    found = outcomes("dsd", binding_deadline_s=5.0)
+    found = outcomes("dsd", must_use_deadline_s=5.0)
     assert distance(found) > 0.1
     late = [sent for _, sent in found if sent.late]
     assert late
@@ -125,7 +125,7 @@ def test_drafts_that_may_be_dropped_are_not_waited_for() -> None:
 
 
 async def ordered(
-    device: EngineTransport, plan: DraftPlan, *, binding: bool
+    device: EngineTransport, plan: DraftPlan, *, must_use: bool
 ) -> tuple[DrafterLink, MemoryFleet, AskDrafter]:
     """A link with a drafter, and what it is to ask of it."""
     fleet = MemoryFleet(device)
@@ -134,14 +134,14 @@ async def ordered(
     link = DrafterLink(generation, LinkServices(fleet, DrafterBook({}, trusted=frozenset({"edge"})), SETTINGS, now_s))
     link.start()
     await until(lambda: link.ready)
-    return link, fleet, AskDrafter(generation.begin_round(drafting=True), plan, None, 2.0, binding, 0.0)
+    return link, fleet, AskDrafter(generation.begin_round(drafting=True), plan, None, 2.0, must_use, 0.0)
 
 
 @on_loop
 async def test_a_device_that_answers_probes_is_waited_for() -> None:
     device = drafter()
     device.delay_s = lambda draft: SLOW_S if draft.token_ids else 0.0
-    link, fleet, asked = await ordered(device, DSD, binding=True)
+    link, fleet, asked = await ordered(device, DSD, must_use=True)
     began_at_s = now_s()
     answered = await link.draft(asked)
     assert answered.exchange is not None
@@ -156,7 +156,7 @@ async def test_a_device_that_answers_probes_is_waited_for() -> None:
 async def test_a_device_that_answers_nothing_is_lost_whatever_it_drew() -> None:
     device = drafter()
     device.gates = {"draft": Gate(), "probe": Gate()}
-    link, fleet, asked = await ordered(device, DSD, binding=True)
+    link, fleet, asked = await ordered(device, DSD, must_use=True)
     began_at_s = now_s()
     answered = await link.draft(asked)
     assert (answered.exchange, answered.censored) == (None, False)
@@ -169,11 +169,11 @@ async def test_a_device_that_answers_nothing_is_lost_whatever_it_drew() -> None:
 async def test_a_device_that_lives_and_never_answers_is_given_up_as_broken() -> None:
     device = drafter()
     device.gates = {"draft": Gate()}
-    link, fleet, asked = await ordered(device, DSD, binding=True)
+    link, fleet, asked = await ordered(device, DSD, must_use=True)
     began_at_s = now_s()
     answered = await link.draft(asked)
     assert (answered.exchange, answered.censored) == (None, True)
-    assert now_s() - began_at_s == pytest.approx(SETTINGS.binding_deadline_s, abs=0.1)
+    assert now_s() - began_at_s == pytest.approx(SETTINGS.must_use_deadline_s, abs=0.1)
     assert "lives but sent no block" in fleet.faults[FIRST]
     assert fleet.reported == []
     link.close()
@@ -185,7 +185,7 @@ async def test_a_block_that_comes_while_a_probe_is_unanswered_is_used() -> None:
     device = drafter()
     device.gates = {"probe": Gate()}
     device.delay_s = lambda draft: 4.0 if draft.token_ids else 0.0
-    link, fleet, asked = await ordered(device, DSD, binding=True)
+    link, fleet, asked = await ordered(device, DSD, must_use=True)
     assert (await link.draft(asked)).exchange is not None
     assert (len(device.probed_at_s), fleet.reported, fleet.faults) == (1, [], {})
     link.close()
@@ -196,7 +196,7 @@ async def test_a_block_that_comes_while_a_probe_is_unanswered_is_used() -> None:
 async def test_a_block_that_may_be_dropped_has_a_deadline() -> None:
     device = drafter()
     device.gates = {"draft": Gate()}
-    link, fleet, asked = await ordered(device, DraftPlan("token_ids", 3), binding=False)
+    link, fleet, asked = await ordered(device, DraftPlan("token_ids", 3), must_use=False)
     began_at_s = now_s()
     assert (await link.draft(asked)).exchange is None
     assert now_s() - began_at_s == pytest.approx(SETTINGS.draft_deadline_s + asked.allowed_s, abs=0.1)
@@ -204,7 +204,7 @@ async def test_a_block_that_may_be_dropped_has_a_deadline() -> None:
     link.close()
 
 
-@pytest.mark.parametrize("binding", [True, False])
+@pytest.mark.parametrize("must_use", [True, False])
 @pytest.mark.parametrize(
     ("error", "censored"),
     [
@@ -216,10 +216,10 @@ async def test_a_block_that_may_be_dropped_has_a_deadline() -> None:
 )
 @on_loop
 async def test_only_signs_that_do_not_depend_on_the_draft_leave_the_round_exact(
-    error: OutriderError, *, censored: bool, binding: bool
+    error: OutriderError, *, censored: bool, must_use: bool
 ) -> None:
     device = drafter()
-    link, _, asked = await ordered(device, DSD, binding=binding)
+    link, _, asked = await ordered(device, DSD, must_use=must_use)
     device.lost["draft"] = error
     answered = await link.draft(asked)
     assert (answered.exchange, answered.censored) == (None, censored)
@@ -230,7 +230,7 @@ async def test_only_signs_that_do_not_depend_on_the_draft_leave_the_round_exact(
 @on_loop
 async def test_nonsense_may_hide_a_draft_and_a_lost_prefix_comes_before_one(change: Callable[[bytes], bytes]) -> None:
     device = drafter()
-    link, _, asked = await ordered(device, DSD, binding=True)
+    link, _, asked = await ordered(device, DSD, must_use=True)
     device.changes["draft"] = change
     answered = await link.draft(asked)
     assert (answered.exchange, answered.censored) == (None, change(b"\0") != b"")

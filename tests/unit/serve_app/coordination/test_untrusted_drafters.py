@@ -10,7 +10,7 @@ from outrider.contracts.exchanged import DenseDraft, DraftDistribution, ScalarDr
 from outrider.contracts.requests import GenerationRequest, ProtocolName, SamplingParams
 from outrider.contracts.verifying import OWN_CHOICE_RULES
 from outrider.protocols.protocol import RoundTerms
-from outrider.protocols.registry import PROTOCOLS, harmless_protocols, judged_protocols
+from outrider.protocols.registry import PROTOCOLS, judged_protocols, untrusted_safe_protocols
 from tests.unit.engines.conftest import tiny_llama
 from tests.unit.serve_app.api.in_memory_service import Service, drafter, request_for, tokens_of, truth_of
 from tests.unit.serve_app.coordination.in_memory import FIRST, GREEDY, SAMPLED, WIRE
@@ -19,7 +19,9 @@ from tests.unit.virtual_clock import on_loop
 
 EVIL = 13  # what the device wants to be said
 UNSEEN = 1e-9
-BY_RATIO = [name for name in PROTOCOLS if name not in (*harmless_protocols(PROTOCOLS, SAMPLED), *judged_protocols())]
+BY_RATIO = [
+    name for name in PROTOCOLS if name not in (*untrusted_safe_protocols(PROTOCOLS, SAMPLED), *judged_protocols())
+]
 ANY = {"greedy": GREEDY, "seeded": SAMPLED}
 
 
@@ -77,10 +79,10 @@ async def test_an_untrusted_liar_changes_nothing_by_any_protocol(
     assert tokens_of(chunks) == truth_of(request)
     stats = chunks[-1].stats
     assert (stats.inexact_rounds, stats.overrides) == (0, ())
-    harmless = harmless_protocols(PROTOCOLS, params)
-    assert {name for name, _ in stats.protocols} <= set(harmless)
+    safe = untrusted_safe_protocols(PROTOCOLS, params)
+    assert {name for name, _ in stats.protocols} <= set(safe)
     (liar,) = served.fleet.transports.values()
-    assert all(sent.plan.protocol in harmless and sent.correction is None for sent in liar.drafted)
+    assert all(sent.plan.protocol in safe and sent.correction is None for sent in liar.drafted)
     await served.idle()
 
 

@@ -22,7 +22,7 @@ from outrider.contracts.verifying import (
     Verified,
 )
 from outrider.costs.estimator import OnlineEstimator
-from outrider.rounds.account import VerifyTerms
+from outrider.rounds.promise_tracker import VerifyTerms
 from outrider.rounds.states import RoundEvent
 from outrider.scheduling.policy import (
     StopReason,

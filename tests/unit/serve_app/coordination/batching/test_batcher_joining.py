@@ -10,8 +10,8 @@ from outrider.contracts.autonomous_runs import overtaken
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.verifying import AutonomousRun, Block, Unknown, Verified
-from outrider.rounds.account import VerifyTerms
 from outrider.rounds.events import VerifyResult
+from outrider.rounds.promise_tracker import VerifyTerms
 from outrider.rounds.states import RoundEvent
 from serve_app.coordination.batching.batcher import Batcher
 from tests.unit.serve_app.coordination.hand_driven import (

@@ -6,7 +6,7 @@ from math import inf
 import pytest
 
 from outrider.contracts.cost import VerifyCost
-from outrider.rounds.account import VerifyTerms
+from outrider.rounds.promise_tracker import VerifyTerms
 from tests.unit.serve_app.coordination.hand_driven import Picky, alone, block, make, submit, verified
 from tests.unit.virtual_clock import now_s, on_loop
 

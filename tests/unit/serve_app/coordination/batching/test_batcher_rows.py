@@ -11,8 +11,8 @@ from outrider.contracts.verifying import (
     AcceptanceRule,
     Block,
 )
-from outrider.rounds.account import VerifyTerms
 from outrider.rounds.events import VerifyResult
+from outrider.rounds.promise_tracker import VerifyTerms
 from serve_app.coordination.batching.batcher import Batcher
 from tests.unit.serve_app.coordination.hand_driven import (
     HandDrivenVerifier,

@@ -74,7 +74,7 @@ def commit(generation: Generation, *token_ids: int) -> None:
 
 async def drafted(generation: Generation, link: DrafterLink, window: int = 4) -> Exchange | None:
     number = generation.begin_round(drafting=True)
-    asked = AskDrafter(number, DraftPlan("token_ids", window), None, 0.0, binding=False, expected_s=0.0)
+    asked = AskDrafter(number, DraftPlan("token_ids", window), None, 0.0, must_use=False, expected_s=0.0)
     return (await link.draft(asked)).exchange
 
 

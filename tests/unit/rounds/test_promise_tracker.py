@@ -1,11 +1,11 @@
-"""The account of one response, on a clock that is driven by hand."""
+"""The promise of one response, on a clock that is driven by hand."""
 
 from math import inf
 
 import pytest
 
 from outrider.contracts.slo import BEST_EFFORT, LedgerRecord, SloClass
-from outrider.rounds.account import Judgement, RoundAccount, VerifyTerms
+from outrider.rounds.promise_tracker import Judgement, PromiseTracker, VerifyTerms
 from outrider.scheduling.attribution import SpikeDetector, ViolationCause
 from outrider.scheduling.ledger import DeadlineRule, resumed_ledger
 from outrider.selection.situation import SpeedPromise
@@ -15,7 +15,7 @@ QUEUE, COMPUTE = ViolationCause.QUEUE, ViolationCause.COMPUTE
 
 
 class Made:
-    """An account and what it works with."""
+    """A tracker and what it works with."""
 
     def __init__(
         self,
@@ -27,30 +27,30 @@ class Made:
         self.now_s = 100.0
         first_due_at_s = self.now_s + 3.0 if slo.tokens_per_s else inf
         opened = resumed_ledger(slo.tokens_per_s, ledger, self.now_s, first_due_at_s)
-        self.account = RoundAccount(opened, rule, spikes or SpikeDetector())
+        self.tracker = PromiseTracker(opened, rule, spikes or SpikeDetector())
         self.rounds = 0
 
     def round(self, tokens: int, round_s: float, verify_s: float = 0.1, yielded: int | None = None) -> Judgement | None:
         """One verified round, from now on."""
         self.now_s += round_s
         self.rounds += 1
-        self.account.committed(tokens, self.now_s)
+        self.tracker.committed(tokens, self.now_s)
         counted = tokens if yielded is None else yielded
-        return self.account.judged(counted, round_s, verify_s, first=self.rounds == 1)
+        return self.tracker.judged(counted, round_s, verify_s, first=self.rounds == 1)
 
     @property
     def promise(self) -> SpeedPromise | None:
         """As it stands now."""
-        return self.account.promise(self.now_s)
+        return self.tracker.promise(self.now_s)
 
 
 def test_nothing_is_owed_and_nothing_judged_before_the_first_token() -> None:
     made = Made()
-    assert made.account.terms(99.0, 5.0) == VerifyTerms(103.0, 5.0, 4.0), "the first token's own, and the promise"
-    assert Made(rule=DeadlineRule.ROUND).account.terms(99.0, 5.0) == VerifyTerms(inf, 5.0, 4.0)
-    assert (made.promise, made.account.record) == (None, None)
+    assert made.tracker.terms(99.0, 5.0) == VerifyTerms(103.0, 5.0, 4.0), "the first token's own, and the promise"
+    assert Made(rule=DeadlineRule.ROUND).tracker.terms(99.0, 5.0) == VerifyTerms(inf, 5.0, 4.0)
+    assert (made.promise, made.tracker.record) == (None, None)
     assert made.round(1, round_s=60.0) is None, "a long prefill breaks no promise"
-    assert made.account.record == LedgerRecord()
+    assert made.tracker.record == LedgerRecord()
 
 
 def test_a_round_is_judged_alone_and_the_response_as_a_whole() -> None:
@@ -61,7 +61,7 @@ def test_a_round_is_judged_alone_and_the_response_as_a_whole() -> None:
     assert made.round(1, 0.75) == Judgement(QUEUE, behind=True)
     assert made.round(1, 0.25) == Judgement(None, behind=True), "as much as before"
     assert made.round(4, 0.5) == Judgement(None, behind=False), "it has caught up"
-    assert made.account.record == LedgerRecord(tokens=11, elapsed_s=2.5, slack_s=0.25, times_behind=2)
+    assert made.tracker.record == LedgerRecord(tokens=11, elapsed_s=2.5, slack_s=0.25, times_behind=2)
 
 
 def test_a_late_round_was_computed_long_or_had_to_wait() -> None:
@@ -80,9 +80,9 @@ def test_who_fell_behind_with_a_devices_token_is_told_with_the_round_it_came_wit
     made = Made()
     made.round(1, 1.0)
     made.now_s += 0.5
-    made.account.committed(1, made.now_s)  # a correction, sent before its block is verified
+    made.tracker.committed(1, made.now_s)  # a correction, sent before its block is verified
     assert made.round(0, 0.1, yielded=1) == Judgement(None, behind=True)
-    made.account.committed(4, made.now_s)
+    made.tracker.committed(4, made.now_s)
     assert made.round(1, 0.1) == Judgement(None, behind=False), "told once for each commit"
 
 
@@ -91,9 +91,9 @@ def test_best_effort_is_owed_nothing(rule: DeadlineRule) -> None:
     made = Made(BEST_EFFORT, rule)
     for tokens in (1, 1, 0, 1):
         assert made.round(tokens, 1e6) is None
-    assert made.account.terms(5.0, 2.0) == VerifyTerms(inf, 2.0, 0.0)
+    assert made.tracker.terms(5.0, 2.0) == VerifyTerms(inf, 2.0, 0.0)
     assert made.promise is None
-    assert made.account.record == LedgerRecord(tokens=2, elapsed_s=3e6)
+    assert made.tracker.record == LedgerRecord(tokens=2, elapsed_s=3e6)
 
 
 def test_terms_are_the_ledgers_or_the_rounds_own() -> None:
@@ -102,18 +102,18 @@ def test_terms_are_the_ledgers_or_the_rounds_own() -> None:
         made.round(1, 1.0)  # at 101
         made.round(3, 0.5)  # 0.25 s early
         made.now_s += 0.125
-    assert by_ledger.account.terms(101.5, 2.0) == VerifyTerms(102.25, 2.0, 4.0)
-    assert by_round.account.terms(101.5, 2.0) == VerifyTerms(102.0, 2.0, 4.0)
+    assert by_ledger.tracker.terms(101.5, 2.0) == VerifyTerms(102.25, 2.0, 4.0)
+    assert by_round.tracker.terms(101.5, 2.0) == VerifyTerms(102.0, 2.0, 4.0)
     assert by_ledger.promise == by_round.promise == SpeedPromise(4.0, 0.125)
 
 
-def test_a_resumed_response_keeps_its_account() -> None:
+def test_a_resumed_response_keeps_its_promise() -> None:
     record = LedgerRecord(tokens=10, elapsed_s=2.0, slack_s=-0.5, times_behind=2)
     made = Made(ledger=record)
-    assert made.account.record == record
+    assert made.tracker.record == record
     assert made.promise == SpeedPromise(4.0, -0.5)
-    assert made.account.terms(100.0, 1.0).deadline_at_s == 99.75
+    assert made.tracker.terms(100.0, 1.0).deadline_at_s == 99.75
     made.rounds = 5
     assert made.round(1, 0.125) == Judgement(None, behind=True), "for what the loss cost"
     assert made.round(3, 0.125) == Judgement(None, behind=False)
-    assert made.account.record == LedgerRecord(14, 2.25, 0.25, 3)
+    assert made.tracker.record == LedgerRecord(14, 2.25, 0.25, 3)

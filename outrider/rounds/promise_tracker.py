@@ -1,4 +1,4 @@
-"""SLO account of one response: its ledger, the terms of its blocks in the queue, and which rounds were late."""
+"""Promise of one response: its ledger, the terms of its blocks in the queue, and which rounds were late."""
 
 from dataclasses import dataclass
 from math import inf
@@ -31,11 +31,11 @@ class Judgement:
     """Whether a committed round, and its response with it, kept the promised speed."""
 
     late: ViolationCause | None  # cause, if the round taken alone was slower than promised (WISP eq. 4); else None
-    behind: bool  # the response fell behind with this round, or with a device's token sent just before it
+    behind: bool  # the response was behind at this round's commit, or at that of a device's token just before it
 
 
-class RoundAccount:
-    """The SLO account of one response. Mutable. All times are absolute, on one clock."""
+class PromiseTracker:
+    """Promised and achieved speed of one response. Mutable. All times are absolute, on one clock."""
 
     def __init__(self, ledger: Ledger, rule: DeadlineRule, spikes: SpikeDetector) -> None:
         """Begin with a ledger (``resumed_ledger``); all responses of a verifier share ``spikes``."""
@@ -58,7 +58,7 @@ class RoundAccount:
         return SpeedPromise(self._ledger.tokens_per_s, self._ledger.slack_s(now_s)) if self._due else None
 
     def terms(self, began_at_s: float, expected_tokens: float) -> VerifyTerms:
-        """Return the terms of a block, from its round's start and the tokens it should commit."""
+        """Return deadline, tokens and speed of a block, from its round's start and the tokens it should commit."""
         deadline_at_s = self.deadline_at_s(began_at_s, expected_tokens)
         return VerifyTerms(deadline_at_s, expected_tokens, self._ledger.tokens_per_s)
 
