@@ -50,9 +50,9 @@ class FleetSimulation:
         capacity = _WITHOUT_LIMIT if admission is None else admission.max_active + admission.max_waiting
         self.routes = Routes(scenario.router, capacity)
         self.pool = DrafterPool(scenario.drafters, scenario.seed)
-        self.replicas = [SimReplica(number, self) for number in range(scenario.verifiers)]
-        for replica in self.replicas:
-            self.routes.add(replica.number)
+        self.replicas: list[SimReplica] = []
+        for _ in range(scenario.verifiers):
+            self.routes.add(self._add_replica().number)
         self._tallies = [TrafficTally(traffic) for traffic in scenario.traffic]
         self._accounts = [
             DeviceAccount(DeviceResults(device=number, group=traffic.name, slo=traffic.slo))
@@ -61,8 +61,8 @@ class FleetSimulation:
         self._users = sum(traffic.users for traffic in scenario.traffic)
         self._identities = self._requests = self._came = self._retries = 0
         self._rounds = self._drafted = self._active = self._most_active = 0
-        self._losses = Losses(self)
-        self._scaled = Scaled(self, self._losses)
+        self._losses = Losses(scenario, self.agenda, self.pool, self.routes, self.replicas, self)
+        self._scaled = Scaled(scenario, self.agenda, self.routes, self.replicas, self._add_replica, self._losses.lost)
         self._round_times = TimeHistogram()
         self._asked: dict[int, Conversation] = {}  # those whose response has not ended
 
@@ -120,6 +120,10 @@ class FleetSimulation:
             verifiers_started=self._scaled.started,
         )
 
+    def conversation(self, number: int) -> Conversation:
+        """Return the conversation whose response has not ended."""
+        return self._asked[number]
+
     def under_way(self) -> list[Conversation]:
         """Return conversations whose response was requested after the warm-up and has not ended, by number."""
         return [self._asked[number] for number in sorted(self._asked) if self._asked[number].counted]
@@ -159,8 +163,8 @@ class FleetSimulation:
         """Schedule the next turn, or its user's next conversation; one that arrived by itself has none."""
         pause = conversation.go_on(self.scenario.seed)
         if pause is None:
-            for replica in conversation.replicas:
-                replica.memory.drop(conversation.number)
+            for number in conversation.replicas:
+                self.replicas[number].memory.drop(conversation.number)
             conversation.replicas.clear()
             if conversation.number >= self._users:
                 return
@@ -170,7 +174,7 @@ class FleetSimulation:
     def refused(self, conversation: Conversation, retry_after_s: float, now_s: float) -> None:
         """Handle a refusal by a coordinator: the client retries or gives up."""
         assert conversation.replica is not None
-        conversation.replica.memory.release(conversation.number)
+        self.replicas[conversation.replica].memory.release(conversation.number)
         self.detach(conversation)
         self._retry(conversation, retry_after_s, now_s)
 
@@ -216,8 +220,8 @@ class FleetSimulation:
         if chosen is None:
             self._retry(conversation, _FULL_RETRY_S, now_s)
             return
-        replica = conversation.replica = self.replicas[chosen]
-        conversation.replicas.add(replica)
+        replica, conversation.replica = self.replicas[chosen], chosen
+        conversation.replicas.add(chosen)
         replica.under_way += 1
         self._active += 1
         self._most_active = max(self._most_active, self._active)
@@ -255,11 +259,16 @@ class FleetSimulation:
     def detach(self, conversation: Conversation) -> None:
         """Take a conversation from the coordinator that its response was sent to."""
         assert conversation.replica is not None
-        replica, conversation.replica = conversation.replica, None
+        replica, conversation.replica = self.replicas[conversation.replica], None
         self.routes.ended(replica.number)
         replica.under_way -= 1
         self._active -= 1
         self._scaled.lost(replica)
+
+    def _add_replica(self) -> SimReplica:
+        replica = SimReplica(len(self.replicas), self.scenario, self.agenda, self)
+        self.replicas.append(replica)
+        return replica
 
     def _tick(self, progress: Callable[[float], None], now_s: float) -> None:
         progress(now_s)
