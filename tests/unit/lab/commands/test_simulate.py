@@ -134,7 +134,6 @@ def figures() -> CapacityFigures:
             case.name,
             variant,
             (speed,),
-            Measure.RESPONSE,
             10 + index,
             "chain 4",
             (),
