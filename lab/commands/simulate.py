@@ -39,9 +39,8 @@ from lab.reports.stop_map import show_stops
 from lab.scenarios import FLEETS, SCENARIOS, scenario_file
 from lab.simulation.cases import CapacityFigures, capacity_cells, cases, loaded, mixed_cases, mixed_cells
 from lab.simulation.experiment import Case, Cell, CellResult, LoadResult, run_cell, run_load
-from lab.simulation.fleet.reading import is_fleet, load_fleet
 from lab.simulation.fleet.scaling import LOADS, LOOK_BACK_S, REQUESTS, run_scaling, scaling_runs
-from lab.simulation.reading import ReadScenario, load_scenario
+from lab.simulation.reading import ReadFleet, ReadScenario, load_fleet, load_simulation
 from lab.simulation.results import SimulationResults
 from lab.simulation.run import simulate
 from lab.simulation.settings import Variant
@@ -111,12 +110,16 @@ def run(arguments: argparse.Namespace) -> None:
         return
     if arguments.quick or arguments.profile is not None:
         raise ParameterError("--quick and --profile", f"`outrider simulate {_CAPACITY}` or `{_STOPS}`", arguments.file)
-    if is_fleet(scenario_file(arguments.file)):
+    simulation = load_simulation(scenario_file(arguments.file), arguments.seed)
+    if isinstance(simulation, ReadFleet):
         if arguments.plots is not None:
             raise ParameterError("--plots", "a scenario of one verifier: a fleet's figures are tables", arguments.file)
-        run_fleet(scenario_file(arguments.file), arguments.seed, arguments.json)
-        return
-    scenario = load_scenario(scenario_file(arguments.file), arguments.seed)
+        run_fleet(simulation, arguments.json)
+    else:
+        _run_scenario(simulation, arguments)
+
+
+def _run_scenario(scenario: ReadScenario, arguments: argparse.Namespace) -> None:
     print(f"{scenario.name}: {sum(group.count for group in scenario.groups)} devices; costs: {scenario.cost_source}")
     results = list(_each(simulate, scenario.scenarios, arguments.workers, "systems"))
     _show(scenario, results)

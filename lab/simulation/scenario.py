@@ -59,8 +59,8 @@ class System(StrEnum):
 
 
 @pydantic.dataclasses.dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
-class Devices:
-    """Devices of one kind: the fields that a file and the simulation have in common.
+class Drafting:
+    """Devices of one kind, as drafters: the fields that all files and simulations have in common.
 
     Attributes:
         acceptance: probability that the draft token at each depth is accepted, given that those before it were; the
@@ -68,16 +68,22 @@ class Devices:
     """
 
     name: Name  # in results
-    count: PositiveNumber  # of devices; each requests one response after another
+    count: PositiveNumber  # of devices
     acceptance: Annotated[tuple[Probability, ...], Field(min_length=1)]
+    window: Window = 4  # drafted tokens of a round, at most; 0 drafts nothing
+    protocol: Annotated[ProtocolName, NameIn(PROTOCOLS)] = NO_TOKENS.protocol  # determines the bits that cross the link
+    exchange_s: SecondsOrNone = 0.0  # seconds of every exchange beyond link and drafting steps
+
+
+@pydantic.dataclasses.dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class Devices(Drafting):
+    """Devices that each request one response after another: what a file and the simulation have in common."""
+
     prompt: Lengths  # tokens, drawn for each response
     output: Lengths  # tokens of each response, the first included
-    window: Window = 4  # drafted tokens of a round, at most; 0 drafts nothing
     expansion: tuple[Siblings, ...] = ()  # children by depth of a draft tree, in place of ``window``; () is a chain
     sibling_factor: Probability = 0.5  # how acceptance falls from a tree node's sibling to the next
     predictor: SimPredictor | None = None  # stops a chain early; None drafts the whole window
-    protocol: Annotated[ProtocolName, NameIn(PROTOCOLS)] = NO_TOKENS.protocol  # determines the bits that cross the link
-    exchange_s: SecondsOrNone = 0.0  # seconds of every exchange beyond link and drafting steps
     step_spread: Spread = 0.0  # standard deviation of the logarithm of a drafting step's time from device to device
     pause_s: SecondsOrNone = 0.0  # mean pause between responses, exponentially distributed
 
