@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from lab.simulation.acceptance_models import draft_shape
 from lab.simulation.chance import uniforms
-from lab.simulation.scenario import WIRE, DeviceGroup
+from lab.simulation.scenario import WIRE, DeviceGroup, DraftsAt
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import RATIO_RULES
@@ -117,14 +117,12 @@ class GroupDrafts:
 class ModelledDevice:
     """A device of a group with a fixed window. All its chance is a function of seed, device and response number."""
 
-    def __init__(
-        self, drafts: GroupDrafts, device: int, seed: int, responses: int | None, *, speculates: bool, remote: bool
-    ) -> None:
+    def __init__(self, drafts: GroupDrafts, device: int, seed: int, responses: int | None, drafts_at: DraftsAt) -> None:
         """Create a device that is done after ``responses``; None: never.
 
-        Without ``speculates`` all rounds are of the target alone. If it is not ``remote``, the server drafts: drafting
-        takes no time here (``server`` adds it to the pass) and nothing is exchanged.
+        If it does not draft itself, drafting takes no time here (``pass_times`` adds it) and nothing is exchanged.
         """
+        remote = drafts_at is DraftsAt.DEVICE
         group = drafts.group
         self._group, self._device, self._seed, self._responses = group, device, seed, responses
         self._drafts, self._number = drafts, 0
@@ -133,7 +131,7 @@ class ModelledDevice:
         spread = group.step_spread * _NORMAL.inv_cdf(max(speed, 1e-12)) if group.step_spread else 0.0
         self.step_s = group.step_s * exp(spread) if remote else 0.0
         self._bits: list[tuple[int, int] | None] = [*drafts.bits] if remote else [None] * len(drafts.bits)
-        self._longest = len(drafts.shape.passes) if speculates else 0
+        self._longest = 0 if drafts_at is DraftsAt.NOWHERE else len(drafts.shape.passes)
         self.acceptance_draws: list[float] = []
 
     @property

@@ -58,6 +58,14 @@ class System(StrEnum):
     OUTRIDER = "outrider"  # slo_aware, deadlines from the ledger
 
 
+class DraftsAt(StrEnum):
+    """Where drafts are computed."""
+
+    DEVICE = "device"
+    SERVER = "server"  # drafting adds to the time of passes; there is no link
+    NOWHERE = "nowhere"
+
+
 @pydantic.dataclasses.dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class Drafting:
     """Devices of one kind, as drafters: the fields that all files and simulations have in common.
@@ -159,9 +167,9 @@ class VerifierModel:
         return self.planner_cost_model or self.cost_model
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """One run.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorRules:
+    """How a coordinator admits responses and plans steps.
 
     Attributes:
         admission: the service's rules of admission; None begins every response as soon as it is requested.
@@ -170,6 +178,17 @@ class Scenario:
             step known, not only those that arrived before.
         plans_once: with ``plans_late``: a block that arrives between a plan and its step waits for the next step.
         first_token_s: time in which a first token is due, where a speed is promised.
+    """
+
+    admission: AdmissionRules | None = None
+    plans_late: bool = False
+    plans_once: bool = False
+    first_token_s: float = FIRST_TOKEN_S
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario(CoordinatorRules):
+    """One run.
 
     Raises:
         ParameterError: a seed below 0.
@@ -185,10 +204,6 @@ class Scenario:
     responses_per_device: int | None = None  # a device is done after so many; None: never
     scheduling: Scheduling | None = None  # in place of the system's
     steps: StepRules | None = None  # in place of the system's: whether drafts are trimmed and steps delayed
-    first_token_s: float = FIRST_TOKEN_S
-    plans_late: bool = False
-    plans_once: bool = False
-    admission: AdmissionRules | None = None
     keep_batch_log: bool = False  # whether results hold every batch
     tuner: TunerSettings | None = None  # for groups with a selection; None: the mode is always ``draft``
     modes: tuple[str, ...] = MODELLED_MODES  # of the tuner

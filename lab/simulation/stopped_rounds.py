@@ -5,6 +5,7 @@ The order matters: a decision that depended on the drawn token would bias ratio 
 
 from lab.simulation.chance import uniforms
 from lab.simulation.drafted_rounds import NO_DRAFT, GroupDrafts, ModelledDevice, SimDraft, SimResponse, accepted_of
+from lab.simulation.scenario import DraftsAt
 from lab.simulation.stopping import UNCHANGED, SimFeatures, SimStopSetting
 from outrider.contracts.cost import CostModel
 from outrider.contracts.price import PRICE_BITS, DraftPrice
@@ -63,12 +64,10 @@ class StoppingDevice(ModelledDevice):
         device: int,
         seed: int,
         responses: int | None,
-        *,
-        speculates: bool,
-        remote: bool,
+        drafts_at: DraftsAt,
     ) -> None:
         """Create a device. ``prices`` are shared by its group, and used where ``stopping`` has no rule of its own."""
-        super().__init__(drafts, device, seed, responses, speculates=speculates, remote=remote)
+        super().__init__(drafts, device, seed, responses, drafts_at)
         self._stopping, self._prices = stopping, prices
         self._luck: list[float] = []
         self._prompt_tokens = 0

@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass as checked
 
 from lab.simulation.acceptance_models import Probability
 from lab.simulation.lengths import Lengths, Spread
-from lab.simulation.scenario import Drafting, SecondsOrNone, VerifierModel
+from lab.simulation.scenario import CoordinatorRules, Drafting, SecondsOrNone, VerifierModel
 from outrider.admission.rules import AdmissionRules
 from outrider.config.schema import Name, Number, PositiveNumber
 from outrider.contracts.errors import ConfigError
@@ -231,3 +231,8 @@ class FleetScenario:
     coordinator_token_s: float = 0.0
     scaling: Scaling | None = None
     plans_late: bool = True
+
+    @property
+    def coordinator(self) -> CoordinatorRules:
+        """The rules of every coordinator."""
+        return CoordinatorRules(admission=self.admission, plans_late=self.plans_late, plans_once=self.plans_late)

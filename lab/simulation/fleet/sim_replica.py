@@ -6,8 +6,8 @@ from lab.simulation.agenda import Agenda
 from lab.simulation.coordinator_cpu import CoordinatorCpu
 from lab.simulation.device import SimDevice
 from lab.simulation.fleet.conversation import Conversation
-from lab.simulation.fleet.memory import PrefixMemory
 from lab.simulation.fleet.scenario import FleetScenario
+from lab.simulation.memory import KvMemory
 from lab.simulation.server import SimStep, SimulatedServer
 from lab.simulation.sim_verifier import SimVerifier
 from lab.simulation.systems import fleet_rules
@@ -47,7 +47,7 @@ class SimReplica:
         self.steps = self.blocks = self.evictions = self.recomputed_tokens = self.responses = 0
         self.lives = 0
         self.under_way = 0  # responses that were sent here and have not ended
-        self.memory: PrefixMemory
+        self.memory: KvMemory
         self.verifier: SimVerifier
         self._cpu: CoordinatorCpu
         self.up()
@@ -58,16 +58,14 @@ class SimReplica:
         rules = fleet_rules(scenario.scheduling)
         seed = (scenario.seed << 32) + (self.lives << 20) + self.number if self.number or self.lives else scenario.seed
         computes = scenario.coordinator_round_s + scenario.coordinator_token_s > 0.0
-        server = SimulatedServer(scenario.verifier, rules, seed % 2**63, PrefixMemory, told_late=computes, logged=False)
-        self.memory = cast("PrefixMemory", server.memory)
+        server = SimulatedServer(scenario.verifier, rules, seed % 2**63, told_late=computes, logged=False)
+        self.memory = server.memory
         self._cpu = CoordinatorCpu(scenario.coordinator_round_s, scenario.coordinator_token_s)
         self.verifier = SimVerifier(
             self._agenda,
             server,
             self,
-            admission=scenario.admission,
-            plans_late=scenario.plans_late,
-            plans_once=scenario.plans_late,
+            scenario.coordinator,
             cpu=self._cpu if computes else None,
         )
         self.lives += 1
