@@ -69,7 +69,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--seed", type=int, default=None, help="overrides the file's (default without a file: 0)")
     add("--workers", type=int, default=1, help="number of processes")
-    add_output_options(parser, "draw speeds or capacities, lateness and the queue-compute plane")
+    add_output_options(parser, f"{_CAPACITY} and {_STOPS}: draw capacities, lateness and the queue-compute plane")
     add("--quick", action="store_true", help="without a file: fewer cells and shorter runs, for a preview")
     add("--costs", nargs="+", choices=COSTS, default=COSTS, help=f"{_STOPS}: cost models (default: all)")
     add("--promises", nargs="+", type=float, help=f"{_STOPS}: as shares of one device's speed with its best chain")
@@ -99,21 +99,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Simulate every system and print each class's results."""
     check_plots(arguments.plots)
-    if arguments.file == _CAPACITY:
-        _run_capacity(arguments)
-        return
-    if arguments.file == _STOPS:
-        _run_stops(arguments)
-        return
-    if arguments.file == _SCALING:
-        _run_scaling(arguments)
+    of_its_own = {_CAPACITY: _run_capacity, _STOPS: _run_stops, _SCALING: _run_scaling}.get(arguments.file)
+    if of_its_own is not None:
+        of_its_own(arguments)
         return
     if arguments.quick or arguments.profile is not None:
         raise ParameterError("--quick and --profile", f"`outrider simulate {_CAPACITY}` or `{_STOPS}`", arguments.file)
+    if arguments.plots is not None:
+        raise ParameterError("--plots", f"`outrider simulate {_CAPACITY}` or `{_STOPS}`", arguments.file)
     simulation = load_simulation(scenario_file(arguments.file), arguments.seed)
     if isinstance(simulation, ReadFleet):
-        if arguments.plots is not None:
-            raise ParameterError("--plots", "a scenario of one verifier: a fleet's figures are tables", arguments.file)
         run_fleet(simulation, arguments.json)
     else:
         _run_scenario(simulation, arguments)
@@ -125,10 +120,6 @@ def _run_scenario(scenario: ReadScenario, arguments: argparse.Namespace) -> None
     _show(scenario, results)
     if arguments.json is not None:
         write_json(arguments.json, {"scenario": scenario.name, "costs": scenario.cost_source, "results": results})
-    if arguments.plots is not None:
-        from lab.reports.simulation_plots import plot_scenario
-
-        plot_scenario(arguments.plots, results)
 
 
 def _each(function: Callable[[Work], Result], work: Sequence[Work], workers: int, label: str) -> Iterator[Result]:
