@@ -109,11 +109,6 @@ class SimVerifier:
             self._admission.ask(device, now_s, resumed=True)
         self.serve(now_s)
 
-    def arrive(self, device: SimDevice, now_s: float) -> None:
-        """Queue a block that came from its device."""
-        self._server.enqueue(device, now_s)
-        self.serve(now_s)
-
     def lose(self) -> list[SimDevice]:
         """Lose coordinator and verifier; return the devices whose responses were here, begun or not, by name."""
         self.down = True
@@ -314,4 +309,5 @@ class SimVerifier:
 
     def _arrives(self, device: SimDevice, now_s: float) -> None:
         if not self.down and device.arrived_at_s == now_s:  # else the block was lost with its drafter
-            self.arrive(device, now_s)
+            self._server.enqueue(device, now_s)
+            self.serve(now_s)

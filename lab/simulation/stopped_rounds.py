@@ -92,7 +92,7 @@ class StoppingDevice(ModelledDevice):
         rule = self._stopping.rule or CostAwareStop(UNCHANGED, self._price(committed_tokens))
         computed, sent, believed = self._until_stopped(rule, committed_tokens, depth)
         accepted = accepted_of(self.acceptance_draws, committed_tokens, drafts.shape.passes, sent)
-        draft_s, bits = drafts.shape.steps[computed - 1] * self.step_s, self._bits[sent]
+        draft_s, bits = drafts.shape.steps[computed - 1] * self.step_s, drafts.bits[sent] if self._remote else None
         if bits is not None and self._stopping.rule is None:
             bits = bits[0] + PRICE_BITS, bits[1]
         self._unlearned = draft_s + drafts.link_s[sent], sent, accepted

@@ -53,19 +53,8 @@ class DraftedTurns:
         depth = min(tables.window, remaining_tokens - 1)
         if depth == 0:
             return NO_DRAFT
-        drafts = tables.drafts
-        draft_s = drafts.shape.steps[depth - 1] * drafter.step_s
-        return SimDraft(
-            depth,
-            depth,
-            accepted_of(self.draws, committed_tokens, drafter.passes, depth),
-            draft_s,
-            drafts.expected[depth],
-            drafts.bits[depth],
-            drafts.survivals[:depth],
-            draft_s + drafts.link_s[depth],
-            drafts.cut_as_ordered,
-        )
+        accepted = accepted_of(self.draws, committed_tokens, drafter.passes, depth)
+        return tables.drafts.draft(depth, accepted, drafter.step_s)
 
     def cut(self, tokens: int) -> None:
         """Do nothing: acceptance is not learned here."""
