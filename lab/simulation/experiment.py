@@ -23,13 +23,19 @@ class Measure(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """A cost model with its settings, promised speeds and systems."""
+class CostCase:
+    """A cost model with the settings it is run with."""
 
     name: str
     source: str  # where its figures come from, for the reader
     settings: Settings
     costs: Costs
+
+
+@dataclass(frozen=True, slots=True)
+class Case(CostCase):
+    """A cost model with its settings, promised speeds and systems."""
+
     speeds_tokens_per_s: tuple[float, ...]
     variants: tuple[Variant, ...]
 

@@ -5,7 +5,7 @@ A ``ScenarioFile`` has devices that share one server, a ``FleetFile`` many verif
 """
 
 from collections.abc import Collection
-from dataclasses import field
+from dataclasses import field, fields
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
@@ -185,15 +185,7 @@ class SimAdmissionConfig:
         """The rules for coordinators; None where admission is disabled."""
         if not self.enabled:
             return None
-        return AdmissionRules(
-            self.weighs,
-            self.max_load,
-            self.best_effort_floor,
-            self.max_active,
-            self.max_waiting,
-            self.max_wait_s,
-            self.best_effort_max_wait_s,
-        )
+        return AdmissionRules(**{one.name: getattr(self, one.name) for one in fields(AdmissionRules)})
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
