@@ -14,7 +14,7 @@ from lab.simulation.device_account import DeviceAccount
 from lab.simulation.drafted_rounds import GroupDrafts, ModelledDevice, Workload
 from lab.simulation.results import DeviceResults, SimulationResults
 from lab.simulation.scenario import CoordinatorRules, DraftsAt, Scenario
-from lab.simulation.server import SimStep, SimulatedServer
+from lab.simulation.server import SimStep, SimulatedServer, StepCounts
 from lab.simulation.sim_verifier import SimVerifier
 from lab.simulation.stopped_rounds import GroupPrices, StoppingDevice
 from lab.simulation.stopping import flagging
@@ -50,7 +50,7 @@ def simulate(scenario: Scenario) -> SimulationResults:
     )
     loop = EventLoop(
         modelled_devices(scenario, rules, load, tuner),
-        SimulatedServer(scenario.verifier, rules, scenario.seed),
+        SimulatedServer(scenario.verifier, rules, scenario.seed, StepCounts(scenario.warmup_s)),
         RunTally(scenario.warmup_s, keep_batch_log=scenario.keep_batch_log),
         load,
         tuner,
@@ -111,7 +111,7 @@ class EventLoop:
         ``load`` and ``tuner`` are updated with what is measured, if given.
         """
         self._devices, self._tally, self._tuner, self._seed = devices, tally, tuner, seed
-        self._memory, self._warmup_s = server.memory, tally.warmup_s
+        self._memory, self._counts, self._warmup_s = server.memory, server.counts, tally.warmup_s
         self._agenda = Agenda()
         self._verifier = SimVerifier(self._agenda, server, self, rules, load=load, tuner=tuner)
 
@@ -123,14 +123,14 @@ class EventLoop:
 
     def results(self, name: str, system: str, seed: int) -> SimulationResults:
         """Return what was measured. Call it once: it closes the accounts of unfinished responses."""
-        tally, end_s = self._tally, self._agenda.now_s
+        tally, counts, end_s = self._tally, self._counts, self._agenda.now_s
         return SimulationResults(
             name=name,
             system=system,
             seed=seed,
             measured_s=max(0.0, end_s - self._warmup_s),
             devices=tuple(self._closed(device) for device in self._devices),
-            batches=sum(tally.sizes.values()),
+            batches=counts.steps,
             batch_sizes=tuple(sorted(tally.sizes.items())),
             stop_reasons=tuple(sorted(tally.reasons.items())),
             busy_s=tally.busy_s(end_s),
@@ -141,10 +141,10 @@ class EventLoop:
             queue_times=percentiles(tally.queue_s),
             verify_times=percentiles(tally.verify_s),
             first_token_times=percentiles(tally.first_token_s),
-            evictions=tally.evictions,
-            recomputed_tokens=tally.recomputed_tokens,
-            swapped_out_blocks=tally.swapped_out_blocks,
-            swapped_in_blocks=tally.swapped_in_blocks,
+            evictions=counts.evictions,
+            recomputed_tokens=counts.recomputed_tokens,
+            swapped_out_blocks=counts.swapped_out_blocks,
+            swapped_in_blocks=counts.swapped_in_blocks,
             plane=tuple(tally.plane),
             batch_log=tuple(tally.log),
             simulated_rounds=tally.rounds,

@@ -52,6 +52,31 @@ class SimStep:
     swapped: Swapped
 
 
+@dataclass(slots=True)
+class StepCounts:
+    """Sums over a verifier's steps that begin at ``since_s`` or later."""
+
+    since_s: float = 0.0
+    steps: int = 0
+    blocks: int = 0
+    busy_s: float = 0.0
+    evictions: int = 0
+    recomputed_tokens: int = 0
+    swapped_out_blocks: int = 0
+    swapped_in_blocks: int = 0
+
+    def add(self, step: SimStep) -> None:
+        if step.entry.starts_at_s < self.since_s:
+            return
+        self.steps += 1
+        self.blocks += len(step.members)
+        self.busy_s += step.entry.took_s
+        self.evictions += step.evictions
+        self.recomputed_tokens += step.recomputed_tokens
+        self.swapped_out_blocks += step.swapped.out_blocks
+        self.swapped_in_blocks += step.swapped.in_blocks
+
+
 class SimulatedServer:
     """The blocks that wait, the blocks that the verifier has, and the KV memory."""
 
@@ -60,16 +85,18 @@ class SimulatedServer:
         model: VerifierModel,
         rules: SystemRules,
         seed: int,
+        counts: StepCounts | None = None,
         *,
         told_late: bool = False,
         logged: bool = True,
     ) -> None:
-        """Create an idle verifier.
+        """Create an idle verifier; its steps are added to ``counts``.
 
         ``told_late``: results become known after a step's end even if ``reply_s`` is 0 (a coordinator's CPU time).
         Without ``logged``, entries of steps do not list their members, and their predicted time is the time they take.
         """
         self._model, self._rules = model, rules
+        self.counts = StepCounts() if counts is None else counts
         self._times = PassTimes(model, rules.drafts_at, seed)
         limits = model.limits
         self._limits = limits if rules.keeps_kv else replace(limits, prefill_chunk_tokens=_UNCHUNKED)
@@ -191,7 +218,9 @@ class SimulatedServer:
         new, cached = work.new_tokens, work.cached_tokens
         reason = self._planner.reason
         entry = BatchEntry(self._planned_at_s, now_s, took_s, predicted_s, numbers, new, cached, reason)
-        return SimStep(entry, members, costs, remaining, set(), recomputed, evictions, swapped)
+        step = SimStep(entry, members, costs, remaining, set(), recomputed, evictions, swapped)
+        self.counts.add(step)
+        return step
 
     def _foreseen(self, members: Sequence[SimDevice]) -> tuple[float, tuple[tuple[int, int], ...]]:
         """Return the time that the planner's cost model predicts for a step, and its members with their rounds."""
