@@ -6,7 +6,7 @@ A ``ScenarioFile`` has devices that share one server, a ``FleetFile`` many verif
 
 from collections.abc import Collection
 from dataclasses import field, fields
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
@@ -37,26 +37,6 @@ Coefficient = Annotated[float, Field(ge=0, le=1_000)]
 
 _FORBID = ConfigDict(extra="forbid")
 _ADMISSION = AdmissionRules()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=_FORBID)
-class SimulationFile:
-    """What every file says of its run."""
-
-    name: Text = "scenario"
-    slo_classes: tuple[SloClassConfig, ...] = ()
-    duration_s: Seconds = 120.0
-    warmup_s: SecondsOrNone = 20.0
-    seed: Number = 0
-
-    def check(self, named: Collection[str]) -> None:
-        """Refuse repeated names in the fields ``named``, and a warm-up that is not shorter than the run."""
-        for name in (*named, "slo_classes"):
-            names = [one.name for one in getattr(self, name)]
-            if len(set(names)) < len(names):
-                raise ConfigError(name, "a different name for each", names)
-        if self.warmup_s >= self.duration_s:
-            raise ConfigError("warmup_s", f"a number below duration_s ({self.duration_s:g})", self.warmup_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_FORBID)
@@ -256,25 +236,50 @@ class SimScalingConfig:
         return Scaling(by=by, cold_start_s=self.cold_start_s, every_s=self.every_s, drain_s=self.drain_s)
 
 
+class SimulationFile(Protocol):
+    """What every file says of its run; files have the fields themselves, so that problems are told in their order."""
+
+    @property
+    def duration_s(self) -> float: ...
+
+    @property
+    def warmup_s(self) -> float: ...
+
+
+def _check(file: SimulationFile, named: Collection[str]) -> None:
+    """Refuse repeated names in the fields ``named``, and a warm-up that is not shorter than the run."""
+    for name in (*named, "slo_classes"):
+        names = [one.name for one in getattr(file, name)]
+        if len(set(names)) < len(names):
+            raise ConfigError(name, "a different name for each", names)
+    if file.warmup_s >= file.duration_s:
+        raise ConfigError("warmup_s", f"a number below duration_s ({file.duration_s:g})", file.warmup_s)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, config=_FORBID)
-class ScenarioFile(SimulationFile):
+class ScenarioFile:
     """A scenario: devices, a server, and the systems to compare."""
 
     devices: Annotated[tuple[DeviceGroupConfig, ...], Field(min_length=1)]
     server: ServerConfig
+    name: Text = "scenario"
     systems: Annotated[tuple[System, ...], Field(min_length=1)] = (System.OUTRIDER,)
     policy: SchedulingName | None = None
+    slo_classes: tuple[SloClassConfig, ...] = ()
+    duration_s: Seconds = 120.0
+    warmup_s: SecondsOrNone = 20.0
+    seed: Number = 0
     epsilon: Probability = 0.05
 
     def __post_init__(self) -> None:
         """Refuse ``colocated`` without a draft cost."""
-        self.check(("devices",))
+        _check(self, ("devices",))
         if System.COLOCATED in self.systems and self.server.draft_cost is None:
             raise ConfigError("server.draft_cost", "the draft model's cost where colocated is simulated", None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_FORBID)
-class FleetFile(SimulationFile):
+class FleetFile:
     """A fleet: verifiers, drafters and traffic."""
 
     verifiers: VerifiersConfig
@@ -286,11 +291,15 @@ class FleetFile(SimulationFile):
     admission: SimAdmissionConfig = field(default_factory=SimAdmissionConfig)
     scaling: SimScalingConfig | None = None
     policy: SchedulingName = "slo_aware"
+    slo_classes: tuple[SloClassConfig, ...] = ()
+    duration_s: Seconds = 120.0
+    warmup_s: SecondsOrNone = 20.0
     plans_late: bool = True
+    seed: Number = 0
 
     def __post_init__(self) -> None:
         """Refuse a scaling that does not fit the verifiers."""
-        self.check(("drafters", "traffic"))
+        _check(self, ("drafters", "traffic"))
         if self.scaling is not None:
             self._check_scaling(self.scaling)
 
