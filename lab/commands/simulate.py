@@ -1,4 +1,4 @@
-"""Run scenarios on a virtual clock: a file's, or one of ``capacity``, ``stops``, ``aims`` and ``scaling``.
+"""Run scenarios on a virtual clock: a file's, or one of ``capacity``, ``stops`` and ``scaling``.
 
 A scenario names devices, links, promised speeds, a server and the systems to compare on them. Time is virtual;
 policies, ledger and link are the product's own. Results are as good as the cost model, which the header names.
@@ -13,9 +13,6 @@ more than on the system. Violations are counted per response unless said otherwi
 
 ``stops`` maps where it pays that devices stop drafting early: WISP's controller and others against fixed windows, over
 cost models, acceptances and device speeds.
-
-``aims`` measures the scheduling policy's goals: devices served, against first come first served, in six settings where
-only the verifier's time is short, for each of several seeds.
 
 ``scaling`` runs a day of bursty traffic on verifiers that come and go: scaled by promised load, as in the service, and
 by requests, as in Ray Serve's own policy; each at several targets, with its cost for as many promises kept.
@@ -35,18 +32,15 @@ from tqdm import tqdm
 from cluster.options import add_output_options, check_plots
 from cluster.reports.tables import percent, show_table
 from lab.commands.simulate_fleet import run_fleet
-from lab.reports.aims import show_aims
 from lab.reports.capacity import show_capacity
 from lab.reports.json_file import write_json
 from lab.reports.scaling import show_scaling
 from lab.reports.stop_map import show_stops
 from lab.scenarios import FLEETS, SCENARIOS, scenario_file
-from lab.simulation.aims import AimRun, aims, run_aim, summaries
 from lab.simulation.cases import CapacityFigures, capacity_cells, cases, loaded, mixed_cases, mixed_cells
 from lab.simulation.experiment import Case, Cell, CellResult, LoadResult, run_cell, run_load
-from lab.simulation.fleet.reading import is_fleet, load_fleet
 from lab.simulation.fleet.scaling import LOADS, LOOK_BACK_S, REQUESTS, run_scaling, scaling_runs
-from lab.simulation.reading import ReadScenario, load_scenario
+from lab.simulation.reading import ReadFleet, ReadScenario, load_fleet, load_simulation
 from lab.simulation.results import SimulationResults
 from lab.simulation.run import simulate
 from lab.simulation.settings import Variant
@@ -55,7 +49,6 @@ from outrider.contracts.errors import ParameterError
 
 _CAPACITY = "capacity"
 _STOPS = "stops"
-_AIMS = "aims"
 _SCALING = "scaling"
 _PARTS = (*(case.name for case in cases(None, quick=False)), "mixed", "loads")
 _LOAD_STEPS = (0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.8)  # of the devices that first come first served can serve
@@ -72,19 +65,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "file",
         metavar="SCENARIO",
-        help=f"a YAML file, {', '.join((*SCENARIOS, *FLEETS))}; {_CAPACITY}, {_STOPS}, {_AIMS} or {_SCALING}",
+        help=f"a YAML file, {', '.join((*SCENARIOS, *FLEETS))}; {_CAPACITY}, {_STOPS} or {_SCALING}",
     )
     add("--seed", type=int, default=None, help="overrides the file's (default without a file: 0)")
     add("--workers", type=int, default=1, help="number of processes")
-    add_output_options(parser, "draw speeds or capacities, lateness and the queue-compute plane")
+    add_output_options(parser, f"{_CAPACITY} and {_STOPS}: draw capacities, lateness and the queue-compute plane")
     add("--quick", action="store_true", help="without a file: fewer cells and shorter runs, for a preview")
     add("--costs", nargs="+", choices=COSTS, default=COSTS, help=f"{_STOPS}: cost models (default: all)")
     add("--promises", nargs="+", type=float, help=f"{_STOPS}: as shares of one device's speed with its best chain")
     add("--acceptances", nargs="+", type=float, help=f"{_STOPS}: token acceptances")
     add("--draft-speeds", nargs="+", type=float, help=f"{_STOPS}: of a device, tokens/s")
     add("--auc", type=float, help=f"{_STOPS}: of the predictor (default: {Grid().auc:g}, WISP's)")
-    add("--seeds", nargs="+", type=int, default=(0, 1, 2), help=f"{_AIMS}: (default: 0 1 2)")
-    add("--rows", nargs="+", choices=[aim.name for aim in aims()], help=f"{_AIMS}: (default: all)")
     add(
         "--loads",
         nargs="*",
@@ -108,35 +99,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Simulate every system and print each class's results."""
     check_plots(arguments.plots)
-    if arguments.file == _CAPACITY:
-        _run_capacity(arguments)
-        return
-    if arguments.file == _STOPS:
-        _run_stops(arguments)
-        return
-    if arguments.file == _AIMS:
-        _run_aims(arguments)
-        return
-    if arguments.file == _SCALING:
-        _run_scaling(arguments)
+    of_its_own = {_CAPACITY: _run_capacity, _STOPS: _run_stops, _SCALING: _run_scaling}.get(arguments.file)
+    if of_its_own is not None:
+        of_its_own(arguments)
         return
     if arguments.quick or arguments.profile is not None:
         raise ParameterError("--quick and --profile", f"`outrider simulate {_CAPACITY}` or `{_STOPS}`", arguments.file)
-    if is_fleet(scenario_file(arguments.file)):
-        if arguments.plots is not None:
-            raise ParameterError("--plots", "a scenario of one verifier: a fleet's figures are tables", arguments.file)
-        run_fleet(scenario_file(arguments.file), arguments.seed, arguments.json)
-        return
-    scenario = load_scenario(scenario_file(arguments.file), arguments.seed)
+    if arguments.plots is not None:
+        raise ParameterError("--plots", f"`outrider simulate {_CAPACITY}` or `{_STOPS}`", arguments.file)
+    simulation = load_simulation(scenario_file(arguments.file), arguments.seed)
+    if isinstance(simulation, ReadFleet):
+        run_fleet(simulation, arguments.json)
+    else:
+        _run_scenario(simulation, arguments)
+
+
+def _run_scenario(scenario: ReadScenario, arguments: argparse.Namespace) -> None:
     print(f"{scenario.name}: {sum(group.count for group in scenario.groups)} devices; costs: {scenario.cost_source}")
     results = list(_each(simulate, scenario.scenarios, arguments.workers, "systems"))
     _show(scenario, results)
     if arguments.json is not None:
         write_json(arguments.json, {"scenario": scenario.name, "costs": scenario.cost_source, "results": results})
-    if arguments.plots is not None:
-        from lab.reports.simulation_plots import plot_scenario
-
-        plot_scenario(arguments.plots, results)
 
 
 def _each(function: Callable[[Work], Result], work: Sequence[Work], workers: int, label: str) -> Iterator[Result]:
@@ -172,16 +155,6 @@ def _show(scenario: ReadScenario, results: Sequence[SimulationResults]) -> None:
     ]
     note = "" if scenario.measured else "A roofline was asked, not a machine: compare systems, trust no time."
     show_table("the server", _TOTALS, totals, note)
-
-
-def _run_aims(arguments: argparse.Namespace) -> None:
-    chosen = [aim for aim in aims() if arguments.rows is None or aim.name in arguments.rows]
-    look = {"responses": 0.75, "resolution": 0.05} if arguments.quick else {}
-    work = [AimRun(aim, seed, **look) for aim in chosen for seed in arguments.seeds]
-    results = list(_each(run_aim, work, arguments.workers, "aims"))
-    show_aims(summaries(results), arguments.seeds)
-    if arguments.json is not None:
-        write_json(arguments.json, {"seeds": arguments.seeds, "quick": arguments.quick, "results": results})
 
 
 def _run_scaling(arguments: argparse.Namespace) -> None:

@@ -12,17 +12,16 @@ from tqdm import tqdm
 
 from lab.reports.fleet import show_fleet
 from lab.reports.json_file import write_json
-from lab.simulation.fleet.reading import load_fleet
 from lab.simulation.fleet.run import simulate_fleet
+from lab.simulation.reading import ReadFleet
 
 _MIB = 2**20 if sys.platform == "darwin" else 2**10  # units of ru_maxrss per MiB: bytes on macOS, KiB elsewhere
 
 _COLLECTED = (100_000, 50, 1000)
 
 
-def run_fleet(path: Path, seed: int | None, json: Path | None) -> None:
+def run_fleet(fleet: ReadFleet, json: Path | None) -> None:
     """Simulate the scenario and print the results of each kind of traffic."""
-    fleet = load_fleet(path, seed)
     scenario = fleet.scenario
     drafters = sum(group.count for group in scenario.drafters)
     print(f"{scenario.name}: {drafters:,} drafters, {scenario.verifiers:,} verifiers; costs: {fleet.cost_source}")

@@ -15,8 +15,16 @@ _LATENCY = ("mean", "median", "std", "min", "max", "p95", "p99")
 def show_predictor(config: PredictorConfig, report: PredictorReport) -> None:
     """Print tokens, trends, models and their latencies."""
     split_by = "texts" if config.logged else "prompts"
+    _show_tokens(config.rule, split_by, report)
+    _show_models(split_by, report)
+    for name, reason in report.left_out.items():
+        print(f"left out: {name} ({reason})")
+    print(f"{config.out}: operating point {report.threshold:.3f}, where both classes weigh the same")
+
+
+def _show_tokens(rule: str, split_by: str, report: PredictorReport) -> None:
     show_table(
-        f"verified draft tokens, rule {config.rule}",
+        f"verified draft tokens, rule {rule}",
         ("part", split_by, "tokens", "accepted", "rejected", "share accepted"),
         (
             (
@@ -39,6 +47,9 @@ def show_predictor(config: PredictorConfig, report: PredictorReport) -> None:
         ),
         "share accepted in each tenth of the tokens, by rising feature",
     )
+
+
+def _show_models(split_by: str, report: PredictorReport) -> None:
     show_table(
         f"models on {split_by} of the test part",
         ("model", "temperature", "tokens", *_QUALITY, *_TRUTH),
@@ -65,9 +76,6 @@ def show_predictor(config: PredictorConfig, report: PredictorReport) -> None:
         ("model", *_LATENCY),
         ((one.family, *(f"{getattr(one.latency, f'{name}_ms'):.4f}" for name in _LATENCY)) for one in report.families),
     )
-    for name, reason in report.left_out.items():
-        print(f"left out: {name} ({reason})")
-    print(f"{config.out}: operating point {report.threshold:.3f}, where both classes weigh the same")
 
 
 def _rows(report: PredictorReport) -> Iterator[Sequence[object]]:

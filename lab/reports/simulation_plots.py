@@ -12,7 +12,7 @@ from cluster.reports.plots import COLOURS, describe, figure, save
 from lab.simulation.cases import CapacityFigures
 from lab.simulation.experiment import LoadResult
 from lab.simulation.published import CAPACITY_32B, SPEEDS_TOKENS_PER_S
-from lab.simulation.results import PlanePoint, SimulationResults
+from lab.simulation.results import PlanePoint
 from lab.simulation.settings import Variant
 from lab.simulation.stop_map import STOPPING, DraftEnding, PlaceResult
 from outrider.scheduling.attribution import ViolationCause
@@ -36,34 +36,6 @@ def plot_capacity(folder: Path, figures: CapacityFigures) -> None:
     if figures.loads:
         _violations(folder / "violations.png", figures.loads)
         _plane(folder / "plane.png", figures.loads)
-
-
-def plot_scenario(folder: Path, results: Sequence[SimulationResults]) -> None:
-    """Draw achieved speeds by class, and the plane, of every system of a scenario."""
-    drawn = figure(9.0, 4.0)
-    left, right = drawn.subplots(1, 2)
-    classes = results[0].by_class()
-    width = 0.8 / len(results)
-    for index, one in enumerate(results):
-        at = np.arange(len(classes)) + (index - (len(results) - 1) / 2) * width
-        speeds = [found.achieved_tokens_per_s or 0.0 for found in one.by_class()]
-        rates = [found.response_violation_rate for found in one.by_class()]
-        colour = COLOURS[index % len(COLOURS)]
-        left.bar(at, speeds, width, color=colour, label=one.system)
-        right.bar(at, rates, width, color=colour)
-    for index, found in enumerate(classes):
-        left.plot([index - 0.45, index + 0.45], [found.slo.tokens_per_s] * 2, color="black", linewidth=1.2)
-    for axes in (left, right):
-        axes.set_xticks(range(len(classes)), [found.slo.name for found in classes])
-    describe(left, "Mean speed of a response (black: promised)", "", "tokens/s")
-    describe(right, "Responses slower than promised", "", "share")
-    right.set_ylim(0.0, 1.02)
-    drawn.legend(loc="outside lower center", ncols=len(results))
-    save(drawn, folder / "speeds.png")
-    drawn = figure(4.2 * len(results), 3.8)
-    for axes, one in zip(drawn.subplots(1, len(results), squeeze=False)[0], results, strict=True):
-        plot_plane(axes, one.plane, one.system)
-    save(drawn, folder / "plane.png")
 
 
 def plot_stops(folder: Path, found: Sequence[PlaceResult]) -> None:
@@ -158,11 +130,11 @@ def _plane(file: Path, loads: Sequence[LoadResult]) -> None:
     row = drawn.subplots(1, len(_NAMES), sharex=True, sharey=True)
     for axes, (variant, name) in zip(row, _NAMES.items(), strict=True):
         load = next(load for load in loads if load.variant is variant and load.devices == at)
-        plot_plane(axes, load.plane, f"{name}, {at} devices")
+        _plot_plane(axes, load.plane, f"{name}, {at} devices")
     save(drawn, file)
 
 
-def plot_plane(axes: Axes, plane: Sequence[PlanePoint], title: str) -> None:
+def _plot_plane(axes: Axes, plane: Sequence[PlanePoint], title: str) -> None:
     """Rounds by waiting and verification time, coloured by what made them late (WISP Figure 8)."""
     for (cause, label), colour in zip(_CAUSES.items(), ("#999999", COLOURS[0], COLOURS[1]), strict=True):
         points = [point for point in plane if point.cause is cause]

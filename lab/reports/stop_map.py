@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from statistics import median
 
 from cluster.reports.tables import percent, show_table
-from lab.simulation.stop_map import FIXED, STOPPING, CostCase, DraftEnding, PlaceResult
+from lab.simulation.experiment import CostCase
+from lab.simulation.stop_map import FIXED, STOPPING, DraftEnding, PlaceResult
 
 _NOISE = 0.03  # relative, of a capacity or a goodput
 _PLACE = ("costs", "AUC", "promise", "acceptance", "draft/s")

@@ -16,7 +16,7 @@ from lab.simulation.drafted_rounds import (
     accepted_of,
     message_sizes,
 )
-from lab.simulation.scenario import WIRE
+from lab.simulation.scenario import WIRE, DraftsAt
 from outrider.contracts.cost import CostModel, LinearCostModel
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.errors import ParameterError
@@ -93,7 +93,7 @@ class ChoosingDevice(ModelledDevice):
         self, drafts: GroupDrafts, choices: GroupChoices, device: int, seed: int, responses: int | None
     ) -> None:
         """Create a device; ``choices`` are shared by its group."""
-        super().__init__(drafts, device, seed, responses, speculates=True, remote=True)
+        super().__init__(drafts, device, seed, responses, DraftsAt.DEVICE)
         self._choices = choices
         self._acceptance: GenerationAcceptance | None = None
         self._previous: RoundChoice | None = None

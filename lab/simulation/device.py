@@ -17,11 +17,6 @@ def device_name(number: int) -> str:
     return f"device_{number:06d}"
 
 
-def device_number(name: str) -> int:
-    """Return the number in a ``device_name``."""
-    return int(name.removeprefix("device_"))
-
-
 @dataclass(slots=True, eq=False)
 class SimDevice:
     """Mutable state of one device. Times are on the virtual clock."""

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from lab.simulation.acceptance_models import draft_shape
 from lab.simulation.chance import uniforms
-from lab.simulation.scenario import WIRE, DeviceGroup
+from lab.simulation.scenario import WIRE, DeviceGroup, DraftsAt
 from lab.simulation.yields import expected_tokens
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.requests import SamplingParams
@@ -107,6 +107,21 @@ class GroupDrafts:
         self.cut_as_ordered = PROTOCOLS[group.protocol].rule(SamplingParams(), WIRE) in RATIO_RULES
         self.link_s = [self.exchange_s(bits) for bits in self.bits]
 
+    def draft(self, depth: int, accepted: int, step_s: float) -> SimDraft:
+        """Return a whole draft down to a depth of at least 1, drafted in ``step_s`` a step."""
+        draft_s = self.shape.steps[depth - 1] * step_s
+        return SimDraft(
+            self.shape.nodes[depth - 1],
+            depth,
+            accepted,
+            draft_s,
+            self.expected[depth],
+            self.bits[depth],
+            self.survivals[:depth],
+            draft_s + self.link_s[depth],
+            self.cut_as_ordered,
+        )
+
     def exchange_s(self, bits: tuple[int, int]) -> float:
         """Return the expected time of an exchange without drafting; of a link trace, by its state at the start."""
         if self.group.link is None:
@@ -117,23 +132,20 @@ class GroupDrafts:
 class ModelledDevice:
     """A device of a group with a fixed window. All its chance is a function of seed, device and response number."""
 
-    def __init__(
-        self, drafts: GroupDrafts, device: int, seed: int, responses: int | None, *, speculates: bool, remote: bool
-    ) -> None:
+    def __init__(self, drafts: GroupDrafts, device: int, seed: int, responses: int | None, drafts_at: DraftsAt) -> None:
         """Create a device that is done after ``responses``; None: never.
 
-        Without ``speculates`` all rounds are of the target alone. If it is not ``remote``, the server drafts: drafting
-        takes no time here (``server`` adds it to the pass) and nothing is exchanged.
+        If it does not draft itself, drafting takes no time here (``pass_times`` adds it) and nothing is exchanged.
         """
+        self._remote = drafts_at is DraftsAt.DEVICE
         group = drafts.group
         self._group, self._device, self._seed, self._responses = group, device, seed, responses
         self._drafts, self._number = drafts, 0
         stagger, speed = uniforms(seed, device, 0, LENGTHS, 2)
         self._stagger_s = group.stagger_s * stagger
         spread = group.step_spread * _NORMAL.inv_cdf(max(speed, 1e-12)) if group.step_spread else 0.0
-        self.step_s = group.step_s * exp(spread) if remote else 0.0
-        self._bits: list[tuple[int, int] | None] = [*drafts.bits] if remote else [None] * len(drafts.bits)
-        self._longest = len(drafts.shape.passes) if speculates else 0
+        self.step_s = group.step_s * exp(spread) if self._remote else 0.0
+        self._longest = 0 if drafts_at is DraftsAt.NOWHERE else len(drafts.shape.passes)
         self.acceptance_draws: list[float] = []
 
     @property
@@ -163,20 +175,9 @@ class ModelledDevice:
         drafts, depth = self._drafts, min(self._longest, remaining_tokens - 1)
         if depth == 0:
             return NO_DRAFT
-        shape = drafts.shape
-        accepted = accepted_of(self.acceptance_draws, committed_tokens, shape.passes, depth)
-        draft_s = shape.steps[depth - 1] * self.step_s
-        return SimDraft(
-            nodes=shape.nodes[depth - 1],
-            depth=depth,
-            accepted=accepted,
-            draft_s=draft_s,
-            expected_tokens=drafts.expected[depth],
-            bits=self._bits[depth],
-            survivals=drafts.survivals[:depth],
-            away_s=draft_s + drafts.link_s[depth],
-            cut_as_ordered=drafts.cut_as_ordered,
-        )
+        accepted = accepted_of(self.acceptance_draws, committed_tokens, drafts.shape.passes, depth)
+        draft = drafts.draft(depth, accepted, self.step_s)
+        return draft if self._remote else draft._replace(bits=None)
 
     def stays_autonomous(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:  # noqa: ARG002 (a choice's)
         """Return whether it never drafts."""

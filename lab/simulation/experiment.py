@@ -23,13 +23,19 @@ class Measure(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """A cost model with its settings, promised speeds and systems."""
+class CostCase:
+    """A cost model with the settings it is run with."""
 
     name: str
     source: str  # where its figures come from, for the reader
     settings: Settings
     costs: Costs
+
+
+@dataclass(frozen=True, slots=True)
+class Case(CostCase):
+    """A cost model with its settings, promised speeds and systems."""
+
     speeds_tokens_per_s: tuple[float, ...]
     variants: tuple[Variant, ...]
 
@@ -41,7 +47,6 @@ class Cell:
     case: Case
     variant: Variant
     speeds_tokens_per_s: tuple[float, ...]
-    measure: Measure = Measure.RESPONSE
     seed: int = 0
     responses: float = 2.0
     resolution: float = 0.0
@@ -54,7 +59,6 @@ class CellResult:
     costs_name: str
     variant: Variant
     speeds_tokens_per_s: tuple[float, ...]
-    measure: Measure
     devices: int  # most that keep the promise
     draft: str  # of a round, by class
     tried: tuple[tuple[int, float], ...]  # every number of devices with its violation rate
@@ -80,10 +84,10 @@ def worst_rate(results: SimulationResults, measure: Measure) -> float:
     return max(violation_rate(found, measure) for found in results.by_class())
 
 
-def unkept_rate(results: SimulationResults, first_token_s: float, measure: Measure = Measure.RESPONSE) -> float:
-    """Return the worst class's share of violations; 1 if the p99 of first-token times exceeds ``first_token_s``."""
+def unkept_rate(results: SimulationResults, first_token_s: float) -> float:
+    """Return the worst class's share of late responses; 1 if the p99 of first-token times exceeds ``first_token_s``."""
     slow_start = results.first_token_times.p99_s > first_token_s
-    return 1.0 if slow_start else worst_rate(results, measure)
+    return 1.0 if slow_start else worst_rate(results, Measure.RESPONSE)
 
 
 def run_cell(cell: Cell) -> CellResult:
@@ -93,7 +97,7 @@ def run_cell(cell: Cell) -> CellResult:
     def rate(devices: int) -> float:
         if devices not in runs:
             runs[devices] = run(cell, devices)
-        return unkept_rate(runs[devices], cell.case.settings.first_token_s, cell.measure)
+        return unkept_rate(runs[devices], cell.case.settings.first_token_s)
 
     found = capacity(rate, cell.case.settings.epsilon, _MOST_DEVICES, first_guess(cell), cell.resolution)
     shown = found.devices or 1
@@ -103,7 +107,6 @@ def run_cell(cell: Cell) -> CellResult:
         costs_name=cell.case.name,
         variant=cell.variant,
         speeds_tokens_per_s=cell.speeds_tokens_per_s,
-        measure=cell.measure,
         devices=found.devices,
         draft=drafts_of(cell),
         tried=found.tried,

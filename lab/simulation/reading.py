@@ -1,15 +1,28 @@
-"""Read scenario files: YAML to one ``Scenario`` for each system. All problems of a file are reported together."""
+"""Read simulation files: YAML to one ``Scenario`` for each system, or to a ``FleetScenario``.
+
+All problems of a file are reported together.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from math import inf
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from lab.simulation.fleet.scenario import ConversationTraits, DrafterGroup, DrafterTraits, FleetScenario, Traffic
 from lab.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
 from lab.simulation.scenario import DeviceGroup, Devices, Scenario, VerifierModel, host_memory
-from lab.simulation.scenario_schema import CostConfig, DeviceGroupConfig, ScenarioFile, ServerConfig
+from lab.simulation.schema import (
+    CostConfig,
+    DeviceGroupConfig,
+    FleetFile,
+    ScenarioFile,
+    ServerConfig,
+    SimDrafterGroupConfig,
+    TrafficConfig,
+)
 from outrider.assembly.links import link_source
 from outrider.config.schema import SloClassConfig
 from outrider.contracts.cost import CostModel, LinearCostModel
@@ -22,12 +35,21 @@ from outrider.documents.yaml_text import parse_yaml
 from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import SCHEDULING
 
-_ADAPTER = TypeAdapter(ScenarioFile)
+_SCENARIO, _FLEET = TypeAdapter(ScenarioFile), TypeAdapter(FleetFile)
+_FLEET_KEYS = frozenset({"verifiers", "drafters", "traffic"})
 File = TypeVar("File")
 
 
 @dataclass(frozen=True, slots=True)
-class ReadScenario:
+class ReadFile:
+    """What is known of the verifiers of any file."""
+
+    cost_source: str  # where the verifiers' times come from, in words for the reader
+    measured: bool  # whether they were measured on some machine, or follow from data sheets
+
+
+@dataclass(frozen=True, slots=True)
+class ReadScenario(ReadFile):
     """The contents of a scenario file."""
 
     name: str
@@ -35,25 +57,46 @@ class ReadScenario:
     verifier: VerifierModel  # what they share
     scenarios: tuple[Scenario, ...]  # one for each system to compare
     epsilon: float  # share of violations up to which a promise counts as kept
-    cost_source: str  # where the verifier's times come from, in words for the reader
-    measured: bool  # whether they were measured on some machine, or follow from data sheets
 
 
-def load_scenario(path: str | Path, seed: int | None = None) -> ReadScenario:
-    """Read a file; ``seed`` replaces the one it names.
+@dataclass(frozen=True, slots=True)
+class ReadFleet(ReadFile):
+    """The contents of a fleet file."""
+
+    scenario: FleetScenario
+
+
+def load_simulation(path: str | Path, seed: int | None = None) -> ReadScenario | ReadFleet:
+    """Read a file of either kind; one with ``verifiers``, ``drafters`` or ``traffic`` describes a fleet.
+
+    ``seed`` replaces the one it names.
 
     Raises:
         ConfigError: it cannot be read, or fields are unknown, of the wrong type or out of range.
     """
+    text = read_text(path, "scenario", "YAML")
+    content = parse_yaml(text, str(path))
+    if isinstance(content, dict) and not _FLEET_KEYS.isdisjoint(content):
+        return parse_fleet(text, str(path), seed)
+    return parse_scenario(text, str(path), seed)
+
+
+def load_scenario(path: str | Path, seed: int | None = None) -> ReadScenario:
+    """Read a scenario file as ``load_simulation`` does."""
     return parse_scenario(read_text(path, "scenario", "YAML"), str(path), seed)
+
+
+def load_fleet(path: str | Path, seed: int | None = None) -> ReadFleet:
+    """Read a fleet file as ``load_simulation`` does."""
+    return parse_fleet(read_text(path, "scenario", "YAML"), str(path), seed)
 
 
 def parse_scenario(text: str, source: str, seed: int | None = None) -> ReadScenario:
     """Read YAML text; ``source`` names it in messages."""
-    file = parse_file(_ADAPTER, text, source)
-    classes = classes_of(file.slo_classes)
+    file = _parsed(_SCENARIO, text, source)
+    classes = _classes_of(file.slo_classes)
     groups = tuple(_group(config, index, classes) for index, config in enumerate(file.devices))
-    verifier = verifier_of(file.server)
+    verifier = _verifier_of(file.server)
     return ReadScenario(
         name=file.name,
         groups=groups,
@@ -72,12 +115,40 @@ def parse_scenario(text: str, source: str, seed: int | None = None) -> ReadScena
             for system in file.systems
         ),
         epsilon=file.epsilon,
-        cost_source=cost_source_of(file.server.cost),
-        measured=file.server.cost.roofline is None,
+        cost_source=_cost_source_of(file.server.cost),
+        measured=_is_measured(file.server.cost),
     )
 
 
-def parse_file(adapter: TypeAdapter[File], text: str, source: str) -> File:
+def parse_fleet(text: str, source: str, seed: int | None = None) -> ReadFleet:
+    """Read YAML text; ``source`` names it in messages."""
+    file = _parsed(_FLEET, text, source)
+    classes = _classes_of(file.slo_classes)
+    verifiers = file.verifiers
+    scenario = FleetScenario(
+        name=file.name,
+        verifiers=verifiers.count,
+        verifier=_verifier_of(verifiers.server),
+        drafters=tuple(map(_drafters, file.drafters)),
+        traffic=tuple(_traffic(config, index, classes) for index, config in enumerate(file.traffic)),
+        duration_s=file.duration_s,
+        seed=file.seed if seed is None else seed,
+        warmup_s=file.warmup_s,
+        router=file.router,
+        scheduling=SCHEDULING[file.policy],
+        admission=file.admission.rules,
+        lost_every_s=inf if verifiers.lost_every_s is None else verifiers.lost_every_s,
+        reload_s=verifiers.reload_s,
+        coordinator_round_s=1e-6 * file.coordinator.round_us,
+        coordinator_token_s=1e-6 * file.coordinator.token_us,
+        scaling=None if file.scaling is None else file.scaling.scaling,
+        plans_late=file.plans_late,
+    )
+    cost = verifiers.server.cost
+    return ReadFleet(_cost_source_of(cost), _is_measured(cost), scenario)
+
+
+def _parsed(adapter: TypeAdapter[File], text: str, source: str) -> File:
     """Validate a YAML text with ``adapter``; ``source`` names it in messages.
 
     Raises:
@@ -89,31 +160,19 @@ def parse_file(adapter: TypeAdapter[File], text: str, source: str) -> File:
         raise ConfigFileError(explain(error, adapter.json_schema()), source) from error
 
 
-def classes_of(configs: Sequence[SloClassConfig]) -> dict[str, SloClass]:
+def _classes_of(configs: Sequence[SloClassConfig]) -> dict[str, SloClass]:
     """Return SLO classes by name, best effort included; the default ones if a file has none."""
     named = [SloClass(one.name, one.tokens_per_s) for one in configs] or DEFAULT_CLASSES
     return {one.name: one for one in (*named, BEST_EFFORT)}
 
 
-def _group(config: DeviceGroupConfig, index: int, classes: Mapping[str, SloClass]) -> DeviceGroup:
-    if config.slo not in classes:
-        raise ConfigError(f"devices[{index}].slo", f"one of {', '.join(sorted(classes))}", config.slo)
-    shared = {field.name: getattr(config, field.name) for field in fields(Devices)}
-    return DeviceGroup(
-        **shared,
-        step_s=1.0 / config.draft_tokens_per_s,
-        slo=classes[config.slo],
-        link=link_source(config.link),
-    )
-
-
-def verifier_of(config: ServerConfig) -> VerifierModel:
+def _verifier_of(config: ServerConfig) -> VerifierModel:
     """Return the verifier that a file describes.
 
     Raises:
         ConfigError: the model does not fit the GPU.
     """
-    cost_model = cost_model_of(config.cost)
+    cost_model = _cost_model_of(config.cost)
     kv_tokens = config.kv_tokens
     if kv_tokens is None and isinstance(cost_model, RooflineCostModel):
         kv_tokens = cost_model.kv_tokens()
@@ -130,7 +189,7 @@ def verifier_of(config: ServerConfig) -> VerifierModel:
             None if kv_tokens is None else max(1, kv_tokens // config.kv_block_tokens),
         ),
         kv_block_tokens=config.kv_block_tokens,
-        draft_cost_model=None if config.draft_cost is None else cost_model_of(config.draft_cost),
+        draft_cost_model=None if config.draft_cost is None else _cost_model_of(config.draft_cost),
         noise=config.noise,
         dispatch_s=config.dispatch_s,
         reply_s=config.reply_s,
@@ -140,7 +199,7 @@ def verifier_of(config: ServerConfig) -> VerifierModel:
     )
 
 
-def cost_model_of(config: CostConfig) -> CostModel:
+def _cost_model_of(config: CostConfig) -> CostModel:
     """Return the cost model that a file names."""
     if config.roofline is not None:
         return RooflineCostModel(MODELS[config.roofline.model], HARDWARE[config.roofline.gpu])
@@ -152,7 +211,7 @@ def cost_model_of(config: CostConfig) -> CostModel:
     return LinearCostModel(four.per_token_s, four.per_interaction_s, four.per_cached_token_s, four.per_batch_s)
 
 
-def cost_source_of(config: CostConfig) -> str:
+def _cost_source_of(config: CostConfig) -> str:
     """Say in words where a verifier's times come from."""
     if config.roofline is not None:
         gpu = HARDWARE[config.roofline.gpu].name
@@ -160,3 +219,37 @@ def cost_source_of(config: CostConfig) -> str:
     if config.profile is not None:
         return f"the cost profile {config.profile}"
     return "coefficients given in the file"
+
+
+def _is_measured(config: CostConfig) -> bool:
+    return config.roofline is None
+
+
+def _group(config: DeviceGroupConfig, index: int, classes: Mapping[str, SloClass]) -> DeviceGroup:
+    return DeviceGroup(
+        **_shared(config, Devices),
+        step_s=1.0 / config.draft_tokens_per_s,
+        slo=_class_of(config.slo, f"devices[{index}].slo", classes),
+        link=link_source(config.link),
+    )
+
+
+def _drafters(config: SimDrafterGroupConfig) -> DrafterGroup:
+    shared = _shared(config, DrafterTraits)
+    return DrafterGroup(**shared, step_s=1.0 / config.draft_tokens_per_s, link=link_source(config.link))
+
+
+def _traffic(config: TrafficConfig, index: int, classes: Mapping[str, SloClass]) -> Traffic:
+    slo = _class_of(config.slo, f"traffic[{index}].slo", classes)
+    return Traffic(**_shared(config, ConversationTraits), slo=slo)
+
+
+def _shared(config: object, base: type[Devices | DrafterTraits | ConversationTraits]) -> dict[str, Any]:
+    """Return the fields that a file and the simulation have in common: those of ``base``."""
+    return {one.name: getattr(config, one.name) for one in fields(base)}
+
+
+def _class_of(name: str, field: str, classes: Mapping[str, SloClass]) -> SloClass:
+    if name not in classes:
+        raise ConfigError(field, f"one of {', '.join(sorted(classes))}", name)
+    return classes[name]

@@ -13,24 +13,23 @@ from lab.simulation.device import SimDevice
 from lab.simulation.device_account import DeviceAccount
 from lab.simulation.drafted_rounds import GroupDrafts, ModelledDevice, Workload
 from lab.simulation.results import DeviceResults, SimulationResults
-from lab.simulation.scenario import Scenario
-from lab.simulation.server import SimStep, SimulatedServer
+from lab.simulation.scenario import CoordinatorRules, DraftsAt, Scenario
+from lab.simulation.server import SimStep, SimulatedServer, StepCounts
 from lab.simulation.sim_verifier import SimVerifier
 from lab.simulation.stopped_rounds import GroupPrices, StoppingDevice
 from lab.simulation.stopping import flagging
 from lab.simulation.systems import SystemRules, rules_of
 from lab.simulation.tally import RunTally, percentiles
 from outrider.admission.decisions import AdmissionRefused
-from outrider.admission.rules import AdmissionRules
 from outrider.contracts.errors import ParameterError
 from outrider.link.emulator import LinkEmulator
 from outrider.rounds.present_load import PresentLoad
-from outrider.scheduling.ledger import FIRST_TOKEN_S
 from outrider.selection.modes import MODES
 from outrider.selection.tuning.speculation_tuner import SpeculationTuner
 from outrider.wire.envelope import MAX_NODES
 
 _FIRST_TOKEN_GRACE_S = 5.0  # a device that waits longer for a first token is late from then on
+_ADMITTING_ALL = CoordinatorRules()
 _RETRIES = 7  # purpose of chance
 _RETRY_SPREAD = 0.5  # a refused device retries after 0.5 to 1.5 times the refusal's ``retry_after_s``
 
@@ -51,18 +50,14 @@ def simulate(scenario: Scenario) -> SimulationResults:
     )
     loop = EventLoop(
         modelled_devices(scenario, rules, load, tuner),
-        SimulatedServer(scenario.verifier, rules, scenario.seed),
+        SimulatedServer(scenario.verifier, rules, scenario.seed, StepCounts(scenario.warmup_s)),
         RunTally(scenario.warmup_s, keep_batch_log=scenario.keep_batch_log),
         load,
         tuner,
-        duration_s=scenario.duration_s,
-        first_token_s=scenario.first_token_s,
-        plans_late=scenario.plans_late,
-        plans_once=scenario.plans_once,
-        admission=scenario.admission,
+        scenario,
         seed=scenario.seed,
     )
-    loop.run()
+    loop.run(scenario.duration_s)
     return loop.results(scenario.name, scenario.system, scenario.seed)
 
 
@@ -71,7 +66,7 @@ def modelled_devices(
 ) -> list[SimDevice]:
     """Build the devices of all groups; device numbers continue from group to group."""
     devices: list[SimDevice] = []
-    remote = rules.speculates and not rules.drafts_on_server
+    remote = rules.drafts_at is DraftsAt.DEVICE
     seed, responses = scenario.seed, scenario.responses_per_device
     for group in scenario.groups:
         drafts, choices = GroupDrafts(group), None
@@ -84,11 +79,9 @@ def modelled_devices(
             if choices is not None:
                 workload = ChoosingDevice(drafts, choices, number, seed, responses)
             elif stopping is not None:
-                workload = StoppingDevice(
-                    drafts, stopping, prices, number, seed, responses, speculates=rules.speculates, remote=remote
-                )
+                workload = StoppingDevice(drafts, stopping, prices, number, seed, responses, rules.drafts_at)
             else:
-                workload = ModelledDevice(drafts, number, seed, responses, speculates=rules.speculates, remote=remote)
+                workload = ModelledDevice(drafts, number, seed, responses, rules.drafts_at)
             link = LinkEmulator(group.link, link_seed(seed, number)) if group.link and remote else None
             account = DeviceAccount(DeviceResults(device=number, group=group.name, slo=group.slo))
             span_s = group.from_s, group.until_s
@@ -109,50 +102,35 @@ class EventLoop:
         tally: RunTally,
         load: PresentLoad | None = None,
         tuner: SpeculationTuner | None = None,
+        rules: CoordinatorRules = _ADMITTING_ALL,
         *,
-        duration_s: float = inf,
-        first_token_s: float = FIRST_TOKEN_S,
-        plans_late: bool = False,
-        plans_once: bool = False,
-        admission: AdmissionRules | None = None,
         seed: int = 0,
     ) -> None:
         """Prepare a run in which no response has been requested yet.
 
-        ``load`` and ``tuner`` are updated with what is measured, if given. Without ``admission`` every response begins
-        as soon as it is requested.
+        ``load`` and ``tuner`` are updated with what is measured, if given.
         """
         self._devices, self._tally, self._tuner, self._seed = devices, tally, tuner, seed
-        self._duration_s, self._warmup_s = duration_s, tally.warmup_s
+        self._memory, self._counts, self._warmup_s = server.memory, server.counts, tally.warmup_s
         self._agenda = Agenda()
-        self._verifier = SimVerifier(
-            self._agenda,
-            server,
-            self,
-            load=load,
-            tuner=tuner,
-            admission=admission,
-            first_token_s=first_token_s,
-            plans_late=plans_late,
-            plans_once=plans_once,
-        )
+        self._verifier = SimVerifier(self._agenda, server, self, rules, load=load, tuner=tuner)
 
-    def run(self) -> None:
+    def run(self, duration_s: float = inf) -> None:
         """Run until ``duration_s`` is over or all devices are done."""
         for device in self._devices:
             self.next(device, 0.0)
-        self._agenda.run(self._duration_s)
+        self._agenda.run(duration_s)
 
     def results(self, name: str, system: str, seed: int) -> SimulationResults:
         """Return what was measured. Call it once: it closes the accounts of unfinished responses."""
-        tally, end_s = self._tally, self._agenda.now_s
+        tally, counts, end_s = self._tally, self._counts, self._agenda.now_s
         return SimulationResults(
             name=name,
             system=system,
             seed=seed,
             measured_s=max(0.0, end_s - self._warmup_s),
             devices=tuple(self._closed(device) for device in self._devices),
-            batches=sum(tally.sizes.values()),
+            batches=counts.steps,
             batch_sizes=tuple(sorted(tally.sizes.items())),
             stop_reasons=tuple(sorted(tally.reasons.items())),
             busy_s=tally.busy_s(end_s),
@@ -163,10 +141,10 @@ class EventLoop:
             queue_times=percentiles(tally.queue_s),
             verify_times=percentiles(tally.verify_s),
             first_token_times=percentiles(tally.first_token_s),
-            evictions=tally.evictions,
-            recomputed_tokens=tally.recomputed_tokens,
-            swapped_out_blocks=tally.swapped_out_blocks,
-            swapped_in_blocks=tally.swapped_in_blocks,
+            evictions=counts.evictions,
+            recomputed_tokens=counts.recomputed_tokens,
+            swapped_out_blocks=counts.swapped_out_blocks,
+            swapped_in_blocks=counts.swapped_in_blocks,
             plane=tuple(tally.plane),
             batch_log=tuple(tally.log),
             simulated_rounds=tally.rounds,
@@ -197,7 +175,8 @@ class EventLoop:
         device.account.end_response(measured=now_s >= self._warmup_s)
 
     def next(self, device: SimDevice, now_s: float) -> None:
-        """Schedule the device's next request, unless it has none or its span is over."""
+        """Forget the response's KV, and schedule the device's next request unless it has none or its span is over."""
+        self._memory.drop(device.number)
         response, (from_s, until_s) = device.workload.begin(), device.span_s
         if response is None:
             return

@@ -58,9 +58,17 @@ class System(StrEnum):
     OUTRIDER = "outrider"  # slo_aware, deadlines from the ledger
 
 
+class DraftsAt(StrEnum):
+    """Where drafts are computed."""
+
+    DEVICE = "device"
+    SERVER = "server"  # drafting adds to the time of passes; there is no link
+    NOWHERE = "nowhere"
+
+
 @pydantic.dataclasses.dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
-class Devices:
-    """Devices of one kind: the fields that a file and the simulation have in common.
+class Drafting:
+    """Devices of one kind, as drafters: the fields that all files and simulations have in common.
 
     Attributes:
         acceptance: probability that the draft token at each depth is accepted, given that those before it were; the
@@ -68,16 +76,22 @@ class Devices:
     """
 
     name: Name  # in results
-    count: PositiveNumber  # of devices; each requests one response after another
+    count: PositiveNumber  # of devices
     acceptance: Annotated[tuple[Probability, ...], Field(min_length=1)]
+    window: Window = 4  # drafted tokens of a round, at most; 0 drafts nothing
+    protocol: Annotated[ProtocolName, NameIn(PROTOCOLS)] = NO_TOKENS.protocol  # determines the bits that cross the link
+    exchange_s: SecondsOrNone = 0.0  # seconds of every exchange beyond link and drafting steps
+
+
+@pydantic.dataclasses.dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class Devices(Drafting):
+    """Devices that each request one response after another: what a file and the simulation have in common."""
+
     prompt: Lengths  # tokens, drawn for each response
     output: Lengths  # tokens of each response, the first included
-    window: Window = 4  # drafted tokens of a round, at most; 0 drafts nothing
     expansion: tuple[Siblings, ...] = ()  # children by depth of a draft tree, in place of ``window``; () is a chain
     sibling_factor: Probability = 0.5  # how acceptance falls from a tree node's sibling to the next
     predictor: SimPredictor | None = None  # stops a chain early; None drafts the whole window
-    protocol: Annotated[ProtocolName, NameIn(PROTOCOLS)] = NO_TOKENS.protocol  # determines the bits that cross the link
-    exchange_s: SecondsOrNone = 0.0  # seconds of every exchange beyond link and drafting steps
     step_spread: Spread = 0.0  # standard deviation of the logarithm of a drafting step's time from device to device
     pause_s: SecondsOrNone = 0.0  # mean pause between responses, exponentially distributed
 
@@ -153,9 +167,9 @@ class VerifierModel:
         return self.planner_cost_model or self.cost_model
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """One run.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorRules:
+    """How a coordinator admits responses and plans steps.
 
     Attributes:
         admission: the service's rules of admission; None begins every response as soon as it is requested.
@@ -164,6 +178,17 @@ class Scenario:
             step known, not only those that arrived before.
         plans_once: with ``plans_late``: a block that arrives between a plan and its step waits for the next step.
         first_token_s: time in which a first token is due, where a speed is promised.
+    """
+
+    admission: AdmissionRules | None = None
+    plans_late: bool = False
+    plans_once: bool = False
+    first_token_s: float = FIRST_TOKEN_S
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario(CoordinatorRules):
+    """One run.
 
     Raises:
         ParameterError: a seed below 0.
@@ -179,10 +204,6 @@ class Scenario:
     responses_per_device: int | None = None  # a device is done after so many; None: never
     scheduling: Scheduling | None = None  # in place of the system's
     steps: StepRules | None = None  # in place of the system's: whether drafts are trimmed and steps delayed
-    first_token_s: float = FIRST_TOKEN_S
-    plans_late: bool = False
-    plans_once: bool = False
-    admission: AdmissionRules | None = None
     keep_batch_log: bool = False  # whether results hold every batch
     tuner: TunerSettings | None = None  # for groups with a selection; None: the mode is always ``draft``
     modes: tuple[str, ...] = MODELLED_MODES  # of the tuner

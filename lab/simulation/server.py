@@ -9,11 +9,10 @@ So there are two views of a block: ``_asking`` is what the coordinator knows, ``
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import exp
 
-from lab.simulation.chance import normals
 from lab.simulation.device import SimDevice, device_name
 from lab.simulation.memory import KvMemory, Swapped
+from lab.simulation.pass_times import PassTimes
 from lab.simulation.results import BatchEntry
 from lab.simulation.scenario import VerifierModel
 from lab.simulation.systems import SystemRules
@@ -25,8 +24,6 @@ from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import PendingVerification
 from outrider.scheduling.steps import StepPlanner
 
-_NOISE = 0  # purpose of chance
-_NOISE_BLOCK = 1024
 _UNCHUNKED = 2**31
 
 
@@ -55,6 +52,31 @@ class SimStep:
     swapped: Swapped
 
 
+@dataclass(slots=True)
+class StepCounts:
+    """Sums over a verifier's steps that begin at ``since_s`` or later."""
+
+    since_s: float = 0.0
+    steps: int = 0
+    blocks: int = 0
+    busy_s: float = 0.0
+    evictions: int = 0
+    recomputed_tokens: int = 0
+    swapped_out_blocks: int = 0
+    swapped_in_blocks: int = 0
+
+    def add(self, step: SimStep) -> None:
+        if step.entry.starts_at_s < self.since_s:
+            return
+        self.steps += 1
+        self.blocks += len(step.members)
+        self.busy_s += step.entry.took_s
+        self.evictions += step.evictions
+        self.recomputed_tokens += step.recomputed_tokens
+        self.swapped_out_blocks += step.swapped.out_blocks
+        self.swapped_in_blocks += step.swapped.in_blocks
+
+
 class SimulatedServer:
     """The blocks that wait, the blocks that the verifier has, and the KV memory."""
 
@@ -63,23 +85,25 @@ class SimulatedServer:
         model: VerifierModel,
         rules: SystemRules,
         seed: int,
-        memory: type[KvMemory] = KvMemory,
+        counts: StepCounts | None = None,
         *,
         told_late: bool = False,
         logged: bool = True,
     ) -> None:
-        """Create an idle verifier.
+        """Create an idle verifier; its steps are added to ``counts``.
 
         ``told_late``: results become known after a step's end even if ``reply_s`` is 0 (a coordinator's CPU time).
         Without ``logged``, entries of steps do not list their members, and their predicted time is the time they take.
         """
-        self._model, self._rules, self._seed = model, rules, seed
+        self._model, self._rules = model, rules
+        self.counts = StepCounts() if counts is None else counts
+        self._times = PassTimes(model, rules.drafts_at, seed)
         limits = model.limits
         self._limits = limits if rules.keeps_kv else replace(limits, prefill_chunk_tokens=_UNCHUNKED)
         self._planner = StepPlanner(rules.scheduling.policy, self._limits, rules.steps)
         host = model.host
         host_blocks = host.blocks if host is not None and host.prices.copying_pays else 0
-        self.memory = memory(limits.max_memory_blocks, model.kv_block_tokens, host_blocks)
+        self.memory = KvMemory(limits.max_memory_blocks, model.kv_block_tokens, host_blocks)
         self.dispatch_s = 0.0 if rules.in_engine else model.dispatch_s
         self.reply_s = 0.0 if rules.in_engine else model.reply_s
         self._estimator = model.estimator
@@ -90,8 +114,6 @@ class SimulatedServer:
         self._within: dict[str, SimDevice] = {}  # blocks that take part in the verifier's steps
         self._untold: set[str] = set()  # blocks that are decided, which the coordinator does not know yet
         self.is_stepping = False  # whether a step is under way
-        self._noise: list[float] = []
-        self._noise_blocks = 0
 
     @property
     def deadlines(self) -> DeadlineRule:
@@ -191,13 +213,14 @@ class SimulatedServer:
         costs, remaining, recomputed = self._compute(members)
         work = work_of(costs)
         evictions, swapped = self._correct_evicted(), self.memory.taken_swapped()
-        took_s = self._model.cost_model.predict_work_s(work) + self._drafting_s(members) + self._copying_s(swapped)
-        took_s *= self._noise_factor() * (1.0 if self._model.speed is None else self._model.speed(now_s))
+        took_s = self._times.took_s(work, members, swapped, now_s)
         predicted_s = predicted_s if self._logged else took_s
         new, cached = work.new_tokens, work.cached_tokens
         reason = self._planner.reason
         entry = BatchEntry(self._planned_at_s, now_s, took_s, predicted_s, numbers, new, cached, reason)
-        return SimStep(entry, members, costs, remaining, set(), recomputed, evictions, swapped)
+        step = SimStep(entry, members, costs, remaining, set(), recomputed, evictions, swapped)
+        self.counts.add(step)
+        return step
 
     def _foreseen(self, members: Sequence[SimDevice]) -> tuple[float, tuple[tuple[int, int], ...]]:
         """Return the time that the planner's cost model predicts for a step, and its members with their rounds."""
@@ -286,32 +309,3 @@ class SimulatedServer:
         assert device.verification is not None
         prefix = max(0, cost.new_tokens - device.own_rows)
         device.verification = replace(device.verification, cost=cost, prefix_tokens=prefix)
-
-    def _drafting_s(self, members: Sequence[SimDevice]) -> float:
-        """Return the time of the draft model's passes on the server: one for each depth, over all drafts as deep."""
-        model = self._model.draft_cost_model
-        if model is None or not self._rules.drafts_on_server:
-            return 0.0
-        seconds = 0.0
-        for depth in range(max((device.draft.depth for device in members), default=0)):
-            work = BatchWork()
-            for device in members:
-                draft = device.draft
-                if depth < draft.depth:
-                    work = work.plus(VerifyCost(-(-draft.nodes // draft.depth), device.position + depth))
-            seconds += model.predict_work_s(work)
-        return seconds
-
-    def _copying_s(self, swapped: Swapped) -> float:
-        """Return the time of copies to host memory and back, which a pass waits for."""
-        host = self._model.host
-        return 0.0 if host is None else swapped.out_blocks * host.prices.out_s + swapped.in_blocks * host.prices.in_s
-
-    def _noise_factor(self) -> float:
-        """Draw a pass's time over the cost model's: lognormal with median 1."""
-        if self._model.noise == 0.0:
-            return 1.0
-        if not self._noise:
-            self._noise = normals(self._seed, _NOISE, self._noise_blocks, _NOISE_BLOCK)
-            self._noise_blocks += 1
-        return exp(self._model.noise * self._noise.pop())

@@ -14,24 +14,22 @@ from lab.simulation.agenda import Agenda
 from lab.simulation.coordinator_cpu import CoordinatorCpu
 from lab.simulation.device import SimDevice
 from lab.simulation.drafted_rounds import NO_DRAFT
+from lab.simulation.scenario import CoordinatorRules
 from lab.simulation.server import SimStep, SimulatedServer, StepChanges
-from outrider.admission.admission import Admission
-from outrider.admission.decisions import AdmissionRefused, AdmissionReport, AdmissionRequest
+from lab.simulation.sim_admission import SimAdmission
+from outrider.admission.decisions import AdmissionRefused, AdmissionReport
+from outrider.admission.response_load import VerifierNow
 from outrider.admission.rounds import MeasuredRounds
-from outrider.admission.rules import AdmissionRules
 from outrider.rounds.present_load import PresentLoad
 from outrider.rounds.promise_tracker import PromiseTracker
 from outrider.scheduling.attribution import SpikeDetector, round_is_late
-from outrider.scheduling.ledger import FIRST_TOKEN_S, Ledger
+from outrider.scheduling.ledger import Ledger
 from outrider.selection.modes import DRAFT, SpeculationMode
 from outrider.selection.tuning.speculation_tuner import SpeculationTuner
 
 # A step's end is on the agenda before the changes planned during it, so at equal times the end runs first and the next
 # step begins without them. A late plan is therefore made so much earlier that its changes still count.
 _JUST_BEFORE_S = 1e-6
-_DECIDED_EVERY_S = (
-    1.0  # admission decides at least this often while a response waits, as a coordinator's heartbeat does
-)
 
 
 class VerifierListener(Protocol):
@@ -74,79 +72,70 @@ class SimVerifier:
         agenda: Agenda,
         server: SimulatedServer,
         listener: VerifierListener,
+        rules: CoordinatorRules,
         *,
         load: PresentLoad | None = None,
         tuner: SpeculationTuner | None = None,
-        admission: AdmissionRules | None = None,
-        first_token_s: float = FIRST_TOKEN_S,
-        plans_late: bool = False,
-        plans_once: bool = False,
         cpu: CoordinatorCpu | None = None,
     ) -> None:
         """Create a verifier without any responses.
 
-        ``load`` and ``tuner`` are updated with what is measured, if given. Without ``admission`` every response begins
-        as soon as it is requested. Without ``cpu`` the coordinator's own work takes no time. ``plans_late`` and
-        ``plans_once`` are those of ``Scenario``.
+        ``load`` and ``tuner`` are updated with what is measured, if given. Without ``cpu`` the coordinator's own work
+        takes no time.
         """
         self._agenda, self._server, self._listener = agenda, server, listener
         self._load, self._tuner, self._cpu = load, tuner, cpu
-        self._first_token_s = first_token_s
-        self._plans_late, self._plan_at_s = plans_late, 0.0  # no plan is made before
-        self._plans_once = plans_once
-        self._rounds = MeasuredRounds()
+        self._rules, self._plan_at_s = rules, 0.0  # no plan is made before
         self._spikes = SpikeDetector()
-        self._admission = None if admission is None else Admission(admission)
-        self._asking: dict[str, SimDevice] = {}  # wait for admission; the server does not know them
-        self._begun: dict[str, SimDevice] = {}  # admission may suspend these
-        self._suspended: dict[str, SimDevice] = {}
-        self._halted: set[str] = set()  # suspended responses whose next round is due
-        self._decides_at_s = inf
+        self._admission = None if rules.admission is None else SimAdmission(rules.admission, agenda, self)
+        self._begun: dict[str, SimDevice] = {}
         self.down = False
 
     def ask(self, device: SimDevice, now_s: float) -> None:
-        """Request a response. Admission is not given its length, as in the product."""
+        """Request a response."""
         device.ask(now_s, self._tracker_of(device, now_s))
         if self._admission is None:
             self._begin(device, now_s)
         else:
             device.done = True  # no promise counts before it begins
-            self._wait(device, now_s, resumed=False)
-        self._serve(now_s)
+            self._admission.ask(device, now_s, resumed=False)
+        self.serve(now_s)
 
     def resume(self, device: SimDevice, now_s: float) -> None:
         """Continue a response that another verifier lost; its ledger goes on, so the lost time is a debt."""
         if self._admission is None:
             self._go_on(device, now_s)
         else:
-            self._wait(device, now_s, resumed=True)
-        self._serve(now_s)
-
-    def arrive(self, device: SimDevice, now_s: float) -> None:
-        """Queue a block that came from its device."""
-        self._server.enqueue(device, now_s)
-        self._serve(now_s)
+            self._admission.ask(device, now_s, resumed=True)
+        self.serve(now_s)
 
     def lose(self) -> list[SimDevice]:
         """Lose coordinator and verifier; return the devices whose responses were here, begun or not, by name."""
         self.down = True
-        return [one for _, one in sorted((self._asking | self._begun).items())]
+        waiting = {} if self._admission is None else self._admission.waiting
+        return [one for _, one in sorted((waiting | self._begun).items())]
 
     def again(self, device: SimDevice, now_s: float) -> None:
         """Begin another round in place of the one under way, whose draft is lost."""
-        self._draft(device, now_s)
-        self._serve(now_s)
+        self.draft(device, now_s)
+        self.serve(now_s)
 
     def report(self) -> AdmissionReport | None:
         """Return what admission reports; None without an admission."""
         return None if self._admission is None else self._admission.report()
 
-    def _wait(self, device: SimDevice, now_s: float, *, resumed: bool) -> None:
-        assert self._admission is not None
-        self._asking[device.name] = device
-        asked = AdmissionRequest(device.name, (device.account.slo,), device.prompt_tokens, now_s, resumed=resumed)
-        self._admission.ask(asked)
-        self._decide(now_s)
+    def verifier_now(self, rounds: MeasuredRounds) -> VerifierNow:
+        return self._server.now(rounds.shape(self._mode))
+
+    def admit(self, device: SimDevice, now_s: float) -> None:
+        """Begin a response, or go on with one that another verifier lost."""
+        if device.done:
+            self._begin(device, now_s)
+        else:
+            self._go_on(device, now_s)
+
+    def refuse(self, device: SimDevice, refused: AdmissionRefused, now_s: float) -> None:
+        self._listener.refused(device, refused, now_s)
 
     def _begin(self, device: SimDevice, now_s: float) -> None:
         device.done = False
@@ -168,10 +157,10 @@ class SimVerifier:
 
     def _tracker_of(self, device: SimDevice, now_s: float) -> PromiseTracker:
         promised = device.account.tokens_per_s
-        ledger = Ledger(promised, now_s + self._first_token_s if promised else inf)
+        ledger = Ledger(promised, now_s + self._rules.first_token_s if promised else inf)
         return PromiseTracker(ledger, self._server.deadlines, self._spikes)
 
-    def _serve(self, now_s: float) -> None:
+    def serve(self, now_s: float) -> None:
         """Begin a step if the verifier is idle and has blocks, and plan who joins its steps.
 
         With a ``dispatch_s`` a plan made now cannot reach a step that begins now, so the step is begun first. Without
@@ -182,7 +171,7 @@ class SimVerifier:
             self._step(now_s)
         if now_s < self._plan_at_s:
             return
-        if self._plans_once and server.is_stepping:
+        if self._rules.plans_once and server.steps:
             self._plan_at_s = inf
         changes = server.let_in(now_s)
         if changes is not None:
@@ -197,11 +186,11 @@ class SimVerifier:
     def _apply(self, changes: StepChanges, now_s: float) -> None:
         if not self.down:
             self._server.apply(changes)
-            self._serve(now_s)
+            self.serve(now_s)
 
     def _planned(self, _: object, now_s: float) -> None:
         if not self.down:
-            self._serve(now_s)
+            self.serve(now_s)
 
     def _step(self, now_s: float) -> None:
         step = self._server.step(now_s)
@@ -209,7 +198,7 @@ class SimVerifier:
             self._listener.stepped(step)
             ends_at_s = step.entry.ends_at_s
             self._agenda.at(ends_at_s, self._ended, step)
-            if self._plans_late:
+            if self._rules.plans_late:
                 self._plan_at_s = max(now_s, ends_at_s - self._server.dispatch_s - _JUST_BEFORE_S)
                 self._agenda.at(self._plan_at_s, self._planned, step)
 
@@ -217,14 +206,14 @@ class SimVerifier:
         if self.down:
             return
         self._server.ended(step)
-        if self._plans_once:
+        if self._rules.plans_once:
             self._plan_at_s = 0.0
         told_at_s = now_s + self._server.reply_s
         if self._cpu is not None:
             told_at_s = self._cpu.done_at_s(told_at_s, step)
         if told_at_s > now_s:
             self._agenda.at(told_at_s, self._completed, step)
-            self._serve(now_s)
+            self.serve(now_s)
         else:
             self._completed(step, now_s)
 
@@ -235,7 +224,7 @@ class SimVerifier:
             self._load.batch(len(step.members), self._mode, step.entry.took_s)
         for device in self._server.completed(step):
             self._commit(device, now_s, follows=device.number in step.going_on)
-        self._serve(now_s)
+        self.serve(now_s)
 
     def _commit(self, device: SimDevice, now_s: float, *, follows: bool) -> None:
         """Commit a verified block and begin what follows; ``follows``: the verifier makes the next round by itself."""
@@ -250,7 +239,7 @@ class SimVerifier:
             self._listener.round(device, tokens, now_s)
             if self._admission is not None:
                 away_s = now_s - device.began_at_s - device.queue_s - device.verify_s
-                self._rounds.round(device.own_rows, tokens, away_s, device.mode)
+                self._admission.rounds.round(device.own_rows, tokens, away_s, device.mode)
         if self._load is not None and not device.follows:
             other_s = now_s - device.arrived_at_s - device.queue_s - device.verify_s
             self._load.round(device.queue_s, other_s, device.mode)
@@ -258,7 +247,7 @@ class SimVerifier:
         if follows:
             self._follow(device, now_s)
         elif device.committed < device.output_tokens:
-            self._draft(device, now_s)
+            self.draft(device, now_s)
         else:
             self._end(device, now_s)
 
@@ -270,9 +259,7 @@ class SimVerifier:
         self._server.over(device)
         del self._begun[device.name]
         if self._admission is not None:
-            self._suspended.pop(device.name, None)
-            self._admission.end(device.name, now_s, device.committed, kept=device.promised.kept)
-            self._decide(now_s)
+            self._admission.end(device, now_s)
         self._listener.next(device, now_s)
 
     @property
@@ -289,35 +276,6 @@ class SimVerifier:
         late = round_is_late(promised, tokens, round_s) if promised else None
         tuner.round(device.name, tokens, round_s, now_s, late=late)
 
-    def _decide(self, now_s: float) -> None:
-        """Carry out admission's decisions, and schedule the next ones while a response waits."""
-        admission, asking = self._admission, self._asking
-        assert admission is not None
-        decisions = admission.decide(now_s, self._server.now(self._rounds.shape(self._mode)))
-        for admitted in decisions.admitted:
-            device = asking.pop(admitted.name)
-            if device.done:
-                self._begin(device, now_s)
-            else:
-                self._go_on(device, now_s)
-        for refused in decisions.refused:
-            self._listener.refused(asking.pop(refused.name), refused, now_s)
-        for name in decisions.suspended:
-            self._suspended[name] = self._begun[name]
-        for name in decisions.continued:
-            device = self._suspended.pop(name)
-            if name in self._halted:
-                self._halted.remove(name)
-                self._draft(device, now_s)
-        if admission.waiting and not now_s < self._decides_at_s < inf:
-            self._decides_at_s = min(admission.due_at_s, now_s + _DECIDED_EVERY_S)
-            self._agenda.at(self._decides_at_s, self._decided, None)
-
-    def _decided(self, _: object, now_s: float) -> None:
-        if not self.down:
-            self._decide(now_s)
-            self._serve(now_s)
-
     def _follow(self, device: SimDevice, now_s: float) -> None:
         """Begin a round of an autonomous run; its grant is renewed as long as nothing is to be drafted."""
         left = device.autonomous_rounds
@@ -327,17 +285,17 @@ class SimVerifier:
         stays_autonomous = device.workload.stays_autonomous(
             device.committed, remaining_tokens, device.promised.promise(now_s)
         )
-        if not stays_autonomous or device.name in self._suspended:
+        if not stays_autonomous or (self._admission is not None and self._admission.suspends(device)):
             device.autonomous_rounds = left
         self._server.continue_run(device, now_s, left)
 
-    def _draft(self, device: SimDevice, now_s: float) -> None:
+    def draft(self, device: SimDevice, now_s: float) -> None:
         """Begin a round. Its time of arrival is computed at once: nothing that happens later can change it.
 
         The exception is a fleet's drafter that leaves; ``fleet.losses`` then moves ``arrived_at_s``.
         """
-        if device.name in self._suspended:
-            self._halted.add(device.name)
+        if self._admission is not None and self._admission.suspends(device):
+            self._admission.halt(device)
             return
         remaining_tokens = device.output_tokens - device.committed
         device.mode = DRAFT if self._tuner is None else self._tuner.mode_of(device.name)
@@ -352,4 +310,5 @@ class SimVerifier:
 
     def _receive(self, device: SimDevice, now_s: float) -> None:
         if not self.down and device.arrived_at_s == now_s:  # else the block was lost with its drafter
-            self.arrive(device, now_s)
+            self._server.enqueue(device, now_s)
+            self.serve(now_s)

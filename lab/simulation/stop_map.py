@@ -19,7 +19,7 @@ from pathlib import Path
 
 from lab.simulation.acceptance_models import SimPredictor
 from lab.simulation.best_window import PromiseSearch, Runs, Windows
-from lab.simulation.experiment import unkept_rate
+from lab.simulation.experiment import CostCase, unkept_rate
 from lab.simulation.planning import DraftSetting, Outlook, best_draft, chains, fastest_draft, target_alone
 from lab.simulation.published import TABLE_12
 from lab.simulation.results import SimulationResults
@@ -29,7 +29,6 @@ from lab.simulation.scenario import DeviceGroup, VerifierModel
 from lab.simulation.settings import (
     WITHOUT_LIMIT,
     Costs,
-    Settings,
     Variant,
     group_of,
     preset,
@@ -62,16 +61,6 @@ class DraftEnding(StrEnum):
 
 FIXED = (DraftEnding.ALONE, DraftEnding.BEST)
 STOPPING = (DraftEnding.BEFORE, DraftEnding.SENT, DraftEnding.PRICED)
-
-
-@dataclass(frozen=True, slots=True)
-class CostCase:
-    """A cost model with the settings it is run with."""
-
-    name: str
-    source: str  # where its figures come from, for the reader
-    settings: Settings
-    costs: Costs
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ a coordinator while the verifier steps by itself, as in the product.
 
 from dataclasses import dataclass, replace
 
-from lab.simulation.scenario import Scenario, System
+from lab.simulation.scenario import DraftsAt, Scenario, System
 from outrider.scheduling.registry import SCHEDULING, Scheduling
 from outrider.scheduling.steps import StepRules
 
@@ -23,8 +23,7 @@ class SystemRules:
 
     scheduling: Scheduling  # of batches
     keeps_kv: bool = True
-    speculates: bool = True  # whether anything is drafted
-    drafts_on_server: bool = False  # drafting adds to the time of passes; there is no link
+    drafts_at: DraftsAt = DraftsAt.DEVICE
     in_engine: bool = False  # whether batches are planned in the engine
     steps: StepRules = _AS_PUBLISHED
 
@@ -32,8 +31,8 @@ class SystemRules:
 _TABLE = {
     System.SLED: SystemRules(SCHEDULING["fcfs"], keeps_kv=False),
     System.SLED_KV: SystemRules(SCHEDULING["fcfs"]),
-    System.CENTRALIZED: SystemRules(SCHEDULING["fcfs"], speculates=False, in_engine=True),
-    System.COLOCATED: SystemRules(SCHEDULING["fcfs"], drafts_on_server=True, in_engine=True),
+    System.CENTRALIZED: SystemRules(SCHEDULING["fcfs"], drafts_at=DraftsAt.NOWHERE, in_engine=True),
+    System.COLOCATED: SystemRules(SCHEDULING["fcfs"], drafts_at=DraftsAt.SERVER, in_engine=True),
     System.WISP: SystemRules(SCHEDULING["wisp"]),
     System.WISP_FAIR: SystemRules(SCHEDULING["wisp_fair"]),
     System.OUTRIDER: SystemRules(SCHEDULING["slo_aware"], steps=StepRules()),

@@ -27,7 +27,6 @@ class RunTally:
         self.sizes: Counter[int] = Counter()
         self.reasons: Counter[StopReason] = Counter()
         self.predicted_s = 0.0
-        self.recomputed_tokens = self.evictions = self.swapped_out_blocks = self.swapped_in_blocks = 0
         self.log: list[BatchEntry] = []
         self._spans: list[tuple[float, float]] = []  # begin and end of passes
         self.plane: list[PlanePoint] = []  # a sample
@@ -44,10 +43,6 @@ class RunTally:
             self.sizes[len(entry.members)] += 1
             self.reasons[entry.reason] += 1
             self.predicted_s += entry.predicted_s
-            self.recomputed_tokens += step.recomputed_tokens
-            self.evictions += step.evictions
-            self.swapped_out_blocks += step.swapped.out_blocks
-            self.swapped_in_blocks += step.swapped.in_blocks
 
     def round(self, device: SimDevice, now_s: float) -> None:
         """Count a round that is committed after the warm-up and is not a response's first."""

@@ -2,7 +2,6 @@
 
 from array import array
 from math import log
-from typing import TYPE_CHECKING
 
 from lab.simulation.agenda import Agenda
 from lab.simulation.chance import hashed, uniforms
@@ -14,9 +13,6 @@ from lab.simulation.fleet.scenario import Traffic
 from outrider.rounds.rules import RunGrant
 from outrider.routing.prefix_index import BLOCK_TOKENS
 from outrider.selection.situation import SpeedPromise
-
-if TYPE_CHECKING:
-    from lab.simulation.fleet.sim_replica import SimReplica
 
 _SYSTEM, _THINK, _TURNS, _MESSAGE = 18, 19, 20, 21  # purposes of chance
 _WITH_DRAFTER = RunGrant().with_drafter
@@ -57,19 +53,8 @@ class DraftedTurns:
         depth = min(tables.window, remaining_tokens - 1)
         if depth == 0:
             return NO_DRAFT
-        drafts = tables.drafts
-        draft_s = drafts.shape.steps[depth - 1] * drafter.step_s
-        return SimDraft(
-            depth,
-            depth,
-            accepted_of(self.draws, committed_tokens, drafter.passes, depth),
-            draft_s,
-            drafts.expected[depth],
-            drafts.bits[depth],
-            drafts.survivals[:depth],
-            draft_s + drafts.link_s[depth],
-            drafts.cut_as_ordered,
-        )
+        accepted = accepted_of(self.draws, committed_tokens, drafter.passes, depth)
+        return tables.drafts.draft(depth, accepted, drafter.step_s)
 
     def cut(self, tokens: int) -> None:
         """Do nothing: acceptance is not learned here."""
@@ -119,8 +104,8 @@ class Conversation(SimDevice):
         self._pool, self.traffic, self.kind = pool, traffic, kind
         self.drafter: SimDrafter | None = None
         self.ready_at_s = 0.0
-        self.replica: SimReplica | None = None  # where its response is requested
-        self.replicas: set[SimReplica] = set()  # all that may hold KV of it
+        self.replica: int | None = None  # number of the one where its response is requested
+        self.replicas: set[int] = set()  # numbers of all that may hold KV of it
         self.identity = self.turn = self.turns = 0
         self.begun = 0  # conversations of the same user so far, this one included
         self.attempts = 0  # of the present request
@@ -187,14 +172,14 @@ class Conversation(SimDevice):
     def lease(self, now_s: float) -> None:
         """Lease a drafter if one has a slot; it drafts once it has computed the prompt."""
         if self.drafter is None:
-            self.drafter = self._pool.lease(self)
+            self.drafter = self._pool.lease(self.number)
             if self.drafter is not None:
                 self.ready_at_s = self.drafter.prefill(self.position, now_s)
 
     def release(self) -> None:
         """Give the leased drafter back, if there is one."""
         if self.drafter is not None:
-            self._pool.release(self.drafter, self)
+            self._pool.release(self.drafter, self.number)
             self.drafter = None
 
     def back_at_s(self, draft: SimDraft, bits: tuple[int, int], now_s: float) -> float:

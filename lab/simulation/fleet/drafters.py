@@ -2,7 +2,6 @@
 
 from math import exp, inf, log
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
 from lab.simulation.chance import hashed, link_seed
 from lab.simulation.drafted_rounds import GroupDrafts
@@ -12,9 +11,6 @@ from lab.simulation.scenario import DeviceGroup
 from outrider.contracts.link import Direction
 from outrider.link.emulator import LinkEmulator
 from outrider.routing.lazy_heap import LazyHeap
-
-if TYPE_CHECKING:
-    from lab.simulation.fleet.conversation import Conversation
 
 _SPEED, _ACCEPTANCE = 16, 17  # purposes of chance
 _LEVELS = 15  # levels of acceptance in a group, all equally likely
@@ -44,7 +40,7 @@ class SimDrafter:
         """Draw the device's speed and acceptance."""
         group = tables.group
         self.number, self.tables = number, tables
-        self.leases: set[Conversation] = set()
+        self.leases = set[int]()  # numbers of the conversations that it drafts for
         self.free_at_s, self.present = 0.0, True
         by = group.speed_spread * _normal(hashed(seed, _SPEED, number)) if group.speed_spread else 0.0
         self.step_s = group.step_s * exp(by)
@@ -71,7 +67,10 @@ class SimDrafter:
 
 
 class DrafterPool:
-    """All drafters. A lease goes to the one with the smallest share of its slots in use, then the lowest number."""
+    """All drafters. A lease goes to the one with the smallest share of its slots in use, then the lowest number.
+
+    Conversations are numbers.
+    """
 
     def __init__(self, groups: tuple[DrafterGroup, ...], seed: int) -> None:
         self._seed = seed
@@ -97,7 +96,7 @@ class DrafterPool:
         before = sum(table.group.count for table in self.tables[:group])
         return before + int(share * self.tables[group].group.count)
 
-    def lease(self, conversation: "Conversation") -> SimDrafter | None:
+    def lease(self, conversation: int) -> SimDrafter | None:
         """Lease a drafter that has a slot; return None if there is none."""
         number = self._ready.first()
         if number is None:
@@ -107,17 +106,17 @@ class DrafterPool:
         self._rank(drafter)
         return drafter
 
-    def release(self, drafter: SimDrafter, conversation: "Conversation") -> None:
+    def release(self, drafter: SimDrafter, conversation: int) -> None:
         drafter.leases.discard(conversation)
         if drafter.present:
             self._rank(drafter)
 
-    def depart(self, number: int) -> "list[Conversation]":
-        """Take a lost device out; return the conversations that it was leased to, by number."""
+    def depart(self, number: int) -> list[int]:
+        """Take a lost device out; return the conversations that it was leased to, ascending."""
         drafter = self.drafter(number)
         drafter.present, self.losses = False, self.losses + 1
         self._ready.drop(number)
-        orphans = sorted(drafter.leases, key=lambda one: one.number)
+        orphans = sorted(drafter.leases)
         drafter.leases.clear()
         return orphans
 

@@ -1,15 +1,16 @@
 """Simulate losses and returns of verifiers (with their coordinators) and of drafters; resume the work they had."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Protocol
 
+from lab.simulation.agenda import Agenda
 from lab.simulation.chance import hashed
 from lab.simulation.fleet.conversation import Conversation
-from lab.simulation.fleet.drafters import exponential
+from lab.simulation.fleet.drafters import DrafterPool, exponential
+from lab.simulation.fleet.routes import Routes
+from lab.simulation.fleet.scenario import FleetScenario
 from lab.simulation.fleet.sim_replica import SimReplica
 from outrider.routing.resuming import PAUSE_SPREAD, pause_s
-
-if TYPE_CHECKING:
-    from lab.simulation.fleet.run import FleetSimulation
 
 _LOSS, _LEAVING, _RESUMED = range(26, 29)  # purposes of chance
 _NOTICED_S = 1.0  # from a drafter's loss until its coordinator knows of it
@@ -20,6 +21,22 @@ def around(share: float) -> float:
     return 1.0 + PAUSE_SPREAD * (2.0 * share - 1.0)
 
 
+class Responses(Protocol):
+    """The responses under way in a fleet."""
+
+    def conversation(self, number: int) -> Conversation:
+        """Return the conversation whose response has not ended."""
+        ...
+
+    def detach(self, conversation: Conversation) -> None:
+        """Take a conversation from the verifier that its response was sent to."""
+        ...
+
+    def request(self, conversation: Conversation, now_s: float) -> None:
+        """Route a response, also one that was begun elsewhere."""
+        ...
+
+
 class Losses:
     """Losses of one fleet.
 
@@ -27,8 +44,18 @@ class Losses:
     is exponential with mean m / n, and strikes each equally: one event at a time on the agenda is enough.
     """
 
-    def __init__(self, fleet: "FleetSimulation") -> None:
-        self._fleet, self._scenario, self._agenda, self._pool = fleet, fleet.scenario, fleet.agenda, fleet.pool
+    def __init__(
+        self,
+        scenario: FleetScenario,
+        agenda: Agenda,
+        pool: DrafterPool,
+        routes: Routes,
+        replicas: Sequence[SimReplica],
+        responses: Responses,
+    ) -> None:
+        """Create losses of ``replicas`` and of the pool's drafters; ``responses`` are resumed elsewhere."""
+        self._scenario, self._agenda, self._pool = scenario, agenda, pool
+        self._routes, self._replicas, self._responses = routes, replicas, responses
         self._nth_loss = self._nth_leaving = self._nth_left = 0
         self.verifiers = 0  # lost ones; ``responses``: resumed elsewhere; ``drafts``: lost with their drafter
         self.responses = self.drafts = 0
@@ -52,10 +79,10 @@ class Losses:
 
     def _lose_verifier(self, number: int, now_s: float) -> None:
         """Lose a verifier with its coordinator; ingresses resume its responses elsewhere."""
-        replica = self._fleet.replicas[number]
+        replica = self._replicas[number]
         if replica.is_up:
             self.verifiers += 1
-            self._fleet.routes.drop(number)
+            self._routes.drop(number)
             self.lost(replica, now_s)
             self._agenda.at(now_s + self._scenario.reload_s, self._restore_verifier, replica)
         self._await_loss(now_s)
@@ -65,15 +92,15 @@ class Losses:
         self._nth_left += 1
         for conversation in replica.lose():
             conversation.release()
-            self._fleet.detach(conversation)
+            self._responses.detach(conversation)
             conversation.ahead = 0
             self.responses += not conversation.done
             share = hashed(self._scenario.seed, _RESUMED, conversation.number, self._nth_left)
-            self._agenda.at(now_s + pause_s(1) * around(share), self._fleet.request, conversation)
+            self._agenda.at(now_s + pause_s(1) * around(share), self._responses.request, conversation)
 
     def _restore_verifier(self, replica: SimReplica, _: float) -> None:
         replica.up()
-        self._fleet.routes.add(replica.number)
+        self._routes.add(replica.number)
 
     def _await_leaving(self, index: int, now_s: float) -> None:
         group = self._pool.tables[index].group
@@ -87,7 +114,8 @@ class Losses:
         number = self._pool.any_of(index, hashed(self._scenario.seed, _LEAVING, self._nth_leaving, 1))
         drafter = self._pool.drafter(number)
         if drafter.present:
-            for conversation in self._pool.depart(number):
+            for orphan in self._pool.depart(number):
+                conversation = self._responses.conversation(orphan)
                 conversation.drafter = None
                 if conversation.draft.bits is not None and conversation.arrived_at_s > now_s:
                     conversation.arrived_at_s = now_s + _NOTICED_S  # voids the arrival that is on the agenda
@@ -102,7 +130,7 @@ class Losses:
     def _restore_drafter(self, number: int, now_s: float) -> None:
         self._pool.restore(number, now_s)
 
-    def _redraft(self, whose: tuple[Conversation, SimReplica | None], now_s: float) -> None:
+    def _redraft(self, whose: tuple[Conversation, int | None], now_s: float) -> None:
         conversation, replica = whose
-        if replica is not None and conversation.replica is replica and conversation.arrived_at_s == now_s:
-            replica.verifier.again(conversation, now_s)
+        if replica is not None and conversation.replica == replica and conversation.arrived_at_s == now_s:
+            self._replicas[replica].verifier.again(conversation, now_s)

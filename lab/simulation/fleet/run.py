@@ -5,9 +5,11 @@ in which they were scheduled.
 """
 
 from collections.abc import Callable
+from typing import cast
 
 from lab.simulation.agenda import Agenda
 from lab.simulation.chance import hashed
+from lab.simulation.device import SimDevice
 from lab.simulation.device_account import DeviceAccount
 from lab.simulation.fleet.conversation import Conversation
 from lab.simulation.fleet.drafters import DrafterPool, exponential
@@ -19,6 +21,8 @@ from lab.simulation.fleet.scenario import FleetScenario
 from lab.simulation.fleet.sim_replica import SimReplica
 from lab.simulation.fleet.tally import TrafficTally
 from lab.simulation.results import DeviceResults
+from lab.simulation.server import SimStep
+from outrider.admission.decisions import AdmissionRefused
 from outrider.contracts.errors import ParameterError
 from outrider.scaling.demand import fullness_of_report
 
@@ -50,9 +54,9 @@ class FleetSimulation:
         capacity = _WITHOUT_LIMIT if admission is None else admission.max_active + admission.max_waiting
         self.routes = Routes(scenario.router, capacity)
         self.pool = DrafterPool(scenario.drafters, scenario.seed)
-        self.replicas = [SimReplica(number, self) for number in range(scenario.verifiers)]
-        for replica in self.replicas:
-            self.routes.add(replica.number)
+        self.replicas: list[SimReplica] = []
+        for _ in range(scenario.verifiers):
+            self.routes.add(self._add_replica().number)
         self._tallies = [TrafficTally(traffic) for traffic in scenario.traffic]
         self._accounts = [
             DeviceAccount(DeviceResults(device=number, group=traffic.name, slo=traffic.slo))
@@ -61,8 +65,8 @@ class FleetSimulation:
         self._users = sum(traffic.users for traffic in scenario.traffic)
         self._identities = self._requests = self._came = self._retries = 0
         self._rounds = self._drafted = self._active = self._most_active = 0
-        self._losses = Losses(self)
-        self._scaled = Scaled(self, self._losses)
+        self._losses = Losses(scenario, self.agenda, self.pool, self.routes, self.replicas, self)
+        self._scaled = Scaled(scenario, self.agenda, self.routes, self.replicas, self._add_replica, self._losses.lost)
         self._round_times = TimeHistogram()
         self._asked: dict[int, Conversation] = {}  # those whose response has not ended
 
@@ -94,13 +98,13 @@ class FleetSimulation:
             traffic=tuple(tally.results(measured_s) for tally in self._tallies),
             replicas=tuple(
                 ReplicaResults(
-                    busy_share=min(1.0, replica.busy_s / each_s),
+                    busy_share=min(1.0, replica.counts.busy_s / each_s),
                     coordinator_share=replica.coordinator_s / end_s,
                     responses=replica.responses,
-                    blocks=replica.blocks,
-                    steps=replica.steps,
-                    evictions=replica.evictions,
-                    recomputed_tokens=replica.recomputed_tokens,
+                    blocks=replica.counts.blocks,
+                    steps=replica.counts.steps,
+                    evictions=replica.counts.evictions,
+                    recomputed_tokens=replica.counts.recomputed_tokens,
                 )
                 for replica in self.replicas
             ),
@@ -120,20 +124,35 @@ class FleetSimulation:
             verifiers_started=self._scaled.started,
         )
 
+    def conversation(self, number: int) -> Conversation:
+        """Return the conversation whose response has not ended."""
+        return self._asked[number]
+
     def under_way(self) -> list[Conversation]:
         """Return conversations whose response was requested after the warm-up and has not ended, by number."""
         return [self._asked[number] for number in sorted(self._asked) if self._asked[number].counted]
 
-    def first_token(self, conversation: Conversation, now_s: float) -> None:
+    def admitted(self, device: SimDevice, now_s: float) -> None:
+        """Lease a drafter as soon as a response begins."""
+        conversation = cast("Conversation", device)
+        conversation.lease(now_s)
+        conversation.autonomous_rounds = conversation.drafts.autonomous_rounds
+
+    def stepped(self, step: SimStep) -> None:
+        """Do nothing: verifiers count their steps."""
+
+    def first_token(self, device: SimDevice, now_s: float) -> None:
         """Count a response's first token."""
+        conversation = cast("Conversation", device)
         self._rounds += 1
         tally = self._tallies[conversation.kind]
         tally.tokens += now_s >= self.scenario.warmup_s
         if conversation.counted:
             tally.first_token.add(now_s - conversation.asked_at_s)
 
-    def round(self, conversation: Conversation, tokens: int, now_s: float) -> None:
+    def round(self, device: SimDevice, tokens: int, now_s: float) -> None:
         """Count a committed round after the first token."""
+        conversation = cast("Conversation", device)
         self._rounds += 1
         self._drafted += conversation.draft.nodes > 0
         if now_s >= self.scenario.warmup_s:
@@ -141,8 +160,11 @@ class FleetSimulation:
             if self._rounds % _SAMPLED == 0:
                 self._round_times.add(now_s - conversation.began_at_s)
 
-    def over(self, conversation: Conversation) -> None:
+    def over(self, device: SimDevice, now_s: float) -> None:
         """Count a complete response as kept or late."""
+        conversation = cast("Conversation", device)
+        assert conversation.replica is not None
+        self.replicas[conversation.replica].responses += now_s >= self.scenario.warmup_s
         conversation.release()
         self.detach(conversation)
         del self._asked[conversation.number]
@@ -155,24 +177,26 @@ class FleetSimulation:
         else:
             tally.late += 1
 
-    def next(self, conversation: Conversation, now_s: float) -> None:
+    def next(self, device: SimDevice, now_s: float) -> None:
         """Schedule the next turn, or its user's next conversation; one that arrived by itself has none."""
+        conversation = cast("Conversation", device)
         pause = conversation.go_on(self.scenario.seed)
         if pause is None:
-            for replica in conversation.replicas:
-                replica.memory.drop(conversation.number)
+            for number in conversation.replicas:
+                self.replicas[number].memory.drop(conversation.number)
             conversation.replicas.clear()
             if conversation.number >= self._users:
                 return
             pause = self._begin(conversation)
         self.agenda.at(now_s + pause, self.request, conversation)
 
-    def refused(self, conversation: Conversation, retry_after_s: float, now_s: float) -> None:
+    def refused(self, device: SimDevice, refused: AdmissionRefused, now_s: float) -> None:
         """Handle a refusal by a coordinator: the client retries or gives up."""
+        conversation = cast("Conversation", device)
         assert conversation.replica is not None
-        conversation.replica.memory.release(conversation.number)
+        self.replicas[conversation.replica].memory.release(conversation.number)
         self.detach(conversation)
-        self._retry(conversation, retry_after_s, now_s)
+        self._retry(conversation, refused.retry_after_s, now_s)
 
     def _start_conversation(self, who: tuple[int, int], now_s: float) -> None:
         kind, number = who
@@ -216,8 +240,8 @@ class FleetSimulation:
         if chosen is None:
             self._retry(conversation, _FULL_RETRY_S, now_s)
             return
-        replica = conversation.replica = self.replicas[chosen]
-        conversation.replicas.add(replica)
+        replica, conversation.replica = self.replicas[chosen], chosen
+        conversation.replicas.add(chosen)
         replica.under_way += 1
         self._active += 1
         self._most_active = max(self._most_active, self._active)
@@ -255,11 +279,16 @@ class FleetSimulation:
     def detach(self, conversation: Conversation) -> None:
         """Take a conversation from the coordinator that its response was sent to."""
         assert conversation.replica is not None
-        replica, conversation.replica = conversation.replica, None
+        replica, conversation.replica = self.replicas[conversation.replica], None
         self.routes.ended(replica.number)
         replica.under_way -= 1
         self._active -= 1
         self._scaled.lost(replica)
+
+    def _add_replica(self) -> SimReplica:
+        replica = SimReplica(len(self.replicas), self.scenario, self.agenda, self)
+        self.replicas.append(replica)
+        return replica
 
     def _tick(self, progress: Callable[[float], None], now_s: float) -> None:
         progress(now_s)

@@ -1,15 +1,14 @@
 """Add verifiers (with a cold start) and drain them as the scaling policy decides, and count verifier seconds."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
-from lab.simulation.fleet.losses import Losses
+from lab.simulation.agenda import Agenda
 from lab.simulation.fleet.request_count import RequestCounting
+from lab.simulation.fleet.routes import Routes
+from lab.simulation.fleet.scenario import FleetScenario
 from lab.simulation.fleet.sim_replica import SimReplica
 from outrider.scaling.demand import demand_of, load_of_report
 from outrider.scaling.policy import ScalingInput, ScalingRules, ScalingState, decide
-
-if TYPE_CHECKING:
-    from lab.simulation.fleet.run import FleetSimulation
 
 
 class Scaled:
@@ -18,11 +17,22 @@ class Scaled:
     Without a ``scaling`` in the scenario the first verifiers stay, and only their seconds are counted.
     """
 
-    def __init__(self, fleet: "FleetSimulation", losses: Losses) -> None:
-        """Begin with the fleet's first verifiers."""
-        self._losses = losses
-        self._fleet, self._scaling, self._agenda = fleet, fleet.scenario.scaling, fleet.agenda
-        self._running: list[SimReplica] = list(fleet.replicas)  # those that take requests, by when they began to
+    def __init__(
+        self,
+        scenario: FleetScenario,
+        agenda: Agenda,
+        routes: Routes,
+        replicas: Sequence[SimReplica],
+        add: Callable[[], SimReplica],
+        resume: Callable[[SimReplica, float], None],
+    ) -> None:
+        """Begin with the fleet's first ``replicas``.
+
+        ``add`` makes one more; ``resume`` moves a removed one's responses to others.
+        """
+        self._scaling, self._warmup_s, self._agenda, self._routes = scenario.scaling, scenario.warmup_s, agenda, routes
+        self._add, self._resume = add, resume
+        self._running = list(replicas)  # those that take requests, by when they began to
         self._draining: set[SimReplica] = set()
         self._off: list[SimReplica] = []
         self._starting: dict[int, float] = {}  # starts under way, and since when
@@ -53,7 +63,7 @@ class Scaled:
             self._gone(replica)
 
     def _paid(self, since_s: float, until_s: float) -> float:
-        return max(0.0, until_s - max(since_s, self._fleet.scenario.warmup_s))
+        return max(0.0, until_s - max(since_s, self._warmup_s))
 
     def _gone(self, replica: SimReplica) -> None:
         self._paid_s += self._paid(self._since_s.pop(replica), self._agenda.now_s)
@@ -94,11 +104,10 @@ class Scaled:
             replica = self._off.pop()
             replica.up()
         else:
-            replica = SimReplica(len(self._fleet.replicas), self._fleet)
-            self._fleet.replicas.append(replica)
+            replica = self._add()
         self._since_s[replica] = since_s
         self._running.append(replica)
-        self._fleet.routes.add(replica.number)
+        self._routes.add(replica.number)
         self.started += 1
 
     def _fewer(self, now_s: float) -> None:
@@ -107,7 +116,7 @@ class Scaled:
             self._paid_s += self._paid(self._starting.pop(max(self._starting)), now_s)
             return
         replica = self._running.pop()
-        self._fleet.routes.drop(replica.number)
+        self._routes.drop(replica.number)
         if not replica.under_way:
             self._gone(replica)
             return
@@ -119,4 +128,4 @@ class Scaled:
         """Remove a drained verifier whose ``drain_s`` is over; its responses go on elsewhere."""
         replica, lives = of
         if replica in self._draining and replica.lives == lives:  # else it ended, and may have been started again
-            self._losses.lost(replica, now_s)
+            self._resume(replica, now_s)

@@ -15,15 +15,12 @@ from pydantic.dataclasses import dataclass as checked
 
 from lab.simulation.acceptance_models import Probability
 from lab.simulation.lengths import Lengths, Spread
-from lab.simulation.scenario import SecondsOrNone, VerifierModel
+from lab.simulation.scenario import CoordinatorRules, Drafting, SecondsOrNone, VerifierModel
 from outrider.admission.rules import AdmissionRules
-from outrider.config.schema import Name, Number, PositiveNumber, Window
+from outrider.config.schema import Name, Number, PositiveNumber
 from outrider.contracts.errors import ConfigError
-from outrider.contracts.requests import ProtocolName
 from outrider.contracts.slo import BEST_EFFORT, SloClass
-from outrider.documents.names import NameIn
 from outrider.link.trace import LinkSource
-from outrider.protocols.registry import NO_TOKENS, PROTOCOLS
 from outrider.routing.prefix_index import MAX_BLOCKS
 from outrider.scaling.policy import ScalingRules
 from outrider.scheduling.registry import SCHEDULING, Scheduling
@@ -43,25 +40,17 @@ class Routing(StrEnum):
 
 
 @checked(frozen=True, slots=True, kw_only=True, config=_FORBID)
-class DrafterTraits:
+class DrafterTraits(Drafting):
     """Drafters of one kind, with their spread: the fields that a file and the simulation have in common.
 
     Attributes:
-        acceptance: probability that the draft token at each depth is accepted, given that those before it were; the
-            last holds for all behind it.
         acceptance_spread: standard deviation, from device to device, of its log-odds.
         prefill_tokens_per_s: of a prompt, before the first draft; None takes no time.
         present_s: mean time until a device leaves; None stays. ``away_s``: mean time until it is back.
     """
 
-    name: Name
-    count: PositiveNumber
-    acceptance: Annotated[tuple[Probability, ...], Field(min_length=1)]
-    window: Window = 4
     acceptance_spread: Spread = 0.0
     speed_spread: Spread = 0.0  # standard deviation of the logarithm of a drafting step's time
-    protocol: Annotated[ProtocolName, NameIn(PROTOCOLS)] = NO_TOKENS.protocol
-    exchange_s: SecondsOrNone = 0.0  # of every exchange beyond link and steps
     prefill_tokens_per_s: Often | None = None
     max_generations: PositiveNumber = 1  # responses that it drafts for at once
     present_s: Often | None = None
@@ -242,3 +231,8 @@ class FleetScenario:
     coordinator_token_s: float = 0.0
     scaling: Scaling | None = None
     plans_late: bool = True
+
+    @property
+    def coordinator(self) -> CoordinatorRules:
+        """The rules of every coordinator."""
+        return CoordinatorRules(admission=self.admission, plans_late=self.plans_late, plans_once=self.plans_late)

@@ -1,51 +1,45 @@
 """One verifier with its coordinator in a fleet: it may be lost and come back, and counts what it did."""
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from lab.simulation.agenda import Agenda
 from lab.simulation.coordinator_cpu import CoordinatorCpu
-from lab.simulation.device import SimDevice
 from lab.simulation.fleet.conversation import Conversation
-from lab.simulation.fleet.memory import PrefixMemory
 from lab.simulation.fleet.scenario import FleetScenario
-from lab.simulation.server import SimStep, SimulatedServer
-from lab.simulation.sim_verifier import SimVerifier
+from lab.simulation.memory import KvMemory
+from lab.simulation.server import SimulatedServer, StepCounts
+from lab.simulation.sim_verifier import SimVerifier, VerifierListener
 from lab.simulation.systems import fleet_rules
-from outrider.admission.decisions import AdmissionRefused
-
-if TYPE_CHECKING:
-    from lab.simulation.fleet.run import FleetSimulation
 
 
 class SimReplica:
-    """The ``VerifierListener`` of a simulated verifier, which is replaced by an empty one after a loss."""
+    """A simulated verifier, which is replaced by an empty one after a loss."""
 
-    def __init__(self, number: int, fleet: "FleetSimulation") -> None:
-        self.number, self._fleet = number, fleet
-        self.busy_s = self.cpu_s = 0.0  # those of lost verifiers included; ``busy_s`` from the warm-up on
-        self.steps = self.blocks = self.evictions = self.recomputed_tokens = self.responses = 0
-        self.lives = 0
+    def __init__(self, number: int, scenario: FleetScenario, agenda: Agenda, listener: VerifierListener) -> None:
+        self.number, self._scenario, self._agenda, self._listener = number, scenario, agenda, listener
+        self.counts = StepCounts(scenario.warmup_s)  # those of lost verifiers included, as in ``cpu_s``
+        self.cpu_s = 0.0
+        self.responses = self.lives = 0
         self.under_way = 0  # responses that were sent here and have not ended
-        self.memory: PrefixMemory
+        self.memory: KvMemory
         self.verifier: SimVerifier
         self._cpu: CoordinatorCpu
         self.up()
 
     def up(self) -> None:
         """Start an empty verifier, with a seed of its own for each life."""
-        scenario: FleetScenario = self._fleet.scenario
+        scenario = self._scenario
         rules = fleet_rules(scenario.scheduling)
         seed = (scenario.seed << 32) + (self.lives << 20) + self.number if self.number or self.lives else scenario.seed
         computes = scenario.coordinator_round_s + scenario.coordinator_token_s > 0.0
-        server = SimulatedServer(scenario.verifier, rules, seed % 2**63, PrefixMemory, told_late=computes, logged=False)
-        self.memory = cast("PrefixMemory", server.memory)
+        server = SimulatedServer(scenario.verifier, rules, seed % 2**63, self.counts, told_late=computes, logged=False)
+        self.memory = server.memory
         self._cpu = CoordinatorCpu(scenario.coordinator_round_s, scenario.coordinator_token_s)
         self.verifier = SimVerifier(
-            self._fleet.agenda,
+            self._agenda,
             server,
-            self,
-            admission=scenario.admission,
-            plans_late=scenario.plans_late,
-            plans_once=scenario.plans_late,
+            self._listener,
+            scenario.coordinator,
             cpu=self._cpu if computes else None,
         )
         self.lives += 1
@@ -63,34 +57,3 @@ class SimReplica:
     @property
     def coordinator_s(self) -> float:
         return self.cpu_s + self._cpu.busy_s
-
-    def admitted(self, device: SimDevice, now_s: float) -> None:
-        """Lease a drafter as soon as a response begins."""
-        conversation = cast("Conversation", device)
-        conversation.lease(now_s)
-        conversation.autonomous_rounds = conversation.drafts.autonomous_rounds
-
-    def stepped(self, step: SimStep) -> None:
-        entry, tally = step.entry, self._fleet
-        if entry.starts_at_s >= tally.scenario.warmup_s:
-            self.busy_s += entry.took_s
-            self.steps += 1
-            self.blocks += len(step.members)
-            self.evictions += step.evictions
-            self.recomputed_tokens += step.recomputed_tokens
-
-    def first_token(self, device: SimDevice, now_s: float) -> None:
-        self._fleet.first_token(cast("Conversation", device), now_s)
-
-    def round(self, device: SimDevice, tokens: int, now_s: float) -> None:
-        self._fleet.round(cast("Conversation", device), tokens, now_s)
-
-    def over(self, device: SimDevice, now_s: float) -> None:
-        self.responses += now_s >= self._fleet.scenario.warmup_s
-        self._fleet.over(cast("Conversation", device))
-
-    def next(self, device: SimDevice, now_s: float) -> None:
-        self._fleet.next(cast("Conversation", device), now_s)
-
-    def refused(self, device: SimDevice, refused: AdmissionRefused, now_s: float) -> None:
-        self._fleet.refused(cast("Conversation", device), refused.retry_after_s, now_s)

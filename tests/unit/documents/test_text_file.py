@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.simulation.fleet.reading import is_fleet
-from lab.simulation.reading import load_scenario
+from lab.simulation.reading import load_scenario, load_simulation
 from lab.training.tasks.loading import load_tasks
 from outrider.config.reading import load_config
 from outrider.contracts.errors import ConfigError, ParameterError
@@ -16,7 +15,7 @@ from outrider.documents.text_file import MAX_SETTINGS_BYTES, read_text
 from outrider.link.trace import load_trace
 from outrider.tenants.keys import read_keys
 
-READERS = (load_config, read_profile, load_trace, is_fleet, load_scenario, read_keys, load_tasks)
+READERS = (load_config, read_profile, load_trace, load_simulation, load_scenario, read_keys, load_tasks)
 NAMES = ("folder", "pipe", "pipe.json", "/dev/zero", "large", "latin", "absent", "loop", "socket")
 
 

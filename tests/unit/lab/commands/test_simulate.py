@@ -74,11 +74,10 @@ def test_a_fleet_prints_who_got_what_and_what_it_took(tmp_path: Path, capsys: py
     assert written["simulation"]["peak_mib"] > 0
 
 
-def test_a_fleet_has_no_plots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "fleet.yaml"
-    file.write_text(FLEET, encoding="utf-8")
-    assert main(["simulate", str(file), "--plots", str(tmp_path)]) == 2
-    assert "--plots needs a scenario of one verifier" in capsys.readouterr().err
+@pytest.mark.parametrize("name", ["city_fleet", "a100_mixed"])
+def test_a_scenario_has_no_plots(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", name, "--plots", str(tmp_path)]) == 2
+    assert "--plots needs `outrider simulate capacity` or `stops`" in capsys.readouterr().err
 
 
 def test_a_scenario_prints_every_system_and_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,13 +117,6 @@ def test_options_of_capacity_are_not_for_scenarios(capsys: pytest.CaptureFixture
     )
 
 
-def test_plots_of_a_scenario(tmp_path: Path) -> None:
-    file = tmp_path / "scenario.yaml"
-    file.write_text(SCENARIO, encoding="utf-8")
-    assert main(["simulate", str(file), "--plots", str(tmp_path)]) == 0
-    assert sorted(drawn.name for drawn in tmp_path.glob("*.png")) == ["plane.png", "speeds.png"]
-
-
 def figures() -> CapacityFigures:
     """Of the quick experiment, as if the systems served 10, 11, 12, ... devices."""
     chosen = cases(None, quick=True)
@@ -134,7 +126,6 @@ def figures() -> CapacityFigures:
             case.name,
             variant,
             (speed,),
-            Measure.RESPONSE,
             10 + index,
             "chain 4",
             (),

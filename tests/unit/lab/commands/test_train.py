@@ -70,7 +70,7 @@ def test_a_report_shows_every_model_and_what_is_left_out(capsys: pytest.CaptureF
         "40.0000",
         "0.7",
         "left out: XGBoost (No module",
-        "at 0.625",
+        "operating point 0.625",
         "345",
         "0.0321",
     ):

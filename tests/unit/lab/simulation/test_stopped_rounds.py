@@ -6,7 +6,7 @@ from lab.simulation.acceptance_models import SimPredictor
 from lab.simulation.drafted_rounds import GroupDrafts, SimDraft
 from lab.simulation.lengths import Lengths
 from lab.simulation.run import simulate
-from lab.simulation.scenario import DeviceGroup
+from lab.simulation.scenario import DeviceGroup, DraftsAt
 from lab.simulation.stopped_rounds import GroupPrices, StoppingDevice
 from lab.simulation.stopping import UNCHANGED, Calibrated, SimStopSetting, flagging
 from outrider.contracts.cost import LinearCostModel
@@ -32,7 +32,7 @@ def rounds(
         assert drafting.predictor is not None
         stopping = flagging(drafting.predictor)
     prices = GroupPrices(drafts, costs, PresentLoad())
-    return rounds_of(StoppingDevice(drafts, stopping, prices, 0, 1, None, speculates=True, remote=True))
+    return rounds_of(StoppingDevice(drafts, stopping, prices, 0, 1, None, DraftsAt.DEVICE))
 
 
 def long(**changes: object) -> DeviceGroup:

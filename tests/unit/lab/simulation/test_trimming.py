@@ -69,8 +69,8 @@ def tokens_of_a_load_step(window: int, steps: StepRules) -> int:
     for device in devices[4:]:
         device.workload = Later(device.workload, 6.0)  # type: ignore[assignment]  # it is one by delegation
     server, tally = SimulatedServer(of.verifier, rules, of.seed), RunTally(0.0, keep_batch_log=False)
-    loop = EventLoop(devices, server, tally, load, duration_s=of.duration_s)
-    loop.run()
+    loop = EventLoop(devices, server, tally, load)
+    loop.run(of.duration_s)
     return sum(one.committed_tokens for one in loop.results("step", "outrider", 0).devices)
 
 

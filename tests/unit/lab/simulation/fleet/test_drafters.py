@@ -1,7 +1,5 @@
 """Leases go where the fleet actor's go."""
 
-from typing import Any, cast
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,13 +12,6 @@ from tests.unit.lab.simulation.fleet.fleets import drafters
 CAPACITIES = (1, 2, 2, 4)
 
 
-class Talk:
-    """As far as a pool knows of a conversation."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-
 @given(st.lists(st.tuples(st.sampled_from(["lease", "release", "leave", "return"]), st.integers(0, 11)), max_size=80))
 def test_a_lease_goes_to_whom_the_fleet_actor_would_give_it(happened: list[tuple[str, int]]) -> None:
     groups = tuple(drafters(name=f"g{i}", count=1, max_generations=most) for i, most in enumerate(CAPACITIES))
@@ -29,20 +20,19 @@ def test_a_lease_goes_to_whom_the_fleet_actor_would_give_it(happened: list[tuple
     for name, most in zip(names, CAPACITIES, strict=True):
         table.add(name, most)
         table.mark_ready(name)
-    talks: list[Any] = [Talk(number) for number in range(12)]
     held: dict[int, SimDrafter] = {}
     for what, number in happened:
         generation, device = GenerationId(str(number)), number % len(CAPACITIES)
         if what == "lease" and number not in held:
-            expected, found = table.lease(generation), pool.lease(cast("Any", talks[number]))
+            expected, found = table.lease(generation), pool.lease(number)
             assert (None if found is None else names[found.number]) == expected
             if found is not None:
                 held[number] = found
         elif what == "release" and number in held:
             table.release(generation)
-            pool.release(held.pop(number), talks[number])
+            pool.release(held.pop(number), number)
         elif what == "leave" and pool.drafter(device).present:
-            lost = {conversation.number for conversation in pool.depart(device)}
+            lost = pool.depart(device)
             assert {GenerationId(str(one)) for one in lost} == table.mark_lost(names[device])
             for one in lost:
                 del held[one]

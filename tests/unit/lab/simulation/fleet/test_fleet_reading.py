@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.simulation.fleet.reading import is_fleet, load_fleet, parse_fleet
 from lab.simulation.fleet.scenario import Routing
+from lab.simulation.reading import ReadFleet, ReadScenario, load_simulation, parse_fleet
 from outrider.contracts.errors import ConfigError
 
 SCENARIOS = Path(__file__).parents[5] / "lab" / "scenarios"
@@ -76,10 +76,11 @@ def test_each_mistake_has_a_line() -> None:
 
 @pytest.mark.parametrize("file", sorted((SCENARIOS / "fleets").glob("*.yaml")), ids=lambda file: file.stem)
 def test_shipped_fleets_are_read(file: Path) -> None:
-    assert is_fleet(file)
-    assert load_fleet(file).scenario.verifiers > 1
+    read = load_simulation(file)
+    assert isinstance(read, ReadFleet)
+    assert read.scenario.verifiers > 1
 
 
 @pytest.mark.parametrize("file", sorted(SCENARIOS.glob("*.yaml")), ids=lambda file: file.stem)
 def test_a_scenario_of_one_verifier_is_no_fleet(file: Path) -> None:
-    assert not is_fleet(file)
+    assert isinstance(load_simulation(file), ReadScenario)

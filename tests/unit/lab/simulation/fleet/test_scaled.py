@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from lab.simulation.fleet.reading import parse_fleet
 from lab.simulation.fleet.request_count import RequestCounting
 from lab.simulation.fleet.results import FleetResults
 from lab.simulation.fleet.run import simulate_fleet
 from lab.simulation.fleet.scaling import BY_REQUESTS, PROMISE, ScalingResult, cost_at, scaling_runs
 from lab.simulation.fleet.scenario import Bursts, RequestCount, Scaling
+from lab.simulation.reading import parse_fleet
 from outrider.admission.rules import AdmissionRules
 from outrider.contracts.errors import ConfigError, ParameterError
 from outrider.contracts.slo import SloClass

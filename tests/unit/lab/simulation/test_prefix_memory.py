@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.simulation.fleet.memory import PrefixMemory
+from lab.simulation.memory import KvMemory
 
 BLOCK = 16
 
 
-def compute(memory: PrefixMemory, sequence: int, tokens: int, system: int | None = None, system_tokens: int = 0) -> int:
+def compute(memory: KvMemory, sequence: int, tokens: int, system: int | None = None, system_tokens: int = 0) -> int:
     """A response that has so many tokens in the end; how many of them were there."""
     found = memory.open(sequence, system, system_tokens)
     assert memory.hold(sequence, tokens, [sequence])
@@ -18,7 +18,7 @@ def compute(memory: PrefixMemory, sequence: int, tokens: int, system: int | None
 
 
 def test_the_next_turn_finds_the_one_before() -> None:
-    memory = PrefixMemory(10, BLOCK)
+    memory = KvMemory(10, BLOCK)
     assert compute(memory, 1, 40) == 0
     assert compute(memory, 1, 70) == 40
     memory.drop(1)
@@ -26,14 +26,14 @@ def test_the_next_turn_finds_the_one_before() -> None:
 
 
 def test_a_system_prompt_is_held_once() -> None:
-    memory = PrefixMemory(10, BLOCK)
+    memory = KvMemory(10, BLOCK)
     assert compute(memory, 1, 100, system=0, system_tokens=90) == 0
     assert compute(memory, 2, 100, system=0, system_tokens=90) == 80, "its full blocks"
     assert compute(memory, 3, 100, system=1, system_tokens=90) == 0, "another"
 
 
 def test_who_left_first_goes_first_and_a_system_prompt_after_all_that_use_it() -> None:
-    memory = PrefixMemory(8, BLOCK)
+    memory = KvMemory(8, BLOCK)
     compute(memory, 1, 48, system=0, system_tokens=32)  # two blocks for all, one of its own
     compute(memory, 2, 48, system=0, system_tokens=32)
     compute(memory, 3, 64)  # fills the rest
@@ -53,7 +53,7 @@ def test_who_left_first_goes_first_and_a_system_prompt_after_all_that_use_it() -
     ),
 )
 def test_no_block_is_lost_or_held_twice(blocks: int, happened: list[tuple[int, int, int | None, bool]]) -> None:
-    memory = PrefixMemory(blocks, BLOCK)
+    memory = KvMemory(blocks, BLOCK)
     systems = dict[int, int | None]()
     for sequence, tokens, drawn, ends in happened:
         system = systems.setdefault(sequence, drawn)

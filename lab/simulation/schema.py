@@ -1,26 +1,127 @@
-"""Schema of fleet files: one frozen dataclass per mapping, strict types, ranges in the types.
+"""Schema of simulation files: one frozen dataclass per mapping, strict types, ranges in the types.
 
-``lab.simulation.fleet.reading`` validates files by it and builds a ``FleetScenario``.
+A ``ScenarioFile`` has devices that share one server, a ``FleetFile`` many verifiers with drafters and traffic.
+``lab.simulation.reading`` validates files by these and builds what is simulated.
 """
 
-from dataclasses import field
-from typing import Annotated, Literal
+from collections.abc import Collection
+from dataclasses import field, fields
+from typing import Annotated, Literal, Protocol
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from lab.simulation.acceptance_models import Probability
 from lab.simulation.fleet.scenario import ConversationTraits, DrafterTraits, RequestCount, RouterRules, Scaling
-from lab.simulation.scenario import SecondsOrNone
-from lab.simulation.scenario_schema import Rate, Seconds, ServerConfig
+from lab.simulation.lengths import Spread, Tokens
+from lab.simulation.roofline import HARDWARE, MODELS
+from lab.simulation.scenario import Devices, SecondsOrNone, System
 from outrider.admission.rules import AdmissionRules
-from outrider.config.schema import LinkConfig, Name, Number, PositiveNumber, SchedulingName, SloClassConfig, Text
+from outrider.config.schema import (
+    LinkConfig,
+    Name,
+    Number,
+    PositiveNumber,
+    SchedulingName,
+    SloClassConfig,
+    Text,
+)
 from outrider.contracts.errors import ConfigError
+from outrider.protocols.registry import tree_protocols
 from outrider.scaling.policy import ScalingRules
 
-_FORBID = ConfigDict(extra="forbid")
+Rate = Annotated[float, Field(gt=0, le=100_000)]
+Seconds = Annotated[float, Field(gt=0, le=1_000_000)]
 Microseconds = Annotated[float, Field(ge=0, le=1_000_000)]
+Coefficient = Annotated[float, Field(ge=0, le=1_000)]
+
+_FORBID = ConfigDict(extra="forbid")
 _ADMISSION = AdmissionRules()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_FORBID)
+class DeviceGroupConfig(Devices):
+    """Devices of one kind, with their SLO class and link by name."""
+
+    draft_tokens_per_s: Rate
+    slo: Name = "best_effort"
+    link: LinkConfig | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a tree that the protocol's messages do not carry, and a predictor beside a tree."""
+        if self.expansion and self.protocol not in tree_protocols():
+            raise ConfigError("expansion", f"a protocol of trees ({', '.join(tree_protocols())})", self.protocol)
+        if self.expansion and self.predictor is not None:
+            raise ConfigError("predictor", "to be left out where expansion is given", "a predictor")
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class CoefficientsConfig:
+    """The four coefficients of WISP eq. 19, in seconds."""
+
+    per_token_s: Coefficient
+    per_interaction_s: Coefficient
+    per_cached_token_s: Coefficient
+    per_batch_s: Coefficient
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class RooflineConfig:
+    """A model on a GPU, from data sheets (``lab.simulation.roofline``)."""
+
+    model: Text
+    gpu: Text
+
+    def __post_init__(self) -> None:
+        """Refuse names of which there are no figures."""
+        if self.model not in MODELS:
+            raise ConfigError("model", f"one of {', '.join(MODELS)}", self.model)
+        if self.gpu not in HARDWARE:
+            raise ConfigError("gpu", f"one of {', '.join(HARDWARE)}", self.gpu)
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class CostConfig:
+    """Cost model of a forward pass: coefficients, a profile (a shipped name or a file), or a roofline."""
+
+    coefficients: CoefficientsConfig | None = None
+    profile: Text | None = None
+    roofline: RooflineConfig | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse none of the three and more than one."""
+        given = [name for name in ("coefficients", "profile", "roofline") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ConfigError("coefficients", "exactly one of coefficients, profile and roofline", given)
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class HostMemoryConfig:
+    """Host memory for evicted KV (``lab.simulation.scenario.HostMemory``)."""
+
+    tokens: Tokens
+    kv_bytes_per_token: PositiveNumber
+    bytes_per_s: Annotated[float, Field(gt=0, le=1e15)]  # copied each way
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class ServerConfig:
+    """The verifier (``lab.simulation.scenario.VerifierModel``).
+
+    Without ``kv_tokens`` KV memory has no limit; with a roofline it then follows from GPU and model.
+    """
+
+    cost: CostConfig
+    draft_cost: CostConfig | None = None
+    kv_tokens: Tokens | None = None
+    host: HostMemoryConfig | None = None
+    kv_block_tokens: PositiveNumber = 16
+    max_blocks: PositiveNumber = 512
+    max_new_tokens: PositiveNumber = 8192
+    prefill_chunk_tokens: PositiveNumber = 1024
+    noise: Spread = 0.0
+    dispatch_s: SecondsOrNone = 0.002
+    reply_s: SecondsOrNone = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_FORBID)
@@ -64,15 +165,7 @@ class SimAdmissionConfig:
         """The rules for coordinators; None where admission is disabled."""
         if not self.enabled:
             return None
-        return AdmissionRules(
-            self.weighs,
-            self.max_load,
-            self.best_effort_floor,
-            self.max_active,
-            self.max_waiting,
-            self.max_wait_s,
-            self.best_effort_max_wait_s,
-        )
+        return AdmissionRules(**{one.name: getattr(self, one.name) for one in fields(AdmissionRules)})
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
@@ -143,7 +236,49 @@ class SimScalingConfig:
         return Scaling(by=by, cold_start_s=self.cold_start_s, every_s=self.every_s, drain_s=self.drain_s)
 
 
-@dataclass(frozen=True, slots=True, config=_FORBID)
+class SimulationFile(Protocol):
+    """What every file says of its run; files have the fields themselves, so that problems are told in their order."""
+
+    @property
+    def duration_s(self) -> float: ...
+
+    @property
+    def warmup_s(self) -> float: ...
+
+
+def _check(file: SimulationFile, named: Collection[str]) -> None:
+    """Refuse repeated names in the fields ``named``, and a warm-up that is not shorter than the run."""
+    for name in (*named, "slo_classes"):
+        names = [one.name for one in getattr(file, name)]
+        if len(set(names)) < len(names):
+            raise ConfigError(name, "a different name for each", names)
+    if file.warmup_s >= file.duration_s:
+        raise ConfigError("warmup_s", f"a number below duration_s ({file.duration_s:g})", file.warmup_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_FORBID)
+class ScenarioFile:
+    """A scenario: devices, a server, and the systems to compare."""
+
+    devices: Annotated[tuple[DeviceGroupConfig, ...], Field(min_length=1)]
+    server: ServerConfig
+    name: Text = "scenario"
+    systems: Annotated[tuple[System, ...], Field(min_length=1)] = (System.OUTRIDER,)
+    policy: SchedulingName | None = None
+    slo_classes: tuple[SloClassConfig, ...] = ()
+    duration_s: Seconds = 120.0
+    warmup_s: SecondsOrNone = 20.0
+    seed: Number = 0
+    epsilon: Probability = 0.05
+
+    def __post_init__(self) -> None:
+        """Refuse ``colocated`` without a draft cost."""
+        _check(self, ("devices",))
+        if System.COLOCATED in self.systems and self.server.draft_cost is None:
+            raise ConfigError("server.draft_cost", "the draft model's cost where colocated is simulated", None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_FORBID)
 class FleetFile:
     """A fleet: verifiers, drafters and traffic."""
 
@@ -163,13 +298,8 @@ class FleetFile:
     seed: Number = 0
 
     def __post_init__(self) -> None:
-        """Refuse repeated names and a warm-up that is not shorter than the run."""
-        for name in ("drafters", "traffic", "slo_classes"):
-            names = [one.name for one in getattr(self, name)]
-            if len(set(names)) < len(names):
-                raise ConfigError(name, "a different name for each", names)
-        if self.warmup_s >= self.duration_s:
-            raise ConfigError("warmup_s", f"a number below duration_s ({self.duration_s:g})", self.warmup_s)
+        """Refuse a scaling that does not fit the verifiers."""
+        _check(self, ("drafters", "traffic"))
         if self.scaling is not None:
             self._check_scaling(self.scaling)
 
