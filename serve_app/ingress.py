@@ -71,6 +71,7 @@ from serve_app.spans import close, span_sink
 from serve_app.streams import CoordinatorStreams
 
 _READY_DEADLINE_S = 5.0
+LEAST_FIRST_TOKEN_MS = 100.0  # that a request may ask for, as x-slo-ttft-ms
 _CARD_PAUSE_S = 0.5
 
 log = logging.getLogger(__name__)
@@ -347,7 +348,6 @@ def _limits(
 ) -> RequestLimits:
     """Return the limits of requests for the served model. Walks the vocabulary: ``_take`` calls it in a thread."""
     context, vocabulary = verifier.max_context_tokens, backend_of(tokenizer).get_vocab()
-    structured = settings.structured
     return RequestLimits(
         model_name=settings.model_name,
         max_context_tokens=context,
@@ -355,17 +355,12 @@ def _limits(
         vocab_size=verifier.vocab_size,
         k_max=settings.k_max,
         slo_classes=settings.slo_classes,
-        least_first_token_ms=settings.least_first_token_ms,
+        least_first_token_ms=LEAST_FIRST_TOKEN_MS,
         judges=settings.judges,
         protocols=settings.protocols,
         drafters=settings.drafters,
-        structured=StructuredLimits(
-            max_bytes=structured.max_schema_kib * 1024,
-            max_nesting=structured.max_nesting,
-            max_compile_s=structured.max_compile_ms / 1e3,
-            reasoning=_reasoning(structured.reasoning_end, tokenizer),
-        ),
-        tool_format=form_in(structured.tool_format, tokenizer.chat_template),
+        structured=StructuredLimits(reasoning=_reasoning(settings.structured.reasoning_end, tokenizer)),
+        tool_format=form_in(settings.structured.tool_format, tokenizer.chat_template),
         max_prompt_chars=context * max(map(len, vocabulary)),  # a longer prompt cannot fit, whatever its tokens are
         token_map=verifier.token_map_hash,
         defaults=defaults,

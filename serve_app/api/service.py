@@ -17,6 +17,10 @@ from outrider.tenants.quotas import OverQuota, QuotaRequest
 from serve_app.answers import Ready, Status
 from serve_app.api.grammars.pool import GrammarPool
 
+BODY_DEADLINE_S = 60.0  # for a request's body, counted from the end of its head
+READER_DEADLINE_S = 60.0  # after which a client that takes nothing of its response is cut off
+KEYS_RELOAD_S = 5.0  # between two readings of the file of keys
+
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
@@ -34,9 +38,9 @@ class Reasoning:
 class StructuredLimits:
     """Size limits of grammars, and where a grammar begins."""
 
-    max_bytes: int = 64 * 1024
-    max_nesting: int = 64
-    max_compile_s: float = 1.0
+    max_bytes: int = 64 * 1024  # of a schema, a regular expression or a grammar
+    max_nesting: int = 64  # brackets in each other
+    max_compile_s: float = 1.0  # of processor time; then the process that compiles is killed
     reasoning: Reasoning | None = None
 
 
@@ -70,9 +74,9 @@ class AuthSettings:
     """Where API keys are, and the classes and groups that they may name."""
 
     keys_file: str
-    reload_s: float
     classes: tuple[str, ...]
     groups: tuple[str, ...]
+    reload_s: float = KEYS_RELOAD_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +91,8 @@ class ServiceSettings:
     override_generation_config: Mapping[str, Any] = field(default_factory=dict)
     max_requests: int = 1000  # at a time in one ingress, without reads; more are refused at once
     max_body_bytes: int = 4 * 2**20
-    body_deadline_s: float = 60.0  # counted from the end of a request's head
-    reader_deadline_s: float = 60.0  # after which a client that takes nothing of its response is cut off
+    body_deadline_s: float = BODY_DEADLINE_S
+    reader_deadline_s: float = READER_DEADLINE_S
     keep_alive_s: float | None = 15.0  # silence on a stream until a comment is sent; None: none is
     start_deadline_s: float = 300.0
     first_chunk_deadline_s: float = 400.0
@@ -98,7 +102,6 @@ class ServiceSettings:
     slo_classes: tuple[SloClass, ...] = (BEST_EFFORT,)
     max_failures: int = 100  # of a response in a row, without a chunk between them
     judges: bool = False  # as in ``RequestLimits``
-    least_first_token_ms: float = 0.0  # likewise
     protocols: tuple[ProtocolName, ...] = tuple(PROTOCOLS)
     drafters: Mapping[str, bool] = field(default_factory=dict)
     auth: AuthSettings | None = None  # None: no keys are needed
@@ -128,6 +131,9 @@ class ServiceSettings:
                 for group in config.drafters
             ),
             drafters={group.name: group.trusted for group in config.drafters if group.count},
+            auth=auth_settings(config),
+            body_deadline_s=BODY_DEADLINE_S,
+            reader_deadline_s=READER_DEADLINE_S,
             open_to_all=config.open_to_all,
         )
         return found.with_reloadable(config)
@@ -141,16 +147,13 @@ class ServiceSettings:
             k_max=config.speculation.k_max,
             override_generation_config=config.model.override_generation_config,
             max_body_bytes=limits.max_body_mib * 2**20,
-            body_deadline_s=limits.body_deadline_s,
-            reader_deadline_s=limits.reader_deadline_s,
             keep_alive_s=config.http.keep_alive_s,
             first_chunk_deadline_s=limits.first_chunk_deadline_s,
-            next_chunk_deadline_s=limits.next_chunk_deadline_s,
+            next_chunk_deadline_s=limits.first_chunk_deadline_s,
             drain_s=limits.drain_s,
             slo_classes=config.slo.slo_classes,
-            least_first_token_ms=config.slo.least_first_token_ms,
             protocols=config.speculation.protocols,
-            auth=auth_settings(config),
+            auth=self.auth and replace(self.auth, classes=tuple(slo.name for slo in config.slo.classes)),
             cors_origins=config.http.cors_origins,
             reads_need_key=config.auth.reads == "key",
             allowed_hosts=config.http.answers_to,
@@ -166,9 +169,9 @@ def auth_settings(config: Config) -> AuthSettings | None:
         return None
     return AuthSettings(
         config.auth.keys_file,
-        config.auth.reload_s,
         classes=tuple(slo.name for slo in config.slo.classes),
         groups=tuple(group.name for group in config.drafters),
+        reload_s=KEYS_RELOAD_S,
     )
 
 

@@ -17,7 +17,7 @@ from lab.simulation.acceptance_models import Probability
 from lab.simulation.lengths import Lengths, Spread
 from lab.simulation.scenario import SecondsOrNone, VerifierModel
 from outrider.admission.rules import AdmissionRules
-from outrider.config.schema import Name, Number, PositiveNumber, Window
+from outrider.config.values import Name, Number, PositiveNumber, Window
 from outrider.contracts.errors import ConfigError
 from outrider.contracts.requests import ProtocolName
 from outrider.contracts.slo import BEST_EFFORT, SloClass

@@ -14,7 +14,9 @@ from lab.simulation.fleet.scenario import ConversationTraits, DrafterTraits, Req
 from lab.simulation.scenario import SecondsOrNone
 from lab.simulation.scenario_schema import Rate, Seconds, ServerConfig
 from outrider.admission.rules import AdmissionRules
-from outrider.config.schema import LinkConfig, Name, Number, PositiveNumber, SchedulingName, SloClassConfig, Text
+from outrider.config.drafters import LinkConfig
+from outrider.config.schema import SloClassConfig
+from outrider.config.values import Name, Number, PositiveNumber, SchedulingName, Text
 from outrider.contracts.errors import ConfigError
 from outrider.scaling.policy import ScalingRules
 

@@ -13,7 +13,8 @@ from actors import verifier
 from actors.load_turn import load_turn
 from actors.verifier import VerifierActor
 from outrider.assembly.verifiers import verifier_spec
-from outrider.config.schema import ModelConfig, VerifierConfig
+from outrider.config.replicas import VerifierConfig
+from outrider.config.schema import ModelConfig
 from tests.unit.models.tiny_models import save_model, tiny_model
 
 WAIT_S = 60.0
