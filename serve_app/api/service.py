@@ -2,11 +2,12 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from transformers import PreTrainedTokenizerBase
 
-from outrider.config.schema import Config, StructuredConfig, TracingConfig
+from outrider.config.access import HttpConfig
+from outrider.config.schema import Config, ModelConfig, StructuredConfig, TracingConfig
 from outrider.contracts.requests import GenerationChunk, GenerationRequest, ProtocolName
 from outrider.contracts.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from outrider.contracts.slo import BEST_EFFORT, SloClass
@@ -83,17 +84,14 @@ class AuthSettings:
 class ServiceSettings:
     """The ingress's piece of the configuration."""
 
-    model_name: str
-    target: str  # name or path, for its tokenizer
+    model: ModelConfig
     max_output_tokens: int
     k_max: int
-    generation_config: str = "vllm"  # as in ``read_sampling_defaults``
-    override_generation_config: Mapping[str, Any] = field(default_factory=dict)
+    http: HttpConfig = field(default_factory=HttpConfig)
     max_requests: int = 1000  # at a time in one ingress, without reads; more are refused at once
     max_body_bytes: int = 4 * 2**20
     body_deadline_s: float = BODY_DEADLINE_S
     reader_deadline_s: float = READER_DEADLINE_S
-    keep_alive_s: float | None = 15.0  # silence on a stream until a comment is sent; None: none is
     start_deadline_s: float = 300.0
     first_chunk_deadline_s: float = 400.0
     next_chunk_deadline_s: float = 400.0
@@ -105,10 +103,7 @@ class ServiceSettings:
     protocols: tuple[ProtocolName, ...] = tuple(PROTOCOLS)
     drafters: Mapping[str, bool] = field(default_factory=dict)
     auth: AuthSettings | None = None  # None: no keys are needed
-    cors_origins: tuple[str, ...] = ()  # whose scripts may call the API; "*": any
     reads_need_key: bool = False  # for /status and /metrics; never for probes
-    allowed_hosts: tuple[str, ...] | None = None  # host names of requests; None: any
-    trusted_proxies: tuple[str, ...] = ()  # addresses and networks whose X-Forwarded-For is believed
     structured: StructuredConfig = field(default_factory=StructuredConfig)
     open_to_all: bool = False  # whether clients of other machines need no key
     tracing: TracingConfig = field(default_factory=TracingConfig)
@@ -117,11 +112,9 @@ class ServiceSettings:
     def from_config(cls, config: Config) -> "ServiceSettings":
         """Take the ingress's settings from the configuration."""
         found = cls(
-            model_name=config.model.public_name,
-            target=config.model.target,
+            model=config.model,
             max_output_tokens=config.limits.max_output_tokens,
             k_max=config.speculation.k_max,
-            generation_config=config.model.generation_config,
             start_deadline_s=config.limits.verifier_start_deadline_s + config.limits.verifier_deadline_s,
             namespace=config.cluster.namespace,
             judges=any(
@@ -145,19 +138,16 @@ class ServiceSettings:
             self,
             max_output_tokens=limits.max_output_tokens,
             k_max=config.speculation.k_max,
-            override_generation_config=config.model.override_generation_config,
+            model=config.model,
+            http=config.http,
             max_body_bytes=limits.max_body_mib * 2**20,
-            keep_alive_s=config.http.keep_alive_s,
             first_chunk_deadline_s=limits.first_chunk_deadline_s,
             next_chunk_deadline_s=limits.first_chunk_deadline_s,
             drain_s=limits.drain_s,
             slo_classes=config.slo.slo_classes,
             protocols=config.speculation.protocols,
             auth=self.auth and replace(self.auth, classes=tuple(slo.name for slo in config.slo.classes)),
-            cors_origins=config.http.cors_origins,
             reads_need_key=config.auth.reads == "key",
-            allowed_hosts=config.http.answers_to,
-            trusted_proxies=config.http.trusted_proxies,
             structured=config.structured,
             tracing=config.tracing,
         )

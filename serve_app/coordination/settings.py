@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from outrider.admission.rules import AdmissionRules
 from outrider.assembly.verifiers import verifier_spec
 from outrider.config.drafters import DrafterGroupConfig
+from outrider.config.replicas import VerifierConfig
 from outrider.config.schema import Config, LimitsConfig, SpeculationConfig, TracingConfig, WireConfig
 from outrider.costs.profiles import CostProfile
 from outrider.drafting.stopping import STOP_KINDS, StopKind
@@ -24,12 +25,10 @@ from serve_app.coordination.batcher import Planning
 
 @dataclass(frozen=True, slots=True)
 class VerifierSettings:
-    """The verifier actor's engine, resources and deadlines."""
+    """The verifier actor's engine, what it claims of Ray, and its deadlines."""
 
     spec: VerifierSpec
-    num_cpus: float
-    num_gpus: float
-    resources: Mapping[str, float]
+    claims: VerifierConfig
     deadline_s: float
     start_deadline_s: float
     silence_s: float = 1.5  # without a step; then it is probed, and if it stands still its responses go on elsewhere
@@ -154,9 +153,7 @@ def verifier_settings(config: Config, heads: Mapping[str, Head] | None = None) -
     verifiers, limits = config.verifiers, config.limits
     return VerifierSettings(
         spec=verifier_spec(config.model, verifiers, heads),
-        num_cpus=verifiers.num_cpus,
-        num_gpus=verifiers.num_gpus,
-        resources=verifiers.resources,
+        claims=verifiers,
         deadline_s=limits.verifier_deadline_s,
         start_deadline_s=limits.verifier_start_deadline_s,
         lookup_store_tokens=config.speculation.lookup_store_tokens,

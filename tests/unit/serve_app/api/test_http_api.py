@@ -167,6 +167,10 @@ def test_settings_are_taken_from_the_configuration() -> None:
         "model: {served_name: mine}\nlimits: {max_body_mib: 2, first_chunk_deadline_s: 700.0}", "test"
     )
     taken = ServiceSettings.from_config(config)
-    assert (taken.model_name, taken.target, taken.k_max) == ("mine", config.model.target, config.speculation.k_max)
+    assert (taken.model.public_name, taken.model.target, taken.k_max) == (
+        "mine",
+        config.model.target,
+        config.speculation.k_max,
+    )
     assert (taken.max_body_bytes, taken.next_chunk_deadline_s) == (2 * 2**20, 700.0)
     assert taken.slo_classes == config.slo.slo_classes
