@@ -4,7 +4,7 @@ A file names only the fields it changes. All problems are found before anything 
 as ``field needs RANGE, found VALUE (in FILE)``; the ranges in the messages come from the schema.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -19,45 +19,11 @@ from outrider.documents.text_file import read_text
 from outrider.documents.yaml_text import parse_yaml
 
 _ADAPTER = TypeAdapter(Config)
-GONE: Mapping[str, str] = {  # what holds now of keys that earlier versions had
-    "drafters.head": "is decision_head now",
-    "speculation.arms": "is modes now",
-    "verifiers.parts": "is no setting any more: it is 2",
-    "drafters.stopping.least_acceptance": "is no setting any more: it is 0.5",
-    "drafters.stopping.drafting_weight": "is no setting any more: it is 1.0",
-    "verifiers.autoscaling.cold_start_s": "is no setting any more: it is 60 s until a start was measured",
-    "verifiers.autoscaling.trend_s": "is no setting any more: it is 1200 s",
-    "verifiers.prefill_threads": "is no setting any more: it is 2",
-    "verifiers.kv_block_tokens": "is no setting any more: it is 16, with vllm on a CPU 32",
-    "verifiers.max_batch_tokens": "is no setting any more: it is 512 where device is cpu, 8192 where it is cuda, or "
-    "prefill_chunk_tokens where that is more",
-    "verifiers.max_batch_blocks": "is no setting any more: it is 32 where device is cpu, 256 where it is cuda",
-    "verifiers.emulated_reload_s": "is no setting any more: it is 0 s",
-    "speculation.expansion": "is no setting any more: the policy chooses, unless a request names it",
-    "speculation.rows": "is no setting any more: the policy chooses, unless a request names it",
-    "wire.logit_field": "is no setting any more: it is fp16",
-    "wire.scalar_bits": "is no setting any more: it is 24",
-    "wire.row_field": "is no setting any more: it is fp32",
-    "wire.top_k": "is no setting any more: it is 32",
-    "wire.top_rho": "is no setting any more: it is 1.0",
-    "wire.distinct_siblings": "is no setting any more: it is true",
-    "slo.least_first_token_ms": "is no setting any more: it is 100 ms",
-    "admission.best_effort_floor": "is no setting any more: it is 0.05",
-    "limits.body_deadline_s": "is no setting any more: it is 60 s",
-    "limits.reader_deadline_s": "is no setting any more: it is 60 s",
-    "limits.drafter_last_deadline_s": "is no setting any more: it is 120 s",
-    "limits.drafter_open_deadline_s": "is no setting any more: it is 30 s",
-    "limits.verifier_silence_s": "is no setting any more: it is 1.5 s",
-    "limits.next_chunk_deadline_s": "is no setting any more: first_chunk_deadline_s holds for every chunk",
-    "structured.max_schema_kib": "is no setting any more: it is 64 KiB",
-    "structured.max_nesting": "is no setting any more: it is 64",
-    "structured.max_compile_ms": "is no setting any more: it is 1000 ms",
-    "ingress.autoscaling.down_after_s": "is no setting any more: it is 300 s",
-    "ingress.autoscaling.cold_start_s": "is no setting any more: it is 20 s until a start was measured",
-    "auth.reload_s": "is no setting any more: it is 5 s",
-    "tracing.service_name": "is no setting any more: OTEL_SERVICE_NAME names the service, else it is outrider",
-    "cluster.object_store_mib": "is no setting any more: it is 100 MiB",
-}
+
+
+def gone() -> dict[str, str]:
+    """Return what became of settings of earlier versions, by their path."""
+    return dict(yaml.safe_load(files("outrider.config").joinpath("gone.yaml").read_text(encoding="utf-8")))
 
 
 def load_config(path: str | Path | None = None) -> Config:
@@ -124,7 +90,7 @@ def build_config(data: object, source: str) -> Config:
     try:
         return _ADAPTER.validate_python(data)
     except ValidationError as error:
-        raise ConfigFileError(explain(error, _ADAPTER.json_schema(), GONE), source) from error
+        raise ConfigFileError(explain(error, _ADAPTER.json_schema(), gone()), source) from error
 
 
 def _key_of(node: Any, key: str, path: str, *, new: bool = False) -> str | int:

@@ -8,7 +8,7 @@ from cluster import local
 from outrider.admission.rules import AdmissionRules
 from outrider.assembly import verifiers as assembly
 from outrider.config.device_defaults import batch_size
-from outrider.config.reading import GONE, build_config, override
+from outrider.config.reading import build_config, gone, override
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 from outrider.contracts.exchanged import WireFormat
@@ -20,6 +20,7 @@ from serve_app import ingress, scaling
 from serve_app.api.service import BODY_DEADLINE_S, KEYS_RELOAD_S, READER_DEADLINE_S, StructuredLimits
 from serve_app.coordination.settings import verifier_settings
 
+GONE = gone()
 RULES, LIMITS, WIRE = ScalingRules(1, 2), StructuredLimits(), WireFormat(2)
 CPU, CUDA = batch_size("cpu"), batch_size("cuda")
 HOLDS = {
