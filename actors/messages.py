@@ -24,7 +24,7 @@ from outrider.sampling.noise import NOISE_VERSION
 from outrider.selection.tuning.report import TunerReport
 
 if TYPE_CHECKING:
-    from outrider.config.schema import DrafterGroupConfig
+    from outrider.config.drafters import DrafterGroupConfig
 
 
 @dataclass(frozen=True, slots=True)

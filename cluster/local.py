@@ -48,6 +48,7 @@ from serve_app.app import ROUTER
 __all__ = ["APP_NAME", "running", "serve_locally"]
 
 _METRICS_DEADLINE_S = 5.0
+OBJECT_STORE_BYTES = 100 * 2**20
 _TOKEN, _TOKEN_PATH = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 
 
@@ -129,7 +130,7 @@ def _start_ray(config: Config) -> None:
             namespace=config.cluster.namespace,
             num_cpus=config.cluster.num_cpus,
             resources=config.custom_resources,
-            object_store_memory=config.cluster.object_store_mib * 2**20,
+            object_store_memory=OBJECT_STORE_BYTES,
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,

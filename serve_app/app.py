@@ -18,7 +18,8 @@ from outrider.assembly.draft_models import draft_model_hashes
 from outrider.assembly.heads import read_heads
 from outrider.config.reading import load_config, parse_config
 from outrider.config.reloadable import reloadable_of
-from outrider.config.schema import Config, ScalingConfig, VerifierConfig
+from outrider.config.replicas import ScalingConfig, VerifierConfig
+from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 from outrider.costs.profiles import read_profile
 from serve_app.api.http.listener import Address

@@ -45,7 +45,7 @@ def traces_url(endpoint: str | None) -> str | None:
 class SpanExport:
     def __init__(self, config: TracingConfig, instance: str) -> None:
         """Start the exporting thread; ``instance`` distinguishes this process's spans from others'."""
-        name = config.service_name or os.environ.get("OTEL_SERVICE_NAME") or _NAME
+        name = os.environ.get("OTEL_SERVICE_NAME") or _NAME
         version = outrider.__version__
         self._resource = Resource.create(
             {"service.name": name, "service.instance.id": instance, "service.version": version}

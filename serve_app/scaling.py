@@ -14,7 +14,7 @@ from outrider.scaling.policy import ScalingInput, ScalingRules, ScalingState, de
 
 STREAMS = "streams"  # name of an ingress's figure: responses under way
 _LOOKED_EVERY_S = 1.0
-_INGRESS_TREND_S = 60.0
+INGRESS_START_S, _INGRESS_TREND_S = 20.0, 60.0  # a start until one was measured, and the window of its trend
 
 
 class _Policy:
@@ -57,7 +57,8 @@ class IngressScaling:
     def __init__(self, **settings: Any) -> None:
         """``settings``: the fields of ``IngressScalingConfig``."""
         least, most, self._each = settings.pop("min"), settings.pop("max"), settings.pop("streams")
-        self._policy = _Policy(ScalingRules(least, most, target_load=1.0, trend_s=_INGRESS_TREND_S, **settings))
+        rules = ScalingRules(least, most, target_load=1.0, cold_start_s=INGRESS_START_S, trend_s=_INGRESS_TREND_S)
+        self._policy = _Policy(rules)
 
     def __call__(self, context: Any) -> tuple[int, dict[str, Any]]:
         """Return the target number of replicas for Serve's ``AutoscalingContext``."""

@@ -51,7 +51,7 @@ def measured(root: Path = ROOT) -> dict[str, int]:
         f"functions over {_FUNCTION_LINES} lines": sum(_lines(node) > _FUNCTION_LINES for node in functions),
         f"classes over {_CLASS_LINES} lines": sum(_lines(node) > _CLASS_LINES for node in classes),
         f"functions with over {_PARAMETERS} parameters": sum(_parameters(node) > _PARAMETERS for node in functions),
-        "configuration leaves": sum(1 for _ in _leaves(Config)),
+        "configuration leaves": sum(1 for _ in leaves(Config)),
         "classes": len(classes),
         "class names given twice": len(classes) - len({node.name for node in classes}),
     }
@@ -68,7 +68,7 @@ def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return sum(each.arg not in {"self", "cls"} for each in named)
 
 
-def _leaves(section: type) -> Iterator[str]:
+def leaves(section: type) -> Iterator[str]:
     """Settings of a section of the configuration that are no sections themselves; of a list, those of one item."""
     hints = get_type_hints(section)
     for field in fields(section):
@@ -76,7 +76,7 @@ def _leaves(section: type) -> Iterator[str]:
         if inner is None:
             yield field.name
         else:
-            yield from _leaves(inner)
+            yield from leaves(inner)
 
 
 def _sections(hint: object) -> Iterator[type]:

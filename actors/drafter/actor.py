@@ -22,7 +22,7 @@ from actors.sent_up import SentMeter
 from actors.tcp_counts import answered
 from outrider.assembly.drafters import build_drafter, log_header
 from outrider.assembly.links import link_source
-from outrider.config.schema import LinkConfig
+from outrider.config.drafters import LinkConfig
 from outrider.contracts.drafting import Draft, DraftAnswer, DraftPlan, DraftRequest, DraftTerms
 from outrider.contracts.errors import ChecksumError, DrafterBrokenError, DraftingFailedError, OutriderError
 from outrider.contracts.exchanged import WireFormat

@@ -17,7 +17,7 @@ from actors.head_actors import ANYWHERE, CALLS_KEPT
 from actors.messages import DrafterId
 from actors.plain_handle import PlainHandle, actor_row, listens_at
 from outrider.assembly.drafters import drafter_spec
-from outrider.config.schema import DrafterGroupConfig
+from outrider.config.drafters import DrafterGroupConfig
 
 
 class DrafterPhase(StrEnum):

@@ -29,7 +29,7 @@ from actors.plain_replies import UnreadableReplyError, holding, holding_bytes
 from actors.ray_errors import last_line
 from actors.sent_up import FleetSegments
 from actors.waiting import loop_now_s, within
-from outrider.config.schema import DrafterGroupConfig
+from outrider.config.drafters import DrafterGroupConfig
 from outrider.contracts.errors import OutriderError
 from outrider.contracts.requests import GenerationId
 from outrider.events import event

@@ -20,7 +20,8 @@ from tqdm import tqdm
 from cluster.options import check_plots
 from cluster.reports.profile import show_profile
 from outrider.assembly.verifiers import build_verifier
-from outrider.config.schema import Device, TargetDType, VerifierConfig
+from outrider.config.replicas import VerifierConfig
+from outrider.config.values import Device, TargetDType
 from outrider.contracts.errors import ConfigError, ParameterError
 from outrider.costs.batch_runs import BatchRunner, UniquePrompts, measure
 from outrider.costs.fit_figures import BatchSample, works_of

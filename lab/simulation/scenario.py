@@ -19,7 +19,7 @@ from lab.simulation.acceptance_models import Probability, SimPredictor
 from lab.simulation.lengths import Lengths, Spread
 from lab.simulation.stopping import SimStopSetting
 from outrider.admission.rules import AdmissionRules
-from outrider.config.schema import Name, PositiveNumber, Siblings, Window
+from outrider.config.values import Name, PositiveNumber, Window
 from outrider.contracts.cost import BatchWork, CostModel
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.exchanged import WireFormat
@@ -43,6 +43,7 @@ MODELLED_MODES = tuple(
     name for name, mode in MODES.items() if not mode.uses_lookup
 )  # simulated tokens have no text for prompt lookup
 
+Siblings = Annotated[int, Field(strict=True, ge=1, le=16)]
 SecondsOrNone = Annotated[float, Field(ge=0, le=1_000_000)]
 
 

@@ -17,15 +17,9 @@ from lab.simulation.lengths import Spread, Tokens
 from lab.simulation.roofline import HARDWARE, MODELS
 from lab.simulation.scenario import Devices, SecondsOrNone, System
 from outrider.admission.rules import AdmissionRules
-from outrider.config.schema import (
-    LinkConfig,
-    Name,
-    Number,
-    PositiveNumber,
-    SchedulingName,
-    SloClassConfig,
-    Text,
-)
+from outrider.config.drafters import LinkConfig
+from outrider.config.schema import SloClassConfig
+from outrider.config.values import Name, Number, PositiveNumber, SchedulingName, Text
 from outrider.contracts.errors import ConfigError
 from outrider.protocols.registry import tree_protocols
 from outrider.scaling.policy import ScalingRules

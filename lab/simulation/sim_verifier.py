@@ -171,7 +171,7 @@ class SimVerifier:
             self._step(now_s)
         if now_s < self._plan_at_s:
             return
-        if self._rules.plans_once and server.steps:
+        if self._rules.plans_once and server.is_stepping:
             self._plan_at_s = inf
         changes = server.let_in(now_s)
         if changes is not None:

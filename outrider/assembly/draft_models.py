@@ -6,7 +6,8 @@ with the application, so no other node needs the files.
 
 from pathlib import Path
 
-from outrider.config.schema import Config, DrafterGroupConfig
+from outrider.config.drafters import DrafterGroupConfig
+from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 from outrider.models.embedded import DRAFTER_NAME, embedded_drafter_path
 from outrider.models.file_hash import sampled_hash

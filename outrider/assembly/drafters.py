@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from outrider.config.schema import DrafterGroupConfig, RoundLogConfig
+from outrider.config.drafters import DrafterGroupConfig, RoundLogConfig
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.round_log import LogHeader, RoundLogPlace
 from outrider.drafting.stopping import StopSetting
@@ -21,7 +21,7 @@ def drafter_spec(group: DrafterGroupConfig, target: str) -> DrafterSpec:
         dtype=group.dtype,
         device=group.device,
         threads=group.threads,
-        stopping=StopSetting(group.stopping.rule, group.stopping.least_acceptance),
+        stopping=StopSetting(group.stopping.rule),
         predictor=group.stopping.predictor,
         log=None if group.round_log is None else _log_place(group.round_log, group.name),
         speed=EmulatedSpeed(group.emulated_step_ms / 1e3),

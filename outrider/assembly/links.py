@@ -1,6 +1,6 @@
 """Build the emulated link that a drafter group's configuration describes."""
 
-from outrider.config.schema import LinkConfig
+from outrider.config.drafters import LinkConfig
 from outrider.link.profiles import PROFILES, LinkProfile
 from outrider.link.trace import LinkSource, load_trace
 

@@ -12,7 +12,11 @@ from outrider.engines.registry import VERIFIERS
 from outrider.models.head_file import Head
 
 if TYPE_CHECKING:  # a verifier's process receives the spec, not the configuration
-    from outrider.config.schema import ModelConfig, VerifierConfig
+    from outrider.config.replicas import VerifierConfig
+    from outrider.config.schema import ModelConfig
+
+
+PREFILL_THREADS = 2  # that share a pass of many rows, of the torch engine on a CPU; no more than there are cores
 
 
 def verifier_spec(
@@ -30,7 +34,7 @@ def verifier_spec(
             kv_budget_bytes=None if budget_mib is None else budget_mib * 2**20,
             block_tokens=verifiers.block_tokens,
             prefill_chunk_tokens=verifiers.batch.prefill_chunk_tokens,
-            parts=verifiers.prefill_threads,
+            parts=PREFILL_THREADS,
             gpu_share=min(1.0, verifiers.num_gpus) if verifiers.device == "cuda" else 1.0,
             swap_bytes=verifiers.swap_mib * 2**20,
         ),

@@ -20,15 +20,11 @@ class BatchSize:
 _OF_DEVICE: Mapping[str, BatchSize] = {"cpu": BatchSize(64, 512, 32), "cuda": BatchSize(2048, 8192, 256)}
 
 
-def batch_size(
-    device: str, prefill_chunk_tokens: int | None, max_tokens: int | None, max_blocks: int | None
-) -> BatchSize:
-    """Return the configured limits, with the device's defaults for None; a default chunk is at most ``max_tokens``."""
+def batch_size(device: str, prefill_chunk_tokens: int | None = None) -> BatchSize:
+    """Return the device's limits, with the configured chunk unless that is None; a pass has room for one chunk."""
     own = _OF_DEVICE[device]
-    tokens = own.max_tokens if max_tokens is None else max_tokens
-    if prefill_chunk_tokens is None:
-        prefill_chunk_tokens = min(own.prefill_chunk_tokens, tokens)
-    return BatchSize(prefill_chunk_tokens, tokens, own.max_blocks if max_blocks is None else max_blocks)
+    chunk = own.prefill_chunk_tokens if prefill_chunk_tokens is None else prefill_chunk_tokens
+    return BatchSize(chunk, max(own.max_tokens, chunk), own.max_blocks)
 
 
 def kv_memory_mib(device: str) -> int | None:

@@ -19,11 +19,11 @@ from outrider.documents.text_file import read_text
 from outrider.documents.yaml_text import parse_yaml
 
 _ADAPTER = TypeAdapter(Config)
-_RENAMED = {
-    "drafters.head": "decision_head",
-    "speculation.arms": "modes",
-    "verifiers.parts": "prefill_threads",
-}
+
+
+def gone() -> dict[str, str]:
+    """Return what became of settings of earlier versions, by their path."""
+    return dict(yaml.safe_load(files("outrider.config").joinpath("gone.yaml").read_text(encoding="utf-8")))
 
 
 def load_config(path: str | Path | None = None) -> Config:
@@ -90,7 +90,7 @@ def build_config(data: object, source: str) -> Config:
     try:
         return _ADAPTER.validate_python(data)
     except ValidationError as error:
-        raise ConfigFileError(explain(error, _ADAPTER.json_schema(), _RENAMED), source) from error
+        raise ConfigFileError(explain(error, _ADAPTER.json_schema(), gone()), source) from error
 
 
 def _key_of(node: Any, key: str, path: str, *, new: bool = False) -> str | int:

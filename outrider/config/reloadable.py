@@ -21,30 +21,22 @@ RELOADABLE: Mapping[str, tuple[str, ...]] = {
         "modes",
         "k_max",
         "window",
-        "expansion",
-        "rows",
         "lookup_window",
         "drafts_ahead",
     ),
-    "slo": ("classes", "default", "least_first_token_ms"),
+    "slo": ("classes", "default"),
     "scheduling": ("first_token_s",),
-    "admission": ("enabled", "max_load", "best_effort_floor", "max_wait_s", "best_effort_max_wait_s"),
+    "admission": ("enabled", "max_load", "max_wait_s", "best_effort_max_wait_s"),
     "limits": (
         "max_concurrent_generations",
         "max_queued_generations",
         "max_output_tokens",
         "max_body_mib",
-        "body_deadline_s",
-        "reader_deadline_s",
         "drafter_deadline_s",
-        "drafter_last_deadline_s",
-        "drafter_open_deadline_s",
         "first_chunk_deadline_s",
-        "next_chunk_deadline_s",
         "drain_s",
     ),
-    "structured": ("max_schema_kib", "max_nesting", "max_compile_ms"),
-    "auth": ("reload_s", "reads"),
+    "auth": ("reads",),
     "http": ("keep_alive_s", "cors_origins", "allowed_hosts", "trusted_proxies"),
     "tracing": ("sample_ratio",),
 }
@@ -78,7 +70,7 @@ def with_reloadable(config: Config, reloadable: ReloadableFields) -> Config:
     data = dumped(config)
     for section, values in _sections(reloadable):
         for name, value in values.items():
-            if name not in RELOADABLE[section]:
+            if name in data[section] and name not in RELOADABLE[section]:
                 needed = (
                     f"only reloadable settings ({', '.join(RELOADABLE[section])}); others are application arguments"
                 )

@@ -30,24 +30,24 @@ class ConfigFileError(ConfigError):
 
 
 def explain(
-    error: ValidationError, schema: dict[str, Any], renamed: Mapping[str, str] = _NOTHING
+    error: ValidationError, schema: dict[str, Any], gone: Mapping[str, str] = _NOTHING
 ) -> tuple[ConfigError, ...]:
     """Return all problems that pydantic found, each mistake once.
 
     Args:
         error: pydantic's.
         schema: the JSON schema of what was validated.
-        renamed: earlier names of keys, as in ``speculation.arms``, and their present names.
+        gone: what became of keys of earlier versions, by their path without indices, as in ``speculation.arms``.
     """
     found = error.errors(include_url=False)
     inner = {details["loc"][:depth] for details in found for depth in range(len(details["loc"]))}
     misspelt = {(*each["loc"][:-1], *_meant(each["loc"], schema)) for each in found if each["type"] in _UNKNOWN}
     said_already = {"too_short": inner, "missing": misspelt}  # a list whose items are wrong is too short to pydantic
     kept = (each for each in found if each["loc"] not in said_already.get(each["type"], ()))
-    return tuple(_problem(each, schema, renamed) for each in kept)
+    return tuple(_problem(each, schema, gone) for each in kept)
 
 
-def _problem(details: Mapping[str, Any], schema: dict[str, Any], renamed: Mapping[str, str]) -> ConfigError:
+def _problem(details: Mapping[str, Any], schema: dict[str, Any], gone: Mapping[str, str]) -> ConfigError:
     """Convert one problem that pydantic found."""
     location, kind = details["loc"], details["type"]
     if kind == "value_error":  # raised by a __post_init__ of the schema
@@ -55,8 +55,8 @@ def _problem(details: Mapping[str, Any], schema: dict[str, Any], renamed: Mappin
         return ConfigError(_dotted((*location, inner.field)), inner.needed, inner.found)
     if kind in _UNKNOWN:
         known = list(_node(schema, location[:-1])["properties"])
-        if new := renamed.get(".".join(str(part) for part in location if not isinstance(part, int))):
-            hint = f"; {location[-1]} is {new} now"
+        if fate := gone.get(".".join(str(part) for part in location if not isinstance(part, int))):
+            hint = f"; {location[-1]} {fate}"
         else:
             hint = "".join(f"; did you mean {close}?" for close in _meant(location, schema))
         return ConfigError(_dotted(location[:-1]), f"known keys ({', '.join(known)}{hint})", location[-1])

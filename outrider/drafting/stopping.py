@@ -38,23 +38,6 @@ STOP_KINDS: Mapping[str, StopKind] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class GroupStopping:
-    """Stop rule of a drafter group, as coordinators know it.
-
-    Attributes:
-        rule: name of the rule, one of ``STOP_KINDS``.
-        drafting_weight: factor on the device's seconds in an order's price; 1 counts the response's time only.
-    """
-
-    rule: str = "never"
-    drafting_weight: float = 1.0
-
-    @property
-    def kind(self) -> StopKind:
-        return STOP_KINDS[self.rule]
-
-
 class Stops(Protocol):
     """Source of stop rules for a drafter's engine."""
 

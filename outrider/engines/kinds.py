@@ -89,8 +89,7 @@ class VerifierKind:
     """
 
     build: Callable[[VerifierSpec], BuiltVerifier]
-    block_tokens: Mapping[str, int]  # default positions per KV block, by device
-    takes_multiples: bool = False  # whether only multiples of these are allowed
+    block_tokens: Mapping[str, int]  # positions per KV block, by device
     takes_options: bool = False  # whether it supports ``tensor_parallel_size`` above 1 and ``vllm_options``
     swaps: bool = False  # whether it supports a host cache for evicted KV
     check_installed: Callable[[], object] = lambda: None

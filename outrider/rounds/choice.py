@@ -38,23 +38,19 @@ class Speculation:
         protocols: to choose from.
         k_max: length of the longest draft, in tokens.
         window: fixed for all requests that name none; None leaves it to the policy.
-        expansion: fixed tree shape; () leaves it to the policy.
         wire: format of the messages.
         has_drafters: whether any drafter group is configured.
         drafts_ahead: whether autonomous runs may go on while a device drafts.
         lookup_window: longest n-gram draft, in tokens; 0: prompt lookup only where a request asks for it.
-        rows: nodes of dynamic draft trees, for all requests that name no window; 0: no fixed dynamic tree.
     """
 
     protocols: tuple[ProtocolName, ...]
     k_max: int
     window: int | None
-    expansion: tuple[int, ...]
     wire: WireFormat
     has_drafters: bool
     drafts_ahead: bool = True
     lookup_window: int = 0
-    rows: int = 0
 
 
 def allowed_protocols(generation: Generation, speculation: Speculation) -> tuple[ProtocolName, ...]:
@@ -91,8 +87,8 @@ class RoundChooser:
         unjudged = tuple(name for name in self._protocols if not PROTOCOLS[name].judged)
         self._unjudged = unjudged or (self._protocols and (UNJUDGED,))  # without a judge: greedy verification
         self._window = speculation.window if request.window is None else request.window
-        self._expansion = request.expansion or (speculation.expansion if request.window is None else ())
-        self._rows = request.rows or (speculation.rows if request.window is None else 0)
+        self._expansion = request.expansion
+        self._rows = request.rows
         self._previous: RoundChoice | None = None
         self._acceptance: GenerationAcceptance | None = None
         self._situation: RoundSituation | None = None

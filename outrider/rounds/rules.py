@@ -9,6 +9,8 @@ from outrider.scheduling.ledger import FIRST_TOKEN_S, DeadlineRule
 from outrider.selection.situation import ChoiceReason, Estimate, RoundChoice, SelectionPolicy
 
 LINK_PATIENCE = 3.0  # expected durations of a round that an exchange may take beyond the drafter's usual deadline
+MUST_USE_DRAFT_DEADLINE_S = 120.0  # for a block that has to be used (ratio rules), while the drafter answers probes
+DRAFTER_OPEN_DEADLINE_S = 30.0  # for a drafter to open a generation, and for a pending correction
 MAX_VERIFIER_LOSSES = 5  # in a row, without a committed round between them
 
 

@@ -32,7 +32,6 @@ class DrafterView:
     stops: bool = False  # whether it may end a chain before it is as long as ordered
     logs: bool = False  # whether it logs verdicts on its chains
     by_price: bool = False  # whether it stops by the price in an order
-    drafting_weight: float = 1.0  # factor on its seconds of drafting in that price
 
 
 @dataclass(frozen=True, slots=True)

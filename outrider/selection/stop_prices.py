@@ -60,7 +60,7 @@ class RoundsLately:
 class MarginalDraftCost:
     """Seconds of one more draft token outside the verifier."""
 
-    step_s: float  # on the device, times its ``drafting_weight``
+    step_s: float  # on the device
     link_s: float = 0.0
 
 
@@ -122,6 +122,6 @@ def order_price(situation: RoundSituation, chosen: Estimate) -> DraftPrice | Non
         load,
         lately,
         cached_tokens,
-        MarginalDraftCost(drafter.drafting_weight * drafter.step_s, link_s),
+        MarginalDraftCost(drafter.step_s, link_s),
     )
     return DraftPrice.at_levels(*exact.levels)

@@ -2,11 +2,12 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from transformers import PreTrainedTokenizerBase
 
-from outrider.config.schema import Config, StructuredConfig, TracingConfig
+from outrider.config.access import HttpConfig
+from outrider.config.schema import Config, ModelConfig, StructuredConfig, TracingConfig
 from outrider.contracts.requests import GenerationChunk, GenerationRequest, ProtocolName
 from outrider.contracts.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from outrider.contracts.slo import BEST_EFFORT, SloClass
@@ -16,6 +17,10 @@ from outrider.tenants.keys import MAX_CHOICES, Keys, Tenant
 from outrider.tenants.quotas import OverQuota, QuotaRequest
 from serve_app.answers import Ready, Status
 from serve_app.api.grammars.pool import GrammarPool
+
+BODY_DEADLINE_S = 60.0  # for a request's body, counted from the end of its head
+READER_DEADLINE_S = 60.0  # after which a client that takes nothing of its response is cut off
+KEYS_RELOAD_S = 5.0  # between two readings of the file of keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +39,9 @@ class Reasoning:
 class StructuredLimits:
     """Size limits of grammars, and where a grammar begins."""
 
-    max_bytes: int = 64 * 1024
-    max_nesting: int = 64
-    max_compile_s: float = 1.0
+    max_bytes: int = 64 * 1024  # of a schema, a regular expression or a grammar
+    max_nesting: int = 64  # brackets in each other
+    max_compile_s: float = 1.0  # of processor time; then the process that compiles is killed
     reasoning: Reasoning | None = None
 
 
@@ -70,26 +75,23 @@ class AuthSettings:
     """Where API keys are, and the classes and groups that they may name."""
 
     keys_file: str
-    reload_s: float
     classes: tuple[str, ...]
     groups: tuple[str, ...]
+    reload_s: float = KEYS_RELOAD_S
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
     """The ingress's piece of the configuration."""
 
-    model_name: str
-    target: str  # name or path, for its tokenizer
+    model: ModelConfig
     max_output_tokens: int
     k_max: int
-    generation_config: str = "vllm"  # as in ``read_sampling_defaults``
-    override_generation_config: Mapping[str, Any] = field(default_factory=dict)
+    http: HttpConfig = field(default_factory=HttpConfig)
     max_requests: int = 1000  # at a time in one ingress, without reads; more are refused at once
     max_body_bytes: int = 4 * 2**20
-    body_deadline_s: float = 60.0  # counted from the end of a request's head
-    reader_deadline_s: float = 60.0  # after which a client that takes nothing of its response is cut off
-    keep_alive_s: float | None = 15.0  # silence on a stream until a comment is sent; None: none is
+    body_deadline_s: float = BODY_DEADLINE_S
+    reader_deadline_s: float = READER_DEADLINE_S
     start_deadline_s: float = 300.0
     first_chunk_deadline_s: float = 400.0
     next_chunk_deadline_s: float = 400.0
@@ -98,14 +100,10 @@ class ServiceSettings:
     slo_classes: tuple[SloClass, ...] = (BEST_EFFORT,)
     max_failures: int = 100  # of a response in a row, without a chunk between them
     judges: bool = False  # as in ``RequestLimits``
-    least_first_token_ms: float = 0.0  # likewise
     protocols: tuple[ProtocolName, ...] = tuple(PROTOCOLS)
     drafters: Mapping[str, bool] = field(default_factory=dict)
     auth: AuthSettings | None = None  # None: no keys are needed
-    cors_origins: tuple[str, ...] = ()  # whose scripts may call the API; "*": any
     reads_need_key: bool = False  # for /status and /metrics; never for probes
-    allowed_hosts: tuple[str, ...] | None = None  # host names of requests; None: any
-    trusted_proxies: tuple[str, ...] = ()  # addresses and networks whose X-Forwarded-For is believed
     structured: StructuredConfig = field(default_factory=StructuredConfig)
     open_to_all: bool = False  # whether clients of other machines need no key
     tracing: TracingConfig = field(default_factory=TracingConfig)
@@ -114,11 +112,9 @@ class ServiceSettings:
     def from_config(cls, config: Config) -> "ServiceSettings":
         """Take the ingress's settings from the configuration."""
         found = cls(
-            model_name=config.model.public_name,
-            target=config.model.target,
+            model=config.model,
             max_output_tokens=config.limits.max_output_tokens,
             k_max=config.speculation.k_max,
-            generation_config=config.model.generation_config,
             start_deadline_s=config.limits.verifier_start_deadline_s + config.limits.verifier_deadline_s,
             namespace=config.cluster.namespace,
             judges=any(
@@ -128,6 +124,9 @@ class ServiceSettings:
                 for group in config.drafters
             ),
             drafters={group.name: group.trusted for group in config.drafters if group.count},
+            auth=auth_settings(config),
+            body_deadline_s=BODY_DEADLINE_S,
+            reader_deadline_s=READER_DEADLINE_S,
             open_to_all=config.open_to_all,
         )
         return found.with_reloadable(config)
@@ -139,22 +138,16 @@ class ServiceSettings:
             self,
             max_output_tokens=limits.max_output_tokens,
             k_max=config.speculation.k_max,
-            override_generation_config=config.model.override_generation_config,
+            model=config.model,
+            http=config.http,
             max_body_bytes=limits.max_body_mib * 2**20,
-            body_deadline_s=limits.body_deadline_s,
-            reader_deadline_s=limits.reader_deadline_s,
-            keep_alive_s=config.http.keep_alive_s,
             first_chunk_deadline_s=limits.first_chunk_deadline_s,
-            next_chunk_deadline_s=limits.next_chunk_deadline_s,
+            next_chunk_deadline_s=limits.first_chunk_deadline_s,
             drain_s=limits.drain_s,
             slo_classes=config.slo.slo_classes,
-            least_first_token_ms=config.slo.least_first_token_ms,
             protocols=config.speculation.protocols,
-            auth=auth_settings(config),
-            cors_origins=config.http.cors_origins,
+            auth=self.auth and replace(self.auth, classes=tuple(slo.name for slo in config.slo.classes)),
             reads_need_key=config.auth.reads == "key",
-            allowed_hosts=config.http.accepted_hosts,
-            trusted_proxies=config.http.trusted_proxies,
             structured=config.structured,
             tracing=config.tracing,
         )
@@ -166,9 +159,9 @@ def auth_settings(config: Config) -> AuthSettings | None:
         return None
     return AuthSettings(
         config.auth.keys_file,
-        config.auth.reload_s,
         classes=tuple(slo.name for slo in config.slo.classes),
         groups=tuple(group.name for group in config.drafters),
+        reload_s=KEYS_RELOAD_S,
     )
 
 

@@ -59,9 +59,9 @@ class VerifierPort:
         group = ray.util.get_current_placement_group()
         placement = {} if group is None else {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, 1)}
         actor: Any = ray.remote(VerifierActor).options(
-            num_cpus=settings.num_cpus,
-            num_gpus=settings.num_gpus,
-            resources=dict(settings.resources),
+            num_cpus=settings.claims.num_cpus,
+            num_gpus=settings.claims.num_gpus,
+            resources=dict(settings.claims.resources),
             max_restarts=-1,
             enable_task_events=CALLS_KEPT,
             runtime_env={"env_vars": process_variables(settings.spec, Path(sys.prefix))},

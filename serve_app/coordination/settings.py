@@ -5,16 +5,11 @@ from dataclasses import dataclass, field, replace
 
 from outrider.admission.rules import AdmissionRules
 from outrider.assembly.verifiers import verifier_spec
-from outrider.config.schema import (
-    Config,
-    DrafterGroupConfig,
-    LimitsConfig,
-    SpeculationConfig,
-    TracingConfig,
-    WireConfig,
-)
+from outrider.config.drafters import DrafterGroupConfig
+from outrider.config.replicas import VerifierConfig
+from outrider.config.schema import Config, LimitsConfig, SpeculationConfig, TracingConfig, WireConfig
 from outrider.costs.profiles import CostProfile
-from outrider.drafting.stopping import GroupStopping
+from outrider.drafting.stopping import STOP_KINDS, StopKind
 from outrider.engines.kinds import VerifierSpec
 from outrider.models.head_file import Head
 from outrider.rounds.choice import Speculation
@@ -30,15 +25,13 @@ from serve_app.coordination.batching.batcher import Planning
 
 @dataclass(frozen=True, slots=True)
 class VerifierSettings:
-    """The verifier actor's engine, resources and deadlines."""
+    """The verifier actor's engine, what it claims of Ray, and its deadlines."""
 
     spec: VerifierSpec
-    num_cpus: float
-    num_gpus: float
-    resources: Mapping[str, float]
+    claims: VerifierConfig
     deadline_s: float
-    silence_s: float  # time without a step after which it is probed
     start_deadline_s: float
+    silence_s: float = 1.5  # without a step; then it is probed, and if it stands still its responses go on elsewhere
     lookup_store_tokens: int = 0  # of earlier responses, for prompt lookup
     emulated_reload_s: float = 0.0  # added to the load time of a restarted verifier
 
@@ -61,7 +54,7 @@ class DraftingSettings:
     models: Mapping[str, str]
     has_drafters: bool
     heads: Mapping[str, Head] = field(default_factory=dict)
-    stopping: Mapping[str, GroupStopping] = field(default_factory=dict)
+    stopping: Mapping[str, StopKind] = field(default_factory=dict)
     logging: frozenset[str] = frozenset()
     trusted: frozenset[str] = frozenset()
 
@@ -73,12 +66,10 @@ class DraftingSettings:
             protocols=speculation.protocols[:1] if fixed else speculation.protocols,
             k_max=speculation.k_max,
             window=speculation.window,
-            expansion=speculation.expansion,
             wire=self.wire.format(vocab_size),
             has_drafters=self.has_drafters,
             drafts_ahead=speculation.drafts_ahead,
             lookup_window=speculation.lookup_window,
-            rows=speculation.rows,
         )
 
     @property
@@ -162,14 +153,10 @@ def verifier_settings(config: Config, heads: Mapping[str, Head] | None = None) -
     verifiers, limits = config.verifiers, config.limits
     return VerifierSettings(
         spec=verifier_spec(config.model, verifiers, heads),
-        num_cpus=verifiers.num_cpus,
-        num_gpus=verifiers.num_gpus,
-        resources=verifiers.resources,
+        claims=verifiers,
         deadline_s=limits.verifier_deadline_s,
-        silence_s=limits.verifier_silence_s,
         start_deadline_s=limits.verifier_start_deadline_s,
         lookup_store_tokens=config.speculation.lookup_store_tokens,
-        emulated_reload_s=verifiers.emulated_reload_s,
     )
 
 
@@ -193,10 +180,7 @@ def generations_settings(
             models={group.name: group.model for group in config.drafters},
             has_drafters=config.drafter_count > 0,
             heads=heads or {},
-            stopping={
-                group.name: GroupStopping(group.stopping.rule, group.stopping.drafting_weight)
-                for group in config.drafters
-            },
+            stopping={group.name: STOP_KINDS[group.stopping.rule] for group in config.drafters},
             logging=frozenset(group.name for group in config.drafters if group.round_log is not None),
             trusted=frozenset(group.name for group in config.drafters if group.trusted),
         ),
@@ -210,7 +194,6 @@ def admission_rules(config: Config) -> AdmissionRules:
     return AdmissionRules(
         weighs=admission.enabled,
         max_load=admission.max_load,
-        best_effort_floor=admission.best_effort_floor,
         max_active=limits.max_concurrent_generations,
         max_waiting=limits.max_queued_generations,
         max_wait_s=admission.max_wait_s,

@@ -71,6 +71,7 @@ from serve_app.scaling import STREAMS
 from serve_app.spans import close, span_sink
 
 _READY_DEADLINE_S = 5.0
+LEAST_FIRST_TOKEN_MS = 100.0  # that a request may ask for, as x-slo-ttft-ms
 _CARD_PAUSE_S = 0.5
 
 log = logging.getLogger(__name__)
@@ -187,7 +188,7 @@ class CoordinatorService:
         """
         fleet = asdict(await self._fleet_status())
         return {
-            "model": self.settings.model_name,
+            "model": self.settings.model.public_name,
             "drafters": fleet["drafters"],
             "coordinators": fleet["coordinators"],
         }
@@ -205,7 +206,7 @@ class CoordinatorService:
 
     def connection_limits(self) -> ConnectionLimits:
         """Return the limits under the present settings; the listener asks each time, so that they are reloadable."""
-        shared = (*LOOPBACK, *self.settings.trusted_proxies)
+        shared = (*LOOPBACK, *self.settings.http.trusted_proxies)
         return ConnectionLimits(self.settings.reader_deadline_s, shared)
 
     def connection_cut(self, reason: str) -> None:
@@ -277,7 +278,7 @@ class Ingress:
     async def _take(self, config: Config) -> None:
         service, settings = self._service, self._service.settings.with_reloadable(config)
         defaults = service.limits.defaults
-        if settings.override_generation_config != service.settings.override_generation_config:
+        if settings.model != service.settings.model:
             defaults = await asyncio.to_thread(_defaults, settings)
         limits = await asyncio.to_thread(_limits, settings, service.tokenizer, defaults, self._verifier)
         if self._gate is not None and settings.auth is not None:
@@ -324,7 +325,7 @@ def _chunk_deadline_s(settings: ServiceSettings) -> float:
 
 def _load(settings: ServiceSettings) -> tuple[PreTrainedTokenizerBase, str, SamplingDefaults]:
     """Return a target's tokenizer, the hash of its token map, and the sampling defaults. Call it in a thread."""
-    tokenizer = load_tokenizer(settings.target)
+    tokenizer = load_tokenizer(settings.model.target)
     backend = backend_of(tokenizer)
     backend.no_truncation()  # a saved tokenizer may truncate or pad by itself
     backend.no_padding()
@@ -347,25 +348,19 @@ def _limits(
 ) -> RequestLimits:
     """Return the limits of requests for the served model. Walks the vocabulary: ``_take`` calls it in a thread."""
     context, vocabulary = verifier.max_context_tokens, backend_of(tokenizer).get_vocab()
-    structured = settings.structured
     return RequestLimits(
-        model_name=settings.model_name,
+        model_name=settings.model.public_name,
         max_context_tokens=context,
         max_output_tokens=min(settings.max_output_tokens, context - 1, defaults.most_tokens or context),
         vocab_size=verifier.vocab_size,
         k_max=settings.k_max,
         slo_classes=settings.slo_classes,
-        least_first_token_ms=settings.least_first_token_ms,
+        least_first_token_ms=LEAST_FIRST_TOKEN_MS,
         judges=settings.judges,
         protocols=settings.protocols,
         drafters=settings.drafters,
-        structured=StructuredLimits(
-            max_bytes=structured.max_schema_kib * 1024,
-            max_nesting=structured.max_nesting,
-            max_compile_s=structured.max_compile_ms / 1e3,
-            reasoning=_reasoning(structured.reasoning_end, tokenizer),
-        ),
-        tool_format=form_in(structured.tool_format, tokenizer.chat_template),
+        structured=StructuredLimits(reasoning=_reasoning(settings.structured.reasoning_end, tokenizer)),
+        tool_format=form_in(settings.structured.tool_format, tokenizer.chat_template),
         max_prompt_chars=context * max(map(len, vocabulary)),  # a longer prompt cannot fit, whatever its tokens are
         token_map=verifier.token_map_hash,
         defaults=defaults,
@@ -389,8 +384,8 @@ def _reasoning(end: str | None, tokenizer: PreTrainedTokenizerBase) -> Reasoning
 
 def _defaults(settings: ServiceSettings) -> SamplingDefaults:
     """Read the sampling defaults, and log them once: they apply to requests that set no parameters."""
-    override = settings.override_generation_config
-    defaults = read_sampling_defaults(settings.generation_config, settings.target, override)
+    model = settings.model
+    defaults = read_sampling_defaults(model.generation_config, model.target, model.override_generation_config)
     if defaults.text:
         event(log, "sampling_defaults", source=defaults.source, values=defaults.text)
     if defaults.ignored:

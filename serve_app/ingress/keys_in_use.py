@@ -1,7 +1,7 @@
 """Reads an ingress's API keys from their file at the start, and reloads them while it runs.
 
 Whatever happens to the file, the keys that were read last stay in use and reloading goes on. A key that is removed from
-a valid file is refused after ``auth.reload_s`` plus ``SETTLE_S`` at most.
+a valid file is refused after ``AuthSettings.reload_s`` plus ``SETTLE_S`` at most.
 """
 
 import asyncio

@@ -37,15 +37,13 @@ class Layout(StrEnum):
 def config_of(layout: Layout, folder: Path) -> Config:
     """Two coordinators, a trusted device with a decision head and two that are not trusted; devices always draft.
 
-    Deadlines are short, so that a run meets those on both sides of them.
+    Deadlines are short (those that are no settings are planted), so that a run meets those on both sides of them.
     """
     config = judged(load_config(), folder / "head.safetensors")
     device = config.drafters[0]
     limits = replace(
         config.limits,
         drafter_deadline_s=2.0,
-        drafter_last_deadline_s=20.0,
-        drafter_open_deadline_s=10.0,
         verifier_deadline_s=8.0,
     )
     return replace(

@@ -36,10 +36,12 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         config.limits,
         max_concurrent_generations=PLACES,
         max_queued_generations=48,
-        reader_deadline_s=READER_DEADLINE_S,
     )
-    with started(replace(config, auth=replace(config.auth, keys_file=str(keys)), limits=limits)) as service:
-        yield service
+    config = replace(config, auth=replace(config.auth, keys_file=str(keys)), limits=limits)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("serve_app.api.service.READER_DEADLINE_S", READER_DEADLINE_S)
+        with started(config) as service:
+            yield service
 
 
 def body(**request: object) -> dict[str, object]:

@@ -15,6 +15,7 @@ from ray import serve
 
 from cluster.local import APP_NAME
 from outrider.config.reading import load_config
+from serve_app.coordination.settings import CoordinatorSettings, coordinator_settings
 from tests.cluster.conftest import judged
 from tests.cluster.judged_beside import judged_beside
 from tests.cluster.prompts import CHATS
@@ -38,12 +39,19 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     config = judged(load_config(), tmp_path_factory.mktemp("head") / "head.safetensors")
     config = replace(
         config,
-        verifiers=replace(config.verifiers, count=COORDINATORS, emulated_reload_s=RELOAD_S),
+        verifiers=replace(config.verifiers, count=COORDINATORS),
         drafters=(replace(config.drafters[0], count=DRAFTERS),),
         speculation=replace(config.speculation, window=2),
     )
-    with started(config) as service:
-        yield service
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("serve_app.app.coordinator_settings", _slow_to_reload)
+        with started(config) as service:
+            yield service
+
+
+def _slow_to_reload(*pieces: Any) -> CoordinatorSettings:
+    settings = coordinator_settings(*pieces)
+    return replace(settings, verifier=replace(settings.verifier, emulated_reload_s=RELOAD_S))
 
 
 @pytest.fixture(scope="module")

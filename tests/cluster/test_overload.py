@@ -23,7 +23,7 @@ _MOST_GROWN_MIB = 150
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """The defaults, with one drafter, which is to draft in every round however little that pays."""
-    limits = {"max_concurrent_generations": RUNNING, "max_queued_generations": QUEUED, "body_deadline_s": 15.0}
+    limits = {"max_concurrent_generations": RUNNING, "max_queued_generations": QUEUED}
     settings = {"limits": limits, "speculation": {"window": 2}}
     with served(tmp_path_factory.mktemp("overload"), settings) as running:
         yield running

@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from outrider.config.reading import load_config
-from outrider.config.schema import VerifierScalingConfig
+from outrider.config.replicas import VerifierScalingConfig
 from tests.cluster.served import Service, eventually, started
 from tests.cluster.test_updates import ASKED, Clients, answer, undisturbed
 
@@ -25,14 +25,18 @@ def service() -> Iterator[Service]:
         verifiers=replace(
             config.verifiers,
             kv_budget_mib=64,
-            autoscaling=VerifierScalingConfig(max=2, down_after_s=20.0, cold_start_s=20.0, trend_s=20.0),
+            autoscaling=VerifierScalingConfig(max=2, down_after_s=20.0),
         ),
         drafters=(),
         limits=replace(config.limits, max_concurrent_generations=PLACES),
         cluster=replace(config.cluster, num_cpus=12),
     )
-    with started(config) as service:
-        yield service
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "serve_app.app.asdict", lambda scaling: {**asdict(scaling), "cold_start_s": 20.0, "trend_s": 20.0}
+        )
+        with started(config) as service:
+            yield service
 
 
 def verifiers(service: Service) -> int:

@@ -12,8 +12,9 @@ import httpx
 import pytest
 import ray
 
+from outrider.config.access import AuthConfig
 from outrider.config.reading import load_config
-from outrider.config.schema import AuthConfig, IngressConfig
+from outrider.config.replicas import IngressConfig
 from outrider.contracts.requests import SamplingParams
 from outrider.protocols.registry import PROTOCOLS, untrusted_safe_protocols
 from tests.cluster.served import MODEL, PLAIN, Service, eventually, started
@@ -40,9 +41,11 @@ def service(keys_file: Path) -> Iterator[Service]:
     """One untrusted device, two ingresses, keys."""
     config = load_config()
     group = replace(config.drafters[0], name="visitors", trust="untrusted")
-    config = replace(config, drafters=(group,), ingress=IngressConfig(2), auth=AuthConfig(str(keys_file), 0.5))
-    with started(config) as service:
-        yield service
+    config = replace(config, drafters=(group,), ingress=IngressConfig(2), auth=AuthConfig(str(keys_file)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("serve_app.api.service.KEYS_RELOAD_S", 0.5)
+        with started(config) as service:
+            yield service
 
 
 def ask(service: Service, key: str | None = FULL, **fields: Any) -> httpx.Response:

@@ -1,7 +1,7 @@
 """Operators' files: keys files that are odd, half written, vanished or no files; disks that take no more.
 
-After each the key of somebody who left is taken out of a sound file: within ``auth.reload_s`` and the time that is
-promised on top it opens nothing, whatever the file was before.
+After each the key of somebody who left is taken out of a sound file: within the time between two readings and the
+time that is promised on top it opens nothing, whatever the file was before.
 """
 
 import asyncio

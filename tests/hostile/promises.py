@@ -95,7 +95,11 @@ PROMISES: tuple[Promise, ...] = (
     Promise("memory of the fleet, by a device's replies", Figure.FLEET_MIB, 50, 50, _ALL),
     Promise("silence of the fleet, by a device's replies", Figure.FLEET_S, 0.5, 2.0, frozenset({Family.DEVICES})),
     Promise(
-        "beyond auth.reload_s, until a revoked key opens nothing", Figure.REVOKED_S, 2.0, 4.0, frozenset({Family.FILES})
+        "beyond a reading of the keys, until a revoked key opens nothing",
+        Figure.REVOKED_S,
+        2.0,
+        4.0,
+        frozenset({Family.FILES}),
     ),
 )
 

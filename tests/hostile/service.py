@@ -20,7 +20,7 @@ from tests.cluster.served import PLAIN, free_port
 from tests.hostile.measures import MIB, address_space_bytes, alive, descendants, free_bytes, memory_bytes, name_of
 
 KEYS: Mapping[str, str] = {name: f"sk-hostile-{name}-0123456789" for name in ("alice", "mallory", "leaver")}
-RELOAD_S = 1.0
+RELOAD_S = 1.0  # as planted
 ROOT = Path(__file__).parents[2]
 PLANTED = Path(__file__).parent / "planted"
 _PROCESSES = {  # as Ray names them
@@ -66,11 +66,10 @@ class Layout:
         """As a configuration file has them."""
         log = {"folder": str(self.folder / "rounds"), "most_mib": 1}
         visitors = [{"name": f"visitor{i}", "trust": "untrusted"} for i in range(self.devices)]
-        keyed = {} if self.keyless else {"auth": {"keys_file": str(self.keys_file), "reload_s": RELOAD_S}}
+        keyed = {} if self.keyless else {"auth": {"keys_file": str(self.keys_file)}}
         return {
             "http": {"port": port},
             "structured": {"tool_format": "hermes"},
-            "limits": {"body_deadline_s": 10.0},
             "drafters": [{"name": "lab", "trust": "trusted", "round_log": log}, *visitors],
             **keyed,
         }

@@ -16,6 +16,8 @@ from actors.start import started
 from lab.bench.bookkeeping.figures import Flow
 from lab.bench.bookkeeping.recording import recorded
 from lab.bench.bookkeeping.sleeping import own_tokens_per_s, step_s
+from outrider.config.access import HttpConfig
+from outrider.config.schema import ModelConfig
 from outrider.contracts.requests import GenerationId, GenerationRequest
 from outrider.models.folders import EMBEDDED
 from outrider.models.tokenizer import load_tokenizer
@@ -27,6 +29,7 @@ from serve_app.coordination.listener import Listener
 from serve_app.ingress.ingress import CoordinatorService
 
 _NAME, _MODEL = "recorded", "sleeping"
+_HTTP = HttpConfig(host="0.0.0.0")  # noqa: S104 (whatever name a request is for)
 _ALONE_STEPS, _IDLE_S = 100, 3600.0
 
 
@@ -141,7 +144,7 @@ async def _run(sequences: int, tokens: int, *, stream: bool) -> Flow:
 def _service(coordinator: _Coordinator, tokens: int) -> CoordinatorService:
     tokenizer = load_tokenizer(EMBEDDED)
     limits = RequestLimits(_MODEL, 1 << 20, tokens, len(tokenizer), 0, 1 << 20)
-    settings = ServiceSettings(_MODEL, EMBEDDED, tokens, 0, max_failures=0)
+    settings = ServiceSettings(ModelConfig(EMBEDDED, _MODEL), tokens, 0, _HTTP, max_failures=0)
     return CoordinatorService(cast("DeploymentHandle[Any]", coordinator), settings, limits, tokenizer)
 
 

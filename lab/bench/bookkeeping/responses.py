@@ -3,9 +3,11 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from actors.messages import ModelCard
-from outrider.config.schema import Config, LimitsConfig, VerifierConfig
+from outrider.config.replicas import VerifierConfig
+from outrider.config.schema import Config, LimitsConfig
 from outrider.contracts.requests import GenerationChunk, GenerationId, GenerationRequest, SamplingParams
 from outrider.models.folders import EMBEDDED
 from outrider.models.tokenizer import load_tokenizer
@@ -35,10 +37,10 @@ class _NoDrafters:
 def generations_over(verifier: VerifierAccess, sequences: int, traces: ResponseTraces | None = None) -> Generations:
     """A coordinator for ``sequences`` generations, with the limits of an accelerator."""
     most = LimitsConfig(max_concurrent_generations=sequences, max_queued_generations=sequences)
-    accelerator = VerifierConfig(
-        max_batch_blocks=sequences, max_batch_tokens=_STEP_TOKENS, prefill_chunk_tokens=_STEP_TOKENS
-    )
+    accelerator = VerifierConfig(prefill_chunk_tokens=_STEP_TOKENS)
     settings = generations_settings(Config(drafters=(), limits=most, verifiers=accelerator))
+    blocks = replace(settings.planning.limits, max_blocks=sequences)
+    settings = replace(settings, planning=replace(settings.planning, limits=blocks))
     tokenizer = load_tokenizer(EMBEDDED)
     card = ModelCard("sleeping", "", "", len(tokenizer), (), 1 << 20)
     texts = token_texts(tokenizer.backend_tokenizer, len(tokenizer))

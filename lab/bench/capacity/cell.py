@@ -177,7 +177,9 @@ async def run_cell(
     settings = generations_settings(replace(server.config, scheduling=scheduling))
     policy = NotedPolicy(settings.planning.policy)
     grant = RunGrant() if setting.keeps_kv else RunGrant(0, 0)  # a round without kept KV begins with all of its prefix
-    settings = replace(settings, planning=replace(settings.planning, policy=policy), grant=grant)
+    limits = replace(settings.planning.limits, max_blocks=server.config.limits.max_concurrent_generations)
+    planning = replace(settings.planning, policy=policy, limits=limits)
+    settings = replace(settings, planning=planning, grant=grant)
     settings = replace(settings, admission=replace(settings.admission, weighs=setting.admits))
     generations = Generations(settings, server.target, verifier, fleet, _Stats(cell, clock), clock)
     made, progress = list[_Response](), _Progress(until)

@@ -18,14 +18,9 @@ from lab.bench.capacity.emulated_devices import GROUP, DeviceSpec
 from lab.bench.capacity.log import Cell, CellLog
 from lab.bench.capacity.plan import BASELINE, Load, UserPlan, cells, speed_classes, user_plans
 from lab.bench.harness.recorded_drafts import RecordedResponse, RecordSettings, recorded_drafts
-from outrider.config.schema import (
-    Config,
-    DrafterGroupConfig,
-    LimitsConfig,
-    ModelConfig,
-    SpeculationConfig,
-    VerifierConfig,
-)
+from outrider.config.drafters import DrafterGroupConfig
+from outrider.config.replicas import VerifierConfig
+from outrider.config.schema import Config, LimitsConfig, ModelConfig, SpeculationConfig
 from outrider.contracts.errors import ParameterError
 from outrider.link.profiles import PROFILES, LinkProfile
 from outrider.models.tokenizer import load_tokenizer
@@ -204,11 +199,7 @@ def configured(settings: RunSettings) -> Config:
     return Config(
         model=ModelConfig(target=settings.target),
         drafters=(DrafterGroupConfig(name=GROUP, trust="trusted", count=places),),
-        verifiers=VerifierConfig(
-            prefill_chunk_tokens=_WHOLE_PROMPTS_TOKENS,
-            max_batch_tokens=_WHOLE_PROMPTS_TOKENS,
-            max_batch_blocks=max(32, *settings.users),
-        ),
+        verifiers=VerifierConfig(prefill_chunk_tokens=_WHOLE_PROMPTS_TOKENS),
         speculation=SpeculationConfig(
             policy="fixed",
             protocols=("token_ids",),

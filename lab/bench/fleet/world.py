@@ -17,7 +17,7 @@ from actors.messages import (
     ModelCard,
     SloRounds,
 )
-from outrider.config.schema import DrafterGroupConfig
+from outrider.config.drafters import DrafterGroupConfig
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage
 

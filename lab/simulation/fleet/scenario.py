@@ -17,7 +17,7 @@ from lab.simulation.acceptance_models import Probability
 from lab.simulation.lengths import Lengths, Spread
 from lab.simulation.scenario import CoordinatorRules, Drafting, SecondsOrNone, VerifierModel
 from outrider.admission.rules import AdmissionRules
-from outrider.config.schema import Name, Number, PositiveNumber
+from outrider.config.values import Name, Number, PositiveNumber
 from outrider.contracts.errors import ConfigError
 from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.link.trace import LinkSource

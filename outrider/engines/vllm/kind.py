@@ -51,7 +51,6 @@ def openmp_variables(spec: VerifierSpec, prefix: Path) -> dict[str, str]:
 VLLM_VERIFIER = VerifierKind(
     vllm_verifier,
     block_tokens={"cpu": 32, "cuda": 16},  # its kernels take multiples of these
-    takes_multiples=True,
     takes_options=True,
     check_installed=check_installed,
     process_variables=openmp_variables,

@@ -92,7 +92,7 @@ class VllmForward:
             )
         if layout.block_tokens != self.block_tokens:
             needed = f"{layout.block_tokens}, which vLLM takes for this model here"
-            raise ParameterError("kv_block_tokens", needed, self.block_tokens)
+            raise ParameterError("block size", needed, self.block_tokens)
         if layout.blocks < 2:
             raise ParameterError("kv_budget_mib", "memory for two KV blocks or more", f"memory for {layout.blocks}")
         return layout.blocks - 1  # vLLM's block 0 is its null block and never written: our block 0 is its block 1

@@ -22,7 +22,7 @@ from serve_app.api.grammars.verdicts import VerdictCache, key_of
 PROCESSES = 2
 SPARES = 1
 MAX_WAITING = 64  # distinct grammars of one account
-MAX_WAITING_IN_ALL = 256  # 16 MiB of text at the default ``structured.max_schema_kib``
+MAX_WAITING_IN_ALL = 256  # 16 MiB of text at ``StructuredLimits.max_bytes``
 _CACHE_BYTES = 8 * 2**20
 _GRACE_S = 0.05  # of CPU time, for the messages, on top of the time to compile
 

@@ -106,7 +106,7 @@ class GenerationResponse(Response):
         return DocumentResponse(await self._in_thread(make) if is_long else make())
 
     async def _send_events(self, chunks: _Chunks, send: Send, record: RequestRecord) -> None:
-        stream = EventStream(send, self._settings.keep_alive_s)
+        stream = EventStream(send, self._settings.http.keep_alive_s)
         try:
             async for event in self._events(chunks):
                 await stream.say(await self._event(event))

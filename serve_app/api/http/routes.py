@@ -60,9 +60,9 @@ def make_api(service: Service, *, returns_request_id: bool = True, traces: Reque
     """
     api = FastAPI(title="Outrider", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     api.add_middleware(Bounded, most=service.settings.max_requests)
-    api.add_middleware(Hosts, allowed=lambda: service.settings.allowed_hosts)
+    api.add_middleware(Hosts, allowed=lambda: service.settings.http.answers_to)
     api.add_middleware(Edge, returns_request_id=returns_request_id, traces=traces)
-    allow_cors(api, lambda: service.settings.cors_origins)
+    allow_cors(api, lambda: service.settings.http.cors_origins)
     table, threads, turns = TokenTable(backend_of(service.tokenizer)), RequestThreads(), LoopTurns()
 
     @api.exception_handler(HTTPException)
@@ -163,7 +163,7 @@ async def _respond(
     if tenant is not None:
         request.state.record.facts["key"] = tenant.name
     settings, everybodys = service.settings, service.limits
-    address = peer_address(request.scope, settings.trusted_proxies)
+    address = peer_address(request.scope, settings.http.trusted_proxies)
     limits = replace(limits_of(tenant, everybodys), account=account_of(tenant, address))
     await turns.next(limits.account)
     await count_request(service.gate, tenant)

@@ -28,7 +28,7 @@ def tokenizing(service: Service, threads: RequestThreads) -> APIRouter:
             request.state.record.facts["key"] = tenant.name
         await count_request(service.gate, tenant)
         settings = service.settings
-        address = peer_address(request.scope, settings.trusted_proxies)
+        address = peer_address(request.scope, settings.http.trusted_proxies)
         account = account_of(tenant, address)
         async with json_body(request, settings, account, bodies_account(tenant, address)) as content:
             work = partial(answer, content, service.tokenizer, service.limits)

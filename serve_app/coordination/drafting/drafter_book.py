@@ -12,7 +12,7 @@ from enum import StrEnum
 from actors.messages import DrafterId
 from outrider.contracts.errors import DrafterLostError, DrafterSilentError, OutriderError
 from outrider.contracts.link import Csi
-from outrider.drafting.stopping import GroupStopping
+from outrider.drafting.stopping import StopKind
 from outrider.link.state import LinkEstimate, LinkSample, LinkState
 from outrider.models.head_file import Head
 from outrider.selection.acceptance import AcceptanceBook
@@ -72,7 +72,7 @@ class DrafterBook:
         self,
         models: Mapping[str, str],
         heads: Mapping[str, Head] | None = None,
-        stopping: Mapping[str, GroupStopping] | None = None,
+        stopping: Mapping[str, StopKind] | None = None,
         logging: frozenset[str] = frozenset(),
         trusted: frozenset[str] = frozenset(),
     ) -> None:
@@ -112,9 +112,8 @@ class DrafterBook:
     def view(self, drafter: DrafterId, now_s: float) -> DrafterView:
         """Return a drafter as the choice of a round sees it. A decision head that has drifted is no longer used."""
         view, drift = self.record(drafter).view(now_s), self.acceptance(drafter).drift
-        if (stopping := self._stopping.get(drafter.group)) is not None:
-            kind, weight = stopping.kind, stopping.drafting_weight
-            view = replace(view, stops=kind.stops, by_price=kind.by_price, drafting_weight=weight)
+        if (kind := self._stopping.get(drafter.group)) is not None:
+            view = replace(view, stops=kind.stops, by_price=kind.by_price)
         if drafter.group in self._logging:
             view = replace(view, logs=True)
         if drift is None or drift.alarmed:

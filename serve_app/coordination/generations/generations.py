@@ -25,7 +25,7 @@ from outrider.lookup.text import LookupHistory
 from outrider.rounds.generation import Generation
 from outrider.rounds.machine import RoundMachine
 from outrider.rounds.present_load import PresentLoad
-from outrider.rounds.rules import RoundRules
+from outrider.rounds.rules import DRAFTER_OPEN_DEADLINE_S, MUST_USE_DRAFT_DEADLINE_S, RoundRules
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.selection.drift import RejectionDrift
@@ -130,7 +130,7 @@ class Generations:
 
     def _made_with(self, settings: GenerationsSettings) -> tuple[RoundRules, LinkServices]:
         """Return the rules of rounds and the services of drafter links under these settings."""
-        drafting, limits = settings.drafting, settings.limits
+        drafting = settings.drafting
         choices = drafting.choices(self._target.card.vocab_size)
         rules = RoundRules(
             speculation=choices,
@@ -138,14 +138,14 @@ class Generations:
             deadline_rule=settings.deadline_rule,
             spikes=self._spikes,
             first_token_s=settings.first_token_s,
-            correction_deadline_s=limits.drafter_open_deadline_s,
+            correction_deadline_s=DRAFTER_OPEN_DEADLINE_S,
             grant=settings.grant,
             experience=self._experience,
         )
         link_settings = LinkSettings(
-            draft_deadline_s=limits.drafter_deadline_s,
-            must_use_deadline_s=limits.drafter_last_deadline_s,
-            prefill_deadline_s=limits.drafter_open_deadline_s,
+            draft_deadline_s=settings.limits.drafter_deadline_s,
+            must_use_deadline_s=MUST_USE_DRAFT_DEADLINE_S,
+            prefill_deadline_s=DRAFTER_OPEN_DEADLINE_S,
             retry_s=_LEASE_RETRY_S,
             wire=choices.wire,
         )

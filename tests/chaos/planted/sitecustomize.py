@@ -102,6 +102,11 @@ def _plant_drafter(module: ModuleType) -> None:
     _listen()
 
 
+def _plant_deadlines(module: ModuleType) -> None:
+    """Before ``serve_app.coordination.generations`` takes them; a run meets those on both sides of them."""
+    module.MUST_USE_DRAFT_DEADLINE_S, module.DRAFTER_OPEN_DEADLINE_S = 20.0, 10.0  # type: ignore[attr-defined]
+
+
 def _plant_nothing(_: ModuleType) -> None:
     _listen()
 
@@ -147,6 +152,7 @@ _PLANTS: dict[str, Callable[[ModuleType], None]] = {
     "outrider.engines.verifier.engine": _plant_verifier,
     "outrider.engines.drafter.engine": _plant_drafter_engine,
     "actors.drafter.actor": _plant_drafter,
+    "outrider.rounds.rules": _plant_deadlines,
     "actors.verifier.actor": _plant_nothing,
     "actors.fleet.fleet": _plant_nothing,
     "serve_app.ingress.ingress": _plant_nothing,

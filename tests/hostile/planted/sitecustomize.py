@@ -15,7 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-_MODULE = "actors.drafter.actor"
+_MODULE, _SERVICE = "actors.drafter.actor", "serve_app.api.service"
+_SHORTER = {"BODY_DEADLINE_S": 10.0, "KEYS_RELOAD_S": 1.0}  # constants of the latter
 _NOTHING, _ANSWER, _CARD, _HOLDING, _FAILED = 0, 1, 2, 3, 5  # the first byte of a reply
 _HANGS_S = 3600.0
 
@@ -102,7 +103,7 @@ class _Planting(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != _MODULE:
+        if fullname not in (_MODULE, _SERVICE):
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is None or spec.loader is None:
@@ -112,7 +113,10 @@ class _Planting(importlib.abc.MetaPathFinder):
 
         def executed(module: ModuleType) -> None:
             execute(module)
-            _plant(module)
+            if fullname == _MODULE:
+                _plant(module)
+            else:
+                vars(module).update(_SHORTER)
 
         loader.exec_module = executed
         return spec

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from outrider.assembly.draft_models import draft_model_hashes
-from outrider.config.schema import Config, DrafterGroupConfig
+from outrider.config.drafters import DrafterGroupConfig
+from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError, ModelUnavailableError
 from outrider.models.embedded import embedded_drafter_path
 from outrider.models.file_hash import sampled_hash

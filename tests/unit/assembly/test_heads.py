@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from outrider.assembly.heads import read_heads
-from outrider.config.schema import Config, DrafterGroupConfig, WireConfig
+from outrider.config.drafters import DrafterGroupConfig
+from outrider.config.schema import Config, WireConfig
 from outrider.contracts.errors import ConfigError, ModelUnavailableError
 from outrider.models.embedded import (
     DRAFTER_NAME,

@@ -9,7 +9,8 @@ import torch
 
 from outrider.assembly.verifiers import build_verifier, process_variables, verifier_spec
 from outrider.config.reading import override
-from outrider.config.schema import Config, ModelConfig, VerifierConfig
+from outrider.config.replicas import VerifierConfig
+from outrider.config.schema import Config, ModelConfig
 from outrider.contracts.errors import ModelUnavailableError, ParameterError
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import SamplingParams
@@ -35,10 +36,8 @@ def test_the_configuration_becomes_a_spec() -> None:
         device="cuda",
         num_gpus=2.0,
         threads=3,
-        prefill_threads=4,
         kv_budget_mib=64,
         prefill_chunk_tokens=48,
-        max_batch_tokens=300,
         tensor_parallel_size=2,
         vllm_options={"quantization": "fp8"},
     )
@@ -48,9 +47,9 @@ def test_the_configuration_becomes_a_spec() -> None:
         dtype="bfloat16",
         device="cuda",
         threads=3,
-        limits=EngineLimits(64 * 2**20, block_tokens=16, prefill_chunk_tokens=48, parts=4),
+        limits=EngineLimits(64 * 2**20, block_tokens=16, prefill_chunk_tokens=48, parts=2),
         max_context_tokens=99,
-        max_pass_tokens=300,
+        max_pass_tokens=8192,
         tensor_parallel_size=2,
         vllm_options={"quantization": "fp8"},
     )

@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.capacity_check import Claim, drafter_claims, misfit, place, service_claims
-from outrider.config.schema import Config, DrafterGroupConfig, IngressConfig, VerifierConfig
+from outrider.config.drafters import DrafterGroupConfig
+from outrider.config.replicas import IngressConfig, VerifierConfig
+from outrider.config.schema import Config
 
 SERVER = {"CPU": 16.0, "GPU": 2.0}
 JETSON = {"jetson": 1.0}

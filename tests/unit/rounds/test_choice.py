@@ -29,7 +29,7 @@ def chooser(params: SamplingParams | None = None) -> RoundChooser:
         "g", PROMPT, params or SamplingParams(temperature=0.0), 64, protocol=FULL, semantic=True
     )
     generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
-    speculation = Speculation((FULL,), k_max=4, window=3, expansion=(), wire=WIRE, has_drafters=True)
+    speculation = Speculation((FULL,), k_max=4, window=3, wire=WIRE, has_drafters=True)
     return RoundChooser(generation, speculation, Fixed())
 
 
@@ -38,7 +38,7 @@ def test_of_a_tree_that_grew_it_is_learned_how_far_it_went_and_what_a_chain_begi
         "g", PROMPT, SamplingParams(temperature=0.0), 64, protocol="token_ids", window=3, rows=6
     )
     generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
-    speculation = Speculation(("token_ids",), k_max=6, window=None, expansion=(), wire=WIRE, has_drafters=True)
+    speculation = Speculation(("token_ids",), k_max=6, window=None, wire=WIRE, has_drafters=True)
     choosing, book = RoundChooser(generation, speculation, Fixed()), AcceptanceBook()
     drafter = RoundInput(LeasedDrafter("small", book, DrafterView(None, 0.02, 0.0), trusted=True), VIEW)
     first = choosing.choose(drafter, None).chosen
@@ -122,8 +122,9 @@ def test_a_sampled_response_that_may_have_a_trusted_drafter_later_has_no_tree_th
     """An untrusted one is asked for shared noise alone, but which nodes a tree has a later ratio rule would mind."""
     for rows in (0, 8):
         request = GenerationRequest("g", PROMPT, SamplingParams(temperature=1.0), 64, reproducible=False)
+        request = replace(request, window=3, rows=rows) if rows else request
         generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
-        speculation = Speculation(protocols, 16, 3 if rows else None, (), WIRE, has_drafters=True, rows=rows)
+        speculation = Speculation(protocols, 16, None, WIRE, has_drafters=True)
         policy = Seeing()
         choosing = RoundChooser(generation, speculation, policy)
         untrusted = LeasedDrafter("small", AcceptanceBook(), DrafterView(None, 0.02, 0.0))

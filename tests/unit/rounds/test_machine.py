@@ -72,7 +72,7 @@ def owing() -> tuple[Generation, RoundMachine]:
 
 
 def rules_of(protocol: ProtocolName) -> RoundRules:
-    speculation = Speculation((protocol,), k_max=4, window=3, expansion=(), wire=WIRE, has_drafters=True)
+    speculation = Speculation((protocol,), k_max=4, window=3, wire=WIRE, has_drafters=True)
     return RoundRules(speculation, Fixed(), DeadlineRule.LEDGER, SpikeDetector(), correction_deadline_s=5.0)
 
 
@@ -168,7 +168,7 @@ def fresh(window: int | None = None, lookup: int | None = None) -> RoundMachine:
     request = GenerationRequest("g", PROMPT, SamplingParams(), 64, window=window, lookup=lookup)
     generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
     generation.happened(GenerationEvent.STARTED)
-    speculation = Speculation(("token_ids",), k_max=4, window=None, expansion=(), wire=WIRE, has_drafters=True)
+    speculation = Speculation(("token_ids",), k_max=4, window=None, wire=WIRE, has_drafters=True)
     rules = RoundRules(speculation, Cheapest(), DeadlineRule.LEDGER, SpikeDetector(), correction_deadline_s=5.0)
     return RoundMachine(generation, IncrementalText(TOKENIZER, (), (), 0), rules, 0.0)
 

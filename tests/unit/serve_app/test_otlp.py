@@ -46,9 +46,10 @@ def sent(config: TracingConfig, *spans: Span) -> None:
     export.close()
 
 
-def test_a_span_arrives_as_it_is() -> None:
+def test_a_span_arrives_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
     with collecting() as collector:
-        sent(TracingConfig(enabled=True, endpoint=collector.url, service_name="mine"), CHILD, PARENT)
+        sent(TracingConfig(enabled=True, endpoint=collector.url), CHILD, PARENT)
     child, parent = sorted(collector.spans, key=lambda span: span.name)
     assert collector.paths == {"/v1/traces"}
     assert (child.trace_id, child.span_id, child.parent_id) == (ROOT.trace_id, CHILD.context.span_id, ROOT.span_id)

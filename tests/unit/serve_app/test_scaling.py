@@ -8,7 +8,8 @@ from ray.serve._private.common import DeploymentID, ReplicaID, TimeStampedValue
 from ray.serve.config import AutoscalingConfig, AutoscalingContext
 
 from outrider.config.reading import load_config
-from outrider.config.schema import Config, IngressScalingConfig, VerifierScalingConfig
+from outrider.config.replicas import IngressScalingConfig, VerifierScalingConfig
+from outrider.config.schema import Config
 from outrider.scaling.demand import AdmissionLoad
 from serve_app.app import build_app
 from serve_app.scaling import STREAMS, IngressScaling, VerifierScaling, verifier_loads

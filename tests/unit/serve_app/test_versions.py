@@ -81,14 +81,14 @@ def test_more_and_fewer_leave_those_that_run_alone() -> None:
         "speculation.lookup_store_tokens=100",
         "scheduling.policy=fcfs",
         "drafters.0.count=2",
-        "wire.top_k=16",
+        "wire.hidden_field=int8",
         "http.port=8001",
         "structured.tool_format=hermes",
         "auth.keys_file=/keys.yaml",
     ],
 )
 def test_anything_else_starts_all_of_them_anew(assignment: str) -> None:
-    config = load_config()
+    config = override(load_config(), ["drafters.0.decision_head=null"])  # a head would refuse another ``hidden_field``
     before = deployed(config)
     for name, version in deployed(light(override(config, [assignment])), before["Ingress"].code_version).items():
         assert before[name].requires_actor_restart(version)

@@ -26,7 +26,7 @@ from actors.messages import (
     SentSegments,
 )
 from actors.plain_replies import read_reply
-from outrider.config.schema import DrafterGroupConfig
+from outrider.config.drafters import DrafterGroupConfig
 from outrider.contracts.errors import DrafterBrokenError
 from outrider.contracts.requests import GenerationId
 from serve_app.coordination.drafting.drafter_slots import DrafterSlots

@@ -13,7 +13,8 @@ from actors.verifier import actor as verifier
 from actors.verifier.actor import VerifierActor
 from actors.verifier.load_turn import load_turn
 from outrider.assembly.verifiers import verifier_spec
-from outrider.config.schema import ModelConfig, VerifierConfig
+from outrider.config.replicas import VerifierConfig
+from outrider.config.schema import ModelConfig
 from tests.unit.models.tiny_models import save_model, tiny_model
 
 WAIT_S = 60.0

@@ -9,7 +9,8 @@ from cluster.commands.profile import add_options, spec_of, write_samples
 from cluster.reports.profile import show_profile
 from cluster.reports.profile_plots import plot_profile
 from outrider.assembly.verifiers import verifier_spec
-from outrider.config.schema import ModelConfig, VerifierConfig
+from outrider.config.replicas import VerifierConfig
+from outrider.config.schema import ModelConfig
 from outrider.contracts.cost import VerifyCost
 from outrider.costs.batch_runs import measure
 from outrider.costs.fit_figures import BatchKind, BatchSample

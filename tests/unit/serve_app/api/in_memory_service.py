@@ -235,9 +235,7 @@ class Service:
             clock=now_s,
         )
         self.rules = RoundRules(
-            speculation=Speculation(
-                protocols=protocols, k_max=16, window=5, expansion=(), wire=WIRE, has_drafters=bool(drafters)
-            ),
+            speculation=Speculation(protocols=protocols, k_max=16, window=5, wire=WIRE, has_drafters=bool(drafters)),
             policy=Fixed(),
             deadline_rule=deadline_rule,
             spikes=SpikeDetector(),

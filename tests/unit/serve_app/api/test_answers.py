@@ -12,6 +12,7 @@ import pytest
 
 from actors.messages import CoordinatorReport, DrafterState, DrafterStatus, LinkReport, SloRounds
 from outrider.admission.decisions import AdmissionReport, ClassAdmission
+from outrider.config.access import HttpConfig
 from outrider.contracts.errors import BusyError, GenerationFailedError, NonFiniteError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.contracts.verifying import KvUsage
@@ -207,7 +208,7 @@ def refusals() -> Iterator[tuple[int, str, str, httpx.Response]]:
         for method in methods:
             for host, status in (("other.example", 421), ("a b", 400)):
                 headers = {"host": host}
-                local = TextService(settings=replace(SETTINGS, allowed_hosts=("localhost",)))
+                local = TextService(settings=replace(SETTINGS, http=HttpConfig()))
                 yield status, method, path, ask(local, method.upper(), path.format(model="m"), headers=headers)
     path = "/v1/completions"
     yield 404, "get", "/v1/models/{model}", ask(TextService(), "GET", "/v1/models/other")

@@ -85,7 +85,9 @@ async def test_a_slow_client_gets_one_part_after_the_other() -> None:
 @pytest.mark.parametrize("trouble_at", [0, 6])
 def test_a_hanging_response_is_kept_alive_until_its_deadline(trouble_at: int) -> None:
     """Its status is sent by then, so that the error is an event."""
-    settings = replace(SETTINGS, keep_alive_s=0.05, first_chunk_deadline_s=0.5, next_chunk_deadline_s=0.5)
+    settings = replace(
+        SETTINGS, http=replace(SETTINGS.http, keep_alive_s=0.05), first_chunk_deadline_s=0.5, next_chunk_deadline_s=0.5
+    )
     service = TextService(settings=settings, trouble_at=trouble_at)
     response = post(service, "/v1/completions", COMPLETION | {"stream": True})
     assert response.status_code == 200
@@ -96,6 +98,6 @@ def test_a_hanging_response_is_kept_alive_until_its_deadline(trouble_at: int) ->
 
 
 def test_a_response_that_is_not_streamed_has_no_comments() -> None:
-    settings = replace(SETTINGS, keep_alive_s=0.01, first_chunk_deadline_s=0.1)
+    settings = replace(SETTINGS, http=replace(SETTINGS.http, keep_alive_s=0.01), first_chunk_deadline_s=0.1)
     response = post(TextService(settings=settings, trouble_at=0), "/v1/completions", COMPLETION)
     assert (response.status_code, response.json()["error"]["code"]) == (504, "timeout")

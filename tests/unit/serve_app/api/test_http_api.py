@@ -163,8 +163,14 @@ def test_behind_a_server_that_returns_the_id_it_is_not_returned_twice() -> None:
 
 
 def test_settings_are_taken_from_the_configuration() -> None:
-    config = parse_config("model: {served_name: mine}\nlimits: {max_body_mib: 2, next_chunk_deadline_s: 700.0}", "test")
+    config = parse_config(
+        "model: {served_name: mine}\nlimits: {max_body_mib: 2, first_chunk_deadline_s: 700.0}", "test"
+    )
     taken = ServiceSettings.from_config(config)
-    assert (taken.model_name, taken.target, taken.k_max) == ("mine", config.model.target, config.speculation.k_max)
+    assert (taken.model.public_name, taken.model.target, taken.k_max) == (
+        "mine",
+        config.model.target,
+        config.speculation.k_max,
+    )
     assert (taken.max_body_bytes, taken.next_chunk_deadline_s) == (2 * 2**20, 700.0)
     assert taken.slo_classes == config.slo.slo_classes

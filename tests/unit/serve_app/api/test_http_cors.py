@@ -22,7 +22,9 @@ def preflight(service: TextService, origin: str = PAGE) -> httpx.Response:
 
 
 def service(*origins: str) -> TextService:
-    return TextService(settings=replace(SETTINGS, cors_origins=origins), gate=CountingGate())
+    return TextService(
+        settings=replace(SETTINGS, http=replace(SETTINGS.http, cors_origins=origins)), gate=CountingGate()
+    )
 
 
 def test_a_browser_may_ask_beforehand_without_the_key_and_then_with_it() -> None:
@@ -57,8 +59,8 @@ def test_all_origins_may_be_allowed() -> None:
 
 def test_origins_are_configured() -> None:
     config = parse_config("http: {cors_origins: ['https://my.page:8443', '*']}", "test")
-    assert ServiceSettings.from_config(config).cors_origins == (PAGE, "*")
-    assert ServiceSettings.from_config(parse_config("", "test")).cors_origins == ()
+    assert ServiceSettings.from_config(config).http.cors_origins == (PAGE, "*")
+    assert ServiceSettings.from_config(parse_config("", "test")).http.cors_origins == ()
     for wrong in ("my.page", "https://my.page/", "https://my.page/path", ""):
         with pytest.raises(ConfigError, match=r"http.cors_origins\S* needs an origin such as"):
             parse_config(f"http: {{cors_origins: ['{wrong}']}}", "test")

@@ -5,6 +5,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
+from outrider.config.access import HttpConfig
 from outrider.config.reading import parse_config
 from serve_app.api.http.routes import make_api
 from serve_app.api.service import ServiceSettings
@@ -12,7 +13,7 @@ from tests.unit.serve_app.api.asking import COMPLETION, ask, error_of, post
 from tests.unit.serve_app.api.listening import answer_to, listening, on_a_loop
 from tests.unit.serve_app.api.text_service import SETTINGS, TextService
 
-LOCAL = ServiceSettings.from_config(parse_config("", "test")).allowed_hosts
+LOCAL = ServiceSettings.from_config(parse_config("", "test")).http.answers_to
 OURS = ("localhost", "LOCALHOST:8000", "localhost.", "127.0.0.1", "127.0.0.1:1", "[::1]", "[::1]:8000", "my.name:443")
 OTHERS = ("evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost.evil.example", "127.0.0.2", "[::2]")
 MALFORMED = ("", " ", ":8000", "localhost:x", "localhost:80:80", "a b", "localhost@evil.example", "[::1", "[::1]8000")
@@ -20,7 +21,7 @@ MALFORMED = ("", " ", ":8000", "localhost:x", "localhost:80:80", "a b", "localho
 
 def local(*names: str) -> TextService:
     assert LOCAL is not None
-    return TextService(settings=replace(SETTINGS, allowed_hosts=(*LOCAL, *names)))
+    return TextService(settings=replace(SETTINGS, http=HttpConfig(allowed_hosts=names)))
 
 
 @pytest.mark.parametrize("host", OURS)
@@ -52,10 +53,10 @@ def test_elsewhere_and_where_all_are_allowed_any_name_is_answered() -> None:
 
 @pytest.mark.parametrize("host", ["::", "192.0.2.1"])
 def test_only_a_service_on_loopback_looks(host: str) -> None:
-    assert ServiceSettings.from_config(parse_config(f'http: {{host: "{host}"}}', "test")).allowed_hosts is None
+    assert ServiceSettings.from_config(parse_config(f'http: {{host: "{host}"}}', "test")).http.answers_to is None
     assert LOCAL == ("localhost", "127.0.0.1", "[::1]")
     other = parse_config("http: {host: 127.0.0.5, allowed_hosts: [my.name]}", "test")
-    assert ServiceSettings.from_config(other).allowed_hosts == (*LOCAL, "127.0.0.5", "my.name")
+    assert ServiceSettings.from_config(other).http.answers_to == (*LOCAL, "127.0.0.5", "my.name")
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,9 @@ def test_a_request_is_charged_to_its_key_and_its_user_divides_that() -> None:
 def test_without_keys_a_request_is_charged_to_the_address_that_it_comes_from() -> None:
     served = TextService()
     assert post(served, "/v1/completions", COMPLETION, **{"x-forwarded-for": "192.0.2.1"}).status_code == 200
-    proxied = TextService(settings=replace(served.settings, trusted_proxies=("127.0.0.1",)))
+    proxied = TextService(
+        settings=replace(served.settings, http=replace(served.settings.http, trusted_proxies=("127.0.0.1",)))
+    )
     for address in ("192.0.2.1", "192.0.2.2"):
         assert post(proxied, "/v1/completions", COMPLETION, **{"x-forwarded-for": address}).status_code == 200
     names = [request.account.name for request in (*served.requests, *proxied.requests)]

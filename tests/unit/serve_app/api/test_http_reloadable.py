@@ -61,9 +61,9 @@ def test_other_pages_may_ask_from_then_on_and_until_then() -> None:
                 return dict(answer.headers).get("access-control-allow-origin")
 
             assert await allowed() is None
-            service.settings = replace(SETTINGS, cors_origins=(PAGE,))
+            service.settings = replace(SETTINGS, http=replace(SETTINGS.http, cors_origins=(PAGE,)))
             assert await allowed() == PAGE
-            service.settings = replace(SETTINGS, cors_origins=("https://other.page",))
+            service.settings = replace(SETTINGS, http=replace(SETTINGS.http, cors_origins=("https://other.page",)))
             assert await allowed() is None
 
     within(run())
@@ -71,7 +71,7 @@ def test_other_pages_may_ask_from_then_on_and_until_then() -> None:
 
 def test_a_response_keeps_its_deadlines_and_its_comments() -> None:
     async def run() -> None:
-        service = TextService(settings=replace(SETTINGS, keep_alive_s=0.01), trouble_at=6)
+        service = TextService(settings=replace(SETTINGS, http=replace(SETTINGS.http, keep_alive_s=0.01)), trouble_at=6)
         async with client_of(service) as client:
             asking = asyncio.create_task(client.post("/v1/completions", json=COMPLETION | {"stream": True}))
             await service.hanging.wait()

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from transformers import PreTrainedTokenizerBase
 
-from outrider.config.schema import SloConfig
+from outrider.config.access import HttpConfig
+from outrider.config.schema import ModelConfig, SloConfig
 from outrider.contracts.committed import CommittedRound
 from outrider.contracts.requests import (
     ChunkDetails,
@@ -39,8 +40,8 @@ LIMITS = RequestLimits(
     slo_classes=SloConfig().slo_classes,
 )
 SETTINGS = ServiceSettings(
-    model_name=MODEL,
-    target="smollm2-135m-instruct",
+    model=ModelConfig(target="smollm2-135m-instruct", served_name=MODEL, generation_config="vllm"),
+    http=HttpConfig(host="0.0.0.0"),  # noqa: S104 (whatever name a request is for)
     max_output_tokens=LIMITS.max_output_tokens,
     k_max=LIMITS.k_max,
     max_body_bytes=50_000,

@@ -12,7 +12,7 @@ from outrider.contracts.errors import NotAdmittedError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from serve_app.coordination.generations.generations import Generations, Target
 from serve_app.coordination.reporting.statistics import CoordinatorStats
-from serve_app.coordination.settings import generations_settings
+from serve_app.coordination.settings import GenerationsSettings, generations_settings
 from tests.unit.engines.conftest import BLOCK_TOKENS, VOCAB
 from tests.unit.serve_app.api.in_memory_service import (
     PARAMS,
@@ -27,16 +27,19 @@ from tests.unit.serve_app.coordination.in_memory import Gate, MemoryFleet, Recor
 from tests.unit.virtual_clock import now_s, on_loop
 
 BUILT = parse_config(
-    f"""
-    drafters: [{{name: edge, trust: trusted}}]
-    verifiers: {{kv_block_tokens: {BLOCK_TOKENS}}}
-    speculation: {{policy: fixed, window: 5, lookup_window: 0}}
-    limits: {{max_concurrent_generations: 2, max_queued_generations: 1}}
-    admission: {{best_effort_floor: 0.0}}
+    """
+    drafters: [{name: edge, trust: trusted}]
+    speculation: {policy: fixed, window: 5, lookup_window: 0}
+    limits: {max_concurrent_generations: 2, max_queued_generations: 1}
     """,
     "text",
 )
 CARD = ModelCard("tiny", "hash", "map", VOCAB, (), 256)
+
+
+def without_floor(settings: GenerationsSettings) -> GenerationsSettings:
+    """All places may be promised."""
+    return replace(settings, admission=replace(settings.admission, best_effort_floor=0.0))
 
 
 class Coordinator:
@@ -44,14 +47,16 @@ class Coordinator:
 
     def __init__(self) -> None:
         self.verifier, self.fleet = LocalVerifier(), MemoryFleet(drafter())
-        self.settings = generations_settings(BUILT)
+        settings = generations_settings(BUILT)
+        planning = replace(settings.planning, block_tokens=BLOCK_TOKENS)
+        self.settings = without_floor(replace(settings, planning=planning))
         target = Target(CARD, TOKENIZER, [f"w{i}" for i in range(VOCAB)])
         stats = CoordinatorStats("c", RecordingSink(), now_s)
         self.generations = Generations(self.settings, target, self.verifier, self.fleet, stats, now_s)
 
     def take(self, **light: dict[str, object]) -> None:
         """As ``reconfigure`` does."""
-        self.generations.take(self.settings.with_reloadable(with_reloadable(BUILT, light)))
+        self.generations.take(without_floor(self.settings.with_reloadable(with_reloadable(BUILT, light))))
 
     def begin(self, request: GenerationRequest) -> "Response":
         return Response(self.generations, request)

@@ -219,7 +219,7 @@ def test_light_settings_hold_from_the_next_request_on() -> None:
     assert (limits.max_context_tokens, limits.max_output_tokens) == (200, 199)
     assert limits.slo_classes[0].name == "speed_2"
     ingress.reconfigure(
-        limits={"max_output_tokens": 50, "next_chunk_deadline_s": 500.0},
+        limits={"max_output_tokens": 50, "first_chunk_deadline_s": 500.0},
         model={"override_generation_config": {"temperature": 0.7}},
         slo={"default": "speed_4"},
         tracing={"sample_ratio": 0.25},

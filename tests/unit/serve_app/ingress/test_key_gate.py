@@ -59,7 +59,7 @@ def keys_file(folder: Path, limits: str = "concurrent_responses: 2") -> Path:
 
 
 async def gate_of(file: Path, actor: MemoryQuotas) -> KeyGate:
-    gate = KeyGate(AuthSettings(str(file), 0.01, ("best_effort",), ()), lambda: cast("Any", actor), PACE)
+    gate = KeyGate(AuthSettings(str(file), ("best_effort",), (), 0.01), lambda: cast("Any", actor), PACE)
     await gate.start()
     return gate
 
@@ -174,7 +174,7 @@ def test_a_service_does_not_begin_without_its_keys(tmp_path: Path) -> None:
         (keys_file(tmp_path, "concurrent_responses: 0"), "concurrent_responses needs"),
     ):
         with pytest.raises(ConfigError, match=message):
-            KeyGate(AuthSettings(str(path), 5.0, (), ()), lambda: cast("Any", None))
+            KeyGate(AuthSettings(str(path), (), (), 5.0), lambda: cast("Any", None))
 
 
 def test_other_settings_are_taken_with_the_keys_or_not_at_all(tmp_path: Path) -> None:
@@ -182,10 +182,10 @@ def test_other_settings_are_taken_with_the_keys_or_not_at_all(tmp_path: Path) ->
         file = keys_file(tmp_path, "slo: {allowed: [best_effort]}")
         gate = await gate_of(file, MemoryQuotas())
         with pytest.raises(ConfigError, match=r"keys\[0\].slo needs names out of another"):
-            await gate.take(AuthSettings(str(file), 0.01, ("another",), ()))
+            await gate.take(AuthSettings(str(file), ("another",), (), 0.01))
         assert alice(gate).slo.allowed == ("best_effort",)
         keys_file(tmp_path, "slo: {allowed: [another]}")
-        await gate.take(AuthSettings(str(file), 0.01, ("another",), ()))
+        await gate.take(AuthSettings(str(file), ("another",), (), 0.01))
         assert alice(gate).slo.allowed == ("another",)
         gate.close()
 

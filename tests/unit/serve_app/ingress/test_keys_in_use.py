@@ -63,7 +63,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def run(test: Callable[[KeysInUse, Path], Coroutine[Any, Any, None]], file: Path) -> None:
     async def bounded() -> None:
-        keys = KeysInUse(AuthSettings(str(file), 0.01, ("best_effort",), ()), settle_s=0.01)
+        keys = KeysInUse(AuthSettings(str(file), ("best_effort",), (), 0.01), settle_s=0.01)
         reading = asyncio.create_task(keys.reload_for_ever())
         async with asyncio.timeout(120):
             await test(keys, file)
@@ -157,7 +157,7 @@ def test_a_mounted_secret_is_followed_when_its_link_is_swapped(tmp_path: Path) -
 
 @pytest.mark.parametrize("name", ODD)
 def test_start_and_light_settings_raise_typed_errors(file: Path, name: str) -> None:
-    settings = AuthSettings(str(file), 0.01, ("best_effort",), ())
+    settings = AuthSettings(str(file), ("best_effort",), (), 0.01)
 
     async def take() -> None:
         keys = KeysInUse(settings, settle_s=0.001)

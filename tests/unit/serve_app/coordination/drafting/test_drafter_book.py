@@ -6,7 +6,7 @@ from serve_app.coordination.settings import generations_settings
 TEXT = """
 drafters:
   - {name: plain}
-  - {name: stopping, stopping: {rule: while_it_pays, drafting_weight: 2.0}}
+  - {name: stopping, stopping: {rule: while_it_pays}}
   - {name: logging, round_log: {folder: /var/lib/outrider/rounds}}
 """
 
@@ -15,7 +15,7 @@ def test_a_choice_sees_of_a_device_whether_it_stops_and_whether_it_logs() -> Non
     drafting = generations_settings(parse_config(TEXT, "test")).drafting
     book = DrafterBook(drafting.models, {}, drafting.stopping, drafting.logging)
     views = {group: book.view(DrafterId(group, 0), 0.0) for group in ("plain", "stopping", "logging")}
-    assert [view.drafting_weight for view in views.values()] == [1.0, 2.0, 1.0]
+    assert [view.by_price for view in views.values()] == [False, True, False]
     assert {group: (view.stops, view.logs) for group, view in views.items()} == {
         "plain": (False, False),
         "stopping": (True, False),
