@@ -11,9 +11,11 @@ from lab.bench.gpu import command, conformance, exactness, noise, passes, profil
 from lab.bench.gpu import engines as whole_engines
 from lab.bench.gpu.command import main, markdown
 from lab.bench.gpu.machine import left_pins
+from lab.bench.gpu.noise import Compared, compare
 from lab.bench.gpu.setting import Setting
-from lab.bench.noise.comparison import Compared
 from outrider.costs.profiles import parse_profile
+from outrider.sampling.device_noise import device_words, gumbel_of
+from outrider.sampling.noise import Purpose
 
 SMALL = Setting(torch.device("cpu"), small=True)
 
@@ -41,6 +43,24 @@ def test_noise_that_differs_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     assert noise.run(SMALL).faults == []
     monkeypatch.setattr(noise, "compare", lambda *_: Compared(8, 1, 2))
     assert noise.run(SMALL).faults == ["1 words and 2 values differ from numpy's"]
+
+
+def test_a_word_and_a_value_that_differ_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def words(
+        seeds: list[int], positions: list[int], purpose: Purpose, count: int, device: torch.device
+    ) -> torch.Tensor:
+        made = device_words(seeds, positions, purpose, count, device).clone()
+        made[0, 9] ^= 1 << 63
+        return made
+
+    def values_of(made: torch.Tensor) -> torch.Tensor:
+        values = gumbel_of(made)
+        values[0, 5:7] = values[0, 5:7].nextafter(torch.tensor(9.0))
+        return values
+
+    monkeypatch.setattr(noise, "device_words", words)
+    monkeypatch.setattr(noise, "gumbel_of", values_of)
+    assert compare(torch.device("cpu"), 16, 64) == Compared(16, 1, 3)
 
 
 def test_engines_and_sampling_are_measured() -> None:
