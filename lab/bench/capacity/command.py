@@ -8,9 +8,6 @@ other. ``sled`` computes the whole prefix in every verification, the others keep
 the service does, the others admit everything. No response finds KV of another one. Lateness is defined in
 ``lab.simulation.results``, intervals in ``lab.bench.capacity.intervals``. *Slowness* compares the machine between
 cells: the time of the batches over that of a model fitted to the batches of all cells.
-
-With ``--record`` the run is kept; ``--show`` prints the figures of kept runs together, and ``--validate`` replays them
-in the simulator and compares.
 """
 
 import argparse
@@ -25,9 +22,8 @@ from lab.bench.capacity.arrivals import CLOSED, OPEN
 from lab.bench.capacity.figures import batch_model, figures
 from lab.bench.capacity.log import CellLog
 from lab.bench.capacity.plan import BASELINE, POLICIES
-from lab.bench.capacity.run import Run, RunSettings, joined, measure, read_run, write_run
+from lab.bench.capacity.run import RunSettings, measure
 from lab.bench.capacity.tables import show_figures
-from lab.bench.capacity.validation import validate
 from lab.bench.harness.options import positive_int
 from lab.bench.harness.record import write_record
 from outrider.contracts.errors import ParameterError
@@ -37,14 +33,8 @@ _DEFAULT = RunSettings()
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the bench, or validate the simulator against a run."""
+    """Run the bench and print its figures."""
     args = _parser().parse_args(argv)
-    if args.validate is not None:
-        validate(joined([read_run(file) for file in args.validate]), args.json)
-        return
-    if args.show is not None:
-        _report(joined([read_run(file) for file in args.show]), args.json)
-        return
     settings = _settings(args)
     if settings.stagger_s > settings.warmup_s:
         raise ParameterError("--stagger-s", f"at most --warmup-s ({settings.warmup_s:g})", settings.stagger_s)
@@ -54,29 +44,25 @@ def main(argv: Sequence[str]) -> None:
             bar.update()
             bar.set_postfix_str(log.cell.name)
 
-        run = measure(settings, show)
-    if args.record is not None:
-        write_run(args.record, run)
-    _report(run, args.json)
-
-
-def _report(run: Run, json_file: Path | None) -> None:
-    settings, measured = run.settings, run.measurements()
-    model = batch_model(batch for log in run.logs for batch in log.batches)
+        logs = measure(settings, show)
+    measured: dict[tuple[str, str], list[CellLog]] = {}
+    for log in logs:
+        measured.setdefault((log.cell.load, log.cell.policy), []).append(log)
+    model = batch_model(batch for log in logs for batch in log.batches)
     found = [
         figures(
-            logs,
+            repeats,
             block_tokens=settings.block_tokens,
             grace_s=settings.grace_s,
             baseline=() if policy == BASELINE else measured.get((load, BASELINE), ()),
             model=model,
         )
-        for (load, policy), logs in measured.items()
+        for (load, policy), repeats in measured.items()
     ]
     found.sort(key=lambda one: one.load)
     show_figures(found)
-    if json_file is not None:
-        write_record(json_file, asdict(settings), {"figures": found})
+    if args.json is not None:
+        write_record(args.json, asdict(settings), {"figures": found})
 
 
 def _settings(args: argparse.Namespace) -> RunSettings:
@@ -129,9 +115,5 @@ def _parser() -> argparse.ArgumentParser:
             default=default,
             help=f"{text} (default: %(default)s)",
         )
-    add("--record", type=Path, metavar="FILE", help="keep the run (gzipped JSON)")
-    kept: dict[str, Any] = {"type": Path, "metavar": "FILE", "nargs": "+"}
-    add("--show", **kept, help="print the figures of kept runs, measure nothing")
-    add("--validate", **kept, help="replay kept runs in the simulator, measure nothing")
     add("--json", type=Path, metavar="FILE", help="write every figure")
     return parser
