@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lab.bench.harness.statistics import Estimate, ratio
-from lab.bench.papers.wisv_pair.plan import CHOSEN, FULL_FREE, SELECTIVE_FREE, STRICT
-from outrider.selection.wisv_rule import LONG_RTT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,31 +82,3 @@ def best_windows(found: Sequence[Row]) -> list[Row]:
     for row in found:
         groups.setdefault((row.link, row.method), []).append(row)
     return [min(own, key=lambda row: row.s_per_token) for own in groups.values()]
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Own choice on one link, compared with WISV's rule with the same free window, and with strict verification."""
-
-    link: str
-    rule: str  # the upload that the rule takes there
-    rule_s: float  # a token; likewise the others
-    own_s: float
-    strict_s: float  # at its best window
-
-    @property
-    def over_rule(self) -> float:
-        """Tokens/s of the own choice over the rule's."""
-        return self.rule_s / self.own_s
-
-
-def choices(found: Sequence[Row], rtts_s: dict[str, float]) -> list[Choice]:
-    """Choices on each link where all arms were measured."""
-    best = {(row.link, row.method): row for row in best_windows(found)}
-    compared = []
-    for link, rtt_s in rtts_s.items():
-        rule = (FULL_FREE if rtt_s > LONG_RTT_S else SELECTIVE_FREE).name
-        names = (rule, CHOSEN.name, STRICT.name)
-        if all((link, name) in best for name in names):
-            compared.append(Choice(link, rule, *(best[link, name].s_per_token for name in names)))
-    return compared

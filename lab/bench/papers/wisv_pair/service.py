@@ -1,6 +1,6 @@
 """Measures a real cluster over emulated links, one request at a time."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 
 from tqdm import tqdm
 
@@ -24,8 +24,8 @@ async def measured(
     methods: Sequence[Method],
     windows: Sequence[int],
     most_tokens: int,
-) -> AsyncGenerator[list[Answer], None]:
-    """Yield answers, one link after another; see ``plan.turns``.
+) -> list[Answer]:
+    """Ask on one link after another; see ``plan.turns``.
 
     Args:
         url: of the service.
@@ -37,6 +37,7 @@ async def measured(
         windows: for those whose window is not free.
         most_tokens: length limit of an answer.
     """
+    answers: list[Answer] = []
     async with open_client(url, _TIMEOUT_S) as client:
         service = RunningService(client, config)
         for link in links:
@@ -44,10 +45,9 @@ async def measured(
             for method in (STRICT, FULL):  # the service measures the link and the acceptance of drafts
                 await _asked(service, Turn(link, tasks[0], method, 4), _SETTLING_TOKENS)
             planned = list(turns(link, tasks, few, methods, windows))
-            yield [
-                await _asked(service, turn, most_tokens)
-                for turn in tqdm(planned, desc=link, unit="answer", disable=None)
-            ]
+            with tqdm(planned, desc=link, unit="answer", disable=None) as bar:
+                answers += [await _asked(service, turn, most_tokens) for turn in bar]
+    return answers
 
 
 async def _asked(service: RunningService, turn: Turn, most_tokens: int) -> Answer:
