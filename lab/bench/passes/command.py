@@ -2,8 +2,8 @@
 
 ``passes``: passes over some rows of some generations behind a prefix, by the torch engine's model as served. They are
 compared with the memory bound (weights and KV read once, at the speed at which this process sums a float32 buffer far
-larger than the caches, the best of five readings); with vLLM's own model step, in its own process; and with the fastest
-inexact computation of the same (rows in any number, attention sequence by sequence, plain layers): the tax.
+larger than the caches, the best of five readings), and with the fastest inexact computation of the same (rows in any
+number, plain layers): the tax.
 ``context``: extra time of a row behind a long context over that behind a short one, against reading that much KV.
 ``rounds``: verification of 1 and 8 generations by the whole engine, against plain calls of the transformers model.
 
@@ -17,13 +17,12 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from lab.bench.engines.against_bare import measured_rounds
 from lab.bench.harness.options import positive_int
 from lab.bench.harness.record import write_record
-from lab.bench.passes.run import PassPlan, Point, measured, points
+from lab.bench.passes.rounds import measured_rounds
+from lab.bench.passes.run import BUFFER_MIB, PassPlan, Point, measured, points
 from lab.bench.passes.shapes import PassShape, parse_shape
 from lab.bench.passes.tables import context_figures, figures, show_context, show_passes
-from lab.bench.passes.timing import BUFFER_MIB
 from outrider.engines.torch.kind import cpu_dtype
 
 _SHAPES = ("1x1", "1x4", "4x1", "4x4", "1x16", "16x1", "1x32", "32x1")
@@ -54,8 +53,6 @@ def _passes(args: argparse.Namespace) -> dict[str, object]:
         points=points(shapes, args.prefix, context),
         turns=args.repeats,
         passes=args.passes,
-        buffer_mib=args.buffer_mib,
-        with_vllm=not args.no_vllm,
     )
     with tqdm(desc="passes", disable=None) as bar:
 
@@ -68,25 +65,20 @@ def _passes(args: argparse.Namespace) -> dict[str, object]:
     speeds = [speed / 1e9 for speed in found.bytes_per_s]
     title = (
         f"{args.target} {args.dtype}, {args.threads} thread(s), {clock}; memory reads {min(speeds):.1f}-"
-        f"{max(speeds):.1f} GB/s (float32 sum of {args.buffer_mib} MiB); weights {found.sizes.weights / 1e6:.0f} MB, "
+        f"{max(speeds):.1f} GB/s (float32 sum of {BUFFER_MIB} MiB); weights {found.sizes.weights / 1e6:.0f} MB, "
         f"KV {found.sizes.kv_token} bytes a token"
     )
-    content: dict[str, object] = {"bytes_per_s": found.bytes_per_s, "failures": found.failures}
+    content: dict[str, object] = {"bytes_per_s": found.bytes_per_s}
     content["seconds"] = {
         arm: {str(point): times for point, times in by_point.items()} for arm, by_point in found.seconds.items()
     }
     if shapes:
-        content["passes"] = figures(found, [Point(shape, args.prefix) for shape in shapes])
-        show_passes(f"a pass of {title}", figures(found, [Point(shape, args.prefix) for shape in shapes]))
+        passes = content["passes"] = figures(found, [Point(shape, args.prefix) for shape in shapes])
+        show_passes(f"a pass of {title}", passes)
     if context is not None:
         short, long = (Point(PassShape(1, 1), behind) for behind in context)
-        content["context"] = context_figures(found, short, long)
-        show_context(
-            f"one row behind {long.behind} tokens and behind {short.behind}: {title}",
-            context_figures(found, short, long),
-        )
-    for arm, failure in found.failures.items():
-        print(f"  FAILED {arm}: {failure}")
+        rows = content["context"] = context_figures(found, short, long)
+        show_context(f"one row behind {long.behind} tokens and behind {short.behind}: {title}", rows)
     return content
 
 
@@ -108,8 +100,6 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     passes("--passes", type=positive_int, default=3, help="of an arm in a turn (default: %(default)s)")
     passes("--context", type=positive_int, default=8000, help="tokens of the long context (default: %(default)s)")
     passes("--short", type=positive_int, default=100, help="tokens of the short one (default: %(default)s)")
-    passes("--buffer-mib", type=positive_int, default=BUFFER_MIB, help="that is read (default: %(default)s)")
-    passes("--no-vllm", action="store_true", help="without vLLM's step")
     rounds = parser.add_argument_group("rounds").add_argument
     rounds("--device", default="cpu")
     rounds("--generations", type=positive_int, nargs="+", default=[1, 8])

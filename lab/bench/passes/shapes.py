@@ -1,4 +1,4 @@
-"""Passes to measure, and the KV blocks of their sequences in a pool. Pure."""
+"""Passes to measure, the bytes they read, and the KV blocks of their sequences in a pool. Pure."""
 
 import argparse
 from dataclasses import dataclass
@@ -20,6 +20,22 @@ class PassShape:
     def __str__(self) -> str:
         """``4x1``: four rows of one generation."""
         return f"{self.rows}x{self.generations}"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelBytes:
+    """Bytes read in a pass: ``weights`` once, ``kv_token`` for each resident position of each sequence."""
+
+    weights: int
+    kv_token: int
+
+    def of_pass(self, shape: PassShape, behind: int) -> int:
+        """Bytes of a pass, without the KV that the new tokens write."""
+        return self.weights + self.of_kv(behind) * shape.generations
+
+    def of_kv(self, tokens: int) -> int:
+        """KV bytes of one sequence's resident positions."""
+        return self.kv_token * tokens
 
 
 def parse_shape(text: str) -> PassShape:

@@ -39,7 +39,7 @@ def test_weights_are_counted_once_and_looked_up_ones_not() -> None:
 
 
 def test_a_plan_is_measured_turn_by_turn() -> None:
-    plan = PassPlan("embedded", "bfloat16", 1, points([PassShape(1, 2)], 20, (20, 40)), 2, 1, 1, with_vllm=False)
+    plan = PassPlan("embedded", "bfloat16", 1, points([PassShape(1, 2)], 20, (20, 40)), 2, 1, 1)
     seen = list[str]()
     found = measured(plan, seen.append)
     assert len(seen) == 2 * len(plan.points) * len(found.seconds)

@@ -39,7 +39,7 @@ def test_a_plan_has_room_for_all_its_points_once_each() -> None:
         "32x1 behind 500",
         "1x1 behind 8000",
     ]
-    pool = PassPlan("embedded", "float32", 1, found, 1, 1, 1).pool(16)
+    pool = PassPlan("embedded", "float32", 1, found, 1, 1).pool()
     for point in found:
         assert len(pool.segments(point.shape, point.behind)) == point.shape.generations
-    assert PassPlan("embedded", "float32", 1, (Point(PassShape(2, 1), 9),), 1, 1, 1).pool(16).blocks == 1
+    assert PassPlan("embedded", "float32", 1, (Point(PassShape(2, 1), 9),), 1, 1).pool().blocks == 1
