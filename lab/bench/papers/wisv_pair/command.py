@@ -9,11 +9,9 @@ from pathlib import Path
 from cluster.local import running
 from cluster.options import read_config
 from lab.bench.papers.wisv_pair import reports
-from lab.bench.papers.wisv_pair.figures import Answer, best_windows, rows
+from lab.bench.papers.wisv_pair.cluster import LINKS, WINDOWS, Answer, measured, rows, spread
 from lab.bench.papers.wisv_pair.frontier import HEAD, UNAWARE, frontier
 from lab.bench.papers.wisv_pair.judging import BLOCKS, judging_times
-from lab.bench.papers.wisv_pair.plan import LINKS, METHODS, WINDOWS, spread
-from lab.bench.papers.wisv_pair.service import measured
 from lab.training.head.pair import PairSpec, ask, load_pair, paged
 from lab.training.tasks.loading import load_tasks
 from lab.training.tasks.splits import split_tasks
@@ -37,8 +35,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--unaware", type=Path, default=None, metavar="FILE", help="a head learnt without relabelling, to compare")
     add("--batch", type=int, default=64, help="texts computed at once for the frontier (default: %(default)s)")
     add("--links", nargs="+", default=list(LINKS), choices=list(LINKS), metavar="NAME", help=f"of {', '.join(LINKS)}")
-    add("--methods", nargs="+", default=list(METHODS), choices=list(METHODS), metavar="NAME", help="on the cluster")
-    add("--few", type=int, default=1, help="tasks for methods that send whole distributions (default: %(default)s)")
 
 
 def frontier_part(args: argparse.Namespace) -> dict[str, object]:
@@ -80,7 +76,6 @@ def cluster_part(args: argparse.Namespace) -> dict[str, object]:
     answers = asyncio.run(_asked(replace(config, speculation=speculation), args, tasks, windows))
     found = rows(answers)
     reports.show_rows(found)
-    reports.show_best(best_windows(found))
     if args.plots is not None:
         from lab.bench.papers.wisv_pair.plots import plot_latencies  # noqa: PLC0415 (needs matplotlib)
 
@@ -91,9 +86,8 @@ def cluster_part(args: argparse.Namespace) -> dict[str, object]:
 async def _asked(
     config: Config, args: argparse.Namespace, tasks: Sequence[Task], windows: Sequence[int]
 ) -> list[Answer]:
-    methods = [METHODS[name] for name in args.methods]
     with running(config) as url:
-        return await measured(url, config, args.links, tasks, args.few, methods, windows, args.max_new_tokens)
+        return await measured(url, config, args.links, tasks, windows, args.max_new_tokens)
 
 
 def _configured(args: argparse.Namespace) -> tuple[Config, Head]:

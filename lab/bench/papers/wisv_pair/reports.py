@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from cluster.reports.tables import percent, show_table
 from lab.bench.papers.wisv.published import METHODS as PRINTED
 from lab.bench.papers.wisv.published import printed
-from lab.bench.papers.wisv_pair.figures import Row
+from lab.bench.papers.wisv_pair.cluster import LINKS, Row
 from lab.bench.papers.wisv_pair.frontier import Frontier
 from lab.bench.papers.wisv_pair.judging import WINDOW, JudgingTime
-from lab.bench.papers.wisv_pair.plan import LINKS
 from lab.training.head.sweep import SweptRow
 
 
@@ -66,18 +65,3 @@ def _printed(row: Row) -> str:
     link = LINKS[row.link]
     same = () if method is None or link.rtt_s != 0.05 else printed(method, link.up_bps)
     return next((f" ({one.latency_s:.1f})" for one in same if one.window == row.window), "")
-
-
-def show_best(found: Sequence[Row]) -> None:
-    """Print each method at its own best window."""
-    show_table(
-        "Each method at its own best window, by tokens/s",
-        ("link", "method", "K", "score", "AAL", "rounds", "tokens/s"),
-        [
-            (
-                *(row.link, row.method, "free" if row.window is None else row.window, row.score),
-                *(row.aal.shown(1.0, 2), row.rounds.shown(1.0, 1), row.tokens_per_s.shown(1.0, 2)),
-            )
-            for row in found
-        ],
-    )
