@@ -80,7 +80,7 @@ def _fits(shape: PassShape, behind: int, sizes: ModelBytes, device: torch.device
 
 
 def _ours_s(model: PreTrainedModel, shape: PassShape, behind: int, repeats: int) -> float:
-    pool = Pool(_BLOCK_TOKENS, 1, behind + shape.rows, shape.generations)
+    pool = Pool(_BLOCK_TOKENS, behind + shape.rows, shape.generations)
     paged, segments = served(model, pool.blocks, _BLOCK_TOKENS), pool.segments(shape, behind)
     return median(repeated_s(lambda: paged.forward(segments), repeats))
 

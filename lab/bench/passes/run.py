@@ -21,37 +21,22 @@ _READINGS, _BLOCK_TOKENS = 5, 16
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """A pass to measure: its shape, and the resident tokens of each sequence."""
-
-    shape: PassShape
-    behind: int
-
-    def __str__(self) -> str:
-        """``4x1 behind 500``."""
-        return f"{self.shape} behind {self.behind}"
-
-
-@dataclass(frozen=True, slots=True)
 class PassPlan:
     """What is measured, and how often."""
 
     target: str
     dtype: str
     threads: int
-    points: tuple[Point, ...]
+    shapes: tuple[PassShape, ...]
+    behind: int  # resident tokens of each sequence
     turns: int  # of all arms
     passes: int  # of an arm in a turn; the median of their times counts
     buffer_mib: int = BUFFER_MIB  # read to measure memory bandwidth
 
     def pool(self) -> Pool:
-        """A pool for all points; if the longest has one row, that sequence is alone in being long."""
-        alone = [point for point in self.points if point.shape.generations == 1]
-        others = [point for point in self.points if point.shape.generations > 1]
-        most = max((point.behind + point.shape.rows for point in others), default=0)
-        long = max((point.behind + point.shape.rows for point in alone), default=0)
-        generations = max((point.shape.generations for point in others), default=0)
-        return Pool(_BLOCK_TOKENS, max(long, 1), most, generations)
+        """A pool for all shapes."""
+        longest = self.behind + max(shape.rows for shape in self.shapes)
+        return Pool(_BLOCK_TOKENS, longest, max(shape.generations for shape in self.shapes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +44,13 @@ class Measured:
     """All figures, turn by turn.
 
     Attributes:
-        seconds: of a pass by arm and point.
+        seconds: of a pass by arm and shape.
         bytes_per_s: of reading memory.
     """
 
+    behind: int
     sizes: ModelBytes
-    seconds: Mapping[str, Mapping[Point, list[float]]]
+    seconds: Mapping[str, Mapping[PassShape, list[float]]]
     bytes_per_s: list[float]
 
 
@@ -73,17 +59,17 @@ def measured(plan: PassPlan, on_cell: Callable[[str], object]) -> Measured:
     pool = plan.pool()
     arms, sizes = _arms(plan, pool)
     buffer = torch.ones(plan.buffer_mib * 2**20 // 4)
-    seconds: dict[str, dict[Point, list[float]]] = {name: {} for name in arms}
+    seconds: dict[str, dict[PassShape, list[float]]] = {name: {} for name in arms}
     bytes_per_s: list[float] = []
     for turn in range(plan.turns):
         bytes_per_s.append(_bytes_per_s(buffer, plan.threads))
-        for point in plan.points:
-            segments = pool.segments(point.shape, point.behind)
+        for shape in plan.shapes:
+            segments = pool.segments(shape, plan.behind)
             for name in rotated(list(arms), turn):
                 found = _pass_seconds(arms[name], segments, plan.passes, plan.threads)
-                seconds[name].setdefault(point, []).append(median(found))
+                seconds[name].setdefault(shape, []).append(median(found))
                 on_cell(name)
-    return Measured(sizes, seconds, bytes_per_s)
+    return Measured(plan.behind, sizes, seconds, bytes_per_s)
 
 
 def _arms(plan: PassPlan, pool: Pool) -> tuple[dict[str, MaskedModel], ModelBytes]:
@@ -117,10 +103,3 @@ def _seconds_of(call: Callable[[], object], threads: int) -> float:
     began_at_s = clock_s()
     call()
     return clock_s() - began_at_s
-
-
-def points(shapes: Sequence[PassShape], prefix: int, context: tuple[int, int] | None) -> tuple[Point, ...]:
-    """All shapes behind the prefix; and one row behind each length of ``context``, a short and a long one."""
-    found = [Point(shape, prefix) for shape in shapes]
-    one = PassShape(1, 1)
-    return tuple(dict.fromkeys([*found, *(Point(one, behind) for behind in context or ())]))
