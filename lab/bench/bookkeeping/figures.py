@@ -29,7 +29,7 @@ class BlockCost:
 
 def middle(runs: Sequence[Flow] | Sequence[BlockCost], name: str) -> float:
     """Median of a figure over several runs of one part or kind."""
-    return median(getattr(run, name) for run in runs)
+    return float(median(getattr(run, name) for run in runs))
 
 
 def show_flows(found: Sequence[Sequence[Flow]]) -> None:

@@ -12,9 +12,8 @@ cells: the time of the batches over that of a model fitted to the batches of all
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
@@ -26,8 +25,6 @@ from lab.bench.capacity.run import RunSettings, measure
 from lab.bench.capacity.tables import show_figures
 from lab.bench.harness.options import positive_int
 from lab.bench.harness.record import write_record
-from outrider.contracts.errors import ParameterError
-from outrider.link.profiles import PROFILES
 
 _DEFAULT = RunSettings()
 
@@ -36,8 +33,6 @@ def main(argv: Sequence[str]) -> None:
     """Run the bench and print its figures."""
     args = _parser().parse_args(argv)
     settings = _settings(args)
-    if settings.stagger_s > settings.warmup_s:
-        raise ParameterError("--stagger-s", f"at most --warmup-s ({settings.warmup_s:g})", settings.stagger_s)
     with tqdm(total=len(settings.cells), unit="cell", disable=None) as bar:
 
         def show(log: CellLog) -> None:
@@ -66,10 +61,8 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _settings(args: argparse.Namespace) -> RunSettings:
-    given: dict[str, Any] = {field.name: getattr(args, field.name) for field in fields(RunSettings)}
-    return RunSettings(
-        **given | {name: tuple(given[name]) for name in ("policies", "arrivals", "users", "rates", "speeds")}
-    )
+    given = {name: getattr(args, name) for name in _HELP}
+    return RunSettings(**{name: tuple(one) if isinstance(one, list) else one for name, one in given.items()})
 
 
 _HELP = {
@@ -79,26 +72,16 @@ _HELP = {
     "rates": "responses asked for per second, in open loops",
     "repeats": "of everything",
     "first_repeat": "the number of the first one",
-    "warmup_s": "of a cell",
-    "responses": "that end after that, in a cell",
     "most_s": "of a cell in all, however many have ended",
     "speeds": "promised, in turns",
-    "window": "draft tokens of a round",
-    "step_s": "a device's per draft token",
-    "prefill_token_s": "a device's per prompt token",
-    "link": "of each device",
     "pause_s": "a user's mean between responses, in closed loops",
-    "stagger_s": "users begin within this, in closed loops",
     "prompts": "recorded",
-    "tokens": "of a response at most",
-    "least_tokens": "shorter ones are not used",
-    "grace_s": "for a first token",
     "seed": "of links, pauses and orders",
     "target": "name or path",
     "drafter": "name or path",
 }
-_CHOICES = {"policies": tuple(POLICIES), "arrivals": (CLOSED, *OPEN), "link": tuple(PROFILES)}
-_COUNTED = ("users", "repeats", "responses", "prompts", "tokens")
+_CHOICES = {"policies": tuple(POLICIES), "arrivals": (CLOSED, *OPEN)}
+_COUNTED = ("users", "repeats", "prompts")
 
 
 def _parser() -> argparse.ArgumentParser:
