@@ -14,6 +14,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -61,8 +62,9 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _settings(args: argparse.Namespace) -> RunSettings:
-    given = {name: getattr(args, name) for name in _HELP}
-    return RunSettings(**{name: tuple(one) if isinstance(one, list) else one for name, one in given.items()})
+    asked = {name: getattr(args, name) for name in _HELP}
+    given: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in asked.items()}
+    return RunSettings(**given)
 
 
 _HELP = {
