@@ -6,22 +6,15 @@ _MODULES = {
     "bookkeeping": "lab.bench.bookkeeping.command",
     "capacity": "lab.bench.capacity.command",
     "clients": "lab.bench.clients.command",
-    "connections": "lab.bench.connections.command",
     "engine": "lab.bench.passes.command",
     "engines": "lab.bench.engines.command",
     "exactness": "lab.bench.exactness.command",
-    "fleet": "lab.bench.fleet.command",
     "gpu": "lab.bench.gpu.command",
     "load": "lab.bench.load.command",
-    "mode_choice": "lab.bench.mode_choice.command",
-    "noise": "lab.bench.noise.command",
     "overhead": "lab.bench.load.overhead",
     "paper": "lab.bench.papers.command",
     "protocols": "lab.bench.protocols.command",
-    "routing": "lab.bench.routing.command",
     "stops": "lab.bench.stops.command",
-    "structured": "lab.bench.structured.command",
-    "trees": "lab.bench.trees.command",
 }
 BENCHES = tuple(_MODULES)
 

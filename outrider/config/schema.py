@@ -172,7 +172,7 @@ class LimitsConfig:
     drain_s: Annotated[float, Field(strict=True, ge=3, le=3600)] | None = 10.0  # above the time to apply settings
 
     def __post_init__(self) -> None:
-        """Refuse a deadline by which a response fails while its verifier may restart, or a must-use draft may arrive."""
+        """Refuse a deadline that ends a response while its verifier may restart, or a must-use draft may arrive."""
         others = {
             "verifier_start_deadline_s": self.verifier_start_deadline_s,
             "the deadline of a must-use draft": MUST_USE_DRAFT_DEADLINE_S,

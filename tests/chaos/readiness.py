@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from lab.bench.harness.repeating import repeated
+from tests.chaos.repeating import repeated
 from tests.cluster.served import Service
 
 _ASKED_EVERY_S = 0.25

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lab.bench.connections.clients import Kind, Outcome, answers, counted, unfair
+from tests.cluster.plain_connections import Kind, Outcome, answers, counted, unfair
 from tests.cluster.served import MODEL, PLAIN, Service, served
 from tests.cluster.streams import body, stream
 

@@ -17,7 +17,7 @@ from shutil import copytree, ignore_patterns
 import pytest
 
 PRODUCT = ("outrider", "actors", "serve_app")
-TREES = (*PRODUCT, "cluster", "bench", "tests")
+TREES = (*PRODUCT, "cluster", "lab", "tests")
 
 
 @dataclass(frozen=True)

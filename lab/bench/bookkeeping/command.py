@@ -3,9 +3,8 @@
 The *coordinator* drives an engine that only sleeps (10 ms a step, and 0.02 ms per sequence) in a process of its own,
 and discards its chunks. The *ingress* reads a recording of such a coordinator, and its clients discard their responses.
 For both: tokens per second beside those of the engine's own loop, and CPU time of the part's process. The *verifier*
-has a model that computes nothing: CPU time per block by the length of its context. *Tracing*: cost of a token and of a
-request with it off, on with nothing sampled, and on with everything sampled. *Routing*: cost of choosing a coordinator
-with a full index, among few and many of them. Each figure is the median of several runs.
+has a model that computes nothing: CPU time per block by the length of its context. Each
+figure is the median of several runs.
 """
 
 import argparse
@@ -14,11 +13,11 @@ from pathlib import Path
 
 import ray
 
-from lab.bench.bookkeeping import coordinator, ingress, routing, tracing, verifier
-from lab.bench.bookkeeping.figures import BlockCost, Flow, middle_cost, middle_flow, show_costs, show_flows
+from lab.bench.bookkeeping import coordinator, ingress, verifier
+from lab.bench.bookkeeping.figures import BlockCost, Flow, show_costs, show_flows
 from lab.bench.harness.record import write_record
 
-_PARTS = ("coordinator", "ingress", "verifier", "tracing", "routing")
+_PARTS = ("coordinator", "ingress", "verifier")
 
 
 def main(argv: Sequence[str]) -> None:
@@ -33,13 +32,10 @@ def main(argv: Sequence[str]) -> None:
     )
     add("--blocks", type=int, default=64, help="in each of its steps (default: %(default)s)")
     add("--steps", type=int, default=100, help="in each of its runs (default: %(default)s)")
-    add("--requests", type=int, default=2000, help="in each run of tracing and routing (default: %(default)s)")
-    add("--coordinators", type=int, nargs="+", default=[3, 100, 1000], help="that are routed to (default: %(default)s)")
     add("--repeats", type=int, default=3, help="runs of each part (default: %(default)s)")
     add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
     args = parser.parse_args(argv)
-    flows, costs, traced = list[list[Flow]](), list[list[BlockCost]](), list[list[tracing.TracingCost]]()
-    routed = list[list[routing.RoutingCost]]()
+    flows, costs = list[list[Flow]](), list[list[BlockCost]]()
     if "coordinator" in args.parts:
         ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=100 * 2**20)
         try:
@@ -51,15 +47,9 @@ def main(argv: Sequence[str]) -> None:
     if "verifier" in args.parts:
         for context_tokens in args.contexts:
             costs += verifier.measured(context_tokens, args.blocks, args.steps, args.repeats)
-    if "tracing" in args.parts:
-        traced = tracing.measured(args.sequences, args.tokens, args.requests, args.repeats)
-        tracing.show(traced)
-    if "routing" in args.parts:
-        routed = [routing.measured(count, args.requests, args.repeats) for count in args.coordinators]
-        routing.show(routed)
     if flows:
-        show_flows([middle_flow(runs) for runs in flows])
+        show_flows(flows)
     if costs:
-        show_costs([middle_cost(runs) for runs in costs])
+        show_costs(costs)
     if args.json is not None:
-        write_record(args.json, args, {"flows": flows, "costs": costs, "tracing": traced, "routing": routed})
+        write_record(args.json, args, {"flows": flows, "costs": costs})

@@ -27,38 +27,32 @@ class BlockCost:
     messages_s: float  # unpickling the call, pickling the reply
 
 
-def middle_flow(runs: Sequence[Flow]) -> Flow:
-    """Median of each figure over several runs of one part."""
-    columns = zip(*((run.tokens_per_s, run.engine_tokens_per_s, run.cpu_s) for run in runs), strict=True)
-    return Flow(runs[0].part, *map(median, columns))
+def middle(runs: Sequence[Flow] | Sequence[BlockCost], name: str) -> float:
+    """Median of a figure over several runs of one part or kind."""
+    return float(median(getattr(run, name) for run in runs))
 
 
-def middle_cost(runs: Sequence[BlockCost]) -> BlockCost:
-    """Median of each figure over several runs of one kind of block."""
-    step_s, messages_s = median(run.step_s for run in runs), median(run.messages_s for run in runs)
-    return BlockCost(runs[0].kind, runs[0].context_tokens, step_s, messages_s)
-
-
-def show_flows(found: Sequence[Flow]) -> None:
+def show_flows(found: Sequence[Sequence[Flow]]) -> None:
     show_table(
         "Behind an engine that only sleeps",
         ("part", "tokens/s", "engine alone", "share", "us of CPU a token"),
         [
             (
-                *(one.part, f"{one.tokens_per_s:.0f}", f"{one.engine_tokens_per_s:.0f}"),
-                *(percent(one.tokens_per_s / one.engine_tokens_per_s), f"{1e6 * one.cpu_s:.0f}"),
+                *(runs[0].part, f"{middle(runs, 'tokens_per_s'):.0f}", f"{middle(runs, 'engine_tokens_per_s'):.0f}"),
+                percent(middle(runs, "tokens_per_s") / middle(runs, "engine_tokens_per_s")),
+                f"{1e6 * middle(runs, 'cpu_s'):.0f}",
             )
-            for one in found
+            for runs in found
         ],
     )
 
 
-def show_costs(found: Sequence[BlockCost]) -> None:
+def show_costs(found: Sequence[Sequence[BlockCost]]) -> None:
     show_table(
         "Around a model that computes nothing",
         ("verifier's blocks", "context", "us of CPU a block", "us of its messages"),
         [
-            (one.kind, str(one.context_tokens), f"{1e6 * one.step_s:.0f}", f"{1e6 * one.messages_s:.0f}")
-            for one in found
+            (runs[0].kind, runs[0].context_tokens, *(f"{1e6 * middle(runs, n):.0f}" for n in ("step_s", "messages_s")))
+            for runs in found
         ],
     )

@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, cast
 
-from fastapi import FastAPI
 from ray.serve.handle import DeploymentHandle
 from starlette.types import Message as AsgiMessage
 
@@ -23,7 +22,6 @@ from outrider.models.folders import EMBEDDED
 from outrider.models.tokenizer import load_tokenizer
 from serve_app.api.http.routes import make_api
 from serve_app.api.service import RequestLimits, ServiceSettings
-from serve_app.api.tracing import RequestTraces
 from serve_app.coordination.generations.outlets import Message
 from serve_app.coordination.listener import Listener
 from serve_app.ingress.ingress import CoordinatorService
@@ -148,12 +146,8 @@ def _service(coordinator: _Coordinator, tokens: int) -> CoordinatorService:
     return CoordinatorService(cast("DeploymentHandle[Any]", coordinator), settings, limits, tokenizer)
 
 
-def api_over_nothing(traces: RequestTraces | None, path: str) -> tuple[FastAPI, dict[str, object]]:
-    """The API over a coordinator that sends nothing, and a request for one of its paths."""
-    return make_api(_service(_Coordinator(1, 1), 1), traces=traces), _scope(path)
-
-
-def _scope(path: str = "/v1/chat/completions") -> dict[str, object]:
+def _scope() -> dict[str, object]:
+    path = "/v1/chat/completions"
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},

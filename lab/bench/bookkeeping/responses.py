@@ -14,7 +14,6 @@ from outrider.models.tokenizer import load_tokenizer
 from outrider.text.tokens import token_texts
 from serve_app.coordination.generations.generations import Generations, Target, VerifierAccess
 from serve_app.coordination.reporting.statistics import CoordinatorStats
-from serve_app.coordination.reporting.tracing import ResponseTraces
 from serve_app.coordination.settings import generations_settings
 from serve_app.metrics import Sink, in_ray
 
@@ -34,7 +33,7 @@ class _NoDrafters:
     def report_broken(self, drafter: object, fault: str, generation: GenerationId) -> None: ...
 
 
-def generations_over(verifier: VerifierAccess, sequences: int, traces: ResponseTraces | None = None) -> Generations:
+def generations_over(verifier: VerifierAccess, sequences: int) -> Generations:
     """A coordinator for ``sequences`` generations, with the limits of an accelerator."""
     most = LimitsConfig(max_concurrent_generations=sequences, max_queued_generations=sequences)
     accelerator = VerifierConfig(prefill_chunk_tokens=_STEP_TOKENS)
@@ -46,7 +45,7 @@ def generations_over(verifier: VerifierAccess, sequences: int, traces: ResponseT
     texts = token_texts(tokenizer.backend_tokenizer, len(tokenizer))
     stats = CoordinatorStats("bench", Sink(in_ray), time.monotonic)
     target = Target(card, tokenizer, texts)
-    return Generations(settings, target, verifier, _NoDrafters(), stats, time.monotonic, traces=traces)
+    return Generations(settings, target, verifier, _NoDrafters(), stats, time.monotonic)
 
 
 async def make(
@@ -54,13 +53,12 @@ async def make(
     names: Sequence[GenerationId],
     tokens: int,
     put: Callable[[GenerationId, GenerationChunk], None],
-    trace: Callable[[], str] = str,
 ) -> None:
-    """Make responses of these names at once, of ``tokens`` tokens each; ``trace`` returns each one's trace context."""
+    """Make responses of these names at once, of ``tokens`` tokens each."""
 
     async def one(name: GenerationId) -> None:
         params = SamplingParams(temperature=0.0)
-        request = GenerationRequest(name, _PROMPT, params, max_tokens=tokens, trace=trace())
+        request = GenerationRequest(name, _PROMPT, params, max_tokens=tokens)
         await generations.generate(request, lambda chunk: put(name, chunk))
 
     await asyncio.gather(*map(one, names))

@@ -18,7 +18,7 @@ from lab.bench.capacity.noted_verifier import NotedVerifier
 from lab.bench.capacity.plan import POLICIES, UserPlan
 from lab.bench.harness.recorded_drafts import RecordedResponse
 from outrider.config.schema import Config, SchedulingConfig
-from outrider.contracts.cost import CostModel, LinearCostModel
+from outrider.contracts.cost import CostModel
 from outrider.contracts.errors import NotAdmittedError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest, SamplingParams
 from outrider.rounds.rules import RunGrant
@@ -127,7 +127,7 @@ class _Stats(CoordinatorStats):
 
 
 class NotedPolicy:
-    """A policy that records its decisions and their inputs."""
+    """A policy that records its decisions."""
 
     def __init__(self, policy: SchedulingPolicy) -> None:
         """Decide by ``policy``."""
@@ -142,11 +142,9 @@ class NotedPolicy:
         cost_model: CostModel,
         promised: Promised = NOTHING_PROMISED,
     ) -> BatchPlan:
-        """Decide, and record inputs and decision."""
+        """Decide, and record the decision."""
         plan = self._policy.plan(pending, now_s, limits, cost_model, promised)
-        assert isinstance(cost_model, LinearCostModel), "the batcher plans with its estimator's model"
-        chosen = tuple((p.generation, p.round) for p in plan.batch)
-        self.decisions.append(DecisionEntry(now_s, tuple(pending), limits, promised, cost_model, chosen, plan.reason))
+        self.decisions.append(DecisionEntry(tuple((p.generation, p.round) for p in plan.batch), plan.reason))
         return plan
 
 

@@ -8,14 +8,11 @@ other. ``sled`` computes the whole prefix in every verification, the others keep
 the service does, the others admit everything. No response finds KV of another one. Lateness is defined in
 ``lab.simulation.results``, intervals in ``lab.bench.capacity.intervals``. *Slowness* compares the machine between
 cells: the time of the batches over that of a model fitted to the batches of all cells.
-
-With ``--record`` the run is kept; ``--show`` prints the figures of kept runs together, and ``--validate`` replays them
-in the simulator and compares.
 """
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,65 +22,49 @@ from lab.bench.capacity.arrivals import CLOSED, OPEN
 from lab.bench.capacity.figures import batch_model, figures
 from lab.bench.capacity.log import CellLog
 from lab.bench.capacity.plan import BASELINE, POLICIES
-from lab.bench.capacity.run import Run, RunSettings, joined, measure, read_run, write_run
+from lab.bench.capacity.run import RunSettings, measure
 from lab.bench.capacity.tables import show_figures
-from lab.bench.capacity.validation import validate
 from lab.bench.harness.options import positive_int
 from lab.bench.harness.record import write_record
-from outrider.contracts.errors import ParameterError
-from outrider.link.profiles import PROFILES
 
 _DEFAULT = RunSettings()
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the bench, or validate the simulator against a run."""
+    """Run the bench and print its figures."""
     args = _parser().parse_args(argv)
-    if args.validate is not None:
-        validate(joined([read_run(file) for file in args.validate]), args.json)
-        return
-    if args.show is not None:
-        _report(joined([read_run(file) for file in args.show]), args.json)
-        return
     settings = _settings(args)
-    if settings.stagger_s > settings.warmup_s:
-        raise ParameterError("--stagger-s", f"at most --warmup-s ({settings.warmup_s:g})", settings.stagger_s)
     with tqdm(total=len(settings.cells), unit="cell", disable=None) as bar:
 
         def show(log: CellLog) -> None:
             bar.update()
             bar.set_postfix_str(log.cell.name)
 
-        run = measure(settings, show)
-    if args.record is not None:
-        write_run(args.record, run)
-    _report(run, args.json)
-
-
-def _report(run: Run, json_file: Path | None) -> None:
-    settings, measured = run.settings, run.measurements()
-    model = batch_model(batch for log in run.logs for batch in log.batches)
+        logs = measure(settings, show)
+    measured: dict[tuple[str, str], list[CellLog]] = {}
+    for log in logs:
+        measured.setdefault((log.cell.load, log.cell.policy), []).append(log)
+    model = batch_model(batch for log in logs for batch in log.batches)
     found = [
         figures(
-            logs,
+            repeats,
             block_tokens=settings.block_tokens,
             grace_s=settings.grace_s,
             baseline=() if policy == BASELINE else measured.get((load, BASELINE), ()),
             model=model,
         )
-        for (load, policy), logs in measured.items()
+        for (load, policy), repeats in measured.items()
     ]
     found.sort(key=lambda one: one.load)
     show_figures(found)
-    if json_file is not None:
-        write_record(json_file, asdict(settings), {"figures": found})
+    if args.json is not None:
+        write_record(args.json, asdict(settings), {"figures": found})
 
 
 def _settings(args: argparse.Namespace) -> RunSettings:
-    given: dict[str, Any] = {field.name: getattr(args, field.name) for field in fields(RunSettings)}
-    return RunSettings(
-        **given | {name: tuple(given[name]) for name in ("policies", "arrivals", "users", "rates", "speeds")}
-    )
+    asked = {name: getattr(args, name) for name in _HELP}
+    given: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in asked.items()}
+    return RunSettings(**given)
 
 
 _HELP = {
@@ -93,26 +74,16 @@ _HELP = {
     "rates": "responses asked for per second, in open loops",
     "repeats": "of everything",
     "first_repeat": "the number of the first one",
-    "warmup_s": "of a cell",
-    "responses": "that end after that, in a cell",
     "most_s": "of a cell in all, however many have ended",
     "speeds": "promised, in turns",
-    "window": "draft tokens of a round",
-    "step_s": "a device's per draft token",
-    "prefill_token_s": "a device's per prompt token",
-    "link": "of each device",
     "pause_s": "a user's mean between responses, in closed loops",
-    "stagger_s": "users begin within this, in closed loops",
     "prompts": "recorded",
-    "tokens": "of a response at most",
-    "least_tokens": "shorter ones are not used",
-    "grace_s": "for a first token",
     "seed": "of links, pauses and orders",
     "target": "name or path",
     "drafter": "name or path",
 }
-_CHOICES = {"policies": tuple(POLICIES), "arrivals": (CLOSED, *OPEN), "link": tuple(PROFILES)}
-_COUNTED = ("users", "repeats", "responses", "prompts", "tokens")
+_CHOICES = {"policies": tuple(POLICIES), "arrivals": (CLOSED, *OPEN)}
+_COUNTED = ("users", "repeats", "prompts")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -129,9 +100,5 @@ def _parser() -> argparse.ArgumentParser:
             default=default,
             help=f"{text} (default: %(default)s)",
         )
-    add("--record", type=Path, metavar="FILE", help="keep the run (gzipped JSON)")
-    kept: dict[str, Any] = {"type": Path, "metavar": "FILE", "nargs": "+"}
-    add("--show", **kept, help="print the figures of kept runs, measure nothing")
-    add("--validate", **kept, help="replay kept runs in the simulator, measure nothing")
     add("--json", type=Path, metavar="FILE", help="write every figure")
     return parser

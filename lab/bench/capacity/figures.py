@@ -88,12 +88,8 @@ def figures(
 
 
 def batch_model(batches: Iterable[BatchEntry]) -> LinearCostModel:
-    return fit_offsets(batch_samples(batches))
-
-
-def batch_samples(batches: Iterable[BatchEntry]) -> list[BatchSample]:
-    """Batches as samples for fitting models."""
-    return [BatchSample(BatchKind.VERIFICATION, batch.costs, (batch.engine_s,)) for batch in batches]
+    """Fit a model of pass times to batches."""
+    return fit_offsets([BatchSample(BatchKind.VERIFICATION, batch.costs, (batch.engine_s,)) for batch in batches])
 
 
 def _slowness(batches: Sequence[BatchEntry], model: CostModel) -> float | None:

@@ -6,11 +6,11 @@ Times are seconds since the cell's start.
 from dataclasses import dataclass
 
 from lab.bench.capacity.arrivals import CLOSED
-from outrider.contracts.cost import LinearCostModel, VerifyCost
+from outrider.contracts.cost import VerifyCost
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.slo import SloClass
 from outrider.rounds.timing import RoundTiming
-from outrider.scheduling.policy import BatchLimits, PendingVerification, Promised, StopReason
+from outrider.scheduling.policy import StopReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,6 @@ class ResponseEntry:
     refused_at_s: float | None = None  # when it was refused; its user may have retried
 
     @property
-    def begun_at_s(self) -> float:
-        """When it was admitted; needs at least one round."""
-        return self.rounds[0].committed_at_s - self.rounds[0].timing.total_s
-
-    @property
     def kept(self) -> bool:
         """Whether it ended with the promised speed from its first token to its last."""
         if self.ended_at_s is None:
@@ -75,16 +70,12 @@ class BatchEntry:
 
     Attributes:
         sent_at_s: when the call that started it was sent; for one that followed at once, the reply before.
-        replied_at_s: when its reply came.
         members: generation, round, and what was computed of its block.
-        idle_s: time before it in which the engine had nothing to do.
     """
 
     sent_at_s: float
-    replied_at_s: float
     members: tuple[tuple[GenerationId, int, VerifyCost], ...]
     engine_s: float
-    idle_s: float
 
     @property
     def costs(self) -> tuple[VerifyCost, ...]:
@@ -93,13 +84,8 @@ class BatchEntry:
 
 @dataclass(frozen=True, slots=True)
 class DecisionEntry:
-    """Input and choice of a policy. Times are the coordinator's own, as the policy saw them."""
+    """Choice of a policy."""
 
-    now_s: float
-    pending: tuple[PendingVerification, ...]
-    limits: BatchLimits
-    promised: Promised
-    cost_model: LinearCostModel
     batch: tuple[tuple[GenerationId, int], ...]
     reason: StopReason
 

@@ -75,8 +75,7 @@ class NotedVerifier:
             began_at_s, self._replied_at_s = max(self._sent_at_s, self._replied_at_s), self._clock()
             members = [self._settled(outcome) for outcome in reply.outcomes if outcome.generation in self._blocks]
             if members:
-                told_at_s, engine_s = self._replied_at_s, reply.engine_s
-                self.batches.append(BatchEntry(began_at_s, told_at_s, tuple(members), engine_s, reply.idle_s))
+                self.batches.append(BatchEntry(began_at_s, tuple(members), reply.engine_s))
             yield reply
 
     def kill_hung(self) -> None:

@@ -1,16 +1,13 @@
-"""A whole run of ``outrider bench capacity``: its settings, the server that all cells share, and its record on disk."""
+"""A whole run of ``outrider bench capacity``: its settings, and the server that all cells share."""
 
 import asyncio
-import gzip
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import ray
-from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from lab.bench.capacity.arrivals import CLOSED, OPEN
 from lab.bench.capacity.cell import Server, Until, run_cell
@@ -21,7 +18,6 @@ from lab.bench.harness.recorded_drafts import RecordedResponse, RecordSettings, 
 from outrider.config.drafters import DrafterGroupConfig
 from outrider.config.replicas import VerifierConfig
 from outrider.config.schema import Config, LimitsConfig, ModelConfig, SpeculationConfig
-from outrider.contracts.errors import ParameterError
 from outrider.link.profiles import PROFILES, LinkProfile
 from outrider.models.tokenizer import load_tokenizer
 from outrider.text.tokens import token_texts
@@ -37,7 +33,6 @@ _ASKED_MORE = 3  # times the responses that have to end
 _WARM_UP_USERS, _WARM_UP_S = 4, 5.0
 _DEVICE_SEEDS = 1_000_000  # per seed; two per device
 _PLACES = 256  # concurrent responses, too many to be a limit
-_OF_CELLS = ("policies", "arrivals", "users", "rates", "repeats", "first_repeat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +42,7 @@ class RunSettings:
     users: tuple[int, ...] = (18,)  # of closed loops
     rates: tuple[float, ...] = (3.0,)  # requests per second of open loops
     repeats: int = 3
-    first_repeat: int = 0  # repeats may be measured in several runs, and shown together
+    first_repeat: int = 0  # repeats may be measured in several runs
     warmup_s: float = 5.0
     responses: int = 300  # that have to end after the warm-up to complete a cell
     most_s: float = 300.0  # time limit of a cell
@@ -100,54 +95,7 @@ class RunSettings:
         return cells(self.policies, self.loads, range(self.first_repeat, self.first_repeat + self.repeats))
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A completed run."""
-
-    settings: RunSettings
-    logs: tuple[CellLog, ...]
-
-    def measurements(self) -> dict[tuple[str, str], list[CellLog]]:
-        """All repeats by load and policy, in the order of first measurement."""
-        found = dict[tuple[str, str], list[CellLog]]()
-        for log in self.logs:
-            found.setdefault((log.cell.load, log.cell.policy), []).append(log)
-        return found
-
-
-def joined(runs: Sequence[Run]) -> Run:
-    """Join runs (at least one) that were measured one after the other.
-
-    Raises:
-        ParameterError: they differ in more than the measured cells.
-    """
-    first = runs[0].settings
-    for run in runs[1:]:
-        if replace(run.settings, **{name: getattr(first, name) for name in _OF_CELLS}) != first:
-            raise ParameterError("record", "runs with the same settings, cells aside", run.settings)
-    return Run(first, tuple(log for run in runs for log in run.logs))
-
-
-_RECORD = TypeAdapter(tuple[RunSettings, tuple[CellLog, ...]], config=ConfigDict(ser_json_inf_nan="constants"))
-
-
-def write_run(file: Path, run: Run) -> None:
-    """Write a run as gzipped JSON."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(gzip.compress(_RECORD.dump_json((run.settings, run.logs))))
-    print(f"wrote {file}")
-
-
-def read_run(file: Path) -> Run:
-    try:
-        return Run(*_RECORD.validate_json(gzip.decompress(file.read_bytes())))
-    except (OSError, EOFError, ValidationError) as error:
-        raise ParameterError(
-            "record", "a file written by `outrider bench capacity --record`", f"{file}: {error}"
-        ) from None
-
-
-def measure(settings: RunSettings, on_cell: Callable[[CellLog], None]) -> Run:
+def measure(settings: RunSettings, on_cell: Callable[[CellLog], None]) -> list[CellLog]:
     """Measure a run on a private Ray cluster; ``on_cell`` gets every cell."""
     record = RecordSettings(
         target=settings.target,
@@ -162,7 +110,7 @@ def measure(settings: RunSettings, on_cell: Callable[[CellLog], None]) -> Run:
 
 async def _measure(
     settings: RunSettings, responses: Sequence[RecordedResponse], on_cell: Callable[[CellLog], None]
-) -> Run:
+) -> list[CellLog]:
     until = Until(settings.warmup_s, settings.responses, settings.most_s)
     logs = list[CellLog]()
     async with _server(configured(settings)) as server:
@@ -171,7 +119,7 @@ async def _measure(
             users = _users(settings, cell, responses)
             logs.append(await run_cell(server, cell, users, settings.devices(cell.users), until))
             on_cell(logs[-1])
-    return Run(settings, tuple(logs))
+    return logs
 
 
 async def _warm_up(settings: RunSettings, responses: Sequence[RecordedResponse], server: Server) -> None:

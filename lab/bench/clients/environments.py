@@ -39,7 +39,6 @@ CLIENTS = (
     Client("openai", "lab.bench.clients.asking.with_openai"),
     Client("langchain-openai", "lab.bench.clients.asking.with_langchain"),
     Client("litellm", "lab.bench.clients.asking.with_litellm"),
-    Client("locust", "lab.bench.clients.asking.with_locust"),
     Client("lm-eval", "lab.bench.clients.asking.with_lm_eval"),
 )
 

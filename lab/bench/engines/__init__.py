@@ -1,1 +1,1 @@
-"""Verifier engines: rounds against the bare model, and services against their alternatives."""
+"""Services with either verifier engine against their alternatives."""

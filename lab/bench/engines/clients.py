@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 import httpx
+from prometheus_client.parser import text_string_to_metric_families
 
-from lab.bench.harness.metrics_page import total
 from lab.bench.harness.mix import MixedPrompt
 from lab.bench.harness.server import Arm
 from lab.bench.load.plan import PlannedRequest
@@ -46,4 +46,6 @@ async def drafted_and_accepted(client: httpx.AsyncClient) -> tuple[float, float]
 
 def read_drafted_and_accepted(exposition: str) -> tuple[float, float]:
     """Read both from a metrics page."""
-    return total(exposition, _DRAFTED), total(exposition, _ACCEPTED)
+    samples = [sample for family in text_string_to_metric_families(exposition) for sample in family.samples]
+    drafted, accepted = (sum(one.value for one in samples if one.name == name) for name in (_DRAFTED, _ACCEPTED))
+    return float(drafted), float(accepted)

@@ -1,7 +1,7 @@
 """``outrider bench engines``: output tokens per second of clusters with either engine, and of their alternatives.
 
-``service`` measures whole Outrider clusters with either engine, vLLM's own server, and vLLM's own speculation (a draft
-model, the same pair; n-grams; suffixes), at several numbers of clients: the same chats over HTTP, a mix of prompts by
+Measured are whole Outrider clusters with either engine, vLLM's own server, and vLLM's own speculation (a draft model,
+the same pair; n-grams; suffixes), at several numbers of clients: the same chats over HTTP, a mix of prompts by
 stated shares. All servers run, one is loaded at a time, and they take turns in a changing order. Reported are medians
 and ranges over turns, and for each comparison the ratio with its 95 % interval. A failing arm is reported, and the
 others continue.
@@ -78,7 +78,6 @@ def _service(args: argparse.Namespace) -> list[Sample]:
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="outrider bench engines", description=__doc__)
     add = parser.add_argument
-    add("--parts", nargs="+", choices=["service"], default=["service"], help="what is measured (default: %(default)s)")
     add("--target", default=EMBEDDED, help="the embedded one, or a folder in Hugging Face format")
     add("--drafter", default=EMBEDDED, help="the embedded one, or a file made by `outrider distill`")
     add("--dtype", default="float32", choices=["float32", "bfloat16"])

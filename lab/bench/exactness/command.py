@@ -13,9 +13,7 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
-from multiprocessing import get_context
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -25,7 +23,7 @@ from cluster.reports.tables import percent, show_table
 from lab.bench.exactness.campaign import tried
 from lab.bench.exactness.company import MOST_GENERATIONS
 from lab.bench.exactness.counts import Counts, faults, total
-from lab.bench.exactness.reference import PlainModel, Target
+from lab.bench.exactness.reference import Target
 from lab.bench.exactness.requests import Request, draw_requests
 from lab.bench.harness.options import positive_int
 from lab.bench.harness.prompts import PROMPTS
@@ -42,18 +40,6 @@ _PART_REQUESTS = 100
 _BLOCK_TOKENS = 16
 _POSITIONS = 320  # of a generation, upper limit, drafts included
 _TEXTS = 400
-
-
-@dataclass(frozen=True, slots=True)
-class _Worker:
-    """What a process loads once."""
-
-    target: Target
-    plain: PlainModel
-    bits_promised: bool
-
-
-_loaded: list[_Worker] = []  # this process's
 
 
 def main(argv: Sequence[str]) -> None:
@@ -82,31 +68,15 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _run(args: argparse.Namespace, requests: Sequence[Request]) -> Iterator[tuple[Counts, bool]]:
-    """Run the parts in whichever process is free."""
-    firsts = range(0, len(requests), _PART_REQUESTS)
-    parts = [(requests[first : first + _PART_REQUESTS], args.seed + first) for first in firsts]
-    if args.processes == 1:
-        _load(args.target, args.dtype)
-        yield from map(_tried, parts)
-        return
-    with ProcessPoolExecutor(
-        args.processes, get_context("spawn"), initializer=_load, initargs=(args.target, args.dtype)
-    ) as pool:
-        yield from pool.map(_tried, parts)
-
-
-def _load(target: str, dtype: str) -> None:
+    """Yield each part's counts, and whether log-probabilities are promised to be the same bits."""
     torch.set_num_threads(1)
-    loaded, plain = (load_target(target, dtype=dtype, device="cpu") for _ in range(2))
+    loaded, plain = (load_target(args.target, dtype=args.dtype, device="cpu") for _ in range(2))
     promised = keeps_bits(loaded.model)
     blocks = MOST_GENERATIONS * -(-_POSITIONS // _BLOCK_TOKENS)
     model = target_model(loaded.model, blocks, _BLOCK_TOKENS, parts=2)
-    _loaded[:] = [_Worker(Target(model, loaded.vocab_size, loaded.max_context_tokens), plain.model, promised)]
-
-
-def _tried(part: tuple[Sequence[Request], int]) -> tuple[Counts, bool]:
-    [worker] = _loaded
-    return tried(worker.target, *part, worker.plain), worker.bits_promised
+    target = Target(model, loaded.vocab_size, loaded.max_context_tokens)
+    for first in range(0, len(requests), _PART_REQUESTS):
+        yield tried(target, requests[first : first + _PART_REQUESTS], args.seed + first, plain.model), promised
 
 
 def _show(args: argparse.Namespace, counts: Counts, elapsed_s: float) -> None:
@@ -127,7 +97,7 @@ def _show(args: argparse.Namespace, counts: Counts, elapsed_s: float) -> None:
         ("greedy tokens as plain transformers'", _share(counts.plain_agreed, counts.plain_tokens)),
         ("greedy responses as plain transformers'", _share(counts.plain_responses_agreed, counts.plain_responses)),
     ]
-    title = f"{args.target} {args.dtype}, torch engine, {args.processes} process(es), {elapsed_s:.0f} s"
+    title = f"{args.target} {args.dtype}, torch engine, {elapsed_s:.0f} s"
     show_table(title, ("counted", ""), rows)
     for one in counts.found:
         print(f"  DIFFERS {one.request}: output token {one.position} is {one.found}, alone {one.expected}")
@@ -143,7 +113,6 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--target", default=EMBEDDED, help="the embedded one, or a folder in Hugging Face format")
     add("--dtype", default="auto", choices=["auto", "float32", "bfloat16"])
     add("--requests", type=positive_int, default=1000, help="how many (default: %(default)s)")
-    add("--processes", type=positive_int, default=1, help="of one thread each (default: %(default)s)")
     add("--seed", type=int, default=0, help="of all that is random (default: %(default)s)")
     add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
     args = parser.parse_args(argv)

@@ -45,7 +45,7 @@ _WHEELS = (
 _TAKEN = (
     "outrider",
     "cluster",
-    "bench",
+    "lab",
     "tests/unit",
     "tests/*.py",
     "pyproject.toml",

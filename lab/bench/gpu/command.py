@@ -3,9 +3,8 @@
 Parts run in processes of their own, as an error may destroy a process's device context:
 ``conformance`` (the engines' suites in float32 and bfloat16), ``noise`` (shared noise against numpy's bits),
 ``exactness`` (1,000 responses alone and in batches), ``passes`` (against reading their bytes once and plain
-transformers), ``engines`` (a verifier's pass, a drafter's step, and their host syncs), ``sampling`` (256 rows),
-``profiles`` (a cost profile by the card's name, and a plan with it), ``vllm_engine`` and ``vllm_invariant`` (the vLLM
-engine, where the pinned vLLM is installed).
+transformers), ``engines`` (a verifier's pass, a drafter's step, and their host syncs), ``vllm_engine`` and
+``vllm_invariant`` (the vLLM engine, where the pinned vLLM is installed).
 
 Weights are random and made on the card; nothing is downloaded. Exits with 1 on a forbidden difference, or if a part
 crashed. Without an installed package: ``python -m lab.bench.gpu``.
@@ -36,8 +35,6 @@ PARTS = (
     "exactness",
     "passes",
     "engines",
-    "sampling",
-    "profiles",
     "vllm_engine",
     "vllm_invariant",
 )

@@ -8,8 +8,7 @@ import torch
 from lab.bench.gpu.random_models import random_model
 from lab.bench.gpu.setting import Found, Setting, repeated_s
 from lab.bench.harness.timing import plain_step
-from lab.bench.passes.bounds import ModelBytes
-from lab.bench.passes.shapes import PassShape, Pool
+from lab.bench.passes.shapes import ModelBytes, PassShape, Pool
 from lab.bench.passes.torch_models import served, weight_bytes
 from outrider.engines.torch.attention import ATTENTION_NAME
 from outrider.engines.torch.model import kv_bytes_per_token
@@ -50,19 +49,19 @@ def run(setting: Setting) -> Found:
 def _points(name: str, model: PreTrainedModel, bytes_per_s: float, setting: Setting) -> Iterator[dict[str, object]]:
     sizes = ModelBytes(weight_bytes(model), kv_bytes_per_token(model))
     repeats = _FEW_REPEATS if setting.small else _REPEATS
-    for context_tokens in _LITTLE_BEHIND if setting.small else _BEHIND:
+    for behind in _LITTLE_BEHIND if setting.small else _BEHIND:
         one_row_s = 0.0
         for shape in _FEW_SHAPES if setting.small else _SHAPES:
-            if not _fits(shape, context_tokens, sizes, setting.device):
+            if not _fits(shape, behind, sizes, setting.device):
                 continue
-            ours_s = _ours_s(model, shape, context_tokens, repeats)
-            plain_s = _plain_s(model, shape, context_tokens, repeats)
-            bound_s = sizes.of_pass(shape, context_tokens) / bytes_per_s
+            ours_s = _ours_s(model, shape, behind, repeats)
+            plain_s = _plain_s(model, shape, behind, repeats)
+            bound_s = sizes.of_pass(shape, behind) / bytes_per_s
             one_row_s = ours_s if shape.total_rows == 1 else one_row_s
             yield {
                 "model": name,
                 "shape": str(shape),
-                "behind": context_tokens,
+                "behind": behind,
                 "ms": 1e3 * ours_s,
                 "bound_ms": 1e3 * bound_s,
                 "over_bound": ours_s / bound_s,
@@ -72,24 +71,24 @@ def _points(name: str, model: PreTrainedModel, bytes_per_s: float, setting: Sett
             }
 
 
-def _fits(shape: PassShape, context_tokens: int, sizes: ModelBytes, device: torch.device) -> bool:
+def _fits(shape: PassShape, behind: int, sizes: ModelBytes, device: torch.device) -> bool:
     if device.type != "cuda":
         return True
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info(device)
-    return sizes.of_kv(context_tokens + shape.rows) * shape.generations < _FREE * free
+    return sizes.of_kv(behind + shape.rows) * shape.generations < _FREE * free
 
 
-def _ours_s(model: PreTrainedModel, shape: PassShape, context_tokens: int, repeats: int) -> float:
-    pool = Pool(_BLOCK_TOKENS, 1, context_tokens + shape.rows, shape.generations)
-    paged, segments = served(model, pool.blocks, _BLOCK_TOKENS), pool.segments(shape, context_tokens)
+def _ours_s(model: PreTrainedModel, shape: PassShape, behind: int, repeats: int) -> float:
+    pool = Pool(_BLOCK_TOKENS, behind + shape.rows, shape.generations)
+    paged, segments = served(model, pool.blocks, _BLOCK_TOKENS), pool.segments(shape, behind)
     return median(repeated_s(lambda: paged.forward(segments), repeats))
 
 
-def _plain_s(model: PreTrainedModel, shape: PassShape, context_tokens: int, repeats: int) -> float:
+def _plain_s(model: PreTrainedModel, shape: PassShape, behind: int, repeats: int) -> float:
     model.set_attn_implementation("sdpa")
     try:
-        return median(repeated_s(plain_step(model, shape.generations, context_tokens, shape.rows), repeats))
+        return median(repeated_s(plain_step(model, shape.generations, behind, shape.rows), repeats))
     finally:
         model.set_attn_implementation(ATTENTION_NAME)
 

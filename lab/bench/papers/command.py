@@ -5,8 +5,8 @@ communication times and speed-ups under the conditions of DSSD's tables 2 and 3.
 position of a small pair, from both models' distributions; link times follow from the papers' equations, of payload
 without headers, and step times are the papers'.
 
-``wisv``: Table I from its printed AALs and rounds, the acceptances behind it, each method at its own best window, the
-drafts that our selection chooses there, and the faster of WISV's two uploads: arithmetic and simulation, no model.
+``wisv``: Table I from its printed AALs and rounds, each method at its own best window by the acceptances behind it, and
+the faster of WISV's two uploads: arithmetic, no model.
 ``--parts frontier``: cost in score and gain in accepted length of the configured decision head and of rules without
 one. ``--parts cluster``: the rows of Table I and Figure 7's links on a cluster over emulated links.
 """
@@ -21,7 +21,6 @@ from lab.bench.harness.record import write_record
 from lab.bench.papers.dssd import reproduce_dssd
 from lab.bench.papers.pair import Amount, load_pair
 from lab.bench.papers.tslt import reproduce_tslt
-from lab.bench.papers.wisv.choices import METHODS
 from lab.bench.papers.wisv.reproduce import reproduce_wisv
 from lab.bench.papers.wisv.rounds import TABLE_1_POINT
 from lab.bench.papers.wisv_pair.command import add_options, cluster_part, frontier_part
@@ -57,14 +56,6 @@ def _add_pair_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_wisv_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--protocols",
-        nargs="+",
-        default=list(METHODS),
-        choices=list(METHODS),
-        metavar="NAME",
-        help=f"to show our own choice for, as far as they are registered (default: {' '.join(METHODS)})",
-    )
-    parser.add_argument(
         "--parts", nargs="+", default=["printed"], choices=("printed", *_OF_HEADS), help="(default: printed)"
     )
     add_config_options(parser)
@@ -80,5 +71,5 @@ def _of_pair(args: argparse.Namespace) -> dict[str, object]:
 
 def _wisv(args: argparse.Namespace) -> dict[str, object]:
     check_plots(args.plots)
-    found = reproduce_wisv(TABLE_1_POINT, args.protocols, args.plots) if "printed" in args.parts else {}
+    found = reproduce_wisv(TABLE_1_POINT, args.plots) if "printed" in args.parts else {}
     return found | {name: part(args) for name, part in _OF_HEADS.items() if name in args.parts}

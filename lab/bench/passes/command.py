@@ -2,9 +2,8 @@
 
 ``passes``: passes over some rows of some generations behind a prefix, by the torch engine's model as served. They are
 compared with the memory bound (weights and KV read once, at the speed at which this process sums a float32 buffer far
-larger than the caches, the best of five readings); with vLLM's own model step, in its own process; and with the fastest
-inexact computation of the same (rows in any number, attention sequence by sequence, plain layers): the tax.
-``context``: extra time of a row behind a long context over that behind a short one, against reading that much KV.
+larger than the caches, the best of five readings), and with the fastest inexact computation of the same (rows in any
+number, plain layers): the tax.
 ``rounds``: verification of 1 and 8 generations by the whole engine, against plain calls of the transformers model.
 
 Arms take turns. With one thread times are CPU times, which other processes do not lengthen; with several, wall times.
@@ -12,22 +11,22 @@ Arms take turns. With one thread times are CPU times, which other processes do n
 
 import argparse
 from collections.abc import Sequence
+from itertools import starmap
 from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
-from lab.bench.engines.against_bare import measured_rounds
 from lab.bench.harness.options import positive_int
 from lab.bench.harness.record import write_record
-from lab.bench.passes.run import PassPlan, Point, measured, points
-from lab.bench.passes.shapes import PassShape, parse_shape
-from lab.bench.passes.tables import context_figures, figures, show_context, show_passes
-from lab.bench.passes.timing import BUFFER_MIB
+from lab.bench.passes.rounds import measured_rounds
+from lab.bench.passes.run import BUFFER_MIB, PassPlan, measured
+from lab.bench.passes.shapes import PassShape
+from lab.bench.passes.tables import figures, show_passes
 from outrider.engines.torch.kind import cpu_dtype
 
-_SHAPES = ("1x1", "1x4", "4x1", "4x4", "1x16", "16x1", "1x32", "32x1")
-_PARTS = ("passes", "context", "rounds")
+_SHAPES = ((1, 1), (1, 4), (4, 1), (4, 4), (1, 16), (16, 1), (1, 32), (32, 1))  # rows and generations
+_PARTS = ("passes", "rounds")
 
 
 def main(argv: Sequence[str]) -> None:
@@ -35,7 +34,7 @@ def main(argv: Sequence[str]) -> None:
     args = _arguments(argv)
     torch.set_num_threads(args.threads)
     content: dict[str, object] = {}
-    if {"passes", "context"} & set(args.parts):
+    if "passes" in args.parts:
         content |= _passes(args)
     if "rounds" in args.parts:
         content |= measured_rounds(args)
@@ -45,18 +44,8 @@ def main(argv: Sequence[str]) -> None:
 
 def _passes(args: argparse.Namespace) -> dict[str, object]:
     """Measure and print; return what is recorded."""
-    context = (args.short, args.context) if "context" in args.parts else None
-    shapes = args.shapes if "passes" in args.parts else []
-    plan = PassPlan(
-        target=args.target,
-        dtype=args.dtype,
-        threads=args.threads,
-        points=points(shapes, args.prefix, context),
-        turns=args.repeats,
-        passes=args.passes,
-        buffer_mib=args.buffer_mib,
-        with_vllm=not args.no_vllm,
-    )
+    shapes = tuple(starmap(PassShape, _SHAPES))
+    plan = PassPlan(args.target, args.dtype, args.threads, shapes, args.prefix, args.repeats, args.passes)
     with tqdm(desc="passes", disable=None) as bar:
 
         def on_cell(arm: str) -> None:
@@ -68,26 +57,13 @@ def _passes(args: argparse.Namespace) -> dict[str, object]:
     speeds = [speed / 1e9 for speed in found.bytes_per_s]
     title = (
         f"{args.target} {args.dtype}, {args.threads} thread(s), {clock}; memory reads {min(speeds):.1f}-"
-        f"{max(speeds):.1f} GB/s (float32 sum of {args.buffer_mib} MiB); weights {found.sizes.weights / 1e6:.0f} MB, "
+        f"{max(speeds):.1f} GB/s (float32 sum of {BUFFER_MIB} MiB); weights {found.sizes.weights / 1e6:.0f} MB, "
         f"KV {found.sizes.kv_token} bytes a token"
     )
-    content: dict[str, object] = {"bytes_per_s": found.bytes_per_s, "failures": found.failures}
-    content["seconds"] = {
-        arm: {str(point): times for point, times in by_point.items()} for arm, by_point in found.seconds.items()
-    }
-    if shapes:
-        content["passes"] = figures(found, [Point(shape, args.prefix) for shape in shapes])
-        show_passes(f"a pass of {title}", figures(found, [Point(shape, args.prefix) for shape in shapes]))
-    if context is not None:
-        short, long = (Point(PassShape(1, 1), context_tokens) for context_tokens in context)
-        content["context"] = context_figures(found, short, long)
-        show_context(
-            f"one row behind {long.context_tokens} tokens and behind {short.context_tokens}: {title}",
-            context_figures(found, short, long),
-        )
-    for arm, failure in found.failures.items():
-        print(f"  FAILED {arm}: {failure}")
-    return content
+    passes = figures(found)
+    show_passes(f"a pass behind {args.prefix} tokens of {title}", passes)
+    seconds = {arm: {str(shape): times for shape, times in own.items()} for arm, own in found.seconds.items()}
+    return {"bytes_per_s": found.bytes_per_s, "seconds": seconds, "passes": passes}
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -102,14 +78,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--prefix", type=positive_int, default=500, help="tokens behind which is computed (default: %(default)s)")
     add("--repeats", type=positive_int, default=15, help="turns of all arms (default: %(default)s)")
     add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
-    passes = parser.add_argument_group("passes and context").add_argument
-    shapes = [parse_shape(text) for text in _SHAPES]
-    passes("--shapes", type=parse_shape, nargs="+", default=shapes, metavar="ROWSxGENERATIONS", help=" ".join(_SHAPES))
-    passes("--passes", type=positive_int, default=3, help="of an arm in a turn (default: %(default)s)")
-    passes("--context", type=positive_int, default=8000, help="tokens of the long context (default: %(default)s)")
-    passes("--short", type=positive_int, default=100, help="tokens of the short one (default: %(default)s)")
-    passes("--buffer-mib", type=positive_int, default=BUFFER_MIB, help="that is read (default: %(default)s)")
-    passes("--no-vllm", action="store_true", help="without vLLM's step")
+    add("--passes", type=positive_int, default=3, help="of an arm in a turn (default: %(default)s)")
     rounds = parser.add_argument_group("rounds").add_argument
     rounds("--device", default="cpu")
     rounds("--generations", type=positive_int, nargs="+", default=[1, 8])
@@ -117,7 +86,4 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if args.dtype == "auto":
         args.dtype = cpu_dtype()
-    if args.short >= args.context:
-        parser.error(f"needs --short below --context ({args.context}), found {args.short}")
-    args.shapes = list(args.shapes)
     return args

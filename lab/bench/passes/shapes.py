@@ -1,6 +1,5 @@
-"""Passes to measure, and the KV blocks of their sequences in a pool. Pure."""
+"""Passes to measure, the bytes they read, and the KV blocks of their sequences in a pool. Pure."""
 
-import argparse
 from dataclasses import dataclass
 
 from outrider.engines.forward_model import Segment
@@ -22,52 +21,46 @@ class PassShape:
         return f"{self.rows}x{self.generations}"
 
 
-def parse_shape(text: str) -> PassShape:
-    rows, _, generations = text.partition("x")
-    if not (rows.isdecimal() and generations.isdecimal() and int(rows) and int(generations)):
-        raise argparse.ArgumentTypeError(f"needs ROWSxGENERATIONS such as 4x1, both at least 1, found {text!r}")
-    return PassShape(int(rows), int(generations))
+@dataclass(frozen=True, slots=True)
+class ModelBytes:
+    """Bytes read in a pass: ``weights`` once, ``kv_token`` for each resident position of each sequence."""
+
+    weights: int
+    kv_token: int
+
+    def of_pass(self, shape: PassShape, behind: int) -> int:
+        """Bytes of a pass, without the KV that the new tokens write."""
+        return self.weights + self.of_kv(behind) * shape.generations
+
+    def of_kv(self, tokens: int) -> int:
+        """KV bytes of one sequence's resident positions."""
+        return self.kv_token * tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """KV blocks for the sequences of every pass: a long one, then as many as the widest pass has.
-
-    Attributes:
-        long_tokens: positions of the long sequence, new ones included.
-        tokens: of each other.
-        generations: number of others.
-    """
+    """KV blocks for ``generations`` sequences of at most ``tokens`` positions, new ones included."""
 
     block_tokens: int
-    long_tokens: int
     tokens: int
     generations: int
 
     @property
     def blocks(self) -> int:
-        return self._needed(self.long_tokens) + self.generations * self._needed(self.tokens)
-
-    def of_long(self) -> range:
-        """Blocks of the long sequence."""
-        return range(self._needed(self.long_tokens))
+        return self.generations * self._each
 
     def of(self, generation: int) -> range:
-        each, first = self._needed(self.tokens), self._needed(self.long_tokens)
-        return range(first + generation * each, first + (generation + 1) * each)
+        return range(generation * self._each, (generation + 1) * self._each)
 
-    def segments(self, shape: PassShape, context_tokens: int) -> list[Segment]:
-        """A pass of new tokens of each sequence, behind its context; of the long one if they do not fit."""
-        needed = context_tokens + shape.rows
-        if needed <= self.tokens and shape.generations <= self.generations:
-            blocks = [self.of(generation) for generation in range(shape.generations)]
-        elif needed <= self.long_tokens and shape.generations == 1:
-            blocks = [self.of_long()]
-        else:
-            raise ValueError(f"needs room for {shape} behind {context_tokens} tokens, found {self}")
+    def segments(self, shape: PassShape, behind: int) -> list[Segment]:
+        """A pass of new tokens behind ``behind`` resident ones of each sequence."""
+        needed = behind + shape.rows
+        if needed > self.tokens or shape.generations > self.generations:
+            raise ValueError(f"needs room for {shape} behind {behind} tokens, found {self}")
         new = [1 + row for row in range(shape.rows)]
         used = -(-needed // self.block_tokens)
-        return [Segment(new, context_tokens, one[:used], shape.rows) for one in blocks]
+        return [Segment(new, behind, self.of(one)[:used], shape.rows) for one in range(shape.generations)]
 
-    def _needed(self, tokens: int) -> int:
-        return -(-tokens // self.block_tokens)
+    @property
+    def _each(self) -> int:
+        return -(-self.tokens // self.block_tokens)

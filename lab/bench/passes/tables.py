@@ -1,74 +1,64 @@
-"""Tables of passes."""
+"""Figures of passes and their tables; the lower bound is reading weights and KV once. Pure, printing aside."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
 
 from cluster.reports.tables import show_table
-from lab.bench.harness.samples import Spread
-from lab.bench.passes.bounds import attention_over_kv, over_bound, ratios, spread
-from lab.bench.passes.run import VLLM, Measured, Point
+from lab.bench.harness.samples import Spread, spread_of
+from lab.bench.passes.run import Measured
+from lab.bench.passes.shapes import PassShape
 from lab.bench.passes.torch_models import EXACT, INEXACT
 
 
-def figures(measured: Measured, points: Sequence[Point]) -> list[dict[str, object]]:
-    """Figures of each point; what could not be measured is None.
+def figures(measured: Measured) -> list[dict[str, object]]:
+    """Figures of each shape; what was not measured is None.
 
-    ``over_bound``: of the torch engine's pass over reading weights and KV once; ``over_vllm``: over vLLM's own step;
-    ``tax``: over the fastest inexact computation of the same.
+    ``over_bound``: of the torch engine's pass over reading weights and KV once; ``tax``: over the fastest inexact
+    computation of the same.
     """
-    return [_point_figures(measured, point) for point in points]
+    return [_figures(measured, shape) for shape in measured.seconds[EXACT]]
 
 
-def _point_figures(measured: Measured, point: Point) -> dict[str, object]:
-    mine = measured.seconds[EXACT][point]
-    size = measured.sizes.of_pass(point.shape, point.context_tokens)
-    theirs = measured.seconds.get(VLLM, {}).get(point)
-    free = fastest(measured.seconds, point)
+def _figures(measured: Measured, shape: PassShape) -> dict[str, object]:
+    mine = measured.seconds[EXACT][shape]
+    size = measured.sizes.of_pass(shape, measured.behind)
+    free = fastest(measured.seconds, shape)
     return {
-        "point": str(point),
-        "rows": point.shape.total_rows,
+        "shape": str(shape),
+        "rows": shape.total_rows,
         "bytes": size,
         "ms": _ms(mine),
         "bound_ms": _ms([size / speed for speed in measured.bytes_per_s]),
         "over_bound": over_bound(mine, size, measured.bytes_per_s),
-        "vllm_ms": None if theirs is None else _ms(theirs),
-        "over_vllm": None if theirs is None else ratios(mine, theirs),
         "fastest_inexact": free,
-        "inexact_ms": None if free is None else _ms(measured.seconds[free][point]),
-        "tax": None if free is None else ratios(mine, measured.seconds[free][point]),
+        "inexact_ms": None if free is None else _ms(measured.seconds[free][shape]),
+        "tax": None if free is None else ratios(mine, measured.seconds[free][shape]),
     }
 
 
-def fastest(seconds: Mapping[str, Mapping[Point, Sequence[float]]], point: Point) -> str | None:
+def fastest(seconds: Mapping[str, Mapping[PassShape, Sequence[float]]], shape: PassShape) -> str | None:
     """The fastest inexact arm, by its median."""
-    known = [name for name in INEXACT if point in seconds.get(name, {})]
-    return min(known, key=lambda name: median(seconds[name][point]), default=None)
+    known = [name for name in INEXACT if name in seconds]
+    return min(known, key=lambda name: median(seconds[name][shape]), default=None)
 
 
-def context_figures(measured: Measured, short: Point, long: Point) -> list[dict[str, object]]:
-    """By arm: extra time of a row behind a long context over that behind a short one, against reading that much KV."""
-    size = measured.sizes.of_kv(long.context_tokens - short.context_tokens)
-    return [
-        {
-            "arm": arm,
-            "short_ms": _ms(found[short]),
-            "long_ms": _ms(found[long]),
-            "kv_ms": _ms([size / speed for speed in measured.bytes_per_s]),
-            "over_kv": attention_over_kv(found[long], found[short], size, measured.bytes_per_s),
-        }
-        for arm, found in measured.seconds.items()
-    ]
+def ratios(tops: Sequence[float], bottoms: Sequence[float]) -> Spread:
+    """Ratios of values measured in the same turn: median, minimum, maximum."""
+    return spread_of([top / bottom for top, bottom in zip(tops, bottoms, strict=True)])
+
+
+def over_bound(seconds: Sequence[float], size_bytes: int, bytes_per_s: Sequence[float]) -> Spread:
+    """Times of a pass over those of reading ``size_bytes``, at the bandwidth of the same turn."""
+    return ratios(seconds, [size_bytes / speed for speed in bytes_per_s])
 
 
 def show_passes(title: str, found: Sequence[Mapping[str, object]]) -> None:
-    """Print each point with its three ratios."""
+    """Print each shape with its two ratios."""
     columns = {
-        "rows x generations": "point",
+        "rows x generations": "shape",
         "ms": "ms",
         "bound ms": "bound_ms",
         "over bound": "over_bound",
-        "vLLM ms": "vllm_ms",
-        "over vLLM": "over_vllm",
         "inexact ms": "inexact_ms",
         "tax": "tax",
         "by": "fastest_inexact",
@@ -77,23 +67,11 @@ def show_passes(title: str, found: Sequence[Mapping[str, object]]) -> None:
     show_table(title, list(columns), rows, "medians [smallest-largest] over turns; ratios are of the same turn")
 
 
-def show_context(title: str, found: Sequence[Mapping[str, object]]) -> None:
-    """Print each arm's attention to a long context."""
-    columns = {
-        "arm": "arm",
-        "short ms": "short_ms",
-        "long ms": "long_ms",
-        "KV read ms": "kv_ms",
-        "difference over KV read": "over_kv",
-    }
-    show_table(title, list(columns), [[_shown(one[name]) for name in columns.values()] for one in found])
-
-
 def _ms(seconds: Sequence[float]) -> Spread:
-    return spread([1e3 * one for one in seconds])
+    return spread_of([1e3 * one for one in seconds])
 
 
 def _shown(value: object) -> str:
     if value is None:
         return "-"
-    return f"{value.median:.2f} [{value.low:.2f}-{value.high:.2f}]" if isinstance(value, Spread) else str(value)
+    return value.shown(2) if isinstance(value, Spread) else str(value)

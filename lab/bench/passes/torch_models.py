@@ -10,9 +10,9 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from outrider.engines.forward_model import MaskedModel
-from outrider.engines.torch.fused.model import FusedModel, can_fuse
+from outrider.engines.torch.fused.model import FusedModel
 from outrider.engines.torch.fused.products import as_tensor
-from outrider.engines.torch.linears import can_pack, pack_linears
+from outrider.engines.torch.linears import pack_linears
 from outrider.engines.torch.model import PagedModel
 from outrider.engines.torch.served import target_model
 from outrider.engines.torch.sizes import ANY, Sizes
@@ -27,8 +27,6 @@ def served(model: PreTrainedModel, total_blocks: int, block_tokens: int) -> Mask
 
 def any_rows(model: PreTrainedModel, total_blocks: int, block_tokens: int) -> MaskedModel:
     """The same with packed weights in any number of rows: no padding."""
-    if not (can_fuse(model) and can_pack(model)):
-        return AnyRowsModel(model, total_blocks, block_tokens)
     pack_linears(model, ANY)
     return _filled(FusedModel(model, total_blocks, block_tokens))
 
@@ -45,34 +43,12 @@ def _filled(model: MaskedModel) -> MaskedModel:
     return model
 
 
-class FilledModel(PagedModel):
-    """With transformers' modules; its KV likewise random."""
+class PlainModel(PagedModel):
+    """torch's own linear layers, and attention sequence by sequence; its KV likewise random."""
 
     def __init__(self, model: PreTrainedModel, total_blocks: int, block_tokens: int) -> None:
         super().__init__(model, total_blocks, block_tokens)
         _filled(self)
-
-
-class AnyRowsModel(FilledModel):
-    """Packed weights and tiles, in any number of rows."""
-
-    def _settled(self, model: PreTrainedModel) -> Sizes | None:
-        if can_pack(model):
-            pack_linears(model, ANY)
-            return ANY
-        return None
-
-
-class SpansModel(AnyRowsModel):
-    """The same, with attention sequence by sequence."""
-
-    def _settled(self, model: PreTrainedModel) -> Sizes | None:
-        super()._settled(model)
-        return None
-
-
-class PlainModel(FilledModel):
-    """torch's own linear layers, and attention sequence by sequence."""
 
     def _settled(self, model: PreTrainedModel) -> Sizes | None:  # noqa: ARG002 (left as it is)
         return None
@@ -81,8 +57,6 @@ class PlainModel(FilledModel):
 EXACT = "torch"
 INEXACT: Mapping[str, Make] = {
     "any rows": any_rows,
-    "any rows, paged": AnyRowsModel,
-    "any rows, paged, spans": SpansModel,
     "plain": PlainModel,
 }
 

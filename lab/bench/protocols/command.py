@@ -6,7 +6,7 @@ protocol and window every round. A fixed protocol uses the plan that the service
 was given. Methods take turns prompt by prompt; there is one request at a time.
 
 The comparison uses *charged* time: the link's model for the bits really sent, plus measured computation (see
-``lab.bench.protocols.rounds``); payload bits per committed token are listed with their limits.
+``lab.bench.protocols.rounds``); payload bits per committed token are listed.
 """
 
 import argparse
@@ -17,16 +17,12 @@ from pathlib import Path
 from cluster.local import running
 from cluster.options import add_config_options, read_config
 from lab.bench.harness.record import write_record
-from lab.bench.protocols.bits import Bits, bits
 from lab.bench.protocols.figures import Comparison, MethodFigures, compare, figures, seconds
 from lab.bench.protocols.measure import Amount, measure
-from lab.bench.protocols.plan import METHODS, NO_DRAFT, Cell, cells
-from lab.bench.protocols.rounds import Response, levels
-from lab.bench.protocols.tables import show_bits, show_comparisons, show_figures, show_levels
-from outrider.config.schema import Config
+from lab.bench.protocols.plan import METHODS, cells
+from lab.bench.protocols.rounds import Response
+from lab.bench.protocols.tables import show_comparisons, show_figures
 from outrider.contracts.errors import ConfigError
-from outrider.contracts.exchanged import WireFormat
-from outrider.models.tokenizer import load_tokenizer
 
 
 def main(argv: Sequence[str]) -> None:
@@ -37,12 +33,8 @@ def main(argv: Sequence[str]) -> None:
         raise ConfigError("drafters", "at least one, and link: null (the bench sets the links itself)", config.drafters)
     chosen, amount = cells(args.cells), Amount(args.tokens, args.prompts, args.repeats)
     with running(config) as url:
-        found = asyncio.run(_measured(url, config, chosen, amount))
-    _report(found, config.wire.format(len(load_tokenizer(config.model.target))), args)
-
-
-async def _measured(url: str, config: Config, chosen: Sequence[Cell], amount: Amount) -> list[Response]:
-    return [one async for cell in measure(url, config, chosen, amount) for one in cell]
+        found = asyncio.run(measure(url, config, chosen, amount))
+    _report(found, args)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,35 +49,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _report(found: Sequence[Response], wire: WireFormat, args: argparse.Namespace) -> None:
-    """Print and return all figures of the measured responses."""
-    usual = levels(found)
-    of = seconds(found, usual)
+def _report(found: Sequence[Response], args: argparse.Namespace) -> None:
+    """Print and write all figures of the measured responses."""
+    of = seconds(found)
     table: list[MethodFigures] = []
     charged: list[Comparison] = []
-    levelled: list[Comparison] = []
     for cell in dict.fromkeys(one.cell for one in found):
         mine = [one for one in found if one.cell == cell]
         table += [figures([one for one in mine if one.method == method], of) for method in METHODS]
-        charged.append(compare(cell, mine, of, lambda spent: spent.charged_s))
-        levelled.append(compare(cell, mine, of, lambda spent: spent.levelled_s))
-    spent = _bits(found, wire)
+        charged.append(compare(cell, mine, of))
     show_figures(table)
-    show_levels(usual)
-    show_comparisons("charged seconds", charged)
-    show_comparisons("levelled seconds (every kind of round at its usual time)", levelled)
-    show_bits(spent, wire)
+    show_comparisons(charged)
     if args.json is not None:
-        content = {"figures": table, "charged": charged, "levelled": levelled, "bits": spent}
-        write_record(args.json, args, content)
-
-
-def _bits(found: Sequence[Response], wire: WireFormat) -> list[Bits]:
-    table = []
-    for greedy in sorted({one.cell.greedy for one in found}):
-        for method in METHODS:
-            mine = [one for one in found if one.cell.greedy == greedy and one.method == method]
-            drafted = [one for one in mine if any(a.timing.drafted_tokens for a in one.rounds)]
-            if method != NO_DRAFT and drafted:
-                table.append(bits(drafted, wire))
-    return table
+        write_record(args.json, args, {"figures": table, "charged": charged})

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from lab.bench.harness.statistics import Estimate, picks, ratio
 from lab.bench.protocols.plan import CHEAPEST, FIXED, NO_DRAFT, Cell
-from lab.bench.protocols.rounds import Levels, Response
+from lab.bench.protocols.rounds import Response
 from outrider.contracts.drafting import DraftPlan
 
 Floats = npt.NDArray[np.float64]
@@ -29,8 +29,7 @@ class MethodFigures:
     responses: int
     tokens: int  # committed while the method was at work; the figures below are over these
     wall_s: Estimate  # measured seconds per token
-    charged_s: Estimate  # with the link's model; ``levelled_s`` with usual computation times as well
-    levelled_s: Estimate
+    charged_s: Estimate  # with the link's model
     up_bits: Estimate  # payload per token; likewise ``down_bits``
     down_bits: Estimate
     accepted_fraction: Estimate | None  # accepted over draft tokens; None if nothing was drafted
@@ -41,7 +40,7 @@ class MethodFigures:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``cheapest`` against the fixed method that turned out best, by seconds per token of one kind."""
+    """``cheapest`` against the fixed method that turned out best, by charged seconds per token."""
 
     cell: Cell
     best: str
@@ -60,10 +59,9 @@ class Seconds:
 
     wall_s: float
     charged_s: float
-    levelled_s: float
 
 
-def seconds(responses: Sequence[Response], levels: Levels) -> dict[int, Seconds]:
+def seconds(responses: Sequence[Response]) -> dict[int, Seconds]:
     """Seconds by ``id`` of the response. Rounds without a result (no candidate taken) count as measured in all."""
     usual_s = median(response.hidden_s for response in responses if not response.row_requests)
     found = {}
@@ -73,7 +71,6 @@ def seconds(responses: Sequence[Response], levels: Levels) -> dict[int, Seconds]
         found[id(response)] = Seconds(
             lost_s + sum(one.timing.total_s for one in rounds),
             lost_s + sum(one.charged_s(cell) for one in rounds),
-            lost_s + sum(levels.levelled_s(one, cell) for one in rounds),
         )
     return found
 
@@ -102,7 +99,6 @@ def figures(responses: Sequence[Response], of: dict[int, Seconds]) -> MethodFigu
         tokens=sum(tokens),
         wall_s=per(lambda response: of[id(response)].wall_s),
         charged_s=per(lambda response: of[id(response)].charged_s),
-        levelled_s=per(lambda response: of[id(response)].levelled_s),
         up_bits=per(lambda response: _bits(response)[0]),
         down_bits=per(lambda response: _bits(response)[1]),
         accepted_fraction=per(accepted, drafted) if sum(drafted) else None,
@@ -112,15 +108,13 @@ def figures(responses: Sequence[Response], of: dict[int, Seconds]) -> MethodFigu
     )
 
 
-def compare(
-    cell: Cell, responses: Sequence[Response], of: dict[int, Seconds], kind: Callable[[Seconds], float]
-) -> Comparison:
-    """Compare by one kind of seconds; the interval redraws turns (repetition and prompt), common to all methods."""
+def compare(cell: Cell, responses: Sequence[Response], of: dict[int, Seconds]) -> Comparison:
+    """Compare by charged seconds; the interval redraws turns (repetition and prompt), common to all methods."""
     turns = sorted({(response.repeat, response.prompt) for response in responses})
     spent, made = ({method: np.zeros(len(turns)) for method in (*FIXED, CHEAPEST)} for _ in range(2))
     for response in responses:
         turn = turns.index((response.repeat, response.prompt))
-        spent[response.method][turn] += kind(of[id(response)])
+        spent[response.method][turn] += of[id(response)].charged_s
         made[response.method][turn] += response.tokens
     measured = {method: spent[method].sum() / made[method].sum() for method in FIXED if made[method].sum()}
     best = min(measured, key=measured.__getitem__)

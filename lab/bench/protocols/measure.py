@@ -1,17 +1,16 @@
 """Measurement: a warm-up, then cell by cell every method in turn on the same prompts."""
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tqdm import tqdm
 
 from lab.bench.harness.prompts import PROMPTS
 from lab.bench.harness.running import RunningService
-from lab.bench.load.client import open_client
+from lab.bench.load.client import ServiceUnusableError, open_client
 from lab.bench.protocols.plan import CHEAPEST, METHODS, NO_DRAFT, Cell, Turn, options, turns
-from lab.bench.protocols.rounds import Response
-from lab.bench.protocols.service import ask
+from lab.bench.protocols.rounds import Response, at_work, parse_choices
 from outrider.config.schema import Config
 from outrider.contracts.drafting import DraftPlan
 
@@ -30,10 +29,9 @@ class Amount:
     repeats: int
 
 
-async def measure(
-    url: str, config: Config, chosen: Sequence[Cell], amount: Amount
-) -> AsyncGenerator[list[Response], None]:
-    """Send one request at a time; yield each cell's responses."""
+async def measure(url: str, config: Config, chosen: Sequence[Cell], amount: Amount) -> list[Response]:
+    """Send one request at a time."""
+    found: list[Response] = []
     per_cell = len(METHODS) * amount.prompts * amount.repeats
     async with open_client(url, _TIMEOUT_S) as client:
         service = RunningService(client, config)
@@ -46,21 +44,10 @@ async def measure(
                     await _settle(service, cell)
                 plans = {method: await _pilot(service, cell, method) for method in METHODS}
                 bar.set_description(cell.name)
-                yield await _cell(service, cell, amount, plans, bar.update)
-
-
-async def _cell(
-    service: RunningService,
-    cell: Cell,
-    amount: Amount,
-    plans: dict[str, DraftPlan | None],
-    on_response: Callable[[], object],
-) -> list[Response]:
-    found = []
-    for turn in turns(amount.repeats, amount.prompts):
-        asked = options(turn.method, plans[turn.method])
-        found.append(await ask(service, cell, turn, PROMPTS[turn.prompt], amount.tokens, asked))
-        on_response()
+                for turn in turns(amount.repeats, amount.prompts):
+                    asked = options(turn.method, plans[turn.method])
+                    found.append(await _ask(service, cell, turn, PROMPTS[turn.prompt], amount.tokens, asked))
+                    bar.update()
     return found
 
 
@@ -71,7 +58,7 @@ async def _warm_up(service: RunningService) -> None:
         cell = Cell(_WARM.rate_mbps, _WARM.rtt_ms, temperature)
         for number, method in enumerate(METHODS):
             asked = options(method, DraftPlan("token_ids", 2))
-            await ask(service, cell, Turn(0, number, method), PROMPTS[-1 - number], _PILOT_TOKENS, asked)
+            await _ask(service, cell, Turn(0, number, method), PROMPTS[-1 - number], _PILOT_TOKENS, asked)
 
 
 async def _settle(service: RunningService, cell: Cell) -> None:
@@ -80,7 +67,7 @@ async def _settle(service: RunningService, cell: Cell) -> None:
     sampled = Cell(cell.rate_mbps, cell.rtt_ms, 1.0)
     for protocol in ("dsd", "dssd"):
         asked = options(protocol, DraftPlan(protocol, 1))
-        await ask(service, sampled, Turn(0, 0, protocol), PROMPTS[-1], _SETTLING_TOKENS, asked)
+        await _ask(service, sampled, Turn(0, 0, protocol), PROMPTS[-1], _SETTLING_TOKENS, asked)
 
 
 async def _pilot(service: RunningService, cell: Cell, method: str) -> DraftPlan | None:
@@ -91,7 +78,32 @@ async def _pilot(service: RunningService, cell: Cell, method: str) -> DraftPlan 
     if method in (NO_DRAFT, CHEAPEST):
         return None
     protocol = method
-    answer = await ask(service, cell, Turn(0, 0, method), PROMPTS[-2], _PILOT_TOKENS, options(method))
+    answer = await _ask(service, cell, Turn(0, 0, method), PROMPTS[-2], _PILOT_TOKENS, options(method))
     counts = Counter(choice.plan for choice in answer.choices if choice.plan is not None)
     single = DraftPlan(protocol, 1, (1,) if protocol == "tslt_tree" else ())
     return counts.most_common(1)[0][0] if counts else single
+
+
+async def _ask(
+    service: RunningService, cell: Cell, turn: Turn, prompt: str, tokens: int, options: dict[str, object]
+) -> Response:
+    """Request one response of exactly ``tokens`` tokens; ``ServiceUnusableError`` if it is refused or incomplete."""
+    said = await service.ask(
+        prompt, {**options, "explain": True}, max_tokens=tokens, temperature=cell.temperature, ignore_eos=True
+    )
+    if said.tokens != tokens:
+        raise ServiceUnusableError(f"needs {tokens} tokens by {options}, found {said.tokens}; see its log")
+    usage, timings = said.usage, said.timings
+    rounds, choices = at_work(turn.method, timings, parse_choices(usage.get("choices", ())))
+    return Response(
+        cell=cell,
+        method=turn.method,
+        repeat=turn.repeat,
+        prompt=turn.prompt,
+        elapsed_s=said.elapsed_s,
+        rounds=rounds,
+        row_requests=max(int(usage["rounds"]) - len(timings), 0),
+        timed=(sum(t.total_s for t in timings), sum(t.up_bits for t in timings), sum(t.down_bits for t in timings)),
+        sent=(int(usage["payload_bits"]["up"]), int(usage["payload_bits"]["down"])),
+        choices=choices,
+    )

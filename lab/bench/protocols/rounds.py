@@ -5,14 +5,11 @@ the same for all methods and are left out.
 
 *Charged* seconds of a round: the link model's time for the bits that were really sent (``outrider.link.latency``), and
 measured draft, queue, verification and orchestration. They differ from wall seconds by the machine's overhead of an
-exchange. *Levelled* seconds replace each measured time by the median of all measured rounds of the same kind, so that
-two methods never differ because the machine was busy during one of them.
+exchange.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
-from typing import TypeVar
 
 from lab.bench.protocols.plan import NO_DRAFT, Cell
 from outrider.contracts.drafting import DraftPlan
@@ -21,8 +18,6 @@ from outrider.link.latency import exchange_s
 from outrider.link.state import profile_csi
 from outrider.rounds.timing import RoundTiming
 from outrider.selection.situation import ChoiceReason
-
-_Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,39 +108,3 @@ def at_work(
 def link_s(cell: Cell, timing: RoundTiming) -> float:
     """The link model's time for a round's messages; 0 if there were none."""
     return exchange_s(profile_csi(cell.profile), timing.down_bits, timing.up_bits) if timing.up_bits else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Levels:
-    """Median seconds of rounds of one kind."""
-
-    draft_s: Mapping[DraftPlan, float]  # by plan
-    verify_s: Mapping[tuple[int, bool], float]  # by (tokens drafted, whether devices draw corrections)
-    other_s: Mapping[bool, float]  # queue and orchestration, by whether a drafter was asked
-
-    def levelled_s(self, one: Round, cell: Cell) -> float:
-        """Seconds of a round on a machine at its usual load."""
-        t = one.timing
-        draft_s = 0.0 if one.plan is None else self.draft_s.get(one.plan, 0.0)
-        return draft_s + self.verify_s[_verify_kind(t)] + self.other_s[one.exchanged] + link_s(cell, t)
-
-
-def levels(responses: Sequence[Response]) -> Levels:
-    """Medians over all measured rounds."""
-    rounds = [one for response in responses for one in response.rounds]
-    drafted = [(one.plan, one.timing.draft_s) for one in rounds if one.plan is not None]
-    return Levels(
-        draft_s=_medians(drafted),
-        verify_s=_medians([(_verify_kind(one.timing), one.timing.verify_s) for one in rounds]),
-        other_s=_medians(
-            [(one.exchanged, one.timing.queue_s + max(one.timing.orchestration_s, 0.0)) for one in rounds]
-        ),
-    )
-
-
-def _verify_kind(timing: RoundTiming) -> tuple[int, bool]:
-    return timing.drafted_tokens, timing.protocol in ("dssd", "dssd_candidates")
-
-
-def _medians(pairs: Sequence[tuple[_Key, float]]) -> dict[_Key, float]:
-    return {key: median(value for other, value in pairs if other == key) for key in {key for key, _ in pairs}}

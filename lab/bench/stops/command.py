@@ -2,9 +2,8 @@
 
 Starts a service for each stop rule, with emulated devices and passes (``drafters[].emulated_step_ms`` and other
 settings, by ``--set``), and loads it with a number of clients at once: fixed windows, including 0, the service's own
-choice, and each rule. WISP's ablations (Tables 5 and 6, Figure 1) are of this kind. Without a cluster, on drafts
-recorded along the target's responses, ``--bound`` counts what its Theorem 1 bounds, and ``--frontier`` computes the
-best that a rule could reach with one client, at the emulated speeds.
+choice, and each rule. WISP's ablations (Tables 5 and 6, Figure 1) are of this kind. ``--bound`` counts, without a
+cluster, what its Theorem 1 bounds, on drafts recorded along the target's responses.
 """
 
 import argparse
@@ -22,11 +21,10 @@ from lab.bench.harness.options import positive_int
 from lab.bench.harness.record import write_record
 from lab.bench.harness.recorded_drafts import RecordSettings
 from lab.bench.stops.bound import drafts_along, waste, whole_rounds
-from lab.bench.stops.frontier import Pace, frontier
 from lab.bench.stops.measure import Asking, Figures, measure
 from lab.bench.stops.plots import plot_waste
 from lab.bench.stops.rules import Arm, arms, served_by
-from lab.bench.stops.tables import show, show_bound, show_frontier
+from lab.bench.stops.tables import show, show_bound
 from lab.training.predictor.pair_names import pair_names
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
@@ -42,8 +40,8 @@ def main(argv: Sequence[str]) -> None:
     config = read_config(args)
     if args.skip_layers:
         config = _drafting_without(config, args.skip_layers)
-    if args.bound or args.frontier:
-        _recorded(config, args)
+    if args.bound:
+        _bound(config, args)
         return
     if config.drafter_count == 0:
         raise ConfigError("drafters", "at least one", config.drafters)
@@ -76,24 +74,13 @@ def _served(
         return asyncio.run(measured(url))
 
 
-def _recorded(config: Config, args: argparse.Namespace) -> None:
-    """Run the parts that need no cluster."""
-    group, verifiers = config.drafters[0], config.verifiers
-    settings = RecordSettings(config.model.target, group.model, prompts=args.prompts, k_max=args.longest)
-    along = drafts_along(settings, _predictor(config))
-    results: dict[str, object] = {}
-    if args.bound:
-        rounds = whole_rounds(along)
-        bound = [waste(rounds, threshold) for threshold in args.thresholds]
-        show_bound(bound, len(rounds), args.longest)
-        results |= {"bound": bound, "rounds": len(rounds)}
-    if args.frontier:
-        paces_ms = group.emulated_step_ms, verifiers.emulated_pass_ms, verifiers.emulated_row_ms
-        found = frontier(along, args.windows, args.longest, Pace(*(1e-3 * pace_ms for pace_ms in paces_ms)))
-        show_frontier(found)
-        results["frontier"] = found
+def _bound(config: Config, args: argparse.Namespace) -> None:
+    settings = RecordSettings(config.model.target, config.drafters[0].model, prompts=args.prompts, k_max=args.longest)
+    rounds = whole_rounds(drafts_along(settings, _predictor(config)))
+    bound = [waste(rounds, threshold) for threshold in args.thresholds]
+    show_bound(bound, len(rounds), args.longest)
     if args.json is not None:
-        write_record(args.json, args, results)
+        write_record(args.json, args, {"bound": bound, "rounds": len(rounds)})
 
 
 def _predictor(config: Config) -> AcceptancePredictor:
@@ -142,9 +129,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--responses", type=positive_int, default=2, help="of each client (default: %(default)s)")
     add("--repeats", type=positive_int, default=1, help="of all (default: %(default)s)")
     add("--bound", action="store_true", help="count what WISP's Theorem 1 bounds")
-    add("--frontier", action="store_true", help="search the prices with which one client is served best")
     add("--thresholds", type=float, nargs="+", default=[0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 1.0], help="of that")
-    add("--prompts", type=positive_int, default=64, help="of both (default: %(default)s)")
+    add("--prompts", type=positive_int, default=64, help="of it, too (default: %(default)s)")
     add("--plot", type=Path, default=None, metavar="FILE", help="draw tokens per second over waste (WISP Figure 1)")
     add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
     return parser

@@ -5,7 +5,6 @@ from statistics import mean
 
 from cluster.reports.tables import percent, show_table
 from lab.bench.stops.bound import Waste
-from lab.bench.stops.frontier import Frontier, Reached
 from lab.bench.stops.measure import Figures
 
 _HEADER = (
@@ -54,28 +53,6 @@ def show_bound(found: Sequence[Waste], rounds: int, window: int) -> None:
     ]
     header = ("flagged below", "first rejections not flagged", "bound of waste", "wasted", "accepted")
     show_table(f"Tokens a round, of drafts of {window}", header, rows, note=f"{rounds} rounds; WISP eq. 31 and 26")
-
-
-def show_frontier(found: Frontier) -> None:
-    """Print windows, each with the least wasteful rule that is no slower; and the fastest rule."""
-    best = max(one.tokens_per_s for one in found.windows)
-    rows = []
-    for fixed, sparing in zip(found.windows, found.sparing, strict=True):
-        rows.append((f"window {fixed.ending.longest}", *_reached(fixed, best)))
-        rows.append(("wastes least, no slower", *(_reached(sparing, best) if sparing else ("",) * 6)))
-    rows.append(("fastest by price", *_reached(found.fastest, best)))
-    header = ("ends", "sent above", "drafted on above", "tokens/s", "over best window", "tokens a round")
-    show_table("One client, by arithmetic on recorded drafts", (*header, "wasted ms/token"), rows)
-
-
-def _reached(one: Reached, best_tokens_per_s: float) -> tuple[str, ...]:
-    return (
-        *(f"{price:.2f}" for price in (one.ending.send_above, one.ending.go_on_above)),
-        f"{one.tokens_per_s:.2f}",
-        f"{one.tokens_per_s / best_tokens_per_s:.3f}",
-        f"{one.tokens_per_round:.2f}",
-        f"{1e3 * one.wasted_s_per_token:.1f}",
-    )
 
 
 def is_fixed(arm: str) -> bool:

@@ -16,6 +16,7 @@ from outrider.drafting.stopping import StopSetting
 from outrider.engines.registry import VERIFIERS
 from outrider.rounds.rules import DRAFTER_OPEN_DEADLINE_S, MUST_USE_DRAFT_DEADLINE_S
 from outrider.scaling.policy import ScalingRules
+from serve_app import scaling
 from serve_app.api.service import BODY_DEADLINE_S, KEYS_RELOAD_S, READER_DEADLINE_S, StructuredLimits
 from serve_app.coordination.settings import verifier_settings
 from serve_app.ingress import ingress

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.bench.noise.comparison import Compared, compare
+from lab.bench.gpu.noise import Compared, compare
 from outrider.contracts.requests import MAX_SEED
 from outrider.sampling.device_noise import device_gumbel_noise, gumbel_of
 from outrider.sampling.gumbel import CHUNK_WORDS, gumbel_of_words

@@ -1,22 +1,25 @@
-"""Token acceptances behind the AALs of Table I: constant over a block, or drifting with depth.
+"""Token acceptances behind the AALs of Table I, and the speed of each method at any window by them.
 
-drifting:  b_i = min(1, first * exp(drift * i)),  i = 0 .. K - 1     drift 0 is the constant one
-AAL        as ``lab.simulation.yields.expected_tokens``, with or without a bonus token after a full block
+b_i = min(1, first * exp(drift * i)),  i = 0 .. K - 1
+AAL = as ``lab.simulation.yields.expected_tokens``, with or without a bonus token after a full block
+
+Table I lists windows from 10 on. Below that the acceptance is extrapolated: it is nearly flat.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import exp
+from math import exp, inf
 
-import numpy as np
-from scipy.optimize import brentq, least_squares
+from scipy.optimize import least_squares
 
-from lab.bench.papers.wisv.published import ROUNDING, WisvRow, printed
-from lab.bench.papers.wisv.rounds import Method
+from lab.bench.papers.wisv.published import RTT_S, WisvRow, printed
+from lab.bench.papers.wisv.rounds import TABLE_1_POINT, Method, OperatingPoint, link, mismatches, round_s
 from lab.simulation.yields import expected_tokens
 
-_LEAST, _MOST = 1e-6, 1.0 - 1e-9
+LONGEST = 64
+A40_PASS_S = 8.03e9 * 2 / 696e9  # reads Llama-3.1-8B's fp16 weights once: the minimum of a pass on the testbed's server
+_BOUNDS = ((1e-6, -0.1), (1.0 - 1e-9, 0.1))  # of ``first`` and ``drift``
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,85 +36,57 @@ class Acceptance:
     def tokens(self, window: int, *, bonus: bool) -> float:
         return expected_tokens(self.at_depths(window), bonus=bonus)
 
-    def accepted(self, window: int) -> float:
-        """Expected draft tokens accepted of a block."""
-        return expected_tokens(self.at_depths(window)) - 1.0
 
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """The acceptance that comes nearest to the printed AALs.
-
-    Attributes:
-        errors: of each AAL relative to the printed one; least squares.
-    """
-
-    acceptance: Acceptance
-    errors: tuple[float, ...]
-
-    @property
-    def worst(self) -> float:
-        """The largest error, either way."""
-        return max(map(abs, self.errors))
-
-
-@dataclass(frozen=True, slots=True)
-class MethodFits:
-    """Both kinds of acceptance for a method's rows at a rate.
-
-    Attributes:
-        bounds: for each row, the range of constant acceptances whose AAL prints as the row's.
-    """
-
-    method: Method
-    rate_bps: float
-    bonus: bool
-    bounds: tuple[tuple[float, float], ...]
-    constant: Fit
-    drifting: Fit
-
-    @property
-    def one_for_all(self) -> bool:
-        """Whether one constant acceptance gives every printed AAL."""
-        return max(low for low, _ in self.bounds) <= min(high for _, high in self.bounds)
-
-
-def method_fits(method: Method, rate_bps: float, *, bonus: bool) -> MethodFits:
-    """Fit both kinds to a method in Table I."""
-    rows = printed(method, rate_bps)
-    bounds = tuple(constant_bounds(row, bonus=bonus) for row in rows)
-    constant, drifting = (fit(rows, drifts=drifts, bonus=bonus) for drifts in (False, True))
-    return MethodFits(method, rate_bps, bonus, bounds, constant, drifting)
-
-
-def constant_bounds(row: WisvRow, *, bonus: bool) -> tuple[float, float]:
-    """Minimum and maximum constant acceptance whose AAL prints as the row's."""
-    low, high = (_constant(row.aal_tokens + sign * ROUNDING, row.window, bonus=bonus) for sign in (-1, 1))
-    return low, high
-
-
-def fit(rows: Sequence[WisvRow], *, drifts: bool, bonus: bool) -> Fit:
-    """Least squares of the relative errors of AAL over a method's rows."""
-
-    def acceptance(numbers: Sequence[float]) -> Acceptance:
-        return Acceptance(float(numbers[0]), float(numbers[1]) if drifts else 0.0)
+def fit(rows: Sequence[WisvRow]) -> Acceptance:
+    """Least squares of the relative errors of AAL over a method's rows, without a bonus token."""
 
     def errors(numbers: Sequence[float]) -> list[float]:
-        found = acceptance(numbers)
-        return [found.tokens(row.window, bonus=bonus) / row.aal_tokens - 1.0 for row in rows]
+        found = Acceptance(*numbers)
+        return [found.tokens(row.window, bonus=False) / row.aal_tokens - 1.0 for row in rows]
 
-    start = np.array([0.9, 0.0][: 1 + drifts])
-    least, most = np.array([_LEAST, -0.1][: len(start)]), np.array([_MOST, 0.1][: len(start)])
-    best = least_squares(errors, start, bounds=(least, most), xtol=1e-12, ftol=1e-12)
-    return Fit(acceptance(best.x), tuple(errors(best.x)))
+    best = least_squares(errors, (0.9, 0.0), bounds=_BOUNDS, xtol=1e-12, ftol=1e-12)
+    return Acceptance(*best.x.tolist())
 
 
 @cache
 def fitted(method: Method, rate_bps: float) -> Acceptance:
-    """The fit to a rate's rows: drifting, without a bonus token. Both uploads of WISV make the same decisions."""
+    """The fit to a rate's rows. Both uploads of WISV make the same decisions."""
     of = Method.WISV_FULL if method is Method.WISV_SELECTIVE else method
-    return fit(printed(of, rate_bps), drifts=True, bonus=False).acceptance
+    return fit(printed(of, rate_bps))
 
 
-def _constant(aal_tokens: float, window: int, *, bonus: bool) -> float:
-    return float(brentq(lambda b: Acceptance(b).tokens(window, bonus=bonus) - aal_tokens, _LEAST, _MOST, xtol=1e-12))
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """A method at one window and rate."""
+
+    method: Method
+    rate_bps: float
+    bonus: bool
+    window: int
+    aal_tokens: float
+    round_s: float
+    tokens_per_s: float
+    worth_pass_s: float  # a pass of the target, for a block or a token alike: above this, drafting is faster
+
+
+def speed(
+    method: Method,
+    rate_bps: float,
+    window: int,
+    *,
+    bonus: bool,
+    rtt_s: float = RTT_S,
+    point: OperatingPoint = TABLE_1_POINT,
+) -> Speed:
+    """Speed by the acceptance fitted at that rate, at any RTT."""
+    strict = fitted(Method.SD_GREEDY, rate_bps).at_depths(window)
+    seconds = round_s(method, link(rate_bps, rtt_s), window, mismatches(strict), point)
+    tokens = fitted(method, rate_bps).tokens(window, bonus=bonus)
+    worth_s = seconds / (tokens - 1.0) if tokens > 1.0 else inf  # (round + pass) / tokens < pass
+    return Speed(method, rate_bps, bonus, window, tokens, seconds, tokens / seconds, worth_s)
+
+
+def best_speed(method: Method, rate_bps: float, *, bonus: bool, point: OperatingPoint = TABLE_1_POINT) -> Speed:
+    """Speed at the window with the most tokens per second, 1 to 64."""
+    speeds = [speed(method, rate_bps, window, bonus=bonus, point=point) for window in range(1, LONGEST + 1)]
+    return max(speeds, key=lambda one: one.tokens_per_s)

@@ -1,15 +1,15 @@
-"""Latency and AAL over the window by method and link, as in WISV's Figure 4 and Table I: printed and fitted."""
+"""Latency over the window by method and link, as in WISV's Figure 4: printed and fitted."""
 
 from pathlib import Path
 
 from matplotlib.ticker import ScalarFormatter
 
 from cluster.reports.plots import COLOURS, describe, figure, save
-from lab.bench.papers.wisv.choices import OUTPUT_TOKENS
+from lab.bench.papers.wisv.acceptance import LONGEST, speed
 from lab.bench.papers.wisv.published import RATES_BPS, RTT_S, printed
 from lab.bench.papers.wisv.rounds import Method, OperatingPoint
-from lab.bench.papers.wisv.windows import LONGEST, speed
 
+_OUTPUT_TOKENS = 210  # about Table I's AAL * rounds
 _RTTS_S = (0.005, RTT_S)
 _TICKS_S = (5, 7, 10, 15, 20, 30, 50, 100, 150)
 _COLOURS = dict(zip(Method, COLOURS, strict=False))
@@ -26,7 +26,7 @@ def plot_latencies(file: Path, point: OperatingPoint) -> None:
                     speed(method, rate_bps, window, bonus=False, rtt_s=rtt_s, point=point).tokens_per_s
                     for window in windows
                 ]
-                latencies = [OUTPUT_TOKENS / one for one in speeds]
+                latencies = [_OUTPUT_TOKENS / one for one in speeds]
                 axes.plot(windows, latencies, color=_COLOURS[method], label=method.value)
                 rows = printed(method, rate_bps) if rtt_s == RTT_S else ()
                 axes.scatter([row.window for row in rows], [row.latency_s for row in rows], 18, _COLOURS[method])
@@ -37,19 +37,4 @@ def plot_latencies(file: Path, point: OperatingPoint) -> None:
             axes.yaxis.set_major_formatter(ScalarFormatter())
             describe(axes, f"{rate_bps / 1e6:.0f} Mb/s, RTT {rtt_s * 1e3:.0f} ms", "window", "seconds of a response")
     drawn.legend(*drawn.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(Method))
-    save(drawn, file)
-
-
-def plot_yields(file: Path, point: OperatingPoint) -> None:
-    """AAL, printed and fitted; both uploads of WISV have the same."""
-    drawn = figure(11.0, 4.2)
-    for axes, rate_bps in zip(drawn.subplots(1, 2, sharey=True), RATES_BPS, strict=True):
-        for method in (Method.SD_GREEDY, Method.SD_REJECT, Method.WISV_FULL):
-            windows = range(1, LONGEST + 1)
-            yields = [speed(method, rate_bps, window, bonus=False, point=point).aal_tokens for window in windows]
-            rows = printed(method, rate_bps)
-            axes.plot(windows, yields, color=_COLOURS[method], label=method.value)
-            axes.scatter([row.window for row in rows], [row.aal_tokens for row in rows], 18, _COLOURS[method])
-        describe(axes, f"{rate_bps / 1e6:.0f} Mb/s", "window", "tokens committed per round (AAL)")
-    drawn.legend(*drawn.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     save(drawn, file)

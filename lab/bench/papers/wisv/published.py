@@ -12,7 +12,6 @@ RTT_S = 0.050
 RATES_BPS = (500e6, 20e6)
 WINDOWS = (10, 16, 24, 32, 64)
 METHODS = (Method.SD_GREEDY, Method.SD_REJECT, Method.WISV_FULL)  # those of the table
-ROUNDING = 0.0005  # of AAL
 
 
 @dataclass(frozen=True, slots=True)

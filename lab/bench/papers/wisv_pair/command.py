@@ -9,12 +9,9 @@ from pathlib import Path
 from cluster.local import running
 from cluster.options import read_config
 from lab.bench.papers.wisv_pair import reports
-from lab.bench.papers.wisv_pair.agreement import agreements
-from lab.bench.papers.wisv_pair.figures import Answer, best_windows, choices, rows
+from lab.bench.papers.wisv_pair.cluster import LINKS, WINDOWS, Answer, measured, rows, spread
 from lab.bench.papers.wisv_pair.frontier import HEAD, UNAWARE, frontier
 from lab.bench.papers.wisv_pair.judging import BLOCKS, judging_times
-from lab.bench.papers.wisv_pair.plan import LINKS, METHODS, WINDOWS, spread
-from lab.bench.papers.wisv_pair.service import measured
 from lab.training.head.pair import PairSpec, ask, load_pair, paged
 from lab.training.tasks.loading import load_tasks
 from lab.training.tasks.splits import split_tasks
@@ -38,12 +35,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--unaware", type=Path, default=None, metavar="FILE", help="a head learnt without relabelling, to compare")
     add("--batch", type=int, default=64, help="texts computed at once for the frontier (default: %(default)s)")
     add("--links", nargs="+", default=list(LINKS), choices=list(LINKS), metavar="NAME", help=f"of {', '.join(LINKS)}")
-    add("--methods", nargs="+", default=list(METHODS), choices=list(METHODS), metavar="NAME", help="on the cluster")
-    add("--few", type=int, default=1, help="tasks for methods that send whole distributions (default: %(default)s)")
 
 
 def frontier_part(args: argparse.Namespace) -> dict[str, object]:
-    """Compute, print, plot, and return frontiers and the agreement of fields."""
+    """Compute, print, plot, and return frontiers."""
     config, head = _configured(args)
     group = config.drafters[0]
     models = load_pair(PairSpec(config.model.target, group.model, config.model.dtype, group.dtype, "cpu"))
@@ -58,16 +53,13 @@ def frontier_part(args: argparse.Namespace) -> dict[str, object]:
     found = [frontier(pair, asked, heads, window, thresholds, batch=args.batch, field=field) for window in windows]
     for one in found:
         reports.show_frontier(one)
-    alike = agreements(pair, asked, head.decisions, thresholds, window=windows[0], batch=args.batch)
-    reports.show_agreements(alike)
     times = judging_times(pair, asked, head.decisions)
     reports.show_judging(times)
     if args.plots is not None:
-        from lab.bench.papers.wisv_pair.plots import plot_frontier, plot_thresholds  # noqa: PLC0415 (needs matplotlib)
+        from lab.bench.papers.wisv_pair.plots import plot_thresholds  # noqa: PLC0415 (needs matplotlib)
 
         plot_thresholds(args.plots / "wisv-pair-thresholds.png", found[0])
-        plot_frontier(args.plots / "wisv-pair-frontier.png", found[0])
-    return {"head": head.info, "frontiers": found, "agreements": alike, "judging": times}
+    return {"head": head.info, "frontiers": found, "judging": times}
 
 
 def cluster_part(args: argparse.Namespace) -> dict[str, object]:
@@ -83,24 +75,19 @@ def cluster_part(args: argparse.Namespace) -> dict[str, object]:
     )
     answers = asyncio.run(_asked(replace(config, speculation=speculation), args, tasks, windows))
     found = rows(answers)
-    best, compared = best_windows(found), choices(found, {name: link.rtt_s for name, link in LINKS.items()})
     reports.show_rows(found)
-    reports.show_best(best)
-    reports.show_choices(compared)
     if args.plots is not None:
         from lab.bench.papers.wisv_pair.plots import plot_latencies  # noqa: PLC0415 (needs matplotlib)
 
         plot_latencies(args.plots / "wisv-pair-latency.png", found)
-    return {"head": head.info, "rows": found, "choices": compared, "answers": answers}
+    return {"head": head.info, "rows": found, "answers": answers}
 
 
 async def _asked(
     config: Config, args: argparse.Namespace, tasks: Sequence[Task], windows: Sequence[int]
 ) -> list[Answer]:
-    methods = [METHODS[name] for name in args.methods]
     with running(config) as url:
-        asked = measured(url, config, args.links, tasks, args.few, methods, windows, args.max_new_tokens)
-        return [answer async for link in asked for answer in link]
+        return await measured(url, config, args.links, tasks, windows, args.max_new_tokens)
 
 
 def _configured(args: argparse.Namespace) -> tuple[Config, Head]:

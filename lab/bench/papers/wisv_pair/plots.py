@@ -1,10 +1,10 @@
-"""Frontiers of score and accepted length, and latency over the window by link (WISV's Figures 3, 4, 5 and 7)."""
+"""Score and accepted length over the threshold, and latency over the window by link (WISV's Figures 3, 4, 5, 7)."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from cluster.reports.plots import COLOURS, describe, figure, save
-from lab.bench.papers.wisv_pair.figures import Row
+from lab.bench.papers.wisv_pair.cluster import Row
 from lab.bench.papers.wisv_pair.frontier import HEAD, UNAWARE, Frontier
 from lab.training.head.links import EVALUATED
 
@@ -28,23 +28,6 @@ def plot_thresholds(file: Path, found: Frontier) -> None:
         describe(scores, f"{kind}, K = {found.window}", "threshold", "score")
         describe(lengths, "", "threshold", "tokens committed per round (AAL)")
     drawn.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
-    save(drawn, file)
-
-
-def plot_frontier(file: Path, found: Frontier) -> None:
-    """Accepted length over score, of heads by link and of rules without a head."""
-    drawn = figure(7.0, 5.0)
-    axes = drawn.subplots()
-    for link, colour in zip(EVALUATED, COLOURS, strict=False):
-        own = [row for row in found.rows if (row.rule, row.link) == (HEAD, link)]
-        axes.plot([row.score for row in own], [row.aal for row in own], "o-", color=colour, label=f"head, {link}")
-    free = [row for row in found.rows if not row.link and row is not found.strict]
-    for kind, colour, marker in (("probability", COLOURS[4], "s-"), ("rank", COLOURS[5], "^-")):
-        own = [row for row in free if row.rule.startswith(kind)]
-        axes.plot([row.score for row in own], [row.aal for row in own], marker, color=colour, label=f"{kind} alone")
-    axes.scatter([found.strict.score], [found.strict.aal], 90, "black", marker="*", label="strict", zorder=3)
-    describe(axes, f"{found.tasks} tasks, K = {found.window}", "score", "tokens committed per round (AAL)")
-    axes.legend(fontsize=8)
     save(drawn, file)
 
 

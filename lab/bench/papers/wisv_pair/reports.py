@@ -5,25 +5,14 @@ from collections.abc import Sequence
 from cluster.reports.tables import percent, show_table
 from lab.bench.papers.wisv.published import METHODS as PRINTED
 from lab.bench.papers.wisv.published import printed
-from lab.bench.papers.wisv_pair.agreement import FieldAgreement
-from lab.bench.papers.wisv_pair.figures import Choice, Row
-from lab.bench.papers.wisv_pair.frontier import (
-    FREE,
-    GOAL_AAL,
-    GOAL_ROUNDS,
-    HEAD,
-    MOST_DROP,
-    UNAWARE,
-    Frontier,
-    Gain,
-)
+from lab.bench.papers.wisv_pair.cluster import LINKS, Row
+from lab.bench.papers.wisv_pair.frontier import Frontier
 from lab.bench.papers.wisv_pair.judging import WINDOW, JudgingTime
-from lab.bench.papers.wisv_pair.plan import LINKS
 from lab.training.head.sweep import SweptRow
 
 
 def show_frontier(found: Frontier) -> None:
-    """Print every rule against strict verification, and the best of each kind at a small drop."""
+    """Print every rule against strict verification."""
     strict = found.strict
     show_table(
         f"{found.tasks} tasks, K = {found.window}: cost and gain of each rule; strict verification scores "
@@ -31,43 +20,14 @@ def show_frontier(found: Frontier) -> None:
         ("rule", "threshold", "link", "score", "drop", "95 % below", "passed", "AAL", "more", "rounds", "fewer"),
         [_row_cells(row, strict) for row in found.rows if row is not strict],
     )
-    show_table(
-        f"Where the drop is shown to be under {percent(MOST_DROP)} (95 %, on every link): the longest accepted length; "
-        f"aimed at: {percent(GOAL_AAL)} more, {percent(GOAL_ROUNDS)} fewer rounds",
-        ("kind", "rule", "threshold", "drop", "95 % below", "AAL more", "rounds fewer", "reached"),
-        [_best_cells(kind, found.best_within(kind)) for kind in (HEAD, UNAWARE, FREE)],
-        "Chosen on these very tasks: a description of them, not a promise for others.",
-    )
 
 
 def _row_cells(row: SweptRow, strict: SweptRow) -> Sequence[object]:
-    gain = Gain.over(strict, [row])
     return (
         *(row.rule, f"{row.threshold:.2f}" if row.link else "", row.link),
         *(f"{row.score:.3f}", f"{row.drop:+.4f}", f"{row.drop_bound:+.4f}", percent(1.0 - row.rejection_share)),
-        *(f"{row.aal:.2f}", percent(gain.more_aal), f"{row.rounds:.1f}", percent(gain.fewer_rounds)),
-    )
-
-
-def _best_cells(kind: str, gain: Gain | None) -> Sequence[object]:
-    if gain is None:
-        return (kind, *[""] * 6, "no")
-    return (
-        *(kind, gain.rule, f"{gain.threshold:.2f}" if gain.linked else ""),
-        *(f"{gain.drop:+.4f}", f"{gain.drop_bound:+.4f}", percent(gain.more_aal), percent(gain.fewer_rounds)),
-        "yes" if gain.reached else "no",
-    )
-
-
-def show_agreements(found: Sequence[FieldAgreement]) -> None:
-    """Print fields of hidden states."""
-    show_table(
-        "Decisions on hidden states as sent, against those on fp32",
-        ("field", "threshold", "bits a state", "decisions", "alike", "largest shift of a probability"),
-        [
-            (one.field.value, one.threshold, f"{one.bits:,}", one.decisions, f"{one.alike:.2%}", one.largest_shift)
-            for one in found
-        ],
+        *(f"{row.aal:.2f}", percent(row.aal / strict.aal - 1.0)),
+        *(f"{row.rounds:.1f}", percent(1.0 - row.rounds / strict.rounds)),
     )
 
 
@@ -105,33 +65,3 @@ def _printed(row: Row) -> str:
     link = LINKS[row.link]
     same = () if method is None or link.rtt_s != 0.05 else printed(method, link.up_bps)
     return next((f" ({one.latency_s:.1f})" for one in same if one.window == row.window), "")
-
-
-def show_best(found: Sequence[Row]) -> None:
-    """Print each method at its own best window."""
-    show_table(
-        "Each method at its own best window, by tokens/s",
-        ("link", "method", "K", "score", "AAL", "rounds", "tokens/s"),
-        [
-            (
-                *(row.link, row.method, "free" if row.window is None else row.window, row.score),
-                *(row.aal.shown(1.0, 2), row.rounds.shown(1.0, 1), row.tokens_per_s.shown(1.0, 2)),
-            )
-            for row in found
-        ],
-    )
-
-
-def show_choices(found: Sequence[Choice]) -> None:
-    """Print own choice, WISV's rule and strict verification."""
-    show_table(
-        "Seconds a token: own choice, WISV's rule (upload by the round trip, window free), and strict verification",
-        ("link", "rule takes", "rule", "own choice", "faster by", "strict, best K"),
-        [
-            (
-                *(one.link, one.rule, f"{one.rule_s:.3f}", f"{one.own_s:.3f}", f"{one.over_rule:.2f}"),
-                f"{one.strict_s:.3f}",
-            )
-            for one in found
-        ],
-    )

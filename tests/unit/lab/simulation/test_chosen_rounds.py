@@ -3,7 +3,6 @@ from dataclasses import replace
 import pytest
 
 from lab.simulation.lengths import Lengths
-from lab.simulation.recorded import MeasuredTimes
 from lab.simulation.run import simulate
 from lab.simulation.scenario import DeviceGroup
 from outrider.contracts.cost import LinearCostModel
@@ -53,9 +52,16 @@ def test_what_verdicts_show_is_learned() -> None:
     assert drafted[1] > 4.0
 
 
+class NotLinear:
+    """Another model."""
+
+    predict_s, predict_work_s = TENTH.predict_s, TENTH.predict_work_s
+    predict_works_s, guard_s = TENTH.predict_works_s, TENTH.guard_s
+
+
 def test_selection_needs_a_linear_model() -> None:
     with pytest.raises(ParameterError, match="planner_cost_model"):
-        simulate(scenario(choosing(), verifier=verifier(planner_cost_model=MeasuredTimes(TENTH))))
+        simulate(scenario(choosing(), verifier=verifier(planner_cost_model=NotLinear())))
 
 
 def test_devices_draft_under_a_tuner_only_where_it_pays() -> None:

@@ -3,8 +3,8 @@
 import asyncio
 import pickle
 
-from lab.bench.bookkeeping import ingress, routing, verifier
-from lab.bench.bookkeeping.figures import BlockCost, Flow, middle_cost, middle_flow
+from lab.bench.bookkeeping import ingress, verifier
+from lab.bench.bookkeeping.figures import BlockCost, Flow, middle
 from lab.bench.bookkeeping.recording import recorded
 from outrider.contracts.requests import FinishReason, GenerationChunk
 from serve_app.coordination.credit import MOST_UNREAD_TOKENS
@@ -36,13 +36,6 @@ def test_a_verifier_decides_all_its_blocks() -> None:
 
 def test_figures_are_medians() -> None:
     flows = [Flow("part", speed, 10.0 * speed, 1 / speed) for speed in (3.0, 1.0, 2.0)]
-    assert middle_flow(flows) == Flow("part", 2.0, 20.0, 0.5)
+    assert (middle(flows, "tokens_per_s"), middle(flows, "cpu_s")) == (2.0, 0.5)
     costs = [BlockCost("kind", 7, step_s, 2 * step_s) for step_s in (3.0, 1.0, 2.0)]
-    assert middle_cost(costs) == BlockCost("kind", 7, 2.0, 4.0)
-
-
-def test_routing_is_measured_before_so_many_coordinators_with_a_full_index() -> None:
-    (cost,) = routing.measured(coordinators=3, requests=4, repeats=1, max_blocks=250)
-    assert (cost.coordinators, cost.blocks) == (3, 250)
-    assert min(cost.digests_s, cost.next_turn_s, cost.first_s, cost.rank_s, cost.note_s) >= 0.0
-    assert cost.index_bytes > 250 * 16
+    assert (middle(costs, "step_s"), middle(costs, "messages_s")) == (2.0, 4.0)

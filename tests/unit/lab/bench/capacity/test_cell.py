@@ -1,22 +1,12 @@
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
-
-import pytest
 
 from lab.bench.capacity.arrivals import arrival_times_s
 from lab.bench.capacity.cell import Until, run_cell
 from lab.bench.capacity.figures import figures
-from lab.bench.capacity.log import BatchEntry, Cell, CellLog
+from lab.bench.capacity.log import CellLog
 from lab.bench.capacity.plan import Load, cells, speed_classes, user_plans
-from lab.bench.capacity.run import Run, RunSettings, joined, read_run, write_run
-from lab.bench.capacity.validation import fitted_verifier, pace_of, same_decisions, validated
-from lab.bench.capacity.workload import workload
-from outrider.contracts.cost import LinearCostModel, VerifyCost
-from outrider.contracts.errors import ParameterError
-from outrider.scheduling.policy import BatchPlan, PendingVerification, StopReason
-from outrider.scheduling.registry import SCHEDULING
+from lab.bench.capacity.run import RunSettings
 from tests.unit.lab.bench.recorded_tiny import TOKENS, tiny_responses, tiny_server
 from tests.unit.serve_app.api.in_memory_service import LocalVerifier
 from tests.unit.virtual_clock import on_loop
@@ -85,27 +75,6 @@ async def test_every_committed_round_was_in_a_batch_that_a_policy_chose() -> Non
 
 
 @on_loop
-async def test_a_run_is_kept_and_replayed(tmp_path: Path) -> None:
-    file = tmp_path / "runs" / "run.json.gz"
-    run = Run(SETTINGS, (await cell("sled"), await cell("fcfs")))
-    write_run(file, run)
-    assert read_run(file) == run
-    assert joined([Run(SETTINGS, run.logs[:1]), Run(replace(SETTINGS, first_repeat=1), run.logs[1:])]) == run
-    with pytest.raises(ParameterError, match="the same settings"):
-        joined([run, replace(run, settings=replace(SETTINGS, window=2))])
-    verifier = fitted_verifier(run)
-    for log in run.logs:
-        record = workload(log, SETTINGS)
-        assert [len(device.responses) for device in record.devices] == [
-            sum(response.user == user and bool(response.rounds) for response in log.responses) for user in (0, 1)
-        ]
-        found = validated(log, run, verifier)
-        rounds = sum(max(len(response.rounds) - 1, 0) for response in log.responses)
-        assert {replayed.rounds for replayed in found.replays.values()} == {rounds}
-        assert found.same_decisions == len(log.decisions)
-
-
-@on_loop
 async def test_in_an_open_loop_everybody_asks_once_and_when_it_is_planned() -> None:
     log = await cell("fcfs", Load(6, "bursts", 50.0), Until(0.0, 6, 60.0))
     assert sorted((response.user, response.number) for response in log.responses) == [(user, 0) for user in range(6)]
@@ -114,18 +83,6 @@ async def test_in_an_open_loop_everybody_asks_once_and_when_it_is_planned() -> N
     assert all(at_s >= planned_s - 1e-6 for at_s, planned_s in zip(asked, planned, strict=True))
     assert [response.slo.tokens_per_s for response in log.responses if response.user < 3] == [1.0, 2.0, 1.0]
     assert all(response.as_recorded and response.ended_at_s is not None for response in log.responses)
-
-
-@on_loop
-async def test_an_open_loop_is_replayed_response_by_response() -> None:
-    log = await cell("slo_aware", Load(6, "poisson", 50.0), Until(0.0, 6, 60.0))
-    run = Run(SETTINGS, (log,))
-    record = workload(log, SETTINGS)
-    assert [len(device.responses) for device in record.devices] == [1] * 6
-    begun = [response.begun_at_s for response in sorted(log.responses, key=lambda response: response.user)]
-    assert [device.responses[0][0].pause_s for device in record.devices] == pytest.approx(begun)
-    found = validated(log, run, fitted_verifier(run))
-    assert {replayed.rounds for replayed in found.replays.values()} == {len(record.round_s)}
 
 
 @on_loop
@@ -142,7 +99,6 @@ async def test_admission_refuses_what_the_others_let_in() -> None:
     found = figures([weighed], block_tokens=SETTINGS.block_tokens, grace_s=5.0)
     assert (found.promised.refused, found.ended) == (len(refused), (len(ended),))
     assert sum(of_class.refused for of_class in found.by_class) == len(refused)
-    assert len(workload(weighed, SETTINGS).devices) == len(ended)
 
 
 @on_loop
@@ -150,37 +106,3 @@ async def test_a_cell_with_too_few_responses_is_broken_off() -> None:
     log = await cell("fcfs", until=Until(0.0, 1_000_000, 0.3))
     assert log.ended_at_s >= 0.3
     assert any(response.ended_at_s is None for response in log.responses)
-
-
-def test_a_machine_is_as_fast_at_each_time_as_it_was_measured() -> None:
-    model = LinearCostModel(0.0, 0.0, 0.0, 0.1)
-    members = (("0/0/x", 0, VerifyCost(5, 8)),)
-    batches = (BatchEntry(0.0, 2.0, members, 0.2, 0.0), BatchEntry(2.0, 3.0, members, 0.05, 0.0))
-    log = CellLog(Cell("fcfs", 1, 0), 0.0, 4.0, (), batches, (), 0, ())
-    pace = pace_of(log, model)
-    assert [pace(now_s) for now_s in (0.0, 1.8, 2.94, 2.95, 9.0)] == pytest.approx([2.0, 2.0, 2.0, 0.5, 0.5])
-
-
-class LastFirst:
-    """Chooses by position in the list it is given."""
-
-    def plan(self, pending: Sequence[PendingVerification], *_: object, **__: object) -> BatchPlan:
-        """One block."""
-        return BatchPlan((pending[-1],), tuple(pending[:-1]), StopReason.MAX_BLOCKS)
-
-
-@on_loop
-async def test_a_policy_that_heeds_the_order_of_the_list_is_found_out() -> None:
-    log = await cell("fcfs")
-    twice = [decision for decision in log.decisions if len(decision.pending) > 1]
-    assert same_decisions(replace(log, decisions=tuple(twice)), LastFirst()) == 0
-    assert same_decisions(log, SCHEDULING["fcfs"].policy) == len(log.decisions)
-
-
-def test_a_file_that_is_no_run_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "run.json.gz"
-    with pytest.raises(ParameterError, match="outrider bench capacity --record"):
-        read_run(file)
-    file.write_bytes(b"no gzip")
-    with pytest.raises(ParameterError, match="outrider bench capacity --record"):
-        read_run(file)

@@ -2,11 +2,11 @@ import pytest
 
 from lab.bench.capacity.figures import device_results, figures
 from lab.bench.capacity.log import BatchEntry, Cell, CellLog, DecisionEntry, ResponseEntry, RoundEntry
-from outrider.contracts.cost import DEFAULT_COST_MODEL, LinearCostModel, VerifyCost
+from outrider.contracts.cost import LinearCostModel, VerifyCost
 from outrider.contracts.slo import SloClass
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import ViolationCause
-from outrider.scheduling.policy import NOTHING_PROMISED, BatchLimits, StopReason
+from outrider.scheduling.policy import StopReason
 
 SLO = SloClass("speed_4", 4.0)
 BLOCK, GRACE_S = 5, 2.0
@@ -39,12 +39,8 @@ def response(
 
 def log(*responses: ResponseEntry, users: int = 1, warmup_s: float = 0.0, ended_at_s: float = 10.0) -> CellLog:
     cell = Cell("fcfs", users, 0)
-    batch = BatchEntry(
-        1.0, 2.0, (("0/0/fcfs-1-0", 0, VerifyCost(5, 8)), ("1/0/fcfs-1-0", 0, VerifyCost(5, 8))), 0.5, 0.0
-    )
-    decision = DecisionEntry(
-        1.0, (), BatchLimits(8, 64, 64), NOTHING_PROMISED, DEFAULT_COST_MODEL, (), StopReason.QUEUE_EMPTY
-    )
+    batch = BatchEntry(1.0, (("0/0/fcfs-1-0", 0, VerifyCost(5, 8)), ("1/0/fcfs-1-0", 0, VerifyCost(5, 8))), 0.5)
+    decision = DecisionEntry((), StopReason.QUEUE_EMPTY)
     return CellLog(cell, warmup_s, ended_at_s, responses, (batch,), (decision,), 0, ())
 
 

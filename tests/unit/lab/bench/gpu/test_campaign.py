@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from lab.bench.gpu import command, conformance, exactness, noise, passes, profiles, sampling, vllm_engine
+from lab.bench.gpu import command, conformance, exactness, noise, passes, vllm_engine
 from lab.bench.gpu import engines as whole_engines
 from lab.bench.gpu.command import main, markdown
 from lab.bench.gpu.machine import left_pins
+from lab.bench.gpu.noise import Compared, compare
 from lab.bench.gpu.setting import Setting
-from lab.bench.noise.comparison import Compared
-from outrider.costs.profiles import parse_profile
+from outrider.sampling.device_noise import device_words, gumbel_of
+from outrider.sampling.noise import Purpose
 
 SMALL = Setting(torch.device("cpu"), small=True)
 
@@ -43,20 +44,28 @@ def test_noise_that_differs_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     assert noise.run(SMALL).faults == ["1 words and 2 values differ from numpy's"]
 
 
-def test_engines_and_sampling_are_measured() -> None:
+def test_a_word_and_a_value_that_differ_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def words(
+        seeds: list[int], positions: list[int], purpose: Purpose, count: int, device: torch.device
+    ) -> torch.Tensor:
+        made = device_words(seeds, positions, purpose, count, device).clone()
+        made[0, 9] ^= 1 << 63
+        return made
+
+    def values_of(made: torch.Tensor) -> torch.Tensor:
+        values = gumbel_of(made)
+        values[0, 5:7] = values[0, 5:7].nextafter(torch.tensor(9.0))
+        return values
+
+    monkeypatch.setattr(noise, "device_words", words)
+    monkeypatch.setattr(noise, "gumbel_of", values_of)
+    assert compare(torch.device("cpu"), 16, 64) == Compared(16, 1, 3)
+
+
+def test_engines_are_measured() -> None:
     found: Any = whole_engines.run(SMALL)
     assert {step["engine"] for step in found.figures["steps"]} == {"verifier, a draft of 8", "drafter, a token"}
     assert all(step["ms"] > 0 for step in found.figures["steps"])
-    chosen: Any = sampling.run(SMALL)
-    assert all(ms > 0 for ms in chosen.figures["ms"].values())
-
-
-@pytest.mark.long
-def test_a_profile_by_the_devices_name_is_planned_with() -> None:
-    found: Any = profiles.run(SMALL)
-    profile = parse_profile(found.figures["profile"], "test")
-    assert profile.profiled_on.model == "llama tiny"
-    assert "20 devices" in found.figures["plan"]
 
 
 def test_a_part_that_ends_is_told_and_the_others_go_on(
@@ -66,10 +75,10 @@ def test_a_part_that_ends_is_told_and_the_others_go_on(
     file, tables = tmp_path / "gpu.json", tmp_path / "gpu.md"
     given = ["--device", "cpu", "--small", "--json", str(file), "--markdown", str(tables)]
     with pytest.raises(SystemExit, match="nothing: ended with status 2"):
-        main([*given, "--parts", "nothing", "sampling"])
+        main([*given, "--parts", "nothing", "noise"])
     parts = json.loads(file.read_text())["parts"]
-    assert parts["sampling"]["rows"]
-    assert "### sampling" in tables.read_text()
+    assert parts["noise"]["rows"]
+    assert "### noise" in tables.read_text()
     assert tables.read_text() in capsys.readouterr().out
 
 

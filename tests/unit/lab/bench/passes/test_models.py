@@ -2,7 +2,7 @@ from typing import Any
 
 import torch
 
-from lab.bench.passes.run import PassPlan, measured, points
+from lab.bench.passes.run import PassPlan, measured
 from lab.bench.passes.shapes import PassShape, Pool
 from lab.bench.passes.torch_models import INEXACT, served, weight_bytes
 from outrider.engines.torch.model import PagedModel
@@ -11,7 +11,7 @@ from outrider.models.folders import EMBEDDED, resolve_folder
 from outrider.models.target_folder import read_config
 from tests.unit.engines.conftest import tiny_llama
 
-POOL = Pool(16, 64, 40, 2)
+POOL = Pool(16, 40, 2)
 
 
 def test_every_way_computes_the_same_but_for_rounding() -> None:
@@ -39,15 +39,15 @@ def test_weights_are_counted_once_and_looked_up_ones_not() -> None:
 
 
 def test_a_plan_is_measured_turn_by_turn() -> None:
-    plan = PassPlan("embedded", "bfloat16", 1, points([PassShape(1, 2)], 20, (20, 40)), 2, 1, 1, with_vllm=False)
+    plan = PassPlan("embedded", "bfloat16", 1, (PassShape(1, 2), PassShape(4, 1)), 20, 2, 1, 1)
     seen = list[str]()
     found = measured(plan, seen.append)
-    assert len(seen) == 2 * len(plan.points) * len(found.seconds)
+    assert len(seen) == 2 * len(plan.shapes) * len(found.seconds)
     assert len(found.bytes_per_s) == 2
     assert found.sizes.kv_token == 2 * 2 * keys_per_token()
-    for by_point in found.seconds.values():
-        assert set(by_point) == set(plan.points)
-        assert all(len(times) == 2 and min(times) > 0 for times in by_point.values())
+    for by_shape in found.seconds.values():
+        assert set(by_shape) == set(plan.shapes)
+        assert all(len(times) == 2 and min(times) > 0 for times in by_shape.values())
 
 
 def keys_per_token() -> int:

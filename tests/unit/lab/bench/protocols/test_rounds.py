@@ -1,9 +1,9 @@
 import pytest
 
 from lab.bench.protocols.plan import CHEAPEST, NO_DRAFT
-from lab.bench.protocols.rounds import Choice, Round, at_work, levels, parse_choices
+from lab.bench.protocols.rounds import Choice, Round, at_work, parse_choices
 from outrider.contracts.drafting import DraftPlan
-from tests.unit.lab.bench.protocols.made_rounds import CELL, PAIR, response, timing
+from tests.unit.lab.bench.protocols.made_rounds import CELL, PAIR, timing
 
 
 def report(
@@ -42,10 +42,3 @@ def test_charged_time_takes_the_link_from_the_model_and_the_rest_as_measured() -
     # 5000 bits at 1 Mbps and 50 ms in place of the 300 ms that passed.
     assert Round(timing(), PAIR).charged_s(CELL) == pytest.approx(0.02 + 0.06 + 0.01 + 0.055)
     assert Round(timing(0), None).charged_s(CELL) == pytest.approx(0.07)
-
-
-def test_levelled_time_takes_the_median_of_rounds_alike() -> None:
-    responses = [response("token_ids", timing(verify_s=0.05), timing(verify_s=0.06), timing(verify_s=0.4), timing(0))]
-    usual = levels(responses)
-    busy = responses[0].rounds[2]
-    assert usual.levelled_s(busy, CELL) == pytest.approx(0.02 + 0.06 + 0.01 + 0.055)

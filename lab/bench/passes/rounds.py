@@ -23,7 +23,6 @@ _PARAMS = {
     "sampled": SamplingParams(temperature=0.8, seed=1),
     "top-p": SamplingParams(temperature=0.8, top_p=0.9, seed=1),
 }
-_LONG_PROMPT_TOKENS = 4000
 
 
 def measured_rounds(args: argparse.Namespace) -> dict[str, object]:
@@ -42,14 +41,8 @@ def measured_rounds(args: argparse.Namespace) -> dict[str, object]:
     )
     shown = [(*row, f"{bare_ms:.1f}", f"{our_ms:.1f}", f"{our_ms / bare_ms:.2f}") for *row, bare_ms, our_ms in rows]
     show_table(title, ("generations", "sampling", "bare ms", "engine ms", "ratio"), shown)
-    alone_ms, beside_ms = _beside_a_long_prompt(engine, bare.vocab_size, args)
-    print(
-        f"beside a prompt of {_LONG_PROMPT_TOKENS} tokens a warm round takes {statistics.median(beside_ms):.0f} ms "
-        f"(longest {max(beside_ms):.0f} ms, {len(beside_ms)} passes), alone {alone_ms:.0f} ms"
-    )
     names = ("generations", "sampling", "bare_ms", "engine_ms")
-    figures = [dict(zip(names, row, strict=True)) for row in rows]
-    return {"rounds": figures, "alone_ms": alone_ms, "beside_long_prompt_ms": beside_ms}
+    return {"rounds": [dict(zip(names, row, strict=True)) for row in rows]}
 
 
 def _medians_ms(
@@ -73,22 +66,3 @@ def _warm(
         driver.open(f"warm {index}", prompts.take(args.prefix))
     driver.round(dict.fromkeys(driver.tokens, ()))
     return driver, {name: prompts.draft(args.window) for name in driver.tokens}
-
-
-def _beside_a_long_prompt(
-    engine: TorchVerifier, vocab_size: int, args: argparse.Namespace
-) -> tuple[float, list[float]]:
-    """Milliseconds of a warm generation's round alone, and of each round while a long prompt is prefilled."""
-    driver, drafts = _warm(engine, vocab_size, _PARAMS["greedy"], 1, args)
-    [(warm, draft)] = drafts.items()
-    alone_ms = 1e3 * statistics.median(seconds_of(partial(driver.round, drafts)) for _ in range(args.repeats))
-    driver.open("long", UniquePrompts(vocab_size, seed=1).take(_LONG_PROMPT_TOKENS))
-    waiting, beside_ms = [driver.block("long")], list[float]()
-
-    def round_beside() -> None:
-        waiting[:] = driver.verify([driver.block(warm, draft), *waiting])
-
-    while waiting:
-        beside_ms.append(1e3 * seconds_of(round_beside))
-    driver.close(tuple(driver.tokens))
-    return alone_ms, beside_ms

@@ -1,1 +1,0 @@
-"""Very many clients at once, some of them slow or silent."""

@@ -1,1 +1,0 @@
-"""Pictures of dashboards for the documentation, drawn without Grafana."""

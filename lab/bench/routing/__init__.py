@@ -1,1 +1,0 @@
-"""Routing rules compared on real verifiers."""

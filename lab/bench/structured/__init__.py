@@ -1,1 +1,0 @@
-"""Cost of grammars at a verifier."""

@@ -1,1 +1,0 @@
-"""Dynamic trees against chains and fixed shapes of as many rows."""
