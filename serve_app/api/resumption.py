@@ -172,5 +172,4 @@ def most_losses(error: Exception) -> float:
 
 
 async def _about(seconds: float) -> None:
-    """Sleep with jitter."""
     await asyncio.sleep(seconds * random.uniform(1.0 - PAUSE_SPREAD, 1.0 + PAUSE_SPREAD))  # noqa: S311 (nothing to guess)

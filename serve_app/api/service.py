@@ -166,8 +166,6 @@ def auth_settings(config: Config) -> AuthSettings | None:
 
 
 class Pass(Protocol):
-    """An admitted request."""
-
     def settle(self, tokens: int) -> None:
         """Note its end and its tokens, of prompts and responses."""
         ...
@@ -200,9 +198,7 @@ class Service(Protocol):
     grammars: GrammarPool  # validates those of requests
 
     @property
-    def gate(self) -> Gate:
-        """Access control."""
-        ...
+    def gate(self) -> Gate: ...
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
         """Make a response; closing the generator cancels it."""

@@ -894,8 +894,8 @@ FAULTS = (
     ),
     Fault(
         "a quote in a tool's arguments ends their text",
-        "self._quoted = self._escaped or char != '\"'",
-        "self._quoted = char != '\"'",
+        'self._escaped = found[0] == "\\\\"',
+        "self._escaped = False",
         ("tests/unit/serve_app/api/test_tools.py", "-k", "calls_are_read"),
     ),
 )

@@ -16,8 +16,8 @@ from shutil import copytree, ignore_patterns
 
 import pytest
 
-PRODUCT = ("outrider", "actors", "serve_app")
-TREES = (*PRODUCT, "cluster", "lab", "tests")
+PRODUCT = ("outrider", "actors", "serve_app", "lab")
+TREES = (*PRODUCT, "cluster", "tests")
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,6 @@ _TOLD_WITH_A_KEY = "shown to clients with an API key"
 
 @dataclass(frozen=True, slots=True)
 class _CachedPage:
-    """A serialised answer."""
-
     status: int
     content: bytes
     headers: dict[str, str]

@@ -90,7 +90,6 @@ class _ReusedTimer:
         return self
 
     def __enter__(self) -> None:
-        """Start waiting."""
         self._task = task = asyncio.current_task(self._loop)
         assert task is not None, "only tasks wait"
         if self._timer is None or self._timer.when() > self._until_s:

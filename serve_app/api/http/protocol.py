@@ -82,7 +82,6 @@ class BoundedProtocol(HttpToolsProtocol):
             self._cut("full")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all timers."""
         self._await_nothing()
         if self._reader is not None:
             self._reader.cancel()
