@@ -13,10 +13,13 @@ from typing import Any, ClassVar
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from serve_app.api.http.connections import HttpConnections
+from serve_app.api.http.framing import UnframedCycle, UpgradeIgnoringParser
 
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
+_PROBE = b"HTTP/1.1 100 Continue\r\n\r\n"  # a client that has left answers it with a reset
+_PROBE_S = 1.0
 _PIECE_BYTES = 16 * 2**10  # given to the parser at a time: a read brings up to 256 KiB
 _UNSENT_BYTES = 16 * 2**10  # of a response, buffered here and in the kernel each, beyond what the client has taken
 _KEPT_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # s, s, probes
@@ -61,6 +64,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, connections: HttpConnections | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.parser: UpgradeIgnoringParser = UpgradeIgnoringParser(self)
         self._all = connections or HttpConnections()
         self._deadline: asyncio.TimerHandle | None = None  # while input is awaited
         self._waits_for = "head"
@@ -70,6 +74,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._reader: asyncio.TimerHandle | None = None  # while the socket has not accepted everything
         self._taken_bytes, self._taken_at_s = 0, 0.0  # accepted by the socket, when last observed to grow
         self._closing = False
+        self._half_closed = False  # the client has ended its side, and may still read
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's, too
         """Wait for a request, if there is room for the connection."""
@@ -102,12 +107,28 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._refuse()
                 return
 
+    def eof_received(self) -> bool:
+        """Keep a connection whose client has sent all that it has to say, until it is answered.
+
+        One that has left altogether looks the same. It is told by what it is sent: interim responses, which HTTP/1.0
+        does not have, or the next pieces of a stream.
+        """
+        if not self._answers_whole_request() or self.cycle.scope["http_version"] != "1.1":
+            return False
+        self._half_closed = True
+        self._probe()
+        return True
+
     def on_message_begin(self) -> None:
+        if self.parser.is_between:
+            return
         self._head_bytes = self._head_fields = 0
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
         """Receive a piece of the request's target."""
+        if self.parser.is_between:
+            return
         self._head_bytes += len(url)
         super().on_url(url)
 
@@ -117,6 +138,8 @@ class BoundedProtocol(HttpToolsProtocol):
         Raises:
             RefusedRequestError: head or trailers are too large.
         """
+        if self.parser.is_between:
+            return
         self._head_bytes += len(name) + len(value) + 4  # ": " and the end of the line
         self._head_fields += 1
         if self._head_bytes > self.head_bytes or self._head_fields > self.head_fields:
@@ -137,11 +160,15 @@ class BoundedProtocol(HttpToolsProtocol):
         Raises:
             RefusedRequestError: too many requests wait before this one.
         """
+        if self.parser.is_between:
+            return
         if len(self.pipeline) >= self.waiting_requests:
             self._head_is_refused = True
             raise RefusedRequestError
         self._all.spoke(self)
         super().on_headers_complete()
+        if self.cycle.scope["http_version"] == "1.0":
+            self.cycle.__class__ = UnframedCycle
         self._await(self.body_s, "body")
 
     def on_body(self, body: bytes) -> None:
@@ -151,6 +178,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Stop waiting: the request is complete, and its response has no time limit."""
+        if self.parser.awaits_body:
+            return
         self._framing_bytes = 0
         self._await_nothing()
         super().on_message_complete()
@@ -158,6 +187,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Start the next request, if it has arrived."""
         super().on_response_complete()
+        if self._half_closed and not self.pipeline and self.cycle.response_complete:
+            self.transport.close()
         self._fall_silent()
 
     def shutdown(self) -> None:
@@ -214,6 +245,13 @@ class BoundedProtocol(HttpToolsProtocol):
     def _reader_s(self) -> float:
         limit_s = self._all.limits.reader_s
         return min(limit_s, self.leaving_s) if self._closing else limit_s
+
+    def _probe(self) -> None:
+        """Write to a client that may have left: what answers with a reset fails the next write."""
+        cycle = self.cycle
+        if not (cycle.response_started or cycle.disconnected):
+            self.transport.write(_PROBE)
+            self.loop.call_later(_PROBE_S, self._probe)
 
     def _fall_silent(self) -> None:
         """Mark the connection silent if its last request is answered and the answer taken."""

@@ -1,6 +1,8 @@
-"""Bodies that come slowly, over real sockets: they have no place, and one key's keep out nobody else's."""
+"""Bodies that come slowly, over real sockets: they have no place, and one key's keep out nobody else's; packed ones."""
 
 import asyncio
+import gzip
+import json
 from dataclasses import replace
 
 import httpx
@@ -9,7 +11,7 @@ import pytest
 from outrider.contracts.errors import BusyError
 from serve_app.api.http.bounded import Bodies
 from serve_app.api.http.routes import make_api
-from tests.unit.serve_app.api.asking import COMPLETION
+from tests.unit.serve_app.api.asking import COMPLETION, JSON, ask, error_of
 from tests.unit.serve_app.api.listening import HOST, listening, on_a_loop, until, url_of
 from tests.unit.serve_app.api.test_http_keys import ALICE, BOB, CountingGate
 from tests.unit.serve_app.api.text_service import SETTINGS, TextService
@@ -65,7 +67,44 @@ def test_bytes_of_bodies_are_bounded_by_account_and_together() -> None:
 def test_their_number_is_bounded_together() -> None:
     bodies = Bodies()
     bodies.most = 1
-    with bodies.coming(""), pytest.raises(BusyError, match="fewer than 1 bodies"), bodies.coming("b"):
+    with bodies.coming(""), pytest.raises(BusyError, match="fewer than 1 arriving bodies"), bodies.coming("b"):
         pass
     with bodies.coming("b"):
         pass
+
+
+def packed(*parts: bytes) -> bytes:
+    return b"".join(map(gzip.compress, parts))
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "GZIP", "x-gzip", "identity"])
+def test_a_body_may_be_packed(encoding: str) -> None:
+    body = json.dumps(COMPLETION).encode()
+    content = body if encoding == "identity" else packed(body[:20], body[20:])
+    headers = JSON | {"content-encoding": encoding}
+    response = ask(TextService(), "POST", "/v1/completions", content=content, headers=headers)
+    assert response.status_code == 200, response.text
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding", "status", "message"),
+    [
+        (b"{}", "br", 415, "needs Content-Encoding: gzip, or none, found br"),
+        (b"{}", "gzip, gzip", 415, "found gzip, gzip"),
+        (b"{}", "gzip", 400, "needs a body in gzip, as Content-Encoding says"),
+        (packed(b"{}")[:-1], "gzip", 400, "needs a whole body in gzip"),
+        (b"", "gzip", 400, "needs a whole body in gzip"),
+        (packed(b'"' + b"a" * 10_000_000 + b'"'), "gzip", 413, "needs a body of at most"),
+    ],
+)
+def test_what_cannot_be_unpacked_is_refused(content: bytes, encoding: str, status: int, message: str) -> None:
+    headers = JSON | {"content-encoding": encoding}
+    response = ask(TextService(), "POST", "/v1/completions", content=content, headers=headers)
+    assert response.status_code == status, response.text
+    assert message in error_of(response)["message"]
+
+
+def test_a_byte_order_mark_is_passed_over() -> None:
+    """As RFC 8259, section 8.1, allows."""
+    content = b"\xef\xbb\xbf" + json.dumps(COMPLETION).encode()
+    assert ask(TextService(), "POST", "/v1/completions", content=content, headers=JSON).status_code == 200
