@@ -145,8 +145,8 @@ class RoundLoop:
             self._link.close()
             if self._has_asked:
                 self._services.tuner.ended(generation.name, self._services.clock())
-            finished = generation.state is GenerationState.FINISHED
-            self._services.batcher.close(generation.name, keep_cache=finished)
+            # What was committed is right, whoever stopped reading: others share it, and the client may come again.
+            self._services.batcher.close(generation.name, keep_cache=generation.state is not GenerationState.FAILED)
 
     def _step(self, event: Event) -> Awaited | None:
         """Step the machine, carry out the effects that need no await, and return the one effect that does."""

@@ -121,9 +121,30 @@ async def test_a_client_that_leaves_while_a_round_is_made_leaves_nothing_behind(
     assert service.generations["g"].state is GenerationState.CANCELLED
     gate.opened.set()
     await service.idle()
-    assert service.verifier.engine.usage().cached_blocks == 0, "a cancelled generation is not worth memory"
+    usage = service.verifier.engine.usage()
+    assert (usage.generations, usage.used_blocks) == (0, 0), "what is cached is free for others"
     await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
     assert service.fleet.empty
+
+
+@on_loop
+async def test_a_client_that_leaves_takes_no_cached_prefix_with_it() -> None:
+    """Neither its own, nor what earlier responses left there under the same prefix."""
+    service, shared = Service(drafter()), LONG_PROMPT
+    first = replace(request_for(prompt=(*shared, 1)), generation="first", max_tokens=2)
+    await service.response(first)
+    await service.idle()
+    kept = service.verifier.engine.usage().cached_blocks
+    chunks = service.chunks(replace(request_for(prompt=(*shared, 2)), generation="leaves", max_tokens=100))
+    for _ in range(3):
+        await anext(chunks)
+    await chunks.aclose()
+    await service.idle()
+    assert service.verifier.engine.usage().cached_blocks >= kept > 0
+    again = replace(request_for(prompt=(*shared, 2)), generation="again", max_tokens=20)
+    chunks_again = [chunk async for chunk in service.chunks(again)]
+    assert tokens_of(chunks_again) == truth_of(again)
+    assert chunks_again[-1].stats.cached_tokens > 0
 
 
 @pytest.mark.parametrize("taken", [1, 5])
@@ -136,5 +157,6 @@ async def test_a_stream_closed_between_two_chunks_leaves_nothing_behind(taken: i
     await chunks.aclose()
     assert service.generations["g"].state is (GenerationState.CANCELLED)
     await service.idle()
-    assert service.verifier.engine.usage().cached_blocks == 0
+    usage = service.verifier.engine.usage()
+    assert (usage.generations, usage.used_blocks) == (0, 0)
     await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
