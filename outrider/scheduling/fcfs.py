@@ -29,4 +29,16 @@ class Fcfs:
         if not pending:
             return BatchPlan((), (), StopReason.QUEUE_EMPTY)
         arrived = by_arrival(pending)
+        if _all_fit(pending, limits):
+            return BatchPlan(tuple(arrived), (), StopReason.QUEUE_EMPTY)
         return fill(arrived, arrived, limits, cost_model, stop_at_first=True)
+
+
+def _all_fit(pending: Sequence[PendingVerification], limits: BatchLimits) -> bool:
+    """Whether one pass holds all blocks, cold ones in turn at its chunk."""
+    chunk, most_memory_blocks = limits.prefill_chunk_tokens, limits.max_memory_blocks
+    return (
+        len(pending) <= limits.max_blocks
+        and sum(min(block.cost.new_tokens, chunk) for block in pending) <= limits.max_new_tokens
+        and (most_memory_blocks is None or sum(block.memory_blocks for block in pending) <= most_memory_blocks)
+    )

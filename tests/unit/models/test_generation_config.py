@@ -81,7 +81,7 @@ def test_what_is_ignored_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        ({"temperature": 3.0}, r"needs a number in \[0, 2\] as temperature in .*json, found 3.0; mend it, or say "),
+        ({"temperature": 3.0}, r"needs a number in \[0, 2\] as temperature in .*json, found 3.0; fix it, or set "),
         ({"top_k": 2.5}, "needs an integer as top_k"),
         ({"top_k": float("inf")}, "needs a finite number as top_k"),
         ({"top_p": "0.9"}, "needs a finite number as top_p"),

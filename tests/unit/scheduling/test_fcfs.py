@@ -32,7 +32,7 @@ def test_the_first_that_does_not_fit_ends_the_batch(queue: list[PendingVerificat
     )
 
 
-@pytest.mark.parametrize("policy", [Fcfs(), SloAware(), Wisp(fair=True)], ids=["fcfs", "slo_aware", "wisp_fair"])
+@pytest.mark.parametrize("policy", [SloAware(), Wisp(fair=True)], ids=["slo_aware", "wisp_fair"])
 def test_cold_blocks_share_the_chunk_of_a_pass(policy: SchedulingPolicy) -> None:
     """The second has nothing left of it, so it waits; as much of the first as fits is computed."""
     cold = [

@@ -148,9 +148,9 @@ def test_a_drawn_node_that_is_left_out_for_what_it_is_is_found_out(
     monkeypatch: pytest.MonkeyPatch, *, distinct: bool
 ) -> None:
     case = Case(pair("random", 5), [tree(2, 1)], PARAMS["plain"], WireFormat(3, distinct_siblings=distinct), length=3)
-    monkeypatch.setattr(drafter_engine, "ask_batch", left_out(least_likely))
+    monkeypatch.setattr(drafter_engine, "launch_batch", left_out(least_likely))
     assert distance(case) > WRONG
-    monkeypatch.setattr(drafter_engine, "ask_batch", left_out(second_of_a_sure_row))
+    monkeypatch.setattr(drafter_engine, "launch_batch", left_out(second_of_a_sure_row))
     assert distance(case) <= BOUND
 
 

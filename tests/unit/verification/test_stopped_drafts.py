@@ -110,13 +110,13 @@ def drawn_first(sees: Sees) -> Callable[[Sequence[Drawing], HeadRows, Readback],
 
 @pytest.mark.parametrize("protocol", RATIO)
 def test_a_rule_that_sees_the_token_is_found_out(protocol: ProtocolName, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drafter_engine, "ask_batch", drawn_first(stops_for(0)))
+    monkeypatch.setattr(drafter_engine, "launch_batch", drawn_first(stops_for(0)))
     assert distance(case(protocol, 2, 1)) > WRONG
 
 
 def test_shared_noise_does_not_mind(monkeypatch: pytest.MonkeyPatch) -> None:
     """The output is the target's whatever is drafted."""
-    monkeypatch.setattr(drafter_engine, "ask_batch", drawn_first(stops_for(0)))
+    monkeypatch.setattr(drafter_engine, "launch_batch", drawn_first(stops_for(0)))
     assert distance(case("token_ids", 2, 1)) <= BOUND
 
 
@@ -125,7 +125,7 @@ def test_behind_a_token_that_is_sent_it_may_be_looked_at(
     protocol: ProtocolName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It belongs to what the next position is drawn behind."""
-    monkeypatch.setattr(drafter_engine, "ask_batch", drawn_first(sends_and_stops_for(0)))
+    monkeypatch.setattr(drafter_engine, "launch_batch", drawn_first(sends_and_stops_for(0)))
     assert distance(case(protocol, 2, 1)) <= BOUND
 
 

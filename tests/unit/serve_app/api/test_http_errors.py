@@ -114,7 +114,7 @@ def test_every_algorithm_error_was_considered() -> None:
         "UnsupportedBlockError",
         "IllegalTransitionError",
     }
-    internal |= {"DraftingFailedError", "PairMismatchError", "OutriderError"}
+    internal |= {"DraftingFailedError", "InstallationError", "PairMismatchError", "OutriderError"}
     internal |= {"ShapeError", "MessageError", "ChecksumError"}
     for name, cls in vars(outrider_errors).items():
         if isinstance(cls, type) and issubclass(cls, OutriderError) and name not in internal:

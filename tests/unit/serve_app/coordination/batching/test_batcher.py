@@ -127,7 +127,7 @@ async def test_who_follows_what_has_ended_is_told_so() -> None:
     await verifier.calls.get()
     verifier.brings(Verified("a", 0, (), 9))
     await first
-    with pytest.raises(VerifierLostError, match="nothing of a"):
+    with pytest.raises(VerifierLostError, match="no block of a is in progress"):
         await follows(batcher, "a")
 
 
