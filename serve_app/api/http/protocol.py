@@ -134,7 +134,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, connections: HttpConnections | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.parser: UpgradeIgnoringParser = UpgradeIgnoringParser(self)
+        self._parsing = UpgradeIgnoringParser(self)
+        self.parser = self._parsing  # type: ignore[assignment]  # all that is used
         self._all = connections or HttpConnections()
         self._deadline: asyncio.TimerHandle | None = None  # while input is awaited
         self._waits_for = "head"
@@ -177,7 +178,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._refuse()
                 return
 
-    def eof_received(self) -> bool:
+    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio's
         """Keep a connection whose client has sent all that it has to say, until it is answered.
 
         One that has left altogether looks the same. It is told by what it is sent: interim responses, which HTTP/1.0
@@ -190,14 +191,14 @@ class BoundedProtocol(HttpToolsProtocol):
         return True
 
     def on_message_begin(self) -> None:
-        if self.parser.is_between:
+        if self._parsing.is_between:
             return
         self._head_bytes = self._head_fields = 0
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
         """Receive a piece of the request's target."""
-        if self.parser.is_between:
+        if self._parsing.is_between:
             return
         self._head_bytes += len(url)
         super().on_url(url)
@@ -208,7 +209,7 @@ class BoundedProtocol(HttpToolsProtocol):
         Raises:
             RefusedRequestError: head or trailers are too large.
         """
-        if self.parser.is_between:
+        if self._parsing.is_between:
             return
         self._head_bytes += len(name) + len(value) + 4  # ": " and the end of the line
         self._head_fields += 1
@@ -230,7 +231,7 @@ class BoundedProtocol(HttpToolsProtocol):
         Raises:
             RefusedRequestError: too many requests wait before this one.
         """
-        if self.parser.is_between:
+        if self._parsing.is_between:
             return
         if len(self.pipeline) >= self.waiting_requests:
             self._head_is_refused = True
@@ -248,7 +249,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Stop waiting: the request is complete, and its response has no time limit."""
-        if self.parser.awaits_body:
+        if self._parsing.awaits_body:
             return
         self._framing_bytes = 0
         self._await_nothing()
