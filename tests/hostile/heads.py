@@ -1,5 +1,6 @@
 """Heads of requests: how many headers, how large, told twice, in no encoding; lengths and codings that do not hold."""
 
+import gzip
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -85,6 +86,8 @@ HEADS: Mapping[str, Bytes] = {
     "trailers of 4 MiB": _without_length(_CHUNKS, _chunked([_BODY]) + b"0\r\n" + b"X-T: a\r\n" * 500_000 + b"\r\n"),
     "chunks without end": _without_length(_CHUNKS, *([_chunked([b" " * 65_536])] * 1024)),
     "gzip of 256 MiB": _encoded("gzip", _gzip_bomb),
+    "gzip of 100,000 members": _encoded("gzip", lambda: gzip.compress(b" ") * 100_000),
+    "gzip cut short": _encoded("gzip", lambda: gzip.compress(_BODY)[:-8]),
     "deflate of zeros": _encoded("deflate", lambda: zlib.compress(bytes(2**26))),
     "100 codings": _encoded(", ".join(["gzip"] * 100), lambda: _BODY),
     "Expect": _headers("Expect: 100-continue"),
@@ -92,6 +95,10 @@ HEADS: Mapping[str, Bytes] = {
     "Upgrade h2c": _headers(
         "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA"
     ),
+    "Upgrade h2c, 1,000 pipelined": lambda key: (
+        [head_of(_ROUTE, key, len(_BODY), more=["Connection: Upgrade", "Upgrade: h2c"]) + _BODY] * 1000
+    ),
+    "Upgrade and chunked and Content-Length": _headers("Connection: Upgrade", "Upgrade: h2c", _CHUNKS),
     "HTTP/2 preface": _raw(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
     "HTTP/9.9": _raw(b"GET /health HTTP/9.9\r\nHost: 127.0.0.1\r\n\r\n"),
     "TLS": _raw(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500)),

@@ -13,6 +13,7 @@ from serve_app.api.http_errors import BodyTooLargeError, BodyTooSlowError, Malfo
 from serve_app.api.service import ServiceSettings
 
 _UNPACKED_BYTES = 64 * 2**10  # at a time
+_MEMBERS = 16  # each costs as much as many bytes
 
 
 @asynccontextmanager
@@ -62,14 +63,17 @@ async def _unpacked(packed: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Unpack gzip piece by piece, so that whoever counts the pieces bounds what is unpacked.
 
     Raises:
-        MalformedBodyError: it is no gzip, or ends too early.
+        MalformedBodyError: it is no gzip, has too many members, or ends too early.
     """
-    unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    unpack, members = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), 1
     try:
         async for part in packed:
             rest = part
             while rest:
                 if unpack.eof:  # another member (RFC 1952, section 2.2)
+                    members += 1
+                    if members > _MEMBERS:
+                        raise MalformedBodyError(f"needs a body in gzip of at most {_MEMBERS} members, found more")
                     unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
                 yield unpack.decompress(rest, _UNPACKED_BYTES)
                 rest = unpack.unused_data if unpack.eof else unpack.unconsumed_tail

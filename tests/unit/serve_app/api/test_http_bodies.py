@@ -94,6 +94,7 @@ def test_a_body_may_be_packed(encoding: str) -> None:
         (b"{}", "gzip", 400, "needs a body in gzip, as Content-Encoding says"),
         (packed(b"{}")[:-1], "gzip", 400, "needs a whole body in gzip"),
         (b"", "gzip", 400, "needs a whole body in gzip"),
+        (packed(*[b" "] * 17), "gzip", 400, "of at most 16 members"),
         (packed(b'"' + b"a" * 10_000_000 + b'"'), "gzip", 413, "needs a body of at most"),
     ],
 )
