@@ -41,5 +41,4 @@ def main() -> int:
     except InstallationError as error:
         print(f"outrider: error: {error}", file=sys.stderr)  # noqa: T201 (a command line)
         return 2
-    status: int = import_module("cluster.cli").main()
-    return status
+    return int(import_module("cluster.cli").main())
