@@ -22,8 +22,8 @@ MAX_ALTERNATIVES = 65_536  # of anyOf and oneOf within allOf: each combination i
 MAX_PATTERNS = 8  # of one text: the time to find out whether any text matches all doubles with each
 
 _COUNTS = ("maxItems", "minItems")
-_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_DATA = frozenset(("enum", "const", "default", "examples", "required", "title", "description"))
+MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+DATA = frozenset(("enum", "const", "default", "examples", "required", "title", "description"))
 _ITEMS = frozenset(("items", "prefixItems", "additionalItems", "unevaluatedItems", "contains"))
 _SPACING = ("whitespace_pattern", "item_separator", "key_separator")
 _ROOT = "#"
@@ -113,11 +113,11 @@ def check_schema(document: object) -> None:
 def _children(schema: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     """Yield subschemas with their keywords; values that are not schemas may be among them."""
     for name, value in schema.items():
-        if name in _MAPS:
+        if name in MAPS:
             yield from ((name, child) for child in _mapping(value).values())
-        elif isinstance(value, dict) and name not in _DATA:
+        elif isinstance(value, dict) and name not in DATA:
             yield name, value
-        elif isinstance(value, list) and name not in _DATA:
+        elif isinstance(value, list) and name not in DATA:
             yield from ((name, child) for child in value)
 
 

@@ -4,14 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from outrider.grammar.repeats import TooLargeError
+from outrider.grammar.schema_bounds import DATA, MAPS
 
 _FORMATS = frozenset(
     ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "unknown")
 )
 _EXACT = 2**53  # up to which a double has every integer
 _COMPARED = frozenset(("const", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"))
-_IGNORED = frozenset(("default", "example", "examples"))
-_NAMED = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
 
 
 def followed(schema: Any) -> Any:
@@ -33,10 +32,10 @@ def followed(schema: Any) -> Any:
         if name in _COMPARED:
             _check(value)
             kept[name] = value
-        elif name in _NAMED and isinstance(value, Mapping):
+        elif name in MAPS and isinstance(value, Mapping):
             kept[name] = {key: followed(each) for key, each in value.items()}
         else:
-            kept[name] = value if name in _IGNORED else followed(value)
+            kept[name] = value if name in DATA else followed(value)
     return kept
 
 

@@ -18,8 +18,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from serve_app.api.http.connections import HttpConnections
 
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-
-
 _PROBE = b"HTTP/1.1 100 Continue\r\n\r\n"  # a client that has left answers it with a reset
 _PROBE_S = 1.0
 _PIECE_BYTES = 16 * 2**10  # given to the parser at a time: a read brings up to 256 KiB
