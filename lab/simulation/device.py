@@ -98,10 +98,10 @@ class SimDevice:
         self.workload.cut(tokens)
 
     @property
-    def prefix_tokens(self) -> int:
+    def prefill_tokens(self) -> int:
         """Positions of the prefix that are still to be computed, in chunks."""
         assert self.verification is not None
-        return self.verification.prefix_tokens
+        return self.verification.prefill_tokens
 
     @property
     def goes_on(self) -> bool:

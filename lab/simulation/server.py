@@ -308,4 +308,4 @@ class SimulatedServer:
     def _set_cost(self, device: SimDevice, cost: VerifyCost) -> None:
         assert device.verification is not None
         prefix = max(0, cost.new_tokens - device.own_rows)
-        device.verification = replace(device.verification, cost=cost, prefix_tokens=prefix)
+        device.verification = replace(device.verification, cost=cost, prefill_tokens=prefix)

@@ -38,7 +38,7 @@ def first_tokens_due(
     work, due = BatchWork(), dict[int, float]()
     for block in sorted(blocks, key=lambda one: one.deadline_at_s):
         new, cached = block.cost.new_tokens, block.cost.cached_tokens
-        new = new if block.prefix_tokens else min(new, limits.prefill_chunk_tokens)
+        new = new if block.prefill_tokens else min(new, limits.prefill_chunk_tokens)
         work = BatchWork(work[0] + new, work[1] + (new + cached) * new, work[2] + cached)
         # ``work`` sums this prompt and those due before it; prefill has only the share ``spare`` of the time.
         computed_s = (cost_model.predict_work_s(work) - constant_s) / spare

@@ -64,8 +64,8 @@ class FairPrefill:
             if self._cold:
                 self._cold, self._service = {}, AccountService()
             return pending
-        cold = {block.generation: block for block in pending if block.prefix_tokens}
-        self._count(cold | {block.generation: block for block in done if block.prefix_tokens})
+        cold = {block.generation: block for block in pending if block.prefill_tokens}
+        self._count(cold | {block.generation: block for block in done if block.prefill_tokens})
         if not self._service.several:
             return pending
         classes = defaultdict[float, list[PendingVerification]](list)
@@ -92,7 +92,7 @@ class FairPrefill:
         """
         if not self._service.several:
             return ()
-        return (*done, *(block.generation for block in batch if block.prefix_tokens))
+        return (*done, *(block.generation for block in batch if block.prefill_tokens))
 
     def _first(self, blocks: list[PendingVerification], chunk_tokens: int) -> list[PendingVerification]:
         """Return the blocks whose turn it is, until they fill one pass's chunk."""
@@ -104,12 +104,12 @@ class FairPrefill:
             return self._service.of_user(account), 0.0
 
         def amount(block: PendingVerification) -> float:
-            return float(min(block.prefix_tokens, chunk_tokens))
+            return float(min(block.prefill_tokens, chunk_tokens))
 
         first, left = list[PendingVerification](), chunk_tokens
         for block in fair_order(blocks, self._account, account_level, user_level, amount):
             first.append(block)
-            left -= block.prefix_tokens
+            left -= block.prefill_tokens
             if left <= 0:
                 break
         return first
@@ -119,7 +119,7 @@ class FairPrefill:
 
     def _count(self, cold: Mapping[GenerationId, PendingVerification]) -> None:
         """Charge what was computed since the last plan. A block that is no longer cold was computed to its end."""
-        joined = {name: (self._account(block), block.prefix_tokens) for name, block in cold.items()}
+        joined = {name: (self._account(block), block.prefill_tokens) for name, block in cold.items()}
         for name, (account, _) in joined.items():
             if name not in self._cold:
                 self._service.join(account)

@@ -30,7 +30,7 @@ def work_alone(blocks: Iterable[PendingVerification], limits: BatchLimits) -> Ba
     chunk, new, interactions, cached = limits.prefill_chunk_tokens, 0, 0, 0
     for block in blocks:
         own, old = block.cost.new_tokens, block.cost.cached_tokens
-        if block.prefix_tokens or own > chunk:
+        if block.prefill_tokens or own > chunk:
             own = _computed(block, chunk, chunk)
         if own:
             new, interactions, cached = new + own, interactions + (own + old) * own, cached + old
@@ -80,11 +80,11 @@ def _choose(
     most_memory = inf if limits.max_memory_blocks is None else limits.max_memory_blocks
     is_timed, least_slack_s = bool(slacks_s) or length_s < inf, slacks_s[0] if slacks_s else inf
     batch, refusal, first = [order[0]], None, order[0]
-    (new, interactions, read), memory, used = work_alone(batch, limits), first.memory_blocks, first.prefix_tokens
+    (new, interactions, read), memory, used = work_alone(batch, limits), first.memory_blocks, first.prefill_tokens
     for block, slack_s in zip(order[1:], slacks_s[1:] or repeat(inf), strict=False):
         if len(batch) >= limits.max_blocks:
             return batch, refusal or StopReason.MAX_BLOCKS
-        prefix, own, old = block.prefix_tokens, block.cost.new_tokens, block.cost.cached_tokens
+        prefix, own, old = block.prefill_tokens, block.cost.new_tokens, block.cost.cached_tokens
         if prefix or own > chunk:
             own = _computed(block, chunk - used, chunk)
         # WISP eq. 18: interactions are total * new positions; KV is read only by a block that computes.
@@ -113,7 +113,7 @@ def _choose(
 
 def _computed(block: PendingVerification, chunk_left: int, chunk: int) -> int:
     """Return the positions of a block that a pass computes (``contracts.chunks.chunk_of``); 0 without a chunk."""
-    new, prefix = block.cost.new_tokens, block.prefix_tokens
+    new, prefix = block.cost.new_tokens, block.prefill_tokens
     if not prefix:
         return min(new, chunk)
     counted = min(max(chunk_left, 0), prefix)

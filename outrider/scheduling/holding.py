@@ -47,9 +47,9 @@ def hold_s(
         together_s, others_s = model.predict_work_s(work), model.predict_work_s(others)
         fixed_s = alone_s + others_s - together_s  # what one pass in place of two saves
         later_s = len(waiting) * (at_s + together_s - alone_s)
-        # After ``before_s`` a waiting block is back. A separate pass of the others would keep it for the rest of that
+        # After ``elapsed_s`` a waiting block is back. A separate pass of the others would keep it for the rest of that
         # pass; a joint pass avoids at most the fixed cost.
-        met_s = sum(min(max(0.0, others_s - before_s), fixed_s) for _, before_s in waiting)
+        met_s = sum(min(max(0.0, others_s - elapsed_s), fixed_s) for _, elapsed_s in waiting)
         found_s = more * (fixed_s - at_s) + met_s - later_s
         if found_s > saved_s:
             saved_s, until_s = found_s, min(left_s, at_s + _GRACE_SHARE * longest_s)

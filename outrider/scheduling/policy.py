@@ -22,12 +22,12 @@ class PendingVerification:
     cost: VerifyCost
     tokens_per_s: float = 0.0  # speed promised to its response; 0 is best effort
     memory_blocks: int = 0  # KV blocks that have to be resident while it is verified
-    before_s: float = 0.0  # seconds its round had taken when it arrived
+    elapsed_s: float = 0.0  # seconds its round had taken when it arrived
     # of a chain that may be cut: probability that each token and all before it are accepted
     survivals: tuple[float, ...] = ()
     # tokens above this survival are verified, if that was fixed when the draft was ordered
     min_survival: float | None = None
-    prefix_tokens: int = 0  # positions of ``cost.new_tokens`` that are computed in chunks; a pass has one chunk for all
+    prefill_tokens: int = 0  # positions of ``cost.new_tokens`` computed in chunks; a pass has one chunk for all
     first: bool = False  # brings its response's first token
 
 

@@ -7,25 +7,23 @@ where accounts compete for prefill.
 A plan is for the next step and must be ready when the present one ends. Blocks that the present step will decide take
 no space in the next one.
 
-Drafts of joining blocks may be cut (``trimming``). Under ratio rules the cut follows from the limit ``min_survival`` at
+Drafts of joining blocks may be cut (``cuts``). Under ratio rules the cut follows from the limit ``min_survival`` at
 the time the draft was ordered. A later limit would depend on the drafted tokens: a draft with an end token is shorter
 and arrives earlier, in another step. A verifier without a step under way may be held for expected blocks (``holding``).
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from math import inf
 from typing import Protocol
 
 from outrider.contracts.accounts import NO_ACCOUNT, Account
-from outrider.contracts.chunks import pass_costs
-from outrider.contracts.cost import CostModel, work_of
+from outrider.contracts.cost import CostModel
 from outrider.contracts.requests import GenerationId
 from outrider.scheduling.active_promises import ActivePromises
+from outrider.scheduling.cuts import StepMember, cut_drafts
 from outrider.scheduling.fair_prefill import FairPrefill
 from outrider.scheduling.holding import hold_s
 from outrider.scheduling.policy import BatchLimits, PendingVerification, SchedulingPolicy, StopReason
-from outrider.scheduling.trimming import Chain, idle_s, rows_worth_verifying, trim
 
 
 class StepCandidate(Protocol):
@@ -41,7 +39,7 @@ class StepCandidate(Protocol):
         ...
 
     @property
-    def prefix_tokens(self) -> int:
+    def prefill_tokens(self) -> int:
         """Positions still to compute in chunks; each step has one chunk for all blocks."""
         ...
 
@@ -73,9 +71,6 @@ class StepRules:
     holds: bool = True
 
 
-_ENOUGH_SLACK_S = 1.0  # slack from which a draft is cut without regard to its own promise
-_DEVICE_TOKENS = 1.0  # tokens promised in the time away from the verifier: below, the verifier sets the round's length
-_STEPS = 2.0  # steps that a round takes at the verifier, half of that time waiting for the one under way
 _NOTHING_CHANGES = StepPlan()
 _ALL_RULES = StepRules()
 
@@ -87,8 +82,8 @@ class StepPlanner:
         """Start without candidates; ``limits`` are those of one step."""
         self._policy, self._limits, self._rules = policy, limits, rules
         self._waiting: dict[GenerationId, StepCandidate] = {}
-        self._within: dict[GenerationId, StepCandidate] = {}
-        self._stepped: set[GenerationId] = set()  # of those within: in the step under way
+        self._running: dict[GenerationId, StepCandidate] = {}
+        self._stepped: set[GenerationId] = set()  # of those running: in the step under way
         self._overtaking: set[GenerationId] = set()  # of those waiting: their autonomous run is still in the steps
         self._expected_at_s: dict[GenerationId, float] = {}
         self._held_since_s: float | None = None
@@ -108,9 +103,9 @@ class StepPlanner:
         return bool(self._waiting) or self._prefill.competing
 
     @property
-    def within(self) -> int:
+    def running(self) -> int:
         """Number of candidates in the verifier's steps."""
-        return len(self._within)
+        return len(self._running)
 
     def set_memory_blocks(self, blocks: int | None) -> None:
         """Set the verifier's total number of KV blocks; None if not known."""
@@ -129,7 +124,7 @@ class StepPlanner:
 
         With ``overtakes`` the earlier one is an autonomous run that is still in the steps.
         """
-        overtakes = overtakes and generation in self._within
+        overtakes = overtakes and generation in self._running
         self.withdraw(generation)
         self._prefill.add(generation, account)
         self._waiting[generation] = self._arrived[generation] = candidate
@@ -145,7 +140,7 @@ class StepPlanner:
         self._expected_at_s.pop(generation, None)
         self._prefill.withdraw(generation)
         self._waiting.pop(generation, None)
-        self._within.pop(generation, None)
+        self._running.pop(generation, None)
         self._stepped.discard(generation)
         self._overtaking.discard(generation)
 
@@ -155,8 +150,8 @@ class StepPlanner:
         self._promises.over(generation)
 
     def note_step(self) -> None:
-        """Note that a step has ended and the next one is under way with all candidates within."""
-        self._stepped = set(self._within)
+        """Note that a step has ended and the next one is under way with all running candidates."""
+        self._stepped = set(self._running)
 
     def waits(self, generation: GenerationId) -> bool:
         """Return whether the generation's candidate is in no step."""
@@ -165,23 +160,23 @@ class StepPlanner:
     @property
     def under_way(self) -> Collection[GenerationId]:
         """Generations in the verifier's present step or in the next one."""
-        return self._stepped | self._within.keys()
+        return self._stepped | self._running.keys()
 
     def plan(self, now_s: float, cost_model: CostModel, suspects: Collection[GenerationId] = ()) -> StepPlan:
         """Choose by the policy who is in the steps; while one of ``suspects`` is there, isolate it."""
         if not self.is_due:
             self.reason, self._held_since_s = StopReason.QUEUE_EMPTY, None
             return _NOTHING_CHANGES
-        if suspects and (present := [name for name in (*self._within, *self._waiting) if name in suspects]):
+        if suspects and (present := [name for name in (*self._running, *self._waiting) if name in suspects]):
             return self._plan_isolated(present[0])
         if kept_s := self._hold(now_s, cost_model):
             return StepPlan(hold_s=kept_s)
-        arrived = [(candidate.pending(), candidate.prefix_tokens) for candidate in self._arrived.values()]
+        arrived = [(candidate.pending(), candidate.prefill_tokens) for candidate in self._arrived.values()]
         self._promises.arrived(arrived, now_s, cost_model)
         self._arrived.clear()
-        waiting, within = self._waiting, self._within
+        waiting, running = self._waiting, self._running
         done = self._done()
-        all_of_them = {name: candidate for name, candidate in (within | waiting).items() if name not in done}
+        all_of_them = {name: candidate for name, candidate in (running | waiting).items() if name not in done}
         pending = [candidate.pending() for candidate in all_of_them.values()]
         promised = self._promises.promised(now_s)
         ending = (candidate.pending() for candidate in done.values())
@@ -189,48 +184,49 @@ class StepPlanner:
         plan = self._policy.plan(in_turn, now_s, self._limits, cost_model, promised)
         self.reason = plan.reason
         chosen = [block.generation for block in plan.batch]
-        self._within = done | {name: all_of_them[name] for name in chosen}
+        self._running = done | {name: all_of_them[name] for name in chosen}
         self._waiting = {block.generation: all_of_them[block.generation] for block in plan.waiting}
-        held_back = tuple(name for name in (*within, *self._overtaking) if name not in self._within)
-        busy = within or self._overtaking
+        held_back = tuple(name for name in (*running, *self._overtaking) if name not in self._running)
+        busy = running or self._overtaking
         self._stepped = self._stepped.difference(held_back) if busy else set(chosen)
         self._overtaking.clear()
         joining = tuple(name for name in chosen if name in waiting)
         cuts: tuple[tuple[GenerationId, int], ...] = ()
         if self._rules.trims and joining:
-            cuts = self._trim(chosen, waiting, done, now_s, cost_model, all_kept=promised.least_load <= 1.0)
+            cuts = self._cut(waiting, done, now_s, cost_model, all_kept=promised.least_load <= 1.0)
         return StepPlan(joining, held_back, cuts, self._prefill.prefill_order(done, plan.batch))
 
     def _plan_isolated(self, name: GenerationId) -> StepPlan:
         """Let one generation in and hold back all others. They may be in the present step, but in none after it."""
         self.reason, self._held_since_s = StopReason.ALONE, None
-        held_back = tuple(dict.fromkeys(other for other in (*self._within, *self._overtaking) if other != name))
-        if not (self._within or self._overtaking):
+        held_back = tuple(dict.fromkeys(other for other in (*self._running, *self._overtaking) if other != name))
+        if not (self._running or self._overtaking):
             self._stepped = {name}
-        joining = () if name in self._within else (name,)
-        candidate = self._within.get(name) or self._waiting.pop(name)
-        self._waiting = {other: self._within.pop(other) for other in held_back if other in self._within} | self._waiting
-        self._within = {name: candidate}
+        joining = () if name in self._running else (name,)
+        candidate = self._running.get(name) or self._waiting.pop(name)
+        returned = {other: self._running[other] for other in held_back if other in self._running}
+        self._waiting = returned | self._waiting
+        self._running = {name: candidate}
         self._overtaking.clear()
         return StepPlan(joining, held_back)
 
     def _done(self) -> dict[GenerationId, StepCandidate]:
         """Return candidates that the step under way should decide, so that they take no space in the next one."""
         done, chunk_left = dict[GenerationId, StepCandidate](), self._limits.prefill_chunk_tokens
-        for name, candidate in self._within.items():
-            if name in self._stepped and not candidate.goes_on and candidate.prefix_tokens <= chunk_left:
-                chunk_left -= candidate.prefix_tokens
+        for name, candidate in self._running.items():
+            if name in self._stepped and not candidate.goes_on and candidate.prefill_tokens <= chunk_left:
+                chunk_left -= candidate.prefill_tokens
                 done[name] = candidate
         return done
 
     def _hold(self, now_s: float, cost_model: CostModel) -> float:
         """Return how long waiting candidates are held for others; 0 where the verifier steps anyway."""
-        if self._within or self._overtaking or not self._rules.holds or len(self._waiting) >= self._limits.max_blocks:
+        if self._running or self._overtaking or not self._rules.holds or len(self._waiting) >= self._limits.max_blocks:
             self._held_since_s = None
             return 0.0
         held_s = 0.0 if self._held_since_s is None else now_s - self._held_since_s
         pending = (candidate.pending() for candidate in self._waiting.values())
-        waiting = [(block.cost, block.before_s) for block in pending]
+        waiting = [(block.cost, block.elapsed_s) for block in pending]
         kept_s = hold_s(waiting, self._coming_s(now_s), held_s, cost_model)
         self._held_since_s = now_s - held_s if kept_s else None
         return kept_s
@@ -239,9 +235,8 @@ class StepPlanner:
         """Return expected arrivals in seconds from now, rising. Late ones are left out: they may never arrive."""
         return sorted(at_s - now_s for at_s in self._expected_at_s.values() if at_s > now_s)
 
-    def _trim(
+    def _cut(
         self,
-        chosen: Collection[GenerationId],
         waited: Collection[GenerationId],
         done: dict[GenerationId, StepCandidate],
         now_s: float,
@@ -249,71 +244,14 @@ class StepPlanner:
         *,
         all_kept: bool,
     ) -> tuple[tuple[GenerationId, int], ...]:
-        """Cut the drafts that join.
-
-        If ``all_kept`` (all promises can be kept), each draft keeps the rows its promise needs.
-        """
-        chains, prefixes, others, other_tokens = dict[GenerationId, PendingVerification](), [], [], 0.0
-        members = list[tuple[float, float]]()
-        for name in chosen:
-            candidate = self._within[name]
-            block, prefix_tokens = candidate.pending(), candidate.prefix_tokens
-            own_rows = block.cost.new_tokens - prefix_tokens
-            if prefix_tokens:  # commits nothing in this step
-                prefixes.append((block.cost, own_rows))
-                continue
-            members.append((block.expected_tokens, _before_s(block, now_s) if name in waited else block.before_s))
-            if block.survivals and name in waited:
-                chains[name] = block
-            else:
-                others.append((block.cost, own_rows))
-                other_tokens += block.expected_tokens
-        self.min_survival = 0.0
-        if not chains:
-            return ()
-        computed = pass_costs(others, self._limits.prefill_chunk_tokens)
-        cold = pass_costs(prefixes, self._limits.prefill_chunk_tokens)
-        # Prefixes count in the step's length but not in the price of a row (docs/design/0036): their time is spent
-        # sooner or later whatever is cut.
-        step_s = cost_model.predict_s([*computed, *cold, *(block.cost for block in chains.values())])
-        back_s = [candidate.pending().before_s for candidate in done.values()]
+        members = [
+            StepMember(candidate.pending(), candidate.prefill_tokens, joins=name in waited)
+            for name, candidate in self._running.items()
+            if name not in done
+        ]
+        back_s = [candidate.pending().elapsed_s for candidate in done.values()]
         coming_s = sorted((*(0.0 for _ in self._waiting), *back_s, *self._coming_s(now_s)))
-        wasted_s = idle_s(step_s, members, coming_s)
-        drafted = [Chain(block.cost, block.survivals) for block in chains.values()]
-        found = trim(drafted, work_of(computed), other_tokens, wasted_s, cost_model)
+        chunk_tokens = self._limits.prefill_chunk_tokens
+        found = cut_drafts(members, coming_s, now_s, cost_model, chunk_tokens, all_kept=all_kept)
         self.min_survival = found.min_survival
-        cuts = []
-        for (name, block), tokens in zip(chains.items(), found.kept, strict=True):
-            if block.min_survival is not None:  # ratio rules: fixed when the draft was ordered
-                kept = rows_worth_verifying(block.survivals, block.min_survival)
-            else:
-                kept = max(tokens, _needed(block, now_s, step_s)) if all_kept else tokens
-            if kept < len(block.survivals):
-                cuts.append((name, kept))
-        return tuple(cuts)
-
-
-def _needed(block: PendingVerification, now_s: float, step_s: float) -> int:
-    """Return the draft tokens that a promise needs, where the device's time sets the length of a round; else 0.
-
-    Elsewhere the verifier sets it, and verifying less shortens the rounds of all.
-    """
-    if block.tokens_per_s * block.before_s < _DEVICE_TOKENS or block.deadline_at_s == inf:
-        return 0
-    # The deadline assumes the block's expected tokens; without them this is the response's present slack.
-    slack_s = block.deadline_at_s - block.expected_tokens / block.tokens_per_s - now_s
-    if slack_s >= _ENOUGH_SLACK_S:
-        return 0
-    needed_tokens = block.tokens_per_s * (block.before_s + _STEPS * step_s)
-    # 1: the correction or bonus token. Survivals add up to expected accepted tokens.
-    tokens, kept = 1.0, 0
-    for survival in block.survivals:
-        if tokens >= needed_tokens:
-            break
-        tokens, kept = tokens + survival, kept + 1
-    return kept
-
-
-def _before_s(block: PendingVerification, now_s: float) -> float:
-    """Return the seconds that its round has taken up to now."""
-    return block.before_s + max(0.0, now_s - block.arrived_at_s)
+        return found.tokens

@@ -31,7 +31,7 @@ from outrider.scheduling.policy import (
     StopReason,
 )
 
-_READ = ("deadline_at_s", "expected_tokens", "cost.new_tokens", "cost.cached_tokens", "prefix_tokens")
+_READ = ("deadline_at_s", "expected_tokens", "cost.new_tokens", "cost.cached_tokens", "prefill_tokens")
 _read = attrgetter(*_READ)
 _LEAST_S = 1e-9  # a block that adds nothing has a finite utility
 

@@ -141,7 +141,7 @@ class Batcher:
 
     @property
     def idle(self) -> bool:
-        return not self._planner.within
+        return not self._planner.running
 
     def expect(self, generation: GenerationId, within_s: float, due_at_s: float = inf) -> None:
         """Note that a draft was ordered: it is expected in ``within_s`` and has to be committed by ``due_at_s``."""
@@ -409,7 +409,7 @@ class Batcher:
     def _watch_over(self) -> None:
         """Restart the step deadline while anything is under way, else stop it."""
         resolving = any(queued.at_verifier for queued in self._resolving.values())
-        self._watch.anew(under_way=bool(self._planner.within) or resolving)
+        self._watch.anew(under_way=bool(self._planner.running) or resolving)
 
     def _settle(self, reply: StepReply) -> None:
         now_s, blocks = self._clock(), 0

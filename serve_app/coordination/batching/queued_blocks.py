@@ -120,10 +120,10 @@ class QueuedBlock:
             cost=self.cost,
             tokens_per_s=self.terms.tokens_per_s,
             memory_blocks=ceil((self.cost.new_tokens + self.cost.cached_tokens) / self.kv_block_tokens),
-            before_s=max(0.0, self.since_s - self.terms.began_at_s),
+            elapsed_s=max(0.0, self.since_s - self.terms.began_at_s),
             survivals=() if self.at_verifier else self.terms.survivals,
             min_survival=self.min_survival,
-            prefix_tokens=self.prefix_tokens,
+            prefill_tokens=self.prefill_tokens,
             first=self.round == 0,
         )
 
@@ -192,7 +192,7 @@ class QueuedBlock:
         return self.round <= self.until_round
 
     @property
-    def prefix_tokens(self) -> int:
+    def prefill_tokens(self) -> int:
         """Positions of the prefix still to compute, which may be computed in chunks."""
         return max(0, self.cost.new_tokens - len(self.block.draft) - 1)
 

@@ -82,7 +82,7 @@ class Device:
     """One response that never ends, and what became of its rounds."""
 
     ledger: Ledger
-    prefix_tokens: int
+    prefill_tokens: int
     round: int = 0
     tokens: int = 0
     waits_s: list[float] = field(default_factory=list)
@@ -146,7 +146,7 @@ def serve(
                 arrived_at_s=arrived_at_s,
                 deadline_at_s=device.ledger.deadline_at_s(_EXPECTED_TOKENS),
                 expected_tokens=_EXPECTED_TOKENS,
-                cost=VerifyCost(_WINDOW + 1, device.prefix_tokens),
+                cost=VerifyCost(_WINDOW + 1, device.prefill_tokens),
                 tokens_per_s=device.ledger.tokens_per_s,
             )
             active.arrived([(pending[index], 0)], arrived_at_s, COSTS)

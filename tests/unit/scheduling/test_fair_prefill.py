@@ -32,14 +32,14 @@ class Prompt:
     goes_on: bool = False
 
     @property
-    def prefix_tokens(self) -> int:
+    def prefill_tokens(self) -> int:
         return max(0, self.tokens - 1)
 
     def pending(self) -> PendingVerification:
         return replace(
             block(self.name, slack_s=self.slack_s, cost=VerifyCost(self.tokens, 0)),
             arrived_at_s=self.arrived_at_s,
-            prefix_tokens=self.prefix_tokens,
+            prefill_tokens=self.prefill_tokens,
             first=True,
         )
 

@@ -36,7 +36,7 @@ def test_the_first_that_does_not_fit_ends_the_batch(queue: list[PendingVerificat
 def test_cold_blocks_share_the_chunk_of_a_pass(policy: SchedulingPolicy) -> None:
     """The second has nothing left of it, so it waits; as much of the first as fits is computed."""
     cold = [
-        block(name, waited_s=waited_s, cost=VerifyCost(600, 0), prefix_tokens=594)
+        block(name, waited_s=waited_s, cost=VerifyCost(600, 0), prefill_tokens=594)
         for name, waited_s in (("a", 0.2), ("b", 0.1))
     ]
     plan = policy.plan([*cold, block("c")], NOW_S, ROOMY, COSTS)

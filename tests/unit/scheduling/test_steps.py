@@ -25,7 +25,7 @@ class Asking:
 
     needs: PendingVerification
     goes_on: bool = True
-    prefix_tokens: int = 0
+    prefill_tokens: int = 0
 
     def pending(self) -> PendingVerification:
         return self.needs
@@ -41,13 +41,13 @@ def planner(policy: str, limits: BatchLimits, blocks: Iterable[PendingVerificati
 @ALL_POLICIES
 def test_who_finds_room_is_in_and_nothing_is_planned_while_nobody_waits(policy: str) -> None:
     steps = planner(policy, ROOMY, [block("a"), block("b")])
-    assert (steps.waiting, steps.within) == (2, 0)
+    assert (steps.waiting, steps.running) == (2, 0)
     plan = steps.plan(NOW_S, COSTS)
     assert (sorted(plan.joining), plan.held_back) == (["a", "b"], ())
-    assert (steps.waiting, steps.within, steps.reason) == (0, 2, StopReason.QUEUE_EMPTY)
+    assert (steps.waiting, steps.running, steps.reason) == (0, 2, StopReason.QUEUE_EMPTY)
     assert steps.plan(NOW_S, COSTS) == StepPlan()
     steps.withdraw("a")
-    assert steps.within == 1
+    assert steps.running == 1
 
 
 def test_the_policy_decides_who_of_those_within_makes_room() -> None:
@@ -116,7 +116,7 @@ def test_who_is_decided_by_the_step_under_way_needs_no_room_in_the_next_one(poli
 def test_a_prefix_is_not_done_with_one_step() -> None:
     steps = planner("fcfs", FOR_TWO, [])
     for name, cost in (("begun", VerifyCost(ROOMY.prefill_chunk_tokens + 1, 0)), ("now", VerifyCost(6, 0))):
-        steps.add(name, Asking(block(name, cost=cost, waited_s=0.1), goes_on=False, prefix_tokens=cost.new_tokens))
+        steps.add(name, Asking(block(name, cost=cost, waited_s=0.1), goes_on=False, prefill_tokens=cost.new_tokens))
     assert names(steps.plan(NOW_S, COSTS)) == (["begun", "now"], [])
     for name in ("next", "then"):
         steps.add(name, Asking(block(name)))
@@ -131,7 +131,7 @@ def test_memory_that_is_told_of_later_holds_back(policy: str) -> None:
     assert steps.plan(NOW_S, COSTS) == StepPlan(), "nobody waits"
     steps.add("d", Asking(block("d", memory_blocks=6)))
     plan = steps.plan(NOW_S, COSTS)
-    assert steps.within == 2
+    assert steps.running == 2
     assert steps.reason is StopReason.MEMORY
     assert len(plan.held_back) == 1 + len(plan.joining)
 
@@ -156,7 +156,7 @@ def test_nobody_is_lost_or_doubled(policy: str, happens: list[tuple[str, str]]) 
             steps.add(name, Asking(block(name)))
             within.discard(name)
             waiting.add(name)
-        assert (steps.within, steps.waiting) == (len(within), len(waiting))
+        assert (steps.running, steps.waiting) == (len(within), len(waiting))
 
 
 DEAR = LinearCostModel(4.5e-3, 2e-7, 8e-6, 45e-3)
@@ -179,7 +179,7 @@ def test_drafts_are_cut_as_they_join_and_never_again() -> None:
 
 
 def test_one_alone_with_a_verifier_that_waits_for_it_keeps_its_draft() -> None:
-    assert planner("fcfs", ROOMY, [drafted("a", before_s=1.0)]).plan(NOW_S, DEAR).cuts == ()
+    assert planner("fcfs", ROOMY, [drafted("a", elapsed_s=1.0)]).plan(NOW_S, DEAR).cuts == ()
     assert planner("fcfs", ROOMY, [drafted("a")]).plan(NOW_S, DEAR).cuts == (("a", 2),)
 
 
@@ -203,10 +203,10 @@ def cuts_beside(one: PendingVerification) -> dict[str, int]:
     return cuts
 
 
-def promised(slack_s: float = 0.5, before_s: float = 0.3, **more: object) -> PendingVerification:
+def promised(slack_s: float = 0.5, elapsed_s: float = 0.3, **more: object) -> PendingVerification:
     """At 4 tokens/s, and so far ahead without what it has drafted."""
     deadline_at_s = NOW_S + slack_s + (1.0 + sum(HALVES)) / 4.0
-    return drafted("promised", **{"deadline_at_s": deadline_at_s, "tokens_per_s": 4.0, "before_s": before_s, **more})
+    return drafted("promised", **{"deadline_at_s": deadline_at_s, "tokens_per_s": 4.0, "elapsed_s": elapsed_s, **more})
 
 
 def test_where_the_device_takes_its_time_who_has_little_credit_keeps_its_draft() -> None:
@@ -214,7 +214,7 @@ def test_where_the_device_takes_its_time_who_has_little_credit_keeps_its_draft()
     assert "promised" not in cuts_beside(promised(slack_s=-0.3))
     assert "promised" not in cuts_beside(promised(slack_s=0.9))
     assert cuts_beside(promised(slack_s=1.1))["promised"] == 1
-    assert cuts_beside(promised(before_s=0.2))["promised"] == 1, "the verifier makes its rounds as long as they are"
+    assert cuts_beside(promised(elapsed_s=0.2))["promised"] == 1, "the verifier makes its rounds as long as they are"
 
 
 def test_it_keeps_no_more_than_its_promise_needs() -> None:
@@ -245,7 +245,7 @@ def test_an_idle_verifier_waits_for_who_is_expected_and_a_busy_one_for_nobody() 
     steps = planner("fcfs", ROOMY, [block("a"), block("b")])
     steps.expect("c", NOW_S + 0.001)
     plan = steps.plan(NOW_S, DEAR)
-    assert (plan.joining, steps.within) == ((), 0)
+    assert (plan.joining, steps.running) == ((), 0)
     assert 0.001 < plan.hold_s <= 0.005
     steps.add("c", Asking(block("c")))
     assert len(steps.plan(NOW_S + 0.001, DEAR).joining) == 3
@@ -274,7 +274,7 @@ def test_holds_in_a_row_are_no_longer_than_one() -> None:
         if plan.joining:
             break
         now_s += plan.hold_s
-    assert steps.within == 1
+    assert steps.running == 1
     assert 0.0 < now_s - NOW_S <= 0.005 + 1e-9
 
 
@@ -336,7 +336,7 @@ def test_a_prefix_in_the_step_is_no_reason_to_verify_more() -> None:
     names = [f"g{number}" for number in range(16)]
     alone = planner("fcfs", ROOMY, map(drafted, names)).plan(NOW_S, DEAR)
     steps = planner("fcfs", ROOMY, map(drafted, names))
-    steps.add("cold", Asking(block("cold", cost=VerifyCost(400, 0)), prefix_tokens=399))
+    steps.add("cold", Asking(block("cold", cost=VerifyCost(400, 0)), prefill_tokens=399))
     assert dict(steps.plan(NOW_S, DEAR).cuts) == dict(alone.cuts)
     assert dict(alone.cuts) == dict.fromkeys(names, 1)
 

@@ -340,7 +340,7 @@ async def test_the_policy_is_told_what_each_block_is_owed_and_how_much_memory_th
     ((first,), before), ((begun, second), then) = policy.calls
     assert (first.deadline_at_s, first.expected_tokens, first.tokens_per_s) == (123.5, 2.5, 8.0)
     assert first.memory_blocks == 6, "of 22 positions"
-    assert begun == replace(first, cost=VerifyCost(20, 2), prefix_tokens=17), "who is within is asked about too"
+    assert begun == replace(first, cost=VerifyCost(20, 2), prefill_tokens=17), "who is within is asked about too"
     assert (second.deadline_at_s, second.tokens_per_s) == (float("inf"), 0.0), "nothing was promised"
     assert before == LIMITS, "how much memory there is, the first step tells"
     assert then == replace(LIMITS, max_memory_blocks=USAGE.total_blocks)

@@ -47,12 +47,12 @@ async def test_a_block_that_joins_a_autonomous_run_is_told_behind_the_rounds_tha
     batcher.promised("a", VerifyTerms())
     verifier.brings(Verified("a", 1, (), 7))
     assert (await follows(batcher, "a")).outcome.round == 1
-    before_s = now_s()
+    elapsed_s = now_s()
     await asyncio.sleep(1.0)
     verifier.brings(Verified("a", 60, (0,), 4))
     result = await follows(batcher, "a")
     assert (result.outcome.round, result.draft_tokens) == (60, None)
-    assert result.queue_s == pytest.approx(now_s() - before_s - 0.5), "what came before is the stretch's"
+    assert result.queue_s == pytest.approx(now_s() - elapsed_s - 0.5), "what came before is the stretch's"
     verifier.brings(Verified("a", 61, (), 4), Verified("a", 2, (), 4))
     assert (await follows(batcher, "a")).outcome.round == 61, "it had no end token in front"
     assert not batcher.idle

@@ -55,11 +55,11 @@ async def test_a_block_whose_kv_is_gone_is_planned_as_a_cold_one() -> None:
     policy.unwanted.add("b")
     submit(batcher, block("b"))
     await asyncio.sleep(0.01)
-    assert (policy.last["b"].cost, policy.last["b"].prefix_tokens) == (VerifyCost(3, 10), 0)
+    assert (policy.last["b"].cost, policy.last["b"].prefill_tokens) == (VerifyCost(3, 10), 0)
     verifier.brings(verified(block("a")), evicted=(("b", 4), ("a", 8), ("stranger", 0)))
     await first
     await asyncio.sleep(0.01)
-    assert (policy.last["b"].cost, policy.last["b"].prefix_tokens) == (VerifyCost(9, 4), 6)
+    assert (policy.last["b"].cost, policy.last["b"].prefill_tokens) == (VerifyCost(9, 4), 6)
     again = submit(batcher, block("a", 1))
     await asyncio.sleep(0.01)
     assert policy.last["a"].cost == VerifyCost(5, 8), "it lost some while its device drafted"
