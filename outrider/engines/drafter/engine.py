@@ -10,13 +10,11 @@ those that got children, whether they are sent or not.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, compress
 from typing import Any
 
 from torch import Tensor
 
-from outrider.contracts.chunks import chunk_of
 from outrider.contracts.drafting import Draft, DraftAnswer, DraftRequest, DraftTerms, NeedsPrefix, NeedsRow
 from outrider.contracts.errors import ContextTooLongError, UnsupportedBlockError
 from outrider.contracts.exchanged import FloatRow, IntRow
@@ -28,10 +26,11 @@ from outrider.drafting.stopping import Stops, StopSetting
 from outrider.drafting.stops import StopDecision
 from outrider.engines.drafter.batch import HeadRows, launch_batch
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
+from outrider.engines.drafter.pass_plan import DraftPassPlan, DraftWork
 from outrider.engines.drafter.tree import DraftTree, shape_that_fits
-from outrider.engines.forward_model import PassResult, Segment
+from outrider.engines.forward_model import PassResult
 from outrider.engines.kinds import OnVerdict
-from outrider.engines.kv.store import KvStore, SequenceKv
+from outrider.engines.kv.store import KvStore
 from outrider.engines.limits import EngineLimits
 from outrider.engines.torch.model import kv_bytes_per_token
 from outrider.engines.torch.served import draft_model
@@ -42,15 +41,6 @@ from outrider.protocols.registry import PROTOCOLS, growing_protocols
 from outrider.sampling.choosing import TokenColumns
 from outrider.sampling.device_tensors import Readback, index_tensor
 from outrider.verification.correction import draw_correction
-
-
-@dataclass(frozen=True, slots=True)
-class _DraftWork:
-    """Contribution of one generation to a pass."""
-
-    generation: DraftedGeneration
-    job: DraftingJob
-    segment: Segment
 
 
 class TorchDrafter:
@@ -156,19 +146,12 @@ class TorchDrafter:
         return answers
 
     def _step(self, started: Sequence[DraftedGeneration]) -> None:
-        works: list[_DraftWork] = []
-        admitted: set[SequenceKv] = set()
-        chunk_left = self._limits.prefill_chunk_tokens
+        plan = DraftPassPlan(self._store, self._limits.prefill_chunk_tokens)
         for generation in started:
-            job = generation.job
-            assert job is not None
-            segment = self._segment(generation, job, chunk_left, admitted)
-            if segment is not None:
-                works.append(_DraftWork(generation, job, segment))
-                admitted.add(generation.kv)
-                chunk_left -= len(segment.token_ids) - segment.logit_rows
-        if works:
-            self._advance(works)
+            assert generation.job is not None
+            plan.add(generation, generation.job)
+        if plan.works:
+            self._advance(plan.works)
         for generation in started:
             self._finish_if_complete(generation)
 
@@ -251,28 +234,7 @@ class TorchDrafter:
         self._publish(generation)
         generation.kv.busy = True
 
-    def _segment(
-        self, generation: DraftedGeneration, job: DraftingJob, chunk_left: int, admitted: set[SequenceKv]
-    ) -> Segment | None:
-        """Return what a generation computes in this pass; None if nothing, or if chunk or memory are used up."""
-        kv, tree = generation.kv, generation.tree
-        self._store.touch(kv)
-        kv.restore(generation.token_ids)
-        # Without a row to draw, only KV is brought up to date; the last token's is computed with the next block.
-        sequence = [*generation.token_ids, *tree.token_ids] if job.wants_row else generation.token_ids[:-1]
-        rows = len(tree.growing) if job.wants_row else 0
-        lacking = len(sequence) - kv.computed_tokens
-        # A tree's nodes see each other by one mask, so they are computed together with its last layer.
-        taken, _ = chunk_of(lacking, max(rows, len(tree.token_ids)), chunk_left)
-        start, stop = kv.computed_tokens, kv.computed_tokens + taken
-        if taken <= 0 or not self._store.reserve(kv, stop, admitted):
-            return None
-        kv.check_writable(start, stop)
-        if taken < lacking:
-            return Segment(sequence[start:stop], start, kv.blocks, 0)
-        return Segment(sequence[start:stop], start, kv.blocks, rows, tree.parents if tree.branches else ())
-
-    def _advance(self, works: Sequence[_DraftWork]) -> None:
+    def _advance(self, works: Sequence[DraftWork]) -> None:
         """Run the pass, and draw the next layer of every block whose last layer was in it."""
         drawing = [work for work in works if work.segment.logit_rows]
         want_hidden = any(work.job.request.want_hidden for work in drawing)
@@ -283,7 +245,7 @@ class TorchDrafter:
         if drawing:
             self._draw(drawing, result)
 
-    def _draw(self, drawing: Sequence[_DraftWork], result: PassResult) -> None:
+    def _draw(self, drawing: Sequence[DraftWork], result: PassResult) -> None:
         width = self._vocab_size if self._columns is None else len(self._columns.token_ids)
         head_rows = HeadRows(result.logits[:, :width], self._columns)
         readback = Readback()
