@@ -58,6 +58,14 @@ def gpu_kv_bytes(free_bytes: int, total_bytes: int, own_bytes: int, share: float
     return max(0, min(free_bytes, int(share * total_bytes) - own_bytes)) * 4 // 5
 
 
-def kept_rows_bytes(kv_budget_bytes: int) -> int:
-    """Return the memory for logits rows kept for deferred corrections, in addition to the KV budget."""
-    return kv_budget_bytes // 16
+@dataclass(frozen=True, slots=True)
+class MemoryBesideKv:
+    """Memory of a verifier engine in addition to the KV blocks of its model."""
+
+    kept_rows_bytes: int  # of logits rows kept for deferred corrections
+    host_blocks: int = 0  # size of the host cache for evicted KV
+
+    @classmethod
+    def of(cls, kv_bytes: int, host_blocks: int = 0) -> "MemoryBesideKv":
+        """Return what goes with a KV budget: a sixteenth of it for rows."""
+        return cls(kv_bytes // 16, host_blocks)

@@ -13,6 +13,7 @@ from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import AutonomousRun, Block, OpenGeneration, Verified
 from outrider.engines.forward_model import Move, PassResult, Segment
+from outrider.engines.limits import MemoryBesideKv
 from outrider.engines.verifier.engine import PagedVerifier
 
 _VOCAB, _NEXT, _OTHER, _BLOCK_TOKENS = 32, 5, 6, 16
@@ -51,7 +52,7 @@ def measured(context_tokens: int, generations: int, steps: int, repeats: int) ->
         vocab_size=_VOCAB,
         max_context_tokens=positions,
         prefill_chunk_tokens=generations * positions,
-        kept_rows_bytes=0,
+        memory=MemoryBesideKv(0),
     )
     return [
         _runs(SteppedEngine(engine), _opened(context_tokens, generations), steps, repeats, drafting=drafting)

@@ -11,6 +11,7 @@ from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import TokenLogprobs
 from outrider.contracts.verifying import Block, OpenGeneration, Unfinished, Verified, VerifierEngine, target_rule
 from outrider.engines.forward_model import BranchModel, MaskedModel
+from outrider.engines.limits import MemoryBesideKv
 from outrider.engines.verifier.engine import PagedVerifier
 
 _TOP = 3  # log-probabilities of every token
@@ -33,7 +34,7 @@ class Target:
             vocab_size=self.vocab_size,
             max_context_tokens=self.max_context_tokens,
             prefill_chunk_tokens=prefill_chunk_tokens,
-            kept_rows_bytes=_KEPT_ROWS_BYTES,
+            memory=MemoryBesideKv(_KEPT_ROWS_BYTES),
         )
 
 

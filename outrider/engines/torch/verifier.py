@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 
 from outrider.engines.forward_model import SwappingModel
-from outrider.engines.limits import EngineLimits, kept_rows_bytes
+from outrider.engines.limits import EngineLimits, MemoryBesideKv
 from outrider.engines.torch.model import kv_bytes_per_token
 from outrider.engines.torch.served import target_model
 from outrider.engines.torch.swapping import swap_prices
@@ -36,10 +36,12 @@ class TorchVerifier(PagedVerifier):
             vocab_size=target.vocab_size,
             max_context_tokens=target.max_context_tokens,
             prefill_chunk_tokens=limits.prefill_chunk_tokens,
-            kept_rows_bytes=kept_rows_bytes(total_blocks * limits.block_tokens * token_bytes),
+            memory=MemoryBesideKv.of(
+                total_blocks * limits.block_tokens * token_bytes,
+                _given_host_blocks(model, limits.host_blocks(token_bytes), limits.prefill_chunk_tokens),
+            ),
             judges=judges,
             grammars=grammars,
-            host_blocks=_given_host_blocks(model, limits.host_blocks(token_bytes), limits.prefill_chunk_tokens),
         )
 
 

@@ -8,10 +8,8 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
-import torch
-
 from outrider.contracts.cost import VerifyCost
-from outrider.contracts.errors import ContextTooLongError, ParameterError, VerifierLostError
+from outrider.contracts.errors import ContextTooLongError, ParameterError
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import (
@@ -23,30 +21,28 @@ from outrider.contracts.verifying import (
     OpenGeneration,
     Outcome,
     Resolution,
-    Stale,
     Unfinished,
     Unknown,
     Verified,
 )
-from outrider.engines.forward_model import BranchModel, ClearingModel, MaskedModel, Move, SwappingModel
-from outrider.engines.kv.host_cache import HostCopy
+from outrider.engines.forward_model import BranchModel, MaskedModel, SwappingModel
 from outrider.engines.kv.store import KvStore
+from outrider.engines.limits import MemoryBesideKv
 from outrider.engines.verifier.block_validator import BlockValidator, CheckedBlock, outside
 from outrider.engines.verifier.decision import RowDecision, decide
 from outrider.engines.verifier.generation import HeldGeneration
 from outrider.engines.verifier.kept_rows import KeptRows
 from outrider.engines.verifier.mask_turn import MaskTurn
 from outrider.engines.verifier.pass_plan import PassPlan
-from outrider.engines.verifier.pass_rows import PassRows
+from outrider.engines.verifier.target_runner import TargetRunner
 from outrider.engines.verifier.token_scores import TokenScores
-from outrider.engines.verifier.two_steps import PendingSemanticRound, decide_open, wants_hidden
-from outrider.engines.verifier.work import Work, rows_in_order
+from outrider.engines.verifier.two_steps import PendingSemanticRound, decide_open
+from outrider.engines.verifier.work import Work
 from outrider.grammar.compiling import Grammars
 from outrider.grammar.state import GrammarState
-from outrider.sampling.device_tensors import index_tensor
 from outrider.sampling.row_groups import TokenCounts
 from outrider.verification.decision import BlockDecision
-from outrider.verification.semantic import MismatchJudge, hidden_fault
+from outrider.verification.semantic import MismatchJudge
 
 
 class PagedVerifier:
@@ -64,9 +60,8 @@ class PagedVerifier:
         vocab_size: int,
         max_context_tokens: int,
         prefill_chunk_tokens: int,
-        kept_rows_bytes: int,
+        memory: MemoryBesideKv,
         judges: Mapping[str, MismatchJudge] | None = None,
-        host_blocks: int = 0,
         grammars: Grammars | None = None,
     ) -> None:
         """Take over a model and all its KV blocks.
@@ -76,27 +71,21 @@ class PagedVerifier:
             vocab_size: number of token ids; logits beyond it are padding and never sampled.
             max_context_tokens: positions of the model's context.
             prefill_chunk_tokens: prefix positions computed per pass, over all cold blocks.
-            kept_rows_bytes: memory of rows kept for deferred corrections, in addition to the KV memory.
+            memory: of rows kept for deferred corrections, and of the host cache of a ``SwappingModel``.
             judges: by the name that blocks give; without one the semantic rule is not supported.
-            host_blocks: size of the host cache for evicted KV, of a ``SwappingModel``.
             grammars: of the target's tokenizer; without them no request may have a grammar.
         """
-        self._model = model
-        self._masked = model if isinstance(model, MaskedModel) else None
-        self._branching = None if isinstance(model, MaskedModel) else model
         self._judges = judges or {}
         self._grammars = grammars
         self._vocab_size = vocab_size
         self._prefill_chunk_tokens = prefill_chunk_tokens
-        self._swapping = model if isinstance(model, SwappingModel) else None
-        self._clearing = model if isinstance(model, ClearingModel) else None
-        self._store = KvStore(model.total_blocks, model.block_tokens, host_blocks if self._swapping else 0)
-        self._rows = KeptRows(kept_rows_bytes)
-        self._no_logits = model.no_logits
+        host_blocks = memory.host_blocks if isinstance(model, SwappingModel) else 0
+        self._store = KvStore(model.total_blocks, model.block_tokens, host_blocks)
+        self._runner = TargetRunner(model, self._store, vocab_size)
+        self._rows = KeptRows(memory.kept_rows_bytes)
         self._generations: dict[GenerationId, HeldGeneration] = {}
-        self._last_pass: tuple[VerifyCost, ...] = ()
         self.max_context_tokens = min(max_context_tokens, self._store.capacity_tokens)
-        branching, pool = self._branching is not None, (model.total_blocks, model.block_tokens)
+        branching, pool = not isinstance(model, MaskedModel), (model.total_blocks, model.block_tokens)
         self._validator = BlockValidator(vocab_size, self.max_context_tokens, *pool, branching, self._judges)
 
     def open(self, request: OpenGeneration) -> Future[GrammarState] | None:
@@ -160,7 +149,7 @@ class PagedVerifier:
         # in ``_passed``, after the resolutions, which may commit what it builds on.
         verdicts = [self._verdict(block) for block in blocks]
         resolved = self._resolve(resolutions)
-        self._last_pass = ()
+        self._runner.last_pass = ()
         self._store.begin_pass([self._generations[name].kv for name in names if name in self._generations])
         try:
             outcomes = self._passed(blocks, verdicts)
@@ -214,7 +203,7 @@ class PagedVerifier:
         return self._store.usage()
 
     def last_pass(self) -> tuple[VerifyCost, ...]:
-        return self._last_pass
+        return self._runner.last_pass
 
     @property
     def kept_row_bytes(self) -> int:
@@ -236,18 +225,8 @@ class PagedVerifier:
 
     def _settled(self, block: Block) -> Outcome | None:
         """Return the outcome of a repeated or outdated block; None for a generation's next block."""
-        name, number = block.generation, block.round
-        generation = self._generations.get(name)
-        if generation is None:
-            return Unknown(name, number)
-        last, open_round = generation.last_outcome, generation.open_round
-        if last is not None and number <= last.round:
-            return last if number == last.round else Stale(name, number)
-        if open_round is not None and number <= open_round.block.round:
-            return open_round.undecided if number == open_round.block.round else Stale(name, number)
-        if block.position != len(generation.token_ids) or block.prefix_hash != generation.prefix_hash:
-            return Stale(name, number)
-        return None
+        generation = self._generations.get(block.generation)
+        return Unknown(block.generation, block.round) if generation is None else generation.settled(block)
 
     def _resolve(self, resolutions: Sequence[Resolution]) -> list[Outcome]:
         """Apply second halves of two-step outcomes, all of a batch at once; undo all if that fails."""
@@ -277,17 +256,10 @@ class PagedVerifier:
 
     def _waiting_for(self, resolution: Resolution) -> PendingSemanticRound | Outcome:
         """Return the round that a resolution is for; if there is none, or it does not fit, the outcome."""
-        name, number = resolution.generation, resolution.round
-        generation = self._generations.get(name)
+        generation = self._generations.get(resolution.generation)
         if generation is None:
-            return Unknown(name, number)
-        open_round, last = generation.open_round, generation.last_outcome
-        if open_round is None or open_round.block.round != number:
-            return last if last is not None and last.round == number else Stale(name, number)
-        hidden, asked = resolution.hidden, len(open_round.mismatches)
-        width = self._judges[open_round.block.judge].drafter_width
-        reason = None if hidden is None else hidden_fault(hidden, asked, width)
-        return open_round if reason is None else BlockRefused(name, number, reason)
+            return Unknown(resolution.generation, resolution.round)
+        return generation.waiting_for(resolution, self._judges)
 
     def _resolved(self, open_round: PendingSemanticRound, decision: BlockDecision) -> Outcome:
         generation = self._generations[open_round.block.generation]
@@ -295,7 +267,7 @@ class PagedVerifier:
         return self._commit(open_round.block, generation, RowDecision(decision, open_round.logprobs_of(decision)))
 
     def _run(self, works: Sequence[Work]) -> dict[int, Outcome]:
-        computed, decisions = decide(PassRows(works, *self._forward(works)), self._judges)
+        computed, decisions = decide(self._runner.forward(works), self._judges)
         sound = {work.index for work in computed.works}
         outcomes: dict[int, Outcome] = {work.index: self._unsound(work) for work in works if work.index not in sound}
         works = computed.works
@@ -305,12 +277,8 @@ class PagedVerifier:
         outcomes |= {work.index: self._go_on(work) for work in works if work.remaining_tokens}
         decided = [work for work in works if not work.remaining_tokens]
         answers = list(zip(decided, decisions, strict=True))
-        # One call for all trees, before ``_conclude`` rolls back and publishes blocks: they must hold the path's KV.
-        if self._masked is not None:
-            decided_paths = [(work, answer.block.path) for work, answer in answers if isinstance(answer, RowDecision)]
-            moves = [move for work, path in decided_paths if (move := work.move(path)) is not None]
-            if moves:
-                self._masked.move(moves)
+        # Before ``_conclude`` rolls back and publishes blocks: they must hold the path's KV.
+        self._runner.keep_paths([(work, one.block.path) for work, one in answers if isinstance(one, RowDecision)])
         return outcomes | {work.index: self._conclude(work, answer) for work, answer in answers}
 
     def _go_on(self, work: Work) -> Outcome:
@@ -330,12 +298,7 @@ class PagedVerifier:
         """
         generation, block, segment = work.generation, work.block, work.segment
         if segment is not None and work.own_rows and block.draft and block.rule not in RATIO_RULES:
-            # Attention multiplies values at masked positions by 0, so they must be finite. Only slots of kept blocks
-            # are overwritten here: blocks that are freed whole, all of them if the segment begins at slot 0, are
-            # cleared when they are allocated again.
-            if self._masked is not None and segment.start:
-                written = list(range(segment.start, segment.stop))
-                self._masked.move([Move(segment.blocks, [0] * len(written), written)])
+            self._runner.overwrite(segment)
             self._abandon(work.checked)
             generation.undrafted_round = block.round
             return Unfinished(block.generation, block.round, max(1, work.checked.position - segment.start))
@@ -364,64 +327,12 @@ class PagedVerifier:
         work.follow_branch(answer.block.path)
         return self._commit(block, generation, answer)
 
-    def _forward(self, works: Sequence[Work]) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return ``[R, vocab]`` logits and ``[R, d]`` states, if wanted: rows by ``works``, a tree's by node index."""
-        if self._swapping is not None and (copies := self._store.taken_copies()):
-            self._swap(self._swapping, copies)
-        fresh = self._store.taken_fresh_blocks()
-        if self._clearing is not None and fresh:
-            self._clearing.clear(fresh)
-        segments = [segment for work in works for segment in work.segments]
-        self._last_pass = tuple(VerifyCost(len(segment.token_ids), segment.start) for segment in segments)
-        if not segments:
-            return self._no_logits[:, : self._vocab_size], None
-        wanted = any(work.own_rows and wants_hidden(work.block) for work in works)
-        if self._branching is None:
-            result = self._model.forward(segments, want_hidden=wanted)
-        else:
-            forked = [copy for work in works for path in work.forked for copy in path.copies]
-            result = self._branching.forward(segments, forked, want_hidden=wanted)
-        logits = result.logits[:, : self._vocab_size]  # cut the padding
-        hidden, order = result.hidden, rows_in_order(works)
-        if order is None:
-            return logits, hidden
-        at = index_tensor(order, logits.device)
-        return logits[at], None if hidden is None else hidden[at]
-
-    def _swap(self, swapping: SwappingModel, copies: Sequence[HostCopy]) -> None:
-        """Copy KV from and to host memory. A failure ends the engine: target blocks are published already."""
-        try:
-            swapping.swap(copies)
-        except Exception as error:
-            raise VerifierLostError(f"KV could not be copied from host memory or back: {error!r:.200}") from error
-
     def _commit(self, block: Block, generation: HeldGeneration, decision: RowDecision) -> Verified:
-        """Append the decided tokens and roll the KV back to them."""
-        kv = generation.kv
-        path, after = decision.block.path, decision.block.token_after
-        committed = [*block.forced, *map(block.draft.__getitem__, path), *(() if after is None else (after,))]
-        generation.commit(committed)
-        if decision.kept_row is not None:
-            self._rows.keep(block.generation, decision.kept_row)
-            generation.deferred = True
-        elif committed:
+        """Commit a decided block, and keep or drop the logits row behind it."""
+        row, decided = decision.kept_row, decision.block
+        verified = generation.commit_block(block, decided, decision.logprobs, deferred=row is not None)
+        if row is not None:
+            self._rows.keep(block.generation, row)
+        elif block.forced or decided.path or decided.token_after is not None:
             self._rows.drop(block.generation)
-            generation.deferred = False
-        # The last committed token is input of the next pass, so it has no KV; before a deferred correction it has.
-        kv.rollback(len(generation.token_ids) - (not generation.deferred))
-        kv.publish(generation.token_ids, kv.computed_tokens)
-        kv.busy = False
-        scores, forced = generation.prompt_scores, generation.forced_scores.entries
-        generation.last_outcome = Verified(
-            generation=block.generation,
-            round=block.round,
-            accepted_path=path,
-            overrides=decision.block.overrides,
-            next_token=after,
-            deferred=decision.block.deferred,
-            cached_tokens=generation.cached_tokens or 0,
-            logprobs=() if generation.logprobs is None else (*forced, *decision.logprobs),
-            prompt_logprobs=() if scores is None else (None, *scores.entries),
-        )
-        generation.begun = generation.open_round = generation.prompt_scores = None
-        return generation.last_outcome
+        return verified

@@ -1,6 +1,6 @@
 """State of one generation in a verifier engine."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from outrider.contracts.prefix import extend_prefix_hash
-from outrider.contracts.requests import SamplingParams
+from outrider.contracts.requests import SamplingParams, TokenLogprobs
 from outrider.contracts.tree import node_paths
 from outrider.contracts.trimming import trimmed
-from outrider.contracts.verifying import Block, BlockRefused, Failed, Verified
+from outrider.contracts.verifying import Block, BlockRefused, Failed, Outcome, Resolution, Stale, Verified
 from outrider.engines.kv.store import SequenceKv
 from outrider.engines.verifier.block_validator import CheckedBlock
 from outrider.engines.verifier.token_scores import ScoredRows, TokenScores, score
@@ -19,7 +19,9 @@ from outrider.engines.verifier.two_steps import PendingSemanticRound
 from outrider.grammar.state import GrammarState
 from outrider.sampling.device_tensors import Readback
 from outrider.sampling.row_groups import RowGroup, TokenCounts, TokenMask
+from outrider.verification.decision import BlockDecision
 from outrider.verification.ratio_block import rows_of
+from outrider.verification.semantic import MismatchJudge, hidden_fault
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +57,31 @@ class HeldGeneration:
     def grammar(self) -> GrammarState | None:
         """State of its grammar after the output, if it has one; blocks until the grammar is compiled."""
         return None if self.opening is None else self.opening.result()
+
+    def settled(self, block: Block) -> Outcome | None:
+        """Return the outcome of a repeated or outdated block; None for the next block."""
+        name, number = block.generation, block.round
+        last, open_round = self.last_outcome, self.open_round
+        if last is not None and number <= last.round:
+            return last if number == last.round else Stale(name, number)
+        if open_round is not None and number <= open_round.block.round:
+            return open_round.undecided if number == open_round.block.round else Stale(name, number)
+        if block.position != len(self.token_ids) or block.prefix_hash != self.prefix_hash:
+            return Stale(name, number)
+        return None
+
+    def waiting_for(
+        self, resolution: Resolution, judges: Mapping[str, MismatchJudge]
+    ) -> PendingSemanticRound | Outcome:
+        """Return the round that a resolution is for; if there is none, or it does not fit, the outcome."""
+        name, number = resolution.generation, resolution.round
+        open_round, last = self.open_round, self.last_outcome
+        if open_round is None or open_round.block.round != number:
+            return last if last is not None and last.round == number else Stale(name, number)
+        hidden, asked = resolution.hidden, len(open_round.mismatches)
+        width = judges[open_round.block.judge].drafter_width
+        reason = None if hidden is None else hidden_fault(hidden, asked, width)
+        return open_round if reason is None else BlockRefused(name, number, reason)
 
     def ungrammatical(self, block: Block) -> Failed | BlockRefused | None:
         """Return the outcome of any block if the grammar failed to compile or cannot be followed further."""
@@ -172,6 +199,33 @@ class HeldGeneration:
         self.prefix_hash = extend_prefix_hash(self.prefix_hash, token_ids)
         if self.counts is not None:
             self.counts.append(token_ids)
+
+    def commit_block(
+        self, block: Block, decision: BlockDecision, logprobs: Sequence[TokenLogprobs], *, deferred: bool
+    ) -> Verified:
+        """Append a block's decided tokens and roll the KV back to them; ``deferred``: the device draws the next one."""
+        kv, path, after = self.kv, decision.path, decision.token_after
+        committed = [*block.forced, *map(block.draft.__getitem__, path), *(() if after is None else (after,))]
+        self.commit(committed)
+        if deferred or committed:
+            self.deferred = deferred
+        # The last committed token is input of the next pass, so it has no KV; before a deferred correction it has.
+        kv.rollback(len(self.token_ids) - (not self.deferred))
+        kv.publish(self.token_ids, kv.computed_tokens)
+        kv.busy = False
+        self.last_outcome = Verified(
+            generation=block.generation,
+            round=block.round,
+            accepted_path=path,
+            overrides=decision.overrides,
+            next_token=after,
+            deferred=decision.deferred,
+            cached_tokens=self.cached_tokens or 0,
+            logprobs=() if self.logprobs is None else (*self.forced_scores.entries, *logprobs),
+            prompt_logprobs=() if self.prompt_scores is None else (None, *self.prompt_scores.entries),
+        )
+        self.begun = self.open_round = self.prompt_scores = None
+        return self.last_outcome
 
     def counts_behind(self, token_ids: Sequence[int]) -> TokenCounts | None:
         """Return the counts for penalties after the committed tokens and these; a copy if these are not empty."""

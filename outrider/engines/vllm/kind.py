@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from outrider.engines.kinds import BuiltVerifier, VerifierKind, VerifierSpec
-from outrider.engines.limits import kept_rows_bytes
+from outrider.engines.limits import MemoryBesideKv
 
 
 def vllm_verifier(spec: VerifierSpec) -> BuiltVerifier:
@@ -27,7 +27,7 @@ def vllm_verifier(spec: VerifierSpec) -> BuiltVerifier:
         vocab_size=facts.vocab_size,
         max_context_tokens=min(facts.max_context_tokens, model.max_positions),
         prefill_chunk_tokens=spec.limits.prefill_chunk_tokens,
-        kept_rows_bytes=kept_rows_bytes(model.kv_bytes),
+        memory=MemoryBesideKv.of(model.kv_bytes),
         judges=judges,
         grammars=grammars_of(facts),
     )

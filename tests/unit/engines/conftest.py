@@ -18,7 +18,7 @@ from outrider.drafting.stops import NeverStop, StopRule
 from outrider.engines.drafter.engine import TorchDrafter
 from outrider.engines.forward_model import BlockCopy, BranchModel, Move, PassResult, Segment
 from outrider.engines.kinds import OnVerdict
-from outrider.engines.limits import EngineLimits, kept_rows_bytes
+from outrider.engines.limits import EngineLimits, MemoryBesideKv
 from outrider.engines.torch.linears import computes_bfloat16
 from outrider.engines.torch.model import PagedModel, kv_bytes_per_token
 from outrider.engines.torch.verifier import TorchVerifier
@@ -147,7 +147,7 @@ def verifier_over(
         vocab_size=VOCAB,
         max_context_tokens=CONTEXT_TOKENS,
         prefill_chunk_tokens=prefill_chunk_tokens,
-        kept_rows_bytes=kept_rows_bytes(kv_bytes_per_token(model) * forward.block_tokens * blocks),
+        memory=MemoryBesideKv.of(kv_bytes_per_token(model) * forward.block_tokens * blocks),
         judges=judges_of(judge),
         grammars=toy_grammars(),
     )

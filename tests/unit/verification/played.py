@@ -21,7 +21,7 @@ from outrider.contracts.verifying import Block, Verified
 from outrider.drafting.stopping import Stops
 from outrider.drafting.stops import StopRule
 from outrider.engines.drafter import engine as drafter_engine
-from outrider.engines.limits import EngineLimits
+from outrider.engines.limits import EngineLimits, MemoryBesideKv
 from outrider.engines.verifier.engine import PagedVerifier
 from outrider.grammar.compiling import Grammars
 from outrider.protocols.protocol import RoundTerms
@@ -221,7 +221,7 @@ def verifier_over(models: Pair, *, masks: bool, grammars: Grammars | None = None
         vocab_size=models.vocab,
         max_context_tokens=CONTEXT_TOKENS,
         prefill_chunk_tokens=CONTEXT_TOKENS,
-        kept_rows_bytes=2**20,
+        memory=MemoryBesideKv(2**20),
         grammars=grammars,
     )
 

@@ -12,7 +12,7 @@ from outrider.contracts.exchanged import Deferral
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import AcceptanceRule, Block, Outcome, Resolution
 from outrider.engines.forward_model import Move, PassResult, Segment
-from outrider.engines.limits import EngineLimits
+from outrider.engines.limits import EngineLimits, MemoryBesideKv
 from outrider.engines.torch.model import kv_bytes_per_token
 from outrider.engines.torch.verifier import TorchVerifier
 from outrider.engines.verifier.engine import PagedVerifier
@@ -127,7 +127,7 @@ def made(names: Sequence[str], window: int, *, prompt_logprobs: bool) -> tuple[P
         vocab_size=VOCAB,
         max_context_tokens=128,
         prefill_chunk_tokens=4096,
-        kept_rows_bytes=2**20,
+        memory=MemoryBesideKv(2**20),
         judges={"": ThresholdJudge()},
     )
     blocks: list[Block] = []

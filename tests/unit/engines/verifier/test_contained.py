@@ -217,7 +217,7 @@ def test_where_memory_is_short_passes_are_smaller_and_everybody_is_served(
     passes, sizes = ContainedPasses(engine), list[int]()
     for client in present:
         engine.open(client.opening())
-    whole = engine._forward  # noqa: SLF001 (nobody tells)
+    whole = engine._runner.forward  # noqa: SLF001 (nobody tells)
 
     def short(works: Sequence[Any]) -> Any:
         sizes.append(len(works))
@@ -225,7 +225,7 @@ def test_where_memory_is_short_passes_are_smaller_and_everybody_is_served(
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return whole(works)
 
-    monkeypatch.setattr(engine, "_forward", short)
+    monkeypatch.setattr(engine._runner, "forward", short)  # noqa: SLF001 (nobody tells)
     assert not stepped(passes, present, rounds=LENGTH)
     for client in present:
         assert client.output == tiny_alone(client.prompt, client.params, LENGTH), client.name

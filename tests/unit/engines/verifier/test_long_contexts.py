@@ -9,6 +9,7 @@ from outrider.contracts.prefix import extend_prefix_hash
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import Block, OpenGeneration, Verified
 from outrider.engines.forward_model import Move, PassResult, Segment
+from outrider.engines.limits import MemoryBesideKv
 from outrider.engines.verifier.engine import PagedVerifier
 
 VOCAB, NEXT = 8, 5
@@ -35,7 +36,11 @@ class ConstantModel:
 def bytes_of_a_round(context_tokens: int) -> int:
     """The most memory a round asks for at a time, but for those in which a list has to grow."""
     engine = PagedVerifier(
-        ConstantModel(), vocab_size=VOCAB, max_context_tokens=2 * LONG, prefill_chunk_tokens=LONG, kept_rows_bytes=0
+        ConstantModel(),
+        vocab_size=VOCAB,
+        max_context_tokens=2 * LONG,
+        prefill_chunk_tokens=LONG,
+        memory=MemoryBesideKv(0),
     )
     tokens = [1] * context_tokens
     engine.open(OpenGeneration("g", tuple(tokens), SamplingParams(temperature=0.0)))

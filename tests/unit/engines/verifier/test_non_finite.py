@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,7 +56,7 @@ def tiled_verifier(model: PreTrainedModel, *, blocks: int = 200) -> TorchVerifie
     attend = paged._prepare_attention([Segment([0], 0, [0], 1)], upload)  # noqa: SLF001
     upload.send(torch.device("cpu"))
     assert isinstance(attend(), TiledAttention)
-    engine._model = engine._masked = engine._clearing = paged  # type: ignore[assignment]  # noqa: SLF001
+    engine._runner.serve(paged)  # noqa: SLF001
     return engine
 
 
@@ -167,7 +168,8 @@ def test_one_number_of_a_row_is_enough_and_minus_infinity_is_lawful(
     change: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype, *, ends: bool
 ) -> None:
     engine = torch_verifier(tiny_llama())
-    engine._model = Rows(engine._model, lambda logits: change(logits.to(dtype)))  # type: ignore[assignment]  # noqa: SLF001
+    rows: Any = Rows(engine._runner._model, lambda logits: change(logits.to(dtype)))  # noqa: SLF001
+    engine._runner._model = rows  # noqa: SLF001
     client = Client("a", PROMPT, PARAMS["sampled"])
     engine.open(client.opening())
     (outcome,) = finished(engine, client)
@@ -271,7 +273,7 @@ def test_a_prompts_scores_end_it_in_the_chunk_that_they_are_of() -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_a_hidden_state_that_a_judge_would_be_asked_about_has_to_be_finite(value: float) -> None:
     engine = torch_verifier(tiny_llama(), judge=ThresholdJudge())
-    model = engine._model  # noqa: SLF001
+    model = engine._runner._model  # noqa: SLF001
 
     class Hidden(Rows):
         def forward(self, segments: Sequence[Segment], *, want_hidden: bool = False) -> PassResult:
@@ -288,7 +290,8 @@ def test_a_hidden_state_that_a_judge_would_be_asked_about_has_to_be_finite(value
     wrong = [(truth[1] + 1) % VOCAB, truth[2], truth[3]]
     block = replace(client.block(wrong, rule=AcceptanceRule.SEMANTIC), judge=next(iter(engine._judges)))  # noqa: SLF001
     assert isinstance(engine.verify([block])[0], Undecided), "it is asked otherwise"
-    engine._model = engine._masked = Hidden(model, lambda logits: logits)  # type: ignore[assignment]  # noqa: SLF001
+    hidden: Any = Hidden(model, lambda logits: logits)
+    engine._runner._model = engine._runner._masked = hidden  # noqa: SLF001
     told = replace(block, round=block.round + 1, hidden=hidden_states(PASSES, PASSES, PASSES))
     assert isinstance(engine.verify([told])[0], Unfinished)
     (outcome,) = engine.verify([told])

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from outrider.contracts.requests import SamplingParams
 from outrider.engines.forward_model import Segment
 from outrider.engines.kv.host_cache import HostCopy
-from outrider.engines.limits import EngineLimits
+from outrider.engines.limits import EngineLimits, MemoryBesideKv
 from outrider.engines.torch.fused.model import FusedModel
 from outrider.engines.torch.model import PagedModel, kv_bytes_per_token
 from outrider.engines.torch.served import target_model
@@ -47,8 +47,7 @@ def swapping(model: PreTrainedModel, blocks: int, host_blocks: int, chunk_tokens
         vocab_size=VOCAB,
         max_context_tokens=256,
         prefill_chunk_tokens=chunk_tokens,
-        kept_rows_bytes=2**20,
-        host_blocks=host_blocks,
+        memory=MemoryBesideKv(2**20, host_blocks),
     )
 
 
