@@ -16,17 +16,11 @@ _KINDS = {".json", ".yaml"}
 
 @dataclass(frozen=True, slots=True)
 class MonitoringTargets:
-    """Settings that differ between operators.
+    """Settings that differ between operators."""
 
-    Attributes:
-        discovery: the file in which Ray keeps the addresses of its exporters, on the head.
-        prometheus_url: where Grafana finds Prometheus.
-        cluster: name that Prometheus adds to everything it scrapes, as the label ``ray_io_cluster``.
-    """
-
-    discovery: str = DISCOVERY_FILE
-    prometheus_url: str = PROMETHEUS_URL
-    cluster: str = CLUSTER_NAME
+    discovery: str = DISCOVERY_FILE  # the file in which Ray keeps the addresses of its exporters, on the head
+    prometheus_url: str = PROMETHEUS_URL  # where Grafana finds Prometheus
+    cluster: str = CLUSTER_NAME  # name that Prometheus adds to everything it scrapes, as the label ``ray_io_cluster``
 
 
 def packaged() -> Iterator[Path]:

@@ -4,15 +4,10 @@ from typing import NamedTuple
 
 
 class Account(NamedTuple):
-    """Account of a request. Both fields are hashes: neither key names nor addresses leave the ingress.
+    """Account of a request. Both fields are hashes: neither key names nor addresses leave the ingress."""
 
-    Attributes:
-        name: of an API key; without keys, of the client's address. "": all requests share one account.
-        user: the request's ``user``: it divides the account's share and never gets a share of its own.
-    """
-
-    name: str = ""
-    user: str = ""
+    name: str = ""  # of an API key; without keys, of the client's address. "": all requests share one account
+    user: str = ""  # the request's ``user``: it divides the account's share and never gets a share of its own
 
 
 NO_ACCOUNT = Account()

@@ -90,12 +90,11 @@ class RunLog:
     """Tokens committed by an autonomous run and by the block before it.
 
     Attributes:
-        start: position of the first of ``token_ids``.
         prefix_hashes: ``prefix_hashes[i]`` is the hash of all committed tokens before ``token_ids[i]``; the last one is
             the hash of all.
     """
 
-    start: int
+    start: int  # position of the first of ``token_ids``
     token_ids: list[int]
     prefix_hashes: list[int]
 

@@ -88,7 +88,6 @@ class WireFormat:
             lossless: the drafter samples from multiples of ``2**-scalar_bits``.
         row_field: of the target's probabilities (dssd, dssd_candidates): fp32, fp16 or bf16; only fp32 is lossless.
         hidden_field: of a drafter's hidden states (wisv_full, wisv_selective), int8 with a scale for each 32 numbers.
-        hidden_width: numbers in a hidden state; 0 where no judge uses them.
     """
 
     vocab_size: int  # token ids take ``ceil(log2(vocab_size))`` bits
@@ -99,7 +98,7 @@ class WireFormat:
     top_rho: float = 1.0  # of these the smallest set whose mass reaches it is kept (TSLT eq. 14, corrected)
     distinct_siblings: bool = True  # tslt_tree draws a node's children without replacement
     hidden_field: FloatField = FloatField.FP16
-    hidden_width: int = 0
+    hidden_width: int = 0  # numbers in a hidden state; 0 where no judge uses them
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,13 @@ class DraftPrice:
 
     Attributes:
         send_above: a token is sent if its survival exceeds this, as only then its row at the verifier pays. 1: none is.
-        go_on_above: another token is drafted if the last one's survival exceeds this.
 
     Raises:
         ParameterError: a price outside [0, 1].
     """
 
     send_above: float = 0.0
-    go_on_above: float = 0.0
+    go_on_above: float = 0.0  # another token is drafted if the last one's survival exceeds this
 
     def __post_init__(self) -> None:
         """Raise ``ParameterError`` for a value that is no probability."""

@@ -280,24 +280,19 @@ class RoundReport(Plain):
     """Tokens, traffic and durations of one round.
 
     Attributes:
-        protocol: of its draft, ``lookup`` included; None: nothing was drafted.
-        committed_tokens: a token that was sent before the rest of the round included.
-        payload_up_bits: of messages from a drafter; ``payload_down_bits``: of messages to it.
-        ended_s: time since its coordinator received the response, in s.
         phases_s: durations of the phases in their order; they add up to the round's duration.
-        beside_s: time of drafting and link during which the verifier decoded autonomously: part of no phase.
     """
 
-    protocol: ProtocolName | None
+    protocol: ProtocolName | None  # of its draft, ``lookup`` included; None: nothing was drafted
     drafted_tokens: int
     accepted_tokens: int
     trimmed_tokens: int
-    committed_tokens: int
-    payload_up_bits: int
+    committed_tokens: int  # a token that was sent before the rest of the round included
+    payload_up_bits: int  # of messages from a drafter; ``payload_down_bits``: of messages to it
     payload_down_bits: int
-    ended_s: float
+    ended_s: float  # time since its coordinator received the response, in s
     phases_s: tuple[tuple[str, float], ...]
-    beside_s: float = 0.0
+    beside_s: float = 0.0  # time of drafting and link during which the verifier decoded autonomously: part of no phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,11 +300,10 @@ class ChunkDetails(Plain):
     """Origin of a chunk: its tokens and rounds.
 
     Attributes:
-        pieces: for each of its tokens, the text it makes visible (possibly empty) and its origin.
         rounds: committed with it. A device's correction may be sent before its round is committed.
     """
 
-    pieces: tuple[TextSpan, ...]
+    pieces: tuple[TextSpan, ...]  # for each of its tokens, the text it makes visible (possibly empty) and its origin
     rounds: tuple[RoundReport, ...]
 
 

@@ -10,17 +10,13 @@ class SamplingDefaults:
 
     Attributes:
         params: values by API parameter (a field of ``SamplingParams``); parameters not named stay neutral.
-        max_tokens: of a chat request that names none; None: as many as the context allows.
-        most_tokens: largest ``max_tokens`` a request may ask for; None: the service's limit applies.
-        source: where the values come from, for display.
-        ignored: settings of the source that are not applied.
     """
 
     params: Mapping[str, float] = field(default_factory=dict)
-    max_tokens: int | None = None
-    most_tokens: int | None = None
-    source: str = ""
-    ignored: tuple[str, ...] = ()
+    max_tokens: int | None = None  # of a chat request that names none; None: as many as the context allows
+    most_tokens: int | None = None  # largest ``max_tokens`` a request may ask for; None: the service's limit applies
+    source: str = ""  # where the values come from, for display
+    ignored: tuple[str, ...] = ()  # settings of the source that are not applied
 
     @property
     def text(self) -> str:

@@ -12,15 +12,10 @@ _FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-
 
 @dataclass(frozen=True, slots=True)
 class SpanContext:
-    """Identity of a span, by which its children name their parent.
+    """Identity of a span, by which its children name their parent."""
 
-    Attributes:
-        trace_id: 32 digits of lower-case hexadecimal, not all zero.
-        span_id: 16 of them, likewise.
-    """
-
-    trace_id: str
-    span_id: str
+    trace_id: str  # 32 digits of lower-case hexadecimal, not all zero
+    span_id: str  # 16 of them, likewise
 
     def traceparent(self, *, sampled: bool = True) -> str:
         """Return the header for a call made within this span."""

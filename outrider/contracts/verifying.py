@@ -50,19 +50,12 @@ OWN_CHOICE_RULES = frozenset({AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE
 
 @dataclass(frozen=True, slots=True)
 class PromptLookupGrant:
-    """Permission for a verifier to draft by prompt lookup in an autonomous run, with the price of a draft row.
+    """Permission for a verifier to draft by prompt lookup in an autonomous run, with the price of a draft row."""
 
-    Attributes:
-        tokens: largest number of tokens in a draft.
-        until_position: first position past the response's end; the autonomous run ends there.
-        blocks: mean number of blocks in a step at the present load.
-        row_price: relative increase of a step's duration by one more row.
-    """
-
-    tokens: int
-    until_position: int
-    blocks: float
-    row_price: float
+    tokens: int  # largest number of tokens in a draft
+    until_position: int  # first position past the response's end; the autonomous run ends there
+    blocks: float  # mean number of blocks in a step at the present load
+    row_price: float  # relative increase of a step's duration by one more row
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +76,13 @@ class Block(ArrayData, Plain):
     forward pass.
 
     Attributes:
-        forced: tokens committed elsewhere that the engine's sequence lacks; they precede the draft.
-        draft: ``K`` token ids, K may be 0. Nodes of a tree are in an order where parents come first.
         parents: None for a chain; else ``[K]``, the index of each node's parent, -1 for a child of the prefix.
-        distribution: the part of the draft distributions that was sent over the link.
         bonus: whether a token is wanted after a fully accepted draft. After a rejection a token is always drawn, unless
             ``deferral`` is set.
         deferral: set if the device draws corrections. After a rejection ``Verified.deferred`` is set instead of
             ``next_token``. A block without a draft and with ``bonus`` false gets it, too: this requests a row again.
         hidden: ``[K, d]`` float32, semantic rule only: the drafter's final hidden state at each token (WISV full-hidden
             upload). None: the hidden states at mismatches are requested in a second step.
-        channel: semantic rule only: link state given to the judge, in either step; None: not known.
         judge: semantic rule only: key of the judge among those the engine was given: the draft model's configured name.
         autonomous_run: grant for rounds that follow without a request. The engine itself starts none of them;
             ``engines.verifier.stepper`` does.
@@ -103,15 +92,15 @@ class Block(ArrayData, Plain):
     round: int
     position: int
     prefix_hash: int
-    forced: tuple[int, ...] = ()
-    draft: tuple[int, ...] = ()
+    forced: tuple[int, ...] = ()  # tokens committed elsewhere that the engine's sequence lacks; they precede the draft
+    draft: tuple[int, ...] = ()  # ``K`` token ids, K may be 0. Nodes of a tree are in an order where parents come first
     parents: tuple[int, ...] | None = None
-    distribution: DraftDistribution = None
+    distribution: DraftDistribution = None  # the part of the draft distributions that was sent over the link
     rule: AcceptanceRule = AcceptanceRule.GREEDY
     bonus: bool = True
     deferral: Deferral | None = None
     hidden: FloatRow | None = None
-    channel: Csi | None = None
+    channel: Csi | None = None  # semantic rule only: link state given to the judge, in either step; None: not known
     judge: str = ""
     autonomous_run: AutonomousRun | None = None
 

@@ -21,17 +21,11 @@ from outrider.drafting.stops import StopDecision
 
 @dataclass(frozen=True, slots=True)
 class CostAwareStop:
-    """Sends a token if its row pays, and drafts on behind it if another token would pay.
+    """Sends a token if its row pays, and drafts on behind it if another token would pay."""
 
-    Attributes:
-        predictor: of acceptance.
-        price: at the load when the order was made.
-        survival: of the last token drafted; 1 before the first.
-    """
-
-    predictor: AcceptancePredictor
-    price: DraftPrice
-    survival: float = 1.0
+    predictor: AcceptancePredictor  # of acceptance
+    price: DraftPrice  # at the load when the order was made
+    survival: float = 1.0  # of the last token drafted; 1 before the first
     asks: ClassVar[bool] = True
 
     def step(self, features: DraftFeatures) -> StopDecision:

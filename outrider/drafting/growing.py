@@ -41,9 +41,6 @@ class GrowingTree:
     """A tree between two passes of the device. Immutable.
 
     Attributes:
-        rows: largest number of nodes.
-        price: least gain of a node to be sent, and of a further pass to be made, in expected tokens.
-        branches: its nodes at present, best first, parents before their children.
         growing: nodes to be expanded by the next pass, in the order in which ``grown`` takes their children; () if
             the tree is complete.
 
@@ -51,9 +48,9 @@ class GrowingTree:
         ParameterError: ``rows`` is less than 1.
     """
 
-    rows: int
-    price: DraftPrice = _FREE
-    branches: tuple[Branch, ...] = ()
+    rows: int  # largest number of nodes
+    price: DraftPrice = _FREE  # least gain of a node to be sent, and of a further pass to be made, in expected tokens
+    branches: tuple[Branch, ...] = ()  # its nodes at present, best first, parents before their children
     growing: tuple[Branch, ...] = (ROOT,)
 
     def __post_init__(self) -> None:

@@ -37,13 +37,11 @@ class Calibration:
     prior (Kulhavy and Zarrop 1993): it follows drift, and without verdicts it returns to the predictor as it is.
 
     Attributes:
-        scale: of the logit.
-        bias: added to it.
         information: inverse covariance matrix, as (scale scale, scale bias, bias bias).
     """
 
-    scale: float = 1.0
-    bias: float = 0.0
+    scale: float = 1.0  # of the logit
+    bias: float = 0.0  # added to it
     information: tuple[float, float, float] = (_PRIOR_SCALE, 0.0, _PRIOR_BIAS)
 
     def probability(self, logit: float) -> float:
@@ -85,14 +83,12 @@ class SentChain:
     """Predictions for the tokens of a chain that was sent.
 
     Attributes:
-        rule: by which it is verified.
-        temperature: of its request.
         logits: of the predictor, before recalibration, one for each token; () if the chain stopped before its first.
         features: of the row of each token, if they are kept for logs; else (). They may be computed only when used.
     """
 
-    rule: AcceptanceRule
-    temperature: float
+    rule: AcceptanceRule  # by which it is verified
+    temperature: float  # of its request
     logits: tuple[float, ...]
     features: tuple[DraftFeatures, ...] = ()
 
@@ -137,17 +133,11 @@ class ChainPredictor:
 
 @dataclass(frozen=True, slots=True)
 class ChainVerdict:
-    """Verdict on a chain.
+    """Verdict on a chain."""
 
-    Attributes:
-        sent_chain: predictions for its tokens.
-        accepted: number of tokens accepted.
-        rejected: whether the token behind these was rejected; false if it was not tested, or there is none.
-    """
-
-    sent_chain: SentChain
-    accepted: int
-    rejected: bool
+    sent_chain: SentChain  # predictions for its tokens
+    accepted: int  # number of tokens accepted
+    rejected: bool  # whether the token behind these was rejected; false if it was not tested, or there is none
 
 
 def verdict_on(

@@ -49,17 +49,11 @@ _TOKEN_BYTES = 4 * len(FEATURE_NAMES)  # float32: what a perceptron computes in
 
 @dataclass(frozen=True, slots=True)
 class RoundLogPlace:
-    """Where the devices of a drafter group log.
+    """Where the devices of a drafter group log."""
 
-    Attributes:
-        folder: on the device; each drafter has a folder of its own in it.
-        group: name of the drafters in that folder.
-        most_bytes: kept by one drafter.
-    """
-
-    folder: str
-    group: str
-    most_bytes: int
+    folder: str  # on the device; each drafter has a folder of its own in it
+    group: str  # name of the drafters in that folder
+    most_bytes: int  # kept by one drafter
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,34 +75,21 @@ class LogHeader:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoggedRound(ArrayData):
-    """The tested tokens of a chain.
+    """The tested tokens of a chain."""
 
-    Attributes:
-        generation: ``request_number``, 64 bits.
-        temperature: of the request.
-        features: ``[n, 4]`` float32, ``1 <= n <= 255``, as ``DraftFeatures.vector``.
-        rejected: whether the last token was rejected; all others were accepted.
-    """
-
-    generation: int
-    temperature: float
-    features: FloatRow
-    rejected: bool
+    generation: int  # ``request_number``, 64 bits
+    temperature: float  # of the request
+    features: FloatRow  # ``[n, 4]`` float32, ``1 <= n <= 255``, as ``DraftFeatures.vector``
+    rejected: bool  # whether the last token was rejected; all others were accepted
 
 
 @dataclass(frozen=True, slots=True)
 class RoundLogContents:
-    """Contents of a log file.
+    """Contents of a log file."""
 
-    Attributes:
-        header: its first line.
-        rounds: in the order of their verdicts.
-        unread_bytes: at its end, behind the last whole record.
-    """
-
-    header: LogHeader
-    rounds: tuple[LoggedRound, ...]
-    unread_bytes: int
+    header: LogHeader  # its first line
+    rounds: tuple[LoggedRound, ...]  # in the order of their verdicts
+    unread_bytes: int  # at its end, behind the last whole record
 
 
 def logged_round(generation: GenerationId, verdict: ChainVerdict) -> LoggedRound | None:

@@ -21,13 +21,11 @@ class StopKind:
 
     Attributes:
         make: from a predictor, the probability below which a token is flagged, and an order's price.
-        stops: whether a draft may be shorter than ordered.
-        by_price: whether it uses the price in an order.
     """
 
     make: Callable[[AcceptancePredictor, float, DraftPrice], StopRule]
-    stops: bool = True
-    by_price: bool = False
+    stops: bool = True  # whether a draft may be shorter than ordered
+    by_price: bool = False  # whether it uses the price in an order
 
 
 STOP_KINDS: Mapping[str, StopKind] = {
@@ -55,16 +53,14 @@ class StopSetting:
     """A stop rule as configured.
 
     Attributes:
-        kind: name of the rule, one of ``STOP_KINDS``.
-        least_acceptance: probability in [0, 1] below which a token is flagged, for rules that flag.
         predictors: by rule of acceptance; without one, the model's own confidence predicts.
 
     Raises:
         ParameterError: an unknown rule, or a threshold outside [0, 1].
     """
 
-    kind: str = "never"
-    least_acceptance: float = 0.5
+    kind: str = "never"  # name of the rule, one of ``STOP_KINDS``
+    least_acceptance: float = 0.5  # probability in [0, 1] below which a token is flagged, for rules that flag
     predictors: Mapping[AcceptanceRule, AcceptancePredictor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -23,13 +23,9 @@ class StopDecision(StrEnum):
 
 
 class StopRule(Protocol):
-    """Immutable and deterministic: equal features give equal decisions.
+    """Immutable and deterministic: equal features give equal decisions."""
 
-    Attributes:
-        asks: whether it uses features at all; if not, the device computes none for it.
-    """
-
-    asks: ClassVar[bool]
+    asks: ClassVar[bool]  # whether it uses features at all; if not, the device computes none for it
 
     def step(self, features: DraftFeatures) -> StopDecision:
         """Return the decision at a position whose token would be drawn from a row with these features."""
@@ -57,16 +53,12 @@ class NeverStop:
 class _Threshold:
     """Flags tokens whose predicted acceptance is below a threshold.
 
-    Attributes:
-        predictor: of acceptance.
-        least_acceptance: probability in [0, 1] below which a token is flagged; 0 flags none.
-
     Raises:
         ParameterError: a threshold outside [0, 1].
     """
 
-    predictor: AcceptancePredictor
-    least_acceptance: float
+    predictor: AcceptancePredictor  # of acceptance
+    least_acceptance: float  # probability in [0, 1] below which a token is flagged; 0 flags none
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.least_acceptance <= 1.0:

@@ -72,17 +72,13 @@ class FaultBisection:
 
     Attributes:
         groups: members of each remaining pass, the next pass first. A member that failed alone goes last.
-        warned: members that failed alone once.
-        culprits: members that failed alone twice, in that order.
-        served: number of members whose pass succeeded.
-        bound: on the size of a pass.
     """
 
     groups: tuple[tuple[int, ...], ...]
-    warned: frozenset[int] = frozenset()
-    culprits: tuple[int, ...] = ()
-    served: int = 0
-    bound: PassBound = field(default_factory=PassBound)
+    warned: frozenset[int] = frozenset()  # members that failed alone once
+    culprits: tuple[int, ...] = ()  # members that failed alone twice, in that order
+    served: int = 0  # number of members whose pass succeeded
+    bound: PassBound = field(default_factory=PassBound)  # on the size of a pass
 
     @classmethod
     def of(cls, members: int, bound: PassBound) -> "FaultBisection":

@@ -7,19 +7,14 @@ from outrider.contracts.errors import ParameterError
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """Resources that one engine may use.
+    """Resources that one engine may use."""
 
-    Attributes:
-        kv_budget_bytes: KV memory; None: derived from what ``gpu_share`` of the GPU leaves (``gpu_kv_bytes``).
-        swap_bytes: size of the host cache for evicted KV.
-    """
-
-    kv_budget_bytes: int | None
+    kv_budget_bytes: int | None  # KV memory; None: derived from what ``gpu_share`` of the GPU leaves (``gpu_kv_bytes``)
     block_tokens: int = 16
     prefill_chunk_tokens: int = 128  # prefix positions computed per forward pass, over all cold blocks
     parts: int = 1  # parts of a pass of many rows on a CPU, each computed by a thread
     gpu_share: float = 1.0  # of its GPU's memory, for weights, passes and KV together
-    swap_bytes: int = 0
+    swap_bytes: int = 0  # size of the host cache for evicted KV
 
     def total_blocks(self, kv_bytes_per_token: int) -> int:
         """Return the number of KV blocks that fit the budget.

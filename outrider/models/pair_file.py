@@ -21,19 +21,12 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """Kind of content, and the command that writes it.
+    """Kind of content, and the command that writes it."""
 
-    Attributes:
-        name: used in messages.
-        key: of the description in the header.
-        command: that writes such a file.
-        version: of its format.
-    """
-
-    name: str
-    key: str
-    command: str
-    version: int = 1
+    name: str  # used in messages
+    key: str  # of the description in the header
+    command: str  # that writes such a file
+    version: int = 1  # of its format
 
 
 @dataclass(frozen=True, slots=True)

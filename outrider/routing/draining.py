@@ -14,17 +14,11 @@ _REMEMBERED_S = 3600.0  # longer than any response
 
 @dataclass(frozen=True, slots=True)
 class RoutedCoordinator:
-    """What a coordinator reports of itself.
+    """What a coordinator reports of itself."""
 
-    Attributes:
-        target: of its verifier; "" if not known (yet).
-        up: whether its verifier answers.
-        fullness: share of what it allows.
-    """
-
-    target: str
-    up: bool
-    fullness: CoordinatorLoad
+    target: str  # of its verifier; "" if not known (yet)
+    up: bool  # whether its verifier answers
+    fullness: CoordinatorLoad  # share of what it allows
 
 
 class DrainWatch:

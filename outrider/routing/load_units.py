@@ -20,11 +20,10 @@ class CoordinatorLoad:
     Attributes:
         share: of what its admission allows, taken by active and waiting responses: of verifier time, KV or places,
             whichever is scarcest; above 1 responses wait.
-        responses: number of these responses.
     """
 
     share: float = 0.0
-    responses: float = 0.0
+    responses: float = 0.0  # number of these responses
 
     @property
     def bounded(self) -> float:

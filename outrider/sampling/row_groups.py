@@ -38,11 +38,6 @@ class RowGroup:
     """Consecutive logits rows of one generation in a ragged batch; row i is conditioned on ``path[:i]``.
 
     Attributes:
-        params: the request's.
-        position: absolute position of the token that row 0 predicts: the number of tokens before it.
-        counts: tokens before ``path``; may be None unless ``params.penalised``.
-        path: draft tokens.
-        rows: logits rows, at most ``len(path) + 1``.
         allowed: ``[rows, words]``, a mask of the tokens that the grammar allows in each row
             None: all.
 
@@ -50,11 +45,11 @@ class RowGroup:
         ShapeError: more rows than the path determines, or penalties without counts.
     """
 
-    params: SamplingParams
-    position: int
-    counts: TokenCounts | None
-    path: tuple[int, ...]
-    rows: int
+    params: SamplingParams  # the request's
+    position: int  # absolute position of the token that row 0 predicts: the number of tokens before it
+    counts: TokenCounts | None  # tokens before ``path``; may be None unless ``params.penalised``
+    path: tuple[int, ...]  # draft tokens
+    rows: int  # logits rows, at most ``len(path) + 1``
     allowed: TokenMask | None = None
 
     def __post_init__(self) -> None:

@@ -9,26 +9,18 @@ from outrider.routing.load_units import CoordinatorLoad
 
 @dataclass(frozen=True, slots=True)
 class AdmissionLoad:
-    """Load that one verifier's admission has promised, has waiting, and allows. A limit of 0 is none or not known.
+    """Load that one verifier's admission has promised, has waiting, and allows. A limit of 0 is none or not known."""
 
-    Attributes:
-        load: verifier seconds per second that active promises need; ``queued_load``: that waiting ones need.
-        kv_tokens: positions of KV expected of active responses; ``queued_kv_tokens``: of waiting ones.
-        responses: active, suspended and waiting responses; ``queued_responses``: the waiting ones of these.
-        places: responses that may be active at once.
-        started_in_s: how long the verifier took to start; 0 is not known.
-    """
-
-    load: float = 0.0
+    load: float = 0.0  # verifier seconds per second that active promises need; ``queued_load``: that waiting ones need
     queued_load: float = 0.0
     load_limit: float = 0.0
-    kv_tokens: float = 0.0
+    kv_tokens: float = 0.0  # positions of KV expected of active responses; ``queued_kv_tokens``: of waiting ones
     queued_kv_tokens: float = 0.0
     kv_limit: float = 0.0
-    responses: float = 0.0
+    responses: float = 0.0  # active, suspended and waiting responses; ``queued_responses``: the waiting ones of these
     queued_responses: float = 0.0
-    places: float = 0.0
-    started_in_s: float = 0.0
+    places: float = 0.0  # responses that may be active at once
+    started_in_s: float = 0.0  # how long the verifier took to start; 0 is not known
 
     def figures(self) -> dict[str, float]:
         """Return the fields by name, as Serve sends them from a replica to its controller."""
@@ -64,16 +56,11 @@ def load_of_report(report: AdmissionReport, started_in_s: float = 0.0) -> Admiss
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Demand in verifiers, each filled to what its admission allows.
+    """Demand in verifiers, each filled to what its admission allows."""
 
-    Attributes:
-        all: of active and waiting responses; ``active``: of active ones.
-        of: the scarcest resource: load, memory or places.
-    """
-
-    all: float
+    all: float  # of active and waiting responses; ``active``: of active ones
     active: float
-    of: str = "load"
+    of: str = "load"  # the scarcest resource: load, memory or places
 
 
 def demand_of(verifiers: Sequence[AdmissionLoad], unrouted: float = 0.0) -> Demand | None:

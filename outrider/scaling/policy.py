@@ -19,22 +19,14 @@ _OLD = 0.3  # weight of the latest start in the mean; a longer one replaces it
 
 @dataclass(frozen=True, slots=True)
 class ScalingRules:
-    """Settings of scaling.
+    """Settings of scaling."""
 
-    Attributes:
-        least: lowest number of replicas; ``most``: highest.
-        target_load: share of what replicas allow that is to be used.
-        down_after_s: for how long fewer replicas must have sufficed before some are removed.
-        cold_start_s: time of a start until one was measured.
-        trend_s: window of a trend; at least the time of a start.
-    """
-
-    least: int
+    least: int  # lowest number of replicas; ``most``: highest
     most: int
-    target_load: float = 0.8
-    down_after_s: float = 300.0
-    cold_start_s: float = 60.0
-    trend_s: float = 1200.0
+    target_load: float = 0.8  # share of what replicas allow that is to be used
+    down_after_s: float = 300.0  # for how long fewer replicas must have sufficed before some are removed
+    cold_start_s: float = 60.0  # time of a start until one was measured
+    trend_s: float = 1200.0  # window of a trend; at least the time of a start
 
     def __post_init__(self) -> None:
         """Refuse rules that contradict themselves."""
@@ -49,18 +41,15 @@ class ScalingInput:
     """Observed state.
 
     Attributes:
-        now_s: absolute; never decreases.
-        running: replicas that serve; ``wanted``: number decided last.
         demand: in replicas, each filled to what it allows; None if not known. ``active``: the part of active responses.
-        started_in_s: longest start that a replica reports; 0 is not known.
     """
 
-    now_s: float
-    running: int
+    now_s: float  # absolute; never decreases
+    running: int  # replicas that serve; ``wanted``: number decided last
     wanted: int
     demand: float | None
     active: float = 0.0
-    started_in_s: float = 0.0
+    started_in_s: float = 0.0  # longest start that a replica reports; 0 is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +57,14 @@ class ScalingState:
     """Memory between two decisions.
 
     Attributes:
-        samples: of the demand, oldest first.
         needs: times and numbers of replicas needed, oldest first, without those that a later one exceeds.
-        asked_at_s: request times of replicas that do not run yet.
-        running: replicas that served at the last decision.
-        start_s: recent time of a start.
     """
 
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[Sample, ...] = ()  # of the demand, oldest first
     needs: tuple[tuple[float, int], ...] = ()
-    asked_at_s: tuple[float, ...] = ()
-    running: int | None = None
-    start_s: float | None = None
+    asked_at_s: tuple[float, ...] = ()  # request times of replicas that do not run yet
+    running: int | None = None  # replicas that served at the last decision
+    start_s: float | None = None  # recent time of a start
 
 
 @dataclass(frozen=True, slots=True)

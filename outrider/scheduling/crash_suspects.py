@@ -24,12 +24,11 @@ class CrashSuspects:
     Attributes:
         losses: of the verifier in a row, by generation that was in its steps.
         losses_alone: losses in which a suspect was alone in the step; its keys are the suspects.
-        convicted: whether a generation was convicted since the last commit.
     """
 
     losses: Mapping[GenerationId, int] = field(default_factory=dict)
     losses_alone: Mapping[GenerationId, int] = field(default_factory=dict)
-    convicted: bool = False
+    convicted: bool = False  # whether a generation was convicted since the last commit
 
     @property
     def names(self) -> Collection[GenerationId]:

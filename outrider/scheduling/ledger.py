@@ -42,27 +42,16 @@ def round_deadline_at_s(began_at_s: float, expected_tokens: float, tokens_per_s:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Account of one response.
+    """Account of one response."""
 
-    Attributes:
-        tokens_per_s: promised speed; 0 is best effort.
-        first_due_at_s: deadline of the first tokens; infinity if there is none.
-        first_at_s: when the first tokens were committed; None before.
-        last_at_s: when the last tokens were committed.
-        tokens: committed after the first commit, as only those took the time that the speed is measured over.
-        anchor_at_s: time from which slack is counted.
-        anchored_tokens: committed since the anchor.
-        times_behind: number of commits that came too late.
-    """
-
-    tokens_per_s: float = 0.0
-    first_due_at_s: float = inf
-    first_at_s: float | None = None
-    last_at_s: float = 0.0
-    tokens: int = 0
-    anchor_at_s: float = 0.0
-    anchored_tokens: int = 0
-    times_behind: int = 0
+    tokens_per_s: float = 0.0  # promised speed; 0 is best effort
+    first_due_at_s: float = inf  # deadline of the first tokens; infinity if there is none
+    first_at_s: float | None = None  # when the first tokens were committed; None before
+    last_at_s: float = 0.0  # when the last tokens were committed
+    tokens: int = 0  # committed after the first commit, as only those took the time that the speed is measured over
+    anchor_at_s: float = 0.0  # time from which slack is counted
+    anchored_tokens: int = 0  # committed since the anchor
+    times_behind: int = 0  # number of commits that came too late
 
     def deadline_at_s(self, expected_tokens: float) -> float:
         """Return when a round of ``expected_tokens`` must be committed; infinity for best effort and if doomed."""

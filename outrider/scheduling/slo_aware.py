@@ -39,13 +39,11 @@ class SloAware:
 
     Attributes:
         best_effort_s: a doomed response's block is due this long after it arrived; best effort no earlier (``due``).
-        longest_s: upper bound of the target length, and the length of a batch of best effort alone.
-        forgiven_s: lateness above which a response is best effort while more is promised than can be kept.
     """
 
     best_effort_s: float = 3.0
-    longest_s: float = 1.0
-    forgiven_s: float = 0.5
+    longest_s: float = 1.0  # upper bound of the target length, and the length of a batch of best effort alone
+    forgiven_s: float = 0.5  # lateness above which a response is best effort while more is promised than can be kept
 
     def plan(
         self,

@@ -49,18 +49,15 @@ class StepPlan:
     """Changes to the verifier's steps from now on.
 
     Attributes:
-        joining: waited, and are in the steps now.
         held_back: were in the steps and wait now, or wait to replace an autonomous run in the steps.
-        cuts: of joining blocks whose draft is cut: draft tokens to verify.
         prefill_order: cold blocks in the order in which they share a pass's chunk; None keeps the last order.
-        hold_s: plan again after this time; waiting blocks are held for expected ones.
     """
 
-    joining: tuple[GenerationId, ...] = ()
+    joining: tuple[GenerationId, ...] = ()  # waited, and are in the steps now
     held_back: tuple[GenerationId, ...] = ()
-    cuts: tuple[tuple[GenerationId, int], ...] = ()
+    cuts: tuple[tuple[GenerationId, int], ...] = ()  # of joining blocks whose draft is cut: draft tokens to verify
     prefill_order: tuple[GenerationId, ...] | None = None
-    hold_s: float = 0.0
+    hold_s: float = 0.0  # plan again after this time; waiting blocks are held for expected ones
 
 
 @dataclass(frozen=True, slots=True)

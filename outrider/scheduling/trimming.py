@@ -37,15 +37,10 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """Result of trimming one step.
+    """Result of trimming one step."""
 
-    Attributes:
-        kept: draft tokens to verify of each chain.
-        min_survival: highest survival that did not pay for its row; rows above it did. 0 if nothing was cut.
-    """
-
-    kept: tuple[int, ...]
-    min_survival: float = 0.0
+    kept: tuple[int, ...]  # draft tokens to verify of each chain
+    min_survival: float = 0.0  # highest survival that did not pay for its row; rows above it did. 0 if nothing was cut
 
 
 def trim(

@@ -38,15 +38,10 @@ _LEAST_S = 1e-9  # a block that adds nothing has a finite utility
 
 @dataclass(frozen=True, slots=True)
 class Wisp:
-    """Algorithm 1, which always dispatches something.
+    """Algorithm 1, which always dispatches something."""
 
-    Attributes:
-        guard_s: delta of eq. 17; None takes the cost model's guard time of each block.
-        fair: whether doomed blocks are best effort and utilities marginal.
-    """
-
-    guard_s: float | None = None
-    fair: bool = False
+    guard_s: float | None = None  # delta of eq. 17; None takes the cost model's guard time of each block
+    fair: bool = False  # whether doomed blocks are best effort and utilities marginal
 
     def plan(
         self,

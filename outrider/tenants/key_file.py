@@ -20,15 +20,10 @@ class KeyFileRead(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeyFileWatch:
-    """Digests of what was read so far.
+    """Digests of what was read so far."""
 
-    Attributes:
-        judged: last content loaded or refused; None if there was none.
-        pending: another content read since, first at ``pending_at_s``.
-    """
-
-    judged: bytes | None = None
-    pending: bytes | None = None
+    judged: bytes | None = None  # last content loaded or refused; None if there was none
+    pending: bytes | None = None  # another content read since, first at ``pending_at_s``
     pending_at_s: float = 0.0
 
 

@@ -53,27 +53,17 @@ class KeyClasses:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class Tenant:
-    """The holder of a key. None is no limit, like null in YAML.
+    """The holder of a key. None is no limit, like null in YAML."""
 
-    Attributes:
-        name: in logs and errors; prefixes are cached and prompt lookup is done under it.
-        key: the key itself; or ``sha256``, its digest.
-        requests_per_minute: mean rate, and largest burst.
-        tokens_per_minute: likewise, of prompts and responses.
-        concurrent_responses: active at a time; each choice counts as one.
-        max_choices: of one request.
-        drafters: drafter groups that may see its prompts.
-    """
-
-    name: _Name
-    key: _Key | None = field(default=None, repr=False)
+    name: _Name  # in logs and errors; prefixes are cached and prompt lookup is done under it
+    key: _Key | None = field(default=None, repr=False)  # the key itself; or ``sha256``, its digest
     sha256: _Sha256 | None = field(default=None, repr=False)
-    requests_per_minute: _Rate | None = None
-    tokens_per_minute: _Rate | None = None
-    concurrent_responses: _Count | None = _CONCURRENT_RESPONSES
-    max_choices: Annotated[int, Field(strict=True, ge=1, le=MAX_CHOICES)] = _CHOICES
+    requests_per_minute: _Rate | None = None  # mean rate, and largest burst
+    tokens_per_minute: _Rate | None = None  # likewise, of prompts and responses
+    concurrent_responses: _Count | None = _CONCURRENT_RESPONSES  # active at a time; each choice counts as one
+    max_choices: Annotated[int, Field(strict=True, ge=1, le=MAX_CHOICES)] = _CHOICES  # of one request
     slo: KeyClasses = field(default_factory=KeyClasses)
-    drafters: tuple[_Name, ...] | None = None
+    drafters: tuple[_Name, ...] | None = None  # drafter groups that may see its prompts
 
     def __post_init__(self) -> None:
         """Refuse a tenant without a key, or with two."""

@@ -11,21 +11,13 @@ _MOST_EVENTS = 128
 
 @dataclass(slots=True, eq=False)
 class RequestTrace:
-    """Trace of a sampled request, filled while it runs. Times are seconds since 1970.
+    """Trace of a sampled request, filled while it runs. Times are seconds since 1970."""
 
-    Attributes:
-        context: of its span.
-        parent_id: the caller's span, if it sent one.
-        began_at_s: time of arrival.
-        facts: attributes of the span.
-        events: in order of time.
-    """
-
-    context: SpanContext
-    parent_id: str | None
-    began_at_s: float
-    facts: dict[str, Value] = field(default_factory=dict)
-    events: list[SpanEvent] = field(default_factory=list)
+    context: SpanContext  # of its span
+    parent_id: str | None  # the caller's span, if it sent one
+    began_at_s: float  # time of arrival
+    facts: dict[str, Value] = field(default_factory=dict)  # attributes of the span
+    events: list[SpanEvent] = field(default_factory=list)  # in order of time
 
     def happened(self, name: str, at_s: float, attributes: Mapping[str, Value]) -> None:
         """Add an event, up to a limit."""

@@ -9,15 +9,10 @@ _BITS = 56  # trailing bits of a trace id that are random (W3C Trace Context, le
 
 @dataclass(frozen=True, slots=True)
 class SamplingDecision:
-    """Decision on one request.
+    """Decision on one request."""
 
-    Attributes:
-        trace_id: the caller's, or a new one.
-        parent_id: the caller's span; None: the caller sent none.
-    """
-
-    trace_id: str
-    parent_id: str | None
+    trace_id: str  # the caller's, or a new one
+    parent_id: str | None  # the caller's span; None: the caller sent none
     sampled: bool
 
 

@@ -38,25 +38,19 @@ class SpanLink:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A finished span. Times are seconds since 1970.
-
-    Attributes:
-        parent_id: the parent's ``span_id``, of the same trace; None for a trace's first span.
-        remote: whether the parent belongs to another process.
-        error: short description of its failure; None if it did not fail.
-    """
+    """A finished span. Times are seconds since 1970."""
 
     name: str
     context: SpanContext
-    parent_id: str | None
+    parent_id: str | None  # the parent's ``span_id``, of the same trace; None for a trace's first span
     began_at_s: float
     ended_at_s: float
     kind: SpanKind = SpanKind.INTERNAL
-    remote: bool = False
+    remote: bool = False  # whether the parent belongs to another process
     attributes: Mapping[str, Value] = field(default_factory=dict)
     events: tuple[SpanEvent, ...] = ()
     links: tuple[SpanLink, ...] = ()
-    error: str | None = None
+    error: str | None = None  # short description of its failure; None if it did not fail
 
 
 class Ids:

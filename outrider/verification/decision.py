@@ -20,16 +20,13 @@ class BlockDecision:
     """The outcome of one block.
 
     Attributes:
-        path: accepted nodes, indices into the draft, root first.
         token_after: correction or bonus token; None if no bonus was wanted, or the device draws the correction.
-        deferred: what the device draws the correction from.
-        overrides: accepted nodes that differ from the target's choice.
     """
 
-    path: tuple[int, ...]
+    path: tuple[int, ...]  # accepted nodes, indices into the draft, root first
     token_after: int | None
-    deferred: CorrectionSource | None = None
-    overrides: tuple[int, ...] = ()
+    deferred: CorrectionSource | None = None  # what the device draws the correction from
+    overrides: tuple[int, ...] = ()  # accepted nodes that differ from the target's choice
 
     @property
     def accepted_len(self) -> int:
@@ -41,11 +38,10 @@ class DraftShape:
     """Parents and children of the K tokens of a draft. ``shape_of`` makes and checks it.
 
     Attributes:
-        parents: None for a chain; else ``[K]``, -1 for a child of the prefix.
         children: nodes by the target row that predicts them, ``K + 1`` tuples; siblings in the order they were drawn.
     """
 
-    parents: tuple[int, ...] | None
+    parents: tuple[int, ...] | None  # None for a chain; else ``[K]``, -1 for a child of the prefix
     children: tuple[tuple[int, ...], ...]
 
     @property

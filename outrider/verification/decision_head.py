@@ -59,25 +59,15 @@ def link_inputs(standard: Standard, csi: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadWeights:
-    """Parameters of a head; ``hidden`` units between two linear layers.
+    """Parameters of a head; ``hidden`` units between two linear layers."""
 
-    Attributes:
-        drafter: standardises a drafter's hidden state.
-        target: standardises a target's.
-        csi: standardises ``csi_features``.
-        inner: ``[hidden, d_drafter + d_target + 5]``.
-        inner_bias: ``[hidden]``.
-        outer: ``[hidden]``.
-        outer_bias: of the logit.
-    """
-
-    drafter: Standard
-    target: Standard
-    csi: Standard
-    inner: Floats
-    inner_bias: Floats
-    outer: Floats
-    outer_bias: float
+    drafter: Standard  # standardises a drafter's hidden state
+    target: Standard  # standardises a target's
+    csi: Standard  # standardises ``csi_features``
+    inner: Floats  # ``[hidden, d_drafter + d_target + 5]``
+    inner_bias: Floats  # ``[hidden]``
+    outer: Floats  # ``[hidden]``
+    outer_bias: float  # of the logit
 
     def __post_init__(self) -> None:
         """Raise ``ShapeError`` for parameters of inconsistent shapes."""

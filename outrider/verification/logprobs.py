@@ -22,17 +22,11 @@ Answers = Callable[[], list[TokenLogprobs]]
 
 @dataclass(frozen=True, slots=True)
 class LogprobsQuery:
-    """One token whose log-probability is asked for.
+    """One token whose log-probability is asked for."""
 
-    Attributes:
-        row: of the logits that predict it.
-        token_id: the token; ``-1 - i`` is the i-th token of ``drawn``, which only the device knows yet.
-        top: number of most probable tokens to report with it; at most the vocabulary.
-    """
-
-    row: int
-    token_id: int
-    top: int
+    row: int  # of the logits that predict it
+    token_id: int  # the token; ``-1 - i`` is the i-th token of ``drawn``, which only the device knows yet
+    top: int  # number of most probable tokens to report with it; at most the vocabulary
 
 
 def token_logprobs(logits: Tensor, queries: Sequence[LogprobsQuery]) -> list[TokenLogprobs]:

@@ -31,13 +31,11 @@ class Drawing:
     Attributes:
         outlines: of each block; a ``token_after`` of ``-1 - i`` is the i-th of ``drawn``. For a block with a deferral
             that is the row's most probable token: its correction, if the row has no other.
-        drawn: ``[n]`` int64, on the device; None: nothing was drawn there.
-        decisions: call it after the second read.
     """
 
     outlines: Sequence[BlockDecision]
-    drawn: Tensor | None
-    decisions: Callable[[], Sequence[BlockDecision]]
+    drawn: Tensor | None  # ``[n]`` int64, on the device; None: nothing was drawn there
+    decisions: Callable[[], Sequence[BlockDecision]]  # call it after the second read
 
 
 @dataclass(slots=True)

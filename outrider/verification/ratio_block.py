@@ -27,24 +27,17 @@ from outrider.verification.tree import Halt, walk
 
 @dataclass(frozen=True, slots=True)
 class RatioBlock:
-    """A block that the ratio rule can decide; construction checks it. Fields as in ``contracts.verifying.Block``.
-
-    Attributes:
-        distinct: whether the siblings of a tree were drawn without replacement.
-        seed: the request's.
-        position: absolute position of the token that row 0 predicts.
-        shape: of the draft.
-    """
+    """A block that the ratio rule can decide; construction checks it. Fields as in ``contracts.verifying.Block``."""
 
     draft: tuple[int, ...]
     parents: tuple[int, ...] | None
     distribution: DraftDistribution
-    distinct: bool
+    distinct: bool  # whether the siblings of a tree were drawn without replacement
     bonus: bool
     deferral: Deferral | None
-    seed: int
-    position: int
-    shape: DraftShape = field(init=False)
+    seed: int  # the request's
+    position: int  # absolute position of the token that row 0 predicts
+    shape: DraftShape = field(init=False)  # of the draft
 
     def __post_init__(self) -> None:
         """Check that the rule can decide the block.

@@ -33,13 +33,11 @@ class MismatchQuestion(ArrayData):
     Attributes:
         drafter_hidden: ``[M, drafter_width]`` float32, finite, M >= 1: final hidden state of the row from which the
             drafter chose the token, as decoded from the message.
-        target_hidden: ``[M, d_target]`` float32: the target's final-norm hidden state at that row.
-        channel: link state; None: not known.
     """
 
     drafter_hidden: FloatRow
-    target_hidden: FloatRow
-    channel: Csi | None
+    target_hidden: FloatRow  # ``[M, d_target]`` float32: the target's final-norm hidden state at that row
+    channel: Csi | None  # link state; None: not known
 
 
 class MismatchJudge(Protocol):

@@ -29,16 +29,13 @@ class Halt:
     """Where the accepted path of a block ends.
 
     Attributes:
-        path: accepted nodes, root first.
-        row: the target row that predicts what follows.
-        rejected: whether all its children were rejected; False if it has none.
         remaining: the residual that the correction is drawn from, in the layout of the row; None if nothing was
             rejected, or the device computes it.
     """
 
-    path: tuple[int, ...]
-    row: int
-    rejected: bool
+    path: tuple[int, ...]  # accepted nodes, root first
+    row: int  # the target row that predicts what follows
+    rejected: bool  # whether all its children were rejected; False if it has none
     remaining: Probs | None = None
 
 

@@ -31,15 +31,10 @@ Drawing = tuple[DraftedGeneration, DraftingJob]
 
 @dataclass(frozen=True, slots=True)
 class HeadRows:
-    """Logits of a draft model's head.
+    """Logits of a draft model's head."""
 
-    Attributes:
-        logits: ``[R, vocab]``, or ``[R, n]`` of the tokens that the model proposes.
-        columns: these tokens; None: all.
-    """
-
-    logits: Tensor
-    columns: TokenColumns | None
+    logits: Tensor  # ``[R, vocab]``, or ``[R, n]`` of the tokens that the model proposes
+    columns: TokenColumns | None  # these tokens; None: all
 
     def of(self, rows: Sequence[int]) -> "HeadRows":
         """Return some of the rows; itself, if these are all."""
@@ -63,12 +58,11 @@ class Drawn:
     Attributes:
         rows: one for each growing node; none if the block stops before them. A correction's row has no token, only its
             fixed-point numerators.
-        step: the stop rule's decision.
         children: of a dynamic tree, in place of rows: the possible children of each growing node.
     """
 
     rows: list[DrawnRow]
-    step: StopDecision = StopDecision.DRAW
+    step: StopDecision = StopDecision.DRAW  # the stop rule's decision
     children: Sequence[Sequence[Child]] = ()
 
 

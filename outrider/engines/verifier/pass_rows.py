@@ -19,17 +19,11 @@ from outrider.sampling.device_tensors import Readback, index_tensor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PassRows:
-    """Rows computed by a pass.
+    """Rows computed by a pass."""
 
-    Attributes:
-        works: the blocks of the pass.
-        logits: ``[R, vocab]`` raw, rows of ``works`` one after another.
-        hidden: ``[R, d]``; None only if no complete block wants hidden states.
-    """
-
-    works: Sequence[Work]
-    logits: Tensor
-    hidden: Tensor | None
+    works: Sequence[Work]  # the blocks of the pass
+    logits: Tensor  # ``[R, vocab]`` raw, rows of ``works`` one after another
+    hidden: Tensor | None  # ``[R, d]``; None only if no complete block wants hidden states
 
     def launch_unsound(self, readback: Readback) -> Callable[[], frozenset[int]]:
         """Ask for the indices of ``works`` with an unsound row, or an unsound hidden state that the block wants.
