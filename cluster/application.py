@@ -120,13 +120,11 @@ def _machine_text(machine: ProfiledOn) -> str:
 
 
 def alive_nodes() -> list[dict[str, Any]]:
-    """Ray's records of the living nodes."""
     nodes: Any = ray.nodes  # untyped
     return [node for node in nodes() if node["Alive"]]
 
 
 def node_resources() -> tuple[Resources, ...]:
-    """Total resources of each living node."""
     return tuple(node["Resources"] for node in alive_nodes())
 
 

@@ -76,7 +76,6 @@ def place(claims: Sequence[Claim], nodes: Sequence[Resources]) -> tuple[Claim, .
 
 
 def written(resources: Resources) -> str:
-    """``1 CPU, 2 GPU``."""
     return ", ".join(f"{amount:g} {name}" for name, amount in resources.items()) or "nothing"
 
 

@@ -65,7 +65,6 @@ Piece = TextSpan | ResponseCost
 
 
 def ask_model(client: httpx.Client, url: str) -> str:
-    """Ask the service for the name of its model."""
     try:
         answer = client.get(f"{url}/v1/models", timeout=_TIMEOUT)
         if answer.is_success:
@@ -130,7 +129,6 @@ def _usage(usage: Mapping[str, Any]) -> ResponseCost:
 
 
 def _message_of(answer: httpx.Response) -> str:
-    """An API error's message; the status of anything else."""
     try:
         return str(answer.json()["error"]["message"])
     except (ValueError, LookupError, TypeError):

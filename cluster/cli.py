@@ -58,7 +58,6 @@ def _parser(chosen: list[str]) -> argparse.ArgumentParser:
 
 
 def _fill(parser: argparse.ArgumentParser, name: str) -> None:
-    """Add a command's options and its ``run`` function to its parser."""
     match name:
         case "serve":
             from cluster.commands.serve import add_options, run

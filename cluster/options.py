@@ -31,7 +31,6 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
 
 
 def read_config(arguments: argparse.Namespace) -> "Config":
-    """Load the configuration that the options name."""
     from outrider.config.reading import load_config, override
 
     return override(load_config(arguments.config), arguments.assignments)
@@ -68,7 +67,6 @@ def own_api_key() -> str | None:
 
 
 def key_headers(key: str | None) -> dict[str, str]:
-    """The key as OpenAI's clients send it."""
     return {} if key is None else {"authorization": f"Bearer {key}"}
 
 

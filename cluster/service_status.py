@@ -26,7 +26,6 @@ _ADAPTER = TypeAdapter(ServiceStatus)
 
 
 def parse_status(body: str | bytes) -> ServiceStatus:
-    """Parse the body of an answer."""
     try:
         return _ADAPTER.validate_json(body)
     except ValidationError as error:

@@ -39,7 +39,6 @@ def view(before: ServiceStatus, now: ServiceStatus, elapsed_s: float, url: str) 
 
 
 def duration(seconds: float) -> str:
-    """``2d 03:04:05``, ``03:04:05``."""
     minutes, s = divmod(int(seconds), 60)
     hours, m = divmod(minutes, 60)
     days, h = divmod(hours, 24)
@@ -128,7 +127,6 @@ def _promises(now: ServiceStatus) -> list[RenderableType]:
 
 
 def _phase_order(phase: str) -> int:
-    """Order of a round's phases; unknown ones, of a later version, last."""
     return _PHASES.index(phase) if phase in _PHASES else len(_PHASES)
 
 

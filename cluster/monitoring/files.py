@@ -16,15 +16,12 @@ _KINDS = {".json", ".yaml"}
 
 @dataclass(frozen=True, slots=True)
 class MonitoringTargets:
-    """Settings that differ between operators."""
-
     discovery: str = DISCOVERY_FILE  # the file in which Ray keeps the addresses of its exporters, on the head
     prometheus_url: str = PROMETHEUS_URL  # where Grafana finds Prometheus
     cluster: str = CLUSTER_NAME  # name that Prometheus adds to everything it scrapes, as the label ``ray_io_cluster``
 
 
 def packaged() -> Iterator[Path]:
-    """The packaged files, by path within the folder."""
     for file in sorted(FOLDER.rglob("*")):
         if file.suffix in _KINDS:
             yield file.relative_to(FOLDER)

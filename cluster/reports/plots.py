@@ -11,12 +11,10 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # 
 
 
 def figure(width_in: float, height_in: float) -> Figure:
-    """An empty figure whose layout keeps labels inside."""
     return Figure(figsize=(width_in, height_in), layout="constrained")
 
 
 def describe(axes: Axes, title: str, x: str, y: str) -> None:
-    """Set title, axis labels and a light grid."""
     axes.set_title(title, fontsize=10)
     axes.set_xlabel(x)
     axes.set_ylabel(y)

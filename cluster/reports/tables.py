@@ -24,5 +24,4 @@ def show_table(title: str, header: Sequence[str], rows: Iterable[Sequence[object
 
 
 def percent(share: float) -> str:
-    """A share as tables print it."""
     return f"{100.0 * share:.1f} %"

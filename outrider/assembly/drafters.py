@@ -13,7 +13,6 @@ from outrider.engines.registry import DRAFTERS
 
 
 def drafter_spec(group: DrafterGroupConfig, target: str) -> DrafterSpec:
-    """Return the spec of a group's drafter for this target."""
     return DrafterSpec(
         engine=group.engine,
         model=group.model,

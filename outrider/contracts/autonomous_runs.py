@@ -28,7 +28,6 @@ def goes_on(block: Block, outcome: Verified) -> bool:
 
 
 def following(block: Block, outcome: Verified, params: SamplingParams) -> Block | None:
-    """Return the round that follows by itself; None if a device draws the next token, or the run is over."""
     if not goes_on(block, outcome):
         return None
     committed = committed_by(block, outcome)
@@ -100,11 +99,9 @@ class RunLog:
 
     @classmethod
     def begin(cls, block: Block) -> "RunLog":
-        """Return an empty log; ``block`` is the one before the autonomous run."""
         return cls(block.position, [], [block.prefix_hash])
 
     def went_on(self, block: Block, outcome: Verified) -> None:
-        """Add a committed round that another one follows."""
         for token_id in committed_by(block, outcome):
             self.token_ids.append(token_id)
             self.prefix_hashes.append(extend_prefix_hash(self.prefix_hashes[-1], (token_id,)))

@@ -37,8 +37,6 @@ def bucket_rows(bucket: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class VerifyCost:
-    """Terms of the cost of one block, in positions."""
-
     new_tokens: int  # positions to compute
     cached_tokens: int  # positions whose KV is only read
 
@@ -66,15 +64,12 @@ def work_of(batch: Iterable[VerifyCost]) -> BatchWork:
 
 
 def work_of_alike(block: VerifyCost, blocks: int) -> BatchWork:
-    """Return the sums over ``blocks`` copies of one block."""
     new, cached = block.new_tokens, block.cached_tokens
     return BatchWork(blocks * new, blocks * (new + cached) * new, blocks * cached)
 
 
 class CostModel(Protocol):
-    def predict_s(self, batch: Sequence[VerifyCost]) -> float:
-        """Return the seconds of one forward pass over this batch."""
-        ...
+    def predict_s(self, batch: Sequence[VerifyCost]) -> float: ...
 
     def predict_work_s(self, work: tuple[int, int, int]) -> float:
         """Return the same from a batch's sums, a ``BatchWork``."""
@@ -111,7 +106,6 @@ class LinearCostModel:
 
     @property
     def slopes(self) -> tuple[float, float, float, float]:
-        """a, b_compute, b_read, c."""
         per_token, per_interaction = self.seconds_per_token, self.seconds_per_interaction
         return per_token, per_interaction, self.seconds_per_cached_token, self.seconds_per_batch
 
@@ -132,7 +126,6 @@ class LinearCostModel:
         return seconds if seconds > _FLOOR_S else _FLOOR_S  # noqa: FURB136 (a fifth of the call)
 
     def predict_works_s(self, works: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Apply the formula to ``[n, 3]`` sums at once."""
         seconds: npt.NDArray[np.float64] = self.seconds_per_batch + works @ np.array(self.slopes[:3])
         if self.row_offsets_s:
             seconds += np.take(self.row_offsets_s, row_buckets(works[:, 0]))
@@ -161,7 +154,6 @@ class LinearCostModel:
 
 
 def row_buckets(new_tokens: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """Return ``row_bucket`` of each of ``[n]`` numbers of new positions."""
     rows = np.clip(np.rint(new_tokens), 0, LARGEST_ROWS)
     doublings = np.frexp(rows - 1)[1]  # the exponent of an integer is its bit length
     buckets: npt.NDArray[np.int64] = np.where(rows <= EXACT_ROWS, rows, _BEHIND_EXACT + doublings).astype(np.int64)

@@ -26,12 +26,10 @@ class DraftPlan:
 
     @property
     def is_tree(self) -> bool:
-        """Whether a block carries its nodes' parents."""
         return bool(self.expansion or self.rows)
 
     @property
     def nodes(self) -> int:
-        """Tokens in a full block."""
         if self.rows:
             return self.rows
         return sum(accumulate(self.expansion, mul)) if self.expansion else self.window
@@ -156,9 +154,7 @@ class DrafterEngine(Protocol):
         """
         ...
 
-    def started(self) -> tuple[GenerationId, ...]:
-        """Return the generations whose blocks need a pass."""
-        ...
+    def started(self) -> tuple[GenerationId, ...]: ...
 
     @property
     def busy(self) -> bool: ...

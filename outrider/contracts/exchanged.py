@@ -21,7 +21,6 @@ class ArrayData:
     __hash__ = None  # type: ignore[assignment]  # arrays have no hash
 
     def __eq__(self, other: object) -> bool:
-        """Whether type and all fields are equal, arrays element by element."""
         if type(other) is not type(self):
             return NotImplemented
         names = [field.name for field in fields(self)]  # type: ignore[arg-type]  # every subclass is a dataclass
@@ -61,8 +60,6 @@ class SparseDraft(ArrayData):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DenseDraft(ArrayData):
-    """Whole draft distributions (DSD)."""
-
     logits: FloatRow  # ``[K, vocab]`` float32, as decoded from the message; -inf for removed tokens
 
 
@@ -70,8 +67,6 @@ DraftDistribution = ScalarDraft | SparseDraft | DenseDraft | None
 
 
 class FloatField(StrEnum):
-    """Encoding of a real number on the link."""
-
     FP32 = "fp32"
     FP16 = "fp16"
     BF16 = "bf16"

@@ -21,7 +21,6 @@ def extend_prefix_hash(prefix_hash: int, token_ids: Iterable[int]) -> int:
 
 
 def common_prefix(ones: Sequence[int], others: Sequence[int]) -> int:
-    """Return the number of leading tokens that are equal."""
     length = 0
     for one, other in zip(ones, others, strict=False):
         if one != other:

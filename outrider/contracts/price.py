@@ -26,7 +26,6 @@ class DraftPrice:
     go_on_above: float = 0.0  # another token is drafted if the last one's survival exceeds this
 
     def __post_init__(self) -> None:
-        """Raise ``ParameterError`` for a value that is no probability."""
         for name, value in (("send_above", self.send_above), ("go_on_above", self.go_on_above)):
             if not 0.0 <= value <= 1.0:
                 raise ParameterError(name, "a probability in [0, 1]", value)
@@ -47,7 +46,6 @@ class DraftPrice:
 
 
 def _level(price: float) -> int:
-    """Return the nearest level by ratio."""
     least = 2.0 ** (-PRICE_LEVELS / _LEVELS_PER_OCTAVE)
     return min(round(-_LEVELS_PER_OCTAVE * log2(max(price, least))), PRICE_LEVELS - 1)
 

@@ -31,7 +31,6 @@ class Range:
     needed: str = ""  # text for the error message, in place of the interval
 
     def check(self, field: str, value: float) -> None:
-        """Raise ``ParameterError`` for a value outside."""
         if not ((self.low < value if self.low_open else self.low <= value) and value <= self.high):
             numbers = f"a number in {'(' if self.low_open else '['}{self.low:g}, {self.high:g}]"
             raise ParameterError(field, self.needed or numbers, value)
@@ -72,7 +71,6 @@ class SamplingParams:
     seed: int = 0  # unsigned 64 bit
 
     def __post_init__(self) -> None:
-        """Raise ``ParameterError`` for a value out of range; the error names field, range and value."""
         for name, allowed in SAMPLING_RANGES.items():
             allowed.check(name, getattr(self, name))
         if not 0 <= self.seed <= MAX_SEED:
@@ -84,7 +82,6 @@ class SamplingParams:
 
     @property
     def greedy(self) -> bool:
-        """Whether the output is the argmax, without randomness."""
         return self.temperature == 0.0
 
     @property
@@ -94,7 +91,6 @@ class SamplingParams:
 
     @property
     def penalised(self) -> bool:
-        """Whether logits depend on which tokens came before."""
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
 
@@ -114,8 +110,6 @@ class FinishReason(StrEnum):
 
 
 class TokenOrigin(StrEnum):
-    """Origin of a committed token."""
-
     ACCEPTED = "accepted"  # the drafter; the target agreed
     LOOKUP = "lookup"  # prompt lookup; the target agreed
     OVERRIDE = "override"  # the drafter; the target's choice differed, and a judge accepted the token

@@ -9,8 +9,6 @@ from outrider.contracts.plain import Plain
 
 @dataclass(frozen=True, slots=True)
 class SloClass:
-    """A token speed that a request can be promised."""
-
     name: str  # as requests and metrics give it
     tokens_per_s: float = 0.0  # promised from a response's first token to its last; 0 promises nothing (best effort)
     semantic: bool = False  # whether its greedy responses are verified semantically, unless a request decides otherwise

@@ -18,7 +18,6 @@ class SpanContext:
     span_id: str  # 16 of them, likewise
 
     def traceparent(self, *, sampled: bool = True) -> str:
-        """Return the header for a call made within this span."""
         return f"{_VERSION}-{self.trace_id}-{self.span_id}-{_SAMPLED if sampled else 0:02x}"
 
 

@@ -36,7 +36,6 @@ def trimmed(block: Block, draft_tokens: int) -> Block:
 
 
 def _front(sent: DraftDistribution, tokens: int) -> DraftDistribution:
-    """Return the distributions of a chain's first tokens."""
     match sent:
         case ScalarDraft(numerators, bits):
             return ScalarDraft(numerators[:tokens], bits)
@@ -49,7 +48,6 @@ def _front(sent: DraftDistribution, tokens: int) -> DraftDistribution:
 
 
 def _alone(rule: AcceptanceRule) -> AcceptanceRule:
-    """Return the rule of the same output without a draft."""
     if rule in RATIO_RULES:
         return AcceptanceRule.SHARED_NOISE
     return AcceptanceRule.GREEDY if rule is AcceptanceRule.SEMANTIC else rule

@@ -149,7 +149,6 @@ class Verified(ArrayData):
 
     @property
     def accepted_len(self) -> int:
-        """Accepted draft tokens of this round, 0..K."""
         return len(self.accepted_path)
 
     @property

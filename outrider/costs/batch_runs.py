@@ -49,10 +49,7 @@ class UniquePrompts:
 
 
 class BatchRunner:
-    """Opens the generations of a batch, times its pass and closes them."""
-
     def __init__(self, engine: VerifierEngine, prompts: UniquePrompts, now_s: Callable[[], float]) -> None:
-        """Use ``now_s`` as the clock."""
         self._engine = engine
         self._prompts = prompts
         self._now_s = now_s
@@ -100,7 +97,6 @@ class BatchRunner:
         return seconds
 
     def _commit(self, batch: Sequence[Block], outcomes: Sequence[Outcome]) -> list[Block]:
-        """Commit the outcomes; return the blocks that are not decided yet."""
         cached = sum(outcome.cached_tokens for outcome in outcomes if isinstance(outcome, Verified))
         if cached:
             raise ProfilingError(f"needs a prompt that is not in the cache, found {cached} tokens of it")

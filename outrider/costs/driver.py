@@ -34,12 +34,10 @@ class GenerationDriver:
         self.tokens: dict[str, list[int]] = {}
 
     def open(self, name: str, prompt: Sequence[int]) -> None:
-        """Open a generation; its first blocks compute the prompt."""
         self._engine.open(OpenGeneration(name, tuple(prompt), self._params))
         self.tokens[name] = list(prompt)
 
     def block(self, name: str, draft: tuple[int, ...] = ()) -> Block:
-        """Return the block of a generation's next round."""
         self._rounds += 1
         return Block(
             generation=name,

@@ -160,7 +160,6 @@ def _noise(before: float, error: float, deviation: float) -> float:
 
 
 def _guard(shortfalls: tuple[float, ...], at_first: float) -> float:
-    """Return the relative shortfall that is exceeded in a tenth of recent batches; ``at_first`` while there are few."""
     if len(shortfalls) < _GUARD_LEAST:
         return at_first
     return max(0.0, sorted(shortfalls)[int(_GUARD_QUANTILE * len(shortfalls))])

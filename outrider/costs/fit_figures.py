@@ -37,7 +37,6 @@ class BatchSample:
 
     @property
     def median_s(self) -> float:
-        """Median over repeats; models are fitted to it."""
         return median(self.seconds)
 
     @property
@@ -74,7 +73,6 @@ def medians_of(samples: Sequence[BatchSample]) -> Floats:
 
 
 def assess(model: CostModel, samples: Sequence[BatchSample], predictors: int = 3) -> FitFigures:
-    """Return the figures of a model's predictions on at least one sample."""
     return figures(medians_of(samples), model.predict_works_s(works_of(samples)), predictors)
 
 

@@ -66,13 +66,10 @@ class CostFitReport:
 
 @dataclass(frozen=True, slots=True)
 class FittedModel:
-    """Results of all kinds of fits."""
-
     reports: Mapping[FitKind, CostFitReport]
 
     @property
     def model(self) -> LinearCostModel:
-        """The model with row offsets, which is the one to use."""
         return self.reports[FitKind.OFFSETS].model
 
     def guarded(self, unseen: Sequence[BatchSample]) -> LinearCostModel:

@@ -38,8 +38,6 @@ PROFILED_MACHINE = PriorSpread(log_speed=0.1, coefficient=0.1, row_offset=0.05) 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prior:
-    """A model as a normal distribution over ``[n]`` relative coefficients."""
-
     units: Floats  # ``[n]`` seconds; coefficient = relative coefficient * unit
     mean: Floats  # ``[n]`` relative; 1 for every slope at least as large as its unit
     information: Floats  # ``[n, n]`` inverse covariance
@@ -47,7 +45,6 @@ class Prior:
 
 @lru_cache(maxsize=8)
 def prior_of(model: LinearCostModel, spread: PriorSpread) -> Prior:
-    """Return the prior of a model, n = slopes and row offsets."""
     slopes = np.array(model.slopes)
     reference = features([_REFERENCE])[:SLOPES]
     # A slope of 0 has no unit of its own: it gets one that makes it a small share of a usual batch.
@@ -76,5 +73,4 @@ def features(batch: Sequence[VerifyCost]) -> Floats:
 
 
 def inverse(matrix: Floats) -> Floats:
-    """Invert an ``[n, n]`` matrix."""
     return np.asarray(np.linalg.inv(matrix), dtype=np.float64)

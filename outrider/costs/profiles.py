@@ -100,7 +100,6 @@ _ADAPTER = TypeAdapter(CostProfile)
 def profile_of(
     name: str, model: LinearCostModel, profiled_on: ProfiledOn, date: str, figures: Mapping[str, float | None]
 ) -> CostProfile:
-    """Return a profile to write. Offsets of 0 (rows that were not measured) are left out."""
     offsets = zip(_ROWS, model.row_offsets_s, strict=False)
     measured = {rows: offset for rows, offset in offsets if offset}
     return CostProfile(name, profiled_on, date, *model.slopes, measured, model.relative_guard, figures)
@@ -124,7 +123,6 @@ def shipped_profile(name: str) -> CostProfile:
 
 
 def parse_profile(text: str, source: str) -> CostProfile:
-    """Parse JSON text; ``source`` names it in messages."""
     try:
         return _ADAPTER.validate_json(text)
     except ValidationError as error:

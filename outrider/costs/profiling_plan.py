@@ -92,7 +92,6 @@ _Draw = Callable[[int, np.random.Generator], Configuration]
 def _drawn(
     count: int, draw: _Draw, largest: int, rng: np.random.Generator, taken: Sequence[Configuration]
 ) -> list[Configuration]:
-    """Draw ``count`` different configurations, none of which is taken."""
     seen, found = set(taken), list[Configuration]()
     while len(found) < count:
         one = draw(largest, rng)

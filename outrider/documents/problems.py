@@ -16,12 +16,10 @@ class ConfigFileError(ConfigError):
     """All problems of one source of configuration; the inherited fields are those of the first."""
 
     def __init__(self, problems: tuple[ConfigError, ...], source: str) -> None:
-        """Keep all ``problems`` (at least one) and name their ``source``."""
         super().__init__(problems[0].field, problems[0].needed, problems[0].found)
         self.problems, self.source = problems, source
 
     def __str__(self) -> str:
-        """Return one line per problem."""
         return "\n".join(f"{problem} (in {self.source})" for problem in self.problems)
 
     def __reduce__(self) -> tuple[type, Any]:
@@ -48,7 +46,6 @@ def explain(
 
 
 def _problem(details: Mapping[str, Any], schema: dict[str, Any], gone: Mapping[str, str]) -> ConfigError:
-    """Convert one problem that pydantic found."""
     location, kind = details["loc"], details["type"]
     if kind == "value_error":  # raised by a __post_init__ of the schema
         inner: ConfigError = details["ctx"]["error"]
@@ -67,7 +64,6 @@ def _problem(details: Mapping[str, Any], schema: dict[str, Any], gone: Mapping[s
 
 
 def _meant(location: Sequence[str | int], schema: dict[str, Any]) -> list[str]:
-    """Return the known key that is most like an unknown one, if any is near."""
     return get_close_matches(str(location[-1]), list(_node(schema, location[:-1])["properties"]), n=1)
 
 

@@ -55,7 +55,6 @@ class _BoundedLoader(yaml.SafeLoader):
     _composed_values = _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Compose one node within the bounds."""
         if self._depth >= MAX_DEPTH:
             raise RecursionError
         self._composed_values += 1
@@ -118,7 +117,6 @@ def _refused(problem: str, node: yaml.Node) -> yaml.constructor.ConstructorError
 
 
 def _complaint(error: Exception) -> str:
-    """Return one line with place and problem."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         problem = _QUOTED_TEXT.sub("'...'", str(error.problem))
         return f"line {error.problem_mark.line + 1}: {problem}"

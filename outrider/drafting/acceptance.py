@@ -48,6 +48,5 @@ def confidence_logit(confidence: float) -> float:
 
 
 def sigmoid(score: float) -> float:
-    """Return ``1 / (1 + exp(-score))``."""
     weight = exp(-abs(score))  # at most 1: no overflow for any score
     return (1.0 if score >= 0.0 else weight) / (1.0 + weight)

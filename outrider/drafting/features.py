@@ -27,7 +27,6 @@ class DraftFeatures:
 
     @cached_property
     def margin(self) -> float:
-        """The largest probability minus the second largest."""
         if self._probs.size < 2:
             return self.confidence
         best = int(self._probs.argmax())  # argmax and two maxima take a fifth of the time of a partition
@@ -60,10 +59,7 @@ class DraftFeatures:
 
 
 class LazyFeatures(DraftFeatures):
-    """Features of a row that is itself computed on first use."""
-
     def __init__(self, row: Callable[[], Probs]) -> None:
-        """Take ``row``, which returns what ``DraftFeatures`` takes."""
         self._row = row
 
     @cached_property

@@ -45,11 +45,9 @@ class Calibration:
     information: tuple[float, float, float] = (_PRIOR_SCALE, 0.0, _PRIOR_BIAS)
 
     def probability(self, logit: float) -> float:
-        """Return the recalibrated P(accepted) for a predictor's logit."""
         return sigmoid(self.scale * _within(logit, -_MOST_LOGIT, _MOST_LOGIT) + self.bias)
 
     def learnt(self, logit: float, *, accepted: bool) -> "Calibration":
-        """Return the calibration after a token that was tested."""
         before = self.relaxed(_KEPT)
         x, sent_chain = _within(logit, -_MOST_LOGIT, _MOST_LOGIT), before.probability(logit)
         spread, gap = sent_chain * (1.0 - sent_chain), accepted - sent_chain
@@ -133,8 +131,6 @@ class ChainPredictor:
 
 @dataclass(frozen=True, slots=True)
 class ChainVerdict:
-    """Verdict on a chain."""
-
     sent_chain: SentChain  # predictions for its tokens
     accepted: int  # number of tokens accepted
     rejected: bool  # whether the token behind these was rejected; false if it was not tested, or there is none
@@ -193,14 +189,12 @@ class Recalibration:
         self._calibrations = dict(known or {})
 
     def copy(self) -> "Recalibration":
-        """Return a copy that learns independently."""
         return Recalibration(self._predictors, self._begin, self._calibrations)
 
     def calibration(self, rule: AcceptanceRule, temperature: float) -> Calibration:
         return self._calibrations.get(_band(rule, temperature), self._begin)
 
     def chain(self, rule: AcceptanceRule, temperature: float) -> ChainPredictor:
-        """Return the predictor of a new chain."""
         predictor = self._predictors.get(rule, _AS_CONFIDENT)
         return ChainPredictor(predictor, self.calibration(rule, temperature), rule, temperature)
 

@@ -49,8 +49,6 @@ _TOKEN_BYTES = 4 * len(FEATURE_NAMES)  # float32: what a perceptron computes in
 
 @dataclass(frozen=True, slots=True)
 class RoundLogPlace:
-    """Where the devices of a drafter group log."""
-
     folder: str  # on the device; each drafter has a folder of its own in it
     group: str  # name of the drafters in that folder
     most_bytes: int  # kept by one drafter
@@ -85,8 +83,6 @@ class LoggedRound(ArrayData):
 
 @dataclass(frozen=True, slots=True)
 class RoundLogContents:
-    """Contents of a log file."""
-
     header: LogHeader  # its first line
     rounds: tuple[LoggedRound, ...]  # in the order of their verdicts
     unread_bytes: int  # at its end, behind the last whole record
@@ -110,7 +106,6 @@ def request_number(generation: GenerationId) -> int:
 
 
 def write_header(header: LogHeader) -> bytes:
-    """Return the first line of a file."""
     fields = {_FORMAT_KEY: _FORMAT, "features": FEATURE_NAMES, **asdict(header)}
     return json.dumps(fields).encode() + b"\n"
 

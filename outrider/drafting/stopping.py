@@ -71,7 +71,6 @@ class StopSetting:
 
     @property
     def stops(self) -> bool:
-        """Whether a draft may be shorter than ordered."""
         return STOP_KINDS[self.kind].stops
 
     def recalibration(self) -> Recalibration:

@@ -15,8 +15,6 @@ from outrider.drafting.features import DraftFeatures
 
 
 class StopDecision(StrEnum):
-    """Decision at one position of a draft."""
-
     DRAW = "draw"  # draw a token and go on to the next position
     DRAW_LAST = "draw_last"  # draw a token and end the draft with it
     STOP = "stop"  # end the draft before this position, without a draw
@@ -38,8 +36,6 @@ class StopRule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NeverStop:
-    """Draft as many tokens as ordered."""
-
     asks: ClassVar[bool] = False
 
     def step(self, features: DraftFeatures) -> StopDecision:  # noqa: ARG002 (as others)

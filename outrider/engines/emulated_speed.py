@@ -16,13 +16,10 @@ from outrider.contracts.verifying import Block, Outcome, Resolution, VerifierEng
 
 @dataclass(frozen=True, slots=True)
 class EmulatedSpeed:
-    """Shortest duration of a pass."""
-
     pass_s: float = 0.0
     row_s: float = 0.0  # in addition, for each position it computes
 
     def __bool__(self) -> bool:
-        """Whether it slows anything down."""
         return self.pass_s > 0.0 or self.row_s > 0.0
 
 
@@ -41,7 +38,6 @@ class PassTimer:
         return self._clock()
 
     def until_over(self, began_at_s: float, rows: int) -> None:
-        """Wait until a pass over ``rows`` positions would be over."""
         left_s = began_at_s + self._speed.pass_s + rows * self._speed.row_s - self._clock()
         if left_s > 0.0:
             self._sleep(left_s)
@@ -76,10 +72,8 @@ class _SlowedVerifier(_Slowed):
 
 
 def slowed_drafter(engine: DrafterEngine, timer: PassTimer) -> DrafterEngine:
-    """Return the engine with steps that take at least the emulated time of a pass."""
     return cast("DrafterEngine", _SlowedDrafter(engine, timer))
 
 
 def slowed_verifier(engine: VerifierEngine, timer: PassTimer) -> VerifierEngine:
-    """Return the engine with passes that take at least the emulated time."""
     return cast("VerifierEngine", _SlowedVerifier(engine, timer))

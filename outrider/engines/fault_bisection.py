@@ -14,8 +14,6 @@ MOST_FAILURES = 2  # culprits in a row, without a successful pass, above which t
 
 
 class FaultKind(StrEnum):
-    """Kind of a pass's failure."""
-
     PASS = "pass"  # noqa: S105 (no password)  # an exception that a member may have caused
     MEMORY = "memory"  # out of memory for a pass of this size
     DEVICE = "device"  # the accelerator's context is lost: every later call fails
@@ -87,18 +85,15 @@ class FaultBisection:
 
     @property
     def next(self) -> tuple[int, ...] | None:
-        """Members of the next pass; None if none is left."""
         return self.groups[0] if self.groups else None
 
     def went(self) -> "FaultBisection":
-        """Return the state after the next pass succeeded."""
         group, *rest = self.groups
         return replace(
             self, groups=tuple(rest), served=self.served + len(group), bound=self.bound.after_pass(len(group))
         )
 
     def failed(self, kind: FaultKind) -> "FaultBisection":
-        """Return the state after the next pass failed."""
         group, *rest = self.groups
         bound = self.bound.after_failure(len(group)) if kind is FaultKind.MEMORY else self.bound
         if len(group) > 1:

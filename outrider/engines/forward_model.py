@@ -37,7 +37,6 @@ class Segment:
 
     @property
     def tree_start(self) -> int:
-        """Slot of the tree's first node."""
         return self.stop - len(self.parents)
 
     def positions(self) -> list[int]:
@@ -109,9 +108,7 @@ class MaskedModel(ForwardModel, Protocol):
 class ClearingModel(ForwardModel, Protocol):
     """Multiplies the values of masked slots by 0, so these must be finite: new blocks have to be cleared."""
 
-    def clear(self, blocks: Sequence[int]) -> None:
-        """Fill these KV blocks with zeros."""
-        ...
+    def clear(self, blocks: Sequence[int]) -> None: ...
 
 
 @runtime_checkable

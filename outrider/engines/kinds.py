@@ -41,7 +41,6 @@ class VerifierSpec:
     speed: EmulatedSpeed = field(default_factory=EmulatedSpeed)  # emulated
 
     def judges(self, target_hash: str) -> "dict[str, DecisionHead]":
-        """Return its heads for this target; raise ``PairMismatchError`` for a head of another target."""
         from outrider.models.pair_file import check_pair  # noqa: PLC0415 (loads numpy)
 
         for head in self.heads.values():
@@ -67,8 +66,6 @@ class VerifierSpec:
 
 @dataclass(frozen=True, slots=True)
 class BuiltVerifier:
-    """An engine, its model's facts, and what its pass times are measured on."""
-
     engine: VerifierEngine
     facts: "ModelFacts"
     machine: ProfiledOn
@@ -133,8 +130,6 @@ class DrafterSpec:
 
 @dataclass(frozen=True, slots=True)
 class BuiltDrafter:
-    """An engine and its model's facts."""
-
     engine: DrafterEngine
     facts: "ModelFacts"
 

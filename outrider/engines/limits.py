@@ -7,8 +7,6 @@ from outrider.contracts.errors import ParameterError
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """Resources that one engine may use."""
-
     kv_budget_bytes: int | None  # KV memory; None: derived from what ``gpu_share`` of the GPU leaves (``gpu_kv_bytes``)
     block_tokens: int = 16
     prefill_chunk_tokens: int = 128  # prefix positions computed per forward pass, over all cold blocks

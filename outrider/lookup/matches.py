@@ -31,14 +31,12 @@ class Matches:
         self._counts = [[0.0, 0.0] if others is not None else list(first) for first in _FIRST]
 
     def likely(self, matched: int) -> float:
-        """Return the probability that the token behind a match comes true."""
         true, false = self._counts[kind_of(matched)]
         if self._others is None:
             return true / (true + false)
         return (true + _OTHERS * self._others.likely(matched)) / (true + false + _OTHERS)
 
     def survivals(self, matched: int, tokens: int) -> tuple[float, ...]:
-        """Return the survivals of so many tokens behind a match."""
         return tuple(accumulate((self.likely(matched + i) for i in range(tokens)), mul))
 
     def came(self, matched: int, drafted: Sequence[int], committed: Sequence[int]) -> None:

@@ -27,7 +27,6 @@ _log = logging.getLogger(__name__)
 
 
 def drafter_config(target: PretrainedConfig, source_layers: tuple[int, ...]) -> PretrainedConfig:
-    """Return the target's config, reduced to some of its layers."""
     depth = target.num_hidden_layers
     if not source_layers or not all(0 <= layer < depth for layer in source_layers):
         raise ModelUnavailableError(
@@ -122,20 +121,17 @@ class FrequentHead(nn.Module):
         return self.whole(self.rows(hidden))
 
     def whole(self, logits: torch.Tensor) -> torch.Tensor:
-        """Spread the logits ``[..., n]`` of its tokens to ``[..., vocab]``."""
         spread = logits.new_full((*logits.shape[:-1], self.vocab_size), float("-inf"))
         spread[..., self.token_ids] = logits
         return spread
 
 
 def output_head(model: PreTrainedModel) -> torch.Tensor:
-    """Return the ``[vocab, hidden]`` matrix of a stand-alone causal LM's logits."""
     weight: torch.Tensor = model.get_output_embeddings().weight
     return weight
 
 
 def input_embedding(model: PreTrainedModel) -> torch.Tensor:
-    """Return the ``[vocab, hidden]`` matrix of token embeddings."""
     weight: torch.Tensor = model.get_input_embeddings().weight  # type: ignore[assignment]
     return weight
 
@@ -175,7 +171,6 @@ def load_drafter_from_target_dir(
 
 
 def check_sizes(info: DrafterInfo, target: PretrainedConfig, file: Path) -> None:
-    """Raise ``ModelUnavailableError`` for a target of another hidden size."""
     if info.hidden_size != target.hidden_size:
         raise ModelUnavailableError(
             f"drafter {file.name} needs a target of hidden size {info.hidden_size} ({info.target}), found "
@@ -195,7 +190,6 @@ def _check_head_ids(token_ids: torch.Tensor | None, vocab_size: int) -> None:
 
 
 def check_token_map_hash(info: DrafterInfo, token_map_hash: str, target_name: str, file: Path) -> None:
-    """Raise ``VocabularyMismatchError`` for a target with another token map."""
     if info.token_map_hash != token_map_hash:
         raise VocabularyMismatchError(
             f"drafter {file.name} needs the token map of {info.target} (sha256 {info.token_map_hash}), found "

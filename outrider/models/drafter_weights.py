@@ -27,8 +27,6 @@ _INT8_MAX = 127
 
 @dataclass(frozen=True, slots=True)
 class DrafterInfo:
-    """Description of a drafter in its file."""
-
     target: str  # name of the model it was distilled from
     target_hash: str  # ``target_folder.model_hash`` of it
     token_map_hash: str  # ``TokenMap.sha256`` of its tokenizer; must equal that of the target it is loaded for
@@ -66,7 +64,6 @@ def quantise_rows(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def dequantise_rows(q: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """Return the float32 weights of ``quantise_rows``' output."""
     return q.float() * scales.float()
 
 
@@ -85,7 +82,6 @@ def save_drafter(file: Path, weights: DrafterWeights, info: DrafterInfo) -> None
 
 
 def write_drafter_file(file: Path, tensors: Mapping[str, torch.Tensor], info: DrafterInfo) -> None:
-    """Write tensors that are quantised already."""
     # A single entry: safetensors writes several in random order, and equal drafters should give equal files.
     metadata = {_METADATA_KEY: json.dumps({"format": FORMAT_VERSION, **asdict(info)})}
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -101,7 +97,6 @@ def read_drafter_info(file: Path) -> DrafterInfo:
 
 
 def read_drafter(file: Path) -> tuple[DrafterInfo, DrafterWeights]:
-    """Read a drafter file's description, and its parameters in float32."""
     info, tensors = _read(file, with_tensors=True)
     try:
         layers: dict[str, torch.Tensor] = {}

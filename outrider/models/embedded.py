@@ -66,12 +66,10 @@ def outrider_home() -> Path:
 
 
 def embedded_drafter_path() -> Path:
-    """Return the path of the shipped drafter's weights (see ``drafter_weights``)."""
     return Path(__file__).parent / "weights" / f"{DRAFTER_NAME}.safetensors"
 
 
 def embedded_head_path() -> Path:
-    """Return the path of this pair's shipped decision head (see ``head_file``)."""
     return embedded_drafter_path().with_name("smollm2-135m-head.safetensors")
 
 
@@ -81,7 +79,6 @@ def embedded_predictor_paths() -> list[Path]:
 
 
 def ensure_embedded_target(*, progress: bool = True) -> Path:
-    """Return the embedded target's Hugging Face model folder (see ``ensure_converted``)."""
     return ensure_converted(SMOLLM2, progress=progress)
 
 

@@ -50,5 +50,4 @@ def head_path(head: str | None, target: str, drafter: str) -> Path | None:
 
 
 def short_name(name_or_path: str) -> str:
-    """Return a short name for logs, metrics and requests."""
     return TARGET_NAME if name_or_path == EMBEDDED else Path(name_or_path).name

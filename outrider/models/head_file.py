@@ -18,8 +18,6 @@ _STANDARDS = ("drafter", "target", "csi")
 
 @dataclass(frozen=True, slots=True)
 class HeadInfo(PairInfo):
-    """Description of a head in its file."""
-
     kind: ClassVar[FileKind] = FileKind("decision head", "outrider_head", "outrider train head")
     threshold: float  # in 0..1: mismatches of at least this rejection probability are rejected
     rejection_low: float  # of the calibration mismatches at least this share is rejected at that threshold,
@@ -30,14 +28,11 @@ class HeadInfo(PairInfo):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Head:
-    """A head and its description."""
-
     info: HeadInfo
     decisions: DecisionHead
 
 
 def save_head(file: Path, weights: HeadWeights, info: HeadInfo) -> None:
-    """Write a head; the file appears complete or not at all."""
     arrays = {
         f"{kind}.{part}": np.asarray(getattr(getattr(weights, kind), part), np.float32)
         for kind in _STANDARDS
@@ -49,7 +44,6 @@ def save_head(file: Path, weights: HeadWeights, info: HeadInfo) -> None:
 
 
 def read_head(file: Path) -> Head:
-    """Read a head; raise ``ModelUnavailableError`` if the file holds none."""
     arrays, described = read_arrays(file, HeadInfo.kind)
     wide = {name: values.astype(np.float64) for name, values in arrays.items()}
     try:

@@ -71,7 +71,6 @@ def load_target_facts(name_or_path: str, *, max_context_tokens: int | None = Non
 
 
 def empty_target(name_or_path: str) -> PreTrainedModel:
-    """Build a target's layers without weights, to inspect them."""
     config = read_config(resolve_folder(name_or_path))
     with uncompiled(), torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
@@ -160,7 +159,6 @@ def context_tokens(config: PretrainedConfig, wanted: int | None) -> int:
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """Return the torch dtype of a configured name."""
     if name not in _DTYPES:
         raise ParameterError("dtype", f"one of {', '.join(_DTYPES)}", name)
     return _DTYPES[name]

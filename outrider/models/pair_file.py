@@ -93,6 +93,5 @@ def pair_fault(info: PairInfo, *, target_hash: str | None = None, drafter_hash: 
 
 
 def check_pair(info: PairInfo, *, target_hash: str | None = None, drafter_hash: str | None = None) -> None:
-    """Raise ``PairMismatchError`` if a file is not for a pair; see ``pair_fault``."""
     if (fault := pair_fault(info, target_hash=target_hash, drafter_hash=drafter_hash)) is not None:
         raise PairMismatchError(fault)

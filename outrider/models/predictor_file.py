@@ -20,8 +20,6 @@ from outrider.models.pair_file import FileKind, PairInfo, check_pair, incomplete
 
 @dataclass(frozen=True, slots=True)
 class PredictorInfo(PairInfo):
-    """Description of a predictor in its file."""
-
     kind: ClassVar[FileKind] = FileKind("predictor", "outrider_predictor", "outrider train predictor")
     rule: AcceptanceRule  # by which its training tokens were verified
     temperatures: tuple[float, ...]  # of the requests it was trained on
@@ -31,8 +29,6 @@ class PredictorInfo(PairInfo):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadedPredictor:
-    """A predictor and its description."""
-
     info: PredictorInfo
     perceptron: Perceptron
 
@@ -47,7 +43,6 @@ def save_predictor(file: Path, perceptron: Perceptron, info: PredictorInfo) -> N
 
 
 def read_predictor(file: Path) -> LoadedPredictor:
-    """Read a predictor; raise ``ModelUnavailableError`` if the file holds none."""
     arrays, described = read_arrays(file, PredictorInfo.kind)
     if (features := tuple(described.pop("features", ()))) != FEATURE_NAMES:
         raise ModelUnavailableError(

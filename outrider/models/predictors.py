@@ -38,7 +38,6 @@ def load_predictors(
 
 
 def shipped_predictors(target_hash: str, drafter_hash: str) -> dict[AcceptanceRule, LoadedPredictor]:
-    """Return the package's predictors for a pair."""
     every = [read_predictor(file) for file in embedded_predictor_paths()]
     hashes = {"target_hash": target_hash, "drafter_hash": drafter_hash}
     return _by_rule([predictor for predictor in every if pair_fault(predictor.info, **hashes) is None])

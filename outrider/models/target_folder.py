@@ -32,7 +32,6 @@ def read_config(folder: Path) -> PretrainedConfig:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the safetensors files of a model folder, sorted."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise ModelUnavailableError(

@@ -43,7 +43,6 @@ def first_difference(left: TokenMap, right: TokenMap) -> int | None:
 
 
 def check_same_token_map(target: TokenMap, drafter: TokenMap, *, target_name: str, drafter_name: str) -> None:
-    """Raise ``VocabularyMismatchError`` if a token id of the drafter means another token in the target."""
     differing = first_difference(target, drafter)
     if differing is not None:
         theirs, ours = (dict(tokens.entries).get(differing) for tokens in (target, drafter))

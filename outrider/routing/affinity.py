@@ -45,11 +45,9 @@ class Affinity(Generic[Name]):
         return found
 
     def note(self, digests: Sequence[Hashable], name: Name) -> None:
-        """Record that a request was sent to a coordinator."""
         self._index.insert(digests, name)
 
     def forget(self, name: Name) -> None:
-        """Forget a coordinator that is gone, and its prefixes."""
         self._index.forget(name)
         self._salts.pop(name, None)
 

@@ -14,8 +14,6 @@ _REMEMBERED_S = 3600.0  # longer than any response
 
 @dataclass(frozen=True, slots=True)
 class RoutedCoordinator:
-    """What a coordinator reports of itself."""
-
     target: str  # of its verifier; "" if not known (yet)
     up: bool  # whether its verifier answers
     fullness: CoordinatorLoad  # share of what it allows
@@ -41,7 +39,6 @@ class DrainWatch:
         self._leaving = 0
 
     def died(self, name: str) -> None:
-        """Remove a coordinator that is gone, so that nothing migrates to it."""
         self._there = {other: place for other, place in self._there.items() if other != name}
 
     def should_migrate(self, coordinator: str, after_s: float, now_s: float) -> bool:

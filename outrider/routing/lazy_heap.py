@@ -25,7 +25,6 @@ class LazyHeap(Generic[Name]):
         return name in self._ranks
 
     def set(self, name: Name, rank: Any) -> None:
-        """Set the rank of a new or known name."""
         if name in self._ranks and self._ranks[name] == rank:
             return
         self._ranks[name] = rank
@@ -56,5 +55,4 @@ class LazyHeap(Generic[Name]):
         return found
 
     def rank(self, name: Name) -> Any:
-        """Return the rank of a known name."""
         return self._ranks[name]

@@ -40,7 +40,6 @@ def filling(shares: float, responses: float) -> float:
 
 
 def filling_of(reported: Iterable[CoordinatorLoad]) -> float:
-    """Compute ``filling`` from reports."""
     shares = responses = 0.0
     for one in reported:
         shares += one.bounded

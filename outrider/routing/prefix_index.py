@@ -73,7 +73,6 @@ class PrefixIndex(Generic[Holder]):
         return found
 
     def forget(self, holder: Holder) -> None:
-        """Remove a holder that is gone."""
         for digest, holders in list(self._holders.items()):
             holders.pop(holder, None)
             if not holders:

@@ -31,7 +31,6 @@ class TokenColumns(NamedTuple):
     vocab_size: int
 
     def on_host(self) -> "TokenColumns":
-        """Return a copy in host memory."""
         return TokenColumns(self.token_ids.cpu(), self.vocab_size)
 
 

@@ -43,7 +43,6 @@ def draw(probs: Probs, uniform: float) -> int:
 
 
 def draws(probs: Probs, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """Draw once with each of the uniforms ``numbers``."""
     cumulative = np.cumsum(probs)
     total = cumulative[-1] if cumulative.size else 0.0
     if not total > 0.0:
@@ -116,5 +115,4 @@ def fixed_point(probs: Probs, bits: int) -> npt.NDArray[np.int64]:
 
 
 def total_variation(one: Probs, other: Probs) -> float:
-    """Return half the L1 distance (TSLT eq. 16)."""
     return 0.5 * float(np.abs(one - other).sum())

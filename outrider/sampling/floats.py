@@ -27,12 +27,10 @@ class FloatCodes:
 
 
 def vector_bits(length: int, field: FloatField) -> int:
-    """Return the bits of an encoded vector, its scale included."""
     return length * CODE_BITS[field] + header_bits(field)
 
 
 def header_bits(field: FloatField) -> int:
-    """Return the bits before a vector's codes."""
     return SCALE_BITS if field is FloatField.INT8 else 0
 
 

@@ -77,7 +77,6 @@ class _Limits:
         self._device = device
 
     def there(self, column: Tensor) -> Tensor:
-        """Copy a column to the rows' device."""
         return on_device(column, self._device)
 
 

@@ -27,7 +27,6 @@ class TokenCounts:
         self.append(output_ids)
 
     def append(self, token_ids: Sequence[int]) -> None:
-        """Add committed output tokens."""
         ids = np.asarray(token_ids, dtype=np.int64)
         self.seen[ids] = True
         np.add.at(self.output, ids, 1)
@@ -53,7 +52,6 @@ class RowGroup:
     allowed: TokenMask | None = None
 
     def __post_init__(self) -> None:
-        """Raise ``ShapeError`` unless every row's context is determined."""
         if not 0 <= self.rows <= len(self.path) + 1:
             raise ShapeError(
                 f"a row group of {len(self.path)} draft tokens needs 0..{len(self.path) + 1} rows, found {self.rows}; "
@@ -82,12 +80,10 @@ class RowGroup:
 
 
 def check_rows(logits: Tensor, groups: Sequence[RowGroup]) -> None:
-    """Raise ``ShapeError`` unless ``groups`` describe all rows of ``logits``."""
     rows = sum(group.rows for group in groups)
     if logits.ndim != 2 or logits.shape[0] != rows:
         raise ShapeError(f"logits need shape [{rows}, vocab] (the rows of all groups), found {list(logits.shape)}")
 
 
 def per_row(groups: Sequence[RowGroup]) -> list[RowGroup]:
-    """Return the group of each of the R rows."""
     return [group for group in groups for _ in range(group.rows)]

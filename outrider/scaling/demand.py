@@ -37,7 +37,6 @@ def verifier_load(figures: Mapping[str, float]) -> AdmissionLoad | None:
 
 
 def load_of_report(report: AdmissionReport, started_in_s: float = 0.0) -> AdmissionLoad:
-    """Convert a report of admission."""
     waiting = sum(one.waiting for one in report.classes.values())
     active = sum(one.active for one in report.classes.values())
     return AdmissionLoad(

@@ -19,8 +19,6 @@ _OLD = 0.3  # weight of the latest start in the mean; a longer one replaces it
 
 @dataclass(frozen=True, slots=True)
 class ScalingRules:
-    """Settings of scaling."""
-
     least: int  # lowest number of replicas; ``most``: highest
     most: int
     target_load: float = 0.8  # share of what replicas allow that is to be used
@@ -29,7 +27,6 @@ class ScalingRules:
     trend_s: float = 1200.0  # window of a trend; at least the time of a start
 
     def __post_init__(self) -> None:
-        """Refuse rules that contradict themselves."""
         if not 1 <= self.least <= self.most:
             raise ParameterError("least", f"a number from 1 to most ({self.most})", self.least)
         if not 0.0 < self.target_load <= 1.0:

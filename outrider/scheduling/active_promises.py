@@ -58,11 +58,9 @@ class ActivePromises:
             self._needs[block.generation] = _ResponseNeed(load, least_load, round_s)
 
     def over(self, generation: GenerationId) -> None:
-        """Stop counting a response that has ended."""
         self._needs.pop(generation, None)
 
     def promised(self, now_s: float) -> Promised:
-        """Return the sums over all active responses."""
         self._forget(now_s)
         prefix_load, round_s, load, least_load = self._prefix_load, inf, 0.0, 0.0
         for need in self._needs.values():

@@ -33,7 +33,6 @@ class SpikeDetector:
         self._spike = spike
 
     def batch(self, took_s: float) -> None:
-        """Record the time of a finished batch."""
         self._recent.append(took_s)
 
     def cause(self, verify_s: float) -> ViolationCause:

@@ -68,7 +68,6 @@ class CrashSuspects:
         return replace(self.over(generation), convicted=False)
 
     def over(self, generation: GenerationId) -> "CrashSuspects":
-        """Forget a generation that has ended or was convicted."""
         if generation not in self.losses and generation not in self.losses_alone:
             return self
         losses = {name: count for name, count in self.losses.items() if name != generation}

@@ -17,8 +17,6 @@ _STEPS = 2.0  # steps that a round takes at the verifier, half of that time wait
 
 @dataclass(frozen=True, slots=True)
 class StepMember:
-    """A block of the step that is planned."""
-
     block: PendingVerification
     prefill_tokens: int  # positions still to compute in chunks; with any, it commits nothing in this step
     joins: bool  # it waited until now, so its draft may be cut

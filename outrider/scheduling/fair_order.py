@@ -32,12 +32,10 @@ class ServiceCounters:
 
     @property
     def active(self) -> int:
-        """Number of keys with members."""
         return len(self._served)
 
     @property
     def remembered(self) -> int:
-        """Number of keys with a counter, idle ones included."""
         return len(self._served) + len(self._idle)
 
     def join(self, key: str) -> bool:
@@ -67,11 +65,9 @@ class ServiceCounters:
         return True
 
     def charge(self, key: str, amount: float) -> None:
-        """Add service to an active key."""
         self._served[key] += amount
 
     def served(self, key: str) -> float:
-        """Return the counter of an active key."""
         return self._served[key]
 
     def _least(self) -> float:
@@ -88,36 +84,29 @@ class AccountService:
 
     @property
     def several(self) -> bool:
-        """Whether more than one account or user is active."""
         return self._active > 1
 
     @property
     def remembered(self) -> int:
-        """Number of accounts and users with a counter."""
         return self._accounts.remembered + sum(users.remembered for users in self._users.values())
 
     def join(self, account: Account) -> None:
-        """Add an item of an account."""
         self._accounts.join(account.name)
         self._active += self._users.setdefault(account.name, ServiceCounters()).join(account.user)
 
     def remove(self, account: Account) -> None:
-        """Remove an item of an account."""
         self._active -= self._users[account.name].remove(account.user)
         if self._accounts.remove(account.name):
             del self._users[account.name]
 
     def charge(self, account: Account, amount: float) -> None:
-        """Charge an account that has items, and its user."""
         self._accounts.charge(account.name, amount)
         self._users[account.name].charge(account.user, amount)
 
     def of_account(self, account: Account) -> float:
-        """Return the service that the account received."""
         return self._accounts.served(account.name)
 
     def of_user(self, account: Account) -> float:
-        """Return the service that the user received inside its account."""
         return self._users[account.name].served(account.user)
 
 

@@ -37,16 +37,13 @@ class FairPrefill:
 
     @property
     def remembered(self) -> int:
-        """Number of accounts and users with any state."""
         return len(self._asking) + self._service.remembered
 
     def add(self, generation: GenerationId, account: Account) -> None:
-        """Register a waiting block of a generation that had none."""
         self._accounts[generation] = account
         self._asking[account] += 1
 
     def withdraw(self, generation: GenerationId) -> None:
-        """Forget the block of a generation, if it has one."""
         account = self._accounts.pop(generation, None)
         if account is not None:
             self._asking[account] -= 1

@@ -42,8 +42,6 @@ def round_deadline_at_s(began_at_s: float, expected_tokens: float, tokens_per_s:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Account of one response."""
-
     tokens_per_s: float = 0.0  # promised speed; 0 is best effort
     first_due_at_s: float = inf  # deadline of the first tokens; infinity if there is none
     first_at_s: float | None = None  # when the first tokens were committed; None before
@@ -69,7 +67,6 @@ class Ledger:
         return self.slack_s(self.last_at_s) < -DEBT_CAP_S
 
     def committed(self, tokens: int, now_s: float) -> "Ledger":
-        """Return the ledger after a commit. A commit without tokens changes nothing."""
         if tokens == 0:
             return self
         if self.first_at_s is None:

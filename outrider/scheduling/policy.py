@@ -12,8 +12,6 @@ from outrider.contracts.requests import GenerationId
 
 @dataclass(frozen=True, slots=True)
 class PendingVerification:
-    """One block that waits for the verifier, as the policy sees it."""
-
     generation: GenerationId
     round: int
     arrived_at_s: float  # same clock as now_s
@@ -46,8 +44,6 @@ NOTHING_PROMISED = Promised()
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """Bounds of one forward pass."""
-
     max_blocks: int
     max_new_tokens: int  # positions computed in one pass; a single block may exceed it, or it would never run
     prefill_chunk_tokens: int  # prefix positions among them, over all cold blocks

@@ -16,17 +16,13 @@ from typing import Protocol, TypeVar
 
 
 class Holder(Protocol):
-    """A sequence that holds KV."""
-
     @property
     def due_at_s(self) -> float:
         """Deadline of its response's next round; infinity for best effort."""
         ...
 
     @property
-    def last_used(self) -> int:
-        """Rank of its last use, rising with time."""
-        ...
+    def last_used(self) -> int: ...
 
 
 AnyHolder = TypeVar("AnyHolder", bound=Holder)

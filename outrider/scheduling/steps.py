@@ -76,7 +76,6 @@ class StepPlanner:
     """Plan the steps of one verifier; at most one candidate of each generation. No clock: time is an argument."""
 
     def __init__(self, policy: SchedulingPolicy, limits: BatchLimits, rules: StepRules = _ALL_RULES) -> None:
-        """Start without candidates; ``limits`` are those of one step."""
         self._policy, self._limits, self._rules = policy, limits, rules
         self._waiting: dict[GenerationId, StepCandidate] = {}
         self._running: dict[GenerationId, StepCandidate] = {}
@@ -101,11 +100,9 @@ class StepPlanner:
 
     @property
     def running(self) -> int:
-        """Number of candidates in the verifier's steps."""
         return len(self._running)
 
     def set_memory_blocks(self, blocks: int | None) -> None:
-        """Set the verifier's total number of KV blocks; None if not known."""
         if blocks != self._limits.max_memory_blocks:
             self._limits = replace(self._limits, max_memory_blocks=blocks)
 
@@ -142,7 +139,6 @@ class StepPlanner:
         self._overtaking.discard(generation)
 
     def over(self, generation: GenerationId) -> None:
-        """Forget the promise of a response that has ended."""
         self._arrived.pop(generation, None)
         self._promises.over(generation)
 
@@ -151,7 +147,6 @@ class StepPlanner:
         self._stepped = set(self._running)
 
     def waits(self, generation: GenerationId) -> bool:
-        """Return whether the generation's candidate is in no step."""
         return generation in self._waiting
 
     @property
@@ -217,7 +212,6 @@ class StepPlanner:
         return done
 
     def _hold(self, now_s: float, cost_model: CostModel) -> float:
-        """Return how long waiting candidates are held for others; 0 where the verifier steps anyway."""
         if self._running or self._overtaking or not self._rules.holds or len(self._waiting) >= self._limits.max_blocks:
             self._held_since_s = None
             return 0.0

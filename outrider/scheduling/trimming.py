@@ -29,16 +29,12 @@ _LEAST_GAIN = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A block whose draft may be cut."""
-
     cost: VerifyCost  # of all its rows
     survivals: tuple[float, ...]  # falling; of the draft's rows, the last rows of ``cost``
 
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """Result of trimming one step."""
-
     kept: tuple[int, ...]  # draft tokens to verify of each chain
     min_survival: float = 0.0  # highest survival that did not pay for its row; rows above it did. 0 if nothing was cut
 
@@ -90,7 +86,6 @@ def trim(
 
 
 def rows_worth_verifying(survivals: Sequence[float], min_survival: float) -> int:
-    """Return how many rows of a chain have a survival above ``min_survival``."""
     return sum(survival > min_survival for survival in survivals)
 
 

@@ -11,8 +11,6 @@ from hashlib import sha256
 
 
 class KeyFileRead(StrEnum):
-    """Result of one read of the file."""
-
     SAME = "same"  # unchanged since last judged
     CHANGING = "changing"  # read it again in ``settle_s``
     SETTLED = "settled"  # load it, or refuse it
@@ -20,8 +18,6 @@ class KeyFileRead(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeyFileWatch:
-    """Digests of what was read so far."""
-
     judged: bytes | None = None  # last content loaded or refused; None if there was none
     pending: bytes | None = None  # another content read since, first at ``pending_at_s``
     pending_at_s: float = 0.0

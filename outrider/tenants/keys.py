@@ -46,7 +46,6 @@ class KeyClasses:
     allowed: Annotated[tuple[_Name, ...], Field(min_length=1)] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a default that is not allowed."""
         if self.default is not None and self.allowed is not None and self.default not in self.allowed:
             raise ConfigError("default", "one of allowed", self.default)
 
@@ -66,25 +65,20 @@ class Tenant:
     drafters: tuple[_Name, ...] | None = None  # drafter groups that may see its prompts
 
     def __post_init__(self) -> None:
-        """Refuse a tenant without a key, or with two."""
         if (self.key is None) == (self.sha256 is None):
             found = "both" if self.key is not None else "neither"
             raise ConfigError("key", "a key, or sha256 of one", found)
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the key."""
         return bytes.fromhex(self.sha256) if self.key is None else digest_of(self.key)  # type: ignore[arg-type]  # one is given
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class KeyFile:
-    """Content of a file of keys."""
-
     keys: Annotated[tuple[Tenant, ...], Field(min_length=1)]
 
     def __post_init__(self) -> None:
-        """Refuse two tenants with equal names or keys."""
         names = [tenant.name for tenant in self.keys]
         if len(set(names)) < len(names):
             raise ConfigError("keys", "a different name for each key", "one name twice")
@@ -96,7 +90,6 @@ class Keys:
     """All tenants, to find the one that a key belongs to."""
 
     def __init__(self, tenants: tuple[Tenant, ...]) -> None:
-        """``tenants`` have different names and keys."""
         self.tenants = tenants
         self._digests = [(tenant.digest, tenant) for tenant in tenants]
 
@@ -117,7 +110,6 @@ _FIELD, _KIND = "auth.keys_file", "YAML"
 
 
 def digest_of(key: str) -> bytes:
-    """Return the digest by which keys are compared."""
     return sha256(key.encode(errors="surrogateescape")).digest()
 
 

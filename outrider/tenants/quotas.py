@@ -29,8 +29,6 @@ class QuotaRequest:
 
 @dataclass(frozen=True, slots=True)
 class OverQuota:
-    """Why a request exceeds its tenant's quota now."""
-
     limit: str  # name of the limit, as in the file of keys
     allowed: float
     asked: float
@@ -47,12 +45,10 @@ class QuotaLimits:
 
     @classmethod
     def of(cls, tenant: Tenant) -> "QuotaLimits":
-        """Return the limits of a tenant's key."""
         return cls(tenant.requests_per_minute, tenant.tokens_per_minute, tenant.concurrent_responses)
 
     @property
     def none(self) -> bool:
-        """Whether nothing is limited."""
         return self == QuotaLimits()
 
     def over_concurrency(self, responses: int) -> OverQuota | None:
@@ -84,7 +80,6 @@ class Bucket:
         return max(0.0, min(amount, self.per_minute) - self.level) * _MINUTE_S / self.per_minute
 
     def give_back(self, amount: float) -> None:
-        """Return an unused amount; a negative one leaves a debt."""
         self.level = min(self.per_minute, self.level + amount)
 
 
@@ -95,10 +90,7 @@ class _Owner:
 
 
 class Quotas:
-    """Quotas of all tenants. Mutable."""
-
     def __init__(self) -> None:
-        """Start with full buckets."""
         self._buckets: dict[tuple[str, str], Bucket] = {}
         self._owners: dict[str, _Owner] = {}
 

@@ -37,7 +37,6 @@ class TextDecoder(Protocol):
 
 
 def text_decoder(backend: Tokenizer) -> TextDecoder:
-    """Return the decoder for a tokenizer."""
     table = _table(backend)
     return ByteLevelDecoder(table) if isinstance(backend.decoder, ByteLevel) else AnyDecoder(backend, table)
 

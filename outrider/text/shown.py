@@ -75,7 +75,6 @@ class IncrementalText:
         return text if self._pushed_tokens <= self._min_tokens else self._matcher.push(text)
 
     def _show(self, text: str) -> str:
-        """Count shown characters and tokens."""
         self._shown_characters += len(text)
         ends = self._decoder.ends
         while ends and ends[0] <= self._shown_characters:

@@ -44,7 +44,6 @@ class TokenTable:
         self._spelled: dict[int, bytes] = {}  # cache for a byte-level vocabulary
 
     def special(self, token_id: int) -> str | None:
-        """Return the text of a special token; None for any other token."""
         return self._special.get(token_id)
 
     def data(self, token_id: int, *, leading: bool = False) -> bytes | None:
@@ -98,7 +97,6 @@ class TextOffsets:
         self._leading = True
 
     def next(self, token_id: int) -> int:
-        """Return the offset of the next token."""
         offset = self._chars
         special = self._table.special(token_id)
         if special is not None:

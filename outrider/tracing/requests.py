@@ -20,7 +20,6 @@ class RequestTrace:
     events: list[SpanEvent] = field(default_factory=list)  # in order of time
 
     def happened(self, name: str, at_s: float, attributes: Mapping[str, Value]) -> None:
-        """Add an event, up to a limit."""
         if len(self.events) < _MOST_EVENTS:
             self.events.append(SpanEvent(name, at_s, attributes))
 

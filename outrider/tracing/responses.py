@@ -58,7 +58,6 @@ class ResponseTrace:
         self.context = ids.child(parent)
 
     def admitted(self, now_s: float) -> None:
-        """End the span of admission."""
         at_s = self._epoch_s + now_s
         self._emit(Span("admission", self._ids.child(self.context), self.context.span_id, self._began_at_s, at_s))
 
@@ -70,7 +69,6 @@ class ResponseTrace:
         return SpanLink(self.context, {"outrider.round": number})
 
     def round(self, timing: RoundTiming, now_s: float) -> None:
-        """Record the commit of a round."""
         at_s, passes = self._epoch_s + now_s, self._passes.pop(timing.number, [])
         if not self._rounds:
             self._events.append(SpanEvent("first_token", at_s))
@@ -86,7 +84,6 @@ class ResponseTrace:
             self._emit(span)
 
     def happened(self, name: str, now_s: float, **attributes: Value) -> None:
-        """Add an event, up to a limit."""
         if len(self._events) < _MOST_EVENTS:
             self._events.append(SpanEvent(name, self._epoch_s + now_s, attributes))
 

@@ -52,7 +52,6 @@ def round_spans(
 
 
 def round_attributes(timing: RoundTiming) -> dict[str, Value]:
-    """Return the attributes of a round's span."""
     said: dict[str, Value] = {
         "outrider.round": timing.number,
         "outrider.protocol": timing.protocol or "none",

@@ -9,8 +9,6 @@ _BITS = 56  # trailing bits of a trace id that are random (W3C Trace Context, le
 
 @dataclass(frozen=True, slots=True)
 class SamplingDecision:
-    """Decision on one request."""
-
     trace_id: str  # the caller's, or a new one
     parent_id: str | None  # the caller's span; None: the caller sent none
     sampled: bool

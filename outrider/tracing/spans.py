@@ -13,16 +13,12 @@ _TRACE_BITS, _SPAN_BITS = 128, 64
 
 
 class SpanKind(StrEnum):
-    """Kinds of OpenTelemetry spans that are used."""
-
     INTERNAL = "internal"
     SERVER = "server"  # it answers a call from another process
 
 
 @dataclass(frozen=True, slots=True)
 class SpanEvent:
-    """An event at one time within a span."""
-
     name: str
     at_s: float
     attributes: Mapping[str, Value] = field(default_factory=dict)
@@ -30,8 +26,6 @@ class SpanEvent:
 
 @dataclass(frozen=True, slots=True)
 class SpanLink:
-    """A related span that is not the parent."""
-
     context: SpanContext
     attributes: Mapping[str, Value] = field(default_factory=dict)
 
@@ -55,15 +49,12 @@ class Span:
 
 class Ids:
     def __init__(self, random_bits: Callable[[int], int]) -> None:
-        """``random_bits(n)`` draws an integer of n bits."""
         self._random_bits = random_bits
 
     def root(self) -> SpanContext:
-        """Return a span of a new trace."""
         return SpanContext(f"{self._draw(_TRACE_BITS):032x}", self._span_id())
 
     def child(self, parent: SpanContext) -> SpanContext:
-        """Return a new span of the parent's trace."""
         return SpanContext(parent.trace_id, self._span_id())
 
     def _span_id(self) -> str:

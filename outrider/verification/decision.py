@@ -74,5 +74,4 @@ def shape_of(nodes: int, parents: Sequence[int] | None) -> DraftShape:
 
 @lru_cache(_KEPT_CHAINS)
 def _chain(nodes: int) -> DraftShape:
-    """Return the shape of a chain, cached by length."""
     return DraftShape(None, (*((node,) for node in range(nodes)), ()))

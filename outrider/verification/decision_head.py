@@ -70,7 +70,6 @@ class HeadWeights:
     outer_bias: float  # of the logit
 
     def __post_init__(self) -> None:
-        """Raise ``ShapeError`` for parameters of inconsistent shapes."""
         if len(self.csi.mean) != CSI_WIDTH:
             raise ShapeError(f"a head needs {CSI_WIDTH} numbers of the link, found {len(self.csi.mean)}")
         width, hidden = len(self.drafter.mean) + len(self.target.mean) + CSI_WIDTH, len(self.outer)
@@ -84,13 +83,11 @@ class DecisionHead:
     threshold: float
 
     def __post_init__(self) -> None:
-        """Raise ``ParameterError`` for a threshold outside [0, 1]."""
         if not 0.0 <= self.threshold <= 1.0:
             raise ParameterError("threshold", "a number in 0..1", self.threshold)
 
     @property
     def drafter_width(self) -> int:
-        """Length of a drafter's hidden state."""
         return len(self.weights.drafter.mean)
 
     def rejection_probs(self, drafter_hidden: Floats, target_hidden: Floats, csi: Floats) -> Floats:

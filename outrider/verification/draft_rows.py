@@ -45,7 +45,6 @@ class DraftRows:
         return probs
 
     def place(self, row: int, token_id: int) -> int:  # noqa: ARG002 (one signature for all)
-        """Return a token's index in ``dense(row)``."""
         return token_id
 
     def _sent(self, row: int) -> Probs:
@@ -63,7 +62,6 @@ class CompactRows(DraftRows):
     """
 
     def dense(self, row: int) -> Probs:
-        """Return ``[k + 2]`` probabilities."""
         return np.append(self._sent(row), [0.0, 0.0])
 
     def place(self, row: int, token_id: int) -> int:
@@ -72,11 +70,9 @@ class CompactRows(DraftRows):
         return place if place < len(token_ids) and token_ids[place] == token_id else len(token_ids) + 1
 
     def token_ids(self, row: int) -> IntRow:
-        """Return ``[k]``, the tokens named at ``row``."""
         assert isinstance(self._distribution, SparseDraft), "others name all tokens or none"
         return self._distribution.token_ids[self._index[row]]
 
     @property
     def rows(self) -> list[int]:
-        """Indices of the rows that have children."""
         return list(self._index)

@@ -22,8 +22,6 @@ Answers = Callable[[], list[TokenLogprobs]]
 
 @dataclass(frozen=True, slots=True)
 class LogprobsQuery:
-    """One token whose log-probability is asked for."""
-
     row: int  # of the logits that predict it
     token_id: int  # the token; ``-1 - i`` is the i-th token of ``drawn``, which only the device knows yet
     top: int  # number of most probable tokens to report with it; at most the vocabulary

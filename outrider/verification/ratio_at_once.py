@@ -40,8 +40,6 @@ class Drawing:
 
 @dataclass(slots=True)
 class _RatioRequest:
-    """State of one block between the reads."""
-
     block: RatioBlock
     start: int  # its first row
     rows: DraftRows

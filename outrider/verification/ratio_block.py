@@ -124,5 +124,4 @@ def steps_of(
 
 
 def residual_uniform(block: RatioBlock, halt: Halt) -> float:
-    """Return the uniform number for the draw after a rejection."""
     return float(uniforms(block.seed, block.position + len(halt.path), Purpose.RESIDUAL, 1)[0])

@@ -32,17 +32,14 @@ class BitWriter:
 
     @property
     def bits(self) -> int:
-        """Number of bits written so far."""
         return len(self._data) * 8 + self._pending_bits
 
     def to_bytes(self) -> bytes:
-        """Return all bits, padded to whole bytes."""
         padding = -self._pending_bits % 8
         tail = (self._pending << padding).to_bytes((self._pending_bits + padding) // 8, "big")
         return bytes(self._data) + tail
 
     def uint(self, value: int, width: int) -> None:
-        """Write one unsigned integer in ``width`` bits, 0..64 (0 bits hold the number 0)."""
         if value < 0 or value >> width:
             raise MessageError(f"needs a number in 0..{2**width - 1} to write in {width} bits, found {value}")
         self._pending = self._pending << width | value
@@ -82,7 +79,6 @@ class BitWriter:
         self._append(raw, words.size * width)
 
     def ids(self, token_ids: npt.ArrayLike, vocab_size: int) -> None:
-        """Write token ids in ``id_bits(vocab_size)`` bits each."""
         values = np.asarray(token_ids, dtype=np.int64)
         _check_ids(values, vocab_size)
         self.uints(values, id_bits(vocab_size))
@@ -130,7 +126,6 @@ class BitReader:
         self._at = 0
 
     def need(self, bits: int) -> None:
-        """Check that at least ``bits`` more bits exist."""
         if bits > self._bits - self._at:
             raise MessageError(
                 f"the message is truncated: needs {bits} more bits at bit {self._at}, found {self._bits - self._at}"
@@ -145,7 +140,6 @@ class BitReader:
             raise MessageError("the message is damaged: its padding is not zero")
 
     def uint(self, width: int) -> int:
-        """Read one unsigned integer in ``width`` bits, 0..64."""
         self.need(width)
         start, self._at = self._at, self._at + width
         word = int.from_bytes(self._data[start >> 3 : (self._at + 7) >> 3], "big")
@@ -176,7 +170,6 @@ class BitReader:
         return raw.view(f">u{size}").astype(np.uint64)
 
     def ids(self, length: int, vocab_size: int) -> IntRow:
-        """Read ``[length]`` int64 token ids below ``vocab_size``."""
         values = self.uints(length, id_bits(vocab_size)).astype(np.int64)
         _check_ids(values, vocab_size)
         return values

@@ -31,8 +31,6 @@ Drawing = tuple[DraftedGeneration, DraftingJob]
 
 @dataclass(frozen=True, slots=True)
 class HeadRows:
-    """Logits of a draft model's head."""
-
     logits: Tensor  # ``[R, vocab]``, or ``[R, n]`` of the tokens that the model proposes
     columns: TokenColumns | None  # these tokens; None: all
 
@@ -138,7 +136,6 @@ def _launch_as_target(
 def _launch_by_protocol(
     drawing: Sequence[Drawing], rows: HeadRows, groups: Sequence[list[RowGroup]], readback: Readback
 ) -> Callable[[], list[Drawn]]:
-    """Ask for blocks whose rows are drawn as their protocols define."""
     whole = replace(rows, logits=rows.whole(), columns=None)
     adjusted = _launch_adjusted(whole, [group for its_groups in groups for group in its_groups], readback)
     starts = [0, *accumulate(map(len, groups))]
@@ -164,7 +161,6 @@ def _by_protocol(generation: DraftedGeneration, job: DraftingJob, own: npt.NDArr
 
 
 def _decide(job: DraftingJob, row: DraftRow) -> StopDecision:
-    """Decide whether a chain goes on, by the row that the next token would be drawn from."""
     features, rule = DraftFeatures(row.probs), job.rule
     job.keep(features)
     job.rule = rule.after(features)

@@ -30,7 +30,6 @@ class ContainedDrafts:
     """The steps of one engine, for all its blocks. Not thread-safe."""
 
     def __init__(self, engine: DrafterEngine) -> None:
-        """Take over an engine, which nobody else may step."""
         self._engine = engine
         self._bound, self._failures = PassBound(), ConsecutiveFailures()
 

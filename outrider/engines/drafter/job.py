@@ -58,7 +58,6 @@ class DraftingJob:
 
     @property
     def wants_row(self) -> bool:
-        """Whether a layer or the correction is still to be drawn."""
         return self.correcting or self.depth < len(self.shape)
 
     def keep(self, features: DraftFeatures) -> None:
@@ -67,13 +66,10 @@ class DraftingJob:
             self.predictor.keep(features)
 
     def stop(self) -> None:
-        """End the block with the layers it has."""
         self.shape = self.shape[: self.depth]
 
 
 class DraftedGeneration:
-    """State of one generation in its drafter."""
-
     def __init__(
         self,
         request: OpenGeneration,
@@ -101,7 +97,6 @@ class DraftedGeneration:
 
     @property
     def row_key(self) -> RowKey:
-        """Key of the row after the committed tokens."""
         return len(self.token_ids), self.prefix_hash
 
     def synchronise(self, request: DraftRequest) -> list[Move] | None:
@@ -147,7 +142,6 @@ class DraftedGeneration:
         )
 
     def commit_correction(self, token_id: int) -> None:
-        """Append a correction that this device drew."""
         self.token_ids.append(token_id)
         self.prefix_hash = extend_prefix_hash(self.prefix_hash, [token_id])
         self._counts = None
@@ -164,7 +158,6 @@ class DraftedGeneration:
         return counts
 
     def next_layer(self, job: DraftingJob) -> Layer:
-        """Return how to draw the next layer."""
         return Layer(self.terms.wire, self.params, len(self.token_ids) + job.depth, job.shape[job.depth])
 
     def grow(self, job: DraftingJob, rows: Sequence[DrawnRow]) -> None:
@@ -189,7 +182,6 @@ class DraftedGeneration:
             job.stop()
 
     def draft(self, job: DraftingJob) -> Draft:
-        """Return the block with the layers it has."""
         token_ids, parents = tuple(self.tree.token_ids), tuple(self.tree.parents)
         if job.growing is not None:
             token_ids, parents = job.growing.block()

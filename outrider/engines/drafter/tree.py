@@ -32,7 +32,6 @@ class DraftTree:
         self.growing = list(range(first, len(self.token_ids)))
 
     def tokens_to(self, node: int) -> list[int]:
-        """Return the tokens from a child of the sequence to ``node``; none for the sequence itself."""
         token_ids = []
         while node != ROOT:
             token_ids.append(self.token_ids[node])

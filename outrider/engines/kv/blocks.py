@@ -21,7 +21,6 @@ class BlockPool:
     """
 
     def __init__(self, total: int, host_slots: int = 0) -> None:
-        """Start with all blocks free, and ``host_slots`` blocks of host memory."""
         if total < 1:
             raise ValueError(f"a block pool needs at least 1 block, found {total}")
         self.total = total
@@ -46,7 +45,6 @@ class BlockPool:
 
     @property
     def held(self) -> int:
-        """Number of blocks held by at least one sequence."""
         return self.total - self.available
 
     def allocate(self, count: int) -> list[int]:
@@ -80,7 +78,6 @@ class BlockPool:
         return block
 
     def has(self, digest: bytes) -> bool:
-        """Whether this content is published, or in the host cache."""
         return digest in self._block_of or digest in self.host_cache
 
     def publish(self, block: int, digest: bytes) -> None:

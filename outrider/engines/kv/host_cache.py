@@ -49,12 +49,10 @@ class HostKvCache:
         return slot
 
     def get(self, digest: bytes) -> int:
-        """Return the slot of cached content."""
         self._slot_of.move_to_end(digest)
         return self._slot_of[digest]
 
     def drop(self, digest: bytes) -> None:
-        """Drop this content, if it is cached."""
         if (slot := self._slot_of.pop(digest, None)) is not None:
             self._free.append(slot)
 

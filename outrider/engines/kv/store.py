@@ -108,7 +108,6 @@ class SequenceKv:
         return max(0, -(-positions // self._block_tokens) - len(self.blocks))
 
     def grow(self, positions: int) -> None:
-        """Allocate the missing blocks, as ``BlockPool.allocate`` does."""
         if missing := self.missing_blocks(positions):
             self.blocks += self._pool.allocate(missing)
 
@@ -202,10 +201,7 @@ class SequenceKv:
 
 
 class KvStore:
-    """All sequences of one engine, by generation."""
-
     def __init__(self, total_blocks: int, block_tokens: int, host_blocks: int = 0) -> None:
-        """Make an empty store; ``block_tokens`` are the positions per block, ``host_blocks`` the host cache's size."""
         self.block_tokens = block_tokens
         self._pool = BlockPool(total_blocks, host_blocks)
         self._sequences: dict[GenerationId, SequenceKv] = {}
@@ -217,7 +213,6 @@ class KvStore:
 
     @property
     def capacity_tokens(self) -> int:
-        """Positions that a single sequence could hold."""
         return self._pool.total * self.block_tokens
 
     def open(self, generation: GenerationId, salt: bytes = b"") -> SequenceKv:
@@ -286,11 +281,9 @@ class KvStore:
             sequence.lost_until = 0
 
     def taken_copies(self) -> list[HostCopy]:
-        """Return the copies due before the next pass, to be made in this order, and forget them."""
         return self._pool.taken_copies()
 
     def taken_fresh_blocks(self) -> list[int]:
-        """Return blocks allocated since the last call, which still hold other sequences' numbers, and forget them."""
         return self._pool.taken_fresh()
 
     def evicted(self) -> tuple[tuple[GenerationId, int], ...]:

@@ -30,7 +30,6 @@ class CheckedBlock:
 
     @property
     def position(self) -> int:
-        """Committed and forced tokens: the position of the first draft token."""
         return self.block.position + len(self.block.forced)
 
 
@@ -125,5 +124,4 @@ def _check_supported(block: Block, params: SamplingParams, *, judged: bool) -> N
 
 
 def outside(token_ids: Sequence[int], vocab_size: int) -> list[int]:
-    """Return the ids that are not in the vocabulary."""
     return [token_id for token_id in token_ids if not 0 <= token_id < vocab_size]

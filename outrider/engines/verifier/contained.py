@@ -81,7 +81,6 @@ class ContainedPasses:
         return [outcomes[place] for place in places]
 
     def last_pass(self) -> tuple[VerifyCost, ...]:
-        """Return the costs of all passes of the last ``verify`` that succeeded."""
         return self._computed
 
     def evicted(self) -> tuple[tuple[GenerationId, int], ...]:
@@ -89,7 +88,6 @@ class ContainedPasses:
         return tuple(self._evicted.items())
 
     def taken_faults(self) -> tuple[FaultKind, ...]:
-        """Return the kinds of failed passes since the last call, and forget them."""
         faults, self._faults = tuple(self._faults), []
         return faults
 

@@ -31,8 +31,6 @@ _States = list[FloatRow | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowDecision:
-    """Decision of one block by its rows."""
-
     block: BlockDecision
     logprobs: tuple[TokenLogprobs, ...]  # of the accepted tokens, then of the token after; empty unless asked for
     kept_row: Tensor | None = None  # ``[vocab]``, raw logits at the position of a deferred correction
@@ -232,7 +230,6 @@ def _row_groups(work: Work) -> list[RowGroup]:
 
 
 def _path_group(work: Work, path: tuple[int, ...]) -> RowGroup:
-    """Return the sampling state of the row after a path of nodes."""
     generation, tokens = work.generation, [work.block.draft[node] for node in path]
     behind = [*work.block.forced, *tokens]
     counts, allowed = generation.counts_behind(behind), generation.allowed(behind, 1, len(behind))
@@ -240,7 +237,6 @@ def _path_group(work: Work, path: tuple[int, ...]) -> RowGroup:
 
 
 def _row_behind(path: Sequence[int]) -> int:
-    """Return the index of the block's row that predicts what follows a path of its nodes."""
     return 1 + path[-1] if path else 0
 
 

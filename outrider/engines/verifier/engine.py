@@ -126,7 +126,6 @@ class PagedVerifier:
     def prepare(
         self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()
     ) -> dict[GenerationId, Future[Any]]:
-        """Begin to make grammar masks; see ``VerifierEngine.prepare``."""
         if self._grammars is None:
             return {}
         turn, resolved = MaskTurn(self._grammars), {resolution.generation for resolution in resolutions}
@@ -224,7 +223,6 @@ class PagedVerifier:
         return self._validator.check(block, generation.params)
 
     def _settled(self, block: Block) -> Outcome | None:
-        """Return the outcome of a repeated or outdated block; None for a generation's next block."""
         generation = self._generations.get(block.generation)
         return Unknown(block.generation, block.round) if generation is None else generation.settled(block)
 
@@ -255,7 +253,6 @@ class PagedVerifier:
         ]
 
     def _waiting_for(self, resolution: Resolution) -> PendingSemanticRound | Outcome:
-        """Return the round that a resolution is for; if there is none, or it does not fit, the outcome."""
         generation = self._generations.get(resolution.generation)
         if generation is None:
             return Unknown(resolution.generation, resolution.round)
@@ -282,7 +279,6 @@ class PagedVerifier:
         return outcomes | {work.index: self._conclude(work, answer) for work, answer in answers}
 
     def _go_on(self, work: Work) -> Outcome:
-        """Continue a block that needs another pass."""
         generation, block = work.generation, work.block
         if generation.forced_scores.impossible:
             return generation.refuse_correction(block)
@@ -308,7 +304,6 @@ class PagedVerifier:
         return Failed(block.generation, block.round, reason, non_finite=True)
 
     def _conclude(self, work: Work, answer: RowDecision | PendingSemanticRound) -> Outcome:
-        """Commit a block whose rows are computed, refuse it, or leave its round pending."""
         generation, block = work.generation, work.block
         if generation.forced_scores.impossible:
             return generation.refuse_correction(block)

@@ -30,7 +30,6 @@ class KeptRows:
             self._rows.popitem(last=False)
 
     def get(self, generation: GenerationId) -> Tensor | None:
-        """Return the row if it is still held, and mark it as used."""
         row = self._rows.get(generation)
         if row is not None:
             self._rows.move_to_end(generation)

@@ -11,7 +11,6 @@ class OwnDrafts:
     """Prompt lookup for all generations of an engine. Mutable."""
 
     def __init__(self, experience: LookupHistory) -> None:
-        """``experience``: acceptance measured so far, and earlier responses of tenants."""
         self._experience = experience
         self._texts: dict[GenerationId, LookupText] = {}  # of those that ever had a grant
         self._opened: dict[GenerationId, tuple[str, int]] = {}  # tenant, and index of the first output token
@@ -22,7 +21,6 @@ class OwnDrafts:
         self._opened[request.generation] = request.tenant, len(request.prompt_ids)
 
     def closed(self, generation: GenerationId, committed: Sequence[int] | None = None) -> None:
-        """Forget a generation. ``committed``: its complete sequence, whose output may be searched from now on."""
         self._texts.pop(generation, None)
         tenant, begins = self._opened.pop(generation, ("", 0))
         if committed is not None:

@@ -91,7 +91,6 @@ class Stepper:
         return not (self._resolutions or self._settled or going)
 
     def open(self, request: OpenGeneration) -> None:
-        """Hold a generation, as ``VerifierEngine.open``."""
         self._under_way.pop(request.generation, None)
         self._cancel_opening(request.generation)
         opening = self._engine.open(request)
@@ -148,7 +147,6 @@ class Stepper:
             self._prefill_ranks = {generation: rank for rank, generation in enumerate(order)}
 
     def due(self, generation: GenerationId, at_s: float) -> None:
-        """Set when a response falls behind, as ``VerifierEngine.due``."""
         self._engine.due(generation, at_s)
 
     def look_up(self, generation: GenerationId, grant: PromptLookupGrant | None) -> None:
@@ -206,19 +204,15 @@ class Stepper:
 
     @property
     def in_pass(self) -> tuple[GenerationId, ...]:
-        """Generations in the running pass, or in the last one."""
         return self._passes.under_way
 
     def last_pass(self) -> tuple[VerifyCost, ...]:
-        """Return the costs of the last step."""
         return self._passes.last_pass()
 
     def evicted(self) -> tuple[tuple[GenerationId, int], ...]:
-        """Return who lost KV in the last step, as ``VerifierEngine.evicted``."""
         return self._passes.evicted()
 
     def taken_faults(self) -> tuple[FaultKind, ...]:
-        """Return the kinds of failed passes since the last call, and forget them."""
         return self._passes.taken_faults()
 
     def _followed(self, under_way: _UnderWay, outcome: Outcome) -> Outcome:

@@ -48,7 +48,6 @@ class Branches:
         return [at[node] for node in range(len(at))]
 
     def path_holding(self, accepted: Sequence[int]) -> int:
-        """Return the index of the first path that begins with the accepted one."""
         return next(i for i, path in enumerate(self.paths) if path[: len(accepted)] == tuple(accepted))
 
 

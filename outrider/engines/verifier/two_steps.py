@@ -45,7 +45,6 @@ class PendingSemanticRound:
         return [*enumerate(draft), *((row, self.choices[row]) for row in after)]
 
     def question(self, hidden: FloatRow) -> MismatchQuestion:
-        """Return the judge's input, given ``[M, d]`` drafter hidden states at the mismatches."""
         return MismatchQuestion(hidden, self.target_hidden, self.block.channel)
 
     def decide(self, accepted: Sequence[bool] | None) -> BlockDecision:

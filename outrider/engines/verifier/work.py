@@ -35,7 +35,6 @@ class Need:
     head: Tensor | None  # ``[vocab]`` logits of row ``c - 1`` if they are kept and the block needs them
 
     def token_ids(self, start: int, stop: int) -> list[int]:
-        """Return the tokens in slots ``start .. stop - 1``."""
         own = len(self.committed)
         return [
             *self.committed[start : min(stop, own)],
@@ -64,8 +63,6 @@ def need_of(generation: HeldGeneration, block: Block, kept_row: Tensor | None) -
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Contribution of one block to a forward pass."""
-
     index: int  # of the block in the batch
     block: Block  # as it was asked
     checked: CheckedBlock
@@ -90,7 +87,6 @@ class Work:
 
     @property
     def logit_rows(self) -> int:
-        """Number of logits rows the pass returns for this block."""
         own = 0 if self.segment is None else self.segment.logit_rows
         return own + sum(path.segment.logit_rows for path in self.forked) if self.forked else own
 

@@ -7,7 +7,6 @@ from outrider.engines.limits import MemoryBesideKv
 
 
 def vllm_verifier(spec: VerifierSpec) -> BuiltVerifier:
-    """Build a ``PagedVerifier`` over vLLM's forward pass and KV."""
     from outrider.engines.verifier.engine import PagedVerifier  # noqa: PLC0415
     from outrider.engines.vllm.install import SUPPORTED_VERSION  # noqa: PLC0415
     from outrider.engines.vllm.model import VllmForward  # noqa: PLC0415

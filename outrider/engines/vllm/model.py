@@ -83,7 +83,6 @@ class VllmForward:
         self._runner.close()
 
     def _blocks_for_us(self, layout: KvLayout) -> int:
-        """Check the model's KV layout, and return the number of blocks to use."""
         fault = layout.fault(self._settings.max_context_tokens)
         if fault is not None:
             raise UnsupportedModelError(

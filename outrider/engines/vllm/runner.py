@@ -51,7 +51,6 @@ class Runner:
             ) from error
 
     def describe(self) -> KvLayout:
-        """Return the KV layout that rank 0 reports."""
         reports: list[KvLayout] = self._call("outrider_describe")
         return reports[0]
 

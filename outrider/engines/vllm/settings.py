@@ -56,7 +56,6 @@ class VllmSettings:
             raise ParameterError("vllm_options", "no option this engine sets itself or cannot keep", ", ".join(owned))
 
     def owned_arguments(self) -> dict[str, object]:
-        """Return the ``EngineArgs`` that this engine sets itself."""
         spec = self.spec
         return {
             "use_tqdm_on_load": False,
@@ -83,7 +82,6 @@ class VllmSettings:
         }
 
     def engine_arguments(self) -> dict[str, object]:
-        """Return all ``EngineArgs`` that are set; others keep vLLM's defaults."""
         # On a CPU, compilation takes minutes and gains little.
         defaults = {"enforce_eager": True} if self.spec.device == "cpu" else {"gpu_memory_utilization": self._gpu_use()}
         return (

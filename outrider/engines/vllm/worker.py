@@ -60,12 +60,10 @@ class PassWorker:
         return logits, hidden
 
     def _wait(self) -> None:
-        """Wait for the GPU, if there is one."""
         if self.model_runner.device.type == "cuda":
             torch.cuda.current_stream().synchronize()
 
     def outrider_describe(self) -> KvLayout:
-        """Return the KV layout of this worker's runner."""
         return describe(self.model_runner)
 
 

@@ -162,7 +162,6 @@ def _traces(config: DistillConfig, target: LoadedModel, *, progress: bool) -> li
 
 
 def _evaluated(held_out: Sequence[Trace]) -> list[Trace]:
-    """Return as many greedy as sampled traces, in order."""
     kinds = [[trace for trace in held_out if trace.temperature == kind] for kind in (0.0, 1.0)]
     return [trace for kind in kinds for trace in kind[: _EVALUATED_TRACES // 2]]
 

@@ -49,7 +49,6 @@ def head_ids(traces: Sequence[Trace], count: int, vocab_size: int) -> torch.Tens
 
 
 def cut_from_target(target: PreTrainedModel, source_layers: Sequence[int]) -> DrafterWeights:
-    """Copy the target's layers in float32 and its final norm; the projection is the identity."""
     body: Any = target.base_model
     layers = {
         f"{i}.{name}": value.detach().to(torch.float32, copy=True)
@@ -121,12 +120,10 @@ class Student:
         self._half = target.dtype == torch.bfloat16
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:
-        """The trained parameters, by name."""
         named = {f"layers.{name}": value for name, value in self._body.layers.named_parameters()}
         return {**named, "norm": self._body.norm.weight, "projection": self._projection.weight}
 
     def weights(self) -> DrafterWeights:
-        """The present parameters, not copied."""
         layers = {name: value.detach() for name, value in self._body.layers.state_dict().items()}
         return DrafterWeights(layers, self._body.norm.weight.detach(), self._projection.weight.detach().T)
 
