@@ -7,7 +7,7 @@ where accounts compete for prefill.
 A plan is for the next step and must be ready when the present one ends. Blocks that the present step will decide take
 no space in the next one.
 
-Drafts of joining blocks may be cut (``cuts``). Under ratio rules the cut follows from the limit ``min_survival`` at
+Drafts of joining blocks may be cut (``trimming``). Under ratio rules the cut follows from the limit ``min_survival`` at
 the time the draft was ordered. A later limit would depend on the drafted tokens: a draft with an end token is shorter
 and arrives earlier, in another step. A verifier without a step under way may be held for expected blocks (``holding``).
 """
@@ -20,10 +20,10 @@ from outrider.contracts.accounts import NO_ACCOUNT, Account
 from outrider.contracts.cost import CostModel
 from outrider.contracts.requests import GenerationId
 from outrider.scheduling.active_promises import ActivePromises
-from outrider.scheduling.cuts import StepMember, cut_drafts
 from outrider.scheduling.fair_prefill import FairPrefill
 from outrider.scheduling.holding import hold_s
 from outrider.scheduling.policy import BatchLimits, PendingVerification, SchedulingPolicy, StopReason
+from outrider.scheduling.trimming import StepMember, cut_drafts
 
 
 class StepCandidate(Protocol):
