@@ -1,13 +1,8 @@
 """Stop rule ``while_it_pays``: draft on while a token's survival exceeds the price that came with the order.
 
-A token's gain is its survival, the probability that it is accepted with all before it. Its cost does not depend on how
-sure the model is: a row of the verifier's step, and a pass of the device for the row behind it. A rule that stops at
-predicted rejections (WISP eq. 25) ignores costs: it stops at doubtful tokens even where rows are nearly free, and sends
-good ones even where rows are too dear.
-
 There are two prices for the two decisions at a position. The device has already computed the position's row, so sending
 its token costs the verifier's row only. To draft on behind it costs the device's next step as well. Survival only falls
-along a chain, so a token that does not pay is followed by none that does: one token of lookahead is enough.
+along a chain, so a token that does not pay is followed by none that does (docs/design/0031).
 """
 
 from dataclasses import dataclass

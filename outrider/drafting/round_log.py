@@ -1,25 +1,9 @@
 """Format of the round log in which a device records features and verdicts of its draft tokens, to train predictors.
 
-Read by ``outrider train predictor --rounds``. A record is one chain: for each token the four features of the
-distribution that it was drawn from, the request's temperature, and whether the last token was rejected. It has nothing
-of a text: no token, no position. The generation is given as a hash of its id, so that a training split can keep one
-request on one side. With the service's own events a reader can find which request it was, but nothing of its text.
-
-Only tested tokens have labels: the accepted ones and the first rejection (``recalibration.verdict_on``). So a log is
-censored in three ways:
-
-- Tokens behind a rejection follow a token that was never committed. They are left out.
-- Tokens behind a stop were never drawn. A rule stops by what is known before the draw, so it does not bias the labels
-  of tokens that were drawn. But there are few or no labels for tokens that the rule flags: a flagged token that is
-  withheld (``stop_before``, ``while_it_pays``) has none, one that is sent (``send_and_stop``) has one. A predictor
-  fitted to such a log extrapolates just where the rule uses it. Let some devices with the rule ``never`` log.
-- The verdict of a response's last round is unknown, as no order follows. Ends of responses are under-represented.
-
-Under ratio rules a trimmed chain cannot be distinguished from a rejection. So ratio chains of devices that log are not
-trimmed at the verifier, like those of devices that stop early.
-
-A file is one line of JSON, which names the models and the rule, then records. Each record has a checksum, so that a
-record cut short by a power failure is noticed and left out.
+A record is one chain: features of each tested token's row, the request's temperature, and whether the last token was
+rejected; nothing of a text, and the generation as a hash of its id. What is labelled, and what a log lacks, is in
+docs/design/0035. A file is one line of JSON, which names the models and the rule, then records, each with a checksum,
+so that a record cut short by a power failure is noticed and left out.
 """
 
 import json
