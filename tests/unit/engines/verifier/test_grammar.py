@@ -318,7 +318,7 @@ def test_a_grammar_that_cannot_be_followed_is_told_of_its_request_alone() -> Non
 def test_an_engine_without_a_tokenizer_takes_no_grammar() -> None:
     model = tiny_llama()
     known = torch_verifier(model)
-    engine = verifier_over(known._model, model, blocks=9, prefill_chunk_tokens=16, judge=None)  # noqa: SLF001
+    engine = verifier_over(known._runner._model, model, blocks=9, prefill_chunk_tokens=16, judge=None)  # type: ignore[arg-type]  # noqa: SLF001
     engine._grammars = None  # noqa: SLF001
     with pytest.raises(ParameterError, match="knows its tokenizer"):
         engine.open(Client("a", PROMPT, PARAMS["greedy"]).opening())
