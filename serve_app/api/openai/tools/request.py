@@ -31,12 +31,13 @@ class ToolForm:
     arguments: str  # key of a call's arguments
     opens: str  # text before a call
     closes: str  # text behind it
-    between: str  # text between two calls
+    between: str  # text between two calls; calls are read with any white space inside and between them
     marks: tuple[str, ...]  # a chat template that contains one of these uses this form
 
 
+_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 FORMS: Mapping[str, ToolForm] = {
-    "hermes": ToolForm("arguments", "<tool_call>\n", "\n</tool_call>", "\n", ("<tool_call>",)),
+    "hermes": ToolForm("arguments", f"{_OPEN}\n", f"\n{_CLOSE}", "\n", (_OPEN,)),
     "llama3_json": ToolForm("parameters", "", "", "; ", ("<|python_tag|>", '"parameters": dictionary')),
 }
 
