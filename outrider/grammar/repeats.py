@@ -37,7 +37,7 @@ _TOKEN = re.compile(
 )
 _PART = re.compile(
     r"""
-    (?P<open>\((?:\?(?:P?<[^>]*>|[a-zA-Z-]*:))?)
+    (?P<open>\((?:\?(?:P?<[^>]{0,64}>|[a-zA-Z-]*:))?)
     | (?P<close>\))
     | (?P<counted>\{\s*\d*\s*(?:,\s*\d*\s*)?\})
     | (?P<many>[*+])
