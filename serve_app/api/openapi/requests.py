@@ -68,8 +68,8 @@ def _known(kind: type[BaseModel], limits: RequestLimits) -> dict[str, Schema]:
         numbers |= {name: (low, most) for name, low in lengths.items()}
     numbers["seed"] = (-_NUMBERS["seed"], _NUMBERS["seed"] - 1)
     numbers |= {} if kind is ChatBody else {"logprobs": (0, MAX_TOP_LOGPROBS)}
-    found: dict[str, Schema] = {name: {"minimum": low, "maximum": high} for name, (low, high) in numbers.items()}
-    found = {name: {"minimum": low} for name, low in lengths.items()} | found
+    found: dict[str, Schema] = {name: {"minimum": low} for name, low in lengths.items()}
+    found |= {name: {"minimum": low, "maximum": high} for name, (low, high) in numbers.items()}
     for name, allowed in SAMPLING_RANGES.items():
         least = "exclusiveMinimum" if allowed.low_open else "minimum"
         found[name] = {least: -1 if name == "top_k" else allowed.low}

@@ -27,10 +27,10 @@ FULL = LIMITS.max_context_tokens
     ],
 )
 def test_more_than_is_allowed_is_clamped_or_refused(fields: dict[str, Any], field: str, least: int, asked: int) -> None:
-    assert generation(**fields, **{field: asked}).max_tokens == LIMITS.max_output_tokens == 100
+    assert generation(**(fields | {field: asked})).max_tokens == LIMITS.max_output_tokens == 100
     with pytest.raises(ParameterError, match=rf"^{field} needs an integer in {least}\.\.100, found {asked}"):
-        generation(limits=STRICT, **fields, **{field: asked})
-    assert generation(limits=STRICT, **fields, **{field: 100}).max_tokens == 100
+        generation(limits=STRICT, **(fields | {field: asked}))
+    assert generation(limits=STRICT, **(fields | {field: 100})).max_tokens == 100
 
 
 @pytest.mark.parametrize("echo", [False, True])
