@@ -52,7 +52,8 @@ class SamplingParams:
     """The distribution a request samples from, and the seed that fixes the sample.
 
     Applied in this order: logit bias, repetition penalty, presence and frequency penalties, withheld tokens, grammar,
-    temperature, top-k, top-p, min-p. ``temperature == 0`` is greedy: the argmax after bias and penalties.
+    temperature, top-k, top-p, min-p. ``temperature == 0`` is greedy: the argmax after bias and penalties, the
+    lowest id on ties. ``top_k == 1``, a tiny ``top_p`` and ``min_p == 1`` leave no other token, whatever is drawn.
 
     A field with a ``Range`` is an API parameter of the same name; its default has no effect.
     """

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from outrider.contracts.requests import Grammar
 from outrider.fair_queueing.worker import FairWorker
+from outrider.grammar.blanks import BlankBound, BlankTokens, blank_bound
 from outrider.grammar.state import GrammarState, MaskCost, VocabularyMasks
 from outrider.grammar.validating import STACK_BYTES, parser_limits
 
@@ -32,6 +33,7 @@ class _Compiled:
 
     matcher: "LLMatcher"
     account: str
+    blanks: BlankBound | None
     cost: MaskCost = field(default_factory=MaskCost)
 
 
@@ -47,7 +49,9 @@ class Grammars:
             vocab_size: of the target's logits.
         """
         self._make_tokens, self._vocabulary = make_tokens, VocabularyMasks.of(ends, vocab_size)
+        self._vocab_size = vocab_size
         self._tokens: LLTokenizer | None = None
+        self._blank_tokens: BlankTokens | None = None
         self._failure: Exception | None = None
         # In order of use, the least recent first. Only the worker's thread accesses it.
         self._compiled: OrderedDict[str, _Compiled] = OrderedDict()
@@ -87,7 +91,8 @@ class Grammars:
 
     def _begun(self, grammar: Grammar, output_ids: Sequence[int], account: str) -> GrammarState:
         compiled = self._compiled_for(grammar.text, account)
-        state = GrammarState(compiled.matcher.deep_copy, self._vocabulary, grammar.begins_after, compiled.cost)
+        matcher, blanks = compiled.matcher, compiled.blanks
+        state = GrammarState(matcher.deep_copy, self._vocabulary, grammar.begins_after, compiled.cost, blanks)
         state.feed(output_ids)
         state.masks((), 0, 1)  # the first one takes longest (33 ms with 1,500 properties); it is cached
         return state
@@ -97,10 +102,10 @@ class Grammars:
 
         if text not in self._compiled:
             self._thread.join()
-            if self._tokens is None:
+            if self._tokens is None or self._blank_tokens is None:
                 raise RuntimeError("the tokenizer's tokens could not be read") from self._failure
             matcher = LLMatcher(self._tokens, text, log_level=0, limits=parser_limits())
-            self._compiled[text] = _Compiled(matcher, account)
+            self._compiled[text] = _Compiled(matcher, account, blank_bound(text, self._blank_tokens))
             if len(self._compiled) > _KEPT:
                 self._forget_one()
         self._compiled.move_to_end(text)
@@ -114,6 +119,7 @@ class Grammars:
 
     def _learn(self) -> None:
         try:
-            self._tokens = self._make_tokens()
+            self._tokens = tokens = self._make_tokens()
+            self._blank_tokens = BlankTokens(lambda token_id: tokens.decode_bytes([token_id]), self._vocab_size)
         except Exception as error:  # noqa: BLE001 (raised again where the tokens are needed)
             self._failure = error

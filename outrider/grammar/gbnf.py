@@ -7,6 +7,8 @@ grammar describes: after ``[a-z]+`` no ``"s"`` could follow.
 import json
 import re
 
+from outrider.grammar.places import GrammarSyntaxError, place
+
 _TOKEN = re.compile(
     r"""
     (?P<skipped>\s+ | \#[^\n]*)
@@ -29,15 +31,6 @@ _CHAR = re.compile(
 )
 _PLAIN = {"n": "\n", "r": "\r", "t": "\t"}
 _ANY = r"[\s\S]"
-
-
-class GrammarSyntaxError(ValueError):
-    """The message begins with line and column, both from 1."""
-
-    def __init__(self, text: str, at: int, needed: str) -> None:
-        line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
-        found = repr(text[at : at + 20].partition("\n")[0]) if at < len(text) else "the end"
-        super().__init__(f"line {line}, column {column}: needs {needed}, found {found}")
 
 
 def lark_of_gbnf(text: str) -> str:
@@ -122,6 +115,9 @@ class _Translation:
     def _take_repeat(self, repeat: str, at: int) -> None:
         if not self._repeatable:
             raise self._error(at, "something to repeat before it")
+        least, _, most = repeat.strip("{}").partition(",")
+        if most.strip() and int(most) < int(least):
+            raise self._error(at, "a largest number of repetitions that is no smaller than the least")
         self._rule[-1] += "".join(repeat.split())
         self._repeatable = False
 
@@ -158,14 +154,10 @@ class _Translation:
 
     def _check_closed(self, at: int) -> None:
         if self._open:
-            raise self._error(at, f"a closing bracket for the one {_place(self._text, self._open[-1])}")
+            raise self._error(at, f"a closing bracket for the one of {place(self._text, self._open[-1])}")
 
     def _error(self, at: int, needed: str) -> GrammarSyntaxError:
         return GrammarSyntaxError(self._text, at, needed)
-
-
-def _place(text: str, at: int) -> str:
-    return f"of line {text.count(chr(10), 0, at) + 1}, column {at - text.rfind(chr(10), 0, at)}"
 
 
 def _lark_name(name: str) -> str:

@@ -8,10 +8,13 @@ cost.
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
+
+from outrider.grammar.places import GrammarSyntaxError, Rewritten
 
 MAX_REPEATS = 10_000  # least count of one quantifier; a mask then takes 10 ms
 MAX_WRITTEN_OUT = 65_536  # characters of a regular expression, or symbols of a terminal, with repetitions written out
@@ -29,6 +32,17 @@ _TOKEN = re.compile(
     | (?P<repeat>\{\s*\d*\s*(?:,\s*\d*\s*)?\} | ~\s*\d+(?:\s*\.\.\s*\d+)?)
     | (?P<name>[^\W\d]\w*)
     | (?P<mark>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_PART = re.compile(
+    r"""
+    (?P<open>\((?:\?(?:P?<[^>]{0,64}>|[a-zA-Z-]*:))?)
+    | (?P<close>\))
+    | (?P<counted>\{\s*\d*\s*(?:,\s*\d*\s*)?\})
+    | (?P<many>[*+])
+    | (?P<nothing>[?|^$])
+    | (?P<item>\\(?:[pPxuU]\{[^{}]*\}|x\w{2}|u\w{4}|U\w{8}|.) | \[\^?\]?(?:[^\]\\]|\\.)*\] | .)
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -84,6 +98,29 @@ def check_regex(pattern: str) -> int:
     return total
 
 
+def longest(pattern: str) -> int | None:
+    """Return a number of characters that no text matched by a valid expression exceeds; None: there is none."""
+    if _VERBOSE.search(pattern):
+        return None
+    groups = [(0.0, 0.0)]  # of each open group: the number without its last item, and that item's
+    for part in _PART.finditer(pattern):
+        kind, (before, last) = part.lastgroup, groups[-1]
+        if kind == "open":
+            groups.append((0.0, 0.0))
+        elif kind == "close" and len(groups) > 1:
+            groups.pop()
+            groups[-1] = sum(groups[-1]), before + last
+        elif kind == "counted":
+            most = _most(part.group())
+            groups[-1] = before, last * most if most and last else 0.0
+        elif kind == "many":
+            groups[-1] = before, math.inf if last else 0.0
+        elif kind == "item":
+            groups[-1] = before + last, 1.0
+    total = sum(map(sum, groups))
+    return None if math.isinf(total) else int(total)
+
+
 def check_rules(text: str, check_schema: Callable[[object], None]) -> None:
     """Check the repetitions of a Lark grammar.
 
@@ -107,6 +144,30 @@ def check_rules(text: str, check_schema: Callable[[object], None]) -> None:
             _check_written_out(sizes[name])
         elif sizes[name] > MAX_NESTED_REPEATS:
             raise TooLargeError(f"repetitions within each other of at most {MAX_NESTED_REPEATS}", sizes[name])
+
+
+def replace_json(text: str, replaced: Callable[[object], object]) -> Rewritten:
+    """Replace each JSON schema in rules.
+
+    Raises:
+        GrammarSyntaxError: there is no JSON behind ``%json``.
+    """
+    written, begins, pieces, at, kept = list[str](), list[int](), list[tuple[int, int, int]](), 0, 0
+    while at < len(text):
+        token = _TOKEN.match(text, at)
+        assert token is not None  # any character is a mark
+        at = token.end()
+        if token.lastgroup != "json":
+            continue
+        try:
+            value, end = json.JSONDecoder().raw_decode(text, at)
+        except json.JSONDecodeError as error:
+            raise GrammarSyntaxError(text, error.pos, f"JSON behind %json ({error.msg})") from None
+        written += [text[kept:at], json.dumps(replaced(value), allow_nan=False)]
+        begins.append(sum(map(len, written[-2:-1])) + (pieces[-1][0] if pieces else 0))
+        pieces.append((begins[-1] + len(written[-1]), at, end))
+        at = kept = end
+    return Rewritten("".join([*written, text[kept:]]), text, tuple(begins), tuple(pieces))
 
 
 def check_count(name: str, count: float, most: int) -> None:
@@ -197,6 +258,12 @@ def _times(quantifier: str) -> int:
     if len(least.group().lstrip("0")) > _MAX_DIGITS:
         raise TooLargeError(f"repetitions of at most {MAX_REPEATS}", f"a number of {len(least.group())} digits")
     return int(least.group())
+
+
+def _most(quantifier: str) -> float:
+    """Return the largest count of a quantifier in braces."""
+    most = quantifier.strip("{}").split(",")[-1].strip()
+    return float(most) if most else math.inf
 
 
 def _json_at(text: str, at: int) -> tuple[object, int] | None:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from outrider.grammar.blanks import BlankBound, JsonPlace
+
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
@@ -87,6 +89,7 @@ class GrammarState:
         vocabulary: VocabularyMasks,
         begins_after: int | None,
         cost: MaskCost | None = None,
+        blanks: BlankBound | None = None,
     ) -> None:
         """Start with an empty output.
 
@@ -95,9 +98,11 @@ class GrammarState:
             vocabulary: of the target.
             begins_after: the token after which the grammar begins; None: at once.
             cost: of the grammar's masks, shared with other responses.
+            blanks: bound on white space; it forbids tokens where any other may follow.
         """
         self._make_matcher, self._vocabulary = make_matcher, vocabulary
-        self._begins_after = begins_after
+        self._begins_after, self._blanks = begins_after, blanks
+        self._places = [JsonPlace()]  # with such a bound: at the beginning, and behind each token fed to the matcher
         self._matcher = make_matcher()
         self._begun_at = 0 if begins_after is None else None  # tokens fed before the grammar begins
         self._ended_at: int | None = None  # tokens fed before the first that ends
@@ -213,7 +218,9 @@ class GrammarState:
             allowed = self._matcher.is_accepting()
             self._ended_at = len(self._tokens) if allowed else None
         else:
-            allowed = self._matcher.try_consume_tokens([token_id]) == 1
+            allowed = not self._is_too_blank(token_id) and self._matcher.try_consume_tokens([token_id]) == 1
+            if allowed and self._blanks is not None:
+                self._places.append(self._blanks.after(self._places[-1], token_id))
         if allowed:
             self._tokens.append(token_id)
         return allowed
@@ -227,6 +234,7 @@ class GrammarState:
         left = self._fed_to_matcher
         if (too_many := fed_to_matcher - left) > 0:
             self._matcher.rollback(too_many)
+            del self._places[left + 1 :]
         if self._whole is not None and self._whole[1] > left:
             self._whole = None
         if self._begins_after is not None and self._begun_at is not None and self._begun_at > fed:
@@ -259,13 +267,30 @@ class GrammarState:
             return self._vocabulary.only_ends
         if self._begun_at is None:
             return self._vocabulary.all_but_ends
+        mask = self._followers()
+        if (forbidden := self._too_blank()) is not None and (rest := mask & ~forbidden).any():
+            mask = rest
+        if self._matcher.is_error() or not mask.any():
+            self._faults[path] = self._matcher.get_error() or "no token may follow, and it may not end there"
+            return self._vocabulary.only_ends
+        return mask
+
+    def _followers(self) -> Mask:
+        """Return ``[words]``, the tokens that the matcher lets follow."""
         allowed = self._vocabulary.all_but_ends
         words = np.frombuffer(self._matcher.compute_bitmask(), dtype="<u4")[: len(allowed)]
         mask = np.zeros_like(allowed)
         np.bitwise_and(words, allowed[: len(words)], out=mask[: len(words)])
         if self._matcher.is_accepting():
             mask |= self._vocabulary.only_ends
-        if self._matcher.is_error() or not mask.any():
-            self._faults[path] = self._matcher.get_error() or "no token may follow, and it may not end there"
-            return self._vocabulary.only_ends
         return mask
+
+    def _too_blank(self) -> Mask | None:
+        return None if self._blanks is None else self._blanks.forbidden(self._places[-1])
+
+    def _is_too_blank(self, token_id: int) -> bool:
+        """Whether a token is forbidden for its white space: it has too much, and another one may follow."""
+        forbidden = self._too_blank()
+        if forbidden is None or not forbidden[token_id // MASK_BITS] >> np.uint32(token_id % MASK_BITS) & np.uint32(1):
+            return False
+        return bool((self._followers() & ~forbidden).any())

@@ -5,8 +5,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from outrider.grammar.gbnf import lark_of_gbnf
-
 _CLASS_ESCAPE = re.compile(r"\\.", re.DOTALL)
 _ASCII = {  # classes of their own, as a class may have others in it
     r"\d": "[0-9]",
@@ -41,6 +39,17 @@ def of_json_schema(
     return LLMatcher.grammar_from_json_schema(schema if isinstance(schema, str) else dict(schema), defaults=options)
 
 
+# JSON within other text is spaced as by ``json.dumps``, or not at all: its white space could not be bounded there
+# (``outrider.grammar.blanks``).
+_COMPACT = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
+
+
+def compact(schema: Any) -> Any:
+    """Return a schema for JSON that is compact, unless the schema itself says how it is spaced."""
+    own = schema.get("x-guidance", {}) if isinstance(schema, dict) else None
+    return {**schema, "x-guidance": {**_COMPACT, **own}} if isinstance(own, dict) else schema
+
+
 def ascii_classes(pattern: str) -> str:
     r"""Return a regular expression in which ``\d``, ``\w`` and ``\s`` are ASCII's, as in xgrammar and JSON schemas."""
     return _CLASS_ESCAPE.sub(lambda found: _ASCII.get(found[0], found[0]), pattern)
@@ -64,13 +73,18 @@ def of_lark(rules: str) -> str:
     return LLMatcher.grammar_from_lark(rules)
 
 
-def lark_of(rules: str) -> str:
-    """Return rules in Lark's form, given these or GBNF (llama.cpp's).
+def is_lark(rules: str) -> bool:
+    """Whether rules are meant to be Lark's; else they are GBNF (llama.cpp's) if anything."""
+    return _LARK.search(rules) is not None
 
-    Raises:
-        GrammarSyntaxError: they are neither.
-    """
-    return rules if _LARK.search(rules) else lark_of_gbnf(rules)
+
+def shown_widths(pattern: str) -> list[int]:
+    """Return how many characters the library shows for each of a pattern's, whose classes became ASCII's."""
+    widths = list[int]()
+    for part in re.finditer(r"\\.|.", pattern, re.DOTALL):
+        shown = _ASCII.get(part[0], part[0])
+        widths += [len(shown) + (part[0] in "\n/"), *[0] * (len(part[0]) - 1)]
+    return widths
 
 
 def literal(text: str) -> str:

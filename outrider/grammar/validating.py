@@ -12,7 +12,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from outrider.grammar import texts
-from outrider.grammar.repeats import TooLargeError, check_regex, check_rules
+from outrider.grammar.gbnf import lark_of_gbnf
+from outrider.grammar.places import explained_expression
+from outrider.grammar.repeats import TooLargeError, check_regex, check_rules, replace_json
 from outrider.grammar.schema_bounds import check_schema
 from outrider.grammar.schema_subset import followed
 
@@ -63,10 +65,17 @@ class GrammarVerdict:
         return not (self.fault or self.needed)
 
 
+@dataclass(frozen=True, slots=True)
+class _Converted:
+    text: str  # in the library's form
+    explained: Callable[[str], str] = lambda fault: fault  # the library's message about it, in the user's terms
+
+
 def validate(source: GrammarSource) -> GrammarVerdict:
     """Check, convert and compile a source. Never raises; the process bounds its time and memory."""
     try:
-        text = _CONVERTERS[source.kind](source)
+        converted = _CONVERTERS[source.kind](source)
+        text = converted.text
         fault = fault_of(text)
     except TooLargeError as error:
         return GrammarVerdict(needed=error.needed, found=error.found)
@@ -80,7 +89,7 @@ def validate(source: GrammarSource) -> GrammarVerdict:
         if type(error).__name__ != "PanicException":  # a Rust panic, which derives from BaseException only
             raise
         return GrammarVerdict(fault=_shortened(f"the grammar library failed: {error}"))
-    return GrammarVerdict(text) if fault is None else GrammarVerdict(fault=fault)
+    return GrammarVerdict(text) if fault is None else GrammarVerdict(fault=_shortened(converted.explained(fault)))
 
 
 def fault_of(text: str) -> str | None:
@@ -101,9 +110,10 @@ def fault_of(text: str) -> str | None:
         raise TooLargeError(needed, f"{compiled / 2**20:.1f} MiB; shorten its arrays, or leave properties out")
     if not matcher.is_error():
         matcher.compute_bitmask()  # follows forced text to its end, as a verifier would
-        return _shortened(matcher.get_error()) if matcher.is_error() else None
+        fault = matcher.get_error() if matcher.is_error() else None
+        return "there is no text that it describes" if fault and fault.startswith("NoExtension") else fault
     wrong, messages = LLMatcher.validate_grammar_with_warnings(text, limits=parser_limits())
-    return _shortened(" ".join(messages)) if wrong else None  # special tokens are no bytes: valid with a tokenizer
+    return " ".join(messages) if wrong else None  # special tokens are no bytes: valid with a tokenizer
 
 
 class _Allocations(ctypes.Structure):
@@ -152,35 +162,39 @@ def parser_limits() -> "LLParserLimits":
     )
 
 
-def _json_schema(source: GrammarSource) -> str:
+def _json_schema(source: GrammarSource) -> _Converted:
     schema = json.loads(source.text)
     if not isinstance(schema, dict):
         raise ValueError("a JSON schema is an object")  # noqa: TRY004 (a user's error, like any other fault)
-    check_schema(schema)
     blanks = None if source.whitespace_pattern is None else texts.ascii_classes(source.whitespace_pattern)
     if blanks is not None:
         check_regex(blanks)
     checked = json.dumps(followed(schema), allow_nan=False)  # two parsers may read the user's text differently
-    return texts.of_json_schema(checked, flexible=source.flexible, whitespace_pattern=blanks)
+    return _Converted(texts.of_json_schema(checked, flexible=source.flexible, whitespace_pattern=blanks))
 
 
-def _regex(source: GrammarSource) -> str:
+def _regex(source: GrammarSource) -> _Converted:
     pattern = texts.ascii_classes(source.text)
     check_regex(pattern)
-    return texts.of_regex(pattern)
+    widths = texts.shown_widths(source.text)
+    return _Converted(texts.of_regex(pattern), lambda fault: explained_expression(source.text, widths, fault))
 
 
-def _choice(source: GrammarSource) -> str:
-    return texts.of_choices(json.loads(source.text))
+def _choice(source: GrammarSource) -> _Converted:
+    return _Converted(texts.of_choices(json.loads(source.text)))
 
 
-def _rules(source: GrammarSource) -> str:
-    rules = texts.lark_of(source.text)
-    check_rules(rules, check_schema)
-    return texts.of_lark(rules)
+def _rules(source: GrammarSource) -> _Converted:
+    if not texts.is_lark(source.text):
+        rules = lark_of_gbnf(source.text)
+        check_rules(rules, check_schema)
+        return _Converted(texts.of_lark(rules))
+    check_rules(source.text, check_schema)
+    written = replace_json(source.text, lambda schema: texts.compact(followed(schema)))
+    return _Converted(texts.of_lark(written.text), written.explained)
 
 
-_CONVERTERS: Mapping[GrammarKind, Callable[[GrammarSource], str]] = {
+_CONVERTERS: Mapping[GrammarKind, Callable[[GrammarSource], _Converted]] = {
     GrammarKind.JSON_SCHEMA: _json_schema,
     GrammarKind.REGEX: _regex,
     GrammarKind.CHOICE: _choice,

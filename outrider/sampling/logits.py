@@ -4,13 +4,15 @@ A ragged batch holds the rows of many generations. Every edit is one vectorised 
 other rows are neither copied nor sorted. A row's result never depends on the rest of the batch.
 
 Order (``SamplingParams``): logit bias, repetition penalty, presence and frequency penalties, withheld tokens, grammar,
-temperature, top-k, top-p, min-p. Each truncation works on what the one before it kept, and keeps every token tied with
-the last one kept: the order of equal logits after a sort is arbitrary.
+temperature, top-k, top-p, min-p. Each truncation works on what the one before it kept. Of equal logits top-k and top-p
+keep the lowest ids, as does a min-p of 1: bfloat16 has so few numbers that the two largest logits are often equal, and
+these parameters at their strictest mean the one token that a greedy request gets.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -105,7 +107,8 @@ def _scale(rows: Tensor, temperatures: _Limits) -> None:
 def _top_k(rows: Tensor, top_k: _Limits) -> None:
     vocab = rows.shape[1]
     best = rows.topk(min(int(top_k.largest), vocab), dim=-1).values
-    _remove_below(rows, best.gather(1, top_k.there(top_k.column.clamp_max(vocab).long() - 1)))
+    kept = top_k.there(top_k.column.clamp_max(vocab).long())
+    _keep_best(rows, best.gather(1, kept - 1), kept)
 
 
 def _top_p(rows: Tensor, limits: _Limits) -> None:
@@ -118,6 +121,7 @@ def _top_p(rows: Tensor, limits: _Limits) -> None:
     top_p = limits.there(limits.column)
     confidence = rows.softmax(dim=-1).amax(dim=-1, keepdim=True).double()
     least = torch.empty_like(confidence, dtype=torch.float32)  # ``[n, 1]``, logit of the last token kept
+    count = torch.empty_like(confidence, dtype=torch.int64)  # ``[n, 1]``, tokens kept
     pending = torch.arange(rows.shape[0], device=rows.device)
     candidates = vocab if at_once(rows.device) else _TOP_P_FIRST_CANDIDATES
     while pending.numel():
@@ -126,17 +130,18 @@ def _top_p(rows: Tensor, limits: _Limits) -> None:
         # exp(logit - largest) * (probability of the largest) is each candidate's probability, without a full sort.
         mass = ((best - best[:, :1]).exp() * confidence[pending]).cumsum(dim=-1)
         kept = (mass < top_p[pending]).sum(dim=-1, keepdim=True)  # number of tokens before the one that reaches top_p
-        least[pending] = best.gather(1, kept.clamp_max(best.shape[1] - 1))
+        least[pending], count[pending] = best.gather(1, kept.clamp_max(best.shape[1] - 1)), kept + 1
         if candidates >= vocab:
             break
         # Rows whose candidates do not reach top_p are repeated with more of them.
         pending = pending[kept[:, 0] == best.shape[1]]
         candidates *= _TOP_P_GROWTH
-    _remove_below(rows, least)
+    _keep_best(rows, least, count)
 
 
 def _min_p(rows: Tensor, min_p: _Limits) -> None:
-    _remove_below(rows, rows.amax(dim=-1, keepdim=True) + min_p.there(min_p.column.log().float()))
+    least = rows.amax(dim=-1, keepdim=True) + min_p.there(min_p.column.log().float())
+    _keep_best(rows, least, min_p.there(torch.where(min_p.column < 1.0, rows.shape[1], 1)))
 
 
 # Edits of sampled rows: by parameter, in the order of application.
@@ -149,13 +154,25 @@ _SHAPES: Mapping[str, Callable[[Tensor, _Limits], None]] = {
 _NEUTRAL = SamplingParams()  # changes nothing
 
 
-def _remove_below(rows: Tensor, least: Tensor) -> None:
-    """Set logits below ``least`` (``[n, 1]``) to -inf; equal ones stay."""
+def _keep_best(rows: Tensor, least: Tensor, most: Tensor) -> None:
+    """Set logits to -inf but for those from ``least`` on, of which ``most`` stay: of those equal to it the lowest ids.
+
+    Args:
+        rows: ``[n, vocab]`` float32.
+        least: ``[n, 1]`` float32; fewer than ``most`` logits are larger.
+        most: ``[n, 1]`` int64.
+    """
     if at_once(rows.device):
-        rows.masked_fill_(rows < least, _REMOVED)
+        above, tied = rows > least, rows == least
+        tied &= tied.cumsum(dim=-1) <= most - above.sum(dim=-1, keepdim=True)
+        rows.masked_fill_(~(above | tied), _REMOVED)
         return
     # threshold_ also removes what equals its limit, so that is one float lower. On a CPU it takes a fortieth of the
     # time of masked_fill_.
     removed = least.nextafter(torch.full_like(least, _REMOVED))
-    for row, limit in zip(rows, removed.flatten().tolist(), strict=True):
+    limits = zip(removed.flatten().tolist(), least.flatten().tolist(), most.flatten().tolist(), strict=True)
+    for row, (limit, last, places) in zip(rows, limits, strict=True):
         torch.threshold_(row, limit, _REMOVED)
+        on_host = row.detach().numpy()
+        if (surplus := np.count_nonzero(on_host >= last) - places) > 0:
+            on_host[np.flatnonzero(on_host == last)[-surplus:]] = _REMOVED

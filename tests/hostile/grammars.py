@@ -100,6 +100,10 @@ SCHEMAS: Mapping[str, Schema] = {
     "additionalProperties": {"type": "object", "additionalProperties": _products("maxItems", 3, 1000)},
     "dependentSchemas": {"type": "object", "dependentSchemas": {f"p{i}": _nested(3) for i in range(200)}},
     "surrogates": {"enum": ["\ud800" * 1000]},
+    "integers beyond 2^53": {"enum": [[2**53 + i] for i in range(TEXT_BYTES // 22)]},
+    "formats that nobody knows": {"properties": {f"p{i}": {"format": f"f{i}"} for i in range(TEXT_BYTES // 40)}},
+    "x-guidance, white space": {"x-guidance": {"whitespace_pattern": "((( {9}?){9}?){9}?)+" * 3000}, "type": "object"},
+    "x-guidance, separators": {"x-guidance": {"item_separator": ",\\s{1,9999}"}, "type": "array", "items": _ITEM},
     "x-guidance": {"x-guidance": {"whitespace_pattern": "[ ]{1000000000}"}, "type": "object"},
 }
 REGEXES: Mapping[str, str] = {
@@ -149,6 +153,11 @@ LARK: Mapping[str, str] = {
     "%regex": 'start: R\nR: %regex { "substring_words": ' + json.dumps("word " * 10_000) + "}",
     "%ignore": "start: A\nA: /a/\n%ignore /(a|b)*a(a|b){40}/",
     "and, not": "start: A\nA: /(a|b)*a(a|b){30}/ & ~/(a|b)*b(a|b){30}/",
+    "%json without JSON": "start: a\na: " + "%json " * 10_000,
+    "%json of formats": "start: "
+    + " ".join(f"j{i}" for i in range(900))
+    + "".join(f'\nj{i}: %json {{"format": "f{i}"}}' for i in range(900)),
+    "%json in quotes": 'start: "' + "%json {} " * 7_000 + '"',
     "max_tokens": "start: a\na[max_tokens=1000000000]: /.*/",
     "attributes": "start: a\n" + "a[stop=/(a|b)*a(a|b){30}/]: /.*/",
 }

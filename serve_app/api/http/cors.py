@@ -6,7 +6,11 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-_EXPOSED = ("X-Request-Id", "Retry-After")  # response headers, beside those that every script may read
+_EXPOSED = (
+    "X-Request-Id",
+    "Retry-After",
+    "X-Outrider-Max-Tokens",
+)  # response headers, beside those that every script may read
 _REMEMBERED_S = 600  # browsers cache the answer to a preflight
 
 

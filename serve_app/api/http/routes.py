@@ -38,6 +38,7 @@ from serve_app.api.http_errors import (
 )
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.choices import to_choices
+from serve_app.api.openai.lengths import length_headers
 from serve_app.api.openai.parsing import parse_body
 from serve_app.api.openai.prompts import Prompt, read_prompts
 from serve_app.api.openai.responses import ResponseForm, model_card
@@ -184,6 +185,7 @@ async def _respond(
         headers=request.headers,
         grammar=grammar,
     )
+    request.state.record.headers |= length_headers(body, [choice.request for choice in choices])
     if (trace := request.state.record.trace) is not None:
         trace.facts |= asked(choices, chat=isinstance(body, ChatBody), name=name, model=limits.model_name)
         choices = carried(choices, trace)

@@ -30,15 +30,14 @@ from outrider.protocols.registry import (
     tree_protocols,
     untrusted_safe_protocols,
 )
-from serve_app.api.http_errors import PromptTooLongError
 from serve_app.api.openai.bodies import LOOKUP_NEEDED, ChatBody, CompletionBody
-from serve_app.api.openai.cost import affordable_tokens, check_cost
+from serve_app.api.openai.cost import check_cost
+from serve_app.api.openai.lengths import output_tokens
 from serve_app.api.openai.promises import Promises, read_promises
 from serve_app.api.openai.prompts import Prompt
 from serve_app.api.openai.structured import begun_by
 from serve_app.api.service import RequestLimits
 
-_DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -85,7 +84,7 @@ def to_choices(
     echo = isinstance(body, CompletionBody) and body.echo
     choices: list[Choice] = []
     lengths = [
-        (len(prompt.token_ids) if echo else 0, _max_tokens(body, len(prompt.token_ids), limits, len(prompts)))
+        (len(prompt.token_ids) if echo else 0, output_tokens(body, len(prompt.token_ids), limits, len(prompts)))
         for prompt in prompts
     ]
     check_cost(body, body.n * sum(map(sum, lengths)), body.n * len(prompts))
@@ -290,31 +289,6 @@ def _min_tokens(body: CompletionBody | ChatBody, max_tokens: int) -> int:
     if not 0 <= body.min_tokens <= max_tokens:
         raise ParameterError("min_tokens", f"an integer in 0..{max_tokens} (max_tokens)", body.min_tokens)
     return body.min_tokens
-
-
-def _max_tokens(body: CompletionBody | ChatBody, prompt_len: int, limits: RequestLimits, prompts: int) -> int:
-    room = limits.max_context_tokens - prompt_len
-    most = min(room, limits.max_output_tokens)
-    field, asked, least = "max_tokens", body.max_tokens, 1
-    if isinstance(body, CompletionBody) and body.echo:
-        least = 0
-    if isinstance(body, ChatBody) and body.max_completion_tokens is not None:
-        if asked not in (None, body.max_completion_tokens):
-            raise ParameterError("max_tokens", "to equal max_completion_tokens, or be left out", asked)
-        field, asked = "max_completion_tokens", body.max_completion_tokens
-    if asked is None:
-        default = (limits.defaults.max_tokens or most) if isinstance(body, ChatBody) else _DEFAULT_COMPLETION_TOKENS
-        echoed = prompt_len if isinstance(body, CompletionBody) and body.echo else 0
-        return min(default, most, affordable_tokens(body, prompts, echoed))
-    if not least <= asked <= limits.max_output_tokens:
-        raise ParameterError(field, f"an integer in {least}..{limits.max_output_tokens}", asked)
-    if asked > room:
-        raise PromptTooLongError(
-            field,
-            f"{field} needs at most {room} (a context of {limits.max_context_tokens} tokens, {prompt_len} of them "
-            f"prompt), found {asked}; lower it or shorten the prompt",
-        )
-    return asked
 
 
 def _logit_bias(biases: Mapping[str, float], vocab_size: int) -> tuple[tuple[int, float], ...]:

@@ -62,10 +62,14 @@ def _known(kind: type[BaseModel], limits: RequestLimits) -> dict[str, Schema]:
     if kind not in (CompletionBody, ChatBody):
         return {}
     most = limits.max_output_tokens
-    numbers = {"max_tokens": (int(kind is ChatBody), most), "max_completion_tokens": (1, most), "min_tokens": (0, most)}
+    numbers = {"min_tokens": (0, most)}
+    lengths = {"max_tokens": int(kind is ChatBody), "max_completion_tokens": 1}
+    if limits.strict_fields:
+        numbers |= {name: (low, most) for name, low in lengths.items()}
     numbers["seed"] = (-_NUMBERS["seed"], _NUMBERS["seed"] - 1)
     numbers |= {} if kind is ChatBody else {"logprobs": (0, MAX_TOP_LOGPROBS)}
-    found: dict[str, Schema] = {name: {"minimum": low, "maximum": high} for name, (low, high) in numbers.items()}
+    found: dict[str, Schema] = {name: {"minimum": low} for name, low in lengths.items()}
+    found |= {name: {"minimum": low, "maximum": high} for name, (low, high) in numbers.items()}
     for name, allowed in SAMPLING_RANGES.items():
         least = "exclusiveMinimum" if allowed.low_open else "minimum"
         found[name] = {least: -1 if name == "top_k" else allowed.low}

@@ -52,6 +52,7 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {
         "cors_origins": ["https://my.page"],
         "allowed_hosts": ["a"],
         "trusted_proxies": ["10.0.0.0/8"],
+        "strict_fields": True,
     },
     "tracing": {"sample_ratio": 1.0},
 }

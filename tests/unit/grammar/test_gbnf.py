@@ -2,7 +2,8 @@
 
 import pytest
 
-from outrider.grammar.gbnf import GrammarSyntaxError, lark_of_gbnf
+from outrider.grammar.gbnf import lark_of_gbnf
+from outrider.grammar.places import GrammarSyntaxError
 from outrider.grammar.texts import of_lark
 from outrider.grammar.validating import GrammarKind, GrammarSource, validate
 from tests.unit.grammar.test_validating import writes

@@ -4,6 +4,7 @@ import pytest
 
 from outrider.grammar.repeats import TooLargeError
 from outrider.grammar.schema_subset import followed
+from outrider.grammar.texts import of_lark
 from outrider.grammar.validating import GrammarKind, GrammarSource, validate
 
 UNKNOWN = [
@@ -58,3 +59,31 @@ def test_an_integer_that_would_be_rounded_is_refused(name: str, large: int) -> N
 def test_integers_that_are_exact_and_other_numbers_stay() -> None:
     schema = {"enum": [2**53, -(2**53), 1e300, 0.1, True], "default": 10**30, "maxLength": 10**30}
     assert followed(schema) == schema
+
+
+WAYS = {
+    "a schema": (GrammarKind.JSON_SCHEMA, "{}"),
+    "JSON in rules": (GrammarKind.RULES, 'start: "a" %json {}'),
+    "JSON over lines in rules": (GrammarKind.RULES, 'start: "/*" x\nx: %json\n{} "b" // "'),
+    "JSON in rules within rules": (GrammarKind.RULES, "start: x\nx: %lark {{\nstart: %json {}\n}}"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way_to_the_library_follows_the_same_schemas(way: str) -> None:
+    kind, text = WAYS[way]
+    with_format = json.dumps({"properties": {"a": {"type": "string", "format": "cuid"}}}, indent=1)
+    assert validate(GrammarSource(kind, text.format(with_format))).is_valid
+    with_large = json.dumps({"properties": {"a": {"const": 2**53 + 1}}}, indent=1)
+    assert validate(GrammarSource(kind, text.format(with_large))).found == 2**53 + 1
+    with_many = json.dumps({"properties": {"a": {"maxItems": 5000}}}, indent=1)
+    assert validate(GrammarSource(kind, text.format(with_many))).found == 5000
+    twice = '{"maxItems": 5000, "const": 1, "const": 2}'.replace("5000", "3")
+    assert validate(GrammarSource(kind, text.format(twice))).is_valid
+
+
+@pytest.mark.parametrize(
+    "text", ['start: "%json {\\"format\\": 1}"', "start: /%json 1/ // %json {", 'start: "a" # %json {x']
+)
+def test_what_only_looks_like_json_in_rules_stays(text: str) -> None:
+    assert validate(GrammarSource(GrammarKind.RULES, text)).text == of_lark(text)

@@ -147,3 +147,37 @@ def test_classes_of_expressions_are_ascii(pattern: str, texts: list[str], others
     assert verdict.is_valid, verdict.fault
     assert [text for text in texts if not writes(verdict.text, text)] == []
     assert [text for text in others if writes(verdict.text, text)] == []
+
+
+FORMATTED = 'start: "é" %json {"a":\n {"format": "byte"}} y x\nx: /b+/\ny: "c"\n'
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "fault"),
+    [
+        (RULES, "start: foo", 'line 1, column 8: unknown name: "foo"'),
+        (RULES, 'start: "a"\nfoo "b"', "line 2, column 5: Expected token ':'"),
+        (RULES, 'start: "a"\n\n   %%', "line 3, column 5: lexer error"),
+        (RULES, "start: A\nA: /[/", "line 2, column 4: invalid regex"),
+        (RULES, "start: A\nA: B\nB: A", "line 3, column 4: circular reference"),
+        (RULES, 'start: "a"\nb:\n  %json {\n"a": }', "line 4, column 6: needs JSON behind %json (Expecting value)"),
+        (RULES, "start: %json", "line 1, column 13: needs JSON behind %json"),
+        (RULES, '%llguidance {\nx}\nstart: "a"', "line 2, column 1: %llguidance: key must be a string"),
+        (RULES, FORMATTED.replace("y x", ") x"), "line 2, column 22: expecting rule"),
+        (RULES, f'{FORMATTED}x: "d"', "line 5, column 4: duplicate rule"),
+        (
+            RULES,
+            FORMATTED.replace('"c"', '%json {"$ref": "#/nope"}'),
+            "line 4, column 4: failed to compile JSON schema",
+        ),
+        (RULES, "start: a\na: a", "there is no text that it describes"),
+        (RULES, "root ::= root", "there is no text that it describes"),
+        (RULES, 'root ::= "a"\n  "b"{3,2}', "line 2, column 6: needs a largest number of repetitions"),
+        (GrammarKind.REGEX, r"\d\w(a", "line 1, column 5: unclosed group"),
+        (GrammarKind.REGEX, "a/b\n\\d[z", "line 2, column 3: unclosed character class"),
+        (GrammarKind.REGEX, "a{5,2}", "line 1, column 2: invalid repetition count range"),
+        (GrammarKind.JSON_SCHEMA, '{\n"a":\n}', "Expecting value: line 3 column 1"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(kind: GrammarKind, text: str, fault: str) -> None:
+    assert validate(GrammarSource(kind, text)).fault.startswith(fault)

@@ -59,21 +59,24 @@ def reference(logits: Row, params: SamplingParams, prompt: list[int], output: li
 
 
 def truncated(row: Row, params: SamplingParams) -> Row:
-    """Top-k, top-p and min-p of one row, in place."""
+    """Top-k, top-p and min-p of one row, in place; of equal logits the lowest ids come first."""
+    best_first = np.argsort(-row, kind="stable")
     if 0 < params.top_k < row.size:
-        row[row < np.sort(row)[-params.top_k]] = -np.inf
+        row[best_first[params.top_k :]] = -np.inf
     if params.top_p < 1.0:
         probs = np.exp(row) / np.exp(row).sum()
-        mass, last = 0.0, 0.0
-        for prob in np.sort(probs)[::-1]:
+        mass, kept = 0.0, 0
+        while kept < row.size:
             assume(abs(mass - params.top_p) > BOUNDARY)
             if mass >= params.top_p:
                 break
-            mass, last = mass + prob, prob
-        row[probs < last] = -np.inf
-    if params.min_p > 0.0:
+            mass, kept = mass + probs[best_first[kept]], kept + 1
+        row[best_first[kept:]] = -np.inf
+    if params.min_p == 1.0:
+        row[best_first[1:]] = -np.inf
+    elif params.min_p > 0.0:
         limit = row.max() + np.log(params.min_p)
-        assume(params.min_p == 1.0 or not np.any(np.abs(row - limit) < BOUNDARY))
+        assume(not np.any(np.abs(row - limit) < BOUNDARY))
         row[row < limit] = -np.inf
     return row
 
@@ -163,14 +166,16 @@ def test_top_p_keeps_the_smallest_set_that_reaches_the_mass(
 
 
 def test_top_p_finds_its_set_however_many_tokens_it_takes() -> None:
-    """Peaked and flat rows of one batch, from one token to nearly all of 3000; the flat row keeps all its ties."""
+    """Peaked and flat rows of one batch, from one token to nearly all of 3000; of the flat row the lowest ids stay."""
     generator = np.random.default_rng(0)
     logits = np.stack([generator.normal(size=3000) * spread for spread in (30.0, 4.0, 2.5, 1.0, 0.5, 0.0)])
     group = RowGroup(SamplingParams(top_p=0.9), 0, None, (0,) * 5, 6)
     adjusted = adjust_logits(torch.tensor(logits, dtype=torch.float32), [group])
     kept = (~adjusted.isneginf()).sum(dim=-1).tolist()
-    assert kept[0] < 64 < kept[2] < 512 < kept[3] < kept[4] < kept[5] == 3000
-    for found, row in zip(adjusted, logits, strict=True):
+    assert kept[0] < 64 < kept[2] < 512 < kept[3] < kept[4] < kept[5]
+    assert kept[5] == pytest.approx(2700, abs=1)
+    assert not adjusted[5, : kept[5]].isneginf().any()
+    for found, row in zip(adjusted[:5], logits[:5], strict=True):
         probs = np.exp(row - row.max()) / np.exp(row - row.max()).sum()
         ordered = np.sort(probs)[::-1]
         expected = probs >= ordered[int((np.cumsum(ordered) < 0.9).sum())] * (1 - 1e-6)
@@ -186,13 +191,40 @@ def test_top_k_removes_all_but_k_distinct_logits(top_k: int, logits: list[int]) 
 
 
 @pytest.mark.parametrize(
-    "params",
-    [SamplingParams(top_k=2), SamplingParams(top_p=0.3), SamplingParams(min_p=1.0)],
-    ids=["top_k", "top_p", "min_p"],
+    ("params", "kept"),
+    [
+        (SamplingParams(top_k=2), [1, 2]),
+        (SamplingParams(top_p=0.5), [1, 2]),
+        (SamplingParams(min_p=1.0), [1]),
+        (SamplingParams(min_p=0.9), [1, 2, 4]),  # it bounds probabilities, not how many tokens have them
+    ],
+    ids=["top_k", "top_p", "min_p", "min_p below 1"],
 )
-def test_all_tokens_tied_with_the_last_one_kept_are_kept(params: SamplingParams) -> None:
+def test_of_tokens_tied_with_the_last_one_kept_the_lowest_ids_are_kept(params: SamplingParams, kept: list[int]) -> None:
     adjusted = adjust_logits(torch.tensor([[1.0, 3.0, 3.0, 0.0, 3.0]]), [RowGroup(params, 0, None, (), 1)])
-    assert (~adjusted.isneginf()).tolist() == [[False, True, True, False, True]]
+    assert (~adjusted[0].isneginf()).nonzero()[:, 0].tolist() == kept
+
+
+STRICTEST = (SamplingParams(top_k=1), SamplingParams(top_p=1e-9), SamplingParams(min_p=1.0))
+
+
+@given(
+    rows=st.lists(st.lists(st.sampled_from([-3.0, 0.5, 7.0, 7.03125]), min_size=VOCAB, max_size=VOCAB), min_size=1),
+    params=st.sampled_from(STRICTEST),
+    temperature=st.sampled_from([1e-30, 0.2, 0.7, 1.0, 1.9]),
+    dtype=st.sampled_from([torch.bfloat16, torch.float16, torch.float32]),
+    seed=st.integers(0, 2**64 - 1),
+)
+def test_the_strictest_truncations_are_greedy_whatever_ties(
+    rows: list[list[float]], params: SamplingParams, temperature: float, dtype: torch.dtype, seed: int
+) -> None:
+    """By what shared noise chooses, and by the distribution that ratio rules draw from."""
+    logits, path = stack(rows).to(dtype), (0,) * (len(rows) - 1)
+    expected = [row.index(max(row)) for row in logits.tolist()]
+    group = RowGroup(replace(params, temperature=temperature, seed=seed), 5, None, path, len(rows))
+    assert choose_tokens(logits, [group]).tolist() == expected
+    probs = target_probs(logits, [group])
+    assert torch.equal(probs, torch.nn.functional.one_hot(torch.tensor(expected), VOCAB).float())
 
 
 @given(prompt=st.lists(tokens, max_size=6), output=st.lists(tokens, max_size=6), cut=st.integers(0, 6))

@@ -33,7 +33,6 @@ class CallArguments:
 
 Piece = Said | CallBegun | CallArguments
 _MOST_HEAD_CHARS = 1024  # of a call up to its arguments; a call with a longer head is read once complete
-_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _ARGUMENTS = ("arguments", "parameters")  # small models write either, whatever their form says
 _HEAD = re.compile(
     rf'\s*\{{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"(?:{"|".join(_ARGUMENTS)})"\s*:\s*(?=\{{)', re.DOTALL
@@ -201,7 +200,8 @@ class ToolReader:
 
     def __init__(self, form: str) -> None:
         """``form``: its name in ``FORMS``."""
-        self._tagged = bool(FORMS[form].closes)
+        self._opens, self._closes = FORMS[form].opens.strip(), FORMS[form].closes.strip()
+        self._tagged = bool(self._closes)
         self._held = ""
         self._call: _Call | None = None
         self._plain = False  # an untagged answer that does not begin with a call, or goes on behind its calls
@@ -236,7 +236,7 @@ class ToolReader:
         if call.rest is None:
             return pieces
         self._held, self._call, self._after_call = call.rest, None, True
-        return pieces if call.begun else pieces + self._whole(call, _CLOSE if self._tagged else "")
+        return pieces if call.begun else pieces + self._whole(call, self._closes)
 
     def _whole(self, call: _Call, closes: str) -> list[Piece]:
         """A call whose arguments did not leave as they came, or the text that it is."""
@@ -246,15 +246,15 @@ class ToolReader:
             return pieces
         self._after_call = False
         self._plain = not self._tagged
-        return [Said((_OPEN if self._tagged else "") + call.whole + closes)]
+        return [Said(self._opens + call.whole + closes)]
 
     def _outside(self) -> list[Piece] | None:
         """Text before a tag, without the blanks between two calls."""
-        before, tag, behind = self._held.partition(_OPEN)
-        kept = 0 if tag else _begun(_OPEN, self._held)
+        before, tag, behind = self._held.partition(self._opens)
+        kept = 0 if tag else _begun(self._opens, self._held)
         text = before[: len(before) - kept]
         if tag:
-            self._call, self._held = _Call(_CLOSE), behind
+            self._call, self._held = _Call(self._closes), behind
             return self._said(text)
         if not text or (self._after_call and not text.strip()):
             return None

@@ -21,9 +21,6 @@ from serve_app.api.openai.bodies import ChatBody, ChatMessage
 
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}  # OpenAI's, of those left out
-# A call's JSON is spaced as by ``json.dumps``, or not at all: if any whitespace were allowed, a model that is forced to
-# call could fill its whole length with it.
-_SPACING = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}}
 _CHOICES = "'none', 'auto', 'required' or {'type': 'function', 'function': {'name': ...}}"
 
 
@@ -34,12 +31,13 @@ class ToolForm:
     arguments: str  # key of a call's arguments
     opens: str  # text before a call
     closes: str  # text behind it
-    between: str  # text between two calls
+    between: str  # text between two calls; calls are read with any white space inside and between them
     marks: tuple[str, ...]  # a chat template that contains one of these uses this form
 
 
+_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 FORMS: Mapping[str, ToolForm] = {
-    "hermes": ToolForm("arguments", "<tool_call>\n", "\n</tool_call>", "\n", ("<tool_call>",)),
+    "hermes": ToolForm("arguments", f"{_OPEN}\n", f"\n{_CLOSE}", "\n", (_OPEN,)),
     "llama3_json": ToolForm("parameters", "", "", "; ", ("<|python_tag|>", '"parameters": dictionary')),
 }
 
@@ -99,7 +97,7 @@ def forced_rules(body: ChatBody, form: str) -> str | None:
     for i, tool in enumerate(allowed):
         head = f'{written.opens}{{"name": {json.dumps(tool.name)}, "{written.arguments}": '
         rules.append(f"call_{i}: {literal(head)} arguments_{i} {literal('}' + written.closes)}")
-        rules.append(f"arguments_{i}: %json {json.dumps({**_SPACING, **tool.parameters})}")
+        rules.append(f"arguments_{i}: %json {json.dumps(tool.parameters)}")
     return "\n".join(rules)
 
 

@@ -125,19 +125,13 @@ def test_values_that_ask_for_nothing_change_nothing(neutral: dict[str, Any]) -> 
         ({"stream": "yes"}, ParameterError, "^stream needs true or false, found 'yes'"),
         ({"stream_options": {"include_usage": True}}, ParameterError, "^stream_options needs stream: true, found"),
         ({"max_tokens": 0}, ParameterError, r"^max_tokens needs an integer in 1\.\.100, found 0"),
-        ({"max_tokens": 101, "echo": True}, ParameterError, r"^max_tokens needs an integer in 0\.\.100, found 101"),
         ({"max_tokens": 16.0}, ParameterError, "^max_tokens needs an integer, found 16.0"),
-        (
-            {"chat": 1, "max_completion_tokens": 101},
-            ParameterError,
-            r"^max_completion_tokens needs an integer in 1\.\.",
-        ),
+        ({"chat": 1, "max_completion_tokens": -1}, ParameterError, r"^max_completion_tokens needs an integer in 1\.\."),
         (
             {"chat": 1, "max_completion_tokens": 4, "max_tokens": 5},
             ParameterError,
             "^max_tokens needs to equal max_comp",
         ),
-        ({"prompt": [5] * 200, "max_tokens": 57}, PromptTooLongError, "^max_tokens needs at most 56 .*found 57"),
         ({"prompt": [5] * 256}, PromptTooLongError, "^prompt needs at most 255 tokens .*, found 256 tokens"),
         (
             {"prompt": "a b " * 200},
