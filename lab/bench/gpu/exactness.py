@@ -8,8 +8,7 @@ from time import perf_counter
 
 import torch
 
-from lab.bench.exactness.campaign import tried
-from lab.bench.exactness.company import MOST_GENERATIONS
+from lab.bench.exactness.company import MOST_GENERATIONS, tried
 from lab.bench.exactness.reference import Target
 from lab.bench.exactness.requests import Request, draw_requests
 from lab.bench.gpu.random_models import SHAPES, random_model
