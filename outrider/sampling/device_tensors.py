@@ -41,10 +41,13 @@ def index_tensor(values: Sequence[int], device: torch.device) -> Tensor:
 
 def on_device(host: Tensor | npt.NDArray[Any], device: torch.device) -> Tensor:
     """Copy host numbers to ``device`` without waiting for it."""
+    return _staged(host, device).to(device, non_blocking=True)
+
+
+def _staged(host: Tensor | npt.NDArray[Any], device: torch.device) -> Tensor:
+    """Pin host memory that CUDA copies from; torch reuses it once the copy is done, without a wait of ours."""
     tensor = torch.from_numpy(host) if isinstance(host, np.ndarray) else host
-    if device.type == "cuda":
-        tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=True)
+    return tensor.pin_memory() if device.type == "cuda" else tensor
 
 
 class Upload:
@@ -66,9 +69,13 @@ class Upload:
 
         return sent
 
-    def send(self, device: torch.device) -> None:
-        """Start the copy, without waiting for the device."""
-        flat = on_device(np.concatenate([part.ravel() for part in self._parts]), device)
+    def send(self, device: torch.device, buffer: Tensor | None = None) -> None:
+        """Start the copy, without waiting for the device: to the start of ``buffer`` if it is large enough."""
+        host = np.concatenate([part.ravel() for part in self._parts])
+        if buffer is None or len(host) > len(buffer):
+            flat = on_device(host, device)
+        else:
+            flat = buffer[: len(host)].copy_(_staged(host, device), non_blocking=True)
         parts = torch.split(flat, [part.size for part in self._parts])
         self._sent = [one.view(part.shape) for one, part in zip(parts, self._parts, strict=True)]
 

@@ -121,8 +121,8 @@ FAULTS = (
     ),
     Fault(
         "a row attends to those that are computed with it and come behind it",
-        "_weigh(scores[q][: shortest + q // group + len(path)])",
-        "_weigh(scores[q][: shortest + count - 1 + len(path)])",
+        "_weigh(scores[q][: run.shortest + q // group + len(path)])",
+        "_weigh(scores[q][: run.shortest + count - 1 + len(path)])",
         FUSED,
     ),
     Fault(

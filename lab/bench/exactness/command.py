@@ -5,8 +5,7 @@ each with penalties and biases, half with log-probabilities. The torch engine an
 reference. Then all are answered again in batches: passes over 1 to 32 generations that join and end; drafts of 0 to 16
 right, nearly right, misleading, random and looked-up tokens, in chains and trees; prompts in chunks of 5 to 512; memory
 for all or for a few; engines and generations that are lost, some with undelivered outcomes, and resume from what was
-committed. Tokens, and in bfloat16 also log-probabilities, must be bit for bit the same; if not, the command fails. It
-also reports how often plain transformers in the same dtype agrees with greedy responses.
+committed. Tokens, and in bfloat16 also log-probabilities, must be bit for bit the same; if not, the command fails.
 """
 
 import argparse
@@ -19,9 +18,8 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from cluster.reports.tables import percent, show_table
-from lab.bench.exactness.campaign import tried
-from lab.bench.exactness.company import MOST_GENERATIONS
+from cluster.reports.tables import show_table
+from lab.bench.exactness.company import MOST_GENERATIONS, tried
 from lab.bench.exactness.counts import Counts, faults, total
 from lab.bench.exactness.reference import Target
 from lab.bench.exactness.requests import Request, draw_requests
@@ -70,41 +68,22 @@ def main(argv: Sequence[str]) -> None:
 def _run(args: argparse.Namespace, requests: Sequence[Request]) -> Iterator[tuple[Counts, bool]]:
     """Yield each part's counts, and whether log-probabilities are promised to be the same bits."""
     torch.set_num_threads(1)
-    loaded, plain = (load_target(args.target, dtype=args.dtype, device="cpu") for _ in range(2))
+    loaded = load_target(args.target, dtype=args.dtype, device="cpu")
     promised = keeps_bits(loaded.model)
     blocks = MOST_GENERATIONS * -(-_POSITIONS // _BLOCK_TOKENS)
     model = target_model(loaded.model, blocks, _BLOCK_TOKENS, parts=2)
     target = Target(model, loaded.vocab_size, loaded.max_context_tokens)
     for first in range(0, len(requests), _PART_REQUESTS):
-        yield tried(target, requests[first : first + _PART_REQUESTS], args.seed + first, plain.model), promised
+        yield tried(target, requests[first : first + _PART_REQUESTS], args.seed + first), promised
 
 
 def _show(args: argparse.Namespace, counts: Counts, elapsed_s: float) -> None:
-    rows = [
-        ("responses", counts.requests),
-        ("tokens compared", counts.tokens),
-        ("differences", counts.differences),
-        ("log-probabilities compared", counts.logprobs),
-        ("of them with other bits", counts.logprob_bits),
-        ("passes", counts.passes),
-        ("generations in a pass, mean", f"{counts.blocks / max(1, counts.passes):.1f}"),
-        ("generations in a pass, most", counts.widest),
-        ("drafts (trees)", f"{counts.drafts} ({counts.trees})"),
-        ("drafted tokens (accepted)", f"{counts.drafted_tokens} ({counts.accepted_tokens})"),
-        ("engines lost", counts.engines_lost),
-        ("generations lost", counts.generations_lost),
-        ("evictions", counts.evictions),
-        ("greedy tokens as plain transformers'", _share(counts.plain_agreed, counts.plain_tokens)),
-        ("greedy responses as plain transformers'", _share(counts.plain_responses_agreed, counts.plain_responses)),
-    ]
+    rows = [(name.replace("_", " "), value) for name, value in asdict(counts).items() if name != "found"]
+    rows.append(("blocks of a pass, mean", f"{counts.blocks / max(1, counts.passes):.1f}"))
     title = f"{args.target} {args.dtype}, torch engine, {elapsed_s:.0f} s"
     show_table(title, ("counted", ""), rows)
     for one in counts.found:
         print(f"  DIFFERS {one.request}: output token {one.position} is {one.found}, alone {one.expected}")
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{part} of {whole} ({percent(part / whole)})" if whole else "-"
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from lab.bench.exactness.counts import Counts, Difference
 from lab.bench.exactness.drafts import Ahead, draw_draft
-from lab.bench.exactness.reference import Said, Target, block_of
+from lab.bench.exactness.reference import Said, Target, block_of, said_alone
 from lab.bench.exactness.requests import Request
 from outrider.contracts.errors import OutriderError
 from outrider.contracts.requests import TokenLogprobs
@@ -50,6 +50,13 @@ class _Member:
         return OpenGeneration(
             request.name, request.prompt_ids, request.params, tuple(self.output), logprobs=request.logprobs
         )
+
+
+def tried(target: Target, requests: Sequence[Request], seed: int) -> Counts:
+    """Answer the requests alone, then in batches."""
+    said = [said_alone(target.engine(target.max_context_tokens), request) for request in requests]
+    own = Counts(requests=len(requests), reference_tokens=sum(len(one.token_ids) for one in said))
+    return own + Company(target, seed).run(requests, said)
 
 
 class Company:

@@ -38,10 +38,6 @@ class Counts:
     engines_lost: int = 0
     generations_lost: int = 0
     evictions: int = 0
-    plain_tokens: int = 0  # of greedy responses without edits, compared with plain transformers
-    plain_agreed: int = 0
-    plain_responses: int = 0
-    plain_responses_agreed: int = 0
     found: tuple[Difference, ...] = ()
 
     def __add__(self, other: "Counts") -> "Counts":

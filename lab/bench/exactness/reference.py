@@ -1,10 +1,7 @@
-"""References: the engine's tokens at window 0 without a batch, and plain transformers'."""
+"""The target under test, and its reference: the engine's tokens at window 0 without a batch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
-
-import torch
+from dataclasses import dataclass
 
 from lab.bench.exactness.requests import Request
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
@@ -96,27 +93,3 @@ def said_alone(engine: VerifierEngine, request: Request) -> Said:
         block = block_of(request, block.round + 1, tokens)
     engine.close(request.name, keep_cache=False)
     return Said(tuple(tokens[len(request.prompt_ids) :]), tuple(logprobs))
-
-
-class PlainModel(Protocol):
-    """A transformers causal LM."""
-
-    def __call__(self, input_ids: torch.Tensor, *, use_cache: bool) -> Any:
-        """Returns its output, with ``logits`` ``[1, N, vocab]``."""
-        ...
-
-
-def plain_applies(request: Request) -> bool:
-    """Whether a response is the argmax of the model's own logits."""
-    return request.params == replace(request.params, temperature=0.0, logit_bias=()) and not request.params.edited
-
-
-@torch.inference_mode()
-def plain_agreement(model: PlainModel, request: Request, said: Said, vocab_size: int) -> list[bool]:
-    """For each token, whether one plain pass over the whole response chooses it there.
-
-    If all agree, plain greedy decoding without a cache gives the same response.
-    """
-    ids = torch.tensor([[*request.prompt_ids, *said.token_ids]])
-    logits = model(ids, use_cache=False).logits[0, len(request.prompt_ids) - 1 : -1, :vocab_size]
-    return [bool(one) for one in logits.argmax(dim=-1) == torch.tensor(said.token_ids)]

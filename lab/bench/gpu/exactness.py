@@ -2,25 +2,22 @@
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from time import perf_counter
 
 import torch
-from torch import Tensor
-from torch.nn.functional import linear
 
-from lab.bench.exactness.campaign import tried
-from lab.bench.exactness.company import MOST_GENERATIONS
+from lab.bench.exactness.company import MOST_GENERATIONS, tried
 from lab.bench.exactness.reference import Target
 from lab.bench.exactness.requests import Request, draw_requests
 from lab.bench.gpu.random_models import SHAPES, random_model
 from lab.bench.gpu.setting import Found, Setting
 from outrider.engines.forward_model import BranchModel, MaskedModel
 from outrider.engines.torch.attention import agreeing_rows
+from outrider.engines.torch.linears import PLAIN, pack_linears
 from outrider.engines.torch.model import PagedModel
-from outrider.engines.torch.replacing import Bias, WeightAndBias, replace_linears
-from outrider.engines.torch.sizes import LARGEST, Sizes, agreeing
+from outrider.engines.torch.sizes import Sizes
 from outrider.models.model_classes import PreTrainedModel
 
 _REQUESTS, _FEW_REQUESTS = 1000, 6
@@ -81,7 +78,7 @@ class FixedSizes(PagedModel):
     """Linear layers and attention in numbers of rows that agree on this device, as on CPUs in bfloat16."""
 
     def _settled(self, model: PreTrainedModel) -> Sizes:
-        replace_linears(model, _fixed)
+        pack_linears(model, kernel=PLAIN)
         config = model.config.get_text_config()
         like = torch.empty(0, dtype=model.dtype, device=model.device)
         heads = config.num_attention_heads, config.num_key_value_heads
@@ -93,32 +90,3 @@ _KINDS: Mapping[str, tuple[torch.dtype, Make]] = {
     "bfloat16": (torch.bfloat16, PagedModel),
     "bfloat16, fixed sizes": (torch.bfloat16, FixedSizes),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _Fixed:
-    """One product, in numbers of rows that agree."""
-
-    weight: Tensor
-    bias: Bias
-    widths: tuple[int, ...]
-    sizes: Sizes
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        flat = rows.reshape(-1, rows.shape[-1])
-        found = [self._piece(flat[one.first : one.last], one.size) for one in self.sizes.pieces(len(flat))]
-        outputs = sum(self.widths)
-        return torch.cat([flat.new_empty(0, outputs), *found]).view(*rows.shape[:-1], outputs)
-
-    def _piece(self, rows: Tensor, size: int) -> Tensor:
-        filled = torch.cat([rows, rows[-1:].expand(size - len(rows), -1)])
-        return linear(filled, self.weight, self.bias)[: len(rows)]
-
-
-def _fixed(layers: Sequence[WeightAndBias]) -> _Fixed:
-    weight = torch.cat([weight for weight, _ in layers]).contiguous()
-    biases = [bias for _, bias in layers if bias is not None]
-    bias = torch.cat(biases) if biases else None
-    rows = torch.randn(LARGEST, weight.shape[1], generator=torch.Generator().manual_seed(0)).to(weight)
-    sizes = agreeing(lambda some: linear(some, weight, bias), rows)
-    return _Fixed(weight, bias, tuple(len(weight) for weight, _ in layers), sizes)

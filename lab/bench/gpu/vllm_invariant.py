@@ -7,6 +7,8 @@ from lab.bench.gpu.setting import Found, Setting
 
 
 def run(setting: Setting) -> Found:
-    """Run the same in a fresh process."""
+    """Run the same in a fresh process; vLLM's kernels for it are Triton's, which processors lack."""
+    if setting.device.type == "cpu":
+        return Found(("vLLM",), [("not batch-invariant on processors",)], {"installed": None})
     os.environ["VLLM_BATCH_INVARIANT"] = "1"  # read when vLLM starts
     return vllm_engine.run(setting)

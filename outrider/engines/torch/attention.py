@@ -58,12 +58,14 @@ def _paged_attention(
     value: Tensor,
     attention_mask: Tensor | None,  # noqa: ARG001 (transformers' signature; a pass has masks of its own)
     scaling: float | None = None,
-    dropout: float = 0.0,  # noqa: ARG001 (inference only)
     *,
     paged: PagedPass,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Write keys and values, then attend: query ``[1, heads, N, d]``, key and value ``[1, kv_heads, N, d]``."""
+    """Write keys and values, then attend: query ``[1, heads, N, d]``, key and value ``[1, kv_heads, N, d]``.
+
+    Of the others, dropout is of training only.
+    """
     asked = [name for name in _NOT_IMPLEMENTED if others.get(name) is not None]
     if asked:
         raise UnsupportedModelError(

@@ -1,14 +1,15 @@
-"""Batch-invariant linear layers over weights packed by oneDNN: a row's bits do not depend on the number of rows.
+"""Batch-invariant linear layers: a row's bits do not depend on the number of rows.
 
-Weights are packed once, and the unpacked ones are freed.
+On CPUs oneDNN packs the weights. They are packed once, and the unpacked ones are freed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 from transformers.pytorch_utils import Conv1D
 
 from outrider.engines.torch.replacing import Bias, WeightAndBias, replace_linears
@@ -29,14 +30,23 @@ def can_pack(model: PreTrainedModel) -> bool:
     return model.device.type == "cpu" and model.dtype is torch.bfloat16 and computes_bfloat16()
 
 
-def pack_linears(model: PreTrainedModel, sizes: Sizes | None = None) -> None:
+@dataclass(frozen=True, slots=True)
+class LinearKernel:
+    """Computes ``rows @ weight.T + bias``, over a weight in a layout of its own."""
+
+    laid_out: Callable[[Tensor], Tensor]
+    multiplied: Callable[[Tensor, Tensor, Bias], Tensor]
+
+
+def pack_linears(model: PreTrainedModel, sizes: Sizes | None = None, kernel: LinearKernel | None = None) -> None:
     """Replace all linear layers of a model in place.
 
     Args:
-        model: in bfloat16, on a CPU that computes in it.
+        model: in bfloat16, on a CPU that computes in it, unless the kernel takes others.
         sizes: numbers of rows to compute at once; None: find them by a trial for each shape.
+        kernel: computes the layers; None: oneDNN's.
     """
-    trials = _Trials(sizes)
+    trials = _Trials(sizes, kernel or PACKED)
     replace_linears(model, lambda layers: _packed(layers, trials))
 
 
@@ -51,10 +61,11 @@ def unpackable_weights(model: PreTrainedModel) -> list[str]:
 class _Packed:
     """One product: ``[..., inputs] -> [..., sum(widths)]``."""
 
-    weight: Tensor  # oneDNN's layout
+    weight: Tensor  # in the kernel's layout
     bias: Bias
     widths: tuple[int, ...]  # outputs of the layers it replaces
     sizes: Sizes
+    multiplied: Callable[[Tensor, Tensor, Bias], Tensor]
 
     def __call__(self, rows: Tensor) -> Tensor:
         flat = rows.reshape(-1, rows.shape[-1])
@@ -66,7 +77,7 @@ class _Packed:
         count = len(rows)
         if count < size:
             rows = torch.cat([rows, rows[-1:].expand(size - count, -1)])
-        return _multiplied(rows, self.weight, self.bias)[:count]
+        return self.multiplied(rows, self.weight, self.bias)[:count]
 
 
 @dataclass(slots=True)
@@ -74,42 +85,42 @@ class _Trials:
     """Agreeing sizes by shape of weight, tried once each, unless they are given."""
 
     given: Sizes | None
-    known: dict[tuple[int, int, bool], Sizes] = field(default_factory=dict)
+    kernel: LinearKernel
+    known: dict[tuple[torch.Size, bool], Sizes] = field(default_factory=dict)
 
-    def sizes(self, outputs: int, inputs: int, *, bias: bool) -> Sizes:
+    def sizes(self, weight: Tensor, *, bias: bool) -> Sizes:
         if self.given is not None:
             return self.given
-        shape = (outputs, inputs, bias)
+        shape = (weight.shape, bias)
         if shape not in self.known:
-            self.known[shape] = _tried(*shape)
+            self.known[shape] = agreeing_linear_rows(self.kernel, weight, has_bias=bias)
         return self.known[shape]
 
 
-def _tried(outputs: int, inputs: int, has_bias: bool) -> Sizes:
-    """Try a shape with sums that cancel exactly: what is left is rounding error, which depends on the order of sums.
+def agreeing_linear_rows(kernel: LinearKernel, like: Tensor, *, has_bias: bool) -> Sizes:
+    """Try a shape, dtype and device with sums that cancel: rounding errors are left, which depend on the order of sums.
 
     The second half of each sum takes back the first in shuffled order. In the same order, a kernel that adds both
     halves alike would leave nothing, in any order of its own.
     """
-    generator = torch.Generator().manual_seed(0)
+    generator, (outputs, inputs) = torch.Generator().manual_seed(0), like.shape
     half = inputs // 2
     shuffled = torch.randperm(half, generator=generator)
-    weight = torch.randn(outputs, inputs, generator=generator, dtype=torch.bfloat16)
+    weight = torch.randn(outputs, inputs, generator=generator, dtype=like.dtype)
     weight[:, half : 2 * half] = weight[:, shuffled]
-    rows = torch.randn(LARGEST, inputs, generator=generator, dtype=torch.bfloat16)
+    rows = torch.randn(LARGEST, inputs, generator=generator, dtype=like.dtype)
     rows[:, half : 2 * half] = -rows[:, shuffled]
-    bias = torch.randn(outputs, generator=generator, dtype=torch.bfloat16) if has_bias else None
-    packed = _reordered(weight)
-    return agreeing(lambda some: _multiplied(some, packed, bias), rows)
+    bias = torch.randn(outputs, generator=generator, dtype=like.dtype).to(like) if has_bias else None
+    laid_out = kernel.laid_out(weight.to(like))
+    return agreeing(lambda some: kernel.multiplied(some, laid_out, bias), rows.to(like))
 
 
 def _packed(layers: Sequence[WeightAndBias], trials: _Trials) -> _Packed:
     weight = torch.cat([weight for weight, _ in layers]).contiguous()
     biases = [bias for _, bias in layers if bias is not None]
-    outputs, inputs = weight.shape
-    sizes = trials.sizes(outputs, inputs, bias=bool(biases))
-    widths = tuple(len(weight) for weight, _ in layers)
-    return _Packed(_reordered(weight), torch.cat(biases) if biases else None, widths, sizes)
+    sizes, kernel = trials.sizes(weight, bias=bool(biases)), trials.kernel
+    widths, bias = tuple(len(weight) for weight, _ in layers), torch.cat(biases) if biases else None
+    return _Packed(kernel.laid_out(weight), bias, widths, sizes, kernel.multiplied)
 
 
 def _reordered(weight: Tensor) -> Tensor:
@@ -120,3 +131,7 @@ def _reordered(weight: Tensor) -> Tensor:
 def _multiplied(rows: Tensor, weight: Tensor, bias: Bias) -> Tensor:
     product: Tensor = _ONEDNN._linear_pointwise(rows, weight, bias, "none", [], "")  # noqa: SLF001
     return product
+
+
+PACKED = LinearKernel(_reordered, _multiplied)
+PLAIN = LinearKernel(lambda weight: weight, linear)  # torch's own, in any dtype and on any device

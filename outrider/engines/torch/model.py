@@ -33,10 +33,11 @@ from outrider.engines.torch.attention import (
     prepare_span_attention,
     prepare_tiled_attention,
 )
+from outrider.engines.torch.buffers import PoolShape, bucket_of, kept_buffers
 from outrider.engines.torch.linears import can_pack, pack_linears, unpackable_weights
 from outrider.engines.torch.sizes import ANY, Sizes
 from outrider.models.model_classes import PreTrainedModel
-from outrider.sampling.device_tensors import Upload, index_tensor
+from outrider.sampling.device_tensors import Upload, at_once, index_tensor
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +48,9 @@ class PagedModel:
     """A ``MaskedModel``: a causal LM and the KV tensors of a block pool."""
 
     def __init__(self, model: PreTrainedModel, total_blocks: int, block_tokens: int) -> None:
-        """Take over ``model``, replace its attention and perhaps its linear layers, and allocate the pool.
+        """Take over ``model``, replace its attention and perhaps its linear layers, and allocate its buffers.
 
-        The pool has the model's device and dtype.
+        The pool has the model's device and dtype. On an accelerator passes are filled up to buckets (``buffers``).
         """
         config = model.config.get_text_config()
         self._model = model
@@ -60,11 +61,16 @@ class PagedModel:
         self._attended = set[int]()
         self._host = torch.empty(0)
         model.set_attn_implementation(ATTENTION_NAME)
-        shape = (_kv_heads(config), total_blocks * block_tokens, _head_dim(config))
+        layers = config.num_hidden_layers
+        pool = PoolShape(layers, _kv_heads(config), _head_dim(config), total_blocks, block_tokens)
         self._rows = self._settled(model)
-        layers = range(config.num_hidden_layers)
-        self._keys = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in layers]
-        self._values = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in layers]
+        kept = {
+            one.name: torch.zeros(one.shape, dtype=one.dtype, device=model.device)
+            for one in kept_buffers(pool, model.dtype, filled=at_once(model.device))
+        }
+        self._inputs = kept.get("inputs")
+        self._keys = [kept[f"keys.{layer}"] for layer in range(layers)]
+        self._values = [kept[f"values.{layer}"] for layer in range(layers)]
         self._try()
 
     @property
@@ -85,17 +91,18 @@ class PagedModel:
         ``want_hidden`` adds the final-norm hidden state of each logits row.
         """
         upload = Upload()  # one copy for all index tensors: each copy would synchronise with the device
-        packed = upload.add([[token for segment in segments for token in segment.token_ids]])
-        positions = upload.add([[position for segment in segments for position in segment.positions()]])
-        slots = upload.add(
-            np.concatenate([self._pool_slots(one.blocks, range(one.start, one.stop)) for one in segments])
-        )
-        ends = accumulate(len(segment.token_ids) for segment in segments)
+        ends = [*accumulate(len(segment.token_ids) for segment in segments)]
+        filling = [0] * (bucket_of(ends[-1]) - ends[-1] if self._inputs is not None else 0)
+        packed = upload.add([[*(token for segment in segments for token in segment.token_ids), *filling]])
+        positions = upload.add([[*(position for segment in segments for position in segment.positions()), *filling]])
+        spare = np.full(len(filling), self.total_blocks * self.block_tokens, np.int64)
+        used = [self._pool_slots(one.blocks, range(one.start, one.stop)) for one in segments]
+        slots = upload.add(np.concatenate([*used, spare]))
         rows = upload.add(
             [row for one, end in zip(segments, ends, strict=True) for row in range(end - one.logit_rows, end)]
         )
         attend = self._prepare_attention(segments, upload)
-        upload.send(self._model.device)
+        upload.send(self._model.device, self._inputs)
         batch = PagedPass(self._keys, self._values, slots(), attend(), self._attended)
         hook = self._model.base_model.register_forward_hook(self._keep_hidden) if want_hidden else None
         wanted = rows()
@@ -119,7 +126,7 @@ class PagedModel:
         upload = Upload()
         sources = upload.add(np.concatenate([self._pool_slots(move.blocks, move.sources) for move in moves]))
         targets = upload.add(np.concatenate([self._pool_slots(move.blocks, move.targets) for move in moves]))
-        upload.send(self._model.device)
+        upload.send(self._model.device, self._inputs)
         for cache in self.pools:
             cache[:, targets()] = cache[:, sources()]
 
@@ -165,7 +172,7 @@ class PagedModel:
 
     def _blocks_of(self, cache: Tensor) -> Tensor:
         """``[kv_heads, blocks, block_tokens, d]``."""
-        return cache.view(cache.shape[0], self.total_blocks, self.block_tokens, cache.shape[2])
+        return cache.view(cache.shape[0], -1, self.block_tokens, cache.shape[2])
 
     def _try(self) -> None:
         """Run one token through the model, to refuse an unsupported one now instead of at its first request.

@@ -142,17 +142,15 @@ def _summing(rows: int) -> Any:
     def sums(
         typing_context: Any,  # noqa: ARG001 (numba's interface)
         inputs: Any,
-        first: Any,  # noqa: ARG001
         weight: Any,
-        panel: Any,  # noqa: ARG001
-        steps: Any,  # noqa: ARG001
         bias: Any,
         out: Any,
-        width: Any,  # noqa: ARG001
+        place: Any,
     ) -> Any:
         """Sum ``bias + inputs * weights``, step by step, for rows ``first ..`` of the input and one panel.
 
-        All arrays are one-dimensional and contiguous; ``width`` is the length of a row of ``out``.
+        All arrays are one-dimensional and contiguous; ``place`` is ``first``, the panel, the number of steps and the
+        length of a row of ``out``.
         """
         narrow = weight.dtype != types.float32
 
@@ -160,8 +158,7 @@ def _summing(rows: int) -> Any:
             _emit(code(context, builder, signature, args), rows, args, narrow=narrow)
             return context.get_dummy_value()
 
-        i = types.int64
-        return types.void(inputs, i, weight, i, i, bias, out, i), build
+        return types.void(inputs, weight, bias, out, place), build
 
     return sums
 
@@ -169,19 +166,19 @@ def _summing(rows: int) -> Any:
 def _emit(made: Code, rows: int, args: Any, *, narrow: bool) -> None:
     """Emit ``sums``. Totals stay in registers; explicit instructions fix the order of each sum."""
     builder, product = made.builder, _product(made, narrow=narrow)
-    _, first, _, panel, steps, _, _, width = args
+    first, panel, steps, width = cgutils.unpack_tuple(builder, args[4])
     read, word = (WORDS, I32) if narrow else (FLOATS, F32)
     outputs = builder.mul(panel, I64(_PANEL))
     totals = [[cgutils.alloca_once(builder, FLOATS) for _ in range(_VECTORS)] for _ in range(rows)]
     for vector, offset in enumerate(_vectors(made, outputs)):
-        start = builder.load(made.at(5, offset, FLOATS), align=4)
+        start = builder.load(made.at(2, offset, FLOATS), align=4)
         for total in totals:
             builder.store(start, total[vector])
     begins = [builder.mul(made.plus(first, row), steps) for row in range(rows)]
     before = builder.mul(outputs, steps)
     with cgutils.for_range(builder, steps) as loop:
         here = made.behind(before, loop.index, _PANEL)
-        weights = [builder.load(made.at(2, place, read), align=_LINE_BYTES) for place in _vectors(made, here)]
+        weights = [builder.load(made.at(1, place, read), align=_LINE_BYTES) for place in _vectors(made, here)]
         for begin, total in zip(begins, totals, strict=True):
             one = made.everywhere(made.at(0, builder.add(begin, loop.index), word), read)
             for known, many in zip(total, weights, strict=True):
@@ -189,7 +186,7 @@ def _emit(made: Code, rows: int, args: Any, *, narrow: bool) -> None:
     for row, total in enumerate(totals):
         place = builder.add(builder.mul(made.plus(first, row), width), outputs)
         for known, offset in zip(total, _vectors(made, place), strict=True):
-            builder.store(builder.load(known), made.at(6, offset, FLOATS), align=4)
+            builder.store(builder.load(known), made.at(3, offset, FLOATS), align=4)
 
 
 def _product(made: Code, *, narrow: bool) -> Callable[[Any, Any, Any], Any]:
@@ -228,16 +225,17 @@ def multiply(inputs: Any, weight: Any, bias: Any, out: Any) -> None:
         for block in range(blocks):
             # Rows are divided evenly: 7 are 4 + 3, not 6 + 1. No split changes a row's operations.
             rows = (count - first + blocks - block - 1) // (blocks - block)
+            place = first, panel, steps, width
             if rows == 1:
-                _one(x, first, w, panel, steps, bias, o, width)
+                _one(x, w, bias, o, place)
             elif rows == 2:
-                _two(x, first, w, panel, steps, bias, o, width)
+                _two(x, w, bias, o, place)
             elif rows == 3:
-                _three(x, first, w, panel, steps, bias, o, width)
+                _three(x, w, bias, o, place)
             elif rows == 4:
-                _four(x, first, w, panel, steps, bias, o, width)
+                _four(x, w, bias, o, place)
             elif rows == 5:
-                _five(x, first, w, panel, steps, bias, o, width)
+                _five(x, w, bias, o, place)
             else:
-                _six(x, first, w, panel, steps, bias, o, width)
+                _six(x, w, bias, o, place)
             first += rows

@@ -25,10 +25,16 @@ from outrider.engines.forward_model import MaskedModel, Move, Segment
 from outrider.engines.kinds import VerifierSpec
 from outrider.engines.limits import EngineLimits
 from outrider.engines.registry import VERIFIERS
-from outrider.engines.torch import linears
 from outrider.engines.torch.fused.model import FusedModel
 from outrider.engines.torch.fused.products import can_multiply, multiply_linears
-from outrider.engines.torch.linears import can_pack, pack_linears, unpackable_weights
+from outrider.engines.torch.linears import (
+    PLAIN,
+    LinearKernel,
+    agreeing_linear_rows,
+    can_pack,
+    pack_linears,
+    unpackable_weights,
+)
 from outrider.engines.torch.model import PagedModel
 from outrider.engines.torch.served import target_model
 from outrider.engines.torch.sizes import LARGEST, Sizes, agreeing
@@ -105,10 +111,17 @@ def packed_in_parts(model: PreTrainedModel, total_blocks: int, block_tokens: int
     return FusedModel(model, total_blocks, block_tokens, parts=3)
 
 
+def torchs_own(model: PreTrainedModel, total_blocks: int, block_tokens: int) -> MaskedModel:
+    """Over linear layers as any device has them, in numbers of rows that agree there."""
+    pack_linears(model, kernel=PLAIN)
+    return PagedModel(model, total_blocks, block_tokens)
+
+
 NARROW = [
     *(pytest.param(Served(make, PagedModel), id=f"{make.__name__}-paged") for make in (llama, qwen3, gpt2)),
     *(pytest.param(Served(make, packed), id=f"{make.__name__}-packed") for make in (llama, qwen2, qwen3)),
     *(pytest.param(Served(make, target_model), id=f"{make.__name__}-served") for make in (llama, qwen2, qwen3)),
+    pytest.param(Served(qwen2, torchs_own), id="qwen2-torchs-own"),
     pytest.param(Served(llama, target_model, block_tokens=16), id="llama-served-lanes"),
     pytest.param(Served(llama, in_parts), id="llama-parts"),
     pytest.param(Served(llama, packed_in_parts), id="llama-packed-parts"),
@@ -276,7 +289,7 @@ def test_rows_are_filled_up_to_the_next_size(rows: int, expected: list[tuple[int
     assert [(piece.first, piece.last, piece.size) for piece in pieces] == expected
 
 
-def test_a_trial_tells_short_sums_in_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_tells_short_sums_in_another_order() -> None:
     """Few of 48 numbers are rounded otherwise."""
 
     def multiplied(rows: torch.Tensor, weight: torch.Tensor, _bias: object) -> torch.Tensor:
@@ -288,6 +301,5 @@ def test_a_trial_tells_short_sums_in_another_order(monkeypatch: pytest.MonkeyPat
             sums += part
         return sums.bfloat16()
 
-    monkeypatch.setattr(linears, "_reordered", lambda weight: weight)
-    monkeypatch.setattr(linears, "_multiplied", multiplied)
-    assert linears._tried(8, 48, has_bias=False).counts[0] == 2  # noqa: SLF001 (the processor's own kernel differs elsewhere)
+    kernel = LinearKernel(lambda weight: weight, multiplied)
+    assert agreeing_linear_rows(kernel, torch.empty(8, 48).bfloat16(), has_bias=False).counts[0] == 2

@@ -1,11 +1,13 @@
 """Settings are refused where they are made, before vLLM is imported."""
 
 from dataclasses import fields, replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from outrider.contracts.errors import ParameterError
-from outrider.engines.limits import EngineLimits
+from outrider.engines.limits import EngineLimits, kept_rows_bytes
 from outrider.engines.vllm.kind import VLLM_VERIFIER
 from outrider.engines.vllm.settings import UNSUPPORTED_OPTIONS
 from tests.unit.engines.vllm.conftest import MakeSettings
@@ -44,3 +46,22 @@ def test_vllm_takes_what_an_engine_on_a_card_is_told(
     assert (arguments.gpu_memory_utilization, arguments.enforce_eager) == (gpu_use, False)
     assert (arguments.block_size, arguments.kv_cache_memory_bytes) == (16, kv_budget_bytes)
     assert "VLLM_BATCH_INVARIANT" in envs.environment_variables
+
+
+@pytest.mark.parametrize(
+    ("kv_budget_bytes", "share", "requested_gib"), [(None, 1.0, 68), (None, 0.5, 34), (2**35, 1.0, 0.8)]
+)
+def test_vllm_requests_a_share_of_a_card_or_next_to_nothing_beside_kv_in_bytes(
+    make_settings: MakeSettings, kv_budget_bytes: int | None, share: float, requested_gib: float
+) -> None:
+    """Of 80 GiB; less must be free when it starts. Kept rows, a sixteenth of KV, fit into what is left."""
+    from vllm.v1.worker.utils import request_memory  # noqa: PLC0415 (seconds)
+
+    made, total = make_settings(), 80 * 2**30
+    limits = EngineLimits(kv_budget_bytes, 16, gpu_share=share)
+    arguments = replace(made, spec=replace(made.spec, device="cuda", limits=limits)).engine_arguments()
+    cache: Any = SimpleNamespace(gpu_memory_utilization=arguments["gpu_memory_utilization"])
+    card: Any = SimpleNamespace(total_memory=total, free_memory=int(share * total), device_="cuda")
+    requested = request_memory(card, cache)
+    assert requested == pytest.approx(requested_gib * 2**30, rel=1e-6)
+    assert requested + kept_rows_bytes(requested) < share * total
