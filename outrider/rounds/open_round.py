@@ -11,6 +11,7 @@ from outrider.contracts.trimming import trimmed
 from outrider.contracts.verifying import AcceptanceRule, Block, OwnDraft, Verified
 from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.events import Exchange
+from outrider.rounds.generation import VerifiedDraft
 from outrider.rounds.lookup.ngram_drafts import LOOKUP, NgramDraft
 from outrider.rounds.timing import RoundTiming
 from outrider.selection.modes import SpeculationMode
@@ -149,6 +150,21 @@ class OpenRound:
         protocol = PROTOCOLS[self.plan.protocol]
         return not outcome.overrides if protocol.judged else protocol.lossless(wire)
 
+    def verified_draft(self, outcome: Verified, wire: WireFormat) -> VerifiedDraft:
+        """Return what the outcome is about, for the response's tokens and statistics."""
+        return VerifiedDraft(
+            token_ids=self.verified.draft,
+            forced=self.uncommitted,
+            parents=self.verified.parents,
+            protocol=self.protocol,
+            draft_model=self.draft_model,
+            exact=self.is_exact(outcome, wire),
+            trimmed_tokens=self.trimmed_tokens,
+            wrong_tokens=self.wrong_tokens,
+            judged_tokens=self.judged_tokens(outcome),
+            from_lookup=self.by_lookup,
+        )
+
     def timing(self, outcome: Verified, committed_tokens: int, now_s: float, mode: SpeculationMode) -> RoundTiming:
         """Return the round's timing. ``mode``: in use when it was begun."""
         drafted, exchanges = len(self.verified.draft) + self.trimmed_tokens + self.wrong_tokens, self.exchanges
@@ -179,3 +195,30 @@ class OpenRound:
             ordered_tokens=0 if self.plan is None else self.plan.nodes,
             number=self.number,
         )
+
+
+class CurrentRound:
+    """The round of a response that is in progress, if there is one. Mutable.
+
+    Attributes:
+        began_at_s: set before the round is opened, where a device or its draft is waited for first.
+    """
+
+    def __init__(self) -> None:
+        self.round: OpenRound | None = None
+        self.began_at_s: float | None = None
+
+    def begin(self, now_s: float) -> float:
+        """Return when the round began: now, unless it has begun before."""
+        if self.began_at_s is None:
+            self.began_at_s = now_s
+        return self.began_at_s
+
+    def answered(self, number: int) -> OpenRound:
+        """Return the round, to which an answer has come."""
+        assert self.round is not None, "only what was asked is answered"
+        assert self.round.number == number, "one round is in progress"
+        return self.round
+
+    def over(self) -> None:
+        self.round = self.began_at_s = None

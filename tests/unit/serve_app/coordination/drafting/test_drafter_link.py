@@ -69,7 +69,7 @@ def commit(generation: Generation, *token_ids: int) -> None:
         number = generation.begin_round(drafting=False)
         generation.round_happened(number, RoundEvent.ENQUEUED)
         generation.round_happened(number, RoundEvent.DISPATCHED)
-        generation.commit(Verified(generation.name, number, (), token_id), ())
+        generation.commit(Verified(generation.name, number, (), token_id))
 
 
 async def drafted(generation: Generation, link: DrafterLink, window: int = 4) -> Exchange | None:
