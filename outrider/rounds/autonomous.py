@@ -1,6 +1,6 @@
 """The rounds that a verifier makes by itself for one response, and the draft that is ordered ahead beside them.
 
-``outrider.rounds.machine`` says what a run and a draft ordered ahead are. The run's grant ends before the draft's round.
+``outrider.rounds.machine`` says what both are. The run's grant ends before the round of the draft.
 """
 
 from outrider.contracts.autonomous_runs import goes_on, without_draft

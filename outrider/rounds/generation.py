@@ -15,6 +15,7 @@ from outrider.contracts.requests import (
     RoundStats,
     TokenOrigin,
 )
+from outrider.contracts.tracing import trace_id_of
 from outrider.contracts.verifying import OpenGeneration, Verified
 from outrider.rounds.correction import Correction
 from outrider.rounds.states import (
@@ -107,6 +108,13 @@ class Generation:
     @property
     def name(self) -> GenerationId:
         return self.request.generation
+
+    @property
+    def log_names(self) -> dict[str, str | None]:
+        """Fields of each log line about this response."""
+        request = self.request
+        trace_id = trace_id_of(request.trace)
+        return {"request_id": request.request_id, "generation": request.generation, "trace_id": trace_id}
 
     @property
     def correction_by(self) -> str | None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from outrider.contracts.autonomous_runs import accepted_by, goes_on, overtaken, survivals_after, without_draft
@@ -97,17 +97,21 @@ class QueuedBlock:
     opening: OpenGeneration | None
     observe: Callable[[RoundEvent], object]
     outcomes: RoundOutcomes
-    round: int
     cost: VerifyCost
     terms: VerifyTerms
     kv_block_tokens: int
     since_s: float
-    until_round: int
+    round: int = field(init=False)
+    until_round: int = field(init=False)
     at_verifier: bool = False
     verify_s: float = 0.0
     min_survival: float | None = None
     draft_tokens: int | None = None
     overtakes: "QueuedBlock | None" = None
+
+    def __post_init__(self) -> None:
+        self.round, run = self.block.round, self.block.autonomous_run
+        self.until_round = self.round if run is None else run.until_round
 
     def pending(self) -> PendingVerification:
         """Return the block as scheduling policies see it."""

@@ -38,7 +38,8 @@ from serve_app.coordination.batching.cost_estimator import cost_estimator
 from serve_app.coordination.batching.step_watch import Doubt
 from serve_app.coordination.credit import Credit, endless
 from serve_app.coordination.drafting.drafter_book import DrafterBook, ExchangeOutcome
-from serve_app.coordination.drafting.drafter_link import DrafterLink, FleetPort, LinkServices, LinkSettings
+from serve_app.coordination.drafting.drafter_link import DrafterLink
+from serve_app.coordination.drafting.link_services import FleetPort, LinkServices, LinkSettings
 from serve_app.coordination.generations.admission_queue import AdmissionQueue
 from serve_app.coordination.generations.round_loop import RoundLoop, RoundServices
 from serve_app.coordination.generations.targets import check_target

@@ -43,7 +43,8 @@ from outrider.verification.semantic import MismatchJudge
 from serve_app.coordination.batching.batcher import Batcher, Planning
 from serve_app.coordination.credit import Credit, endless
 from serve_app.coordination.drafting.drafter_book import DrafterBook
-from serve_app.coordination.drafting.drafter_link import DrafterLink, LinkServices
+from serve_app.coordination.drafting.drafter_link import DrafterLink
+from serve_app.coordination.drafting.link_services import LinkServices
 from serve_app.coordination.generations.round_loop import RoundLoop, RoundServices
 from serve_app.coordination.reporting.statistics import BatchRecord
 from serve_app.coordination.reporting.tracing import ResponseTraces

@@ -13,7 +13,7 @@ from outrider.contracts.requests import GenerationId, SamplingParams
 from outrider.contracts.verifying import OpenGeneration
 from outrider.session.session import DrafterSession
 from outrider.wire.envelope import MAX_MESSAGE_BYTES
-from serve_app.coordination.drafting.drafter_link import DrafterPort, LinkSettings
+from serve_app.coordination.drafting.link_services import DrafterPort, LinkSettings
 from serve_app.metrics import Metric, Sink
 from tests.unit.engines.conftest import VOCAB
 from tests.unit.virtual_clock import now_s

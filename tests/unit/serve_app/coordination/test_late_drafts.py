@@ -19,7 +19,8 @@ from outrider.rounds.generation import Generation
 from outrider.rounds.rules import RunGrant
 from serve_app import metrics
 from serve_app.coordination.drafting.drafter_book import DrafterBook
-from serve_app.coordination.drafting.drafter_link import DrafterLink, LinkServices
+from serve_app.coordination.drafting.drafter_link import DrafterLink
+from serve_app.coordination.drafting.link_services import LinkServices
 from tests.unit.serve_app.api.in_memory_service import Service, drafter, tokens_of
 from tests.unit.serve_app.coordination.in_memory import (
     FIRST,

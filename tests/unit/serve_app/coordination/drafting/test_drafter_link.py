@@ -19,7 +19,8 @@ from outrider.rounds.events import AskDrafter, Exchange
 from outrider.rounds.generation import Generation
 from outrider.rounds.states import RoundEvent
 from serve_app.coordination.drafting.drafter_book import DrafterBook, ExchangeOutcome
-from serve_app.coordination.drafting.drafter_link import DrafterLink, LinkServices
+from serve_app.coordination.drafting.drafter_link import DrafterLink
+from serve_app.coordination.drafting.link_services import LinkServices
 from tests.unit.engines.conftest import tiny_llama, torch_drafter
 from tests.unit.engines.reference import tiny_alone
 from tests.unit.serve_app.coordination.in_memory import (
