@@ -138,7 +138,6 @@ def _reply_from(
     refused_openings: dict[GenerationId, Refusal],
     engine_s: float,
     idle_s: float,
-    usage: KvUsage,
     *rest: Any,
 ) -> StepReply:
     rounds_and_tokens, costs = array("q", numbers), array("q", computed)
@@ -149,7 +148,7 @@ def _reply_from(
     for index, outcome in others:  # in order
         outcomes.insert(index, outcome)
     done = tuple(map(VerifyCost, costs[::2], costs[1::2]))
-    return StepReply(tuple(outcomes), refused_openings, engine_s, idle_s, usage, done, *rest)
+    return StepReply(tuple(outcomes), refused_openings, engine_s, idle_s, rest[0], done, *rest[1:])
 
 
 PROTOCOL_VERSION = 6  # of messages from and to drafters; raise it when any of them changes
