@@ -24,7 +24,9 @@ class ClassCounts:
     def classes(self, waiting: Mapping[str, int], active: Mapping[str, int]) -> dict[str, ClassAdmission]:
         """Return the counters with the numbers of responses that wait and are active now."""
         return {
-            name: ClassAdmission(**self._counts.get(name, {}), waiting=waiting.get(name, 0), active=active.get(name, 0))
+            name: ClassAdmission(
+                **self._counts.get(name, Counter()), waiting=waiting.get(name, 0), active=active.get(name, 0)
+            )
             for name in sorted({*self._counts, *waiting, *active})
         }
 

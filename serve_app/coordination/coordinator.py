@@ -64,9 +64,10 @@ class Coordinator:
         self._unasked: asyncio.TimerHandle | None = None  # runs out when neither Serve nor an ingress calls any more
         clock = time.monotonic
         tokenizer = await asyncio.to_thread(load_tokenizer, settings.target)
-        heads = {model: head.info for model, head in settings.generations.drafting.heads.items()}
+        drafting = settings.generations.drafting
+        heads = {model: head.info for model, head in drafting.heads.items()}
         tokens_hash = token_map(tokenizer).sha256()
-        wanted = FleetSettings(settings.drafters, settings.target, tokens_hash, heads, settings.draft_models)
+        wanted = FleetSettings(drafting.drafters, settings.target, tokens_hash, heads, settings.draft_models)
         self._fleet = RayFleet(self._id, wanted, settings.namespace)
         self._peers = Peers(self._id, clock)
         self._faults = FaultCounter()

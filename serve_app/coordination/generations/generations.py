@@ -27,6 +27,7 @@ from outrider.rounds.present_load import PresentLoad
 from outrider.rounds.rules import DRAFTER_OPEN_DEADLINE_S, MUST_USE_DRAFT_DEADLINE_S, RoundRules
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import SpikeDetector
+from outrider.scheduling.registry import SCHEDULING
 from outrider.selection.tuning.speculation_tuner import SpeculationTuner, TunerSettings
 from outrider.text.shown import IncrementalText
 from outrider.text.stops import stop_automaton, tokens_that_stop
@@ -103,7 +104,7 @@ class Generations:
         self._timings: deque[RoundTiming] = deque(maxlen=_KEPT_TIMINGS)
         self._load = PresentLoad()
         drafting = settings.drafting
-        self.book = DrafterBook(drafting.models, drafting.heads, drafting.stopping, drafting.logging, drafting.trusted)
+        self.book = DrafterBook(drafting.drafters, drafting.heads)
         self._usage: KvUsage | None = None  # of the verifier's memory after its last step
         self._measured = MeasuredRounds()
         estimator = cost_estimator(settings.profiles, target.card.machine)
@@ -144,9 +145,9 @@ class Generations:
         rules = RoundRules(
             speculation=choices,
             policy=drafting.policy,
-            deadline_rule=settings.deadline_rule,
+            deadline_rule=SCHEDULING[settings.scheduling.policy].deadlines,
             spikes=self._spikes,
-            first_token_s=settings.first_token_s,
+            first_token_s=settings.scheduling.first_token_s,
             correction_deadline_s=DRAFTER_OPEN_DEADLINE_S,
             grant=settings.grant,
             experience=self._experience,

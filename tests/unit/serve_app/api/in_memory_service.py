@@ -15,6 +15,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from actors.messages import StepReply, VerifyCall
 from actors.verifier.actor import SteppedEngine
+from outrider.config.drafters import DrafterGroupConfig
 from outrider.contracts.cost import LinearCostModel, VerifyCost
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import GenerationChunk, GenerationId, GenerationRequest, ProtocolName, SamplingParams
@@ -212,7 +213,9 @@ class Service:
         self.verifier = LocalVerifier(blocks, judge, LookupHistory(earlier=EarlierTexts(store_tokens)))
         self.fleet = MemoryFleet(*drafters)
         self.link_settings = SETTINGS
-        self.book = DrafterBook({}, heads, trusted=frozenset({"edge"} if trusted else ()))
+        self.book = DrafterBook(
+            [DrafterGroupConfig("edge", trust="trusted" if trusted else "untrusted", model="edge")], heads
+        )
         self.sink = RecordingSink()
         self.timings: list[RoundTiming] = []
         self.batches: list[BatchRecord] = []

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from actors.fleet.lease_table import LeaseTable
 from actors.messages import Answer, DrafterId
 from actors.waiting import within
+from outrider.config.drafters import DrafterGroupConfig
 from outrider.contracts.drafting import Draft, DraftAnswer, DrafterEngine, DraftRequest, DraftTerms
 from outrider.contracts.errors import DrafterLostError, DrafterSilentError, OutriderError
 from outrider.contracts.exchanged import WireFormat
@@ -21,6 +22,7 @@ from tests.unit.virtual_clock import now_s
 GREEDY = SamplingParams(temperature=0.0)
 SAMPLED = SamplingParams(temperature=0.9, seed=3)
 PROMPT = (5, 17, 42, 8, 61, 30, 2)
+EDGE = DrafterGroupConfig("edge", trust="trusted", model="edge")
 FIRST, SECOND = DrafterId("edge", 0), DrafterId("edge", 1)
 WIRE = WireFormat(VOCAB, top_k=16)
 LINK_S = 1e-4  # virtual: what an exchange takes on its way

@@ -24,6 +24,7 @@ from serve_app.coordination.drafting.link_services import LinkServices
 from tests.unit.engines.conftest import tiny_llama, torch_drafter
 from tests.unit.engines.reference import tiny_alone
 from tests.unit.serve_app.coordination.in_memory import (
+    EDGE,
     FIRST,
     GREEDY,
     NONSENSE,
@@ -44,7 +45,7 @@ def transport(blocks: int = 200) -> EngineTransport:
 
 
 def book() -> DrafterBook:
-    return DrafterBook({}, trusted=frozenset({"edge"}))
+    return DrafterBook([EDGE])
 
 
 def link_to(
