@@ -244,8 +244,6 @@ class DrafterState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DrafterStatus:
-    """One drafter, as the fleet sees it."""
-
     name: str
     group: str
     state: DrafterState
@@ -271,8 +269,6 @@ class FleetSettings:
 
 @dataclass(frozen=True, slots=True)
 class SloRounds:
-    """Counts of rounds of one SLO class."""
-
     rounds: int = 0
     late_queue: int = 0  # late rounds by cause: queue
     late_compute: int = 0  # and compute

@@ -52,8 +52,6 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class TcpConnection:
-    """A connection, by its two ends."""
-
     own: Address
     peer: Address
 

@@ -64,7 +64,6 @@ class DrafterCare:
         self._watchers: dict[DrafterId, asyncio.Task[None]] = {}
 
     def known_handle(self, drafter: DrafterId | None) -> "ActorHandle[Any] | None":
-        """Return the handle of a drafter that was ready; None for others."""
         return None if drafter is None else self._handles.get(drafter)
 
     async def handle(self, drafter: DrafterId) -> "ActorHandle[Any] | None":

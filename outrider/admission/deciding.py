@@ -49,12 +49,10 @@ class Decision:
         return Decisions(tuple(self._admitted), tuple(self._refused), *map(tuple, changes))
 
     def begin(self) -> None:
-        """Begin what fits."""
         self._begin_promised()
         self._begin_best_effort()
 
     def _begin_promised(self) -> None:
-        """Begin promises that fit, in order."""
         keeps = False  # what becomes free is kept for a response before
         waiting = promised_in_order(self._state, self.bounds)
         # Promises in vain go last; the sort is stable.

@@ -62,8 +62,6 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRefused:
-    """A response that is not begun."""
-
     name: GenerationId
     slo: SloClass  # the last class it waited for
     shortage: Shortage

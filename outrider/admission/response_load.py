@@ -24,8 +24,6 @@ _WAITED = 0.5  # of a pass, on average, for a block that arrives in its middle
 
 @dataclass(frozen=True, slots=True)
 class VerifierNow:
-    """A verifier as admission sees it."""
-
     cost_model: CostModel
     round: RoundShape  # of the speculation mode in use
     kv_tokens: int | None = None  # positions it can hold; None is no limit, or not known yet

@@ -29,7 +29,6 @@ class TrackedResponse:
 
     @property
     def promised(self) -> bool:
-        """Whether that class promises a speed."""
         return self.asked.classes[self.class_index].tokens_per_s > 0.0
 
     @property

@@ -76,7 +76,6 @@ def load_trace(path: str | Path) -> LinkTrace:
 
 
 def parse_trace(text: str, source: str) -> LinkTrace:
-    """Parse a trace; ``source`` names it in messages."""
     rows = _rows(text, source)
     _, header = next(rows, (1, []))
     if tuple(header) != COLUMNS:

@@ -26,9 +26,8 @@ from outrider.rounds.parts import RoundParts
 from outrider.rounds.states import GenerationState, RoundEvent
 from outrider.selection.situation import Estimate
 
-_MOST_BESIDE = (
-    1024  # most rounds of a run while a draft is under way; a multiple of 256, as the wire has round numbers modulo 256
-)
+# Most rounds of a run while a draft is under way; a multiple of 256, as the wire has round numbers modulo 256.
+_MOST_BESIDE = 1024
 _LEAST_BESIDE = 64  # round numbers that must be left before a late draft's for another n-gram draft to go first
 
 
@@ -60,7 +59,6 @@ class AutonomousRounds:
         return self._verifier.block(round_, run)
 
     def may_draft_beside(self, estimate: Estimate) -> bool:
-        """Whether a draft is to be ordered ahead."""
         # An opening or a correction reaches the verifier only with a block: until then nothing is ordered ahead.
         return self._verifier.knows_all and self._chooser.goes_on_beside(estimate)
 

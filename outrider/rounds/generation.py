@@ -17,7 +17,7 @@ from outrider.contracts.requests import (
 )
 from outrider.contracts.tracing import trace_id_of
 from outrider.contracts.verifying import OpenGeneration, Verified
-from outrider.rounds.correction import Correction
+from outrider.rounds.corrections.correction import Correction
 from outrider.rounds.states import (
     GENERATION_TRANSITIONS,
     ROUND_TRANSITIONS,
@@ -59,7 +59,6 @@ class VerifiedDraft(NamedTuple):
     from_lookup: bool = False
 
     def decided(self, outcome: Verified) -> tuple[list[int], list[TokenOrigin]]:
-        """Return the tokens that an outcome adds to the response, and the origin of each."""
         accepted = [self.token_ids[i] for i in outcome.accepted_path]
         after = [] if outcome.next_token is None else [outcome.next_token]
         last = outcome.accepted_path[-1] if outcome.accepted_path else -1
@@ -156,7 +155,6 @@ class Generation:
 
     @property
     def end_ids(self) -> frozenset[int]:
-        """Tokens that end the response."""
         return self._eos
 
     @property

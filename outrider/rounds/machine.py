@@ -33,6 +33,7 @@ from outrider.protocols.registry import CORRECTION_ALONE
 from outrider.rounds.autonomous import AutonomousRounds
 from outrider.rounds.blocks import row_request
 from outrider.rounds.committing import commit_round
+from outrider.rounds.corrections.pending_correction import PendingCorrection
 from outrider.rounds.events import (
     AskAgain,
     AwaitDrafter,
@@ -51,7 +52,6 @@ from outrider.rounds.generation import Generation
 from outrider.rounds.open_round import OpenRound
 from outrider.rounds.orders import drafted_round
 from outrider.rounds.parts import round_parts
-from outrider.rounds.pending_correction import PendingCorrection
 from outrider.rounds.rules import RoundRules
 from outrider.rounds.states import CorrectionEvent, CorrectionState, GenerationState, RoundEvent
 from outrider.text.shown import IncrementalText

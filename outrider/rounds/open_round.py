@@ -72,7 +72,6 @@ class OpenRound:
 
     @property
     def verified(self) -> Block:
-        """The block, once it is with the verifier."""
         assert self.block is not None
         return self.block
 
@@ -215,7 +214,6 @@ class CurrentRound:
         return self.began_at_s
 
     def answered(self, number: int) -> OpenRound:
-        """Return the round, to which an answer has come."""
         assert self.round is not None, "only what was asked is answered"
         assert self.round.number == number, "one round is in progress"
         return self.round

@@ -12,7 +12,6 @@ from outrider.selection.situation import Estimate
 def drafted_round(
     number: int, began_at_s: float, plan: DraftPlan, estimate: Estimate, chooser: RoundChooser, tracker: PromiseTracker
 ) -> tuple[OpenRound, AskDrafter]:
-    """Return a round with a device's draft, and the order for it."""
     allowed_s, survivals = LINK_PATIENCE * estimate.round_s, chooser.survivals(plan)
     whole = chooser.must_stay_whole(plan)
     round_ = OpenRound(number, began_at_s, plan, estimate.expected_tokens, allowed_s, survivals, whole)

@@ -76,7 +76,6 @@ class PromiseTracker:
         return self._ledger.tokens_per_s
 
     def committed(self, tokens: int, now_s: float) -> None:
-        """Enter tokens that were committed now."""
         self._ledger = self._ledger.committed(tokens, now_s)
 
     def swallowed(self, tokens: int) -> None:

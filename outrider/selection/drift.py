@@ -50,7 +50,6 @@ class RejectionDrift:
 
 
 def _times_log(count: int, share: float) -> float:
-    """Return ``count * log(share)``, with 0 * log(0) = 0."""
     if not count:
         return 0.0
     return count * log(share) if share > 0.0 else -inf

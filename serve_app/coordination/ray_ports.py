@@ -73,8 +73,7 @@ class VerifierPort:
         self._handle: ActorHandle[Any] = actor.remote(
             self._spec, settings.lookup_store_tokens, settings.emulated_reload_s
         )
-        limits = settings.limits
-        self._deadline_s, self._start_deadline_s = limits.verifier_deadline_s, limits.verifier_start_deadline_s
+        self._deadline_s, self._start_deadline_s = settings.deadline_s, settings.start_deadline_s
         self._silent_s: float | None = None  # seconds in one step for which it counts as lost; None: it is not silent
         self.is_up = False  # by the last answer or error
         self._coming_up: asyncio.Task[None] | None = None  # one task since the last loss, which all waiters share

@@ -27,7 +27,8 @@ class VerifierSettings:
 
     spec: VerifierSpec
     claims: VerifierConfig
-    limits: LimitsConfig
+    deadline_s: float
+    start_deadline_s: float
     silence_s: float = 1.5  # without a step; then it is probed, and if it stands still its responses go on elsewhere
     lookup_store_tokens: int = 0  # of earlier responses, for prompt lookup
     emulated_reload_s: float = 0.0  # added to the load time of a restarted verifier
@@ -139,7 +140,8 @@ def verifier_settings(config: Config, heads: Mapping[str, Head] | None = None) -
     return VerifierSettings(
         spec=verifier_spec(config.model, config.verifiers, heads),
         claims=config.verifiers,
-        limits=config.limits,
+        deadline_s=config.limits.verifier_deadline_s,
+        start_deadline_s=config.limits.verifier_start_deadline_s,
         lookup_store_tokens=config.speculation.lookup_store_tokens,
     )
 

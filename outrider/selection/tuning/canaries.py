@@ -83,7 +83,6 @@ class Canaries:
             self.mode = None
 
     def fewest_rounds(self, samples: Mapping[str, ThroughputSample]) -> float:
-        """Return the number of rounds of the canary that has the fewest."""
         return min((float(samples[name].rounds) for name in self.out), default=0.0)
 
     def ratio(self, samples: Mapping[str, ThroughputSample], known: float | None) -> float | None:

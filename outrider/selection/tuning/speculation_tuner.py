@@ -73,7 +73,6 @@ class SpeculationTuner:
     """Chooses the speculation mode of one verifier. Mutable."""
 
     def __init__(self, modes: Sequence[SpeculationMode], settings: TunerSettings, now_s: float) -> None:
-        """Begin with the first mode."""
         self._modes, self._settings = tuple(modes), settings
         self._mode = self._kept = self._modes[0]
         self._rewards, self._trials, self._evidence = Rewards(), TrialBudget(settings.trials), TunerEvidence(now_s)
@@ -96,7 +95,6 @@ class SpeculationTuner:
         return self._mode
 
     def mode_of(self, generation: str) -> SpeculationMode:
-        """Return the mode in use for one generation."""
         canaries = self._canaries
         return canaries.mode if canaries.mode is not None and generation in canaries.out else self.mode
 

@@ -38,8 +38,6 @@ class TrialRules:
 
 
 class TrialBudget:
-    """Account of trials. Mutable."""
-
     def __init__(self, rules: TrialRules) -> None:
         self._rules = rules
         self.left_s = rules.allowance_s

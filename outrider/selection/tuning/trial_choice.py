@@ -28,7 +28,6 @@ class TrialChoice:
         self._worth_a_try: dict[SpeculationMode, CanaryResult] = {}  # of modes that canaries did not rule out
 
     def result(self, found: CanaryResult) -> None:
-        """Note the result of canaries."""
         self.last_results[found.mode] = found
         if found.lost:
             self._worth_a_try.pop(found.mode, None)

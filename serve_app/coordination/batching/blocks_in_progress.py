@@ -108,7 +108,6 @@ class BlocksInProgress:
         return any(queued.at_verifier for queued in self.resolving.values())
 
     def fail_waiting(self, error: Exception) -> None:
-        """Fail all blocks that wait for a step."""
         for name, queued in list(self.queued.items()):
             if self._planner.waits(name):
                 self.forget(name)

@@ -132,7 +132,6 @@ class QueuedBlock:
         )
 
     def cut(self, draft_tokens: int) -> None:
-        """Cut the draft to its first ``draft_tokens`` tokens."""
         dropped = len(self.block.draft) - draft_tokens
         self.block, self.draft_tokens = trimmed(self.block, draft_tokens), draft_tokens
         self.cost = replace(self.cost, new_tokens=self.cost.new_tokens - dropped)

@@ -58,11 +58,9 @@ class StepWatch:
 
     @property
     def on(self) -> bool:
-        """Whether timers run for a step."""
         return bool(self._timers)
 
     def took(self, step_s: float) -> None:
-        """Note the duration of a step."""
         self._slowest_s = max(step_s, _FORGOTTEN * self._slowest_s)
 
     def anew(self, *, under_way: bool) -> None:

@@ -25,8 +25,6 @@ _UNMEASURED_STEP_S = 0.02  # assumed before the first draft
 
 
 class ExchangeOutcome(StrEnum):
-    """How an exchange with a drafter ended."""
-
     ANSWERED = "answered"
     SILENT = "silent"  # no answer in time, or it was lost on its way
     GONE = "gone"  # the drafter died
@@ -34,7 +32,6 @@ class ExchangeOutcome(StrEnum):
 
     @classmethod
     def of(cls, error: OutriderError) -> "ExchangeOutcome":
-        """Return the outcome of an exchange that raised ``error``."""
         if isinstance(error, DrafterSilentError):
             return cls.SILENT
         return cls.GONE if isinstance(error, DrafterLostError) else cls.BROKEN
@@ -128,6 +125,5 @@ class DrafterBook:
         return taken
 
     def links(self, now_s: float) -> dict[DrafterId, Csi]:
-        """Return the estimate of each link that was measured."""
         estimates = {drafter: record.link.estimate(now_s) for drafter, record in self._records.items()}
         return {drafter: estimate.csi for drafter, estimate in estimates.items() if estimate is not None}

@@ -64,7 +64,6 @@ class DrafterLink:
 
     @property
     def ready(self) -> bool:
-        """Whether a drafter is leased and has the prefix."""
         return self._is_ready.is_set()
 
     async def wait_ready(self, deadline_s: float) -> None:

@@ -78,13 +78,11 @@ class LeasedDrafterSession:
             raise DrafterBrokenError(f"{self._name} does not hold the generation just given")
 
     def close(self) -> None:
-        """Have the drafter drop the generation."""
         if self._probing is not None:
             self._probing.cancel()
         self._transport.close(self._generation.name)
 
     async def draft(self, asked: AskDrafter) -> Exchange | None:
-        """Order one block."""
         request = self._request(asked.round, asked.plan, asked.correction, asked.price)
         deadline_s = self._settings.draft_deadline_s + asked.allowed_s
         return await self._order(request, deadline_s, must_use=asked.must_use)

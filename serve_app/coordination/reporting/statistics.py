@@ -31,8 +31,6 @@ _COUNTED_OF_KV = (
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """One step of the verifier."""
-
     blocks: int
     reason: StopReason  # why no more blocks joined
     predicted_s: float
@@ -163,7 +161,6 @@ class CoordinatorStats:
         )
 
     def batch(self, record: BatchRecord) -> None:
-        """Record a step of the verifier."""
         before, self.usage = self.usage, record.usage
         self.idle_s += record.idle_s
         self._last_reply_at_s = self._clock()
