@@ -4,18 +4,12 @@ The caller reports events (``ask``, ``withdraw``, ``stall``, ``unstall``, ``end`
 ``due_at_s``, when a wait ends. Responses are considered in this order:
 
 1. resumed responses of a class with a promise: they were begun elsewhere and need a place only;
-2. responses with a promise: first those of classes refused more often than others, then by arrival. If one does not
-   fit, smaller ones may pass it for half of its wait. After that, or if its class was refused more often, what becomes
-   free is kept for it, unless its class was given more verifier time than others. So classes get equal time. Behind all
-   of these, and only while no promise is active, come promises in vain: those that could not be kept even with the
-   verifier to themselves;
-3. best effort, after all promises: suspended responses first, then resumed ones, then by arrival.
+2. responses with a promise: classes refused more often than others first, then by arrival, promises in vain last;
+3. best effort: suspended responses first, then resumed ones, then by arrival.
 
-Within one precedence accounts take turns (``account_places``); arrival orders the responses of one account.
-
-Best effort takes any free place and never delays a promise. If a promise needs a place or KV, the youngest best-effort
-response is *suspended*, down to a floor that promises leave to it. A suspended response begins no round until it is
-continued, and its KV may be evicted.
+Within one precedence accounts take turns (``account_places``). docs/design/0037 and 0064 say why. If a promise needs a
+place or KV, the youngest best-effort response is *suspended*, down to a floor: it begins no round until it goes on,
+and its KV may be evicted.
 
 A response whose client has stopped reading is *stalled*: it holds neither place nor promise, and its KV may be evicted.
 When the client reads on, it is suspended, and goes before responses of its account that were not begun.

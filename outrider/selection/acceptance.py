@@ -9,9 +9,8 @@ A generation teaches its pair's book a bounded number of tokens, so that none do
 Acceptance is that of tokens that were drafted. A device that stops early leaves out tokens that it expects to be
 rejected. How far devices draft is learned separately (``DraftedShares``); a plan's yield follows from both.
 
-Only positions up to the first rejection are observed. So a choice made from these statistics depends on committed
-tokens and past verdicts, never on the noise of uncommitted positions, and cannot change the output of a lossless
-protocol.
+Only positions up to the first rejection are observed: a choice made from these statistics never depends on the noise of
+uncommitted positions, and cannot change the output of a lossless protocol.
 
 Trees: a sibling's acceptance is the first one's times a factor (``AcceptanceView``). Until measured, factors halve from
 sibling to sibling.

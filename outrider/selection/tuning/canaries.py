@@ -1,12 +1,7 @@
 """Canaries try another speculation mode in a few generations while all others keep theirs.
 
-They measure a mode's gain for the generations that use it at a fraction of the cost of a trial by all. Its cost for the
-others (rows, and processors that drafters take from the verifier) shows only in part, as the others' slowdown against
-what the kept mode brought before; if all used the mode it would be larger. So canaries that clearly lose save a trial
-by all, and other results say how much budget such a trial needs.
-
-Canaries and the others are measured in the same epoch. A slow device among the canaries may delay a trial, but not
-prevent it: the next canaries are other generations.
+Their cost for the others shows only in part, as the others' slowdown. So canaries that clearly lose save a trial by
+all, and other results say how much budget such a trial needs (docs/design/0019).
 """
 
 from collections.abc import Collection, Iterable, Mapping

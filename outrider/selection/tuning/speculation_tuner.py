@@ -5,14 +5,8 @@ only when all generations draft alike. So one mode is in use for all generations
 committed tokens per second of an active generation, is measured in epochs common to all, and compared at equal loads
 (``outrider.selection.tuning.rewards``).
 
-- A generation is active from its first committed tokens to its end: neither its prefill nor idle time counts. Rounds
-  beside others' prefills count only where there are hardly any other rounds.
-- Only rounds count that begin after a *settling* time. After a change of modes it lasts until autonomous runs and
-  rounds of the old mode are over and, under a mode that needs drafters, most generations have a drafter.
-- Another mode is tried for one or a few epochs when it is due and the budget allows (``trial_budget``). A mode that
-  needs drafters is first tried by a few canaries (``canaries``).
-- The kept mode is left for a better one as soon as the accumulated cost of staying (regret) exceeds the cost of a
-  change. So a load that fluctuates around the crossover changes nothing, and a large step is followed in an epoch.
+docs/design/0019 has the rules: which rounds count, when another mode is tried, by canaries or by all, and when the kept
+mode is left for a better one.
 
 Pure: the caller reports events with their times. ``round`` is called at every commit, so it does very little.
 """
