@@ -83,11 +83,7 @@ class Admission:
     def end(self, name: GenerationId, now_s: float, output_tokens: int | None = None, *, kept: bool = True) -> None:
         """Remove a response that was begun and is over.
 
-        Args:
-            name: its generation.
-            now_s: absolute time.
-            output_tokens: its length; None if it was cut off, which teaches nothing about lengths or promises.
-            kept: whether its promise was kept.
+        ``output_tokens`` is None if it was cut off, which teaches nothing about lengths or promises.
         """
         one = self._take(name, now_s)
         if name in self._state.stalled:

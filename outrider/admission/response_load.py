@@ -25,11 +25,7 @@ class VerifierNow:
 def response_load(tokens_per_s: float, prompt_tokens: int, output_tokens: float, verifier: VerifierNow) -> float:
     """Return the verifier seconds per second that a response needs to keep its promise.
 
-    Args:
-        tokens_per_s: promised speed; 0 is best effort, which has no load.
-        prompt_tokens: positions to compute before its first token.
-        output_tokens: expected output.
-        verifier: in the speculation mode in use.
+    ``tokens_per_s`` 0 is best effort, which has no load; ``prompt_tokens`` are computed before its first token.
     """
     if tokens_per_s == 0.0:
         return 0.0

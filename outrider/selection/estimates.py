@@ -88,10 +88,7 @@ class Estimates:
 def estimate(situation: RoundSituation, plans: PlanSet, last_plan: DraftPlan | None = None) -> Estimates:
     """Estimate yield and cost of each plan.
 
-    Args:
-        situation: present measurements.
-        plans: to compare.
-        last_plan: plan of the last round, during which ``queue_s`` was measured.
+    ``last_plan`` is the plan of the last round, during which ``queue_s`` was measured.
 
     Raises:
         ParameterError: a plan has a draft where there is no drafter.

@@ -39,10 +39,7 @@ class LookupValue:
 def value_of(survivals: Sequence[float], verifier: VerifierView, position: int) -> LookupValue:
     """Return the part of a chain that pays, for one block in a step of the present size.
 
-    Args:
-        survivals: of the chain's tokens, falling.
-        verifier: its present load and cost model.
-        position: tokens committed so far.
+    ``survivals`` are of the chain's tokens, falling; ``position``: tokens committed so far.
     """
     cached, others = max(position - 1, 0), _others(verifier)
     with_others = _work(others, cached)

@@ -52,10 +52,7 @@ class ResponseLookup:
     def draft(self, output_ids: Sequence[int], room: int, verifier: VerifierView) -> NgramDraft | None:
         """Return the draft behind the committed tokens that pays at the present load; None if there is none.
 
-        Args:
-            output_ids: all committed tokens.
-            room: tokens that the draft may have at most.
-            verifier: its present load and cost model.
+        ``output_ids`` are all committed tokens; the draft may have at most ``room`` tokens.
         """
         self._text.extend(self._prompt_ids)
         self._prompt_ids = ()

@@ -123,12 +123,7 @@ class SpeculationTuner:
     ) -> None:
         """Enter a committed round, other than the response's first; decide if a tick is due.
 
-        Args:
-            generation: that the round belongs to.
-            committed_tokens: of the round.
-            round_s: its duration; it ends now.
-            now_s: absolute.
-            late: whether it was slower than promised; None if it had no promise to keep.
+        The round ends now. ``late``: whether it was slower than promised; None if it had no promise to keep.
         """
         self._evidence.round(generation, committed_tokens, round_s, now_s, late)
         if now_s >= self._due_at_s:

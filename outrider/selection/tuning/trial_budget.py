@@ -63,13 +63,8 @@ class TrialBudget:
     ) -> bool:
         """Whether a mode may be tried now. Beyond the budget only if this load is new to it and it may win.
 
-        Args:
-            mode: name of the mode.
-            comparison: with the kept mode, at this load.
-            takes_s: duration of the trial, in seconds of all generations' time.
-            now_s: absolute.
-            canary_loss: expected by the canaries' result; None without one.
-            unknown_loss: expected of the mode without any reward.
+        The trial takes ``takes_s`` of all generations' time. ``canary_loss`` is None without a result of canaries;
+        ``unknown_loss`` is expected of the mode without any reward.
         """
         waited = now_s >= self._next_at_s.get(mode, now_s)
         cost_s = takes_s * expected_loss(comparison, canary_loss, unknown_loss)

@@ -40,11 +40,7 @@ class StepWatch:
     ) -> None:
         """Start without timers.
 
-        Args:
-            deadline_s: of a step.
-            on_deadline: called when the deadline is missed.
-            lost: called when a probe finds the verifier silent.
-            doubt: when to probe; None: never.
+        ``lost`` is called when a probe finds the verifier silent; without ``doubt`` it is never probed.
         """
         self._deadline_s, self._on_deadline, self._lost, self._doubt = deadline_s, on_deadline, lost, doubt
         self._timers: list[asyncio.TimerHandle] = []
