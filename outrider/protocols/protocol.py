@@ -30,19 +30,12 @@ Sent = TypeVar("Sent")
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Parameters for drawing from all rows of one depth.
+    """Parameters for drawing from all rows of one depth."""
 
-    Attributes:
-        wire: format to which rows are rounded.
-        params: of the request; the logits are already adjusted by them.
-        position: absolute position of the tokens drawn.
-        children: tokens to draw from each row.
-    """
-
-    wire: WireFormat
-    params: SamplingParams
-    position: int
-    children: int
+    wire: WireFormat  # format to which rows are rounded
+    params: SamplingParams  # of the request; the logits are already adjusted by them
+    position: int  # absolute position of the tokens drawn
+    children: int  # tokens to draw from each row
 
     def numbers(self) -> list[float]:
         """Return a uniform number for each child.
@@ -55,17 +48,11 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class DraftRow:
-    """Distribution of the next tokens behind one node, before any is drawn.
+    """Distribution of the next tokens behind one node, before any is drawn."""
 
-    Attributes:
-        logits: ``[vocab]``, or ``[n]`` of a truncated row; float32, as decoded if a sampled request sends them.
-        support: ``[n]`` int64, ids of a truncated row.
-        numerators: ``[vocab]`` int64, the row in fixed point (``fixed_point``).
-    """
-
-    logits: FloatRow
-    support: IntRow | None = None
-    numerators: IntRow | None = None
+    logits: FloatRow  # ``[vocab]``, or ``[n]`` of a truncated row; float32, as decoded if a sampled request sends them
+    support: IntRow | None = None  # ``[n]`` int64, ids of a truncated row
+    numerators: IntRow | None = None  # ``[vocab]`` int64, the row in fixed point (``fixed_point``)
 
     @cached_property
     def probs(self) -> Probs:

@@ -33,25 +33,15 @@ _NOTHING_KNOWN = AcceptanceBook().view()
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """The configured limits of all choices.
+    """The configured limits of all choices."""
 
-    Attributes:
-        protocols: to choose from.
-        k_max: length of the longest draft, in tokens.
-        window: fixed for all requests that name none; None leaves it to the policy.
-        wire: format of the messages.
-        has_drafters: whether any drafter group is configured.
-        drafts_ahead: whether autonomous runs may go on while a device drafts.
-        lookup_window: longest n-gram draft, in tokens; 0: prompt lookup only where a request asks for it.
-    """
-
-    protocols: tuple[ProtocolName, ...]
-    k_max: int
-    window: int | None
-    wire: WireFormat
-    has_drafters: bool
-    drafts_ahead: bool = True
-    lookup_window: int = 0
+    protocols: tuple[ProtocolName, ...]  # to choose from
+    k_max: int  # length of the longest draft, in tokens
+    window: int | None  # fixed for all requests that name none; None leaves it to the policy
+    wire: WireFormat  # format of the messages
+    has_drafters: bool  # whether any drafter group is configured
+    drafts_ahead: bool = True  # whether autonomous runs may go on while a device drafts
+    lookup_window: int = 0  # longest n-gram draft, in tokens; 0: prompt lookup only where a request asks for it
 
 
 def allowed_protocols(generation: Generation, speculation: Speculation) -> tuple[ProtocolName, ...]:

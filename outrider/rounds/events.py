@@ -21,19 +21,12 @@ from outrider.selection.situation import DrafterView, VerifierView
 
 @dataclass(frozen=True, slots=True)
 class LeasedDrafter:
-    """The drafter that a response has leased.
+    """The drafter that a response has leased."""
 
-    Attributes:
-        model: its draft model.
-        acceptance: statistics of all drafters of that model with this target.
-        view: what the choice of a plan needs of it; None until its KV holds the prefix.
-        trusted: whether the output may depend on what it draws (``drafters[].trust``).
-    """
-
-    model: str
-    acceptance: AcceptanceBook
-    view: DrafterView | None
-    trusted: bool = False
+    model: str  # its draft model
+    acceptance: AcceptanceBook  # statistics of all drafters of that model with this target
+    view: DrafterView | None  # what the choice of a plan needs of it; None until its KV holds the prefix
+    trusted: bool = False  # whether the output may depend on what it draws (``drafters[].trust``).
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,31 +43,21 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """A block's outcome, with its seconds in the queue and in passes, summed over all its passes.
-
-    Attributes:
-        draft_tokens: number verified, where the batcher trimmed the draft; None: all of them.
-    """
+    """A block's outcome, with its seconds in the queue and in passes, summed over all its passes."""
 
     outcome: Outcome
     queue_s: float
     verify_s: float
-    draft_tokens: int | None = None
+    draft_tokens: int | None = None  # number verified, where the batcher trimmed the draft; None: all of them
 
 
 @dataclass(frozen=True, slots=True)
 class RoundInput:
-    """Start of a round: nothing is under way. Carries what the choice of its plan needs.
+    """Start of a round: nothing is under way. Carries what the choice of its plan needs."""
 
-    Attributes:
-        drafter: leased at present; None if there is none.
-        verifier: its load at present.
-        mode: speculation mode of this generation.
-    """
-
-    drafter: LeasedDrafter | None
-    verifier: VerifierView
-    mode: SpeculationMode = DRAFT
+    drafter: LeasedDrafter | None  # leased at present; None if there is none
+    verifier: VerifierView  # its load at present
+    mode: SpeculationMode = DRAFT  # speculation mode of this generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,14 +205,10 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class AskAgain:
-    """Ask the drafter for its hidden states at an undecided round's mismatches; answered by ``DrafterAnswered``.
-
-    Attributes:
-        allowed_s: as in ``AskDrafter``.
-    """
+    """Ask the drafter for its hidden states at an undecided round's mismatches; answered by ``DrafterAnswered``."""
 
     asked: Undecided
-    allowed_s: float
+    allowed_s: float  # as in ``AskDrafter``
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,29 +34,18 @@ _DRAFTED = (TokenOrigin.ACCEPTED, TokenOrigin.LOOKUP, TokenOrigin.OVERRIDE)
 
 
 class VerifiedDraft(NamedTuple):
-    """What a verified block tested, and how it was drafted.
-
-    Attributes:
-        forced: tokens that the block forced and that are not committed yet.
-        parents: of each node of a tree; None for a chain.
-        draft_model: whose devices alone can draw a correction that the outcome defers.
-        exact: whether the round keeps the target's distribution.
-        trimmed_tokens: drafted, but not verified.
-        wrong_tokens: drafted, but refuted before they arrived: another token was committed in their place.
-        judged_tokens: mismatches on which a judge decided.
-        from_lookup: the draft is by prompt lookup, not a device's.
-    """
+    """What a verified block tested, and how it was drafted."""
 
     token_ids: Sequence[int] = ()
-    forced: Sequence[int] = ()
-    parents: Sequence[int] | None = None
+    forced: Sequence[int] = ()  # tokens that the block forced and that are not committed yet
+    parents: Sequence[int] | None = None  # of each node of a tree; None for a chain
     protocol: ProtocolName | None = None
-    draft_model: str | None = None
-    exact: bool = True
-    trimmed_tokens: int = 0
-    wrong_tokens: int = 0
-    judged_tokens: int = 0
-    from_lookup: bool = False
+    draft_model: str | None = None  # whose devices alone can draw a correction that the outcome defers
+    exact: bool = True  # whether the round keeps the target's distribution
+    trimmed_tokens: int = 0  # drafted, but not verified
+    wrong_tokens: int = 0  # drafted, but refuted before they arrived: another token was committed in their place
+    judged_tokens: int = 0  # mismatches on which a judge decided
+    from_lookup: bool = False  # the draft is by prompt lookup, not a device's
 
     def decided(self, outcome: Verified) -> tuple[list[int], list[TokenOrigin]]:
         accepted = [self.token_ids[i] for i in outcome.accepted_path]

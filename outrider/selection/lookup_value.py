@@ -21,19 +21,12 @@ _DEARER = 1.25  # factor on a linear estimate of a row's cost, as each row costs
 
 @dataclass(frozen=True, slots=True)
 class LookupValue:
-    """The part of a draft that pays for its rows.
+    """The part of a draft that pays for its rows."""
 
-    Attributes:
-        tokens: its length, from the draft's front.
-        gain_tokens: expected number of these accepted.
-        longer_s: time that they add to a step.
-        step_s: duration of a step without them.
-    """
-
-    tokens: int
-    gain_tokens: float = 0.0
-    longer_s: float = 0.0
-    step_s: float = 0.0
+    tokens: int  # its length, from the draft's front
+    gain_tokens: float = 0.0  # expected number of these accepted
+    longer_s: float = 0.0  # time that they add to a step
+    step_s: float = 0.0  # duration of a step without them
 
 
 def value_of(survivals: Sequence[float], verifier: VerifierView, position: int) -> LookupValue:

@@ -81,17 +81,13 @@ class DraftingSettings:
 
 @dataclass(frozen=True, slots=True)
 class GenerationsSettings:
-    """Settings of making responses.
-
-    Attributes:
-        profiles: cost profiles; the first that fits the verifier's machine is used.
-    """
+    """Settings of making responses."""
 
     limits: LimitsConfig
     planning: Planning
     scheduling: SchedulingConfig
     drafting: DraftingSettings
-    profiles: tuple[CostProfile, ...] = ()
+    profiles: tuple[CostProfile, ...] = ()  # cost profiles; the first that fits the verifier's machine is used
     admission: AdmissionRules = field(default_factory=AdmissionRules)
     grant: RunGrant = field(default_factory=RunGrant)
 

@@ -23,17 +23,11 @@ LOOKUP = "lookup"  # stands for a protocol's name in statistics and metrics
 
 @dataclass(frozen=True, slots=True)
 class NgramDraft:
-    """A draft by prompt lookup.
+    """A draft by prompt lookup."""
 
-    Attributes:
-        token_ids: the draft, a chain.
-        survivals: as ``VerifyTerms.survivals``.
-        value: expected gain and cost of these tokens.
-    """
-
-    token_ids: tuple[int, ...]
-    survivals: tuple[float, ...]
-    value: LookupValue
+    token_ids: tuple[int, ...]  # the draft, a chain
+    survivals: tuple[float, ...]  # as ``VerifyTerms.survivals``.
+    value: LookupValue  # expected gain and cost of these tokens
 
 
 class ResponseLookup:

@@ -18,19 +18,12 @@ _MOST_BEHIND = 3.0  # most factor by which the others' slowdown is extrapolated 
 
 @dataclass(frozen=True, slots=True)
 class CanaryResult:
-    """Result of canaries.
+    """Result of canaries."""
 
-    Attributes:
-        mode: that they tried.
-        ratio: predicted speed if all used the mode, over the speed of the kept mode.
-        load: mean number of active generations in their epoch.
-        at_s: time of the result, absolute.
-    """
-
-    mode: SpeculationMode
-    ratio: float
-    load: float
-    at_s: float
+    mode: SpeculationMode  # that they tried
+    ratio: float  # predicted speed if all used the mode, over the speed of the kept mode
+    load: float  # mean number of active generations in their epoch
+    at_s: float  # time of the result, absolute
 
     @property
     def loss(self) -> float:

@@ -40,27 +40,16 @@ _FORGOTTEN_S = 5.0  # a trial ends without result if the verifier is idle for lo
 
 @dataclass(frozen=True, slots=True)
 class TunerSettings:
-    """How modes are measured and changed.
+    """How modes are measured and changed."""
 
-    Attributes:
-        tick_s: shortest time between two decisions.
-        epoch_s: shortest epoch.
-        min_rounds: mean number of rounds of a generation that an epoch needs, unless it becomes too long.
-        settle_s: shortest settling time after a change of modes.
-        longest_settle_s: longest, where generations wait for drafters.
-        margin: relative gain below which a mode does not count as better.
-        change_s: cost of a change of modes, in seconds of all generations' time.
-        trials: budget of trials.
-    """
-
-    tick_s: float = 0.25
-    epoch_s: float = 0.75
-    min_rounds: float = 4.0
-    settle_s: float = 0.3
-    longest_settle_s: float = 2.5
-    margin: float = 0.03
-    change_s: float = 0.3
-    trials: TrialRules = field(default_factory=TrialRules)
+    tick_s: float = 0.25  # shortest time between two decisions
+    epoch_s: float = 0.75  # shortest epoch
+    min_rounds: float = 4.0  # mean number of rounds of a generation that an epoch needs, unless it becomes too long
+    settle_s: float = 0.3  # shortest settling time after a change of modes
+    longest_settle_s: float = 2.5  # longest, where generations wait for drafters
+    margin: float = 0.03  # relative gain below which a mode does not count as better
+    change_s: float = 0.3  # cost of a change of modes, in seconds of all generations' time
+    trials: TrialRules = field(default_factory=TrialRules)  # budget of trials
 
 
 class SpeculationTuner:

@@ -20,21 +20,13 @@ _LEAST_RETRIES = 6.0  # least pause after a lost trial, in ``retry_s``, whatever
 
 @dataclass(frozen=True, slots=True)
 class TrialRules:
-    """Limits of trials.
+    """Limits of trials."""
 
-    Attributes:
-        share: of the time with active generations, that trials may cost.
-        allowance_s: budget to begin with.
-        most_saved_s: largest budget that is saved up.
-        retry_s: pause between two trials of a mode while it is unclear whether it is better.
-        longest_retry_s: longest pause of a mode that lost every trial.
-    """
-
-    share: float = 0.02
-    allowance_s: float = 0.2
-    most_saved_s: float = 2.0
-    retry_s: float = 5.0
-    longest_retry_s: float = 300.0
+    share: float = 0.02  # of the time with active generations, that trials may cost
+    allowance_s: float = 0.2  # budget to begin with
+    most_saved_s: float = 2.0  # largest budget that is saved up
+    retry_s: float = 5.0  # pause between two trials of a mode while it is unclear whether it is better
+    longest_retry_s: float = 300.0  # longest pause of a mode that lost every trial
 
 
 class TrialBudget:

@@ -67,17 +67,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a coordinator has in a service, and alone has not.
+    """What a coordinator has in a service, and alone has not."""
 
-    Attributes:
-        peers: None: responses wait for a lost verifier and never fail over.
-        doubt: when a silent verifier is probed; None: never.
-        traces: None: no response is traced.
-    """
-
-    peers: Peers | None = None
-    doubt: Doubt | None = None
-    traces: ResponseTraces | None = None
+    peers: Peers | None = None  # None: responses wait for a lost verifier and never fail over
+    doubt: Doubt | None = None  # when a silent verifier is probed; None: never
+    traces: ResponseTraces | None = None  # None: no response is traced
 
 
 class Generations:

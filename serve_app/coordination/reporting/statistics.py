@@ -42,23 +42,16 @@ class BatchRecord:
 
 @dataclass(frozen=True, slots=True)
 class GenerationsNow:
-    """State of a coordinator's generations.
+    """State of a coordinator's generations."""
 
-    Attributes:
-        admitted: responses that have not ended; ``running``: those of them that hold a place.
-        idle: nothing is under way at the verifier.
-        machine: the verifier's.
-        links: estimates of the drafters' links.
-    """
-
-    admitted: int = 0
+    admitted: int = 0  # responses that have not ended; ``running``: those of them that hold a place
     running: int = 0
     queued_blocks: int = 0
-    idle: bool = False
+    idle: bool = False  # nothing is under way at the verifier
     tuner: TunerReport | None = None
     admission: AdmissionReport | None = None
-    machine: ProfiledOn | None = None
-    links: Mapping[DrafterId, Csi] = field(default_factory=dict)
+    machine: ProfiledOn | None = None  # the verifier's
+    links: Mapping[DrafterId, Csi] = field(default_factory=dict)  # estimates of the drafters' links
 
 
 NOTHING_YET = GenerationsNow(idle=True)  # while the verifier loads its model
