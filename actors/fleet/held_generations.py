@@ -25,12 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class HeldGenerations:
-    """All methods run on the fleet's event loop.
-
-    Attributes:
-        numbers: generations that each drafter held when it was last asked.
-        segments: TCP segments that devices say they have sent.
-    """
+    """All methods run on the fleet's event loop."""
 
     def __init__(
         self,
@@ -45,8 +40,8 @@ class HeldGenerations:
         ``refuse`` is called with what was wrong with an answer; None: there was none.
         """
         self._table, self._timeouts, self._running, self._refuse = table, timeouts, running, refuse
-        self.numbers: dict[DrafterId, int] = {}
-        self.segments = FleetSegments()
+        self.numbers: dict[DrafterId, int] = {}  # generations that each drafter held when it was last asked
+        self.segments = FleetSegments()  # TCP segments that devices say they have sent
         self._doubted: dict[DrafterId, frozenset[GenerationId]] = {}  # held without a lease when last asked
 
     async def ask_all(self) -> None:

@@ -21,7 +21,6 @@ class Decision:
 
     Attributes:
         promised: needs of the active promises; ``best_effort``: of the others.
-        turn_at_s: when an account that waits for its turn has it; infinity if none does.
     """
 
     def __init__(self, state: AdmissionState, rules: AdmissionRules, verifier: VerifierNow, now_s: float) -> None:
@@ -39,7 +38,7 @@ class Decision:
         )
         self.promised = sums_of([self._needs(one) for one in active if one.promised])
         self.best_effort = sums_of([self._needs(one) for one in active if not one.promised])
-        self.turn_at_s = inf
+        self.turn_at_s = inf  # when an account that waits for its turn has it; infinity if none does
         self._admitted, self._refused = list[Admitted](), list[AdmissionRefused]()
         self._newly_suspended, self._continued = list[GenerationId](), list[GenerationId]()
         self._shortages: dict[GenerationId, Shortage] = {}

@@ -71,16 +71,13 @@ class DrawnRow:
     """Tokens drawn from one row, and what the protocol sends or keeps of the row.
 
     Attributes:
-        token_ids: the children, in the order of their noise; fewer than wanted if the support ran out.
-        support: ``[n]`` int64, ids of a truncated row.
-        logits: ``[n]`` of the support, or ``[vocab]`` of a whole row; float32 as decoded.
         numerators: ``[vocab]`` int64, the row in fixed point (``fixed_point``). The device keeps it and draws the
             correction from it if the token is rejected.
     """
 
-    token_ids: tuple[int, ...]
-    support: IntRow | None = None
-    logits: FloatRow | None = None
+    token_ids: tuple[int, ...]  # the children, in the order of their noise; fewer than wanted if the support ran out
+    support: IntRow | None = None  # ``[n]`` int64, ids of a truncated row
+    logits: FloatRow | None = None  # ``[n]`` of the support, or ``[vocab]`` of a whole row; float32 as decoded
     numerators: IntRow | None = None
 
 
@@ -89,13 +86,12 @@ class RoundTerms:
     """What deferral and costs of a generation's next round depend on.
 
     Attributes:
-        csi: state of the link to the drafter; None if not measured yet.
         rejection_mass: expected total variation between target and draft at the first draft position, 1 - acceptance.
     """
 
     params: SamplingParams
     wire: WireFormat
-    csi: Csi | None
+    csi: Csi | None  # state of the link to the drafter; None if not measured yet
     rejection_mass: float
 
 

@@ -66,12 +66,7 @@ def allowed_protocols(generation: Generation, speculation: Speculation) -> tuple
 
 
 class RoundChooser:
-    """Chooses the plans of one generation and learns from their verdicts. Mutable.
-
-    Attributes:
-        choice: the last one.
-        mode: speculation mode in use when it was made, or when an autonomous run last went on.
-    """
+    """Chooses the plans of one generation and learns from their verdicts. Mutable."""
 
     def __init__(self, generation: Generation, speculation: Speculation, policy: SelectionPolicy) -> None:
         """Read what the request fixes; it does not change later."""
@@ -85,8 +80,8 @@ class RoundChooser:
         self._window = speculation.window if request.window is None else request.window
         self._expansion = request.expansion
         self._rows = request.rows
-        self.choice: RoundChoice | None = None
-        self.mode = DRAFT
+        self.choice: RoundChoice | None = None  # the last one
+        self.mode = DRAFT  # speculation mode in use when it was made, or when an autonomous run last went on
         self._acceptance: GenerationAcceptance | None = None
         self._situation: RoundSituation | None = None
         self._judge = ""  # decision head for the last choice's drafter

@@ -65,13 +65,11 @@ class DrafterAnswered:
     """Answer to ``AskDrafter``, ``OrderAhead`` or ``AskAgain``.
 
     Attributes:
-        round: number of the round that was ordered.
-        exchange: None if the drafter was lost or lacks the prefix.
         censored: there is no answer, possibly because of what the drafter drew; a ratio rule is then not exact.
     """
 
-    round: int
-    exchange: Exchange | None
+    round: int  # number of the round that was ordered
+    exchange: Exchange | None  # None if the drafter was lost or lacks the prefix
     censored: bool = False
 
 
@@ -80,16 +78,13 @@ class VerifierAnswered:
     """Answer to ``Verify``, ``Follow`` or ``Resolve``.
 
     Attributes:
-        round: number of the round that was verified.
-        result: None if the verifier was lost.
         round_input: present state for a new choice: where ``Follow`` asks for it, and after blocks with a draft.
-        goes_on: whether an autonomous run's grant may be renewed: false if the client reads too slowly.
     """
 
-    round: int
-    result: VerifyResult | None
+    round: int  # number of the round that was verified
+    result: VerifyResult | None  # None if the verifier was lost
     round_input: RoundInput | None = None
-    goes_on: bool = True
+    goes_on: bool = True  # whether an autonomous run's grant may be renewed: false if the client reads too slowly
 
 
 Event = RoundInput | DrafterAnswered | VerifierAnswered
@@ -157,21 +152,16 @@ class AskDrafter:
 
     Attributes:
         correction: source of a pending correction that the device is to draw; None if there is none.
-        allowed_s: that the exchange may take beyond the usual deadline.
-        must_use: the draft has to be used, so it is awaited as long as the drafter lives (ratio rules).
-        expected_s: estimated duration of the exchange.
-        price: of a draft token, for a device whose stop rule uses one.
-        due_at_s: deadline of the block's commit; infinity without a promised speed.
     """
 
     round: int
     plan: DraftPlan
     correction: CorrectionSource | None
-    allowed_s: float
-    must_use: bool
-    expected_s: float
-    price: DraftPrice | None = None
-    due_at_s: float = inf
+    allowed_s: float  # that the exchange may take beyond the usual deadline
+    must_use: bool  # the draft has to be used, so it is awaited as long as the drafter lives (ratio rules)
+    expected_s: float  # estimated duration of the exchange
+    price: DraftPrice | None = None  # of a draft token, for a device whose stop rule uses one
+    due_at_s: float = inf  # deadline of the block's commit; infinity without a promised speed
 
 
 @dataclass(frozen=True, slots=True)

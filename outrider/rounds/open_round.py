@@ -22,53 +22,36 @@ class OpenRound:
     """One round from its plan to its commit. Mutable: filled step by step.
 
     Attributes:
-        plan: None in a round without a drafter.
-        from_lookup: the draft, if the coordinator found it by prompt lookup.
-        own_draft: the draft, if the verifier made it itself by prompt lookup.
         expected_tokens: to be committed, correction or bonus token included; from the plan until the draft arrives.
-        allowed_s: that an exchange with the drafter may take beyond the usual deadline.
-        exchanges: with the drafter, so far.
-        uncommitted: a correction that the device drew and that is committed with the block.
         sent_tokens: committed before the block was verified: such a correction, where no log-probability is requested.
-        undecided: the device was asked for its hidden states.
         survivals: of the draft's tokens, if it is a chain, as expected when it was ordered; see ``VerifyTerms``.
-        stays_whole: the draft must not be trimmed.
-        block: with the verifier; of an autonomous run's round, the block before the run.
-        trimmed_tokens: drafted, and not verified.
-        equal_tokens: of these, those at the front that equal what was committed before the draft arrived.
         wrong_tokens: drafted from the first token on that differs from what was committed before the draft arrived.
-        beside_s: part of the exchange during which an autonomous run went on.
-        follows: it is a round of an autonomous run.
-        resolved_by_device: the device's resolution is with the verifier.
-        unanswered: the device was lost before its resolution: its mismatches were rejected without a judge.
-        queue_s: in the queue, summed over all passes of the block and its resolution.
-        verify_s: in these passes.
     """
 
     number: int
     began_at_s: float
-    plan: DraftPlan | None = None
+    plan: DraftPlan | None = None  # None in a round without a drafter
     expected_tokens: float = 1.0
-    allowed_s: float = 0.0
+    allowed_s: float = 0.0  # that an exchange with the drafter may take beyond the usual deadline
     survivals: tuple[float, ...] = ()
-    stays_whole: bool = False
-    exchanges: list[Exchange] = field(default_factory=list)
+    stays_whole: bool = False  # the draft must not be trimmed
+    exchanges: list[Exchange] = field(default_factory=list)  # with the drafter, so far
     draft: Draft | None = None
-    from_lookup: NgramDraft | None = None
-    own_draft: OwnDraft | None = None
-    uncommitted: tuple[int, ...] = ()
+    from_lookup: NgramDraft | None = None  # the draft, if the coordinator found it by prompt lookup
+    own_draft: OwnDraft | None = None  # the draft, if the verifier made it itself by prompt lookup
+    uncommitted: tuple[int, ...] = ()  # a correction that the device drew and that is committed with the block
     sent_tokens: int = 0
-    block: Block | None = None
-    trimmed_tokens: int = 0
-    equal_tokens: int = 0
+    block: Block | None = None  # with the verifier; of an autonomous run's round, the block before the run
+    trimmed_tokens: int = 0  # drafted, and not verified
+    equal_tokens: int = 0  # of these, those at the front that equal what was committed before the draft arrived
     wrong_tokens: int = 0
-    beside_s: float = 0.0
-    follows: bool = False
-    undecided: bool = False
-    resolved_by_device: bool = False
-    unanswered: bool = False
-    queue_s: float = 0.0
-    verify_s: float = 0.0
+    beside_s: float = 0.0  # part of the exchange during which an autonomous run went on
+    follows: bool = False  # it is a round of an autonomous run
+    undecided: bool = False  # the device was asked for its hidden states
+    resolved_by_device: bool = False  # the device's resolution is with the verifier
+    unanswered: bool = False  # the device was lost before its resolution: its mismatches were rejected without a judge
+    queue_s: float = 0.0  # in the queue, summed over all passes of the block and its resolution
+    verify_s: float = 0.0  # in these passes
 
     @property
     def verified(self) -> Block:

@@ -15,16 +15,12 @@ ComparedMode = tuple[SpeculationMode, Comparison]  # with the kept mode
 
 
 class TrialChoice:
-    """Mutable.
-
-    Attributes:
-        last_results: the last canary result of each mode.
-    """
+    """Mutable."""
 
     def __init__(self, budget: TrialBudget, takes_s: float) -> None:
         """``takes_s``: duration of a trial, with settling there and back."""
         self._budget, self._takes_s = budget, takes_s
-        self.last_results: dict[SpeculationMode, CanaryResult] = {}
+        self.last_results: dict[SpeculationMode, CanaryResult] = {}  # the last canary result of each mode
         self._worth_a_try: dict[SpeculationMode, CanaryResult] = {}  # of modes that canaries did not rule out
 
     def result(self, found: CanaryResult) -> None:

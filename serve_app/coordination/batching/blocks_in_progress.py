@@ -20,20 +20,16 @@ class BlocksInProgress:
 
     Attributes:
         queued: the newest block of each generation: it waits, or the verifier has it or the autonomous run behind it.
-        outcomes: of each generation, for its one reader.
-        resolving: undecided, or resolved without an outcome so far.
-        resident: positions of generations that lost KV since their last step.
-        accounts: charged for their prefill.
     """
 
     def __init__(self, planner: StepPlanner, call: NextCall) -> None:
         """``planner`` has those that wait for a step; ``call``, the next one, may have grants for them."""
         self._planner, self._call = planner, call
         self.queued: dict[GenerationId, QueuedBlock] = {}
-        self.outcomes: dict[GenerationId, RoundOutcomes] = {}
-        self.resolving: dict[GenerationId, QueuedBlock] = {}
-        self.resident: dict[GenerationId, int] = {}
-        self.accounts: dict[GenerationId, Account] = {}
+        self.outcomes: dict[GenerationId, RoundOutcomes] = {}  # of each generation, for its one reader
+        self.resolving: dict[GenerationId, QueuedBlock] = {}  # undecided, or resolved without an outcome so far
+        self.resident: dict[GenerationId, int] = {}  # positions of generations that lost KV since their last step
+        self.accounts: dict[GenerationId, Account] = {}  # charged for their prefill
 
     def add(self, queued: QueuedBlock) -> None:
         name = queued.block.generation

@@ -13,20 +13,17 @@ class NextCall:
 
     Attributes:
         session: number of times that the verifier was lost; a late reply of an earlier session is recognised by it.
-        grants: last round of each autonomous run whose grant was changed.
         lookups: changed permissions of runs to draft by prompt lookup.
-        due_at_s: changed deadlines, absolute.
-        prefill_order: as planned last.
     """
 
     def __init__(self) -> None:
         self.session = self._calls = 0
         self.closings: dict[GenerationId, Closing] = {}
         self.resolutions: dict[GenerationId, Resolution] = {}
-        self.grants: dict[GenerationId, int] = {}
+        self.grants: dict[GenerationId, int] = {}  # last round of each autonomous run whose grant was changed
         self.lookups: dict[GenerationId, PromptLookupGrant | None] = {}
-        self.due_at_s: dict[GenerationId, float] = {}
-        self.prefill_order: tuple[GenerationId, ...] = ()
+        self.due_at_s: dict[GenerationId, float] = {}  # changed deadlines, absolute
+        self.prefill_order: tuple[GenerationId, ...] = ()  # as planned last
         self._sent_order: tuple[GenerationId, ...] = ()
 
     def drop_grant(self, generation: GenerationId) -> None:

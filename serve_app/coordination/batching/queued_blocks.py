@@ -81,14 +81,6 @@ class QueuedBlock:
     """A block that waits or is with the verifier, or the autonomous run behind it.
 
     Attributes:
-        round: number of the round that is decided next.
-        cost: what is left to compute.
-        kv_block_tokens: positions per KV block.
-        since_s: when it was queued, or when its previous round was delivered.
-        until_round: last round that its grant covers.
-        at_verifier: whether it was sent to the verifier, which has not decided it yet.
-        min_survival: as in ``PendingVerification``.
-        draft_tokens: length of the draft after a cut; None: not cut.
         overtakes: the generation's autonomous run that the verifier still makes; its rounds are delivered before this
             block's.
     """
@@ -97,16 +89,16 @@ class QueuedBlock:
     opening: OpenGeneration | None
     observe: Callable[[RoundEvent], object]
     outcomes: RoundOutcomes
-    cost: VerifyCost
+    cost: VerifyCost  # what is left to compute
     terms: VerifyTerms
-    kv_block_tokens: int
-    since_s: float
-    round: int = field(init=False)
-    until_round: int = field(init=False)
-    at_verifier: bool = False
+    kv_block_tokens: int  # positions per KV block
+    since_s: float  # when it was queued, or when its previous round was delivered
+    round: int = field(init=False)  # number of the round that is decided next
+    until_round: int = field(init=False)  # last round that its grant covers
+    at_verifier: bool = False  # whether it was sent to the verifier, which has not decided it yet
     verify_s: float = 0.0
-    min_survival: float | None = None
-    draft_tokens: int | None = None
+    min_survival: float | None = None  # as in ``PendingVerification``
+    draft_tokens: int | None = None  # length of the draft after a cut; None: not cut
     overtakes: "QueuedBlock | None" = None
 
     def __post_init__(self) -> None:

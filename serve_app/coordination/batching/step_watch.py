@@ -21,14 +21,12 @@ class Doubt:
     """When and how a verifier is probed.
 
     Attributes:
-        silence_s: time without a step, while something is under way, after which it is probed.
-        elsewhere: returns whether responses can go on elsewhere; if not, a probe would gain nothing.
         is_silent: probes; True if the verifier does not answer, or has been in one step for longer than the argument,
             in seconds.
     """
 
-    silence_s: float
-    elsewhere: Callable[[], bool]
+    silence_s: float  # time without a step, while something is under way, after which it is probed
+    elsewhere: Callable[[], bool]  # returns whether responses can go on elsewhere; if not, a probe would gain nothing
     is_silent: Callable[[float], Awaitable[bool]]
 
 
