@@ -31,8 +31,8 @@ class Carried:
     """Traffic of one connection, since it was opened or between two readings.
 
     Attributes:
-        resent_segments: of the segments with data, those that were retransmitted. Losses of the other direction are known to the other
-            end only.
+        resent_segments: of the segments with data, those that were retransmitted. Losses of the other direction are
+            known to the other end only.
     """
 
     sent_bytes: int = 0  # of IP packets, with headers and retransmissions; ``received_bytes`` are without duplicates
