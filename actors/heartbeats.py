@@ -25,31 +25,21 @@ class Heartbeat:
     """A coordinator's sign of life, with the changes of its leases.
 
     Attributes:
-        report: its ``CoordinatorReport``, packed; the fleet does not decode it.
-        session: random number of the coordinator's process.
-        number: of this heartbeat within its session. One that arrives after a later one is ignored.
-        held: new leases; None as drafter: the fleet's answer has not arrived yet.
-        ended: names that hold no lease any more.
         since: number of the answered heartbeat to which the changes refer; None: ``held`` is everything.
-        settings: sent with everything only.
-        settings_number: number that a fleet has given to the settings (``FleetNews``); None: none has.
-        spare: names in ``held``, now or earlier, that are spare slots.
-        wanted: names for more spare slots; the fleet grants as many as it can spare.
-        known: ``FleetNews.mark`` of the last news received; None: none.
     """
 
     state: CoordinatorState
-    report: bytes
-    session: int
-    number: int
-    held: Mapping[GenerationId, DrafterId | None]
-    ended: tuple[GenerationId, ...] = ()
+    report: bytes  # its ``CoordinatorReport``, packed; the fleet does not decode it
+    session: int  # random number of the coordinator's process
+    number: int  # of this heartbeat within its session. One that arrives after a later one is ignored.
+    held: Mapping[GenerationId, DrafterId | None]  # new leases; None as drafter: the fleet's answer has not arrived yet
+    ended: tuple[GenerationId, ...] = ()  # names that hold no lease any more
     since: int | None = None
-    settings: FleetSettings | None = None
-    settings_number: int | None = None
-    spare: frozenset[GenerationId] = frozenset()
-    wanted: tuple[GenerationId, ...] = ()
-    known: NewsMark | None = None
+    settings: FleetSettings | None = None  # sent with everything only
+    settings_number: int | None = None  # number that a fleet has given to the settings (``FleetNews``); None: none has
+    spare: frozenset[GenerationId] = frozenset()  # names in ``held``, now or earlier, that are spare slots
+    wanted: tuple[GenerationId, ...] = ()  # names for more spare slots; the fleet grants as many as it can spare
+    known: NewsMark | None = None  # ``FleetNews.mark`` of the last news received; None: none.
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,27 +47,20 @@ class FleetNews:
     """The answer to a heartbeat.
 
     Attributes:
-        mark: position in the news of coordinators, to be sent back with the next heartbeat.
-        beat_s: seconds until the next heartbeat; longer where there are many coordinators.
         changed: coordinators that are new or have changed; at most 128, the others follow with the next answers.
-        gone: coordinators that have fallen silent.
-        anew: earlier news of coordinators must be dropped first.
-        tell_all: the fleet lacks earlier changes; the next heartbeat must carry everything.
-        most_spare: most spare slots to hold; None: leases are asked for and given back one by one.
         places: granted spare slots, each with its drafter and the drafter's handle.
-        withdrawn: spare slots whose drafter may not be leased now.
         settings_number: number of this coordinator's settings in the order of arrival (``settings_order``).
     """
 
-    mark: NewsMark
-    beat_s: float
+    mark: NewsMark  # position in the news of coordinators, to be sent back with the next heartbeat
+    beat_s: float  # seconds until the next heartbeat; longer where there are many coordinators
     changed: tuple[CoordinatorState, ...] = ()
-    gone: tuple[str, ...] = ()
-    anew: bool = False
-    tell_all: bool = False
-    most_spare: int | None = None
+    gone: tuple[str, ...] = ()  # coordinators that have fallen silent
+    anew: bool = False  # earlier news of coordinators must be dropped first
+    tell_all: bool = False  # the fleet lacks earlier changes; the next heartbeat must carry everything
+    most_spare: int | None = None  # most spare slots to hold; None: leases are asked for and given back one by one
     places: tuple[tuple[GenerationId, DrafterId, Any], ...] = ()
-    withdrawn: tuple[GenerationId, ...] = ()
+    withdrawn: tuple[GenerationId, ...] = ()  # spare slots whose drafter may not be leased now
     settings_number: int | None = None
 
 

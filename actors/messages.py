@@ -75,28 +75,21 @@ class StepReply:
     """Outcomes and times of one step of the verifier.
 
     Attributes:
-        outcomes: of the step's blocks, autonomous rounds and resolutions.
-        refused_openings: why generations could not be opened.
-        engine_s: duration of forward pass and acceptance.
-        idle_s: time without work before the step.
-        opening_s: time between idle and engine, spent applying calls.
-        computed: cost of each block that computed something in the pass.
         evicted: generations that lost KV to make room, with the number of leading positions that are still resident.
-        faults: kind of each fault of a pass; other blocks were not affected.
         suspects: if not empty, the engine is lost: the generations of its last pass. The process ends after this reply.
     """
 
-    outcomes: tuple[Outcome, ...]
-    refused_openings: dict[GenerationId, Refusal]
-    engine_s: float
-    idle_s: float
+    outcomes: tuple[Outcome, ...]  # of the step's blocks, autonomous rounds and resolutions
+    refused_openings: dict[GenerationId, Refusal]  # why generations could not be opened
+    engine_s: float  # duration of forward pass and acceptance
+    idle_s: float  # time without work before the step
     usage: KvUsage
-    computed: tuple[VerifyCost, ...]
+    computed: tuple[VerifyCost, ...]  # cost of each block that computed something in the pass
     session: int = 0  # of the calls that were taken in last
     evicted: tuple[tuple[GenerationId, int], ...] = ()
-    faults: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()  # kind of each fault of a pass; other blocks were not affected
     suspects: tuple[GenerationId, ...] = ()
-    opening_s: float = 0.0
+    opening_s: float = 0.0  # time between idle and engine, spent applying calls
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle outcomes in columns, as most are one token of an autonomous run."""
@@ -138,7 +131,6 @@ def _reply_from(
     refused_openings: dict[GenerationId, Refusal],
     engine_s: float,
     idle_s: float,
-    usage: KvUsage,
     *rest: Any,
 ) -> StepReply:
     rounds_and_tokens, costs = array("q", numbers), array("q", computed)
@@ -149,7 +141,7 @@ def _reply_from(
     for index, outcome in others:  # in order
         outcomes.insert(index, outcome)
     done = tuple(map(VerifyCost, costs[::2], costs[1::2]))
-    return StepReply(tuple(outcomes), refused_openings, engine_s, idle_s, usage, done, *rest)
+    return StepReply(tuple(outcomes), refused_openings, engine_s, idle_s, rest[0], done, *rest[1:])
 
 
 PROTOCOL_VERSION = 6  # of messages from and to drafters; raise it when any of them changes
@@ -198,11 +190,10 @@ class DrafterHoldings(NamedTuple):
     """A drafter's report of what it holds. A tuple, as it is sent over the device's uplink.
 
     Attributes:
-        generations: in its memory.
         segments: TCP segments with data that it has sent to its callers since its start, ``resent`` of them again.
     """
 
-    generations: tuple[GenerationId, ...]
+    generations: tuple[GenerationId, ...]  # in its memory
     segments: int = 0
     resent: int = 0
 
@@ -245,8 +236,6 @@ class DrafterState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DrafterStatus:
-    """One drafter, as the fleet sees it."""
-
     name: str
     group: str
     state: DrafterState
@@ -272,8 +261,6 @@ class FleetSettings:
 
 @dataclass(frozen=True, slots=True)
 class SloRounds:
-    """Counts of rounds of one SLO class."""
-
     rounds: int = 0
     late_queue: int = 0  # late rounds by cause: queue
     late_compute: int = 0  # and compute

@@ -66,13 +66,10 @@ class PlainMethod:
 
 
 class PlainReference:
-    """A reply that may be awaited."""
-
     def __init__(self, reference: Any, most_bytes: int) -> None:
         self._reference, self._most_bytes = reference, most_bytes
 
     def __await__(self) -> Generator[Any, None, Reply]:
-        """Return the reply; raise as ``read_reply``."""
         data = yield from self._reference.__await__()
         return read_reply(data, self._most_bytes)
 

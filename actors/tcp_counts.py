@@ -31,15 +31,13 @@ class Carried:
     """Traffic of one connection, since it was opened or between two readings.
 
     Attributes:
-        sent_bytes: of IP packets, with headers and retransmissions; ``received_bytes`` are without duplicates.
-        sent_segments: TCP segments with data.
-        resent_segments: those of them that were retransmitted. Losses of the other direction are known to the other
-            end only.
+        resent_segments: of the segments with data, those that were retransmitted. Losses of the other direction are
+            known to the other end only.
     """
 
-    sent_bytes: int = 0
+    sent_bytes: int = 0  # of IP packets, with headers and retransmissions; ``received_bytes`` are without duplicates
     received_bytes: int = 0
-    sent_segments: int = 0
+    sent_segments: int = 0  # TCP segments with data
     resent_segments: int = 0
 
     def __add__(self, other: "Carried") -> "Carried":
@@ -52,8 +50,6 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class TcpConnection:
-    """A connection, by its two ends."""
-
     own: Address
     peer: Address
 

@@ -23,7 +23,6 @@ class CoordinatorActivity:
     verifier_idle_s: Mapping[str, float]  # by coordinator
 
     def tokens_per_s(self) -> float | None:
-        """Committed tokens per second."""
         return _ratio(self.committed_tokens, self.span_s)
 
     def rounds_per_s(self) -> float | None:

@@ -36,8 +36,6 @@ def phase_of(row: Mapping[str, Any]) -> DrafterPhase:
 
 
 class DrafterActors:
-    """Actors of one namespace."""
-
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
 

@@ -12,22 +12,22 @@ dropped: the task ends by proving it healthy anyway.
 import asyncio
 import logging
 import random
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ray.actor import ActorHandle
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
-from actors.fleet.drafter_actors import DrafterActors, DrafterPhase
+from actors.fleet.card_wait import card_in_time
+from actors.fleet.drafter_actors import DrafterActors
 from actors.fleet.drafter_strikes import DrafterStrikes
 from actors.fleet.handshake import handshake_fault
+from actors.fleet.held_generations import HeldGenerations
 from actors.fleet.lease_table import LeaseTable
 from actors.fleet.timeouts import FleetTimeouts
-from actors.messages import DrafterId, FleetSettings, SentSegments
-from actors.plain_replies import UnreadableReplyError, holding, holding_bytes
+from actors.messages import DrafterId, FleetSettings
 from actors.ray_errors import last_line
-from actors.sent_up import FleetSegments
 from actors.waiting import loop_now_s, within
 from outrider.config.drafters import DrafterGroupConfig
 from outrider.contracts.errors import OutriderError
@@ -35,8 +35,6 @@ from outrider.contracts.requests import GenerationId
 from outrider.events import event
 from outrider.models.head_file import HeadInfo
 
-_ORPHANS_NAMED = 4  # names in a log line, beside their number
-_SPARE_NAMES = 64  # a device may hold twice its ``max_generations`` and these, as closings may still be on their way
 _MOST_REASON_CHARS = 400
 
 log = logging.getLogger(__name__)
@@ -60,25 +58,12 @@ class DrafterCare:
         self._groups: dict[DrafterId, _RunAs] = {}  # configured drafters
         self._handles: dict[DrafterId, ActorHandle[Any]] = {}  # of those that were ready
         self._model_hashes: dict[str, str] = {}  # by group: model of the last drafter that became ready
-        self._in_memory: dict[DrafterId, int] = {}  # generations in each drafter's memory
-        self._segments = FleetSegments()
+        self.held = HeldGenerations(table, timeouts, self._running, self._held_wrongly)
         self._asking: asyncio.Task[None] | None = None  # asks drafters what they hold
-        self._doubted: dict[DrafterId, frozenset[GenerationId]] = {}  # held without a lease when last asked
         self._standings: dict[DrafterId, DrafterStrikes] = {}
         self._watchers: dict[DrafterId, asyncio.Task[None]] = {}
 
-    @property
-    def in_memory(self) -> Mapping[DrafterId, int]:
-        """Number of generations that each drafter held when it was last asked."""
-        return self._in_memory
-
-    @property
-    def sent(self) -> Mapping[str, SentSegments]:
-        """TCP segments that devices say they have sent, by group."""
-        return self._segments.groups
-
     def known_handle(self, drafter: DrafterId | None) -> "ActorHandle[Any] | None":
-        """Return the handle of a drafter that was ready; None for others."""
         return None if drafter is None else self._handles.get(drafter)
 
     async def handle(self, drafter: DrafterId) -> "ActorHandle[Any] | None":
@@ -104,7 +89,7 @@ class DrafterCare:
                 self._watchers.pop(drafter).cancel()
                 self._table.remove(drafter)
                 del self._groups[drafter]
-                self._segments.forget(drafter)
+                self.held.segments.forget(drafter)
                 self._handles.pop(drafter, None)
                 self._model_hashes.pop(drafter.group, None)
                 if drafter in wanted:
@@ -134,9 +119,15 @@ class DrafterCare:
             self._standings[drafter] = strikes = self._standings.get(drafter, DrafterStrikes()).doubted(generation)
             self._watch(drafter, self._replace(drafter, fault) if strikes.broken else self._recover(drafter))
 
-    def _replace_idle(self, drafter: DrafterId, fault: str) -> None:
-        """Refuse a drafter and start it again after a pause, unless a task works on it already."""
-        if self._idle(drafter):
+    def _running(self, drafter: DrafterId) -> "tuple[ActorHandle[Any], int] | None":
+        handle, run_as = self._handles.get(drafter), self._groups.get(drafter)
+        return None if handle is None or run_as is None else (handle, run_as.group.max_generations)
+
+    def _held_wrongly(self, drafter: DrafterId, fault: str | None) -> None:
+        """Probe a drafter that did not say what it holds; refuse one whose answer was invalid (``fault``)."""
+        if fault is None:
+            self.lost(drafter)
+        elif self._idle(drafter):
             self._table.mark_suspect(drafter)
             self._watch(drafter, self._replace(drafter, fault))
 
@@ -148,7 +139,7 @@ class DrafterCare:
         if self._polling is None or self._polling.done():
             self._polling = asyncio.create_task(self._stop_strangers())
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._ask_all())
+            self._asking = asyncio.create_task(self.held.ask_all())
 
     def _stop(self, drafter: DrafterId) -> None:
         """Stop a drafter in the background; if that fails, the next ``look`` finds the drafter again."""
@@ -192,7 +183,7 @@ class DrafterCare:
         while True:
             handle = await self._find(drafter)
             try:
-                card = await self._card_in_time(handle)
+                card = await card_in_time(handle, self._actors, self._timeouts)
             except ActorUnavailableError:
                 await asyncio.sleep(self._timeouts.restart_poll_s)
             except TimeoutError as error:
@@ -213,40 +204,6 @@ class DrafterCare:
                     event(log, "drafter_ready", drafter=drafter.actor_name, model=card.model_hash)
                     return
                 await self._refuse(drafter, fault)
-
-    async def _card_in_time(self, handle: Any) -> Any:
-        """Return the drafter's card, however long its node takes to join.
-
-        Raises:
-            TimeoutError: its process is there and has not answered for longer than loading, or an answer, may take.
-        """
-        # One call throughout: Ray holds it until the actor is up. Only time with a process counts against a deadline.
-        asked: asyncio.Future[Any] = asyncio.ensure_future(handle.card.remote())
-        silent_since_s = dict[DrafterPhase, float]()
-        try:
-            while not (await asyncio.wait({asked}, timeout=self._timeouts.start_poll_s))[0]:
-                phase = await self._phase(handle)
-                allowed_s = self._allowed_s.get(phase)
-                if allowed_s is None:
-                    silent_since_s.clear()
-                    continue
-                silent_s = loop_now_s() - silent_since_s.setdefault(phase, loop_now_s())
-                if silent_s >= allowed_s and not asked.done():
-                    raise TimeoutError(f"needs to answer within {allowed_s:g} s, found its process {phase} and silent")
-            return await asked
-        finally:
-            asked.cancel()
-
-    @property
-    def _allowed_s(self) -> Mapping[DrafterPhase, float]:
-        timeouts = self._timeouts
-        return {DrafterPhase.LOADING: timeouts.start_deadline_s, DrafterPhase.RUNNING: timeouts.proof_deadline_s}
-
-    async def _phase(self, handle: Any) -> DrafterPhase:
-        try:
-            return await within(self._timeouts.probe_deadline_s, self._actors.phase(handle))
-        except (TimeoutError, RayError):  # the head is away: no deadline runs while the phase is unknown
-            return DrafterPhase.ABSENT
 
     async def _proves_itself(self, drafter: DrafterId, handle: Any) -> bool:
         """Have the drafter draft a token through its engine; kill it if it hangs, refuse it if it fails.
@@ -327,60 +284,6 @@ class DrafterCare:
         except Exception:
             log.exception("looking_failed")
 
-    async def _ask_all(self) -> None:
-        """Ask ready drafters what they hold, ``asked_per_s`` at a time; have them drop what twice had no lease.
-
-        Once is no proof: the lease, or the drafter's closing, may still be on its way.
-        """
-        drafters, at_once = list(self._table.loads()), self._timeouts.asked_per_s
-        found = dict[DrafterId, frozenset[GenerationId]]()
-        try:
-            for first in range(0, len(drafters), at_once):
-                if first:
-                    await asyncio.sleep(1.0)
-                some = drafters[first : first + at_once]
-                unleased = await asyncio.gather(*map(self._unleased, some))
-                for drafter, names in zip(some, unleased, strict=True):
-                    self._have_forgotten(drafter, names & self._doubted.get(drafter, frozenset()))
-                    if names:
-                        found[drafter] = names
-        except Exception:  # the next sweep asks again
-            log.exception("asking_failed")
-        self._doubted = found
-
-    def _have_forgotten(self, drafter: DrafterId, orphans: frozenset[GenerationId]) -> None:
-        if orphans and drafter in self._handles:
-            names = sorted(orphans)
-            some = names[:_ORPHANS_NAMED]
-            event(
-                log,
-                "generations_orphaned",
-                logging.WARNING,
-                drafter=drafter.actor_name,
-                generations=len(names),
-                some=some,
-            )
-            self._handles[drafter].forget.remote(names)
-
     async def _find(self, drafter: DrafterId) -> Any:
         run_as = self._groups[drafter]
         return await self._actors.find(drafter, run_as.group, run_as.target)
-
-    async def _unleased(self, drafter: DrafterId) -> frozenset[GenerationId]:
-        if (handle := self._handles.get(drafter)) is None or drafter not in self._groups:
-            return frozenset()
-        most = 2 * self._groups[drafter].group.max_generations + _SPARE_NAMES
-        try:
-            asked: Any = handle.held.at_most(holding_bytes(most)).remote()
-            sent, held = holding(await within(self._timeouts.probe_deadline_s, asked), most)
-        except UnreadableReplyError as error:
-            self._replace_idle(drafter, f"its list of held generations is invalid: {error}")
-            return frozenset()
-        except (TimeoutError, RayError, OutriderError):  # its process is gone or hangs, or its engine does
-            self.lost(drafter)
-            return frozenset()
-        self._in_memory[drafter] = len(held)
-        if drafter not in self._groups:  # removed by ``want`` during the await
-            return frozenset()
-        self._segments.hear(drafter, sent, loop_now_s())
-        return self._table.unleased(drafter, held)

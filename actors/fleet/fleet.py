@@ -105,13 +105,13 @@ class Fleet:
     def packed_status(self) -> PackedStatus:
         """Return the status undecoded, so that the caller's process decodes it and not the fleet's."""
         self._coordinators.forget_silent(loop_now_s())
-        return PackedStatus(self._table.rows(self._care.in_memory), tuple(self._coordinators.reports()))
+        return PackedStatus(self._table.rows(self._care.held.numbers), tuple(self._coordinators.reports()))
 
     async def sums(self) -> FleetSums:
         return self._sums()
 
     def _sums(self) -> FleetSums:
-        return replace(self._table.sums(), sent=dict(self._care.sent))
+        return replace(self._table.sums(), sent=dict(self._care.held.segments.groups))
 
     async def lease(
         self,

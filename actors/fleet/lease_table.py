@@ -121,7 +121,6 @@ class LeaseTable:
         return best[1]
 
     def release(self, generation: GenerationId) -> None:
-        """End the generation's lease, if it has one."""
         if generation in self._holders:
             rooms = dict[DrafterId, int]()
             self._unsettle(self._take(generation, rooms), generation)
@@ -187,7 +186,6 @@ class LeaseTable:
         return ended
 
     def unleased(self, drafter: DrafterId, held: Collection[GenerationId]) -> frozenset[GenerationId]:
-        """Return those of ``held`` that are not leased to the drafter."""
         return frozenset(held) - self._entries[drafter].leases.keys()
 
     def is_ready(self, drafter: DrafterId) -> bool:

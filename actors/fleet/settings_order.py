@@ -56,12 +56,7 @@ class SettingsOrder:
     def hear(self, owner: str, session: int, settings: FleetSettings | None, number: int | None, now_s: float) -> None:
         """Take in a coordinator's heartbeat.
 
-        Args:
-            owner: the coordinator's id.
-            session: of its process.
-            settings: None if it has sent them before.
-            number: the one that a fleet has given it last; None: none has.
-            now_s: monotonic.
+        ``settings`` is None if it has sent them before, ``number`` if no fleet has given it one.
         """
         entry = self._entries.get(owner)
         if entry is not None and entry.session == session:

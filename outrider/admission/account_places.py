@@ -94,7 +94,6 @@ def last_in_queue(
 
 
 def _held(responses: Iterable[TrackedResponse], places_of: PlacesOf) -> tuple[dict[str, float], dict[Account, float]]:
-    """Return the number of places of each account, and of each of its users."""
     by_account, by_user = defaultdict[str, float](float), defaultdict[Account, float](float)
     for one in responses:
         places = places_of(one)
@@ -104,7 +103,6 @@ def _held(responses: Iterable[TrackedResponse], places_of: PlacesOf) -> tuple[di
 
 
 def _numbers(responses: Iterable[TrackedResponse]) -> tuple[Counter[str], Counter[Account]]:
-    """Return the number of responses of each account, and of each of its users."""
     by_user = Counter(one.account for one in responses)
     by_account = Counter[str]()
     for account, number in by_user.items():

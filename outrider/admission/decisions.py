@@ -15,21 +15,17 @@ class AdmissionRequest:
     """A response that is to be begun.
 
     Attributes:
-        classes: SLO classes it accepts, in order of preference; at least one.
-        most_tokens: upper bound of its output, if known; not a length.
         first_token_s: longest time until it is begun, if the client sets one; divided evenly among its classes.
-        resumed: whether it was begun elsewhere, so that its client has tokens.
-        account: account that is charged.
     """
 
     name: GenerationId
-    classes: tuple[SloClass, ...]
+    classes: tuple[SloClass, ...]  # SLO classes it accepts, in order of preference; at least one
     prompt_tokens: int
     asked_at_s: float
-    most_tokens: float = inf
+    most_tokens: float = inf  # upper bound of its output, if known; not a length
     first_token_s: float | None = None
-    resumed: bool = False
-    account: Account = NO_ACCOUNT
+    resumed: bool = False  # whether it was begun elsewhere, so that its client has tokens
+    account: Account = NO_ACCOUNT  # account that is charged
 
 
 class ScarceResource(StrEnum):
@@ -62,8 +58,6 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRefused:
-    """A response that is not begun."""
-
     name: GenerationId
     slo: SloClass  # the last class it waited for
     shortage: Shortage
@@ -124,21 +118,18 @@ class AdmissionReport:
     """State of admission.
 
     Attributes:
-        load: verifier seconds per second that active promises need; ``limit``: the most they may need.
         kv_tokens: positions of KV expected of active responses; ``kv_limit``: of the verifier, None if without limit or
             not known yet.
         suspended: responses that wait for a place again; ``stalled``: responses whose clients have stopped reading.
-        queued_load: load of responses that wait to be begun; ``queued_kv_tokens``: their positions.
-        places: responses that may be active at once.
     """
 
-    load: float = 0.0
+    load: float = 0.0  # verifier seconds per second that active promises need; ``limit``: the most they may need
     limit: float = 0.0
     kv_tokens: float = 0.0
     suspended: int = 0
     stalled: int = 0
-    queued_load: float = 0.0
+    queued_load: float = 0.0  # load of responses that wait to be begun; ``queued_kv_tokens``: their positions
     queued_kv_tokens: float = 0.0
     kv_limit: int | None = None
-    places: int = 0
+    places: int = 0  # responses that may be active at once
     classes: Mapping[str, ClassAdmission] = field(default_factory=dict)

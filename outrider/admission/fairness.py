@@ -1,11 +1,7 @@
 """Measure how often classes are refused and how much verifier time they are given: running means over recent decisions.
 
-Capacity becomes free in small pieces, which cheap promises fit into and expensive ones do not. So a class refused more
-often than all together goes first, and what becomes free is kept for it.
-
-That alone would give the most expensive class nearly all of the time: a fast promise needs short passes, which are
-constants for the most part. So a class goes first only if it was also given less verifier time for each response that
-asked for it.
+A class refused more often than all together goes first, unless it was also given more verifier time for each response
+that asked for it: that alone would give the most expensive class nearly all of the time (docs/design/0064).
 """
 
 from dataclasses import dataclass

@@ -22,7 +22,6 @@ class ResponseMean:
     responses: int = 0
 
     def after(self, output_tokens: int, duration_s: float) -> "ResponseMean":
-        """Return the means with one response more."""
         # A plain mean at first, then one with exponential forgetting.
         weight = max(_WEIGHT, 1.0 / (self.responses + _PRIOR_WEIGHT))
         before_s = duration_s if self.duration_s is None else self.duration_s

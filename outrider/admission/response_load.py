@@ -1,15 +1,7 @@
 """Compute the load of a promise in the speculation mode in use, and the load that all promises may need. Pure.
 
-A response's load is ``outrider.scheduling.promised_load``: its rounds, and its prompt spread over its output. The
-constant c of a pass takes c / L of the time in passes of length L. The fastest promise bounds L: its rounds commit E
-tokens, spend ``away_s`` with their devices, and wait for half of the pass under way if they arrive in its middle. So
-
-    limit = max_load (1 - c / L),   L = (E / speed - away_s) / (1 + drafted / 2)
-
-and a speed with L <= c cannot be kept at all.
-
-The share 1 - c / L that passes leave to rows makes a fast promise expensive: while it is active, no pass is longer than
-it allows, whichever blocks are in it.
+The limit of all promises' load follows from the constant c of a pass and the pass length L that the fastest promise
+allows: ``limit = max_load (1 - c / L)``, ``L = (E / speed - away_s) / (1 + drafted / 2)`` (docs/design/0037).
 """
 
 from dataclasses import dataclass
@@ -24,8 +16,6 @@ _WAITED = 0.5  # of a pass, on average, for a block that arrives in its middle
 
 @dataclass(frozen=True, slots=True)
 class VerifierNow:
-    """A verifier as admission sees it."""
-
     cost_model: CostModel
     round: RoundShape  # of the speculation mode in use
     kv_tokens: int | None = None  # positions it can hold; None is no limit, or not known yet
@@ -35,11 +25,7 @@ class VerifierNow:
 def response_load(tokens_per_s: float, prompt_tokens: int, output_tokens: float, verifier: VerifierNow) -> float:
     """Return the verifier seconds per second that a response needs to keep its promise.
 
-    Args:
-        tokens_per_s: promised speed; 0 is best effort, which has no load.
-        prompt_tokens: positions to compute before its first token.
-        output_tokens: expected output.
-        verifier: in the speculation mode in use.
+    ``tokens_per_s`` 0 is best effort, which has no load; ``prompt_tokens`` are computed before its first token.
     """
     if tokens_per_s == 0.0:
         return 0.0

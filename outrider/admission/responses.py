@@ -1,14 +1,12 @@
-"""Hold the state of admission: its responses, and what one call of ``decide`` has decided so far."""
+"""One response as admission follows it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 
-from outrider.admission.decisions import AdmissionRefused, AdmissionRequest, Admitted, Decisions, Shortage
-from outrider.admission.response_load import VerifierNow
-from outrider.admission.room import Bounds, Needs, Sums
+from outrider.admission.decisions import AdmissionRequest
+from outrider.admission.room import Needs
 from outrider.admission.rules import AdmissionRules
 from outrider.contracts.accounts import Account
-from outrider.contracts.requests import GenerationId
 from outrider.contracts.slo import SloClass
 
 
@@ -31,7 +29,6 @@ class TrackedResponse:
 
     @property
     def promised(self) -> bool:
-        """Whether that class promises a speed."""
         return self.asked.classes[self.class_index].tokens_per_s > 0.0
 
     @property
@@ -52,22 +49,3 @@ class TrackedResponse:
     def until_s(self) -> float:
         """When its wait for the present class ends."""
         return self.since_s + self.wait_s
-
-
-@dataclass(slots=True)
-class DecisionDraft:
-    """What one call of ``decide`` has decided so far; mutated during the call."""
-
-    now_s: float
-    verifier: VerifierNow
-    bounds: Bounds
-    promised: Sums
-    best_effort: Sums
-    admitted: list[Admitted] = field(default_factory=list)
-    refused: list[AdmissionRefused] = field(default_factory=list)
-    suspended: list[GenerationId] = field(default_factory=list)
-    continued: list[GenerationId] = field(default_factory=list)
-    shortages: dict[GenerationId, Shortage] = field(default_factory=dict)
-
-    def decisions(self) -> Decisions:
-        return Decisions(tuple(self.admitted), tuple(self.refused), tuple(self.suspended), tuple(self.continued))

@@ -22,7 +22,6 @@ class RoundShape:
     rounds: int = 0  # number of rounds counted
 
     def after(self, rows: int, tokens: int, away_s: float) -> "RoundShape":
-        """Return the means with one round more."""
         weight = max(_WEIGHT, 1.0 / (self.rounds + 1))
         return RoundShape(
             self.rows + weight * (rows - self.rows),
@@ -48,5 +47,4 @@ class MeasuredRounds:
             self._shapes[mode.name] = self.shape(mode).after(rows, tokens, away_s)
 
     def shape(self, mode: SpeculationMode = DRAFT) -> RoundShape:
-        """Return the mean round under a mode."""
         return self._shapes.get(mode.name, _ALONE)

@@ -10,21 +10,16 @@ class AdmissionRules:
     """Settings of admission at one verifier.
 
     Attributes:
-        weighs: whether load and KV are checked; False lets in every response that finds a place.
-        max_load: verifier seconds per second that promises may need, if passes had no constant cost.
         best_effort_floor: share of places, KV and time that promises leave to best effort while any is there.
-        max_active: responses active at once; ``max_waiting``: responses that wait to be begun.
-        max_wait_s: longest wait for a promise, in each class that the response allows.
-        best_effort_max_wait_s: longest wait to be begun without a promise.
     """
 
-    weighs: bool = True
-    max_load: float = 0.8
+    weighs: bool = True  # whether load and KV are checked; False lets in every response that finds a place
+    max_load: float = 0.8  # verifier seconds per second that promises may need, if passes had no constant cost
     best_effort_floor: float = 0.05
-    max_active: int = 32
+    max_active: int = 32  # responses active at once; ``max_waiting``: responses that wait to be begun
     max_waiting: int = 128
-    max_wait_s: float = 10.0
-    best_effort_max_wait_s: float = 300.0
+    max_wait_s: float = 10.0  # longest wait for a promise, in each class that the response allows
+    best_effort_max_wait_s: float = 300.0  # longest wait to be begun without a promise
 
     def wait_s(self, slo: SloClass) -> float:
         """Return how long a response may wait to be begun in a class."""

@@ -26,22 +26,16 @@ from outrider.contracts.link import Direction
 class LinkProfile:
     """Conditions of a link that do not change.
 
-    Attributes:
-        up_bps: bits per second on the air from the drafter, retransmissions included; likewise ``down_bps``.
-        rtt_s: a round trip without the time its bits take (WISV's T_rtt).
-        per_up: share of packets lost on the way up and sent again; likewise ``per_down``.
-        jitter_s: standard deviation of a message's one-way delay.
-
     Raises:
         ParameterError: a field is out of range.
     """
 
-    up_bps: float
+    up_bps: float  # bits per second on the air from the drafter, retransmissions included; likewise ``down_bps``
     down_bps: float
-    rtt_s: float
-    per_up: float = 0.0
+    rtt_s: float  # a round trip without the time its bits take (WISV's T_rtt)
+    per_up: float = 0.0  # share of packets lost on the way up and sent again; likewise ``per_down``
     per_down: float = 0.0
-    jitter_s: float = 0.0
+    jitter_s: float = 0.0  # standard deviation of a message's one-way delay
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""

@@ -52,20 +52,13 @@ def profile_csi(profile: LinkProfile) -> Csi:
 
 @dataclass(frozen=True, slots=True)
 class LinkSample:
-    """One finished exchange: a message down, the peer's work, a message up.
+    """One finished exchange: a message down, the peer's work, a message up."""
 
-    Attributes:
-        at_s: when it ended.
-        down_bits: payload that crossed the link; likewise ``up_bits``.
-        elapsed_s: from the first bit sent to the last received.
-        peer_s: part of it that the peer spent between the two messages.
-    """
-
-    at_s: float
-    down_bits: int
+    at_s: float  # when it ended
+    down_bits: int  # payload that crossed the link; likewise ``up_bits``
     up_bits: int
-    elapsed_s: float
-    peer_s: float
+    elapsed_s: float  # from the first bit sent to the last received
+    peer_s: float  # part of it that the peer spent between the two messages
 
     def bits(self, way: Direction) -> int:
         """Return the size of the message in a direction."""
@@ -91,17 +84,11 @@ class LinkSample:
 
 @dataclass(frozen=True, slots=True)
 class LinkEstimate:
-    """State of a link as measured up to now.
+    """State of a link as measured up to now."""
 
-    Attributes:
-        csi: measured; a rate never measured is ``PRIOR_BPS``.
-        rtt_age_s: seconds since the newest exchange that measured the RTT.
-        up_age_s: likewise for the uplink's rate, None if never measured; ``down_age_s`` for the downlink's.
-    """
-
-    csi: Csi
-    rtt_age_s: float
-    up_age_s: float | None
+    csi: Csi  # measured; a rate never measured is ``PRIOR_BPS``
+    rtt_age_s: float  # seconds since the newest exchange that measured the RTT
+    up_age_s: float | None  # likewise for the uplink's rate, None if never measured; ``down_age_s`` for the downlink's
     down_age_s: float | None
 
 

@@ -27,15 +27,10 @@ COLUMNS = ("time_s", "up_bps", "down_bps", "rtt_s", "per_up", "per_down")
 
 @dataclass(frozen=True, slots=True)
 class LinkTrace:
-    """Conditions over time; ``parse_trace`` makes valid ones.
+    """Conditions over time; ``parse_trace`` makes valid ones."""
 
-    Attributes:
-        starts_s: when each of ``profiles`` begins, strictly ascending from 0.
-        profiles: one for each start.
-    """
-
-    starts_s: tuple[float, ...]
-    profiles: tuple[LinkProfile, ...]
+    starts_s: tuple[float, ...]  # when each of ``profiles`` begins, strictly ascending from 0
+    profiles: tuple[LinkProfile, ...]  # one for each start
 
     @property
     def durations_s(self) -> tuple[float, ...]:
@@ -76,7 +71,6 @@ def load_trace(path: str | Path) -> LinkTrace:
 
 
 def parse_trace(text: str, source: str) -> LinkTrace:
-    """Parse a trace; ``source`` names it in messages."""
     rows = _rows(text, source)
     _, header = next(rows, (1, []))
     if tuple(header) != COLUMNS:

@@ -94,5 +94,4 @@ class Dssd(DraftProtocol):
 
 @lru_cache(maxsize=256)
 def row_bits(wire: WireFormat, support: int) -> int:
-    """Return the bits of a target row with ``support`` tokens."""
     return expected_row_bits(wire, None if support >= wire.vocab_size else support)

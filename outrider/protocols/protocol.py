@@ -30,19 +30,12 @@ Sent = TypeVar("Sent")
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Parameters for drawing from all rows of one depth.
+    """Parameters for drawing from all rows of one depth."""
 
-    Attributes:
-        wire: format to which rows are rounded.
-        params: of the request; the logits are already adjusted by them.
-        position: absolute position of the tokens drawn.
-        children: tokens to draw from each row.
-    """
-
-    wire: WireFormat
-    params: SamplingParams
-    position: int
-    children: int
+    wire: WireFormat  # format to which rows are rounded
+    params: SamplingParams  # of the request; the logits are already adjusted by them
+    position: int  # absolute position of the tokens drawn
+    children: int  # tokens to draw from each row
 
     def numbers(self) -> list[float]:
         """Return a uniform number for each child.
@@ -55,17 +48,11 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class DraftRow:
-    """Distribution of the next tokens behind one node, before any is drawn.
+    """Distribution of the next tokens behind one node, before any is drawn."""
 
-    Attributes:
-        logits: ``[vocab]``, or ``[n]`` of a truncated row; float32, as decoded if a sampled request sends them.
-        support: ``[n]`` int64, ids of a truncated row.
-        numerators: ``[vocab]`` int64, the row in fixed point (``fixed_point``).
-    """
-
-    logits: FloatRow
-    support: IntRow | None = None
-    numerators: IntRow | None = None
+    logits: FloatRow  # ``[vocab]``, or ``[n]`` of a truncated row; float32, as decoded if a sampled request sends them
+    support: IntRow | None = None  # ``[n]`` int64, ids of a truncated row
+    numerators: IntRow | None = None  # ``[vocab]`` int64, the row in fixed point (``fixed_point``)
 
     @cached_property
     def probs(self) -> Probs:
@@ -84,16 +71,13 @@ class DrawnRow:
     """Tokens drawn from one row, and what the protocol sends or keeps of the row.
 
     Attributes:
-        token_ids: the children, in the order of their noise; fewer than wanted if the support ran out.
-        support: ``[n]`` int64, ids of a truncated row.
-        logits: ``[n]`` of the support, or ``[vocab]`` of a whole row; float32 as decoded.
         numerators: ``[vocab]`` int64, the row in fixed point (``fixed_point``). The device keeps it and draws the
             correction from it if the token is rejected.
     """
 
-    token_ids: tuple[int, ...]
-    support: IntRow | None = None
-    logits: FloatRow | None = None
+    token_ids: tuple[int, ...]  # the children, in the order of their noise; fewer than wanted if the support ran out
+    support: IntRow | None = None  # ``[n]`` int64, ids of a truncated row
+    logits: FloatRow | None = None  # ``[n]`` of the support, or ``[vocab]`` of a whole row; float32 as decoded
     numerators: IntRow | None = None
 
 
@@ -102,13 +86,12 @@ class RoundTerms:
     """What deferral and costs of a generation's next round depend on.
 
     Attributes:
-        csi: state of the link to the drafter; None if not measured yet.
         rejection_mass: expected total variation between target and draft at the first draft position, 1 - acceptance.
     """
 
     params: SamplingParams
     wire: WireFormat
-    csi: Csi | None
+    csi: Csi | None  # state of the link to the drafter; None if not measured yet
     rejection_mass: float
 
 

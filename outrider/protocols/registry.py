@@ -39,7 +39,6 @@ def unregister(name: ProtocolName) -> None:
 
 
 def protocol_coded(code: int) -> DraftProtocol | None:
-    """Return the protocol with this code on the wire, if there is one."""
     return next((protocol for protocol in _PROTOCOLS.values() if protocol.code == code), None)
 
 
@@ -65,7 +64,6 @@ def growing_protocols() -> tuple[ProtocolName, ...]:
 
 
 def judged_protocols() -> tuple[ProtocolName, ...]:
-    """Return the protocols whose mismatches are judged."""
     return tuple(name for name, protocol in _PROTOCOLS.items() if protocol.judged)
 
 

@@ -73,7 +73,6 @@ class TsltTree(Tslt):
         return AcceptanceRule.RATIO_DISTINCT if rule is AcceptanceRule.RATIO and wire.distinct_siblings else rule
 
     def fault(self, draft: Draft, params: SamplingParams) -> str | None:
-        """Return a fault as ``Tslt`` does, or if a sampled tree has no rows."""
         if draft.distribution is None:
             return None if params.greedy else "needs a SparseDraft, found none"
         return super().fault(draft, params)

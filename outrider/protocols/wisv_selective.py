@@ -39,7 +39,6 @@ class Selective(SecondStep):
 
 
 def index_bits(plan: DraftPlan) -> int:
-    """Return the bits of an index into a chain."""
     return max(1, (plan.window - 1).bit_length())
 
 

@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from outrider.contracts.drafting import Draft, DraftPlan
+from outrider.contracts.drafting import Draft
 from outrider.contracts.exchanged import Deferral, WireFormat
 from outrider.contracts.link import Csi
-from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block, target_rule
-from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.generation import Generation
 
 
@@ -21,42 +19,33 @@ class Judging:
     channel: Csi | None
 
 
-def make_block(
-    generation: Generation,
-    number: int,
-    plan: DraftPlan | None,
-    draft: Draft | None,
-    wire: WireFormat,
-    *,
-    forced: tuple[int, ...],
-    deferral: Deferral | None,
-    judging: Judging | None = None,
-) -> Block:
-    """Make the block of one round.
+def empty_block(generation: Generation, number: int, forced: tuple[int, ...] = ()) -> Block:
+    """Return the block of a round without a draft: the target chooses by itself.
 
-    Args:
-        generation: as committed now.
-        number: of the round.
-        plan: of the draft; None in a round without a drafter.
-        draft: None if there is none; without a plan it is by prompt lookup.
-        wire: format of the messages, which decides the exact distributions.
-        forced: corrections drawn by a device that the verifier does not have yet.
-        deferral: what the verifier sends for a correction that the device draws; None: it draws corrections itself.
-        judging: decision head, for protocols that use one.
+    ``forced``: corrections drawn by a device that the verifier does not have yet.
     """
-    block = Block(
+    return Block(
         generation=generation.name,
         round=number,
         position=generation.verifier_position,
         prefix_hash=generation.verifier_prefix_hash,
         forced=forced,
-        rule=target_rule(generation.request.params),  # without a draft the target chooses by itself
+        rule=target_rule(generation.request.params),
     )
-    if draft is None or not draft.token_ids:
-        return block
-    if plan is None:  # an n-gram draft: by the target's own rule, as it has no distribution
-        return replace(block, draft=draft.token_ids)
-    rule = PROTOCOLS[plan.protocol].rule(generation.request.params, wire)
+
+
+def with_device_draft(
+    block: Block, draft: Draft, rule: AcceptanceRule, deferral: Deferral | None = None, judging: Judging | None = None
+) -> Block:
+    """Put a device's draft into a block.
+
+    Args:
+        block: without a draft.
+        draft: of at least one token.
+        rule: of its protocol.
+        deferral: what the verifier sends for a correction that the device draws; None: it draws corrections itself.
+        judging: decision head, for protocols that use one.
+    """
     block = replace(
         block,
         draft=draft.token_ids,
@@ -72,13 +61,8 @@ def make_block(
 
 def row_request(generation: Generation, number: int, wire: WireFormat) -> Block:
     """Make a block that verifies nothing and asks for the target's row, from which a device draws a correction."""
-    block = make_block(generation, number, None, None, wire, forced=(), deferral=None)
+    block = empty_block(generation, number)
     return replace(block, bonus=False, rule=AcceptanceRule.RATIO, deferral=Deferral(wire.row_field))
-
-
-def must_use(plan: DraftPlan, params: SamplingParams, wire: WireFormat) -> bool:
-    """Whether a plan's drafts have to be used: ratio rules are exact over all drafts, not over the fast ones only."""
-    return plan.window > 0 and PROTOCOLS[plan.protocol].rule(params, wire) in RATIO_RULES
 
 
 def block_tokens(block: Block) -> int:

@@ -17,6 +17,7 @@ from outrider.rounds.blocks import Judging, tree_verdict
 from outrider.rounds.events import RoundInput
 from outrider.rounds.generation import Generation
 from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
+from outrider.selection.modes import DRAFT
 from outrider.selection.situation import (
     Estimate,
     RoundChoice,
@@ -32,25 +33,15 @@ _NOTHING_KNOWN = AcceptanceBook().view()
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """The configured limits of all choices.
+    """The configured limits of all choices."""
 
-    Attributes:
-        protocols: to choose from.
-        k_max: length of the longest draft, in tokens.
-        window: fixed for all requests that name none; None leaves it to the policy.
-        wire: format of the messages.
-        has_drafters: whether any drafter group is configured.
-        drafts_ahead: whether autonomous runs may go on while a device drafts.
-        lookup_window: longest n-gram draft, in tokens; 0: prompt lookup only where a request asks for it.
-    """
-
-    protocols: tuple[ProtocolName, ...]
-    k_max: int
-    window: int | None
-    wire: WireFormat
-    has_drafters: bool
-    drafts_ahead: bool = True
-    lookup_window: int = 0
+    protocols: tuple[ProtocolName, ...]  # to choose from
+    k_max: int  # length of the longest draft, in tokens
+    window: int | None  # fixed for all requests that name none; None leaves it to the policy
+    wire: WireFormat  # format of the messages
+    has_drafters: bool  # whether any drafter group is configured
+    drafts_ahead: bool = True  # whether autonomous runs may go on while a device drafts
+    lookup_window: int = 0  # longest n-gram draft, in tokens; 0: prompt lookup only where a request asks for it
 
 
 def allowed_protocols(generation: Generation, speculation: Speculation) -> tuple[ProtocolName, ...]:
@@ -89,7 +80,8 @@ class RoundChooser:
         self._window = speculation.window if request.window is None else request.window
         self._expansion = request.expansion
         self._rows = request.rows
-        self._previous: RoundChoice | None = None
+        self.choice: RoundChoice | None = None  # the last one
+        self.mode = DRAFT  # speculation mode in use when it was made, or when an autonomous run last went on
         self._acceptance: GenerationAcceptance | None = None
         self._situation: RoundSituation | None = None
         self._judge = ""  # decision head for the last choice's drafter
@@ -153,12 +145,16 @@ class RoundChooser:
             promise=promise,
             mode=round_input.mode,
         )
-        self._previous = self._policy.choose(self._situation, self._previous)
-        return self._previous
+        self.choice, self.mode = self._policy.choose(self._situation, self.choice), round_input.mode
+        return self.choice
 
     def price(self, chosen: Estimate) -> DraftPrice | None:
         """Return the price of a draft token at the present load; None for a device whose stop rule uses none."""
         return None if self._situation is None else order_price(self._situation, chosen)
+
+    def must_use(self, plan: DraftPlan) -> bool:
+        """Whether drafts have to be used once drawn: ratio rules are exact over all drafts, not over the fast ones."""
+        return plan.window > 0 and self.rule(plan) in RATIO_RULES
 
     def must_stay_whole(self, plan: DraftPlan) -> bool:
         """Whether a draft must not be trimmed: under a ratio rule, of a device that stops early or logs rounds.
@@ -203,9 +199,8 @@ class RoundChooser:
             return False
         if not plan.window or plan.is_tree or self.deferral(plan) is not None:
             return False
-        rule = PROTOCOLS[plan.protocol].rule(self._generation.request.params, self._speculation.wire)
         return (
-            may_be_late(rule)
+            may_be_late(self.rule(plan))
             and (1.0 - estimate.load) * estimate.exchange_s > estimate.without_draft_s * estimate.expected_tokens
         )
 
@@ -233,8 +228,7 @@ class RoundChooser:
         """
         if self._acceptance is None:
             return
-        params, wire = self._generation.request.params, self._speculation.wire
-        rule = target_rule(params) if plan is None else PROTOCOLS[plan.protocol].rule(params, wire)
+        rule = target_rule(self._generation.request.params) if plan is None else self.rule(plan)
         if block.rule is AcceptanceRule.SEMANTIC and not judged:
             self._acceptance.observe(AcceptanceRule.GREEDY, outcome.accepted_len, len(block.draft))
         elif block.rule is AcceptanceRule.SEMANTIC:
@@ -250,6 +244,10 @@ class RoundChooser:
         if plan is not None and not plan.is_tree and device_tokens is not None:
             accepted_len = equal_tokens + outcome.accepted_len
             self._acceptance.observe_drafted(rule, accepted_len, device_tokens, plan.window)
+
+    def rule(self, plan: DraftPlan) -> AcceptanceRule:
+        """Return the rule by which a plan's draft is accepted."""
+        return PROTOCOLS[plan.protocol].rule(self._generation.request.params, self._speculation.wire)
 
 
 def report(choice: RoundChoice) -> ChoiceReport:

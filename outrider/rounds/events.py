@@ -21,19 +21,12 @@ from outrider.selection.situation import DrafterView, VerifierView
 
 @dataclass(frozen=True, slots=True)
 class LeasedDrafter:
-    """The drafter that a response has leased.
+    """The drafter that a response has leased."""
 
-    Attributes:
-        model: its draft model.
-        acceptance: statistics of all drafters of that model with this target.
-        view: what the choice of a plan needs of it; None until its KV holds the prefix.
-        trusted: whether the output may depend on what it draws (``drafters[].trust``).
-    """
-
-    model: str
-    acceptance: AcceptanceBook
-    view: DrafterView | None
-    trusted: bool = False
+    model: str  # its draft model
+    acceptance: AcceptanceBook  # statistics of all drafters of that model with this target
+    view: DrafterView | None  # what the choice of a plan needs of it; None until its KV holds the prefix
+    trusted: bool = False  # whether the output may depend on what it draws (``drafters[].trust``).
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,31 +43,21 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """A block's outcome, with its seconds in the queue and in passes, summed over all its passes.
-
-    Attributes:
-        draft_tokens: number verified, where the batcher trimmed the draft; None: all of them.
-    """
+    """A block's outcome, with its seconds in the queue and in passes, summed over all its passes."""
 
     outcome: Outcome
     queue_s: float
     verify_s: float
-    draft_tokens: int | None = None
+    draft_tokens: int | None = None  # number verified, where the batcher trimmed the draft; None: all of them
 
 
 @dataclass(frozen=True, slots=True)
 class RoundInput:
-    """Start of a round: nothing is under way. Carries what the choice of its plan needs.
+    """Start of a round: nothing is under way. Carries what the choice of its plan needs."""
 
-    Attributes:
-        drafter: leased at present; None if there is none.
-        verifier: its load at present.
-        mode: speculation mode of this generation.
-    """
-
-    drafter: LeasedDrafter | None
-    verifier: VerifierView
-    mode: SpeculationMode = DRAFT
+    drafter: LeasedDrafter | None  # leased at present; None if there is none
+    verifier: VerifierView  # its load at present
+    mode: SpeculationMode = DRAFT  # speculation mode of this generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +65,11 @@ class DrafterAnswered:
     """Answer to ``AskDrafter``, ``OrderAhead`` or ``AskAgain``.
 
     Attributes:
-        round: number of the round that was ordered.
-        exchange: None if the drafter was lost or lacks the prefix.
         censored: there is no answer, possibly because of what the drafter drew; a ratio rule is then not exact.
     """
 
-    round: int
-    exchange: Exchange | None
+    round: int  # number of the round that was ordered
+    exchange: Exchange | None  # None if the drafter was lost or lacks the prefix
     censored: bool = False
 
 
@@ -97,16 +78,13 @@ class VerifierAnswered:
     """Answer to ``Verify``, ``Follow`` or ``Resolve``.
 
     Attributes:
-        round: number of the round that was verified.
-        result: None if the verifier was lost.
         round_input: present state for a new choice: where ``Follow`` asks for it, and after blocks with a draft.
-        goes_on: whether an autonomous run's grant may be renewed: false if the client reads too slowly.
     """
 
-    round: int
-    result: VerifyResult | None
+    round: int  # number of the round that was verified
+    result: VerifyResult | None  # None if the verifier was lost
     round_input: RoundInput | None = None
-    goes_on: bool = True
+    goes_on: bool = True  # whether an autonomous run's grant may be renewed: false if the client reads too slowly
 
 
 Event = RoundInput | DrafterAnswered | VerifierAnswered
@@ -174,21 +152,16 @@ class AskDrafter:
 
     Attributes:
         correction: source of a pending correction that the device is to draw; None if there is none.
-        allowed_s: that the exchange may take beyond the usual deadline.
-        must_use: the draft has to be used, so it is awaited as long as the drafter lives (ratio rules).
-        expected_s: estimated duration of the exchange.
-        price: of a draft token, for a device whose stop rule uses one.
-        due_at_s: deadline of the block's commit; infinity without a promised speed.
     """
 
     round: int
     plan: DraftPlan
     correction: CorrectionSource | None
-    allowed_s: float
-    must_use: bool
-    expected_s: float
-    price: DraftPrice | None = None
-    due_at_s: float = inf
+    allowed_s: float  # that the exchange may take beyond the usual deadline
+    must_use: bool  # the draft has to be used, so it is awaited as long as the drafter lives (ratio rules)
+    expected_s: float  # estimated duration of the exchange
+    price: DraftPrice | None = None  # of a draft token, for a device whose stop rule uses one
+    due_at_s: float = inf  # deadline of the block's commit; infinity without a promised speed
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,14 +195,10 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class AskAgain:
-    """Ask the drafter for its hidden states at an undecided round's mismatches; answered by ``DrafterAnswered``.
-
-    Attributes:
-        allowed_s: as in ``AskDrafter``.
-    """
+    """Ask the drafter for its hidden states at an undecided round's mismatches; answered by ``DrafterAnswered``."""
 
     asked: Undecided
-    allowed_s: float
+    allowed_s: float  # as in ``AskDrafter``
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from outrider.contracts.committed import CommittedRound
 from outrider.contracts.errors import IllegalTransitionError
@@ -14,8 +15,9 @@ from outrider.contracts.requests import (
     RoundStats,
     TokenOrigin,
 )
+from outrider.contracts.tracing import trace_id_of
 from outrider.contracts.verifying import OpenGeneration, Verified
-from outrider.rounds.correction import Correction
+from outrider.rounds.corrections.correction import Correction
 from outrider.rounds.states import (
     GENERATION_TRANSITIONS,
     ROUND_TRANSITIONS,
@@ -29,6 +31,38 @@ from outrider.rounds.states import (
 from outrider.scheduling.attribution import ViolationCause
 
 _DRAFTED = (TokenOrigin.ACCEPTED, TokenOrigin.LOOKUP, TokenOrigin.OVERRIDE)
+
+
+class VerifiedDraft(NamedTuple):
+    """What a verified block tested, and how it was drafted."""
+
+    token_ids: Sequence[int] = ()
+    forced: Sequence[int] = ()  # tokens that the block forced and that are not committed yet
+    parents: Sequence[int] | None = None  # of each node of a tree; None for a chain
+    protocol: ProtocolName | None = None
+    draft_model: str | None = None  # whose devices alone can draw a correction that the outcome defers
+    exact: bool = True  # whether the round keeps the target's distribution
+    trimmed_tokens: int = 0  # drafted, but not verified
+    wrong_tokens: int = 0  # drafted, but refuted before they arrived: another token was committed in their place
+    judged_tokens: int = 0  # mismatches on which a judge decided
+    from_lookup: bool = False  # the draft is by prompt lookup, not a device's
+
+    def decided(self, outcome: Verified) -> tuple[list[int], list[TokenOrigin]]:
+        accepted = [self.token_ids[i] for i in outcome.accepted_path]
+        after = [] if outcome.next_token is None else [outcome.next_token]
+        last = outcome.accepted_path[-1] if outcome.accepted_path else -1
+        # The target's own token is a correction where draft tokens were left: in a tree, where the last node accepted
+        # (-1: the root) has children. Otherwise it is a bonus token.
+        rejected = len(accepted) < len(self.token_ids) if self.parents is None else last in self.parents
+        proposed = TokenOrigin.LOOKUP if self.from_lookup else TokenOrigin.ACCEPTED
+        origins = [TokenOrigin.CORRECTION] * len(self.forced) + [proposed] * len(accepted)
+        for index in outcome.overrides:
+            origins[len(self.forced) + index] = TokenOrigin.OVERRIDE
+        origins += [TokenOrigin.CORRECTION if rejected else TokenOrigin.VERIFIER] * len(after)
+        return [*self.forced, *accepted, *after], origins
+
+
+UNDRAFTED = VerifiedDraft()
 
 
 class Generation:
@@ -62,6 +96,13 @@ class Generation:
     @property
     def name(self) -> GenerationId:
         return self.request.generation
+
+    @property
+    def log_names(self) -> dict[str, str | None]:
+        """Fields of each log line about this response."""
+        request = self.request
+        trace_id = trace_id_of(request.trace)
+        return {"request_id": request.request_id, "generation": request.generation, "trace_id": trace_id}
 
     @property
     def correction_by(self) -> str | None:
@@ -103,7 +144,6 @@ class Generation:
 
     @property
     def end_ids(self) -> frozenset[int]:
-        """Tokens that end the response."""
         return self._eos
 
     @property
@@ -173,67 +213,29 @@ class Generation:
         """Forget what the verifier lacked: it will be opened again with all committed tokens."""
         self.unverified = ()
 
-    def commit(
-        self,
-        outcome: Verified,
-        draft: Sequence[int],
-        forced: Sequence[int] = (),
-        parents: Sequence[int] | None = None,
-        *,
-        protocol: ProtocolName | None = None,
-        draft_model: str | None = None,
-        exact: bool = True,
-        trimmed_tokens: int = 0,
-        wrong_tokens: int = 0,
-        judged_tokens: int = 0,
-        from_lookup: bool = False,
-    ) -> CommittedRound:
-        """Append a verified round's tokens to the response and count it. Tokens behind its end are dropped.
-
-        Args:
-            outcome: of the block.
-            draft: the block's tokens.
-            forced: the block's forced tokens that are not committed yet.
-            parents: of each node of a tree; None for a chain.
-            protocol: of the draft.
-            draft_model: that drafted; only its devices can draw a correction deferred by this outcome.
-            exact: whether the round keeps the target's distribution.
-            trimmed_tokens: drafted, but not verified.
-            wrong_tokens: drafted, but refuted before they arrived: another token was committed in their place.
-            judged_tokens: mismatches on which a judge decided.
-            from_lookup: the draft is by prompt lookup, not a device's.
-        """
+    def commit(self, outcome: Verified, draft: VerifiedDraft = UNDRAFTED) -> CommittedRound:
+        """Append a verified round's tokens to the response and count it. Tokens behind its end are dropped."""
         self.round_happened(outcome.round, RoundEvent.VERIFIED)
         self.unverified = ()
-        accepted = [draft[i] for i in outcome.accepted_path]
-        after = [] if outcome.next_token is None else [outcome.next_token]
-        last = outcome.accepted_path[-1] if outcome.accepted_path else -1
-        # The target's own token is a correction where draft tokens were left: in a tree, where the last node accepted
-        # (-1: the root) has children. Otherwise it is a bonus token.
-        rejected = outcome.accepted_len < len(draft) if parents is None else last in parents
-        proposed = TokenOrigin.LOOKUP if from_lookup else TokenOrigin.ACCEPTED
-        origins = [TokenOrigin.CORRECTION] * len(forced) + [proposed] * len(accepted)
-        for index in outcome.overrides:
-            origins[len(forced) + index] = TokenOrigin.OVERRIDE
-        origins += [TokenOrigin.CORRECTION if rejected else TokenOrigin.VERIFIER] * len(after)
-        committed = self._take([*forced, *accepted, *after], origins, outcome)
+        committed = self._take(*draft.decided(outcome), outcome)
         if outcome.deferred is not None and committed.finish is None:
-            self.correction.defer(outcome.deferred, draft_model)
+            self.correction.defer(outcome.deferred, draft.draft_model)
         elif self.correction.by is not None:  # a forced correction that waited for its log-probability is final now
             self.correction.happened(CorrectionEvent.COMMITTED)
-        if not (draft or trimmed_tokens or wrong_tokens) and exact and self.stats.rounds:
+        tested = bool(draft.token_ids or draft.wrong_tokens)
+        if not (tested or draft.trimmed_tokens) and draft.exact and self.stats.rounds:
             self.stats = self.stats.round_without_draft()
             return committed
         self.stats += RoundStats(
             rounds=1,
-            speculative_rounds=int(bool(draft or wrong_tokens)),
-            drafted_tokens=len(draft) + trimmed_tokens + wrong_tokens,
+            speculative_rounds=int(tested),
+            drafted_tokens=len(draft.token_ids) + draft.trimmed_tokens + draft.wrong_tokens,
             accepted_tokens=_accepted(committed.origins),
             cached_tokens=outcome.cached_tokens if self.stats.rounds == 0 else 0,
-            inexact_rounds=int(not exact),
-            protocols=((protocol, 1),) if (draft or wrong_tokens) and protocol is not None else (),
-            trimmed_tokens=trimmed_tokens,
-            judged_tokens=judged_tokens,
+            inexact_rounds=int(not draft.exact),
+            protocols=((draft.protocol, 1),) if tested and draft.protocol is not None else (),
+            trimmed_tokens=draft.trimmed_tokens,
+            judged_tokens=draft.judged_tokens,
             overrides=self._overrides(committed.origins),
         )
         return committed

@@ -11,6 +11,7 @@ from outrider.contracts.trimming import trimmed
 from outrider.contracts.verifying import AcceptanceRule, Block, OwnDraft, Verified
 from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.events import Exchange
+from outrider.rounds.generation import VerifiedDraft
 from outrider.rounds.lookup.ngram_drafts import LOOKUP, NgramDraft
 from outrider.rounds.timing import RoundTiming
 from outrider.selection.modes import SpeculationMode
@@ -21,57 +22,39 @@ class OpenRound:
     """One round from its plan to its commit. Mutable: filled step by step.
 
     Attributes:
-        plan: None in a round without a drafter.
-        from_lookup: the draft, if the coordinator found it by prompt lookup.
-        own_draft: the draft, if the verifier made it itself by prompt lookup.
         expected_tokens: to be committed, correction or bonus token included; from the plan until the draft arrives.
-        allowed_s: that an exchange with the drafter may take beyond the usual deadline.
-        exchanges: with the drafter, so far.
-        uncommitted: a correction that the device drew and that is committed with the block.
         sent_tokens: committed before the block was verified: such a correction, where no log-probability is requested.
-        undecided: the device was asked for its hidden states.
         survivals: of the draft's tokens, if it is a chain, as expected when it was ordered; see ``VerifyTerms``.
-        stays_whole: the draft must not be trimmed.
-        block: with the verifier; of an autonomous run's round, the block before the run.
-        trimmed_tokens: drafted, and not verified.
-        equal_tokens: of these, those at the front that equal what was committed before the draft arrived.
         wrong_tokens: drafted from the first token on that differs from what was committed before the draft arrived.
-        beside_s: part of the exchange during which an autonomous run went on.
-        follows: it is a round of an autonomous run.
-        resolved_by_device: the device's resolution is with the verifier.
-        unanswered: the device was lost before its resolution: its mismatches were rejected without a judge.
-        queue_s: in the queue, summed over all passes of the block and its resolution.
-        verify_s: in these passes.
     """
 
     number: int
     began_at_s: float
-    plan: DraftPlan | None = None
+    plan: DraftPlan | None = None  # None in a round without a drafter
     expected_tokens: float = 1.0
-    allowed_s: float = 0.0
+    allowed_s: float = 0.0  # that an exchange with the drafter may take beyond the usual deadline
     survivals: tuple[float, ...] = ()
-    stays_whole: bool = False
-    exchanges: list[Exchange] = field(default_factory=list)
+    stays_whole: bool = False  # the draft must not be trimmed
+    exchanges: list[Exchange] = field(default_factory=list)  # with the drafter, so far
     draft: Draft | None = None
-    from_lookup: NgramDraft | None = None
-    own_draft: OwnDraft | None = None
-    uncommitted: tuple[int, ...] = ()
+    from_lookup: NgramDraft | None = None  # the draft, if the coordinator found it by prompt lookup
+    own_draft: OwnDraft | None = None  # the draft, if the verifier made it itself by prompt lookup
+    uncommitted: tuple[int, ...] = ()  # a correction that the device drew and that is committed with the block
     sent_tokens: int = 0
-    block: Block | None = None
-    trimmed_tokens: int = 0
-    equal_tokens: int = 0
+    block: Block | None = None  # with the verifier; of an autonomous run's round, the block before the run
+    trimmed_tokens: int = 0  # drafted, and not verified
+    equal_tokens: int = 0  # of these, those at the front that equal what was committed before the draft arrived
     wrong_tokens: int = 0
-    beside_s: float = 0.0
-    follows: bool = False
-    undecided: bool = False
-    resolved_by_device: bool = False
-    unanswered: bool = False
-    queue_s: float = 0.0
-    verify_s: float = 0.0
+    beside_s: float = 0.0  # part of the exchange during which an autonomous run went on
+    follows: bool = False  # it is a round of an autonomous run
+    undecided: bool = False  # the device was asked for its hidden states
+    resolved_by_device: bool = False  # the device's resolution is with the verifier
+    unanswered: bool = False  # the device was lost before its resolution: its mismatches were rejected without a judge
+    queue_s: float = 0.0  # in the queue, summed over all passes of the block and its resolution
+    verify_s: float = 0.0  # in these passes
 
     @property
     def verified(self) -> Block:
-        """The block, once it is with the verifier."""
         assert self.block is not None
         return self.block
 
@@ -149,6 +132,21 @@ class OpenRound:
         protocol = PROTOCOLS[self.plan.protocol]
         return not outcome.overrides if protocol.judged else protocol.lossless(wire)
 
+    def verified_draft(self, outcome: Verified, wire: WireFormat) -> VerifiedDraft:
+        """Return what the outcome is about, for the response's tokens and statistics."""
+        return VerifiedDraft(
+            token_ids=self.verified.draft,
+            forced=self.uncommitted,
+            parents=self.verified.parents,
+            protocol=self.protocol,
+            draft_model=self.draft_model,
+            exact=self.is_exact(outcome, wire),
+            trimmed_tokens=self.trimmed_tokens,
+            wrong_tokens=self.wrong_tokens,
+            judged_tokens=self.judged_tokens(outcome),
+            from_lookup=self.by_lookup,
+        )
+
     def timing(self, outcome: Verified, committed_tokens: int, now_s: float, mode: SpeculationMode) -> RoundTiming:
         """Return the round's timing. ``mode``: in use when it was begun."""
         drafted, exchanges = len(self.verified.draft) + self.trimmed_tokens + self.wrong_tokens, self.exchanges
@@ -179,3 +177,29 @@ class OpenRound:
             ordered_tokens=0 if self.plan is None else self.plan.nodes,
             number=self.number,
         )
+
+
+class CurrentRound:
+    """The round of a response that is in progress, if there is one. Mutable.
+
+    Attributes:
+        began_at_s: set before the round is opened, where a device or its draft is waited for first.
+    """
+
+    def __init__(self) -> None:
+        self.round: OpenRound | None = None
+        self.began_at_s: float | None = None
+
+    def begin(self, now_s: float) -> float:
+        """Return when the round began: now, unless it has begun before."""
+        if self.began_at_s is None:
+            self.began_at_s = now_s
+        return self.began_at_s
+
+    def answered(self, number: int) -> OpenRound:
+        assert self.round is not None, "only what was asked is answered"
+        assert self.round.number == number, "one round is in progress"
+        return self.round
+
+    def over(self) -> None:
+        self.round = self.began_at_s = None

@@ -16,14 +16,13 @@ class VerifyTerms:
     Attributes:
         survivals: of each token of a drafted chain, by past verdicts only. Since they are known before the draft is
             drawn, a chain may be trimmed by them. () for a block that stays whole.
-        began_at_s: start of its round; infinity where nothing went before the block.
     """
 
     deadline_at_s: float = inf  # of its commit
     expected_tokens: float = 1.0
     tokens_per_s: float = 0.0  # promised to its response
     survivals: tuple[float, ...] = ()
-    began_at_s: float = inf
+    began_at_s: float = inf  # start of its round; infinity where nothing went before the block
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,6 @@ class PromiseTracker:
         return self._ledger.tokens_per_s
 
     def committed(self, tokens: int, now_s: float) -> None:
-        """Enter tokens that were committed now."""
         self._ledger = self._ledger.committed(tokens, now_s)
 
     def swallowed(self, tokens: int) -> None:

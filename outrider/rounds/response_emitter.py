@@ -14,8 +14,6 @@ from outrider.text.shown import IncrementalText, shown
 
 
 class ResponseEmitter:
-    """Makes the chunks of one response."""
-
     def __init__(
         self, generation: Generation, text: IncrementalText, tracker: PromiseTracker, began_at_s: float
     ) -> None:

@@ -42,21 +42,14 @@ class RoundRules:
     """Settings shared by the rounds of all responses of a verifier.
 
     Attributes:
-        speculation: limits of all choices.
-        policy: that chooses plans.
-        deadline_rule: how a block's deadline follows from its response's promise.
-        spikes: finds the cause of late rounds; it gets the duration of every batch.
-        correction_deadline_s: longest wait of a pending correction for a device.
-        grant: lengths of autonomous runs.
-        first_token_s: allowed from a request to its first token, where a speed is promised.
         experience: earlier texts, and how often continuations of matches came true.
     """
 
-    speculation: Speculation
-    policy: SelectionPolicy
-    deadline_rule: DeadlineRule
-    spikes: SpikeDetector
-    correction_deadline_s: float
-    grant: RunGrant = field(default_factory=RunGrant)
-    first_token_s: float = FIRST_TOKEN_S
+    speculation: Speculation  # limits of all choices
+    policy: SelectionPolicy  # that chooses plans
+    deadline_rule: DeadlineRule  # how a block's deadline follows from its response's promise
+    spikes: SpikeDetector  # finds the cause of late rounds; it gets the duration of every batch
+    correction_deadline_s: float  # longest wait of a pending correction for a device
+    grant: RunGrant = field(default_factory=RunGrant)  # lengths of autonomous runs
+    first_token_s: float = FIRST_TOKEN_S  # allowed from a request to its first token, where a speed is promised
     experience: LookupHistory = field(default_factory=LookupHistory)

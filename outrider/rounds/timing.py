@@ -14,21 +14,11 @@ class RoundTiming:
     ``orchestration_s`` is the remainder: Ray calls to the verifier, planning, commit, waiting for the event loop.
 
     Attributes:
-        drafted_tokens: those that were not verified included.
-        ordered_tokens: of a device; it may have drafted fewer.
-        follows: it is a round of an autonomous run.
-        judged_tokens: mismatches on which a judge decided.
-        override_tokens: mismatches that the judge let pass.
-        trimmed_tokens: drafted, but not verified: neither accepted nor rejected.
-        slo_class: of its response, if this round had a promised speed to keep; else None.
-        late: cause, if the round taken alone was slower than promised; else None.
-        behind: the response was behind its promised speed at this commit.
-        mode: speculation mode when the round was begun.
         beside_s: part of drafting and link that passed beside an autonomous run; not part of this round's time.
     """
 
     protocol: ProtocolName | None  # None: nothing was drafted
-    drafted_tokens: int
+    drafted_tokens: int  # those that were not verified included
     accepted_tokens: int
     committed_tokens: int
     draft_s: float  # inside the drafter, waiting for other generations' steps included
@@ -38,16 +28,16 @@ class RoundTiming:
     total_s: float
     up_bits: int = 0  # of the drafter's message
     down_bits: int = 0  # of the message to it
-    follows: bool = False
-    slo_class: str | None = None
-    late: ViolationCause | None = None
-    behind: bool = False
-    mode: SpeculationMode = DRAFT
-    trimmed_tokens: int = 0
+    follows: bool = False  # it is a round of an autonomous run
+    slo_class: str | None = None  # of its response, if this round had a promised speed to keep; else None
+    late: ViolationCause | None = None  # cause, if the round taken alone was slower than promised; else None
+    behind: bool = False  # the response was behind its promised speed at this commit
+    mode: SpeculationMode = DRAFT  # speculation mode when the round was begun
+    trimmed_tokens: int = 0  # drafted, but not verified: neither accepted nor rejected
     beside_s: float = 0.0
-    judged_tokens: int = 0
-    override_tokens: int = 0
-    ordered_tokens: int = 0
+    judged_tokens: int = 0  # mismatches on which a judge decided
+    override_tokens: int = 0  # mismatches that the judge let pass
+    ordered_tokens: int = 0  # of a device; it may have drafted fewer
     number: int = 0  # of the round, in its response
 
     @property

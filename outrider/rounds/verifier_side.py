@@ -1,11 +1,11 @@
-"""The verifier as one response sees it: whether it holds the response, blocks for it, grants of autonomous runs."""
+"""The verifier as one response sees it: whether it holds the response, and blocks for it."""
 
 from dataclasses import replace
 
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.tracing import trace_id_of
 from outrider.contracts.verifying import AutonomousRun, Block, OpenGeneration
-from outrider.rounds.blocks import block_tokens, make_block
+from outrider.rounds.blocks import block_tokens, empty_block, with_device_draft
 from outrider.rounds.choice import RoundChooser
 from outrider.rounds.events import Verify
 from outrider.rounds.generation import Generation
@@ -14,24 +14,19 @@ from outrider.rounds.open_round import OpenRound
 from outrider.rounds.promise_tracker import PromiseTracker
 from outrider.rounds.rules import MAX_VERIFIER_LOSSES, RoundRules
 from outrider.rounds.states import RoundEvent
-from outrider.selection.situation import RoundChoice
 
 
 class VerifierSide:
-    """The verifier of one response. Mutable.
-
-    Attributes:
-        until_round: last round that the present grant of an autonomous run allows.
-    """
+    """The verifier of one response. Mutable."""
 
     def __init__(
         self, generation: Generation, rules: RoundRules, tracker: PromiseTracker, chooser: RoundChooser
     ) -> None:
         """Begin with a verifier that does not hold the response."""
-        self._generation, self._rules, self._tracker, self._chooser = generation, rules, tracker, chooser
+        self._generation, self._tracker, self._chooser = generation, tracker, chooser
+        self._lookup_window = rules.speculation.lookup_window
         self._is_open = False
         self._losses = 0
-        self.until_round = -1
 
     @property
     def knows_all(self) -> bool:
@@ -61,23 +56,20 @@ class VerifierSide:
         account = self._generation.request.account.name
         opening = replace(self._generation.opening(), trace_id=trace_id, account=account)
         # The verifier needs the tenant only to search its earlier responses.
-        uses_lookup = lookup_tokens(self._generation.request, self._rules.speculation.lookup_window) > 0
+        uses_lookup = lookup_tokens(self._generation.request, self._lookup_window) > 0
         return opening if uses_lookup else replace(opening, tenant="")
 
     def block(self, round_: OpenRound, autonomous_run: AutonomousRun | None = None) -> Verify:
         """Return the request to verify a round's draft, or none, with the autonomous run that may follow."""
-        generation, plan = self._generation, round_.plan
+        generation, chooser, plan, draft = self._generation, self._chooser, round_.plan, round_.draft
         opening = self.opening()
-        block = make_block(
-            generation,
-            round_.number,
-            plan,
-            round_.draft,
-            self._rules.speculation.wire,
-            forced=(*generation.unverified, *round_.uncommitted),
-            deferral=self._chooser.deferral(plan),
-            judging=self._chooser.judging,
-        )
+        block = empty_block(generation, round_.number, (*generation.unverified, *round_.uncommitted))
+        if draft is not None and draft.token_ids:
+            if plan is None:  # an n-gram draft: by the target's own rule, as it has no distribution
+                block = replace(block, draft=draft.token_ids)
+            else:
+                rule, deferral = chooser.rule(plan), chooser.deferral(plan)
+                block = with_device_draft(block, draft, rule, deferral, chooser.judging)
         return self.request(round_, replace(block, autonomous_run=autonomous_run), opening)
 
     def request(self, round_: OpenRound, block: Block, opening: OpenGeneration | None) -> Verify:
@@ -90,22 +82,3 @@ class VerifierSide:
         terms = self._tracker.terms(round_.began_at_s, round_.expected_tokens)
         survivals = () if round_.stays_whole else round_.survivals[: len(block.draft)]
         return Verify(block, opening, cost, replace(terms, survivals=survivals, began_at_s=round_.began_at_s))
-
-    def grant(self, number: int, choice: RoundChoice | None, before: int | None, drafted_tokens: int = 0) -> int:
-        """Return the last round of an autonomous run behind round ``number``.
-
-        Args:
-            number: of the round before the run; it may commit ``drafted_tokens`` + 1 tokens.
-            choice: the last one.
-            before: round that a device drafts for meanwhile; the run ends before it. None: no device drafts.
-            drafted_tokens: of the round before the run.
-        """
-        grant = self._rules.grant
-        beside = before is not None and number < before
-        if beside and choice is not None:
-            rounds = grant.beside(choice.chosen)
-        else:
-            rounds = grant.rounds(choice, may_draft=self._chooser.may_draft)
-        # Every round commits a token at least, so more rounds than tokens left could never be used.
-        until_round = number + max(0, min(rounds, self._generation.remaining_tokens - drafted_tokens - 1))
-        return until_round if before is None or not beside else min(until_round, before - 1)

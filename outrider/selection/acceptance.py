@@ -9,9 +9,8 @@ A generation teaches its pair's book a bounded number of tokens, so that none do
 Acceptance is that of tokens that were drafted. A device that stops early leaves out tokens that it expects to be
 rejected. How far devices draft is learned separately (``DraftedShares``); a plan's yield follows from both.
 
-Only positions up to the first rejection are observed. So a choice made from these statistics depends on committed
-tokens and past verdicts, never on the noise of uncommitted positions, and cannot change the output of a lossless
-protocol.
+Only positions up to the first rejection are observed: a choice made from these statistics never depends on the noise of
+uncommitted positions, and cannot change the output of a lossless protocol.
 
 Trees: a sibling's acceptance is the first one's times a factor (``AcceptanceView``). Until measured, factors halve from
 sibling to sibling.
@@ -54,15 +53,11 @@ _LEAST = 1e-6  # means stay this far inside (0, 1), so that odds exist
 
 
 class AcceptanceBook:
-    """Statistics of all generations of one pair of models. Mutable; not thread-safe.
-
-    Attributes:
-        drift: test on the judge of this pair's mismatches; None without one.
-    """
+    """Statistics of all generations of one pair of models. Mutable; not thread-safe."""
 
     def __init__(self, drift: RejectionDrift | None = None) -> None:
         """Begin with the prior only."""
-        self.drift = drift
+        self.drift = drift  # test on the judge of this pair's mismatches; None without one
         self._tokens = Tally(_PAIR_MEMORY_TOKENS)
         self._drafted = DraftedShares(len(RULES), DEPTHS, _PAIR_MEMORY_TOKENS)
         self._grown: dict[GrownShape, Tally] = {}
@@ -170,15 +165,11 @@ class AcceptanceBook:
 
 
 class GenerationAcceptance:
-    """Statistics of one generation. Mutable.
-
-    Attributes:
-        book: of its pair.
-    """
+    """Statistics of one generation. Mutable."""
 
     def __init__(self, book: AcceptanceBook, taught_tokens: int) -> None:
         """Begin with the book as prior; it learns from the generation's first ``taught_tokens`` tested tokens."""
-        self.book = book
+        self.book = book  # of its pair
         self._taught_tokens = taught_tokens  # left
         self._tokens = Tally(_GENERATION_MEMORY_TOKENS)
         self._idle_rounds = np.zeros(len(RULES), dtype=np.int64)

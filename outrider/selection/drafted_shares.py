@@ -32,11 +32,7 @@ class DraftedShares:
     def observe(self, row: int, accepted_len: int, drafted: int, ordered: int) -> None:
         """Learn from a chain.
 
-        Args:
-            row: of its rule.
-            accepted_len: number of tokens accepted.
-            drafted: number of tokens that the device drafted, verified or not.
-            ordered: number of tokens ordered.
+        ``drafted`` counts the tokens that the device drafted, verified or not.
 
         Raises:
             ParameterError: more tokens accepted than drafted.

@@ -12,11 +12,7 @@ from math import inf, lgamma, log
 
 
 class RejectionDrift:
-    """Drift test of one decision head, over all drafters of its model. Mutable.
-
-    Attributes:
-        alarmed: whether it has drifted; never reset.
-    """
+    """Drift test of one decision head, over all drafters of its model. Mutable."""
 
     def __init__(self, low: float, high: float, *, false_alarms: float = 0.01, least_judged: int = 200) -> None:
         """Begin without observations.
@@ -30,7 +26,7 @@ class RejectionDrift:
         self._low, self._high = low, high
         self._limit, self._least = -log(false_alarms), least_judged
         self.rejected = self.judged = 0
-        self.alarmed = False
+        self.alarmed = False  # whether it has drifted; never reset
 
     def observe(self, rejected: int, judged: int) -> None:
         """Add mismatches that were judged, and how many of them were rejected."""
@@ -50,7 +46,6 @@ class RejectionDrift:
 
 
 def _times_log(count: int, share: float) -> float:
-    """Return ``count * log(share)``, with 0 * log(0) = 0."""
     if not count:
         return 0.0
     return count * log(share) if share > 0.0 else -inf

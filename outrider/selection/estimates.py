@@ -8,16 +8,8 @@ A round without a draft is verifier work only; one with a draft adds the device 
     batch  = T(batch_blocks blocks of 1 + nodes rows)          WISP eq. 18, 19
     queue  = queue_s * batch / (batch of the last round's plan)
 
-Two assumptions decide the behaviour under load. *All generations choose alike*: the plan's rows are charged to every
-block of the batch, not to this one alone. *Waiting is waiting for batches*: a block's recent wait is a number of
-batches of the last plan; a block of another plan waits for the same number of its own batches. Both extremes come out
-right:
-
-- Idle verifier (queue 0, one block per batch): latency counts. The batch's fixed cost and the RTT are shared by
-  the tokens of a round, so a fast drafter gets long windows, and a long RTT longer ones.
-- Saturated verifier (queue far above draft + link): the round is a number of batches, whatever the plan. What remains
-  is batch seconds per committed token, T(K) / E(K) against T(0). If rows cost in proportion to their number, drafting
-  never lowers this: it is equal if every token is accepted. If batches mostly read long prefixes, drafting does.
+Under load *all generations choose alike*: the plan's rows are charged to every block of the batch. *Waiting is waiting
+for batches*: a block's recent wait is a number of batches of the last plan, and of its own under another plan.
 
 DSSD's corrections come one round later and cost no token: the yield is the same. A rejection costs a row down (or
 candidates, and sometimes one more exchange for the row) and one id more up. A second step (WISV's selective upload)
@@ -96,10 +88,7 @@ class Estimates:
 def estimate(situation: RoundSituation, plans: PlanSet, last_plan: DraftPlan | None = None) -> Estimates:
     """Estimate yield and cost of each plan.
 
-    Args:
-        situation: present measurements.
-        plans: to compare.
-        last_plan: plan of the last round, during which ``queue_s`` was measured.
+    ``last_plan`` is the plan of the last round, during which ``queue_s`` was measured.
 
     Raises:
         ParameterError: a plan has a draft where there is no drafter.

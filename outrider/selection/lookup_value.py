@@ -21,28 +21,18 @@ _DEARER = 1.25  # factor on a linear estimate of a row's cost, as each row costs
 
 @dataclass(frozen=True, slots=True)
 class LookupValue:
-    """The part of a draft that pays for its rows.
+    """The part of a draft that pays for its rows."""
 
-    Attributes:
-        tokens: its length, from the draft's front.
-        gain_tokens: expected number of these accepted.
-        longer_s: time that they add to a step.
-        step_s: duration of a step without them.
-    """
-
-    tokens: int
-    gain_tokens: float = 0.0
-    longer_s: float = 0.0
-    step_s: float = 0.0
+    tokens: int  # its length, from the draft's front
+    gain_tokens: float = 0.0  # expected number of these accepted
+    longer_s: float = 0.0  # time that they add to a step
+    step_s: float = 0.0  # duration of a step without them
 
 
 def value_of(survivals: Sequence[float], verifier: VerifierView, position: int) -> LookupValue:
     """Return the part of a chain that pays, for one block in a step of the present size.
 
-    Args:
-        survivals: of the chain's tokens, falling.
-        verifier: its present load and cost model.
-        position: tokens committed so far.
+    ``survivals`` are of the chain's tokens, falling; ``position``: tokens committed so far.
     """
     cached, others = max(position - 1, 0), _others(verifier)
     with_others = _work(others, cached)

@@ -6,19 +6,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SpeculationMode:
-    """One speculation mode.
+    """One speculation mode."""
 
-    Attributes:
-        name: also a metric's label.
-        drafts: devices draft by the policy's choice in each round; else they draft nothing.
-        uses_lookup: prompt lookup makes drafts where they pay.
-        unknown_loss: share of the reward that a trial is expected to lose while the mode is unknown.
-    """
-
-    name: str
-    drafts: bool
-    uses_lookup: bool = False
-    unknown_loss: float = 0.4
+    name: str  # also a metric's label
+    drafts: bool  # devices draft by the policy's choice in each round; else they draft nothing
+    uses_lookup: bool = False  # prompt lookup makes drafts where they pay
+    unknown_loss: float = 0.4  # share of the reward that a trial is expected to lose while the mode is unknown
 
     @property
     def needs_drafters(self) -> bool:

@@ -55,12 +55,7 @@ class SpeedPromise:
 
 @dataclass(frozen=True, slots=True)
 class RoundSituation:
-    """All that the choice of one round depends on.
-
-    Attributes:
-        protocols: allowed by request and configuration; the first is the configured one.
-        mode: speculation mode in use; a fixed ``window`` overrides it.
-    """
+    """All that the choice of one round depends on."""
 
     params: SamplingParams
     wire: WireFormat
@@ -70,14 +65,14 @@ class RoundSituation:
     drafter: DrafterView | None  # None if no drafter is ready
     verifier: VerifierView
     acceptance: AcceptanceView
-    protocols: tuple[ProtocolName, ...]
+    protocols: tuple[ProtocolName, ...]  # allowed by request and configuration; the first is the configured one
     window: int | None  # fixed by the request or the configuration; None: the policy's choice
     expansion: tuple[int, ...] = ()  # fixed tree shape; () leaves it to the policy
     rows: int = 0  # fixed number of nodes of dynamic trees; 0: none is fixed
     may_grow: bool = False  # whether the policy may choose dynamic trees
     later_protocols: tuple[ProtocolName, ...] = ()  # that other rounds of the response may have
     promise: SpeedPromise | None = None  # None is best effort
-    mode: SpeculationMode = DRAFT
+    mode: SpeculationMode = DRAFT  # speculation mode in use; a fixed ``window`` overrides it
 
     @property
     def grown_rows(self) -> int:

@@ -69,12 +69,7 @@ def draft_price(
 ) -> DraftPrice:
     """Return the price at the present load.
 
-    Args:
-        cost_model: predicts the verifier's batches.
-        load: of the verifier.
-        lately: means over recent rounds.
-        cached_tokens: of a block, whose KV is only read.
-        further: seconds of one more token outside the verifier.
+    ``cached_tokens`` are of a block, whose KV is only read; ``further`` is one more token outside the verifier, in s.
     """
     blocks, around = max(load.batch_blocks, 1.0), max(lately.sent_tokens, 1.0)
     rows = 1.0 + np.array([lately.sent_tokens, 0.5 * around, 1.5 * around])

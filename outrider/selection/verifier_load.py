@@ -19,8 +19,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class VerifierLoad:
-    """Recent means of a verifier."""
-
     queue_s: float  # wait of a block before its batch began
     batch_blocks: float  # blocks per batch, >= 1
     batch_s: float  # passes of a batch, prompts in them included; 0 if not measured

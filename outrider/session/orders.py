@@ -44,11 +44,7 @@ class Order(ArrayData):
 def write_order(writer: BitWriter, order: Order, wire: WireFormat, block_length: int) -> None:
     """Write the body of an order.
 
-    Args:
-        writer: of the message.
-        order: to write.
-        wire: of the message.
-        block_length: of the drafter's last block; unused by an absolute verdict.
+    ``block_length`` is of the drafter's last block; unused by an absolute verdict.
     """
     verdict = order.verdict
     if isinstance(verdict, RelativeVerdict):

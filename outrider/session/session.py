@@ -227,7 +227,6 @@ class DrafterSession:
         return data
 
     def _committed(self, verdict: RelativeVerdict | AbsoluteVerdict) -> tuple[int, tuple[int, ...]]:
-        """Return position and tokens of a verdict."""
         held = len(self._token_ids)
         if isinstance(verdict, RelativeVerdict):
             assert self._block is not None

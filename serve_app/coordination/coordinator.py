@@ -24,13 +24,13 @@ from outrider.scaling.demand import fullness_of_report, load_of_report
 from outrider.text.tokens import token_texts
 from serve_app.answers import Ready
 from serve_app.coordination.batching.step_watch import Doubt
-from serve_app.coordination.generations.generations import Generations, Target
+from serve_app.coordination.generations.generations import Generations, Surroundings, Target
 from serve_app.coordination.generations.outlets import Message, Outlet, Outlets
 from serve_app.coordination.listener import BY_RESPONSES, PLACES, TAKEN, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
 from serve_app.coordination.peers import Peers
 from serve_app.coordination.ray_ports import RayFleet, VerifierPort
 from serve_app.coordination.reporting.faults import FaultCounter
-from serve_app.coordination.reporting.statistics import CoordinatorStats
+from serve_app.coordination.reporting.statistics import NOTHING_YET, CoordinatorStats
 from serve_app.coordination.reporting.tracing import ResponseTraces
 from serve_app.coordination.settings import CoordinatorSettings
 from serve_app.metrics import Sink, in_ray
@@ -64,14 +64,15 @@ class Coordinator:
         self._unasked: asyncio.TimerHandle | None = None  # runs out when neither Serve nor an ingress calls any more
         clock = time.monotonic
         tokenizer = await asyncio.to_thread(load_tokenizer, settings.target)
-        heads = {model: head.info for model, head in settings.generations.drafting.heads.items()}
+        drafting = settings.generations.drafting
+        heads = {model: head.info for model, head in drafting.heads.items()}
         tokens_hash = token_map(tokenizer).sha256()
-        wanted = FleetSettings(settings.drafters, settings.target, tokens_hash, heads, settings.draft_models)
+        wanted = FleetSettings(drafting.drafters, settings.target, tokens_hash, heads, settings.draft_models)
         self._fleet = RayFleet(self._id, wanted, settings.namespace)
         self._peers = Peers(self._id, clock)
         self._faults = FaultCounter()
         self._stats = CoordinatorStats(self._id, Sink(in_ray, self._faults.exporter), clock)
-        self._light = ReloadableSettings(built, self._stats.settings_refused)
+        self._light = ReloadableSettings(built, self._stats.gauges.settings_refused)
         self._beating = asyncio.create_task(self._beat_for_ever())
         self._measuring = asyncio.create_task(self._measure_for_ever())
         self._card = card = await self._verifier.card()
@@ -83,7 +84,7 @@ class Coordinator:
         traces = None
         if self._spans is not None:
             traces = ResponseTraces(self._spans.emit, random.getrandbits, clock, time.time)
-        parts = self._verifier, self._fleet, self._stats, clock, self._peers, doubt, traces
+        parts = self._verifier, self._fleet, self._stats, clock, Surroundings(self._peers, doubt, traces)
         self._generations = Generations(settings.generations, target, *parts)
         self._started_in_s = time.monotonic() - began_s
         self._heard()
@@ -218,32 +219,22 @@ class Coordinator:
 
     async def _beat_for_ever(self) -> None:
         """Send heartbeats at the interval that the fleet asks for, and set the gauges."""
-        beat_s = _BEAT_S
+        beat_s, gauges = _BEAT_S, self._stats.gauges
         while True:
             self._light.say_again()
             generations = self._generations
-            report = self._stats.report(
-                verifier="ready" if self._verifier.is_up else "restarting",
-                admitted=generations.admitted if generations else 0,
-                running=generations.running if generations else 0,
-                queued_blocks=generations.batcher.queued_blocks if generations else 0,
-                idle=generations is None or generations.batcher.idle,
-                tuner=generations.tuner.report(time.monotonic()) if generations else None,
-                admission=generations.admission() if generations else None,
-                machine=generations.machine if generations else None,
-                target=self._peers.target,
-                links=generations.links() if generations else None,
-                faults=self._faults.counts,
-            )
+            now = NOTHING_YET if generations is None else generations.now()
+            verifier = "ready" if self._verifier.is_up else "restarting"
+            report = self._stats.report(verifier, now, self._peers.target, self._faults.counts)
             try:
                 news = await self._fleet.beat(report)
                 if news is not None:
                     self._peers.heard(news.changed, news.gone, anew=news.anew)
                     beat_s = news.beat_s
                 if generations is not None:
-                    self._stats.record_links(generations.links())
-                    self._stats.record_drifts(generations.drifts())
-                    self._stats.record_exchanges(generations.take_exchanges())
+                    gauges.record_links(now.links)
+                    gauges.record_drifts(generations.book.drifts)
+                    gauges.record_exchanges(generations.book.take_exchanges())
             except Exception:  # without further heartbeats the fleet would end all leases
                 log.exception("beat_failed")
             await asyncio.sleep(beat_s)
@@ -252,7 +243,7 @@ class Coordinator:
         """Count the bits on the wire to drafters, in threads: their addresses come from the head, which may hang."""
         while True:
             try:
-                self._stats.record_wire(await asyncio.to_thread(self._fleet.wire.look))
+                self._stats.gauges.record_wire(await asyncio.to_thread(self._fleet.wire.look))
                 await asyncio.to_thread(self._fleet.wire.place)
             except Exception:  # the next second's measurement may succeed
                 log.exception("measuring_failed")

@@ -29,12 +29,10 @@ class Credit:
         return self._left.is_set()
 
     def sent(self, tokens: int) -> None:
-        """Count ``tokens`` more as sent."""
         self._sent += tokens
         self._judge()
 
     def read(self, tokens: int) -> None:
-        """Set the total of tokens that were read."""
         self._read = max(self._read, min(tokens, self._sent))  # reports may overtake one another, or be wrong
         self._judge()
 

@@ -35,8 +35,8 @@ from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage
 from outrider.events import event
-from serve_app.coordination.drafting.drafter_link import DrafterPort
 from serve_app.coordination.drafting.drafter_slots import DrafterSlots
+from serve_app.coordination.drafting.link_services import DrafterPort
 from serve_app.coordination.drafting.wire_meter import WireMeter
 from serve_app.coordination.settings import VerifierSettings
 from serve_app.fleet_gauges import application_fleet

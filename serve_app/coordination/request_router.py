@@ -128,7 +128,6 @@ class PrefixRouter(MatchingRouter):
         self._ongoing[replica_id] += 1
 
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
-        """Count the end of a request."""
         super().on_request_completed(replica_id, internal_request_id)
         self._streams.pop(internal_request_id, None)
         self._ongoing[replica_id] = max(0, self._ongoing[replica_id] - 1)

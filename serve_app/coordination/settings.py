@@ -7,14 +7,12 @@ from outrider.admission.rules import AdmissionRules
 from outrider.assembly.verifiers import verifier_spec
 from outrider.config.drafters import DrafterGroupConfig
 from outrider.config.replicas import VerifierConfig
-from outrider.config.schema import Config, LimitsConfig, SpeculationConfig, TracingConfig, WireConfig
+from outrider.config.schema import Config, LimitsConfig, SchedulingConfig, SpeculationConfig, TracingConfig, WireConfig
 from outrider.costs.profiles import CostProfile
-from outrider.drafting.stopping import STOP_KINDS, StopKind
 from outrider.engines.kinds import VerifierSpec
 from outrider.models.head_file import Head
 from outrider.rounds.choice import Speculation
 from outrider.rounds.rules import RunGrant
-from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import SCHEDULING
 from outrider.selection.modes import MODES, SpeculationMode, within
@@ -38,25 +36,17 @@ class VerifierSettings:
 
 @dataclass(frozen=True, slots=True)
 class DraftingSettings:
-    """Settings of drafting.
-
-    Attributes:
-        models: the draft model of each drafter group.
-        has_drafters: whether any group has a drafter.
-        heads: decision heads by draft model.
-        stopping: stop rules by drafter group.
-        logging: groups whose devices log their rounds.
-        trusted: groups on whose draws the output may depend.
-    """
+    """Settings of drafting; ``heads`` are decision heads by draft model."""
 
     speculation: SpeculationConfig
     wire: WireConfig
-    models: Mapping[str, str]
-    has_drafters: bool
+    drafters: tuple[DrafterGroupConfig, ...]
     heads: Mapping[str, Head] = field(default_factory=dict)
-    stopping: Mapping[str, StopKind] = field(default_factory=dict)
-    logging: frozenset[str] = frozenset()
-    trusted: frozenset[str] = frozenset()
+
+    @property
+    def has_drafters(self) -> bool:
+        """Whether any group has a drafter."""
+        return any(group.count for group in self.drafters)
 
     def choices(self, vocab_size: int) -> Speculation:
         """Return the plans to choose from; a fixed policy has one protocol, the first."""
@@ -91,18 +81,13 @@ class DraftingSettings:
 
 @dataclass(frozen=True, slots=True)
 class GenerationsSettings:
-    """Settings of making responses.
-
-    Attributes:
-        profiles: cost profiles; the first that fits the verifier's machine is used.
-    """
+    """Settings of making responses."""
 
     limits: LimitsConfig
     planning: Planning
-    deadline_rule: DeadlineRule
-    first_token_s: float
+    scheduling: SchedulingConfig
     drafting: DraftingSettings
-    profiles: tuple[CostProfile, ...] = ()
+    profiles: tuple[CostProfile, ...] = ()  # cost profiles; the first that fits the verifier's machine is used
     admission: AdmissionRules = field(default_factory=AdmissionRules)
     grant: RunGrant = field(default_factory=RunGrant)
 
@@ -111,7 +96,7 @@ class GenerationsSettings:
         return replace(
             self,
             limits=config.limits,
-            first_token_s=config.scheduling.first_token_s,
+            scheduling=config.scheduling,
             drafting=replace(self.drafting, speculation=config.speculation),
             admission=admission_rules(config),
         )
@@ -121,7 +106,6 @@ class GenerationsSettings:
 class CoordinatorSettings:
     target: str
     namespace: str
-    drafters: tuple[DrafterGroupConfig, ...]
     verifier: VerifierSettings
     generations: GenerationsSettings
     tracing: TracingConfig = field(default_factory=TracingConfig)
@@ -141,7 +125,6 @@ def coordinator_settings(
     return CoordinatorSettings(
         target=config.model.target,
         namespace=config.cluster.namespace,
-        drafters=config.drafters,
         verifier=verifier_settings(config, heads),
         generations=generations_settings(config, profiles, heads),
         tracing=config.tracing,
@@ -150,12 +133,11 @@ def coordinator_settings(
 
 
 def verifier_settings(config: Config, heads: Mapping[str, Head] | None = None) -> VerifierSettings:
-    verifiers, limits = config.verifiers, config.limits
     return VerifierSettings(
-        spec=verifier_spec(config.model, verifiers, heads),
-        claims=verifiers,
-        deadline_s=limits.verifier_deadline_s,
-        start_deadline_s=limits.verifier_start_deadline_s,
+        spec=verifier_spec(config.model, config.verifiers, heads),
+        claims=config.verifiers,
+        deadline_s=config.limits.verifier_deadline_s,
+        start_deadline_s=config.limits.verifier_start_deadline_s,
         lookup_store_tokens=config.speculation.lookup_store_tokens,
     )
 
@@ -163,7 +145,7 @@ def verifier_settings(config: Config, heads: Mapping[str, Head] | None = None) -
 def generations_settings(
     config: Config, profiles: Sequence[CostProfile] = (), heads: Mapping[str, Head] | None = None
 ) -> GenerationsSettings:
-    verifiers, scheduling = config.verifiers, SCHEDULING[config.scheduling.policy]
+    verifiers, policy = config.verifiers, SCHEDULING[config.scheduling.policy].policy
     limits = BatchLimits(
         max_blocks=verifiers.batch.max_blocks,
         max_new_tokens=verifiers.batch.max_tokens,
@@ -171,18 +153,13 @@ def generations_settings(
     )
     return GenerationsSettings(
         limits=config.limits,
-        planning=Planning(scheduling.policy, limits, verifiers.block_tokens, config.limits.verifier_deadline_s),
-        deadline_rule=scheduling.deadlines,
-        first_token_s=config.scheduling.first_token_s,
+        planning=Planning(policy, limits, verifiers.block_tokens, config.limits.verifier_deadline_s),
+        scheduling=config.scheduling,
         drafting=DraftingSettings(
             speculation=config.speculation,
             wire=config.wire,
-            models={group.name: group.model for group in config.drafters},
-            has_drafters=config.drafter_count > 0,
+            drafters=config.drafters,
             heads=heads or {},
-            stopping={group.name: STOP_KINDS[group.stopping.rule] for group in config.drafters},
-            logging=frozenset(group.name for group in config.drafters if group.round_log is not None),
-            trusted=frozenset(group.name for group in config.drafters if group.trusted),
         ),
         profiles=tuple(profiles),
         admission=admission_rules(config),

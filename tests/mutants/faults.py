@@ -145,7 +145,7 @@ FAULTS = (
     ),
     Fault(
         "a draft that comes late is dropped whatever the rule",
-        "return plan.window > 0 and PROTOCOLS[plan.protocol].rule(params, wire) in RATIO_RULES",
+        "return plan.window > 0 and self.rule(plan) in RATIO_RULES",
         "return False",
         LATE,
     ),
@@ -450,8 +450,8 @@ FAULTS = (
     ),
     Fault(
         "a device is told no price",
-        "must_use, price = self._pending_correction.must_use(plan), self._chooser.price(estimate)",
-        "must_use, price = self._pending_correction.must_use(plan), None",
+        "must_use, price = chooser.must_use(plan), chooser.price(estimate)",
+        "must_use, price = chooser.must_use(plan), None",
         ("tests/unit/rounds/test_stopping_devices.py",),
     ),
     Fault(
@@ -606,13 +606,13 @@ FAULTS = (
     ),
     Fault(
         "room is kept for nobody",
-        "keeps = keeps or self._keeps_room(one, made.now_s)",
+        "keeps = keeps or keeps_room(one, self.now_s, self._state.fairness)",
         "keeps = False",
         ADMISSION,
     ),
     Fault(
         "what is in vain goes before what can be kept",
-        "self._needs(one, made.now_s, made.verifier).in_vain and not one.asked.resumed)",
+        "self._needs(one).in_vain and not one.asked.resumed)",
         "False)",
         ADMISSION,
     ),
@@ -702,8 +702,8 @@ FAULTS = (
     ),
     Fault(
         "who was refused too often does not go first",
-        "return self._fairness.is_behind(one.slo.name)",
-        "return False",
+        "return not one.asked.resumed, not state.fairness.is_behind(one.slo.name)",
+        "return not one.asked.resumed, True",
         ADMISSION,
     ),
     Fault(
@@ -714,8 +714,8 @@ FAULTS = (
     ),
     Fault(
         "somebody waits for longer than it may",
-        "if made.now_s >= one.until_s",
-        "if made.now_s > one.until_s",
+        "if self.now_s >= one.until_s",
+        "if self.now_s > one.until_s",
         ADMISSION,
     ),
     Fault(
@@ -750,20 +750,20 @@ FAULTS = (
     ),
     Fault(
         "a bound that shrank refuses who waits",
-        "if one.rules == self.rules]",
+        "if one.rules == self._rules]",
         "if True]",
         ADMISSION,
     ),
     Fault(
         "other rules shorten the wait of who waits",
-        "if made.now_s >= one.until_s",
-        "if made.now_s >= min(one.until_s, one.since_s + self.rules.wait_s(one.slo))",
+        "if self.now_s >= one.until_s",
+        "if self.now_s >= min(one.until_s, one.since_s + self._rules.wait_s(one.slo))",
         ADMISSION,
     ),
     Fault(
         "fewer places suspend who is made",
-        "places = max(made.bounds.places, *(one.rules.max_active for one in self._active.values()))",
-        "places = made.bounds.places",
+        "places = max(self.bounds.places, *(one.rules.max_active for one in self._state.active.values()))",
+        "places = self.bounds.places",
         ADMISSION,
     ),
     Fault(

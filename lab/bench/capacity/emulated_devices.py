@@ -21,7 +21,7 @@ from outrider.link.trace import LinkSource
 from outrider.session.session import DrafterSession, payload_bits
 from outrider.wire.bits import id_bits
 from outrider.wire.envelope import MAX_MESSAGE_BYTES
-from serve_app.coordination.drafting.drafter_link import DrafterPort
+from serve_app.coordination.drafting.link_services import DrafterPort
 
 GROUP = "emulated"  # name of these devices' drafter group
 

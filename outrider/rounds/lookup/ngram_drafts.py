@@ -23,17 +23,11 @@ LOOKUP = "lookup"  # stands for a protocol's name in statistics and metrics
 
 @dataclass(frozen=True, slots=True)
 class NgramDraft:
-    """A draft by prompt lookup.
+    """A draft by prompt lookup."""
 
-    Attributes:
-        token_ids: the draft, a chain.
-        survivals: as ``VerifyTerms.survivals``.
-        value: expected gain and cost of these tokens.
-    """
-
-    token_ids: tuple[int, ...]
-    survivals: tuple[float, ...]
-    value: LookupValue
+    token_ids: tuple[int, ...]  # the draft, a chain
+    survivals: tuple[float, ...]  # as ``VerifyTerms.survivals``.
+    value: LookupValue  # expected gain and cost of these tokens
 
 
 class ResponseLookup:
@@ -52,10 +46,7 @@ class ResponseLookup:
     def draft(self, output_ids: Sequence[int], room: int, verifier: VerifierView) -> NgramDraft | None:
         """Return the draft behind the committed tokens that pays at the present load; None if there is none.
 
-        Args:
-            output_ids: all committed tokens.
-            room: tokens that the draft may have at most.
-            verifier: its present load and cost model.
+        ``output_ids`` are all committed tokens; the draft may have at most ``room`` tokens.
         """
         self._text.extend(self._prompt_ids)
         self._prompt_ids = ()

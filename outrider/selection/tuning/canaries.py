@@ -1,12 +1,7 @@
 """Canaries try another speculation mode in a few generations while all others keep theirs.
 
-They measure a mode's gain for the generations that use it at a fraction of the cost of a trial by all. Its cost for the
-others (rows, and processors that drafters take from the verifier) shows only in part, as the others' slowdown against
-what the kept mode brought before; if all used the mode it would be larger. So canaries that clearly lose save a trial
-by all, and other results say how much budget such a trial needs.
-
-Canaries and the others are measured in the same epoch. A slow device among the canaries may delay a trial, but not
-prevent it: the next canaries are other generations.
+Their cost for the others shows only in part, as the others' slowdown. So canaries that clearly lose save a trial by
+all, and other results say how much budget such a trial needs (docs/design/0019).
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -23,19 +18,12 @@ _MOST_BEHIND = 3.0  # most factor by which the others' slowdown is extrapolated 
 
 @dataclass(frozen=True, slots=True)
 class CanaryResult:
-    """Result of canaries.
+    """Result of canaries."""
 
-    Attributes:
-        mode: that they tried.
-        ratio: predicted speed if all used the mode, over the speed of the kept mode.
-        load: mean number of active generations in their epoch.
-        at_s: time of the result, absolute.
-    """
-
-    mode: SpeculationMode
-    ratio: float
-    load: float
-    at_s: float
+    mode: SpeculationMode  # that they tried
+    ratio: float  # predicted speed if all used the mode, over the speed of the kept mode
+    load: float  # mean number of active generations in their epoch
+    at_s: float  # time of the result, absolute
 
     @property
     def loss(self) -> float:
@@ -83,7 +71,6 @@ class Canaries:
             self.mode = None
 
     def fewest_rounds(self, samples: Mapping[str, ThroughputSample]) -> float:
-        """Return the number of rounds of the canary that has the fewest."""
         return min((float(samples[name].rounds) for name in self.out), default=0.0)
 
     def ratio(self, samples: Mapping[str, ThroughputSample], known: float | None) -> float | None:

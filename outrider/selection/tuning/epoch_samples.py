@@ -53,7 +53,6 @@ class ActiveGenerations:
         self._busy_s = self._generation_s = 0.0
 
     def change(self, by: int, now_s: float) -> None:
-        """Change the number of active generations from now on."""
         self.at(now_s)
         self.count += by
 

@@ -14,24 +14,17 @@ class TunerReport:
     """State of a speculation tuner, for ``/status`` and metrics.
 
     Attributes:
-        arm: the mode in use.
-        kept: the best mode as far as is known; if another one is in use, that is being probed.
-        rewards: of each mode, by load.
-        probes: number of probes of each mode, by canaries or by all.
-        probes_lost_s: cost of all probes, in seconds of all generations' time.
-        active_s: seconds in which any generation was active that follows the tuner.
-        changes: number of changes of the kept mode.
         at_load: for modes measured near the present load: tokens/s of a response, and the share of these that the mode
             loses against the kept one (negative: gains).
     """
 
-    arm: str
-    kept: str
-    rewards: tuple[tuple[str, tuple[Reward, ...]], ...]
-    probes: tuple[tuple[str, int], ...]
-    probes_lost_s: float
-    active_s: float
-    changes: int
+    arm: str  # the mode in use
+    kept: str  # the best mode as far as is known; if another one is in use, that is being probed
+    rewards: tuple[tuple[str, tuple[Reward, ...]], ...]  # of each mode, by load
+    probes: tuple[tuple[str, int], ...]  # number of probes of each mode, by canaries or by all
+    probes_lost_s: float  # cost of all probes, in seconds of all generations' time
+    active_s: float  # seconds in which any generation was active that follows the tuner
+    changes: int  # number of changes of the kept mode
     at_load: tuple[tuple[str, float, float], ...] = ()
 
 

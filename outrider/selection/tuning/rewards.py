@@ -36,36 +36,24 @@ def load_cell(load: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """Reward of a mode in one cell.
+    """Reward of a mode in one cell."""
 
-    Attributes:
-        load: mean of the epochs' loads.
-        tokens_per_s: of one generation.
-        epochs: weight of the epochs behind it, after forgetting.
-        late: share of rounds slower than promised; None if none had a promise.
-    """
-
-    load: float
-    tokens_per_s: float
-    epochs: float
+    load: float  # mean of the epochs' loads
+    tokens_per_s: float  # of one generation
+    epochs: float  # weight of the epochs behind it, after forgetting
     variance: float  # of one epoch's reward, relative
-    late: float | None = None
+    late: float | None = None  # share of rounds slower than promised; None if none had a promise
     surprise: float = 0.0  # log deviation of the last epoch, if too large to be believed yet; else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Comparison of a mode with another one at one load.
-
-    Attributes:
-        distance: log ratio to the nearest load where both are known; infinite if there is none.
-        later: its share of late rounds, less the other's.
-    """
+    """Comparison of a mode with another one at one load."""
 
     log_ratio: float = 0.0  # of their rewards
     deviation: float = inf  # standard deviation of that
-    distance: float = inf
-    later: float = 0.0
+    distance: float = inf  # log ratio to the nearest load where both are known; infinite if there is none
+    later: float = 0.0  # its share of late rounds, less the other's
 
     @property
     def known(self) -> bool:

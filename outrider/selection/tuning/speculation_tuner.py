@@ -5,36 +5,29 @@ only when all generations draft alike. So one mode is in use for all generations
 committed tokens per second of an active generation, is measured in epochs common to all, and compared at equal loads
 (``outrider.selection.tuning.rewards``).
 
-- A generation is active from its first committed tokens to its end: neither its prefill nor idle time counts. Rounds
-  beside others' prefills count only where there are hardly any other rounds.
-- Only rounds count that begin after a *settling* time. After a change of modes it lasts until autonomous runs and
-  rounds of the old mode are over and, under a mode that needs drafters, most generations have a drafter.
-- Another mode is tried for one or a few epochs when it is due and the budget allows (``trial_budget``). A mode that
-  needs drafters is first tried by a few canaries (``canaries``).
-- The kept mode is left for a better one as soon as the accumulated cost of staying (regret) exceeds the cost of a
-  change. So a load that fluctuates around the crossover changes nothing, and a large step is followed in an epoch.
+docs/design/0019 has the rules: which rounds count, when another mode is tried, by canaries or by all, and when the kept
+mode is left for a better one.
 
 Pure: the caller reports events with their times. ``round`` is called at every commit, so it does very little.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import inf, log
+from math import log
 
 from outrider.selection.modes import SpeculationMode
-from outrider.selection.tuning.canaries import Canaries, CanaryResult, canary_count
+from outrider.selection.tuning.canaries import Canaries, CanaryResult
 from outrider.selection.tuning.epoch_samples import (
-    ActiveGenerations,
     ActiveInterval,
-    EpochSamples,
     EpochThroughput,
-    ThroughputSample,
     are_apart,
     shortfall,
 )
+from outrider.selection.tuning.evidence import TunerEvidence
 from outrider.selection.tuning.report import TunerReport, at_load
-from outrider.selection.tuning.rewards import Comparison, Rewards
+from outrider.selection.tuning.rewards import Rewards
 from outrider.selection.tuning.trial_budget import TrialBudget, TrialRules
+from outrider.selection.tuning.trial_choice import ComparedMode, TrialChoice
 
 _STEADY = log(1.5)  # loads of two epochs in a row within this ratio (log) are steady: only then is a trial begun
 _LONGEST_EPOCH = 3.0  # times ``epoch_s``
@@ -43,64 +36,41 @@ _MOST_TRIAL_EPOCHS = 12  # of one trial; what the kept mode showed grows old mea
 _GIVEN_UP = 0.25  # a trial that loses a larger share of the reward ends before its epoch is over
 _WITH_DRAFTERS = 0.75  # of the generations; settling does not wait for the others
 _FORGOTTEN_S = 5.0  # a trial ends without result if the verifier is idle for longer
-_ALONE_LOSS = 0.15  # most, assumed of an unknown mode while one generation is active: it can slow nobody else
-_VERDICT_S = 60.0  # a canary result is valid for so long
 
 
 @dataclass(frozen=True, slots=True)
 class TunerSettings:
-    """How modes are measured and changed.
+    """How modes are measured and changed."""
 
-    Attributes:
-        tick_s: shortest time between two decisions.
-        epoch_s: shortest epoch.
-        min_rounds: mean number of rounds of a generation that an epoch needs, unless it becomes too long.
-        settle_s: shortest settling time after a change of modes.
-        longest_settle_s: longest, where generations wait for drafters.
-        margin: relative gain below which a mode does not count as better.
-        change_s: cost of a change of modes, in seconds of all generations' time.
-        trials: budget of trials.
-    """
-
-    tick_s: float = 0.25
-    epoch_s: float = 0.75
-    min_rounds: float = 4.0
-    settle_s: float = 0.3
-    longest_settle_s: float = 2.5
-    margin: float = 0.03
-    change_s: float = 0.3
-    trials: TrialRules = field(default_factory=TrialRules)
+    tick_s: float = 0.25  # shortest time between two decisions
+    epoch_s: float = 0.75  # shortest epoch
+    min_rounds: float = 4.0  # mean number of rounds of a generation that an epoch needs, unless it becomes too long
+    settle_s: float = 0.3  # shortest settling time after a change of modes
+    longest_settle_s: float = 2.5  # longest, where generations wait for drafters
+    margin: float = 0.03  # relative gain below which a mode does not count as better
+    change_s: float = 0.3  # cost of a change of modes, in seconds of all generations' time
+    trials: TrialRules = field(default_factory=TrialRules)  # budget of trials
 
 
 class SpeculationTuner:
     """Chooses the speculation mode of one verifier. Mutable."""
 
     def __init__(self, modes: Sequence[SpeculationMode], settings: TunerSettings, now_s: float) -> None:
-        """Begin with the first mode."""
         self._modes, self._settings = tuple(modes), settings
         self._mode = self._kept = self._modes[0]
-        self._rewards, self._trials = Rewards(), TrialBudget(settings.trials)
-        self._activity, self._samples = ActiveGenerations(now_s), EpochSamples()
-        self._choosing = ActiveGenerations(now_s)  # those that follow the tuner
-        self._prefilling: set[str] = set()
-        self._prefilled_at_s = now_s
-        self._ready: set[str] = set()
-        self._due_at_s = self._idle_since_s = self._changed_at_s = now_s
-        self._changed = self._tick_span = ActiveInterval(
-            self._activity, now_s
-        )  # since the last change of modes; since a tick
-        self._made = ThroughputSample()  # of all generations together since the last change of modes, undisturbed
-        self._unpaid = ActiveInterval(self._choosing, now_s)
+        self._rewards, self._trials, self._evidence = Rewards(), TrialBudget(settings.trials), TunerEvidence(now_s)
+        self._choice = TrialChoice(self._trials, 2.0 * settings.settle_s + settings.epoch_s)
+        self._due_at_s = self._changed_at_s = now_s
+        # Since the last change of modes, and since the last tick.
+        self._changed = self._tick_span = ActiveInterval(self._evidence.activity, now_s)
+        self._unpaid = ActiveInterval(self._evidence.choosing, now_s)
         self._epoch: ActiveInterval | None = None  # None while settling
-        self._from_s = inf  # only rounds count that begin at this time or later
         self._last_load: float | None = None  # of the last epoch under the kept mode
         self._regret_s = 0.0  # accumulated cost of staying with the kept mode
         self._trial_epochs = 0
         self._is_young = False  # a trial in its first epoch, which shows only whether it is hopeless
         self._changes = 0
         self._canaries = Canaries()
-        self._worth_a_try: dict[SpeculationMode, CanaryResult] = {}  # of modes that canaries did not rule out
-        self._last_results: dict[SpeculationMode, CanaryResult] = {}  # the last of each mode
 
     @property
     def mode(self) -> SpeculationMode:
@@ -108,72 +78,43 @@ class SpeculationTuner:
         return self._mode
 
     def mode_of(self, generation: str) -> SpeculationMode:
-        """Return the mode in use for one generation."""
         canaries = self._canaries
         return canaries.mode if canaries.mode is not None and generation in canaries.out else self.mode
 
     def asked(self, generation: str) -> None:
         """Note that a prompt goes to the verifier: rounds beside its prefill count as disturbed."""
-        self._prefilling.add(generation)
+        self._evidence.asked(generation)
 
     def began(self, generation: str, now_s: float, *, counts: bool = True) -> None:
         """Note that a response has its first tokens, and is active.
 
         ``counts``: false for one that fixes its drafts itself: it is load, but no evidence for a mode.
         """
-        idle = self._activity.count == 0 and now_s - self._idle_since_s > _FORGOTTEN_S
+        evidence = self._evidence
+        idle = evidence.activity.count == 0 and now_s - evidence.idle_since_s > _FORGOTTEN_S
         if idle and self._mode is not self._kept:
             self._use(self._kept, now_s)
-        if counts:
-            self._samples.began(generation)
-            self._choosing.change(1, now_s)
-        self._prefill_over(generation, now_s)
-        self._activity.change(1, now_s)
+        evidence.began(generation, now_s, counts=counts)
 
     def ended(self, generation: str, now_s: float) -> None:
         """Note the end of a response that was ``asked`` for; it may have ended before it ``began``."""
-        if self._prefill_over(generation, now_s):  # it never became active
-            return
-        if self._samples.ended(generation):
-            self._choosing.change(-1, now_s)
-        self._ready.discard(generation)
-        if self._canaries.mode is not None:
+        if self._evidence.ended(generation, now_s) and self._canaries.mode is not None:
             self._canaries.ended(generation)
             if self._canaries.mode is None:
                 self._use(self._mode, now_s)
-        self._activity.change(-1, now_s)
-        self._idle_since_s = now_s
 
     def ready(self, generation: str) -> None:
         """Note that a response's drafter has its prefix. Call it before or after ``began``, never after ``ended``."""
-        self._ready.add(generation)
+        self._evidence.ready.add(generation)
 
     def round(
         self, generation: str, committed_tokens: int, round_s: float, now_s: float, *, late: bool | None = None
     ) -> None:
         """Enter a committed round, other than the response's first; decide if a tick is due.
 
-        Args:
-            generation: that the round belongs to.
-            committed_tokens: of the round.
-            round_s: its duration; it ends now.
-            now_s: absolute.
-            late: whether it was slower than promised; None if it had no promise to keep.
+        The round ends now. ``late``: whether it was slower than promised; None if it had no promise to keep.
         """
-        began_at_s, samples = now_s - round_s, self._samples
-        disturbed = self._prefilling or began_at_s < self._prefilled_at_s
-        sample = (samples.disturbed if disturbed else samples.undisturbed).get(generation)
-        if sample is not None and not disturbed:
-            self._made.tokens += committed_tokens
-            self._made.seconds += round_s
-        if sample is not None and began_at_s >= self._from_s:
-            sample.tokens += committed_tokens
-            sample.squares += committed_tokens * committed_tokens
-            sample.seconds += round_s
-            sample.rounds += 1
-            if late is not None:
-                sample.judged += 1
-                sample.late += late
+        self._evidence.round(generation, committed_tokens, round_s, now_s, late)
         if now_s >= self._due_at_s:
             self._tick(now_s)
 
@@ -185,31 +126,23 @@ class SpeculationTuner:
             rewards=tuple((mode.name, self._rewards.of(mode.name)) for mode in self._modes),
             probes=tuple((mode.name, self._trials.made.get(mode.name, 0)) for mode in self._modes),
             probes_lost_s=self._trials.lost_s,
-            active_s=self._choosing.at(now_s)[0],
+            active_s=self._evidence.choosing.at(now_s)[0],
             changes=self._changes,
             at_load=()
             if load is None
-            else tuple(at_load(self._rewards, self._modes, self._kept, self._last_results, load)),
+            else tuple(at_load(self._rewards, self._modes, self._kept, self._choice.last_results, load)),
         )
-
-    def _prefill_over(self, generation: str, now_s: float) -> bool:
-        """End a response's prefill. Return whether one was under way."""
-        if generation not in self._prefilling:
-            return False
-        self._prefilling.remove(generation)
-        self._prefilled_at_s = now_s
-        return True
 
     def _tick(self, now_s: float) -> None:
         settings, passed = self._settings, self._tick_span
-        self._due_at_s, self._tick_span = now_s + settings.tick_s, ActiveInterval(self._activity, now_s)
+        self._due_at_s, self._tick_span = now_s + settings.tick_s, ActiveInterval(self._evidence.activity, now_s)
         passed_s, load = passed.seconds(now_s), passed.load(now_s)
         self._trials.accrue(self._unpaid.seconds(now_s))
-        self._unpaid = ActiveInterval(self._choosing, now_s)
+        self._unpaid = ActiveInterval(self._evidence.choosing, now_s)
         if self._epoch is None:
             if self._settled(now_s):
                 self._begin_epoch(now_s)
-                self._from_s = now_s
+                self._evidence.from_s = now_s
         elif self._mode is self._kept and self._should_switch(passed_s, load):
             self._use(self._kept, now_s)
         elif are_apart(load, self._epoch.load(now_s)):  # the load has moved: no reward belongs to such a mixture
@@ -223,12 +156,12 @@ class SpeculationTuner:
             return False
         if not (canaries.mode or self._mode).needs_drafters or waited_s >= self._settings.longest_settle_s:
             return True
-        counting = canaries.out or self._samples.undisturbed.keys()
-        return len(self._ready & counting) >= _WITH_DRAFTERS * len(counting)
+        counting = canaries.out or self._evidence.samples.undisturbed.keys()
+        return len(self._evidence.ready & counting) >= _WITH_DRAFTERS * len(counting)
 
     def _begin_epoch(self, now_s: float) -> None:
-        self._epoch = ActiveInterval(self._activity, now_s)
-        self._samples.restart()
+        self._epoch = ActiveInterval(self._evidence.activity, now_s)
+        self._evidence.samples.restart()
 
     def _measure(self, epoch: ActiveInterval, now_s: float) -> None:
         """Take the epoch's reward if the epoch is long enough, and decide what follows."""
@@ -238,16 +171,16 @@ class SpeculationTuner:
         if self._canaries.mode is not None:
             self._weigh(self._canaries.mode, epoch, now_s)
             return
-        mean_rounds = self._samples.mean_rounds()
+        mean_rounds = self._evidence.samples.mean_rounds()
         # An epoch ends with enough rounds, early if the trial is hopeless, or at its longest with what there is:
         # then even disturbed rounds count, if there are hardly any others.
         if seconds < _LONGEST_EPOCH * settings.epoch_s:
-            found = self._samples.found(epoch.load(now_s), seconds, disturbed=False)
+            found = self._evidence.samples.found(epoch.load(now_s), seconds, disturbed=False)
             enough = mean_rounds >= settings.min_rounds or (mean_rounds >= _LEAST_ROUNDS and self._hopeless(found))
             if found is None or not enough:
                 return
         else:
-            found = self._samples.found(epoch.load(now_s), seconds, disturbed=mean_rounds < _LEAST_ROUNDS)
+            found = self._evidence.samples.found(epoch.load(now_s), seconds, disturbed=mean_rounds < _LEAST_ROUNDS)
             if found is None:
                 return
         if self._is_young and not self._hopeless(found):
@@ -275,38 +208,20 @@ class SpeculationTuner:
 
     def _try_another(self, load: float, now_s: float) -> None:
         """Begin a trial of the most promising mode that is due: by canaries first if it needs drafters, else by all."""
-        due = [one for one in self._others(load) if self._due(*one, load, now_s)]
-        if not due:
+        generations = self._evidence.samples.undisturbed.keys()
+        tried = self._choice.next(self._others(load), self._kept, len(generations), load, now_s)
+        if tried is None:
             return
-        kept = self._kept  # of modes with equal expected loss, prefer the one that is more like the kept one
-        mode, _ = min(due, key=lambda one: (_loss(one), one[0].uses_lookup is not kept.uses_lookup))
-        if self._canaries_needed(mode, load, now_s):
+        mode, by_canaries = tried
+        if by_canaries:
             self._use(self._mode, now_s)
-            self._canaries.send(mode, self._samples.undisturbed.keys())
+            self._canaries.send(mode, generations)
         else:
-            self._worth_a_try.pop(mode, None)
             self._use(mode, now_s)
-
-    def _canaries_needed(self, mode: SpeculationMode, load: float, now_s: float) -> int:
-        """Return the number of canaries to send before a trial by all; 0 if a recent result makes them needless."""
-        known = self._worth_a_try.get(mode)
-        if known is not None and now_s - known.at_s < _VERDICT_S and not are_apart(known.load, load):
-            return 0
-        return canary_count(len(self._samples.undisturbed)) if mode.needs_drafters else 0
-
-    def _due(self, mode: SpeculationMode, comparison: Comparison, load: float, now_s: float) -> bool:
-        settings, canaries = self._settings, self._canaries_needed(mode, load, now_s)
-        takes_s = 2.0 * settings.settle_s + settings.epoch_s  # settling there and back, and one epoch
-        if canaries:  # only they lose: a fraction of everybody's time
-            takes_s *= canaries / len(self._samples.undisturbed)
-        verdict = None if canaries else self._worth_a_try.get(mode)
-        canary_loss = None if verdict is None else verdict.loss
-        unknown_loss = mode.unknown_loss if len(self._samples.undisturbed) > 1 else min(mode.unknown_loss, _ALONE_LOSS)
-        return self._trials.due(mode.name, comparison, takes_s, now_s, canary_loss, unknown_loss)
 
     def _weigh(self, mode: SpeculationMode, epoch: ActiveInterval, now_s: float) -> None:
         """Judge the canaries of an epoch, if they had enough rounds or are hopeless; then recall them."""
-        canaries, settings, samples = self._canaries, self._settings, self._samples.undisturbed
+        canaries, settings, samples = self._canaries, self._settings, self._evidence.samples.undisturbed
         known = self._rewards.tokens_per_s(self._kept.name, epoch.load(now_s))
         ratio, fewest_rounds = canaries.ratio(samples, known), canaries.fewest_rounds(samples)
         hopeless = fewest_rounds >= _LEAST_ROUNDS and ratio is not None and ratio < 1.0 - 2.0 * _GIVEN_UP
@@ -316,11 +231,7 @@ class SpeculationTuner:
         found = CanaryResult(mode, 1.0 if ratio is None else ratio, epoch.load(now_s), now_s)
         lost_s = self._cost_s((1.0 - found.ratio) * len(canaries.out) / len(samples), found.load, now_s)
         self._trials.canary_result(mode.name, lost_s, now_s, lost=found.lost)
-        self._last_results[mode] = found
-        if found.lost:
-            self._worth_a_try.pop(mode, None)
-        else:
-            self._worth_a_try[mode] = found
+        self._choice.result(found)
         self._use(self._mode, now_s)
 
     def _judge(self, load: float, now_s: float) -> None:
@@ -349,7 +260,7 @@ class SpeculationTuner:
         The share is the larger of its epoch's and the one since the change of modes. Before the epoch begins drafters
         compute prefixes, which may take processors from the verifier.
         """
-        kept, made = self._rewards.tokens_per_s(self._kept.name, load), self._made
+        kept, made = self._rewards.tokens_per_s(self._kept.name, load), self._evidence.made
         missed = shortfall(made.tokens / made.seconds, kept) if made.seconds else 0.0
         return max(0.0, lost_share, missed) * self._changed.seconds(now_s)
 
@@ -367,7 +278,7 @@ class SpeculationTuner:
         self._keep(mode)
         return True
 
-    def _others(self, load: float) -> list[tuple[SpeculationMode, Comparison]]:
+    def _others(self, load: float) -> list[ComparedMode]:
         """Return every mode but the kept one, each with its comparison to that."""
         kept = self._kept
         return [(mode, self._rewards.compare(mode.name, kept.name, load)) for mode in self._modes if mode is not kept]
@@ -380,11 +291,11 @@ class SpeculationTuner:
         """Put a mode into use for all generations, without canaries; begin to settle."""
         self._canaries.recall()
         self._mode, self._changed_at_s = mode, now_s
-        self._changed, self._made = ActiveInterval(self._activity, now_s), ThroughputSample()
-        self._epoch, self._from_s = None, inf
+        self._changed, self._epoch = ActiveInterval(self._evidence.activity, now_s), None
+        self._evidence.restart()
         self._regret_s, self._trial_epochs = 0.0, 0
         self._is_young = mode is not self._kept
 
 
-def _loss(one: tuple[SpeculationMode, Comparison]) -> float:
+def _loss(one: ComparedMode) -> float:
     return one[1].loss

@@ -20,26 +20,16 @@ _LEAST_RETRIES = 6.0  # least pause after a lost trial, in ``retry_s``, whatever
 
 @dataclass(frozen=True, slots=True)
 class TrialRules:
-    """Limits of trials.
+    """Limits of trials."""
 
-    Attributes:
-        share: of the time with active generations, that trials may cost.
-        allowance_s: budget to begin with.
-        most_saved_s: largest budget that is saved up.
-        retry_s: pause between two trials of a mode while it is unclear whether it is better.
-        longest_retry_s: longest pause of a mode that lost every trial.
-    """
-
-    share: float = 0.02
-    allowance_s: float = 0.2
-    most_saved_s: float = 2.0
-    retry_s: float = 5.0
-    longest_retry_s: float = 300.0
+    share: float = 0.02  # of the time with active generations, that trials may cost
+    allowance_s: float = 0.2  # budget to begin with
+    most_saved_s: float = 2.0  # largest budget that is saved up
+    retry_s: float = 5.0  # pause between two trials of a mode while it is unclear whether it is better
+    longest_retry_s: float = 300.0  # longest pause of a mode that lost every trial
 
 
 class TrialBudget:
-    """Account of trials. Mutable."""
-
     def __init__(self, rules: TrialRules) -> None:
         self._rules = rules
         self.left_s = rules.allowance_s
@@ -65,13 +55,8 @@ class TrialBudget:
     ) -> bool:
         """Whether a mode may be tried now. Beyond the budget only if this load is new to it and it may win.
 
-        Args:
-            mode: name of the mode.
-            comparison: with the kept mode, at this load.
-            takes_s: duration of the trial, in seconds of all generations' time.
-            now_s: absolute.
-            canary_loss: expected by the canaries' result; None without one.
-            unknown_loss: expected of the mode without any reward.
+        The trial takes ``takes_s`` of all generations' time. ``canary_loss`` is None without a result of canaries;
+        ``unknown_loss`` is expected of the mode without any reward.
         """
         waited = now_s >= self._next_at_s.get(mode, now_s)
         cost_s = takes_s * expected_loss(comparison, canary_loss, unknown_loss)

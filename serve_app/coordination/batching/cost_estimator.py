@@ -15,9 +15,7 @@ log = logging.getLogger(__name__)
 def cost_estimator(profiles: Sequence[CostProfile], machine: ProfiledOn | None) -> OnlineEstimator:
     """Return an estimator with the first profile measured on such a machine; log why those before it do not fit.
 
-    Args:
-        profiles: the configured ones.
-        machine: the verifier's; None if it is not known.
+    ``machine`` is the verifier's; None if it is not known.
     """
     for profile in profiles:
         refusal = "the verifier does not report its machine" if machine is None else matches(profile, machine)

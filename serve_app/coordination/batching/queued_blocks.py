@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from outrider.contracts.autonomous_runs import accepted_by, goes_on, overtaken, survivals_after, without_draft
@@ -81,14 +81,6 @@ class QueuedBlock:
     """A block that waits or is with the verifier, or the autonomous run behind it.
 
     Attributes:
-        round: number of the round that is decided next.
-        cost: what is left to compute.
-        kv_block_tokens: positions per KV block.
-        since_s: when it was queued, or when its previous round was delivered.
-        until_round: last round that its grant covers.
-        at_verifier: whether it was sent to the verifier, which has not decided it yet.
-        min_survival: as in ``PendingVerification``.
-        draft_tokens: length of the draft after a cut; None: not cut.
         overtakes: the generation's autonomous run that the verifier still makes; its rounds are delivered before this
             block's.
     """
@@ -97,17 +89,21 @@ class QueuedBlock:
     opening: OpenGeneration | None
     observe: Callable[[RoundEvent], object]
     outcomes: RoundOutcomes
-    round: int
-    cost: VerifyCost
+    cost: VerifyCost  # what is left to compute
     terms: VerifyTerms
-    kv_block_tokens: int
-    since_s: float
-    until_round: int
-    at_verifier: bool = False
+    kv_block_tokens: int  # positions per KV block
+    since_s: float  # when it was queued, or when its previous round was delivered
+    round: int = field(init=False)  # number of the round that is decided next
+    until_round: int = field(init=False)  # last round that its grant covers
+    at_verifier: bool = False  # whether it was sent to the verifier, which has not decided it yet
     verify_s: float = 0.0
-    min_survival: float | None = None
-    draft_tokens: int | None = None
+    min_survival: float | None = None  # as in ``PendingVerification``
+    draft_tokens: int | None = None  # length of the draft after a cut; None: not cut
     overtakes: "QueuedBlock | None" = None
+
+    def __post_init__(self) -> None:
+        self.round, run = self.block.round, self.block.autonomous_run
+        self.until_round = self.round if run is None else run.until_round
 
     def pending(self) -> PendingVerification:
         """Return the block as scheduling policies see it."""
@@ -128,7 +124,6 @@ class QueuedBlock:
         )
 
     def cut(self, draft_tokens: int) -> None:
-        """Cut the draft to its first ``draft_tokens`` tokens."""
         dropped = len(self.block.draft) - draft_tokens
         self.block, self.draft_tokens = trimmed(self.block, draft_tokens), draft_tokens
         self.cost = replace(self.cost, new_tokens=self.cost.new_tokens - dropped)

@@ -21,14 +21,12 @@ class Doubt:
     """When and how a verifier is probed.
 
     Attributes:
-        silence_s: time without a step, while something is under way, after which it is probed.
-        elsewhere: returns whether responses can go on elsewhere; if not, a probe would gain nothing.
         is_silent: probes; True if the verifier does not answer, or has been in one step for longer than the argument,
             in seconds.
     """
 
-    silence_s: float
-    elsewhere: Callable[[], bool]
+    silence_s: float  # time without a step, while something is under way, after which it is probed
+    elsewhere: Callable[[], bool]  # returns whether responses can go on elsewhere; if not, a probe would gain nothing
     is_silent: Callable[[float], Awaitable[bool]]
 
 
@@ -40,11 +38,7 @@ class StepWatch:
     ) -> None:
         """Start without timers.
 
-        Args:
-            deadline_s: of a step.
-            on_deadline: called when the deadline is missed.
-            lost: called when a probe finds the verifier silent.
-            doubt: when to probe; None: never.
+        ``lost`` is called when a probe finds the verifier silent; without ``doubt`` it is never probed.
         """
         self._deadline_s, self._on_deadline, self._lost, self._doubt = deadline_s, on_deadline, lost, doubt
         self._timers: list[asyncio.TimerHandle] = []
@@ -58,11 +52,9 @@ class StepWatch:
 
     @property
     def on(self) -> bool:
-        """Whether timers run for a step."""
         return bool(self._timers)
 
     def took(self, step_s: float) -> None:
-        """Note the duration of a step."""
         self._slowest_s = max(step_s, _FORGOTTEN * self._slowest_s)
 
     def anew(self, *, under_way: bool) -> None:

@@ -5,14 +5,15 @@ drafters of one model propose alike; for untrusted groups per group, as their de
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from actors.messages import DrafterId
+from outrider.config.drafters import DrafterGroupConfig
 from outrider.contracts.errors import DrafterLostError, DrafterSilentError, OutriderError
 from outrider.contracts.link import Csi
-from outrider.drafting.stopping import StopKind
+from outrider.drafting.stopping import STOP_KINDS
 from outrider.link.state import LinkEstimate, LinkSample, LinkState
 from outrider.models.head_file import Head
 from outrider.selection.acceptance import AcceptanceBook
@@ -24,8 +25,6 @@ _UNMEASURED_STEP_S = 0.02  # assumed before the first draft
 
 
 class ExchangeOutcome(StrEnum):
-    """How an exchange with a drafter ended."""
-
     ANSWERED = "answered"
     SILENT = "silent"  # no answer in time, or it was lost on its way
     GONE = "gone"  # the drafter died
@@ -33,7 +32,6 @@ class ExchangeOutcome(StrEnum):
 
     @classmethod
     def of(cls, error: OutriderError) -> "ExchangeOutcome":
-        """Return the outcome of an exchange that raised ``error``."""
         if isinstance(error, DrafterSilentError):
             return cls.SILENT
         return cls.GONE if isinstance(error, DrafterLostError) else cls.BROKEN
@@ -68,25 +66,10 @@ class DrafterRecord:
 class DrafterBook:
     """The estimates of one coordinator's drafters."""
 
-    def __init__(
-        self,
-        models: Mapping[str, str],
-        heads: Mapping[str, Head] | None = None,
-        stopping: Mapping[str, StopKind] | None = None,
-        logging: frozenset[str] = frozenset(),
-        trusted: frozenset[str] = frozenset(),
-    ) -> None:
-        """Start without measurements.
-
-        Args:
-            models: the draft model of each drafter group.
-            heads: decision heads by draft model.
-            stopping: stop rules by drafter group; groups without one draft all tokens ordered.
-            logging: groups whose devices log what became of their drafts.
-            trusted: groups on whose draws the output may depend.
-        """
-        self.trusted = trusted
-        self._models, self._heads, self._stopping, self._logging = models, heads or {}, stopping or {}, logging
+    def __init__(self, groups: Iterable[DrafterGroupConfig], heads: Mapping[str, Head] | None = None) -> None:
+        """Start without measurements; ``heads`` are decision heads by draft model."""
+        self._groups, self._heads = {group.name: group for group in groups}, heads or {}
+        self.trusted = frozenset(name for name, group in self._groups.items() if group.trusted)
         self._records: dict[DrafterId, DrafterRecord] = {}
         self._acceptance: dict[tuple[str, str], AcceptanceBook] = {}  # by model, and group if that is not trusted
         self._exchanges: Counter[tuple[str, ExchangeOutcome]] = Counter()  # by group
@@ -112,10 +95,9 @@ class DrafterBook:
     def view(self, drafter: DrafterId, now_s: float) -> DrafterView:
         """Return a drafter as the choice of a round sees it. A decision head that has drifted is no longer used."""
         view, drift = self.record(drafter).view(now_s), self.acceptance(drafter).drift
-        if (kind := self._stopping.get(drafter.group)) is not None:
-            view = replace(view, stops=kind.stops, by_price=kind.by_price)
-        if drafter.group in self._logging:
-            view = replace(view, logs=True)
+        if (group := self._groups.get(drafter.group)) is not None:
+            kind, logs = STOP_KINDS[group.stopping.rule], group.round_log is not None
+            view = replace(view, stops=kind.stops, by_price=kind.by_price, logs=logs)
         if drift is None or drift.alarmed:
             return view
         return replace(view, hidden_width=self.hidden_width(drafter))
@@ -131,7 +113,8 @@ class DrafterBook:
 
     def model(self, drafter: DrafterId) -> str:
         """Return the name of a drafter's model; its group's name if the group is not known."""
-        return self._models.get(drafter.group, drafter.group)
+        group = self._groups.get(drafter.group)
+        return drafter.group if group is None else group.model
 
     def exchanged(self, drafter: DrafterId, outcome: ExchangeOutcome) -> None:
         self._exchanges[drafter.group, outcome] += 1
@@ -142,6 +125,5 @@ class DrafterBook:
         return taken
 
     def links(self, now_s: float) -> dict[DrafterId, Csi]:
-        """Return the estimate of each link that was measured."""
         estimates = {drafter: record.link.estimate(now_s) for drafter, record in self._records.items()}
         return {drafter: estimate.csi for drafter, estimate in estimates.items() if estimate is not None}

@@ -55,7 +55,6 @@ class DrafterSlots:
 
     @property
     def at_hand(self) -> int:
-        """Number of spare slots."""
         return len(self._spare)
 
     def take(

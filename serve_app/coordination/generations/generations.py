@@ -13,11 +13,10 @@ from typing import Protocol
 
 from transformers import PreTrainedTokenizerBase
 
-from actors.messages import DrafterId, ModelCard
+from actors.messages import ModelCard
 from outrider.admission.decisions import AdmissionReport
 from outrider.admission.response_load import VerifierNow
 from outrider.admission.rounds import MeasuredRounds
-from outrider.contracts.link import Csi
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.contracts.verifying import KvUsage
 from outrider.lookup.store import EarlierTexts
@@ -28,7 +27,7 @@ from outrider.rounds.present_load import PresentLoad
 from outrider.rounds.rules import DRAFTER_OPEN_DEADLINE_S, MUST_USE_DRAFT_DEADLINE_S, RoundRules
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import SpikeDetector
-from outrider.selection.drift import RejectionDrift
+from outrider.scheduling.registry import SCHEDULING
 from outrider.selection.tuning.speculation_tuner import SpeculationTuner, TunerSettings
 from outrider.text.shown import IncrementalText
 from outrider.text.stops import stop_automaton, tokens_that_stop
@@ -37,13 +36,14 @@ from serve_app.coordination.batching.batcher import Batcher, SteppedVerifier
 from serve_app.coordination.batching.cost_estimator import cost_estimator
 from serve_app.coordination.batching.step_watch import Doubt
 from serve_app.coordination.credit import Credit, endless
-from serve_app.coordination.drafting.drafter_book import DrafterBook, ExchangeOutcome
-from serve_app.coordination.drafting.drafter_link import DrafterLink, FleetPort, LinkServices, LinkSettings
+from serve_app.coordination.drafting.drafter_book import DrafterBook
+from serve_app.coordination.drafting.drafter_link import DrafterLink
+from serve_app.coordination.drafting.link_services import FleetPort, LinkServices, LinkSettings
 from serve_app.coordination.generations.admission_queue import AdmissionQueue
 from serve_app.coordination.generations.round_loop import RoundLoop, RoundServices
 from serve_app.coordination.generations.targets import check_target
 from serve_app.coordination.peers import FailoverTargets, Peers, Waited
-from serve_app.coordination.reporting.statistics import BatchRecord, CoordinatorStats
+from serve_app.coordination.reporting.statistics import BatchRecord, CoordinatorStats, GenerationsNow
 from serve_app.coordination.reporting.tracing import ResponseTraces
 from serve_app.coordination.settings import GenerationsSettings
 
@@ -65,6 +65,15 @@ class Target:
     texts: Sequence[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a coordinator has in a service, and alone has not."""
+
+    peers: Peers | None = None  # None: responses wait for a lost verifier and never fail over
+    doubt: Doubt | None = None  # when a silent verifier is probed; None: never
+    traces: ResponseTraces | None = None  # None: no response is traced
+
+
 class Generations:
     """The responses of one verifier. All methods run on one event loop, ``_read_stops`` excepted."""
 
@@ -76,19 +85,12 @@ class Generations:
         fleet: FleetPort,
         stats: CoordinatorStats,
         clock: Callable[[], float],
-        peers: Peers | None = None,
-        doubt: Doubt | None = None,
-        traces: ResponseTraces | None = None,
+        around: Surroundings = Surroundings(),
     ) -> None:
-        """Start without responses; ``stats`` record rounds and batches, ``clock`` is monotonic, in seconds.
-
-        Without ``peers`` responses wait for a lost verifier and never fail over. ``doubt`` says when a silent verifier
-        is probed. Without ``traces`` no response is traced.
-        """
-        self._traces = traces
-        self._failover = FailoverTargets(verifier, peers, clock)
-        self._fleet = fleet
-        self._target, self.machine = target, target.card.machine
+        """Start without responses; ``stats`` record rounds and batches, ``clock`` is monotonic, in seconds."""
+        self._traces = around.traces
+        self._failover = FailoverTargets(verifier, around.peers, clock)
+        self._fleet, self._target = fleet, target
         # It tests the whole vocabulary, so it runs in a thread, once for each set of stop strings.
         self._stop_ids = lru_cache(_KEPT_STOPS)(partial(tokens_that_stop, target.texts))
         self._stats = stats
@@ -96,11 +98,13 @@ class Generations:
         self._timings: deque[RoundTiming] = deque(maxlen=_KEPT_TIMINGS)
         self._load = PresentLoad()
         drafting = settings.drafting
-        self._book = DrafterBook(drafting.models, drafting.heads, drafting.stopping, drafting.logging, drafting.trusted)
+        self.book = DrafterBook(drafting.drafters, drafting.heads)
         self._usage: KvUsage | None = None  # of the verifier's memory after its last step
         self._measured = MeasuredRounds()
         estimator = cost_estimator(settings.profiles, target.card.machine)
-        self.batcher = Batcher(verifier, settings.planning, estimator, self._note_batch, clock, doubt, traces)
+        self.batcher = Batcher(
+            verifier, settings.planning, estimator, self._note_batch, clock, around.doubt, around.traces
+        )
         self._modes, self.tuner = drafting.modes, SpeculationTuner(drafting.modes, TunerSettings(), clock())
         self._services = RoundServices(
             self.batcher,
@@ -135,9 +139,9 @@ class Generations:
         rules = RoundRules(
             speculation=choices,
             policy=drafting.policy,
-            deadline_rule=settings.deadline_rule,
+            deadline_rule=SCHEDULING[settings.scheduling.policy].deadlines,
             spikes=self._spikes,
-            first_token_s=settings.first_token_s,
+            first_token_s=settings.scheduling.first_token_s,
             correction_deadline_s=DRAFTER_OPEN_DEADLINE_S,
             grant=settings.grant,
             experience=self._experience,
@@ -149,7 +153,7 @@ class Generations:
             retry_s=_LEASE_RETRY_S,
             wire=choices.wire,
         )
-        return rules, LinkServices(self._fleet, self._book, link_settings, self._clock)
+        return rules, LinkServices(self._fleet, self.book, link_settings, self._clock)
 
     async def generate(
         self,
@@ -238,17 +242,17 @@ class Generations:
         self._timings.clear()
         return timings
 
-    def drifts(self) -> dict[str, RejectionDrift]:
-        """Return, by draft model, whether its decision head still rejects as often as it did."""
-        return self._book.drifts
-
-    def links(self) -> dict[DrafterId, Csi]:
-        """Return the present estimate of each drafter's link."""
-        return self._book.links(self._clock())
-
-    def take_exchanges(self) -> dict[tuple[str, ExchangeOutcome], int]:
-        """Remove and return the counts of exchanges with drafters, by group and outcome."""
-        return self._book.take_exchanges()
+    def now(self) -> GenerationsNow:
+        return GenerationsNow(
+            admitted=self.admitted,
+            running=self.running,
+            queued_blocks=self.batcher.queued_blocks,
+            idle=self.batcher.idle,
+            tuner=self.tuner.report(self._clock()),
+            admission=self.admission(),
+            machine=self._target.card.machine,
+            links=self.book.links(self._clock()),
+        )
 
     def _read_stops(self, request: GenerationRequest) -> tuple[int, ...]:
         """Return the tokens that complete a stop string by themselves, and fill the cache of ``stop_automaton``.

@@ -14,7 +14,6 @@ from typing import Any
 from outrider.admission.rounds import MeasuredRounds
 from outrider.contracts.errors import OutriderError, VerifierLostError
 from outrider.contracts.requests import GenerationChunk
-from outrider.contracts.tracing import trace_id_of
 from outrider.events import event
 from outrider.rounds.events import (
     AskAgain,
@@ -100,7 +99,6 @@ class RoundLoop:
         self._ahead: asyncio.Task[DrafterAnswered] | None = None  # draft ordered ahead, until the machine has it
         self._verifying = False  # a round is with the verifier
         self._failed: BaseException | None = None  # raised in a task's callback, to be raised again in ``run``
-        self._trace_id = trace_id_of(rounds.generation.request.trace)
 
     async def run(self) -> None:
         """Commit round after round; the last chunk carries the finish reason and the statistics.
@@ -326,9 +324,7 @@ class RoundLoop:
         return await over
 
     def _log(self, name: str, level: int = logging.INFO, /, **fields: object) -> None:
-        request = self._generation.request
-        named = {"request_id": request.request_id, "generation": request.generation, "trace_id": self._trace_id}
-        event(log, name, level, **named, **fields)
+        event(log, name, level, **self._generation.log_names, **fields)
 
 
 async def _unless_lost(verified: Coroutine[Any, Any, VerifyResult]) -> VerifyResult | None:

@@ -2,11 +2,10 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from actors.messages import CoordinatorReport, DrafterId, LinkReport, SloRounds
-from actors.tcp_counts import Carried
-from outrider.admission.decisions import AdmissionReport, ClassAdmission
+from outrider.admission.decisions import AdmissionReport
 from outrider.contracts.link import Csi
 from outrider.contracts.verifying import KvUsage
 from outrider.costs.profiles import ProfiledOn
@@ -14,10 +13,9 @@ from outrider.rounds.lookup.ngram_drafts import LOOKUP
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
-from outrider.selection.drift import RejectionDrift
 from outrider.selection.tuning.report import TunerReport
 from serve_app import metrics
-from serve_app.coordination.drafting.drafter_book import ExchangeOutcome
+from serve_app.coordination.reporting.gauges import CoordinatorGauges
 from serve_app.metrics import Sink
 
 POSITIONS = 16  # draft positions whose acceptances are counted separately
@@ -33,8 +31,6 @@ _COUNTED_OF_KV = (
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """One step of the verifier."""
-
     blocks: int
     reason: StopReason  # why no more blocks joined
     predicted_s: float
@@ -44,13 +40,30 @@ class BatchRecord:
     faults: tuple[str, ...] = ()  # kinds of its passes' faults
 
 
+@dataclass(frozen=True, slots=True)
+class GenerationsNow:
+    """State of a coordinator's generations."""
+
+    admitted: int = 0  # responses that have not ended; ``running``: those of them that hold a place
+    running: int = 0
+    queued_blocks: int = 0
+    idle: bool = False  # nothing is under way at the verifier
+    tuner: TunerReport | None = None
+    admission: AdmissionReport | None = None
+    machine: ProfiledOn | None = None  # the verifier's
+    links: Mapping[DrafterId, Csi] = field(default_factory=dict)  # estimates of the drafters' links
+
+
+NOTHING_YET = GenerationsNow(idle=True)  # while the verifier loads its model
+
+
 class CoordinatorStats:
     """Counters since the coordinator's start."""
 
     def __init__(self, coordinator_id: str, sink: Sink, clock: Callable[[], float]) -> None:
         """Begin at zero; ``clock`` is monotonic, in seconds."""
         self._id = coordinator_id
-        self.sink = sink
+        self.sink, self.gauges = sink, CoordinatorGauges(sink)
         self._clock = clock
         self._started_at_s = clock()
         self._counts: Counter[str] = Counter()
@@ -58,8 +71,6 @@ class CoordinatorStats:
         self._accepted_at = [0] * POSITIONS  # since the last export, as are
         self._followed = 0  # autonomous rounds without a draft
         self._slo: dict[str, SloRounds] = {}
-        self._tuner: TunerReport | None = None  # as exported last
-        self._admission = AdmissionReport()  # likewise
         self._last_reply_at_s = self._started_at_s
         self.idle_s = 0.0
         self.usage: KvUsage | None = None
@@ -143,7 +154,6 @@ class CoordinatorStats:
         )
 
     def batch(self, record: BatchRecord) -> None:
-        """Record a step of the verifier."""
         before, self.usage = self.usage, record.usage
         self.idle_s += record.idle_s
         self._last_reply_at_s = self._clock()
@@ -181,60 +191,49 @@ class CoordinatorStats:
 
     def report(
         self,
-        *,
         verifier: str,
-        admitted: int,
-        running: int,
-        queued_blocks: int,
-        idle: bool = False,
-        tuner: TunerReport | None = None,
-        admission: AdmissionReport | None = None,
-        machine: ProfiledOn | None = None,
+        now: GenerationsNow = NOTHING_YET,
         target: str = "",
-        links: Mapping[DrafterId, Csi] | None = None,
         faults: Mapping[str, int] | None = None,
     ) -> CoordinatorReport:
-        """Return the report to the fleet, and set the gauges.
-
-        ``idle``: nothing is under way at the verifier. The time since its last reply is then added to the idle time;
-        the verifier itself reports it only with its next reply.
-        """
-        queued, counts = admitted - running, self._counts
-        self._set_gauges(running, queued, queued_blocks, is_ready=verifier == "ready")
-        if tuner is not None:
-            self._publish_tuner(tuner)
-        if admission is not None:
-            self._admission_stands(admission)
+        """Return the report to the fleet, and set the gauges."""
+        counts = self._counts
+        self._set_gauges(now, is_ready=verifier == "ready")
+        if now.tuner is not None:
+            self.gauges.record_tuner(now.tuner)
+        if now.admission is not None:
+            self.gauges.record_admission(now.admission)
         return CoordinatorReport(
             id=self._id,
             verifier=verifier,
             uptime_s=self._clock() - self._started_at_s,
-            generations=running,
-            queued_generations=queued,
-            queued_blocks=queued_blocks,
+            generations=now.running,
+            queued_generations=now.admitted - now.running,
+            queued_blocks=now.queued_blocks,
             rounds=counts["rounds"],
             speculative_rounds=counts["speculative"],
             drafted_tokens=counts["drafted"],
             accepted_tokens=counts["accepted"],
             trimmed_tokens=counts["trimmed"],
             committed_tokens=counts["committed"],
-            verifier_idle_s=self.idle_s + (self._clock() - self._last_reply_at_s if idle else 0.0),
+            # The verifier reports its idle time only with its next reply.
+            verifier_idle_s=self.idle_s + (self._clock() - self._last_reply_at_s if now.idle else 0.0),
             kv=self.usage,
             phase_seconds=dict(self._phase_s),
             slo=dict(self._slo),
-            regime=tuner,
-            admission=admission,
-            machine=machine,
+            regime=now.tuner,
+            admission=now.admission,
+            machine=now.machine,
             target=target,
-            links={d.actor_name: LinkReport(csi.rtt_s, csi.up_bps, csi.down_bps) for d, csi in (links or {}).items()},
+            links={at.actor_name: LinkReport(csi.rtt_s, csi.up_bps, csi.down_bps) for at, csi in now.links.items()},
             faults=dict(faults or {}),
         )
 
-    def _set_gauges(self, running: int, queued: int, queued_blocks: int, *, is_ready: bool) -> None:
+    def _set_gauges(self, now: GenerationsNow, *, is_ready: bool) -> None:
         usage, sink = self.usage, self.sink
-        sink.record(metrics.GENERATIONS, running, state="running")
-        sink.record(metrics.GENERATIONS, queued, state="queued")
-        sink.record(metrics.QUEUED_BLOCKS, queued_blocks)
+        sink.record(metrics.GENERATIONS, now.running, state="running")
+        sink.record(metrics.GENERATIONS, now.admitted - now.running, state="queued")
+        sink.record(metrics.QUEUED_BLOCKS, now.queued_blocks)
         sink.record(metrics.VERIFIER_READY, float(is_ready))
         for position, drafts in enumerate(self._accepted_at):
             sink.record(metrics.ACCEPTED_AT, drafts, position=str(position))
@@ -245,63 +244,3 @@ class CoordinatorStats:
                 sink.record(metrics.KV_BLOCKS, blocks, state=state)
             sink.record(metrics.KV_HOST_BLOCKS, usage.host_used_blocks, state="used")
             sink.record(metrics.KV_HOST_BLOCKS, usage.host_blocks - usage.host_used_blocks, state="free")
-
-    def _admission_stands(self, admission: AdmissionReport) -> None:
-        sink, before = self.sink, self._admission
-        sink.record(metrics.PROMISED_LOAD, admission.load, state="needed")
-        sink.record(metrics.PROMISED_LOAD, admission.limit, state="allowed")
-        for name, now in admission.classes.items():
-            then = before.classes.get(name, ClassAdmission())
-            sink.record(metrics.QUEUED_RESPONSES, now.waiting, slo_class=name)
-            sink.record(metrics.ADMITTED, now.admitted - then.admitted, slo_class=name)
-            sink.record(metrics.LOWERED, now.lowered - then.lowered, slo_class=name)
-            sink.record(metrics.ENDED_KEPT, now.kept - then.kept, slo_class=name, kept="yes")
-            sink.record(metrics.ENDED_KEPT, now.late - then.late, slo_class=name, kept="no")
-        self._admission = admission
-
-    def _publish_tuner(self, tuner: TunerReport) -> None:
-        sink, before = self.sink, self._tuner
-        earlier = dict(before.probes) if before else {}
-        for mode, probes in tuner.probes:
-            sink.record(metrics.TUNER_MODE, float(mode == tuner.arm), arm=mode)
-            sink.record(metrics.TUNER_PROBES, probes - earlier.get(mode, 0), arm=mode)
-        for mode, tokens_per_s, loss in tuner.at_load:
-            sink.record(metrics.TUNER_REWARD, tokens_per_s, arm=mode)
-            sink.record(metrics.TUNER_LOSS, loss, arm=mode)
-        sink.record(metrics.TUNER_PROBES_LOST_S, tuner.probes_lost_s - (before.probes_lost_s if before else 0.0))
-        sink.record(metrics.TUNER_ACTIVE_S, tuner.active_s - (before.active_s if before else 0.0))
-        sink.record(metrics.TUNER_CHANGES, tuner.changes - (before.changes if before else 0))
-        self._tuner = tuner
-
-    def settings_refused(self, refused: bool) -> None:
-        """Set the gauge that says whether the last reloadable settings were refused."""
-        self.sink.record(metrics.SETTINGS_REFUSED, float(refused), deployment="coordinator")
-
-    def record_drifts(self, drifts: Mapping[str, RejectionDrift]) -> None:
-        """Set the drift gauges of decision heads, by draft model."""
-        for model, drift in drifts.items():
-            self.sink.record(metrics.HEAD_DRIFT, float(drift.alarmed), model=model)
-
-    def record_links(self, estimates: Mapping[DrafterId, Csi]) -> None:
-        """Set the link gauges of each group, to the worst value of its links."""
-        by_group: dict[str, list[Csi]] = {}
-        for drafter, csi in estimates.items():
-            by_group.setdefault(drafter.group, []).append(csi)
-        for group, links in by_group.items():
-            self.sink.record(metrics.LINK_RTT_S, max(csi.rtt_s for csi in links), group=group)
-            up_bps, down_bps = min(csi.up_bps for csi in links), min(csi.down_bps for csi in links)
-            for direction, rate_bps in (("up", up_bps), ("down", down_bps)):
-                self.sink.record(metrics.LINK_RATE_BPS, rate_bps, group=group, direction=direction)
-
-    def record_exchanges(self, outcomes: Mapping[tuple[str, ExchangeOutcome], int]) -> None:
-        """Add counts of exchanges with drafters, by group and outcome."""
-        for (group, outcome), count in outcomes.items():
-            self.sink.record(metrics.EXCHANGES, count, group=group, outcome=outcome)
-
-    def record_wire(self, groups: Mapping[str, Carried]) -> None:
-        """Add what connections with drafters have carried, by group."""
-        for group, carried in groups.items():
-            for direction, sent_bytes in (("up", carried.received_bytes), ("down", carried.sent_bytes)):
-                self.sink.record(metrics.WIRE_BITS, sent_bytes * 8, group=group, direction=direction)
-            self.sink.record(metrics.SENT_SEGMENTS, carried.sent_segments, group=group)
-            self.sink.record(metrics.RESENT_SEGMENTS, carried.resent_segments, group=group)

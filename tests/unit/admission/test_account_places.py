@@ -241,4 +241,4 @@ def test_nothing_is_lost_no_place_stays_free_and_nobody_waits_beside_a_crowd(
             assert not waits or crowd <= max(1, 4 * held[name]), "nobody holds far more beside who waits"
     for each, how in list(state.items()):
         (to.withdraw(each) if how == "waiting" else to.end(each, now_s))
-    assert to._accounts.service.remembered == 0  # noqa: SLF001 (it is to be forgotten)
+    assert to._state.accounts.service.remembered == 0  # noqa: SLF001 (it is to be forgotten)

@@ -21,7 +21,7 @@ from outrider.contracts.requests import (
     TokenOrigin,
 )
 from outrider.contracts.verifying import Verified
-from outrider.rounds.generation import Generation
+from outrider.rounds.generation import Generation, VerifiedDraft
 from outrider.rounds.states import (
     CORRECTION_TRANSITIONS,
     GENERATION_TRANSITIONS,
@@ -61,7 +61,7 @@ def commit(
     generation: Generation, draft: list[int], accepted: int, after: int | None
 ) -> tuple[tuple[int, ...], object]:
     outcome = Verified("g", begin(generation), tuple(range(accepted)), after)
-    committed = generation.commit(outcome, draft)
+    committed = generation.commit(outcome, VerifiedDraft(draft))
     assert len(committed.origins) == len(committed.token_ids)
     return committed.token_ids, committed.finish
 
@@ -179,7 +179,9 @@ def test_statistics_count_every_round() -> None:
 def test_what_was_looked_up_is_no_drafters_and_counts_as_accepted() -> None:
     generation = make()
     number = begin(generation)
-    committed = generation.commit(Verified("g", number, (0, 1), 4), (5, 6, 7), protocol="lookup", from_lookup=True)
+    committed = generation.commit(
+        Verified("g", number, (0, 1), 4), VerifiedDraft((5, 6, 7), protocol="lookup", from_lookup=True)
+    )
     assert committed.origins == (TokenOrigin.LOOKUP, TokenOrigin.LOOKUP, CORRECTION)
     assert (generation.stats.drafted_tokens, generation.stats.accepted_tokens) == (3, 2)
     generation.swallowed((TokenOrigin.LOOKUP, CORRECTION))
@@ -198,16 +200,16 @@ def test_only_accepted_tokens_of_the_response_count_as_accepted() -> None:
 def test_a_round_cannot_be_committed_twice() -> None:
     generation = make()
     outcome = Verified("g", begin(generation), (), 5)
-    generation.commit(outcome, ())
+    generation.commit(outcome)
     with pytest.raises(IllegalTransitionError, match="round 0 of g is not open"):
-        generation.commit(outcome, ())
+        generation.commit(outcome)
     assert generation.output_ids == [5]
 
 
 def test_a_resumed_response_goes_on_counting_where_it_was() -> None:
     before = RoundStats(rounds=3, speculative_rounds=2, drafted_tokens=8, accepted_tokens=5, cached_tokens=16)
     generation = make(output_ids=(7, 8), stats=before)
-    generation.commit(Verified("g", begin(generation), (0,), 9, cached_tokens=4), [7, 8])
+    generation.commit(Verified("g", begin(generation), (0,), 9, cached_tokens=4), VerifiedDraft([7, 8]))
     assert generation.stats == RoundStats(4, 3, 10, 6, cached_tokens=16)
 
 
@@ -224,7 +226,7 @@ def test_each_token_is_told_who_proposed_it() -> None:
         ([5, EOS, 6], 3, 7, [], [ACCEPTED, ACCEPTED]),
     ):
         outcome = Verified("g", begin(generation), tuple(range(accepted)), following)
-        assert generation.commit(outcome, draft, forced).origins == tuple(origins)
+        assert generation.commit(outcome, VerifiedDraft(draft, forced)).origins == tuple(origins)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +237,7 @@ def test_logprobs_are_cut_where_the_response_ends(max_tokens: int, token_ids: li
     prompt = (None, TokenLogprobs(5, -1.0), TokenLogprobs(6, -2.0))
     generation = make(max_tokens=max_tokens, logprobs=1)
     outcome = Verified("g", begin(generation), (0, 1), token_ids[2], logprobs=entries, prompt_logprobs=prompt)
-    committed = generation.commit(outcome, token_ids[:2])
+    committed = generation.commit(outcome, VerifiedDraft(token_ids[:2]))
     assert committed.logprobs == entries[:kept]
     assert [entry.token_id for entry in committed.logprobs] == list(committed.token_ids)
     assert committed.prompt_logprobs == prompt
@@ -248,7 +250,7 @@ def deferred(**fields: Any) -> Generation:
     """A response whose next token is a device's to draw, behind one accepted token of a draft of two."""
     generation = make(**fields)
     outcome = Verified("g", begin(generation), (0,), None, deferred=ROW)
-    committed = generation.commit(outcome, (3, 4), protocol="dssd", draft_model="small")
+    committed = generation.commit(outcome, VerifiedDraft((3, 4), protocol="dssd", draft_model="small"))
     assert (committed.token_ids, committed.origins) == ((3,), (TokenOrigin.ACCEPTED,))
     return generation
 
@@ -269,7 +271,7 @@ def test_a_deferred_correction_is_committed_when_the_device_has_drawn_it() -> No
     assert generation.correction_by is None
     assert (generation.verifier_position, generation.verifier_prefix_hash) == before, "it has not been told yet"
     assert generation.position == before[0] + 1
-    generation.commit(Verified("g", begin(generation), (0,), 2), (5,), protocol="dssd")
+    generation.commit(Verified("g", begin(generation), (0,), 2), VerifiedDraft((5,), protocol="dssd"))
     assert generation.output_ids == [3, 7, 5, 2]
     assert generation.verifier_position == generation.position
     assert generation.stats.protocols == (("dssd", 2),)
@@ -283,7 +285,9 @@ def test_a_correction_may_be_the_last_token() -> None:
 def test_with_logprobs_a_correction_is_committed_together_with_what_the_verifier_says_of_it() -> None:
     generation = drawn(deferred(logprobs=0))
     entries = tuple(TokenLogprobs(token_id, -0.5) for token_id in (7, 5, 2))
-    committed = generation.commit(Verified("g", begin(generation), (0,), 2, logprobs=entries), (5,), forced=(7,))
+    committed = generation.commit(
+        Verified("g", begin(generation), (0,), 2, logprobs=entries), VerifiedDraft((5,), forced=(7,))
+    )
     assert committed.token_ids == (7, 5, 2)
     assert committed.logprobs == entries
     assert committed.origins == (TokenOrigin.CORRECTION, TokenOrigin.ACCEPTED, TokenOrigin.VERIFIER)
@@ -305,7 +309,7 @@ def test_a_row_that_is_asked_for_again_leaves_the_correction_to_the_same_model()
     generation = deferred()
     for event in (CorrectionEvent.ORDERED, CorrectionEvent.NOT_AMONG_CANDIDATES, CorrectionEvent.ROW_ORDERED):
         generation.correction.happened(event)
-    generation.commit(Verified("g", begin(generation), (), None, deferred=ROW), ())
+    generation.commit(Verified("g", begin(generation), (), None, deferred=ROW))
     assert (generation.correction_by, generation.output_ids) == ("small", [3])
 
 
@@ -322,7 +326,9 @@ def test_a_correction_that_nobody_can_draw_is_said_to_be_inexact() -> None:
 )
 def test_behind_a_leaf_of_a_tree_nothing_was_rejected(path: tuple[int, ...], origin: TokenOrigin | None) -> None:
     generation = make()
-    committed = generation.commit(Verified("g", begin(generation), path, 8), (3, 4, 5), parents=(-1, -1, 0))
+    committed = generation.commit(
+        Verified("g", begin(generation), path, 8), VerifiedDraft((3, 4, 5), parents=(-1, -1, 0))
+    )
     assert committed.origins[-1] is (origin or TokenOrigin.CORRECTION)
     assert (generation.stats.drafted_tokens, generation.stats.accepted_tokens) == (3, len(path))
 
@@ -357,7 +363,7 @@ def test_the_end_of_sequence_is_withheld_until_min_tokens() -> None:
 def test_what_nobody_verified_of_a_draft_is_neither_accepted_nor_rejected() -> None:
     """The token behind a cut is the target's own, and no correction."""
     generation = make(max_tokens=20)
-    committed = generation.commit(Verified("g", begin(generation), (0, 1), 7), [5, 6], trimmed_tokens=3)
+    committed = generation.commit(Verified("g", begin(generation), (0, 1), 7), VerifiedDraft([5, 6], trimmed_tokens=3))
     assert committed.origins == (ACCEPTED, ACCEPTED, VERIFIER)
     stats = generation.stats
     assert (stats.drafted_tokens, stats.trimmed_tokens, stats.accepted_tokens) == (5, 3, 2)

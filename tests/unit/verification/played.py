@@ -26,8 +26,8 @@ from outrider.engines.verifier.engine import PagedVerifier
 from outrider.grammar.compiling import Grammars
 from outrider.protocols.protocol import RoundTerms
 from outrider.protocols.registry import CORRECTION_ALONE, PROTOCOLS
-from outrider.rounds.blocks import make_block, row_request
-from outrider.rounds.generation import Generation
+from outrider.rounds.blocks import empty_block, row_request, with_device_draft
+from outrider.rounds.generation import Generation, VerifiedDraft
 from outrider.rounds.states import CorrectionEvent, CorrectionState, GenerationEvent, RoundEvent
 from outrider.session.answers import draft_fault
 from outrider.session.session import CoordinatorSession, DrafterSession
@@ -166,14 +166,16 @@ class Played:
             generation.commit_correction(forced[0])
             if self._ended:
                 return
-        deferral = None if plan is None else self._deferral(plan.protocol)
-        block = make_block(generation, number, plan, draft, self.case.wire, forced=forced, deferral=deferral)
+        block = empty_block(generation, number, forced)
+        if plan is not None and draft is not None and draft.token_ids:
+            rule = PROTOCOLS[plan.protocol].rule(generation.request.params, self.case.wire)
+            block = with_device_draft(block, draft, rule, self._deferral(plan.protocol))
         if block.draft and self.cuts:
             block = trimmed(block, self.cuts.pop(0))
         if block.draft and self.case.cut is not None:
             block = trimmed(block, self.case.cut(len(block.draft)))
         outcome = self._verified(replace(block, bonus=self.case.bonus or not block.draft))
-        generation.commit(outcome, block.draft, (), block.parents, draft_model="m")
+        generation.commit(outcome, VerifiedDraft(block.draft, parents=block.parents, draft_model="m"))
 
     def _deferral(self, protocol: ProtocolName) -> Deferral | None:
         """As the protocol says, but for the number of candidates."""
@@ -184,7 +186,7 @@ class Played:
         self.generation.correction.happened(CorrectionEvent.ROW_ORDERED)
         number = self.generation.begin_round(drafting=False)
         outcome = self._verified(row_request(self.generation, number, self.case.wire))
-        self.generation.commit(outcome, ())
+        self.generation.commit(outcome)
 
     def _drafted(self, number: int, plan: DraftPlan) -> Draft | NeedsRow:
         generation = self.generation

@@ -15,6 +15,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from actors.messages import StepReply, VerifyCall
 from actors.verifier.actor import SteppedEngine
+from outrider.config.drafters import DrafterGroupConfig
 from outrider.contracts.cost import LinearCostModel, VerifyCost
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import GenerationChunk, GenerationId, GenerationRequest, ProtocolName, SamplingParams
@@ -43,7 +44,8 @@ from outrider.verification.semantic import MismatchJudge
 from serve_app.coordination.batching.batcher import Batcher, Planning
 from serve_app.coordination.credit import Credit, endless
 from serve_app.coordination.drafting.drafter_book import DrafterBook
-from serve_app.coordination.drafting.drafter_link import DrafterLink, LinkServices
+from serve_app.coordination.drafting.drafter_link import DrafterLink
+from serve_app.coordination.drafting.link_services import LinkServices
 from serve_app.coordination.generations.round_loop import RoundLoop, RoundServices
 from serve_app.coordination.reporting.statistics import BatchRecord
 from serve_app.coordination.reporting.tracing import ResponseTraces
@@ -211,7 +213,9 @@ class Service:
         self.verifier = LocalVerifier(blocks, judge, LookupHistory(earlier=EarlierTexts(store_tokens)))
         self.fleet = MemoryFleet(*drafters)
         self.link_settings = SETTINGS
-        self.book = DrafterBook({}, heads, trusted=frozenset({"edge"} if trusted else ()))
+        self.book = DrafterBook(
+            [DrafterGroupConfig("edge", trust="trusted" if trusted else "untrusted", model="edge")], heads
+        )
         self.sink = RecordingSink()
         self.timings: list[RoundTiming] = []
         self.batches: list[BatchRecord] = []

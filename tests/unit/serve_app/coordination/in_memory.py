@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from actors.fleet.lease_table import LeaseTable
 from actors.messages import Answer, DrafterId
 from actors.waiting import within
+from outrider.config.drafters import DrafterGroupConfig
 from outrider.contracts.drafting import Draft, DraftAnswer, DrafterEngine, DraftRequest, DraftTerms
 from outrider.contracts.errors import DrafterLostError, DrafterSilentError, OutriderError
 from outrider.contracts.exchanged import WireFormat
@@ -13,7 +14,7 @@ from outrider.contracts.requests import GenerationId, SamplingParams
 from outrider.contracts.verifying import OpenGeneration
 from outrider.session.session import DrafterSession
 from outrider.wire.envelope import MAX_MESSAGE_BYTES
-from serve_app.coordination.drafting.drafter_link import DrafterPort, LinkSettings
+from serve_app.coordination.drafting.link_services import DrafterPort, LinkSettings
 from serve_app.metrics import Metric, Sink
 from tests.unit.engines.conftest import VOCAB
 from tests.unit.virtual_clock import now_s
@@ -21,6 +22,7 @@ from tests.unit.virtual_clock import now_s
 GREEDY = SamplingParams(temperature=0.0)
 SAMPLED = SamplingParams(temperature=0.9, seed=3)
 PROMPT = (5, 17, 42, 8, 61, 30, 2)
+EDGE = DrafterGroupConfig("edge", trust="trusted", model="edge")
 FIRST, SECOND = DrafterId("edge", 0), DrafterId("edge", 1)
 WIRE = WireFormat(VOCAB, top_k=16)
 LINK_S = 1e-4  # virtual: what an exchange takes on its way

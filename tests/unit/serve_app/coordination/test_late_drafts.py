@@ -19,9 +19,11 @@ from outrider.rounds.generation import Generation
 from outrider.rounds.rules import RunGrant
 from serve_app import metrics
 from serve_app.coordination.drafting.drafter_book import DrafterBook
-from serve_app.coordination.drafting.drafter_link import DrafterLink, LinkServices
+from serve_app.coordination.drafting.drafter_link import DrafterLink
+from serve_app.coordination.drafting.link_services import LinkServices
 from tests.unit.serve_app.api.in_memory_service import Service, drafter, tokens_of
 from tests.unit.serve_app.coordination.in_memory import (
+    EDGE,
     FIRST,
     NONSENSE,
     PROMPT,
@@ -131,7 +133,7 @@ async def ordered(
     fleet = MemoryFleet(device)
     request = GenerationRequest("g", PROMPT, FREE, max_tokens=100)
     generation = Generation(request, eos_token_ids=(), max_context_tokens=256)
-    link = DrafterLink(generation, LinkServices(fleet, DrafterBook({}, trusted=frozenset({"edge"})), SETTINGS, now_s))
+    link = DrafterLink(generation, LinkServices(fleet, DrafterBook([EDGE]), SETTINGS, now_s))
     link.start()
     await until(lambda: link.ready)
     return link, fleet, AskDrafter(generation.begin_round(drafting=True), plan, None, 2.0, must_use, 0.0)

@@ -15,7 +15,7 @@ from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.verifying import OpenGeneration
 from outrider.link.profiles import LinkProfile
 from outrider.session.session import CoordinatorSession
-from serve_app.coordination.drafting.drafter_link import DrafterPort
+from serve_app.coordination.drafting.link_services import DrafterPort
 from tests.unit.lab.bench.recorded_tiny import PROMPTS, tiny_responses
 from tests.unit.serve_app.coordination.in_memory import GREEDY, WIRE
 from tests.unit.virtual_clock import now_s, on_loop

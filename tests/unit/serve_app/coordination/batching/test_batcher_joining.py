@@ -135,7 +135,7 @@ async def test_what_its_follower_promises_for_the_autonomous_run_behind_it_holds
     verifier.brings(Verified("a", 60, (0,), 4))
     await asyncio.sleep(1.0)
     batcher.extend("a", 60)
-    pending = batcher._queued["a"].pending()  # noqa: SLF001 (what the policy will see)
+    pending = batcher._blocks.queued["a"].pending()  # noqa: SLF001 (what the policy will see)
     assert pending.deadline_at_s == 99.0
 
 
@@ -159,8 +159,8 @@ async def test_who_waits_already_keeps_its_place_when_its_draft_comes() -> None:
     policy.unwanted = {"a"}
     other = submit(batcher, alone("c", 50))
     await verifier.calls.get()
-    since_s = batcher._queued["a"].pending().arrived_at_s  # noqa: SLF001 (what the policy sees)
+    since_s = batcher._blocks.queued["a"].pending().arrived_at_s  # noqa: SLF001 (what the policy sees)
     await asyncio.sleep(5.0)
     batcher.join(late("a", 7, 8), VerifyCost(3, 11), lambda _: None)
-    assert batcher._queued["a"].pending().arrived_at_s == since_s  # noqa: SLF001
+    assert batcher._blocks.queued["a"].pending().arrived_at_s == since_s  # noqa: SLF001
     other.cancel()

@@ -1,5 +1,7 @@
 from actors.messages import DrafterId
+from outrider.config.drafters import DrafterGroupConfig
 from outrider.config.reading import parse_config
+from outrider.config.values import Trust
 from serve_app.coordination.drafting.drafter_book import DrafterBook
 from serve_app.coordination.settings import generations_settings
 
@@ -13,7 +15,7 @@ drafters:
 
 def test_a_choice_sees_of_a_device_whether_it_stops_and_whether_it_logs() -> None:
     drafting = generations_settings(parse_config(TEXT, "test")).drafting
-    book = DrafterBook(drafting.models, {}, drafting.stopping, drafting.logging)
+    book = DrafterBook(drafting.drafters)
     views = {group: book.view(DrafterId(group, 0), 0.0) for group in ("plain", "stopping", "logging")}
     assert [view.by_price for view in views.values()] == [False, True, False]
     assert {group: (view.stops, view.logs) for group, view in views.items()} == {
@@ -24,9 +26,9 @@ def test_a_choice_sees_of_a_device_whether_it_stops_and_whether_it_logs() -> Non
 
 
 def test_what_is_learned_of_an_untrusted_group_is_of_that_group_alone() -> None:
-    models = dict.fromkeys(("lab", "office", "street", "park"), "small")
-    book = DrafterBook(models, trusted=frozenset({"lab", "office"}))
-    lab, office, street, park = [book.acceptance(DrafterId(group, 0)) for group in models]
+    trust: dict[str, Trust] = {"lab": "trusted", "office": "trusted", "street": "untrusted", "park": "untrusted"}
+    book = DrafterBook(DrafterGroupConfig(name, trust=each, model="small") for name, each in trust.items())
+    lab, office, street, park = [book.acceptance(DrafterId(group, 0)) for group in trust]
     assert lab is office
     assert len({id(each) for each in (lab, street, park)}) == 3
     assert street is book.acceptance(DrafterId("street", 1))

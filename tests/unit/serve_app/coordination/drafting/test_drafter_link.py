@@ -19,10 +19,12 @@ from outrider.rounds.events import AskDrafter, Exchange
 from outrider.rounds.generation import Generation
 from outrider.rounds.states import RoundEvent
 from serve_app.coordination.drafting.drafter_book import DrafterBook, ExchangeOutcome
-from serve_app.coordination.drafting.drafter_link import DrafterLink, LinkServices
+from serve_app.coordination.drafting.drafter_link import DrafterLink
+from serve_app.coordination.drafting.link_services import LinkServices
 from tests.unit.engines.conftest import tiny_llama, torch_drafter
 from tests.unit.engines.reference import tiny_alone
 from tests.unit.serve_app.coordination.in_memory import (
+    EDGE,
     FIRST,
     GREEDY,
     NONSENSE,
@@ -43,7 +45,7 @@ def transport(blocks: int = 200) -> EngineTransport:
 
 
 def book() -> DrafterBook:
-    return DrafterBook({}, trusted=frozenset({"edge"}))
+    return DrafterBook([EDGE])
 
 
 def link_to(
@@ -69,7 +71,7 @@ def commit(generation: Generation, *token_ids: int) -> None:
         number = generation.begin_round(drafting=False)
         generation.round_happened(number, RoundEvent.ENQUEUED)
         generation.round_happened(number, RoundEvent.DISPATCHED)
-        generation.commit(Verified(generation.name, number, (), token_id), ())
+        generation.commit(Verified(generation.name, number, (), token_id))
 
 
 async def drafted(generation: Generation, link: DrafterLink, window: int = 4) -> Exchange | None:

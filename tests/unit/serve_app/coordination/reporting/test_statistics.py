@@ -19,7 +19,7 @@ from outrider.selection.tuning.report import TunerReport
 from serve_app import metrics
 from serve_app.coordination.drafting.drafter_book import ExchangeOutcome
 from serve_app.coordination.reporting.faults import FaultCounter
-from serve_app.coordination.reporting.statistics import POSITIONS, BatchRecord, CoordinatorStats
+from serve_app.coordination.reporting.statistics import POSITIONS, BatchRecord, CoordinatorStats, GenerationsNow
 from serve_app.metrics import Sink
 from tests.unit.serve_app.coordination.in_memory import RecordingSink
 
@@ -67,7 +67,7 @@ def test_rounds_add_up_in_report_and_metrics() -> None:
     for timing in (ALONE, DRAFTED, DRAFTED):
         stats.round(timing)
     clock.now_s += 7.0
-    report = stats.report(verifier="ready", admitted=5, running=3, queued_blocks=2)
+    report = stats.report("ready", GenerationsNow(admitted=5, running=3, queued_blocks=2))
     assert (report.id, report.verifier, report.uptime_s) == ("c", "ready", 7.0)
     assert (report.generations, report.queued_generations, report.queued_blocks) == (3, 2, 2)
     assert (report.rounds, report.speculative_rounds, report.committed_tokens) == (3, 2, 9)
@@ -100,7 +100,7 @@ def test_a_draft_that_was_ordered_and_not_sent_is_waste() -> None:
 def test_what_nobody_judged_is_told_apart() -> None:
     stats, sink, _ = made()
     stats.round(replace(DRAFTED, trimmed_tokens=1))
-    report = stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0)
+    report = stats.report("ready", GenerationsNow())
     assert (report.drafted_tokens, report.trimmed_tokens, report.accepted_tokens) == (4, 1, 3)
     assert sink.of(metrics.DRAFT_TOKENS, "tslt") == [3]
 
@@ -109,7 +109,7 @@ def test_a_round_that_follows_by_itself_is_counted_but_its_phases_are_no_histogr
     stats, sink, _ = made()
     for _ in range(2):
         stats.round(replace(ALONE, follows=True))
-    report = stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0)
+    report = stats.report("ready", GenerationsNow())
     assert (report.rounds, report.committed_tokens) == (2, 2 * ALONE.committed_tokens)
     assert report.phase_seconds["verify"] == 2 * ALONE.verify_s
     for _ in range(2):
@@ -121,7 +121,7 @@ def test_a_round_that_follows_by_itself_is_counted_but_its_phases_are_no_histogr
 def test_what_a_verifier_has_drafted_itself_is_counted_like_any_draft() -> None:
     stats, sink, _ = made()
     stats.round(replace(DRAFTED, protocol="lookup", follows=True, draft_s=0.0, link_s=0.0, up_bits=0, down_bits=0))
-    report = stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0)
+    report = stats.report("ready", GenerationsNow())
     assert (report.speculative_rounds, report.drafted_tokens, report.accepted_tokens) == (1, 4, 3)
     assert (sink.of(metrics.ROUNDS, "lookup"), sink.of(metrics.ROUNDS, "none")) == ([1], [])
     assert sink.of(metrics.LOOKUP_TOKENS, "accepted") == [3]
@@ -147,7 +147,7 @@ def test_promises_are_counted_by_class_and_cause_and_told_twice(timings: list[Ro
     for timing in timings:
         stats.round(timing)
     promised = [timing for timing in timings if timing.slo_class is not None]
-    slo = stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0).slo
+    slo = stats.report("ready", GenerationsNow()).slo
     assert set(slo) == {timing.slo_class for timing in promised}, "best effort is not judged"
     for name, sent in slo.items():
         rounds = [timing for timing in promised if timing.slo_class == name]
@@ -167,7 +167,7 @@ def test_promises_are_counted_by_class_and_cause_and_told_twice(timings: list[Ro
 def test_of_a_groups_links_the_worst_is_told() -> None:
     stats, sink, _ = made()
     near, far = Csi(20e6, 9e6, 0.0, 0.0, 0.001), Csi(30e6, 5e6, 0.0, 0.0, 0.05)
-    stats.record_links({DrafterId("edge", 0): near, DrafterId("edge", 1): far, DrafterId("lab", 0): near})
+    stats.gauges.record_links({DrafterId("edge", 0): near, DrafterId("edge", 1): far, DrafterId("lab", 0): near})
     assert sink.of(metrics.LINK_RTT_S, "edge") == [0.05]
     assert (sink.of(metrics.LINK_RATE_BPS, "edge", "up"), sink.of(metrics.LINK_RATE_BPS, "edge", "down")) == (
         [20e6],
@@ -181,7 +181,7 @@ def test_a_report_of_few_rounds_is_made_of_numbers(timings: list[RoundTiming]) -
     stats, _, _ = made()
     for timing in timings:
         stats.round(timing)
-    report = asdict(stats.report(verifier="restarting", admitted=0, running=0, queued_blocks=0))
+    report = asdict(stats.report("restarting", GenerationsNow()))
     assert report["kv"] is None
     assert not any(isinstance(value, bool) for value in report.values()), "which JSON would tell as true and false"
     assert json.loads(json.dumps(report)) == report
@@ -206,7 +206,7 @@ def test_batches_tell_idleness_prediction_and_evictions() -> None:
     assert sink.of(metrics.COST_ERROR) == pytest.approx([0.25] * 4)
     assert (sink.of(metrics.PREDICTED_S), sink.of(metrics.MEASURED_S)) == ([1.0] * 4, [0.8] * 4)
     assert stats.usage == usage
-    assert stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0).verifier_idle_s == 2.0
+    assert stats.report("ready", GenerationsNow()).verifier_idle_s == 2.0
 
 
 def test_a_call_without_blocks_is_no_batch() -> None:
@@ -220,14 +220,14 @@ def test_a_call_without_blocks_is_no_batch() -> None:
 
 def test_a_report_sets_the_gauges() -> None:
     stats, sink, _ = made()
-    stats.report(verifier="ready", admitted=5, running=3, queued_blocks=2)
+    stats.report("ready", GenerationsNow(admitted=5, running=3, queued_blocks=2))
     assert sink.of(metrics.KV_BLOCKS, "used") == [], "before the first batch nobody knows"
     stats.batch(BATCH)
-    assert stats.report(verifier="ready", admitted=4, running=4, queued_blocks=1).kv == USAGE
+    assert stats.report("ready", GenerationsNow(admitted=4, running=4, queued_blocks=1)).kv == USAGE
     assert (sink.of(metrics.GENERATIONS, "running"), sink.of(metrics.GENERATIONS, "queued")) == ([3, 4], [2, 0])
     assert sink.of(metrics.QUEUED_BLOCKS) == [2, 1]
     assert [sink.of(metrics.KV_BLOCKS, state) for state in ("used", "cached", "free")] == [[3], [2], [5]]
-    stats.report(verifier="restarting", admitted=0, running=0, queued_blocks=0)
+    stats.report("restarting", GenerationsNow())
     assert sink.of(metrics.VERIFIER_READY) == [1, 1, 0]
 
 
@@ -251,7 +251,7 @@ def test_a_tuner_sets_its_gauges_and_counts_what_came_since_the_last_report() ->
     sent = replace(sent, at_load=(("none", 40.0, 0.0), ("draft", 30.0, 0.25)))
     later = replace(sent, arm="draft", kept="draft", probes=(("none", 2), ("draft", 1)), probes_lost_s=0.75, changes=1)
     for tuner in (sent, later, later):
-        report = stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0, tuner=tuner)
+        report = stats.report("ready", GenerationsNow(tuner=tuner))
         assert report.regime == tuner
     assert (sink.of(metrics.TUNER_MODE, "none"), sink.of(metrics.TUNER_MODE, "draft")) == ([1, 0, 0], [0, 1, 1])
     assert (sink.of(metrics.TUNER_PROBES, "none"), sink.of(metrics.TUNER_PROBES, "draft")) == ([0, 2, 0], [1, 0, 0])
@@ -267,7 +267,7 @@ def test_admission_is_reported_and_its_counters_move_by_what_is_new() -> None:
     def tell(**counts: int) -> None:
         classes = {"fast": ClassAdmission(**counts)}
         report = AdmissionReport(load=0.5, limit=0.7, classes=classes)
-        sent = stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0, admission=report)
+        sent = stats.report("ready", GenerationsNow(admission=report))
         assert sent.admission == report
 
     tell(asked=5, admitted=3, lowered=1, kept=2, late=1, waiting=2)
@@ -281,14 +281,8 @@ def test_admission_is_reported_and_its_counters_move_by_what_is_new() -> None:
 
 def test_links_and_faults_are_reported() -> None:
     stats, _, _ = made()
-    sent = stats.report(
-        verifier="ready",
-        admitted=0,
-        running=0,
-        queued_blocks=0,
-        links={DrafterId("near", 1): Csi(2e7, 3e7, 0.0, 0.0, 0.05)},
-        faults={"drafter_losses": 2},
-    )
+    now = GenerationsNow(links={DrafterId("near", 1): Csi(2e7, 3e7, 0.0, 0.0, 0.05)})
+    sent = stats.report("ready", now, faults={"drafter_losses": 2})
     assert (sent.links, sent.faults) == ({"drafter-near-1": LinkReport(0.05, 2e7, 3e7)}, {"drafter_losses": 2})
 
 
@@ -306,9 +300,9 @@ def test_faults_are_what_the_metrics_count() -> None:
 
 def test_the_wire_is_told_in_bits_by_group_and_what_came_of_messages() -> None:
     stats, sink, _ = made()
-    stats.record_wire({"edge": Carried(100, 50, 3, 1), "lab": Carried(7, 0, 1, 0)})
+    stats.gauges.record_wire({"edge": Carried(100, 50, 3, 1), "lab": Carried(7, 0, 1, 0)})
     assert (sink.of(metrics.WIRE_BITS, "edge", "down"), sink.of(metrics.WIRE_BITS, "edge", "up")) == ([800], [400])
     assert (sink.of(metrics.SENT_SEGMENTS, "edge"), sink.of(metrics.RESENT_SEGMENTS, "edge")) == ([3], [1])
     assert sink.of(metrics.WIRE_BITS, "lab", "down") == [56]
-    stats.record_exchanges({("edge", ExchangeOutcome.ANSWERED): 5, ("edge", ExchangeOutcome.SILENT): 1})
+    stats.gauges.record_exchanges({("edge", ExchangeOutcome.ANSWERED): 5, ("edge", ExchangeOutcome.SILENT): 1})
     assert (sink.of(metrics.EXCHANGES, "edge", "answered"), sink.of(metrics.EXCHANGES, "edge", "silent")) == ([5], [1])

@@ -9,17 +9,14 @@ class Correction:
 
     Attributes:
         state: by ``CORRECTION_TRANSITIONS``.
-        by: the draft model whose devices can draw it; None: no correction is pending.
-        source: the target's row, or candidates; None if not known here.
-        due_at_s: end of the wait for a device; None: no wait has begun.
     """
 
     def __init__(self, by: str | None) -> None:
         """``by``: of a response that is resumed with a correction pending; its source is lost and asked for again."""
         self.state = CorrectionState.SETTLED if by is None else CorrectionState.ROW_MISSING
-        self.by = by
-        self.source: CorrectionSource | None = None
-        self.due_at_s: float | None = None
+        self.by = by  # the draft model whose devices can draw it; None: no correction is pending
+        self.source: CorrectionSource | None = None  # the target's row, or candidates; None if not known here
+        self.due_at_s: float | None = None  # end of the wait for a device; None: no wait has begun
 
     def happened(self, event: CorrectionEvent) -> None:
         """Apply an event; clear what is no longer valid in the new state.

@@ -1,9 +1,7 @@
 """Corrections that a device is to draw (DSSD), and drafts that have to be used: committing them, or giving them up."""
 
-from outrider.contracts.drafting import DraftPlan
-from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.verifying import Verified
-from outrider.rounds.blocks import must_use
+from outrider.rounds.choice import RoundChooser
 from outrider.rounds.events import Effect, Incident, LeasedDrafter, Report, Send
 from outrider.rounds.generation import Generation
 from outrider.rounds.open_round import OpenRound
@@ -16,18 +14,14 @@ class PendingCorrection:
     """Turns what becomes of one response's corrections into effects."""
 
     def __init__(
-        self, generation: Generation, tracker: PromiseTracker, emitter: ResponseEmitter, wire: WireFormat
+        self, generation: Generation, chooser: RoundChooser, tracker: PromiseTracker, emitter: ResponseEmitter
     ) -> None:
         """Keep no state here: ``generation.correction`` has it."""
-        self._generation, self._tracker, self._emitter, self._wire = generation, tracker, emitter, wire
+        self._generation, self._chooser, self._tracker, self._emitter = generation, chooser, tracker, emitter
 
     def may_draw(self, drafter: LeasedDrafter | None) -> bool:
         """Whether a drafter can draw the correction: it has the model of the residual, and is trusted."""
         return drafter is not None and drafter.trusted and drafter.model == self._generation.correction.by
-
-    def must_use(self, plan: DraftPlan) -> bool:
-        """Whether drafts of a plan have to be used once they are drawn (``blocks.must_use``)."""
-        return must_use(plan, self._generation.request.params, self._wire)
 
     def give_up_correction(self) -> Report:
         """Let the target draw the token, since no device can compute the residual: counted as an inexact round."""
@@ -38,7 +32,7 @@ class PendingCorrection:
     def give_up_draft(self, round_: OpenRound) -> list[Effect]:
         """Give up a lost draft. Under a ratio rule that is inexact: its content may be why it is lost."""
         plan = round_.plan
-        if plan is None or not self.must_use(plan):
+        if plan is None or not self._chooser.must_use(plan):
             return []
         self._generation.forgo_draft()
         return [Report(Incident.DRAFT_GIVEN_UP, {"round": round_.number, "protocol": plan.protocol})]
@@ -57,6 +51,6 @@ class PendingCorrection:
 
     def row_came(self, outcome: Verified, now_s: float) -> list[Effect]:
         """Take the target's row for a correction. Where it allows only one token, commit that."""
-        committed = self._generation.commit(outcome, ())
+        committed = self._generation.commit(outcome)
         self._tracker.committed(len(committed.token_ids), now_s)
         return [Send(self._emitter.chunk(committed))] if committed.token_ids else []
