@@ -35,6 +35,7 @@ class HttpConfig:
     cors_origins: tuple[Origin, ...] = ()
     allowed_hosts: tuple[HostName, ...] = ()
     trusted_proxies: tuple[Text, ...] = ()
+    strict_fields: Annotated[bool, Field(strict=True)] = False
 
     def __post_init__(self) -> None:
         """Refuse trusted proxies that are not addresses or networks."""

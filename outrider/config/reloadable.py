@@ -37,7 +37,7 @@ RELOADABLE: Mapping[str, tuple[str, ...]] = {
         "drain_s",
     ),
     "auth": ("reads",),
-    "http": ("keep_alive_s", "cors_origins", "allowed_hosts", "trusted_proxies"),
+    "http": ("keep_alive_s", "cors_origins", "allowed_hosts", "trusted_proxies", "strict_fields"),
     "tracing": ("sample_ratio",),
 }
 COUNTS: Mapping[str, tuple[str, ...]] = {

@@ -68,6 +68,7 @@ class RequestLimits:
     defaults: SamplingDefaults = NO_DEFAULTS  # for parameters that a request does not set
     structured: StructuredLimits = field(default_factory=StructuredLimits)
     tool_format: str = ""  # form of the model's tool calls, by its name in ``openai.tools``; "": none
+    strict_fields: bool = False  # whether fields that nobody knows are refused
 
 
 @dataclass(frozen=True, slots=True)

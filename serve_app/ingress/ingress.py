@@ -364,6 +364,7 @@ def _limits(
         max_prompt_chars=context * max(map(len, vocabulary)),  # a longer prompt cannot fit, whatever its tokens are
         token_map=verifier.token_map_hash,
         defaults=defaults,
+        strict_fields=settings.http.strict_fields,
     )
 
 

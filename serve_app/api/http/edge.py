@@ -61,6 +61,7 @@ class Edge:
         async def tagged_send(message: Message) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
+                MutableHeaders(scope=message).update(record.headers)
                 if self._returns_request_id:
                     MutableHeaders(scope=message)["x-request-id"] = record.request_id
                 if traceparent is not None:

@@ -27,6 +27,7 @@ class RequestRecord:
     error: str | None = None  # OpenAI's code of the error, if any
     left: bool = False  # whether the client disconnected
     trace: RequestTrace | None = None  # if it is sampled
+    headers: dict[str, str] = field(default_factory=dict)  # of the answer, whatever it is
     facts: dict[str, object] = field(default_factory=dict)  # about the response: token counts and the like
     began_at_s: float = field(default_factory=time.monotonic)  # on the monotonic clock
 

@@ -38,6 +38,7 @@ from serve_app.api.http_errors import (
 )
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.choices import to_choices
+from serve_app.api.openai.fields.ignored import IgnoredFields
 from serve_app.api.openai.parsing import parse_body
 from serve_app.api.openai.prompts import Prompt, read_prompts
 from serve_app.api.openai.responses import ResponseForm, model_card
@@ -168,9 +169,11 @@ async def _respond(
     await turns.next(limits.account)
     await count_request(service.gate, tenant)
     async with json_body(request, settings, limits.account, bodies_account(tenant, address)) as content:
-        read = partial(_read, content, kind, service.tokenizer, tenant, limits, everybodys)
+        ignored = IgnoredFields(strict=limits.strict_fields)
+        read = partial(_read, content, kind, service.tokenizer, tenant, limits, everybodys, ignored)
         await turns.next(limits.account)
         body, prompts, asked_grammar = await threads.run(limits.account, read)
+        request.state.record.headers |= ignored.headers
     await turns.next(limits.account)
     grammar = None if asked_grammar is None else await _validated(service, asked_grammar, limits)
     name = f"{'chatcmpl' if isinstance(body, ChatBody) else 'cmpl'}-{uuid.uuid4().hex}"
@@ -201,9 +204,10 @@ def _read(
     tenant: Tenant | None,
     limits: RequestLimits,
     everybodys: RequestLimits,
+    ignored: IgnoredFields,
 ) -> tuple[CompletionBody | ChatBody, list[Prompt], RequestedGrammar | None]:
     """Parse a body, tokenise its prompts and read its grammar; call it in a thread, as each may take long."""
-    body = parse_body(content, kind, limits)
+    body = parse_body(content, kind, limits, ignored)
     check_allowed(body.outrider, tenant, limits, everybodys)
     prompts = read_prompts(body, tokenizer, limits)
     return body, prompts, read_grammar(body, limits) if asks_for_grammar(body) else None

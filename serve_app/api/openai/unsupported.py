@@ -20,6 +20,9 @@ _NO_TOOLS = "describe the tools in the prompt and parse the answer"
 TEXT_ONLY = "send and expect text only"
 _PLAIN = "ask for the format in the prompt"
 _LEAVE_OUT = "leave it out"
+_PENALTY = "use repetition_penalty"
+_TRUNCATE = "use top_p, top_k or min_p"
+_TO_TEMPLATE = "use reasoning_effort or chat_template_kwargs, if the model's chat template knows them"
 _NO_HOSTED = "send everything the model is to read in the prompt"
 NOT_YET: Mapping[str, NotYet] = {
     "best_of": NotYet("use n and choose among the choices", (1,)),
@@ -69,5 +72,32 @@ NOT_YET: Mapping[str, NotYet] = {
     "chat_template_kwargs": NotYet("send the text to /v1/completions", ({},)),
     "refusal": NotYet("put it into the content"),
     "annotations": NotYet(_LEAVE_OUT, ([],)),
+    # What would change the answer, in the words of other servers.
+    **dict.fromkeys(("lora", "lora_request", "lora_path", "adapter", "adapters"), NotYet("adapters are not served")),
+    **dict.fromkeys(("repeat_penalty", "repeat_last_n"), NotYet(_PENALTY)),
+    **dict.fromkeys(("typical_p", "tfs_z", "top_a", "xtc_probability", "mirostat", "top_n_sigma"), NotYet(_TRUNCATE)),
+    **dict.fromkeys(("do_sample", "num_beams", "beam_width"), NotYet("use temperature", (True, 1))),
+    **dict.fromkeys(("max_new_tokens", "max_output_tokens", "n_predict", "num_predict"), NotYet("use max_tokens")),
+    **dict.fromkeys(("stop_sequences", "stopping_criteria"), NotYet("use stop", ([],))),
+    **dict.fromkeys(("grammar", "json_schema", "regex", "ebnf", "structural_tag"), NotYet("use structured_outputs")),
+    **dict.fromkeys(("thinking", "enable_thinking", "think", "thinking_budget"), NotYet(_TO_TEMPLATE)),
+    **dict.fromkeys(("system", "instructions", "input"), NotYet("send it as a message")),
+    **dict.fromkeys(("images", "image", "image_url", "input_audio", "video"), NotYet(TEXT_ONLY)),
+    "thinking_token_budget": NotYet("use max_tokens"),
+    "min_new_tokens": NotYet("use min_tokens"),
     "include_obfuscation": NotYet("nothing is obfuscated", (False,)),
 }
+
+
+_FAMILIES: Mapping[str, NotYet] = {
+    "guided_": NotYet("use structured_outputs"),
+    "dry_": NotYet(_PENALTY),
+}
+_WITHOUT_EFFECT = ("guided_decoding_backend",)  # how, not what
+
+
+def not_supported(name: str) -> NotYet | None:
+    """What is known of a field that is not supported, by its name or the beginning of it."""
+    if (known := NOT_YET.get(name)) is not None or name in _WITHOUT_EFFECT:
+        return known
+    return next((each for begins, each in _FAMILIES.items() if name.startswith(begins)), None)

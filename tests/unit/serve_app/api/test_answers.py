@@ -84,7 +84,7 @@ CASES = [
     for asked, how in product([*ASKED, *own], STREAMED)
 ]
 ERRORS: Mapping[str, tuple[dict[str, Any], int]] = {  # of a body with these fields instead
-    "an unknown field": ({"nonsense": 1}, 400),
+    "an unknown field": ({"temprature": 1}, 400),
     "a value that cannot be": ({"temperature": 3}, 400),
     "a field that is not supported": ({"functions": [{}]}, 400),
     "tools of a model without a form": ({"tools": [WEATHER]}, 400),
