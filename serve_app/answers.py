@@ -16,6 +16,7 @@ from outrider.contracts.requests import FinishReason, PlanEstimate, TokenOrigin
 from outrider.contracts.verifying import KvUsage
 from outrider.scheduling.attribution import ViolationCause
 
+ServiceTier = Literal["default", "flex", "priority"]
 ChatFinish = FinishReason | Literal["tool_calls"]  # why a chat's choice ended
 
 
@@ -93,6 +94,7 @@ class ChoiceExtension(TypedDict):
     """Fields of a choice, or of a piece of one, beyond OpenAI's."""
 
     outrider: NotRequired[ChoiceDetails]
+    token_ids: NotRequired[list[int]]  # vLLM's, if ``return_token_ids`` is set
 
 
 class TopLogprob(TypedDict):
@@ -260,13 +262,43 @@ class ChatChoice(ChoiceExtension):
 class CompletionChoice(ChoiceExtension):
     """One of ``n`` choices for each prompt."""
 
+    prompt_token_ids: NotRequired[list[int]]
     index: int
     text: str
     logprobs: CompletionLogprobs | None
     finish_reason: FinishReason
 
 
-class ChatCompletion(TypedDict):
+class SpeculativeDecoding(TypedDict):
+    """vLLM's account of a response's drafts; ``acceptance_histogram[j]``: verified drafts of which j tokens were kept.
+
+    ``mean_acceptance_length`` counts the target's own token of each.
+    """
+
+    mean_acceptance_length: float
+    draft_acceptance_rate: float
+    acceptance_histogram: list[int]
+    num_spec_steps: int
+    num_accepted_draft_tokens: int
+    num_draft_tokens: int
+
+
+class AnswerMetrics(TypedDict):
+    speculative_decoding: SpeculativeDecoding
+
+
+class AnswerExtension(TypedDict):
+    """Fields of an answer besides choices and usage. ``service_tier``: what was given, if one was asked for.
+
+    ``system_fingerprint`` changes with whatever changes outputs; ``metrics``, if anything was drafted, are vLLM's.
+    """
+
+    system_fingerprint: NotRequired[str]
+    service_tier: NotRequired[ServiceTier]
+    metrics: NotRequired[AnswerMetrics]
+
+
+class ChatCompletion(AnswerExtension):
     """A whole answer to a chat."""
 
     id: str
@@ -275,9 +307,10 @@ class ChatCompletion(TypedDict):
     model: str
     choices: list[ChatChoice]
     usage: CompletionUsage
+    prompt_token_ids: NotRequired[list[int]]
 
 
-class Completion(TypedDict):
+class Completion(AnswerExtension):
     """A whole completion."""
 
     id: str
@@ -308,13 +341,14 @@ class ChatChunkChoice(ChoiceExtension):
 class CompletionChunkChoice(ChoiceExtension):
     """What an event adds to a choice."""
 
+    prompt_token_ids: NotRequired[list[int]]  # with its first event
     index: int
     text: str
     logprobs: CompletionLogprobs | None
     finish_reason: FinishReason | None
 
 
-class ChunkUsage(TypedDict):
+class ChunkUsage(AnswerExtension):
     """Usage on an event: complete on the last one, or token counts on each, if requested."""
 
     usage: NotRequired[CompletionUsage | TokenUsage | None]
@@ -328,6 +362,7 @@ class ChatCompletionChunk(ChunkUsage):
     created: int
     model: str
     choices: list[ChatChunkChoice]
+    prompt_token_ids: NotRequired[list[int]]  # on a stream's first event, if ``return_token_ids`` is set
 
 
 class CompletionChunk(ChunkUsage):
@@ -391,6 +426,12 @@ class Version(TypedDict):
     """Version of Outrider."""
 
     version: str
+
+
+class Load(TypedDict):
+    """As in vLLM: responses under way at this ingress."""
+
+    server_load: int
 
 
 class Health(TypedDict):

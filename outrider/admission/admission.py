@@ -11,7 +11,7 @@ The caller reports events (``ask``, ``withdraw``, ``stall``, ``unstall``, ``end`
    verifier to themselves;
 3. best effort, after all promises: suspended responses first, then resumed ones, then by arrival.
 
-Within one precedence accounts take turns (``account_places``); arrival orders the responses of one account.
+Within one precedence accounts take turns (``account_places``); priority, then arrival, orders the responses of one.
 
 Best effort takes any free place and never delays a promise. If a promise needs a place or KV, the youngest best-effort
 response is *suspended*, down to a floor that promises leave to it. A suspended response begins no round until it is
@@ -30,7 +30,7 @@ from dataclasses import replace
 from itertools import groupby
 from math import ceil, inf
 
-from outrider.admission.account_places import PATIENCE_S, AccountPlaces, last_in_queue
+from outrider.admission.account_places import PATIENCE_S, AccountPlaces, by_priority, last_in_queue
 from outrider.admission.decisions import (
     AdmissionRefused,
     AdmissionReport,
@@ -383,7 +383,7 @@ class Admission:
 
         suspended = [one for one in self._suspended.values() if one.promised]
         waiting = [one for one in self._waiting.values() if one.promised]
-        waiting.sort(key=lambda one: one.asked.asked_at_s)
+        waiting = by_priority(sorted(waiting, key=lambda one: one.asked.asked_at_s))
         both = sorted((*suspended, *waiting), key=precedence)
         return [one for _, alike in groupby(both, precedence) for one in self._in_turn(list(alike), bounds)]
 
@@ -398,7 +398,7 @@ class Admission:
     def _best_effort_waiting(self, bounds: Bounds) -> Iterable[TrackedResponse]:
         """Return suspended responses, then resumed ones, then by arrival; accounts take turns. May be lazy."""
         waiting = [one for one in self._waiting.values() if not one.promised]
-        waiting.sort(key=lambda one: (not one.asked.resumed, one.asked.asked_at_s))
+        waiting = by_priority(sorted(waiting, key=lambda one: (not one.asked.resumed, one.asked.asked_at_s)))
         return self._in_turn([*(one for one in self._suspended.values() if not one.promised), *waiting], bounds)
 
     def _in_turn(self, waiting: list[TrackedResponse], bounds: Bounds) -> Iterable[TrackedResponse]:

@@ -20,6 +20,7 @@ class AdmissionRequest:
         first_token_s: longest time until it is begun, if the client sets one; divided evenly among its classes.
         resumed: whether it was begun elsewhere, so that its client has tokens.
         account: account that is charged.
+        priority: among the waiting responses of the same account and user; a lower one goes first.
     """
 
     name: GenerationId
@@ -30,6 +31,7 @@ class AdmissionRequest:
     first_token_s: float | None = None
     resumed: bool = False
     account: Account = NO_ACCOUNT
+    priority: int = 0
 
 
 class ScarceResource(StrEnum):

@@ -49,7 +49,8 @@ class Generation:
         self._verifier_prefix_hash = self.prefix_hash  # valid only while ``unverified`` is not empty
         self.open_rounds: dict[int, RoundState] = {}
         self._next_round = 0
-        self._eos = frozenset() if request.ignore_eos else frozenset(eos_token_ids)
+        own = () if request.ignore_eos else eos_token_ids
+        self._eos = frozenset((*own, *request.stop_ids))
         self._params = request.params
         if self._eos and request.min_tokens > 0:
             self._params = replace(
@@ -228,13 +229,14 @@ class Generation:
             rounds=1,
             speculative_rounds=int(bool(draft or wrong_tokens)),
             drafted_tokens=len(draft) + trimmed_tokens + wrong_tokens,
-            accepted_tokens=_accepted(committed.origins),
+            accepted_tokens=accepted_of(committed.origins),
             cached_tokens=outcome.cached_tokens if self.stats.rounds == 0 else 0,
             inexact_rounds=int(not exact),
             protocols=((protocol, 1),) if (draft or wrong_tokens) and protocol is not None else (),
             trimmed_tokens=trimmed_tokens,
             judged_tokens=judged_tokens,
             overrides=self._overrides(committed.origins),
+            kept_drafts=_bin(accepted_of(committed.origins)) if draft or wrong_tokens else (),
         )
         return committed
 
@@ -259,12 +261,21 @@ class Generation:
         count = len(taken)
         return CommittedRound(tuple(taken), finish, tuple(origins[:count]), logprobs[:count], prompt_logprobs)
 
-    def swallowed(self, origins: Sequence[TokenOrigin]) -> None:
-        """Take back from the statistics the last tokens, with these origins, which a stop string cuts off."""
-        self.stats += RoundStats(accepted_tokens=-_accepted(origins))
+    def swallowed(self, origins: Sequence[TokenOrigin], kept: int = 0) -> None:
+        """Take back from the statistics the last tokens, with these origins, which a stop string cuts off.
+
+        ``kept`` draft tokens of the same round stay.
+        """
+        if lost := accepted_of(origins):
+            bins = [*self.stats.kept_drafts]
+            bins[kept + lost] -= 1
+            bins[kept] += 1
+            while not bins[-1]:
+                del bins[-1]
+            self.stats = replace(self.stats, accepted_tokens=self.stats.accepted_tokens - lost, kept_drafts=tuple(bins))
         if TokenOrigin.OVERRIDE in origins:
-            kept = tuple(at for at in self.stats.overrides if at < len(self.output_ids) - len(origins))
-            self.stats = replace(self.stats, overrides=kept)
+            left = tuple(at for at in self.stats.overrides if at < len(self.output_ids) - len(origins))
+            self.stats = replace(self.stats, overrides=left)
 
     def _overrides(self, origins: Sequence[TokenOrigin]) -> tuple[int, ...]:
         """Indices in the output of those of the last tokens that a judge let pass; ``origins`` are of these tokens."""
@@ -283,6 +294,11 @@ class Generation:
         return token_ids, None
 
 
-def _accepted(origins: Sequence[TokenOrigin]) -> int:
+def _bin(count: int) -> tuple[int, ...]:
+    """A histogram of one."""
+    return (*([0] * count), 1)
+
+
+def accepted_of(origins: Sequence[TokenOrigin]) -> int:
     """Count the tokens that were drafted, by a device or by prompt lookup."""
     return sum(origin in _DRAFTED for origin in origins)

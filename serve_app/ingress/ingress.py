@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import asdict
 from functools import partial
+from hashlib import blake2b
 from typing import Any
 
 from fastapi import FastAPI
@@ -28,6 +29,7 @@ from actors.named import Named
 from actors.quotas import quotas_handle
 from actors.start import started
 from actors.waiting import within
+from outrider import __version__
 from outrider.config.reloadable import ReloadableFields
 from outrider.config.schema import Config
 from outrider.contracts.errors import BusyError, ConfigError, FleetUnavailableError, GenerationFailedError
@@ -40,6 +42,7 @@ from outrider.models.tokenizer import load_tokenizer
 from outrider.text.tokens import backend_of
 from serve_app.answers import Ready, Status
 from serve_app.api.gate import OpenGate
+from serve_app.api.gateways.engine_metrics import engine_page, fullest
 from serve_app.api.grammars.pool import GrammarPool
 from serve_app.api.http.connections import ConnectionLimits, HttpConnections
 from serve_app.api.http.listener import Address, listen
@@ -49,6 +52,7 @@ from serve_app.api.peer import LOOPBACK
 from serve_app.api.response_meter import ResponseMeter
 from serve_app.api.resumption import resumed
 from serve_app.api.service import Gate, Reasoning, RequestLimits, ServiceSettings, StructuredLimits
+from serve_app.api.shared import Shared
 from serve_app.api.tracing import RequestTraces
 from serve_app.coordination import draining
 from serve_app.ingress.key_gate import KeyGate
@@ -73,6 +77,7 @@ from serve_app.spans import close, span_sink
 _READY_DEADLINE_S = 5.0
 LEAST_FIRST_TOKEN_MS = 100.0  # that a request may ask for, as x-slo-ttft-ms
 _CARD_PAUSE_S = 0.5
+_KV_DEADLINE_S = 0.5  # scrapers wait a second or less
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +110,7 @@ class CoordinatorService:
         self.settings, self.limits = settings, limits
         self.tokenizer = tokenizer
         self.grammars = GrammarPool()
+        self._kv_usage: Shared[float | None] = Shared(self._look_at_kv)
 
     def take(self, settings: ServiceSettings, limits: RequestLimits) -> None:
         """Replace settings and limits for new requests; responses under way keep theirs."""
@@ -213,9 +219,28 @@ class CoordinatorService:
         """Count a connection that a listener has ended."""
         self._sink.record(CONNECTIONS_CUT, reason=reason)
 
-    def metrics(self) -> bytes:
-        """Return this replica's own metrics as a page for Prometheus."""
+    @property
+    def load(self) -> int:
+        return self._meter.running
+
+    async def metrics(self) -> bytes:
+        """Return this replica's own metrics as a page for Prometheus, and its load under vLLM's names."""
+        meter, name = self._meter, self.limits.model_name
+        kv_usage, waiting = await self._kv_usage.get(), meter.waiting
+        as_vllm = engine_page(name, waiting=waiting, running=meter.running - waiting, kv_usage=kv_usage)
+        return self.own_metrics() + as_vllm
+
+    def own_metrics(self) -> bytes:
+        """Return what ``serve_app.metrics`` defines."""
         return page_of(self._registry, self._replica)
+
+    async def _look_at_kv(self) -> float | None:
+        """Return how full the fullest verifier is; None if the fleet does not answer at once."""
+        try:
+            status = await within(_KV_DEADLINE_S, self._fleet_status())
+        except (FleetUnavailableError, TimeoutError):
+            return None
+        return fullest(report.kv for report in status.coordinators)
 
 
 @serve.ingress()
@@ -364,8 +389,16 @@ def _limits(
         max_prompt_chars=context * max(map(len, vocabulary)),  # a longer prompt cannot fit, whatever its tokens are
         token_map=verifier.token_map_hash,
         defaults=defaults,
+        fingerprint=_fingerprint(verifier),
+        objectives=settings.objectives,
         strict_fields=settings.http.strict_fields,
     )
+
+
+def _fingerprint(verifier: ModelCard) -> str:
+    """Return a hash of what outputs depend on besides a request: target, engine, dtype and version."""
+    made_of = f"{verifier.target}/{verifier.token_map_hash}/{__version__}"
+    return f"fp_{blake2b(made_of.encode(), digest_size=5).hexdigest()}"
 
 
 def _reasoning(end: str | None, tokenizer: PreTrainedTokenizerBase) -> Reasoning | None:

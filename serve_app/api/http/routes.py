@@ -17,7 +17,19 @@ from outrider.contracts.requests import Grammar
 from outrider.tenants.keys import Tenant
 from outrider.text.tokens import TokenTable, backend_of
 from serve_app.answers import Health, ModelList, Version
-from serve_app.api.gate import account_of, bodies_account, check_allowed, count_request, let_in, limits_of, tenant_of
+from serve_app.api.gate import (
+    account_of,
+    asked_tokens,
+    bodies_account,
+    check_allowed,
+    count_request,
+    let_in,
+    limits_of,
+    rate_headers,
+    rates_left,
+    tenant_of,
+)
+from serve_app.api.gateways.probes import probes
 from serve_app.api.http.body import json_body
 from serve_app.api.http.bounded import Bounded
 from serve_app.api.http.cached_pages import CachedPages
@@ -33,6 +45,7 @@ from serve_app.api.http.unknown import unknown_path
 from serve_app.api.http_errors import (
     KeyRefusedError,
     MethodError,
+    OverQuotaError,
     UnknownModelError,
     answer_for,
 )
@@ -96,15 +109,11 @@ def _reads(service: Service) -> APIRouter:
     api = APIRouter(redirect_slashes=False)
     created_s = int(time.time())
 
-    @api.api_route("/health", methods=_READ)
-    async def health() -> Response:
+    async def alive() -> Response:
         return JSONResponse(Health(status="ok"))
 
     looked = CachedPages(service)
-
-    @api.api_route("/ready", methods=_READ)
-    async def ready() -> Response:
-        return await looked.ready()
+    api.include_router(probes(service, alive, looked.ready))
 
     @api.api_route("/status", methods=_READ)
     async def status(request: Request) -> Response:
@@ -113,7 +122,7 @@ def _reads(service: Service) -> APIRouter:
     @api.api_route("/metrics", methods=_READ)
     async def metrics(request: Request) -> Response:
         _may_read(service, request)
-        return Response(service.metrics(), headers={"content-type": CONTENT_TYPE_LATEST})
+        return Response(await service.metrics(), headers={"content-type": CONTENT_TYPE_LATEST})
 
     @api.api_route("/version", methods=_READ)
     async def version() -> Response:
@@ -167,7 +176,11 @@ async def _respond(
     address = peer_address(request.scope, settings.http.trusted_proxies)
     limits = replace(limits_of(tenant, everybodys), account=account_of(tenant, address))
     await turns.next(limits.account)
-    await count_request(service.gate, tenant)
+    try:
+        await count_request(service.gate, tenant)
+    except OverQuotaError:
+        request.state.record.headers |= rate_headers(await rates_left(service.gate, tenant))
+        raise
     async with json_body(request, settings, limits.account, bodies_account(tenant, address)) as content:
         ignored = IgnoredFields(strict=limits.strict_fields)
         read = partial(_read, content, kind, service.tokenizer, tenant, limits, everybodys, ignored)
@@ -191,10 +204,14 @@ async def _respond(
         trace.facts |= asked(choices, chat=isinstance(body, ChatBody), name=name, model=limits.model_name)
         choices = carried(choices, trace)
     tool_form = limits.tool_format if isinstance(body, ChatBody) and read_tools(body, limits.tool_format) else ""
-    form = ResponseForm(name, limits.model_name, int(time.time()), table, body, tool_form)
+    shown_id = name if body.request_id is None else f"{name.partition('-')[0]}-{body.request_id}"
+    form = ResponseForm(shown_id, limits.model_name, int(time.time()), table, body, tool_form, limits.fingerprint)
     prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
-    passed = await let_in(service.gate, tenant, [choice.request for choice in choices], prompt_tokens)
-    return GenerationResponse(service, settings, choices, form, passed, partial(threads.run, limits.account))
+    rates, requests = await rates_left(service.gate, tenant), [choice.request for choice in choices]
+    request.state.record.headers |= rate_headers(rates)
+    passed = await let_in(service.gate, tenant, requests, prompt_tokens)  # nothing is awaited until it is settled
+    request.state.record.headers |= rate_headers(rates, asked_tokens(requests, prompt_tokens))
+    return GenerationResponse(service, settings, choices, form, passed, partial(threads.run, limits.account), limits)
 
 
 def _read(

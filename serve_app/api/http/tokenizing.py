@@ -39,10 +39,12 @@ def tokenizing(service: Service, threads: RequestThreads) -> APIRouter:
             return DocumentResponse(parts)
 
     @api.post("/tokenize")
+    @api.post("/v1/tokenize")
     async def tokenize_(request: Request) -> Response:
         return await answered(request, tokenize)
 
     @api.post("/detokenize")
+    @api.post("/v1/detokenize")
     async def detokenize_(request: Request) -> Response:
         return await answered(request, detokenize)
 

@@ -12,6 +12,7 @@ from typing import Any
 from outrider.contracts.requests import FinishReason, RoundReport, TextSpan
 from outrider.text.shown import joined
 from serve_app.answers import (
+    AnswerExtension,
     AssistantMessage,
     ChatChoice,
     ChatCompletion,
@@ -53,6 +54,7 @@ class ChoiceDocument:
     def __init__(self, form: ResponseForm, index: int) -> None:
         self._form, self._index = form, index
         self._text: list[str] = []
+        self._ids, self._prompt_ids = list[int](), list[int]()
         self._spans: list[TextSpan] = []
         self._rounds: deque[RoundReport] = deque(maxlen=_KEPT_ROUNDS)
         self._made = _Written()
@@ -61,6 +63,8 @@ class ChoiceDocument:
     def add(self, delta: ChoiceDelta) -> None:
         """Append the next piece."""
         self._text.append(delta.text)
+        self._ids += delta.token_ids
+        self._prompt_ids += delta.prompt_ids
         if self._form.body.outrider.spans:
             self._spans += delta.spans
         if delta.tokens:
@@ -99,6 +103,7 @@ class ChoiceDocument:
             "logprobs": None if self._form.body.alternatives is None else logprobs,
             "finish_reason": reason,
             **self._details(),
+            **({"prompt_token_ids": self._prompt_ids} if self._form.body.return_token_ids else {}),
         }
 
     def _message(self) -> AssistantMessage:
@@ -115,7 +120,15 @@ class ChoiceDocument:
         if self._made.parts:
             details["tokens"] = self._made.as_list
             details["rounds"] = [round_report(each) for each in self._rounds]
-        return {"outrider": details} if details else {}
+        extension: ChoiceExtension = {"outrider": details} if details else {}
+        if self._form.body.return_token_ids:
+            extension["token_ids"] = self._ids
+        return extension
+
+    @property
+    def prompt_ids(self) -> list[int]:
+        """Its prompt, if token ids were asked for."""
+        return self._prompt_ids
 
 
 def document(
@@ -123,16 +136,22 @@ def document(
     choices: Sequence[ChoiceDocument],
     reasons: Sequence[FinishReason],
     usage: CompletionUsage,
+    told: AnswerExtension,
 ) -> list[bytes]:
-    """The whole response as JSON, in parts."""
+    """The whole response as JSON, in parts; ``told``: what else its answer tells."""
     written = _Written()
     for choice, reason in zip(choices, reasons, strict=True):
         written.add(choice.written(reason))
-    whole = (_chat if form.chat else _completion)(form, written, usage)
+    if form.chat:
+        chat = _chat(form, written, usage, told)
+        if form.body.return_token_ids:
+            chat["prompt_token_ids"] = choices[0].prompt_ids
+        return [part.encode() for part in _parts(chat)]
+    whole = _completion(form, written, usage, told)
     return [part.encode() for part in _parts(whole)]
 
 
-def _chat(form: ResponseForm, choices: _Written, usage: CompletionUsage) -> ChatCompletion:
+def _chat(form: ResponseForm, choices: _Written, usage: CompletionUsage, told: AnswerExtension) -> ChatCompletion:
     return {
         "id": form.id,
         "object": "chat.completion",
@@ -140,10 +159,12 @@ def _chat(form: ResponseForm, choices: _Written, usage: CompletionUsage) -> Chat
         "model": form.model,
         "choices": choices.as_list,
         "usage": usage,
+        **form.told,
+        **told,
     }
 
 
-def _completion(form: ResponseForm, choices: _Written, usage: CompletionUsage) -> Completion:
+def _completion(form: ResponseForm, choices: _Written, usage: CompletionUsage, told: AnswerExtension) -> Completion:
     return {
         "id": form.id,
         "object": "text_completion",
@@ -151,6 +172,8 @@ def _completion(form: ResponseForm, choices: _Written, usage: CompletionUsage) -
         "model": form.model,
         "choices": choices.as_list,
         "usage": usage,
+        **form.told,
+        **told,
     }
 
 

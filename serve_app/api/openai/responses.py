@@ -1,6 +1,6 @@
 """OpenAI's API as data: response bodies, stream events, ``usage`` and the model card. No HTTP, no Ray, no clock."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from math import floor
 from typing import Any
@@ -15,9 +15,11 @@ from outrider.contracts.requests import (
     SamplingParams,
     TextSpan,
 )
+from outrider.contracts.slo import SloClass
 from outrider.scheduling.attribution import response_cause
 from outrider.text.tokens import TokenTable
 from serve_app.answers import (
+    AnswerExtension,
     ChatChunkChoice,
     ChatCompletionChunk,
     ChatFinish,
@@ -36,8 +38,10 @@ from serve_app.answers import (
     Model,
     OutriderUsage,
     RoundDetail,
+    ServiceTier,
     SloUsage,
     SpanDetail,
+    SpeculativeDecoding,
     TokenDetail,
     TokenLogprob,
     TokenUsage,
@@ -63,6 +67,7 @@ class ResponseForm:
     table: TokenTable  # of the target's tokenizer
     body: CompletionBody | ChatBody  # the request's
     tool_form: str = ""  # form in which tool calls are read from the text; "": none are
+    fingerprint: str = ""  # of what outputs depend on; "": not told
 
     @property
     def chat(self) -> bool:
@@ -74,16 +79,27 @@ class ResponseForm:
         named = isinstance(self.body, ChatBody) and isinstance(self.body.tool_choice, dict)
         return ended_by(reason, called=called and not named)
 
-    def role_event(self, index: int) -> ChatCompletionChunk:
+    def role_event(self, index: int, prompt_ids: Sequence[int]) -> ChatCompletionChunk:
         """First event of a choice in a streamed chat."""
-        return self._chat_event(index, {"role": "assistant", "content": ""})
+        event = self._chat_event(index, {"role": "assistant", "content": ""})
+        if self.body.return_token_ids:
+            event["prompt_token_ids"] = list(prompt_ids)
+        return event
+
+    @property
+    def told(self) -> AnswerExtension:
+        """What every answer and event tells of the service."""
+        return {"system_fingerprint": self.fingerprint} if self.fingerprint else {}
 
     def delta_event(self, index: int, delta: ChoiceDelta) -> Chunk:
         """Event with a piece of a choice."""
         details = self._details(delta)
         if self.chat:
             return self._chat_event(index, {"content": delta.text}, details, delta.tokens)
-        return self._completion_event(index, delta.text, details, delta.tokens)
+        event = self._completion_event(index, delta.text, details, delta.tokens)
+        if delta.prompt_ids:
+            event["choices"][0]["prompt_token_ids"] = list(delta.prompt_ids)
+        return event
 
     def tool_calls(self, index: int) -> CallDeltas | None:
         """Reader that separates a choice's tool calls from its text, if tools may be called."""
@@ -98,17 +114,17 @@ class ResponseForm:
             for i, content in enumerate(deltas or empty)
         ]
 
-    def last_event(self, index: int, reason: FinishReason, *, called: bool = False) -> Chunk:
-        """Event that says why a choice ended; ``called``: it has called tools."""
+    def last_event(self, index: int, reason: FinishReason, told: AnswerExtension, *, called: bool = False) -> Chunk:
+        """Event that says why a choice ended; ``told``: what is known then; ``called``: it has called tools."""
         if self.chat:
-            return self._chat_event(index, {}, reason=self.ended(reason, called=called))
-        return self._completion_event(index, "", reason=reason)
+            return {**self._chat_event(index, {}, reason=self.ended(reason, called=called)), **told}
+        return {**self._completion_event(index, "", reason=reason), **told}
 
-    def usage_event(self, usage: CompletionUsage) -> Chunk:
+    def usage_event(self, usage: CompletionUsage, told: AnswerExtension) -> Chunk:
         """Event with the usage."""
-        event: Chunk = self._chat_chunk([]) if self.chat else self._completion_chunk([])
-        event["usage"] = usage
-        return event
+        if self.chat:
+            return {**self._chat_chunk([]), "usage": usage, **told}
+        return {**self._completion_chunk([]), "usage": usage, **told}
 
     def _chat_event(
         self,
@@ -144,6 +160,7 @@ class ResponseForm:
             "model": self.model,
             "choices": choices,
             **self._no_usage(),
+            **self.told,
         }
 
     def _completion_chunk(self, choices: list[CompletionChunkChoice]) -> CompletionChunk:
@@ -154,6 +171,7 @@ class ResponseForm:
             "model": self.model,
             "choices": choices,
             **self._no_usage(),
+            **self.told,
         }
 
     def _no_usage(self) -> ChunkUsage:
@@ -172,7 +190,10 @@ class ResponseForm:
         if delta.made:
             details["tokens"] = [token_report(i, piece) for i, piece in delta.made]
             details["rounds"] = [round_report(reported) for reported in delta.rounds]
-        return {"outrider": details} if details else _NOTHING
+        extension: ChoiceExtension = {"outrider": details} if details else {}
+        if delta.token_ids:
+            extension["token_ids"] = list(delta.token_ids)
+        return extension
 
 
 def span_report(span: TextSpan) -> SpanDetail:
@@ -271,6 +292,32 @@ def usage_of(readers: Sequence[ChoiceReader]) -> CompletionUsage:
             "rejected_prediction_tokens": stats.drafted_tokens - stats.trimmed_tokens - stats.accepted_tokens,
         },
         "outrider": _outrider_usage(readers, stats),
+    }
+
+
+def told_at_end(
+    readers: Sequence[ChoiceReader], tier: Callable[[Iterable[SloClass]], ServiceTier | None]
+) -> AnswerExtension:
+    """What an answer tells beside its usage once all of it was made; ``tier`` by the classes it was given."""
+    stats = sum((reader.stats for reader in readers), RoundStats())
+    told: AnswerExtension = {}
+    if (given := tier(reader.slo for reader in readers)) is not None:
+        told["service_tier"] = given
+    if stats.speculative_rounds:
+        told["metrics"] = {"speculative_decoding": speculative_decoding(stats)}
+    return told
+
+
+def speculative_decoding(stats: RoundStats) -> SpeculativeDecoding:
+    """A response's drafts under vLLM's names, for what reads them (vllm#48915)."""
+    verified = stats.drafted_tokens - stats.trimmed_tokens
+    return {
+        "mean_acceptance_length": 1.0 + stats.accepted_tokens / stats.speculative_rounds,
+        "draft_acceptance_rate": stats.accepted_tokens / verified if verified else 0.0,
+        "acceptance_histogram": list(stats.kept_drafts),
+        "num_spec_steps": stats.speculative_rounds,
+        "num_accepted_draft_tokens": stats.accepted_tokens,
+        "num_draft_tokens": verified,
     }
 
 

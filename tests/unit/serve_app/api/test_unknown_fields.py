@@ -24,7 +24,7 @@ TOLD = [{"role": "user", "content": [{"type": "text", "text": "Hello", "tone": 1
         ({"nonsense": 1}, "nonsense"),
         ({"session_id": "a", "provider": {"order": []}}, "session_id, provider"),
         ({"nonsense": None}, "nonsense"),
-        ({"messages": TOLD}, "messages.content.tone, messages.id"),
+        ({"messages": TOLD}, "messages.id, messages.content.tone"),
         ({"models": ["other"]}, "models"),
         ({"a b\r\nx: y": 1, "\u00e9": 1, "": 1}, "a?b??x??y, ?, ?"),
         ({"x" * 100: 1}, "x" * MOST_TOLD_CHARS),
