@@ -5,7 +5,7 @@ Frozen data only. Token ids are plain ints, probabilities float32, times seconds
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import zip_longest
 from typing import Annotated, get_type_hints
@@ -172,6 +172,17 @@ class RoundStats(Plain):
             self.overrides,
             self.kept_drafts,
         )
+
+    def taken_back(self, tokens: int, kept: int) -> "RoundStats":
+        """Return the record without the last draft tokens of the last round, which keeps ``kept`` of them."""
+        if not tokens:
+            return self
+        rounds = [*self.kept_drafts]
+        rounds[kept + tokens] -= 1
+        rounds[kept] += 1
+        while not rounds[-1]:
+            del rounds[-1]
+        return replace(self, accepted_tokens=self.accepted_tokens - tokens, kept_drafts=tuple(rounds))
 
     def __add__(self, other: "RoundStats") -> "RoundStats":
         """Return the sum of two records; written out field by field, as it runs once a round."""

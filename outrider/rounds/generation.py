@@ -236,7 +236,7 @@ class Generation:
             trimmed_tokens=trimmed_tokens,
             judged_tokens=judged_tokens,
             overrides=self._overrides(committed.origins),
-            kept_drafts=_bin(accepted_of(committed.origins)) if draft or wrong_tokens else (),
+            kept_drafts=(0,) * accepted_of(committed.origins) + (1,) if draft or wrong_tokens else (),
         )
         return committed
 
@@ -262,17 +262,8 @@ class Generation:
         return CommittedRound(tuple(taken), finish, tuple(origins[:count]), logprobs[:count], prompt_logprobs)
 
     def swallowed(self, origins: Sequence[TokenOrigin], kept: int = 0) -> None:
-        """Take back from the statistics the last tokens, with these origins, which a stop string cuts off.
-
-        ``kept`` draft tokens of the same round stay.
-        """
-        if lost := accepted_of(origins):
-            bins = [*self.stats.kept_drafts]
-            bins[kept + lost] -= 1
-            bins[kept] += 1
-            while not bins[-1]:
-                del bins[-1]
-            self.stats = replace(self.stats, accepted_tokens=self.stats.accepted_tokens - lost, kept_drafts=tuple(bins))
+        """Take back from the statistics the last tokens, which a stop string cuts off; ``kept`` of the draft stay."""
+        self.stats = self.stats.taken_back(accepted_of(origins), kept)
         if TokenOrigin.OVERRIDE in origins:
             left = tuple(at for at in self.stats.overrides if at < len(self.output_ids) - len(origins))
             self.stats = replace(self.stats, overrides=left)
@@ -292,11 +283,6 @@ class Generation:
         if len(token_ids) >= room:
             return token_ids[:room], FinishReason.LENGTH
         return token_ids, None
-
-
-def _bin(count: int) -> tuple[int, ...]:
-    """A histogram of one."""
-    return (*([0] * count), 1)
 
 
 def accepted_of(origins: Sequence[TokenOrigin]) -> int:

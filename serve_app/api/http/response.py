@@ -24,8 +24,9 @@ from serve_app.api.http.record import RequestRecord
 from serve_app.api.openai.choice_reader import KEPT_REPORTS, ChoiceDelta, ChoiceReader
 from serve_app.api.openai.choices import Choice
 from serve_app.api.openai.documents import ChoiceDocument, document
+from serve_app.api.openai.fields.told import told_at_end
 from serve_app.api.openai.promises import tier_told
-from serve_app.api.openai.responses import ResponseForm, token_counts, told_at_end, usage_of
+from serve_app.api.openai.responses import ResponseForm, token_counts, usage_of
 from serve_app.api.openai.tools.deltas import CallDeltas
 from serve_app.api.service import Pass, RequestLimits, Service, ServiceSettings
 

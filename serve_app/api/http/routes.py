@@ -3,6 +3,7 @@
 import secrets
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +14,7 @@ from starlette.exceptions import HTTPException
 from transformers import PreTrainedTokenizerBase
 
 from outrider import __version__
-from outrider.contracts.requests import Grammar
+from outrider.contracts.requests import GenerationRequest, Grammar
 from outrider.tenants.keys import Tenant
 from outrider.text.tokens import TokenTable, backend_of
 from serve_app.answers import Health, ModelList, Version
@@ -52,13 +53,14 @@ from serve_app.api.http_errors import (
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.choices import to_choices
 from serve_app.api.openai.fields.ignored import IgnoredFields
+from serve_app.api.openai.model_card import model_card
 from serve_app.api.openai.parsing import parse_body
 from serve_app.api.openai.prompts import Prompt, read_prompts
-from serve_app.api.openai.responses import ResponseForm, model_card
+from serve_app.api.openai.responses import ResponseForm
 from serve_app.api.openai.structured import RequestedGrammar, asks_for_grammar, read_grammar
 from serve_app.api.openai.tools.request import read_tools
 from serve_app.api.peer import peer_address
-from serve_app.api.service import RequestLimits, Service
+from serve_app.api.service import Pass, RequestLimits, Service
 from serve_app.api.tracing import RequestTraces, asked, carried
 
 _READ = ["GET", "HEAD"]
@@ -207,10 +209,7 @@ async def _respond(
     shown_id = name if body.request_id is None else f"{name.partition('-')[0]}-{body.request_id}"
     form = ResponseForm(shown_id, limits.model_name, int(time.time()), table, body, tool_form, limits.fingerprint)
     prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
-    rates, requests = await rates_left(service.gate, tenant), [choice.request for choice in choices]
-    request.state.record.headers |= rate_headers(rates)
-    passed = await let_in(service.gate, tenant, requests, prompt_tokens)  # nothing is awaited until it is settled
-    request.state.record.headers |= rate_headers(rates, asked_tokens(requests, prompt_tokens))
+    passed = await _admitted(service, tenant, [choice.request for choice in choices], prompt_tokens, request)
     return GenerationResponse(service, settings, choices, form, passed, partial(threads.run, limits.account), limits)
 
 
@@ -228,6 +227,17 @@ def _read(
     check_allowed(body.outrider, tenant, limits, everybodys)
     prompts = read_prompts(body, tokenizer, limits)
     return body, prompts, read_grammar(body, limits) if asks_for_grammar(body) else None
+
+
+async def _admitted(
+    service: Service, tenant: Tenant | None, requests: Sequence[GenerationRequest], prompt_tokens: int, request: Request
+) -> Pass:
+    """Count a request against its key, and tell what is left. Awaits nothing behind ``let_in``."""
+    rates, headers = await rates_left(service.gate, tenant), request.state.record.headers
+    headers |= rate_headers(rates)
+    passed = await let_in(service.gate, tenant, requests, prompt_tokens)
+    headers |= rate_headers(rates, asked_tokens(requests, prompt_tokens))
+    return passed
 
 
 async def _validated(service: Service, asked_grammar: RequestedGrammar, limits: RequestLimits) -> Grammar:

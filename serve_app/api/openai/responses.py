@@ -1,9 +1,8 @@
 """OpenAI's API as data: response bodies, stream events, ``usage`` and the model card. No HTTP, no Ray, no clock."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from math import floor
-from typing import Any
 
 from outrider.contracts.requests import (
     SAMPLING_RANGES,
@@ -15,7 +14,6 @@ from outrider.contracts.requests import (
     SamplingParams,
     TextSpan,
 )
-from outrider.contracts.slo import SloClass
 from outrider.scheduling.attribution import response_cause
 from outrider.text.tokens import TokenTable
 from serve_app.answers import (
@@ -35,13 +33,10 @@ from serve_app.answers import (
     ExplainedRound,
     ExplainedUsage,
     MessageDelta,
-    Model,
     OutriderUsage,
     RoundDetail,
-    ServiceTier,
     SloUsage,
     SpanDetail,
-    SpeculativeDecoding,
     TokenDetail,
     TokenLogprob,
     TokenUsage,
@@ -51,7 +46,6 @@ from serve_app.answers import (
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.choice_reader import ChoiceDelta, ChoiceReader, ShownToken
 from serve_app.api.openai.tools.deltas import CallDeltas, ended_by
-from serve_app.api.service import RequestLimits
 
 _LEAST = -9999.0  # OpenAI's value for a token of probability 0; JSON has no infinity
 _NOTHING: ChoiceExtension = {}
@@ -295,32 +289,6 @@ def usage_of(readers: Sequence[ChoiceReader]) -> CompletionUsage:
     }
 
 
-def told_at_end(
-    readers: Sequence[ChoiceReader], tier: Callable[[Iterable[SloClass]], ServiceTier | None]
-) -> AnswerExtension:
-    """What an answer tells beside its usage once all of it was made; ``tier`` by the classes it was given."""
-    stats = sum((reader.stats for reader in readers), RoundStats())
-    told: AnswerExtension = {}
-    if (given := tier(reader.slo for reader in readers)) is not None:
-        told["service_tier"] = given
-    if stats.speculative_rounds:
-        told["metrics"] = {"speculative_decoding": speculative_decoding(stats)}
-    return told
-
-
-def speculative_decoding(stats: RoundStats) -> SpeculativeDecoding:
-    """A response's drafts under vLLM's names, for what reads them (vllm#48915)."""
-    verified = stats.drafted_tokens - stats.trimmed_tokens
-    return {
-        "mean_acceptance_length": 1.0 + stats.accepted_tokens / stats.speculative_rounds,
-        "draft_acceptance_rate": stats.accepted_tokens / verified if verified else 0.0,
-        "acceptance_histogram": list(stats.kept_drafts),
-        "num_spec_steps": stats.speculative_rounds,
-        "num_accepted_draft_tokens": stats.accepted_tokens,
-        "num_draft_tokens": verified,
-    }
-
-
 def _outrider_usage(readers: Sequence[ChoiceReader], stats: RoundStats) -> OutriderUsage:
     rounds: dict[str, int] = {**dict(stats.protocols), "none": stats.rounds - stats.speculative_rounds}
     return {
@@ -405,29 +373,3 @@ def _slo_usage(readers: Sequence[ChoiceReader], stats: RoundStats) -> SloUsage:
 
 def _speed(reader: ChoiceReader) -> float | None:
     return None if reader.ledger is None else reader.ledger.tokens_per_s
-
-
-def model_card(limits: RequestLimits, created_s: int) -> Model:
-    """An entry of ``/v1/models``; ``root``, ``parent`` and ``max_model_len``, the context, are vLLM's names."""
-    return {
-        "id": limits.model_name,
-        "object": "model",
-        "created": created_s,
-        "owned_by": "outrider",
-        "root": limits.model_name,
-        "parent": None,
-        "max_model_len": limits.max_context_tokens,
-        "outrider": {
-            "sampling": _default_sampling(limits),
-            "max_window": limits.k_max,
-            "protocols": limits.protocols,
-            "slo_classes": {slo.name: slo.tokens_per_s or None for slo in limits.slo_classes},
-        },
-    }
-
-
-def _default_sampling(limits: RequestLimits) -> dict[str, float]:
-    """Defaults of requests without parameters, as ``usage`` would report them, and the default length of a chat."""
-    filled: dict[str, Any] = dict(limits.defaults.params)
-    most = limits.defaults.max_tokens
-    return sampling_of(SamplingParams(**filled)) | ({} if most is None else {"max_tokens": most})

@@ -142,5 +142,5 @@ def rendering(deadline_s: float = RENDERING_DEADLINE_S) -> Iterator[None]:
         with _DEADLINES.within(deadline_s):
             yield
     except RenderingOverdueError:
-        needed = f"what the model's chat template renders within {deadline_s:g} s of processor time; send less, or other {_FIELD}"
+        needed = f"what the model's chat template renders within {deadline_s:g} s of processor time; send less"
         raise ParameterError("messages", needed, "more") from None
