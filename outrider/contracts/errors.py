@@ -110,6 +110,8 @@ class BusyError(OutriderError):
 class NotAdmittedError(BusyError):
     """A response was not begun, as its promise could not be kept; retry after ``retry_after_s``."""
 
+    waited = False
+
     def __init__(self, message: str, retry_after_s: int, waited: bool = False) -> None:  # noqa: FBT002 (pickled)
         """``waited``: it waited as long as it might, in vain."""
         self.message, self.retry_after_s, self.waited = message, retry_after_s, waited

@@ -49,8 +49,7 @@ class Generation:
         self._verifier_prefix_hash = self.prefix_hash  # valid only while ``unverified`` is not empty
         self.open_rounds: dict[int, RoundState] = {}
         self._next_round = 0
-        own = () if request.ignore_eos else eos_token_ids
-        self._eos = frozenset((*own, *request.stop_ids))
+        self._eos = frozenset(request.stop_ids).union(() if request.ignore_eos else eos_token_ids)
         self._params = request.params
         if self._eos and request.min_tokens > 0:
             self._params = replace(
@@ -262,7 +261,7 @@ class Generation:
         return CommittedRound(tuple(taken), finish, tuple(origins[:count]), logprobs[:count], prompt_logprobs)
 
     def swallowed(self, origins: Sequence[TokenOrigin], kept: int = 0) -> None:
-        """Take back from the statistics the last tokens, which a stop string cuts off; ``kept`` of the draft stay."""
+        """Take back from the statistics the last tokens, cut off by a stop string; ``kept`` of the draft stay."""
         self.stats = self.stats.taken_back(accepted_of(origins), kept)
         if TokenOrigin.OVERRIDE in origins:
             left = tuple(at for at in self.stats.overrides if at < len(self.output_ids) - len(origins))
@@ -270,10 +269,8 @@ class Generation:
 
     def _overrides(self, origins: Sequence[TokenOrigin]) -> tuple[int, ...]:
         """Indices in the output of those of the last tokens that a judge let pass; ``origins`` are of these tokens."""
-        if TokenOrigin.OVERRIDE not in origins:
-            return ()
-        first = len(self.output_ids) - len(origins)
-        return tuple(first + at for at, origin in enumerate(origins) if origin is TokenOrigin.OVERRIDE)
+        at_first = len(self.output_ids) - len(origins)
+        return tuple(at for at, origin in enumerate(origins, at_first) if origin is TokenOrigin.OVERRIDE)
 
     def _until_end(self, token_ids: list[int]) -> tuple[list[int], FinishReason | None]:
         room = self.remaining_tokens
