@@ -90,6 +90,12 @@ class ChoiceDetails(TypedDict, total=False):
     rounds: list[RoundDetail]
 
 
+class PromptTokens(TypedDict):
+    """vLLM's, if ``return_token_ids`` is set; in a stream with the first event."""
+
+    prompt_token_ids: NotRequired[list[int]]
+
+
 class ChoiceExtension(TypedDict):
     """Fields of a choice, or of a piece of one, beyond OpenAI's."""
 
@@ -259,10 +265,9 @@ class ChatChoice(ChoiceExtension):
     finish_reason: ChatFinish
 
 
-class CompletionChoice(ChoiceExtension):
+class CompletionChoice(ChoiceExtension, PromptTokens):
     """One of ``n`` choices for each prompt."""
 
-    prompt_token_ids: NotRequired[list[int]]
     index: int
     text: str
     logprobs: CompletionLogprobs | None
@@ -298,7 +303,7 @@ class AnswerExtension(TypedDict):
     metrics: NotRequired[AnswerMetrics]
 
 
-class ChatCompletion(AnswerExtension):
+class ChatCompletion(AnswerExtension, PromptTokens):
     """A whole answer to a chat."""
 
     id: str
@@ -307,7 +312,6 @@ class ChatCompletion(AnswerExtension):
     model: str
     choices: list[ChatChoice]
     usage: CompletionUsage
-    prompt_token_ids: NotRequired[list[int]]
 
 
 class Completion(AnswerExtension):
@@ -338,10 +342,9 @@ class ChatChunkChoice(ChoiceExtension):
     finish_reason: ChatFinish | None
 
 
-class CompletionChunkChoice(ChoiceExtension):
+class CompletionChunkChoice(ChoiceExtension, PromptTokens):
     """What an event adds to a choice."""
 
-    prompt_token_ids: NotRequired[list[int]]  # with its first event
     index: int
     text: str
     logprobs: CompletionLogprobs | None
@@ -354,7 +357,7 @@ class ChunkUsage(AnswerExtension):
     usage: NotRequired[CompletionUsage | TokenUsage | None]
 
 
-class ChatCompletionChunk(ChunkUsage):
+class ChatCompletionChunk(ChunkUsage, PromptTokens):
     """An event of a streamed chat; without choices it has only the usage."""
 
     id: str
@@ -362,7 +365,6 @@ class ChatCompletionChunk(ChunkUsage):
     created: int
     model: str
     choices: list[ChatChunkChoice]
-    prompt_token_ids: NotRequired[list[int]]  # on a stream's first event, if ``return_token_ids`` is set
 
 
 class CompletionChunk(ChunkUsage):

@@ -89,14 +89,14 @@ class PrefixRouter(MatchingRouter):
         """
         before = self.replica_ids
         super().update_replicas(replicas)
-        self._note_told(replicas)
+        self._note_extension(replicas)
         draining.update({replica.replica_id.unique_id: self._place(replica) for replica in replicas})
         present = self.replica_ids
         for replica_id in self._absent - present:
             self._forget(replica_id)
         self._absent = before - present
 
-    def _note_told(self, replicas: Sequence[RunningReplica]) -> None:
+    def _note_extension(self, replicas: Sequence[RunningReplica]) -> None:
         """Note each changed report with the responses that this ingress had there: the report includes these."""
         before, streams = self._reported, Counter(self._streams.values())
         self._reported = {}

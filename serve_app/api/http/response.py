@@ -24,8 +24,8 @@ from serve_app.api.http.record import RequestRecord
 from serve_app.api.openai.choice_reader import KEPT_REPORTS, ChoiceDelta, ChoiceReader
 from serve_app.api.openai.choices import Choice
 from serve_app.api.openai.documents import ChoiceDocument, document
-from serve_app.api.openai.fields.told import told_at_end
-from serve_app.api.openai.promises import tier_told
+from serve_app.api.openai.fields.answer_extension import answer_extension
+from serve_app.api.openai.promises import granted_tier
 from serve_app.api.openai.responses import ResponseForm, token_counts, usage_of
 from serve_app.api.openai.tools.deltas import CallDeltas
 from serve_app.api.service import Pass, RequestLimits, Service, ServiceSettings
@@ -106,7 +106,7 @@ class GenerationResponse(Response):
                     choices[index].add(delta)
                 else:
                     await self._in_thread(partial(choices[index].add, delta))
-        make = partial(document, form, choices, self._reasons(), usage_of(self._readers), self._told())
+        make = partial(document, form, choices, self._reasons(), usage_of(self._readers), self._extension())
         is_long = self._made_tokens >= _MANY_TOKENS
         return DocumentResponse(await self._in_thread(make) if is_long else make())
 
@@ -133,13 +133,15 @@ class GenerationResponse(Response):
             yield event
         self._reasons()
         if options.include_usage:
-            yield self._form.usage_event(usage_of(self._readers), self._told())
+            yield self._form.usage_event(usage_of(self._readers), self._extension())
 
-    def _told(self, *, metrics: bool = True) -> AnswerExtension:
-        told = told_at_end(self._readers, partial(tier_told, self._form.body.service_tier, limits=self._limits))
+    def _extension(self, *, metrics: bool = True) -> AnswerExtension:
+        extension = answer_extension(
+            self._readers, partial(granted_tier, self._form.body.service_tier, limits=self._limits)
+        )
         if not metrics:
-            told.pop("metrics", None)
-        return told
+            extension.pop("metrics", None)
+        return extension
 
     def _is_last(self, event: Chunk) -> bool:
         return not self._unended and event["choices"][0]["finish_reason"] is not None
@@ -169,7 +171,7 @@ class GenerationResponse(Response):
                 small, made = len(delta.tokens) < _MANY_TOKENS, form.delta_event
                 yield made(index, delta) if small else await self._in_thread(partial(made, index, delta))
             if reader.finish_reason is not None:
-                yield form.last_event(index, reader.finish_reason, self._told(metrics=False))
+                yield form.last_event(index, reader.finish_reason, self._extension(metrics=False))
 
     def _call_events(
         self, index: int, calls: CallDeltas, read: Sequence[ChoiceDelta], reason: FinishReason | None
@@ -181,7 +183,7 @@ class GenerationResponse(Response):
         if reason is None:
             return events
         events += form.call_events(index, calls.finish(), ChoiceDelta(""))
-        return [*events, form.last_event(index, reason, self._told(metrics=False), called=calls.called)]
+        return [*events, form.last_event(index, reason, self._extension(metrics=False), called=calls.called)]
 
     async def _event(self, content: Chunk | ErrorBody) -> bytes:
         data = await self._in_thread(partial(_written, content)) if _is_long(content) else _written(content)

@@ -53,10 +53,9 @@ from serve_app.api.http_errors import (
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.choices import to_choices
 from serve_app.api.openai.fields.ignored import IgnoredFields
-from serve_app.api.openai.model_card import model_card
 from serve_app.api.openai.parsing import parse_body
 from serve_app.api.openai.prompts import Prompt, read_prompts
-from serve_app.api.openai.responses import ResponseForm
+from serve_app.api.openai.responses import ResponseForm, model_card
 from serve_app.api.openai.structured import RequestedGrammar, asks_for_grammar, read_grammar
 from serve_app.api.openai.tools.request import read_tools
 from serve_app.api.peer import peer_address
@@ -184,7 +183,7 @@ async def _respond(
         request.state.record.headers |= rate_headers(await rates_left(service.gate, tenant))
         raise
     async with json_body(request, settings, limits.account, bodies_account(tenant, address)) as content:
-        ignored = IgnoredFields(strict=limits.strict_fields)
+        ignored = IgnoredFields(strict=limits.known_fields_only)
         read = partial(_read, content, kind, service.tokenizer, tenant, limits, everybodys, ignored)
         await turns.next(limits.account)
         body, prompts, asked_grammar = await threads.run(limits.account, read)

@@ -23,6 +23,7 @@ from serve_app.answers import (
     CompletionChoice,
     CompletionLogprobs,
     CompletionUsage,
+    PromptTokens,
 )
 from serve_app.api.openai.choice_reader import ChoiceDelta
 from serve_app.api.openai.responses import ResponseForm, round_report, span_report, token_report
@@ -102,8 +103,8 @@ class ChoiceDocument:
             "text": "".join(self._text),
             "logprobs": None if self._form.body.alternatives is None else logprobs,
             "finish_reason": reason,
+            **self.prompt,
             **self._details(),
-            **({"prompt_token_ids": self._prompt_ids} if self._form.body.return_token_ids else {}),
         }
 
     def _message(self) -> AssistantMessage:
@@ -126,9 +127,9 @@ class ChoiceDocument:
         return extension
 
     @property
-    def prompt_ids(self) -> list[int]:
+    def prompt(self) -> PromptTokens:
         """Its prompt, if token ids were asked for."""
-        return self._prompt_ids
+        return {"prompt_token_ids": self._prompt_ids} if self._form.body.return_token_ids else {}
 
 
 def document(
@@ -136,22 +137,20 @@ def document(
     choices: Sequence[ChoiceDocument],
     reasons: Sequence[FinishReason],
     usage: CompletionUsage,
-    told: AnswerExtension,
+    extension: AnswerExtension,
 ) -> list[bytes]:
-    """The whole response as JSON, in parts; ``told``: what else its answer tells."""
+    """The whole response as JSON, in parts; ``extension``: what else its answer tells."""
     written = _Written()
     for choice, reason in zip(choices, reasons, strict=True):
         written.add(choice.written(reason))
     if form.chat:
-        chat = _chat(form, written, usage, told)
-        if form.body.return_token_ids:
-            chat["prompt_token_ids"] = choices[0].prompt_ids
-        return [part.encode() for part in _parts(chat)]
-    whole = _completion(form, written, usage, told)
-    return [part.encode() for part in _parts(whole)]
+        return [part.encode() for part in _parts(_chat(form, written, usage, extension, choices[0].prompt))]
+    return [part.encode() for part in _parts(_completion(form, written, usage, extension))]
 
 
-def _chat(form: ResponseForm, choices: _Written, usage: CompletionUsage, told: AnswerExtension) -> ChatCompletion:
+def _chat(
+    form: ResponseForm, choices: _Written, usage: CompletionUsage, extension: AnswerExtension, prompt: PromptTokens
+) -> ChatCompletion:
     return {
         "id": form.id,
         "object": "chat.completion",
@@ -159,12 +158,15 @@ def _chat(form: ResponseForm, choices: _Written, usage: CompletionUsage, told: A
         "model": form.model,
         "choices": choices.as_list,
         "usage": usage,
-        **form.told,
-        **told,
+        **prompt,
+        **form.constants,
+        **extension,
     }
 
 
-def _completion(form: ResponseForm, choices: _Written, usage: CompletionUsage, told: AnswerExtension) -> Completion:
+def _completion(
+    form: ResponseForm, choices: _Written, usage: CompletionUsage, extension: AnswerExtension
+) -> Completion:
     return {
         "id": form.id,
         "object": "text_completion",
@@ -172,8 +174,8 @@ def _completion(form: ResponseForm, choices: _Written, usage: CompletionUsage, t
         "model": form.model,
         "choices": choices.as_list,
         "usage": usage,
-        **form.told,
-        **told,
+        **form.constants,
+        **extension,
     }
 
 

@@ -37,7 +37,7 @@ from serve_app.api.openai.bodies import (
     StreamOptions,
     TextPart,
 )
-from serve_app.api.openai.fields.ignored import MOST_TOLD_CHARS, IgnoredFields
+from serve_app.api.openai.fields.ignored import MOST_NAME_CHARS, IgnoredFields
 from serve_app.api.openai.json_size import check_json_size, most_values
 from serve_app.api.openai.unsupported import TEXT_ONLY, not_supported
 from serve_app.api.service import RequestLimits
@@ -94,7 +94,7 @@ def parse_body(body: bytes, kind: type[_Body], limits: RequestLimits, ignored: I
         ParameterError: a value of the wrong type, a list or object that is too long, or one that needs another field.
     """
     data = read_object(body, limits)
-    parsed = read_fields(data, kind, ignored or IgnoredFields(strict=limits.strict_fields))
+    parsed = read_fields(data, kind, ignored or IgnoredFields(strict=limits.known_fields_only))
     if parsed.model != limits.model_name:
         found = shown_value(parsed.model)
         raise UnknownModelError("model", f"model needs one of: {limits.model_name}; found {found}")
@@ -192,7 +192,7 @@ def _without_neutral(
                 raise UnsupportedFieldError(path, f"{path} is not supported yet; {not_yet.advice}")
         else:
             own = IgnoredFields(strict=True) if kind is OutriderOptions else ignored
-            own.add(_written((where, name[:MOST_TOLD_CHARS])), name, kind.model_fields)
+            own.add(_written((where, name[:MOST_NAME_CHARS])), name, kind.model_fields)
     return kept
 
 

@@ -92,7 +92,7 @@ def _of_objective(headers: Mapping[str, str], limits: RequestLimits) -> tuple[Sl
     return found
 
 
-def tier_told(tier: str | None, granted: Iterable[SloClass], limits: RequestLimits) -> ServiceTier | None:
+def granted_tier(tier: str | None, granted: Iterable[SloClass], limits: RequestLimits) -> ServiceTier | None:
     """``service_tier`` of an answer: ``priority`` only if all of it got the fastest class."""
     if tier != "priority":
         return None if tier is None else "flex" if tier == "flex" else "default"

@@ -1,14 +1,13 @@
 """OpenAI's API as data: response bodies, stream events, ``usage`` and the model card. No HTTP, no Ray, no clock."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import floor
+from typing import Any
 
 from outrider.contracts.requests import (
     SAMPLING_RANGES,
-    ChoiceReport,
     FinishReason,
-    PlanEstimate,
     RoundReport,
     RoundStats,
     SamplingParams,
@@ -30,10 +29,10 @@ from serve_app.answers import (
     CompletionChunkChoice,
     CompletionLogprobs,
     CompletionUsage,
-    ExplainedRound,
-    ExplainedUsage,
     MessageDelta,
+    Model,
     OutriderUsage,
+    PromptTokens,
     RoundDetail,
     SloUsage,
     SpanDetail,
@@ -45,10 +44,13 @@ from serve_app.answers import (
 )
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.choice_reader import ChoiceDelta, ChoiceReader, ShownToken
+from serve_app.api.openai.explained import explained_usage
 from serve_app.api.openai.tools.deltas import CallDeltas, ended_by
+from serve_app.api.service import RequestLimits
 
 _LEAST = -9999.0  # OpenAI's value for a token of probability 0; JSON has no infinity
 _NOTHING: ChoiceExtension = {}
+_NO_PROMPT: PromptTokens = {}  # its tokens are added to the event that has them
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class ResponseForm:
         return event
 
     @property
-    def told(self) -> AnswerExtension:
+    def constants(self) -> AnswerExtension:
         """What every answer and event tells of the service."""
         return {"system_fingerprint": self.fingerprint} if self.fingerprint else {}
 
@@ -108,17 +110,19 @@ class ResponseForm:
             for i, content in enumerate(deltas or empty)
         ]
 
-    def last_event(self, index: int, reason: FinishReason, told: AnswerExtension, *, called: bool = False) -> Chunk:
-        """Event that says why a choice ended; ``told``: what is known then; ``called``: it has called tools."""
+    def last_event(
+        self, index: int, reason: FinishReason, extension: AnswerExtension, *, called: bool = False
+    ) -> Chunk:
+        """Event that says why a choice ended; ``extension``: what is known then; ``called``: it has called tools."""
         if self.chat:
-            return {**self._chat_event(index, {}, reason=self.ended(reason, called=called)), **told}
-        return {**self._completion_event(index, "", reason=reason), **told}
+            return {**self._chat_event(index, {}, reason=self.ended(reason, called=called)), **extension}
+        return {**self._completion_event(index, "", reason=reason), **extension}
 
-    def usage_event(self, usage: CompletionUsage, told: AnswerExtension) -> Chunk:
+    def usage_event(self, usage: CompletionUsage, extension: AnswerExtension) -> Chunk:
         """Event with the usage."""
         if self.chat:
-            return {**self._chat_chunk([]), "usage": usage, **told}
-        return {**self._completion_chunk([]), "usage": usage, **told}
+            return {**self._chat_chunk([]), "usage": usage, **extension}
+        return {**self._completion_chunk([]), "usage": usage, **extension}
 
     def _chat_event(
         self,
@@ -143,7 +147,7 @@ class ResponseForm:
     ) -> CompletionChunk:
         logprobs = _completion_logprobs(tokens, self.table) if tokens else None
         return self._completion_chunk(
-            [{"index": index, "text": text, **details, "logprobs": logprobs, "finish_reason": reason}]
+            [{"index": index, "text": text, **_NO_PROMPT, **details, "logprobs": logprobs, "finish_reason": reason}]
         )
 
     def _chat_chunk(self, choices: list[ChatChunkChoice]) -> ChatCompletionChunk:
@@ -153,8 +157,9 @@ class ResponseForm:
             "created": self.created_s,
             "model": self.model,
             "choices": choices,
+            **_NO_PROMPT,
             **self._no_usage(),
-            **self.told,
+            **self.constants,
         }
 
     def _completion_chunk(self, choices: list[CompletionChunkChoice]) -> CompletionChunk:
@@ -165,7 +170,7 @@ class ResponseForm:
             "model": self.model,
             "choices": choices,
             **self._no_usage(),
-            **self.told,
+            **self.constants,
         }
 
     def _no_usage(self) -> ChunkUsage:
@@ -303,27 +308,8 @@ def _outrider_usage(readers: Sequence[ChoiceReader], stats: RoundStats) -> Outri
         "sampling": sampling_of(readers[0].choice.request.params),
         **_verification(readers, stats),
         "slo": _slo_usage(readers, stats),
-        **_explained(readers),
+        **explained_usage(readers),
     }
-
-
-def _explained(readers: Sequence[ChoiceReader]) -> ExplainedUsage:
-    choices = [_report(choice) for reader in readers for choice in reader.choices]
-    return {"choices": choices} if choices else {}
-
-
-def _report(report: ChoiceReport) -> ExplainedRound:
-    """An item of ``usage.outrider.choices``, written out, as ``asdict`` takes ten times as long."""
-    second = report.runner_up
-    return {
-        "chosen": _plan(report.chosen),
-        "runner_up": None if second is None else _plan(second),
-        "reason": report.reason,
-    }
-
-
-def _plan(plan: PlanEstimate) -> dict[str, object]:
-    return {each.name: getattr(plan, each.name) for each in fields(PlanEstimate)}
 
 
 def sampling_of(params: SamplingParams) -> dict[str, float]:
@@ -373,3 +359,29 @@ def _slo_usage(readers: Sequence[ChoiceReader], stats: RoundStats) -> SloUsage:
 
 def _speed(reader: ChoiceReader) -> float | None:
     return None if reader.ledger is None else reader.ledger.tokens_per_s
+
+
+def model_card(limits: RequestLimits, created_s: int) -> Model:
+    """An entry of ``/v1/models``; ``root``, ``parent`` and ``max_model_len``, the context, are vLLM's names."""
+    return {
+        "id": limits.model_name,
+        "object": "model",
+        "created": created_s,
+        "owned_by": "outrider",
+        "root": limits.model_name,
+        "parent": None,
+        "max_model_len": limits.max_context_tokens,
+        "outrider": {
+            "sampling": _default_sampling(limits),
+            "max_window": limits.k_max,
+            "protocols": limits.protocols,
+            "slo_classes": {slo.name: slo.tokens_per_s or None for slo in limits.slo_classes},
+        },
+    }
+
+
+def _default_sampling(limits: RequestLimits) -> dict[str, float]:
+    """Defaults of requests without parameters, as ``usage`` would report them, and the default length of a chat."""
+    filled: dict[str, Any] = dict(limits.defaults.params)
+    most = limits.defaults.max_tokens
+    return sampling_of(SamplingParams(**filled)) | ({} if most is None else {"max_tokens": most})

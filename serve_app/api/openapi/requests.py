@@ -49,7 +49,7 @@ def request_schemas(limits: RequestLimits) -> dict[str, Schema]:
         # The parser allows these in each object of a body.
         schema["properties"] |= {name: _neutral(name) for name in NOT_YET if name not in kind.model_fields}
         schema.pop("title", None)
-        if kind is not OutriderOptions and not limits.strict_fields:
+        if kind is not OutriderOptions and not limits.known_fields_only:
             del schema["additionalProperties"]
     return schemas
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from serve_app.api.http_errors import UnknownFieldError
 
 IGNORED_HEADER = "x-outrider-ignored"
-MOST_TOLD, MOST_TOLD_CHARS = 16, 64
+MOST_NAMED, MOST_NAME_CHARS = 16, 64
 MOST_IGNORED = 64  # different ones of a request: each is compared with all known names, which takes up to a millisecond
 _ALIKE = 0.85  # of ``difflib``: one letter of seven
 # Names that others use, and that resemble names here without meaning the same.
@@ -32,7 +32,7 @@ class IgnoredFields:
         Raises:
             UnknownFieldError: it resembles one of them, fields must be known, or there are too many.
         """
-        short, names = name[:MOST_TOLD_CHARS], tuple(known)
+        short, names = name[:MOST_NAME_CHARS], tuple(known)
         near = resembled(short, names)
         if near is not None or self._strict:
             hint = f"known here: {', '.join(names)}" if near is None else f"did you mean {near}?"
@@ -48,13 +48,13 @@ class IgnoredFields:
     @property
     def headers(self) -> Mapping[str, str]:
         """The header that tells them, if there are any."""
-        told = [sanitised(name) for name in self._names][:MOST_TOLD]
-        return {IGNORED_HEADER: ", ".join(told)} if told else {}
+        named = [sanitised(name) for name in self._names][:MOST_NAMED]
+        return {IGNORED_HEADER: ", ".join(named)} if named else {}
 
 
 def sanitised(name: str) -> str:
     """The name as part of a header: letters, digits and ``_.-``, others as ``?``."""
-    short = name[:MOST_TOLD_CHARS]
+    short = name[:MOST_NAME_CHARS]
     return "".join(char if char.isascii() and (char.isalnum() or char in "_.-") else "?" for char in short) or "?"
 
 

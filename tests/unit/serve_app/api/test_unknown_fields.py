@@ -6,15 +6,15 @@ import pytest
 from serve_app.api.openai.fields.ignored import (
     IGNORED_HEADER,
     MOST_IGNORED,
-    MOST_TOLD,
-    MOST_TOLD_CHARS,
+    MOST_NAME_CHARS,
+    MOST_NAMED,
     IgnoredFields,
     resembled,
 )
 from tests.unit.serve_app.api.asking import CHAT, COMPLETION, error_of, post
 from tests.unit.serve_app.api.text_service import LIMITS, MODEL, TextService
 
-STRICT = replace(LIMITS, strict_fields=True)
+STRICT = replace(LIMITS, known_fields_only=True)
 TOLD = [{"role": "user", "content": [{"type": "text", "text": "Hello", "tone": 1}], "id": "m"} for _ in range(3)]
 
 
@@ -27,8 +27,8 @@ TOLD = [{"role": "user", "content": [{"type": "text", "text": "Hello", "tone": 1
         ({"messages": TOLD}, "messages.id, messages.content.tone"),
         ({"models": ["other"]}, "models"),
         ({"a b\r\nx: y": 1, "\u00e9": 1, "": 1}, "a?b??x??y, ?, ?"),
-        ({"x" * 100: 1}, "x" * MOST_TOLD_CHARS),
-        ({f"nobody{i}": i for i in range(MOST_IGNORED)}, ", ".join(f"nobody{i}" for i in range(MOST_TOLD))),
+        ({"x" * 100: 1}, "x" * MOST_NAME_CHARS),
+        ({f"nobody{i}": i for i in range(MOST_IGNORED)}, ", ".join(f"nobody{i}" for i in range(MOST_NAMED))),
         ({}, None),
     ],
 )

@@ -8,17 +8,17 @@ from serve_app.answers import AnswerExtension, ServiceTier, SpeculativeDecoding
 from serve_app.api.openai.choice_reader import ChoiceReader
 
 
-def told_at_end(
+def answer_extension(
     readers: Sequence[ChoiceReader], tier: Callable[[Iterable[SloClass]], ServiceTier | None]
 ) -> AnswerExtension:
     """What an answer tells beside its usage once all of it was made; ``tier`` by the classes it was given."""
     stats = sum((reader.stats for reader in readers), RoundStats())
-    told: AnswerExtension = {}
+    extension: AnswerExtension = {}
     if (given := tier(reader.slo for reader in readers)) is not None:
-        told["service_tier"] = given
+        extension["service_tier"] = given
     if stats.speculative_rounds:
-        told["metrics"] = {"speculative_decoding": speculative_decoding(stats)}
-    return told
+        extension["metrics"] = {"speculative_decoding": speculative_decoding(stats)}
+    return extension
 
 
 def speculative_decoding(stats: RoundStats) -> SpeculativeDecoding:
