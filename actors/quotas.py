@@ -10,7 +10,7 @@ from ray.actor import ActorHandle
 from actors.abandoned import end_named, end_when_abandoned
 from actors.head_actors import head_actor
 from outrider.events import write_events
-from outrider.tenants.quotas import OverQuota, QuotaLimits, QuotaRequest, Quotas
+from outrider.tenants.quotas import OverQuota, QuotaLimits, QuotaRequest, Quotas, RateLeft
 
 QUOTAS_NAME = "quotas"
 OWNER_TTL_S = 15.0  # silence after which an ingress's counts end; ingresses renew every few seconds
@@ -32,6 +32,9 @@ class QuotasActor:
         now_s = asyncio.get_running_loop().time()
         self._quotas.expire(now_s, OWNER_TTL_S)
         return self._quotas.ask(owner, grant, asked, limits, now_s)
+
+    async def left(self, tenant: str, limits: QuotaLimits) -> dict[str, RateLeft]:
+        return self._quotas.left(tenant, limits, asyncio.get_running_loop().time())
 
     async def settle(self, owner: str, grant: str, tokens: int) -> None:
         self._quotas.settle(owner, grant, tokens)

@@ -16,6 +16,7 @@ from outrider.contracts.requests import FinishReason, PlanEstimate, TokenOrigin
 from outrider.contracts.verifying import KvUsage
 from outrider.scheduling.attribution import ViolationCause
 
+ServiceTier = Literal["default", "flex", "priority"]
 ChatFinish = FinishReason | Literal["tool_calls"]  # why a chat's choice ended
 
 
@@ -89,10 +90,17 @@ class ChoiceDetails(TypedDict, total=False):
     rounds: list[RoundDetail]
 
 
+class PromptTokens(TypedDict):
+    """vLLM's, if ``return_token_ids`` is set; in a stream with the first event."""
+
+    prompt_token_ids: NotRequired[list[int]]
+
+
 class ChoiceExtension(TypedDict):
     """Fields of a choice, or of a piece of one, beyond OpenAI's."""
 
     outrider: NotRequired[ChoiceDetails]
+    token_ids: NotRequired[list[int]]  # vLLM's, if ``return_token_ids`` is set
 
 
 class TopLogprob(TypedDict):
@@ -257,7 +265,7 @@ class ChatChoice(ChoiceExtension):
     finish_reason: ChatFinish
 
 
-class CompletionChoice(ChoiceExtension):
+class CompletionChoice(ChoiceExtension, PromptTokens):
     """One of ``n`` choices for each prompt."""
 
     index: int
@@ -266,7 +274,36 @@ class CompletionChoice(ChoiceExtension):
     finish_reason: FinishReason
 
 
-class ChatCompletion(TypedDict):
+class SpeculativeDecoding(TypedDict):
+    """vLLM's account of a response's drafts; ``acceptance_histogram[j]``: verified drafts of which j tokens were kept.
+
+    ``mean_acceptance_length`` counts the target's own token of each.
+    """
+
+    mean_acceptance_length: float
+    draft_acceptance_rate: float
+    acceptance_histogram: list[int]
+    num_spec_steps: int
+    num_accepted_draft_tokens: int
+    num_draft_tokens: int
+
+
+class AnswerMetrics(TypedDict):
+    speculative_decoding: SpeculativeDecoding
+
+
+class AnswerExtension(TypedDict):
+    """Fields of an answer besides choices and usage. ``service_tier``: what was given, if one was asked for.
+
+    ``system_fingerprint`` changes with whatever changes outputs; ``metrics``, if anything was drafted, are vLLM's.
+    """
+
+    system_fingerprint: NotRequired[str]
+    service_tier: NotRequired[ServiceTier]
+    metrics: NotRequired[AnswerMetrics]
+
+
+class ChatCompletion(AnswerExtension, PromptTokens):
     """A whole answer to a chat."""
 
     id: str
@@ -277,7 +314,7 @@ class ChatCompletion(TypedDict):
     usage: CompletionUsage
 
 
-class Completion(TypedDict):
+class Completion(AnswerExtension):
     """A whole completion."""
 
     id: str
@@ -305,7 +342,7 @@ class ChatChunkChoice(ChoiceExtension):
     finish_reason: ChatFinish | None
 
 
-class CompletionChunkChoice(ChoiceExtension):
+class CompletionChunkChoice(ChoiceExtension, PromptTokens):
     """What an event adds to a choice."""
 
     index: int
@@ -314,13 +351,13 @@ class CompletionChunkChoice(ChoiceExtension):
     finish_reason: FinishReason | None
 
 
-class ChunkUsage(TypedDict):
+class ChunkUsage(AnswerExtension):
     """Usage on an event: complete on the last one, or token counts on each, if requested."""
 
     usage: NotRequired[CompletionUsage | TokenUsage | None]
 
 
-class ChatCompletionChunk(ChunkUsage):
+class ChatCompletionChunk(ChunkUsage, PromptTokens):
     """An event of a streamed chat; without choices it has only the usage."""
 
     id: str
@@ -391,6 +428,12 @@ class Version(TypedDict):
     """Version of Outrider."""
 
     version: str
+
+
+class Load(TypedDict):
+    """As in vLLM: responses under way at this ingress."""
+
+    server_load: int
 
 
 class Health(TypedDict):

@@ -67,6 +67,20 @@ class AccountPlaces:
         return max(crowd, key=lambda one: (held[one.account.name], one.begun_at_s), default=None)
 
 
+def by_priority(waiting: list[TrackedResponse]) -> list[TrackedResponse]:
+    """Order responses of one account and user by priority; others keep their places."""
+    if not any(one.asked.priority for one in waiting):
+        return waiting
+    own = defaultdict[Account, list[TrackedResponse]](list)
+    for one in waiting:
+        own[one.account].append(one)
+    ordered = {
+        account: iter(sorted(ones, key=lambda one: (not one.asked.resumed, one.asked.priority)))
+        for account, ones in own.items()
+    }
+    return [next(ordered[one.account]) for one in waiting]
+
+
 def last_in_queue(
     queued: Iterable[TrackedResponse], refusable: Iterable[TrackedResponse], most: int
 ) -> TrackedResponse | None:

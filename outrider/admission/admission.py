@@ -7,9 +7,9 @@ The caller reports events (``ask``, ``withdraw``, ``stall``, ``unstall``, ``end`
 2. responses with a promise: classes refused more often than others first, then by arrival, promises in vain last;
 3. best effort: suspended responses first, then resumed ones, then by arrival.
 
-Within one precedence accounts take turns (``account_places``). docs/design/0037 and 0064 say why. If a promise needs a
-place or KV, the youngest best-effort response is *suspended*, down to a floor: it begins no round until it goes on,
-and its KV may be evicted.
+Within one precedence accounts take turns (``account_places``); priority, then arrival, orders the responses of one.
+docs/design/0037 and 0064 say why. If a promise needs a place or KV, the youngest best-effort response is *suspended*,
+down to a floor: it begins no round until it goes on, and its KV may be evicted.
 
 A response whose client has stopped reading is *stalled*: it holds neither place nor promise, and its KV may be evicted.
 When the client reads on, it is suspended, and goes before responses of its account that were not begun.

@@ -26,6 +26,7 @@ class AdmissionRequest:
     first_token_s: float | None = None
     resumed: bool = False  # whether it was begun elsewhere, so that its client has tokens
     account: Account = NO_ACCOUNT  # account that is charged
+    priority: int = 0  # among waiting responses of the same account and user; a lower one goes first
 
 
 class ScarceResource(StrEnum):

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from itertools import groupby
 
+from outrider.admission.account_places import by_priority
 from outrider.admission.fairness import Fairness
 from outrider.admission.responses import TrackedResponse
 from outrider.admission.room import Bounds
@@ -19,7 +20,7 @@ def promised_in_order(state: AdmissionState, bounds: Bounds) -> list[TrackedResp
 
     suspended = [one for one in state.suspended.values() if one.promised]
     waiting = [one for one in state.waiting.values() if one.promised]
-    waiting.sort(key=lambda one: one.asked.asked_at_s)
+    waiting = by_priority(sorted(waiting, key=lambda one: one.asked.asked_at_s))
     both = sorted((*suspended, *waiting), key=precedence)
     return [one for _, alike in groupby(both, precedence) for one in _in_turn(list(alike), state, bounds)]
 
@@ -27,7 +28,7 @@ def promised_in_order(state: AdmissionState, bounds: Bounds) -> list[TrackedResp
 def best_effort_in_order(state: AdmissionState, bounds: Bounds) -> Iterable[TrackedResponse]:
     """Return suspended responses, then resumed ones, then by arrival; accounts take turns. May be lazy."""
     waiting = [one for one in state.waiting.values() if not one.promised]
-    waiting.sort(key=lambda one: (not one.asked.resumed, one.asked.asked_at_s))
+    waiting = by_priority(sorted(waiting, key=lambda one: (not one.asked.resumed, one.asked.asked_at_s)))
     suspended = (one for one in state.suspended.values() if not one.promised)
     return _in_turn([*suspended, *waiting], state, bounds)
 

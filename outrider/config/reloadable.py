@@ -24,7 +24,7 @@ RELOADABLE: Mapping[str, tuple[str, ...]] = {
         "lookup_window",
         "drafts_ahead",
     ),
-    "slo": ("classes", "default"),
+    "slo": ("classes", "default", "objectives"),
     "scheduling": ("first_token_s",),
     "admission": ("enabled", "max_load", "max_wait_s", "best_effort_max_wait_s"),
     "limits": (

@@ -118,14 +118,18 @@ class SloConfig:
         SloClassConfig(known.name, known.tokens_per_s) for known in DEFAULT_CLASSES
     )
     default: Name = DEFAULT_CLASSES[-1].name
+    objectives: Mapping[Text, Name] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse two classes of one name, and a default that is not a class."""
+        """Refuse two classes of one name, and a default or an objective's that is not a class."""
         names = [known.name for known in self.classes]
         if len(set(names)) < len(names):
             raise ConfigError("classes", "a different name for each class", names)
         if self.default not in names:
             raise ConfigError("default", f"one of {', '.join(names)}", self.default)
+        for objective, name in self.objectives.items():
+            if name not in names:
+                raise ConfigError(f"objectives.{objective}", f"one of {', '.join(names)}", name)
 
     @property
     def slo_classes(self) -> tuple[SloClass, ...]:

@@ -110,13 +110,16 @@ class BusyError(OutriderError):
 class NotAdmittedError(BusyError):
     """A response was not begun, as its promise could not be kept; retry after ``retry_after_s``."""
 
-    def __init__(self, message: str, retry_after_s: int) -> None:
-        self.message, self.retry_after_s = message, retry_after_s
+    waited = False
+
+    def __init__(self, message: str, retry_after_s: int, waited: bool = False) -> None:  # noqa: FBT002 (pickled)
+        """``waited``: it waited as long as it might, in vain."""
+        self.message, self.retry_after_s, self.waited = message, retry_after_s, waited
         super().__init__(message)
 
-    def __reduce__(self) -> tuple[type, tuple[str, int]]:
+    def __reduce__(self) -> tuple[type, tuple[str, int, bool]]:
         """Pickle by constructor arguments, so that the error crosses process boundaries."""
-        return type(self), (self.message, self.retry_after_s)
+        return type(self), (self.message, self.retry_after_s, self.waited)
 
 
 class MessageError(OutriderError):

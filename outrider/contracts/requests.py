@@ -5,8 +5,9 @@ Frozen data only. Token ids are plain ints, probabilities float32, times seconds
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import zip_longest
 from typing import Annotated, get_type_hints
 
 from outrider.contracts.accounts import NO_ACCOUNT, Account
@@ -145,6 +146,7 @@ class RoundStats(Plain):
     trimmed_tokens: int = 0  # drafted but not verified, under load: neither accepted nor rejected
     judged_tokens: int = 0  # draft tokens that a judge accepted (``overrides``) or rejected
     overrides: tuple[int, ...] = ()  # positions in the response where the target's choice differed
+    kept_drafts: tuple[int, ...] = ()  # number of speculative rounds by how many draft tokens are part of the response
 
     def round_without_draft(self) -> "RoundStats":
         """Return the sum after one more round without a draft; written out, as most rounds of some modes are such."""
@@ -163,7 +165,19 @@ class RoundStats(Plain):
             self.trimmed_tokens,
             self.judged_tokens,
             self.overrides,
+            self.kept_drafts,
         )
+
+    def taken_back(self, tokens: int, kept: int) -> "RoundStats":
+        """Return the record without the last draft tokens of the last round, which keeps ``kept`` of them."""
+        if not tokens:
+            return self
+        rounds = [*self.kept_drafts]
+        rounds[kept + tokens] -= 1
+        rounds[kept] += 1
+        while not rounds[-1]:
+            del rounds[-1]
+        return replace(self, accepted_tokens=self.accepted_tokens - tokens, kept_drafts=tuple(rounds))
 
     def __add__(self, other: "RoundStats") -> "RoundStats":
         """Return the sum of two records; written out field by field, as it runs once a round."""
@@ -185,7 +199,12 @@ class RoundStats(Plain):
             self.trimmed_tokens + other.trimmed_tokens,
             self.judged_tokens + other.judged_tokens,
             (*self.overrides, *other.overrides) if other.overrides else self.overrides,
+            _summed(self.kept_drafts, other.kept_drafts) if other.kept_drafts else self.kept_drafts,
         )
+
+
+def _summed(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(sum, zip_longest(one, other, fillvalue=0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +253,9 @@ class GenerationRequest:
     stop: tuple[str, ...] = ()
     min_tokens: int = 0  # of output, before which neither an end-of-sequence token nor a stop string ends it
     ignore_eos: bool = False
+    stop_ids: tuple[int, ...] = ()  # tokens that end it beside those of the model, whatever ``ignore_eos`` says
+    special_text: bool = False  # whether special tokens have a text
+    keeps_stop: bool = False  # whether the text ends with the stop string or token that ended it
     logprobs: int | None = None
     prompt_logprobs: bool = False
     window: int | None = None  # fixed draft window for this request; None: the coordinator chooses
@@ -257,6 +279,8 @@ class GenerationRequest:
     request_id: str = ""  # of the HTTP request, for logs
     trace: str = ""  # of a sampled one: its span, as ``traceparent`` (``contracts.tracing``)
     cache_salt: bytes = b""  # KV is shared among requests of the same salt
+    affinity: bytes = b""  # requests of the same are sent to one coordinator where no prefix decides; b"": no wish
+    priority: int = 0  # among the waiting requests of its account and user; a lower one goes first
     drafters: tuple[str, ...] | None = None  # drafter groups that may draft for it; None: all
     token_map: str = ""
     target: str = ""

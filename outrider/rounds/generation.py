@@ -83,7 +83,7 @@ class Generation:
         self._verifier_prefix_hash = self.prefix_hash  # valid only while ``unverified`` is not empty
         self.open_rounds: dict[int, RoundState] = {}
         self._next_round = 0
-        self._eos = frozenset() if request.ignore_eos else frozenset(eos_token_ids)
+        self._eos = frozenset(request.stop_ids).union(() if request.ignore_eos else eos_token_ids)
         self._params = request.params
         if self._eos and request.min_tokens > 0:
             self._params = replace(
@@ -230,13 +230,14 @@ class Generation:
             rounds=1,
             speculative_rounds=int(tested),
             drafted_tokens=len(draft.token_ids) + draft.trimmed_tokens + draft.wrong_tokens,
-            accepted_tokens=_accepted(committed.origins),
+            accepted_tokens=accepted_of(committed.origins),
             cached_tokens=outcome.cached_tokens if self.stats.rounds == 0 else 0,
             inexact_rounds=int(not draft.exact),
             protocols=((draft.protocol, 1),) if tested and draft.protocol is not None else (),
             trimmed_tokens=draft.trimmed_tokens,
             judged_tokens=draft.judged_tokens,
             overrides=self._overrides(committed.origins),
+            kept_drafts=(0,) * accepted_of(committed.origins) + (1,) if tested else (),
         )
         return committed
 
@@ -261,19 +262,17 @@ class Generation:
         count = len(taken)
         return CommittedRound(tuple(taken), finish, tuple(origins[:count]), logprobs[:count], prompt_logprobs)
 
-    def swallowed(self, origins: Sequence[TokenOrigin]) -> None:
-        """Take back from the statistics the last tokens, with these origins, which a stop string cuts off."""
-        self.stats += RoundStats(accepted_tokens=-_accepted(origins))
+    def swallowed(self, origins: Sequence[TokenOrigin], kept: int = 0) -> None:
+        """Take back from the statistics the last tokens, cut off by a stop string; ``kept`` of the draft stay."""
+        self.stats = self.stats.taken_back(accepted_of(origins), kept)
         if TokenOrigin.OVERRIDE in origins:
-            kept = tuple(at for at in self.stats.overrides if at < len(self.output_ids) - len(origins))
-            self.stats = replace(self.stats, overrides=kept)
+            left = tuple(at for at in self.stats.overrides if at < len(self.output_ids) - len(origins))
+            self.stats = replace(self.stats, overrides=left)
 
     def _overrides(self, origins: Sequence[TokenOrigin]) -> tuple[int, ...]:
         """Indices in the output of those of the last tokens that a judge let pass; ``origins`` are of these tokens."""
-        if TokenOrigin.OVERRIDE not in origins:
-            return ()
-        first = len(self.output_ids) - len(origins)
-        return tuple(first + at for at, origin in enumerate(origins) if origin is TokenOrigin.OVERRIDE)
+        at_first = len(self.output_ids) - len(origins)
+        return tuple(at for at, origin in enumerate(origins, at_first) if origin is TokenOrigin.OVERRIDE)
 
     def _until_end(self, token_ids: list[int]) -> tuple[list[int], FinishReason | None]:
         room = self.remaining_tokens
@@ -285,6 +284,6 @@ class Generation:
         return token_ids, None
 
 
-def _accepted(origins: Sequence[TokenOrigin]) -> int:
+def accepted_of(origins: Sequence[TokenOrigin]) -> int:
     """Count the tokens that were drafted, by a device or by prompt lookup."""
     return sum(origin in _DRAFTED for origin in origins)

@@ -4,7 +4,7 @@ from outrider.contracts.committed import CommittedRound
 from outrider.contracts.requests import ChoiceReport, ChunkDetails, GenerationChunk, RoundReport
 from outrider.contracts.verifying import AutonomousRun, OwnDraft
 from outrider.rounds.choice import report
-from outrider.rounds.generation import Generation
+from outrider.rounds.generation import Generation, accepted_of
 from outrider.rounds.lookup.ngram_drafts import NgramDraft, report_lookup, report_own_draft
 from outrider.rounds.promise_tracker import PromiseTracker
 from outrider.rounds.states import GenerationEvent
@@ -54,7 +54,8 @@ class ResponseEmitter:
         """
         generation, piece = self._generation, shown(self._text, committed)
         if piece.consumed < len(committed.token_ids):
-            generation.swallowed(committed.origins[piece.consumed :])
+            origins = committed.origins
+            generation.swallowed(origins[piece.consumed :], accepted_of(origins[: piece.consumed]))
             self._tracker.swallowed(len(committed.token_ids) - piece.consumed)
         if piece.finish is not None:
             generation.happened(GenerationEvent.ENDED)

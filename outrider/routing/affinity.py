@@ -27,21 +27,25 @@ class Affinity(Generic[Name]):
     def __len__(self) -> int:
         return len(self._index)
 
-    def tokens(self, digests: Sequence[Hashable], candidates: Sequence[Name]) -> dict[Name, int]:
+    def tokens(self, digests: Sequence[Hashable], candidates: Sequence[Name], key: bytes = b"") -> dict[Name, int]:
         """Return cached tokens by candidate, as ``scores.rank`` counts them; candidates left out have none.
 
         Args:
             digests: of the request's full leading blocks; none of a short one.
             candidates: coordinators that may be chosen.
+            key: what the request is hashed by where no prefix decides; b"": its own prefix.
         """
         matches = self._index.matches(digests)
         found = {name: blocks * BLOCK_TOKENS for name, blocks in matches.items()}
-        if self._hashing and digests and candidates:
+        if self._hashing and (digests or key) and candidates:
             branches = self._index.branches(digests)
             shared = branches[-1] if branches else 0
             if max(matches.values(), default=0) <= shared:  # the conversation itself was not seen yet
-                at = self._hashed_to(digests, branches, matches, candidates)
-                found[at] = found.get(at, 0) + BLOCK_TOKENS * (len(digests) - shared)
+                if key:
+                    at = hashed_to(key, candidates, self._salts)
+                else:
+                    at = self._hashed_to(digests, branches, matches, candidates)
+                found[at] = found.get(at, 0) + BLOCK_TOKENS * max(len(digests) - shared, 1)
         return found
 
     def note(self, digests: Sequence[Hashable], name: Name) -> None:

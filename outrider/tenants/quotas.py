@@ -36,6 +36,15 @@ class OverQuota:
 
 
 @dataclass(frozen=True, slots=True)
+class RateLeft:
+    """What is left of one rate: how much may be taken at once now, of at most how much, and when it is full again."""
+
+    limit: float
+    left: float
+    full_in_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class QuotaLimits:
     """Limits of one tenant; None is no limit."""
 
@@ -112,6 +121,16 @@ class Quotas:
             bucket.level -= amount
         self._of(owner, now_s).held[grant] = asked
         return None
+
+    def left(self, tenant: str, limits: QuotaLimits, now_s: float) -> dict[str, RateLeft]:
+        """Return what is left of a tenant's rates, by their names."""
+        rates = {"requests": limits.requests_per_minute, "tokens": limits.tokens_per_minute}
+        found = dict[str, RateLeft]()
+        for name, per_minute in rates.items():
+            if per_minute is not None:
+                bucket = self._bucket(tenant, f"{name}_per_minute", per_minute, now_s)
+                found[name] = RateLeft(per_minute, max(0.0, bucket.level), bucket.wait_s(per_minute))
+        return found
 
     def settle(self, owner: str, grant: str, tokens: int) -> None:
         """End a request that used ``tokens``. An unknown one changes nothing."""

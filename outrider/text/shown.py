@@ -4,17 +4,17 @@ Shown text is never withdrawn. So bytes of an incomplete character are held back
 may begin a stop string until it is known not to. Neither depends on how tokens are divided into blocks: text is decoded
 token by token, and a stop string ends a response at the first character that completes it.
 
-Special tokens have no text (as in OpenAI's API), so no stop string can match one.
+Special tokens have no text (as in OpenAI's API), so no stop string can match one, unless a request wants their text.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
 from transformers import PreTrainedTokenizerBase
 
 from outrider.contracts.committed import CommittedRound
-from outrider.contracts.requests import FinishReason, TextSpan
+from outrider.contracts.requests import FinishReason, GenerationRequest, TextSpan
 from outrider.text.decoding import text_decoder
 from outrider.text.stops import StopMatcher
 from outrider.text.tokens import backend_of
@@ -29,6 +29,9 @@ class IncrementalText:
         sent_ids: tokens of a resumed response that were pushed elsewhere; their shown text is not shown again, text
             that was held back still is.
         min_tokens: the text of this many tokens, ``sent_ids`` included, is no part of any stop string.
+        silent_ids: tokens that end the response, and whose text is not shown.
+        special: whether special tokens have a text.
+        keeps_stop: whether the stop string that ends the response is shown.
 
     Attributes:
         shown_tokens: number of the response's leading tokens (``sent_ids`` included) whose text is all shown. A token
@@ -41,9 +44,14 @@ class IncrementalText:
         stop: Sequence[str] = (),
         sent_ids: Sequence[int] = (),
         min_tokens: int = 0,
+        silent_ids: Collection[int] = (),
+        *,
+        special: bool = False,
+        keeps_stop: bool = False,
     ) -> None:
-        self._decoder = text_decoder(backend_of(tokenizer))
-        self._matcher = StopMatcher(stop)
+        self._decoder = text_decoder(backend_of(tokenizer), special=special)
+        self._matcher = StopMatcher(stop, keeps=keeps_stop)
+        self._silent_ids = silent_ids
         self._min_tokens = min_tokens
         self._pushed_tokens = 0
         self._shown_characters = 0
@@ -53,7 +61,7 @@ class IncrementalText:
 
     @property
     def stopped(self) -> bool:
-        """Whether a stop string is complete; neither it nor anything after it is shown."""
+        """Whether a stop string is complete; nothing after it is shown, and itself only where it is kept."""
         return self._matcher.stopped
 
     def push(self, token_id: int) -> str:
@@ -61,7 +69,8 @@ class IncrementalText:
         if self.stopped:
             return ""
         self._pushed_tokens += 1
-        return self._show(self._match(self._decoder.push(token_id)))
+        decoder = self._decoder
+        return self._show(self._match(decoder.skip() if token_id in self._silent_ids else decoder.push(token_id)))
 
     def finish(self) -> str:
         """Return the text held back, now that no token follows; an incomplete character becomes U+FFFD.
@@ -81,6 +90,26 @@ class IncrementalText:
             ends.popleft()
             self.shown_tokens += 1
         return text
+
+
+def text_of(
+    request: GenerationRequest, tokenizer: PreTrainedTokenizerBase, end_ids: Collection[int]
+) -> IncrementalText:
+    """Return the text of a request's response, which any of ``end_ids`` ends.
+
+    As in vLLM the token that ends it has a text only where the stop string would be kept. Of the model's own end
+    tokens this decides only where special tokens have a text.
+    """
+    silent = end_ids if request.special_text else request.stop_ids
+    return IncrementalText(
+        tokenizer,
+        request.stop,
+        request.output_ids,
+        request.min_tokens,
+        () if request.keeps_stop else frozenset(silent),
+        special=request.special_text,
+        keeps_stop=request.keeps_stop,
+    )
 
 
 @dataclass(frozen=True, slots=True)

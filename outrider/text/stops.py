@@ -120,7 +120,9 @@ class StopMatcher:
     The match that ends first is taken; of those that end together, the longest. No stop string is empty.
     """
 
-    def __init__(self, stop: Sequence[str]) -> None:
+    def __init__(self, stop: Sequence[str], *, keeps: bool = False) -> None:
+        """``keeps``: the stop string itself is shown."""
+        self._keeps = keeps
         self._automaton = stop_automaton(tuple(stop)) if stop else None
         self._state = _ROOT
         self._held = ""  # longest suffix so far that a stop string may begin with
@@ -137,7 +139,7 @@ class StopMatcher:
         text = held + text
         if length:
             self.stopped, self._held = True, ""
-            return text[: before + end - length]
+            return text[: before + end - (0 if self._keeps else length)]
         shown = len(text) - self._automaton.depth(self._state)
         self._held = text[shown:]
         return text[:shown]

@@ -89,10 +89,11 @@ class TextOffsets:
         table: of the tokenizer.
         start: offset of the first token.
         spelled: the text from character 0, if special tokens may be written out in it; else they have no length.
+        special: whether all of them are written out.
     """
 
-    def __init__(self, table: TokenTable, start: int = 0, spelled: str = "") -> None:
-        self._table, self._spelled, self._chars = table, spelled, start
+    def __init__(self, table: TokenTable, start: int = 0, spelled: str = "", *, special: bool = False) -> None:
+        self._table, self._spelled, self._chars, self._special = table, spelled, start, special
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._leading = True
 
@@ -100,7 +101,7 @@ class TextOffsets:
         offset = self._chars
         special = self._table.special(token_id)
         if special is not None:
-            self._chars += len(special) if self._spelled.startswith(special, offset) else 0
+            self._chars += len(special) if self._special or self._spelled.startswith(special, offset) else 0
         else:
             data = self._table.data(token_id, leading=self._leading) or b""
             self._chars += len(self._decoder.decode(data))

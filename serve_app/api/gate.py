@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from math import ceil, floor
 
 from outrider.contracts.requests import GenerationRequest
 from outrider.tenants.keys import MAX_KEY_CHARS, Keys, Tenant
-from outrider.tenants.quotas import OverQuota, QuotaRequest
+from outrider.tenants.quotas import OverQuota, QuotaRequest, RateLeft
 from serve_app.api.http_errors import KeyRefusedError, NotAllowedError, OverQuotaError
 from serve_app.api.openai.bodies import OutriderOptions
 from serve_app.api.peer import LOOPBACK, is_trusted
@@ -24,6 +25,9 @@ class OpenGate:
 
     async def enter(self, tenant: Tenant) -> OverQuota | None:  # noqa: ARG002 (interface)
         raise AssertionError
+
+    async def left(self, tenant: Tenant) -> Mapping[str, RateLeft]:  # noqa: ARG002 (interface)
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +73,16 @@ async def let_in(gate: Gate, tenant: Tenant | None, requests: Sequence[Generatio
     """
     if tenant is None:
         return Uncounted()
-    tokens = prompt_tokens + sum(request.max_tokens for request in requests)
-    answer = await gate.ask(tenant, QuotaRequest(tenant.name, len(requests), tokens))
+    asked = QuotaRequest(tenant.name, len(requests), asked_tokens(requests, prompt_tokens))
+    answer = await gate.ask(tenant, asked)
     if isinstance(answer, OverQuota):
         raise _over_quota(answer)
     return answer
+
+
+def asked_tokens(requests: Sequence[GenerationRequest], prompt_tokens: int) -> int:
+    """Tokens that generations are counted with until they have ended."""
+    return prompt_tokens + sum(request.max_tokens for request in requests)
 
 
 def _over_quota(answer: OverQuota) -> OverQuotaError:
@@ -82,6 +91,31 @@ def _over_quota(answer: OverQuota) -> OverQuotaError:
         f"try again in {answer.retry_after_s} s"
     )
     return OverQuotaError(message, answer.retry_after_s)
+
+
+async def rates_left(gate: Gate, tenant: Tenant | None) -> Mapping[str, RateLeft]:
+    """What is left of a key's rates; empty for a key without."""
+    if tenant is None or (tenant.requests_per_minute is None and tenant.tokens_per_minute is None):
+        return {}
+    return await gate.left(tenant)
+
+
+def rate_headers(rates: Mapping[str, RateLeft], taken_tokens: int = 0) -> dict[str, str]:
+    """OpenAI's headers on rates, of which a request has taken so many tokens since."""
+    headers, taken = dict[str, str](), {"tokens": taken_tokens}
+    for name, rate in rates.items():
+        headers[f"x-ratelimit-limit-{name}"] = str(floor(rate.limit))
+        headers[f"x-ratelimit-remaining-{name}"] = str(max(0, floor(rate.left - taken.get(name, 0))))
+        headers[f"x-ratelimit-reset-{name}"] = _duration(rate.full_in_s)
+    return headers
+
+
+def _duration(seconds: float) -> str:
+    """As OpenAI writes it: ``120ms``, ``7.66s``, ``6m0s``."""
+    if seconds < 1.0:
+        return f"{ceil(seconds * 1e3)}ms"
+    minutes, rest = divmod(ceil(seconds), 60)
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
 
 
 def account_of(tenant: Tenant | None, address: str) -> str:

@@ -31,6 +31,7 @@ from outrider.contracts.errors import (
     VerifierLostError,
 )
 from serve_app.answers import ErrorBody, ErrorDetail
+from serve_app.api.gateways.refusals import DROPPED_HEADER, dropped_reason
 
 _RETRY_AFTER_S = 1
 _MAX_MESSAGE_CHARS = 600  # a message ends with the value found, which may be as long as a request
@@ -204,6 +205,8 @@ def answer_for(error: Exception) -> ErrorAnswer:
     }
     retry_after_s = error.retry_after_s if isinstance(error, NotAdmittedError | OverQuotaError) else _RETRY_AFTER_S
     headers = {"Retry-After": str(retry_after_s)} if kind.retry else {}
+    if (dropped := dropped_reason(error, kind.status)) is not None:
+        headers[DROPPED_HEADER] = dropped
     if kind.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return ErrorAnswer(kind.status, kind.code, {"error": content}, headers)

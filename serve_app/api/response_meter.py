@@ -22,6 +22,7 @@ class MeteredResponse:
         self._prompt_tokens = prompt_tokens
         self._began_at_s = clock()
         self._last_chunk_at_s: float | None = None
+        self.on_begun: Callable[[], None] | None = None  # called once, at the first token
         self._untold_tokens, self._told_at_s = 0, self._began_at_s
         self.finish: FinishReason | None = None
 
@@ -32,6 +33,7 @@ class MeteredResponse:
         self._slo = chunk.granted or self._slo
         now_s, sink, tokens = self._clock(), self._sink, len(chunk.token_ids)
         if self._last_chunk_at_s is None:
+            self.begun()
             sink.record(metrics.TTFT_S, now_s - self._began_at_s)
             sink.record(metrics.PROMPT_TOKENS, self._prompt_tokens)
             sink.record(metrics.CACHED_TOKENS, chunk.stats.cached_tokens)
@@ -47,6 +49,12 @@ class MeteredResponse:
         if self.finish is not None:
             sink.record(metrics.E2E_S, now_s - self._began_at_s)
             self._promise(chunk.ledger, chunk.stats)
+
+    def begun(self) -> None:
+        """Call ``on_begun``, if that was not done."""
+        on_begun, self.on_begun = self.on_begun, None
+        if on_begun is not None:
+            on_begun()
 
     def tell_tokens(self) -> None:
         """Count the tokens that are not counted yet."""
@@ -89,12 +97,15 @@ class ResponseMeter:
         self._clock = clock
         self.deadline_s = deadline_s
         self.running = 0  # number of responses
+        self.waiting = 0  # of these without a token
 
     @contextmanager
     def response(self, prompt_tokens: int, slo: SloClass = BEST_EFFORT) -> Iterator[MeteredResponse]:
         """Meter one response, in whatever way it ends."""
         metered, deadline_s = MeteredResponse(self._sink, self._clock, prompt_tokens, slo), self.deadline_s
         self._run(+1)
+        self.waiting += 1
+        metered.on_begun = self._on_begun
         end = "failed"
         try:
             yield metered
@@ -108,8 +119,12 @@ class ResponseMeter:
             raise
         finally:
             self._run(-1)
+            metered.begun()
             metered.tell_tokens()
             self._sink.record(metrics.RESPONSES, end=str(end))
+
+    def _on_begun(self) -> None:
+        self.waiting -= 1
 
     def _run(self, change: int) -> None:
         self.running += change

@@ -14,7 +14,7 @@ from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.models.folders import head_path
 from outrider.protocols.registry import PROTOCOLS
 from outrider.tenants.keys import MAX_CHOICES, Keys, Tenant
-from outrider.tenants.quotas import OverQuota, QuotaRequest
+from outrider.tenants.quotas import OverQuota, QuotaRequest, RateLeft
 from serve_app.answers import Ready, Status
 from serve_app.api.grammars.pool import GrammarPool
 
@@ -68,6 +68,8 @@ class RequestLimits:
     defaults: SamplingDefaults = NO_DEFAULTS  # for parameters that a request does not set
     structured: StructuredLimits = field(default_factory=StructuredLimits)
     tool_format: str = ""  # form of the model's tool calls, by its name in ``openai.tools``; "": none
+    fingerprint: str = ""  # of what outputs depend on besides a request: ``system_fingerprint``
+    objectives: Mapping[str, str] = field(default_factory=dict)  # class of each objective
     strict_fields: bool = False  # whether fields that nobody knows are refused
 
 
@@ -99,6 +101,7 @@ class ServiceSettings:
     drain_s: float | None = 10.0  # after which responses of a draining coordinator move; None: never
     namespace: str = "outrider"  # of the fleet
     slo_classes: tuple[SloClass, ...] = (BEST_EFFORT,)
+    objectives: Mapping[str, str] = field(default_factory=dict)  # class of each of llm-d's objectives
     max_failures: int = 100  # of a response in a row, without a chunk between them
     judges: bool = False  # as in ``RequestLimits``
     protocols: tuple[ProtocolName, ...] = tuple(PROTOCOLS)
@@ -146,6 +149,7 @@ class ServiceSettings:
             next_chunk_deadline_s=limits.first_chunk_deadline_s,
             drain_s=limits.drain_s,
             slo_classes=config.slo.slo_classes,
+            objectives=config.slo.objectives,
             protocols=config.speculation.protocols,
             auth=self.auth and replace(self.auth, classes=tuple(slo.name for slo in config.slo.classes)),
             reads_need_key=config.auth.reads == "key",
@@ -186,6 +190,10 @@ class Gate(Protocol):
         """Admit the generations of a counted request, or return why they are refused."""
         ...
 
+    async def left(self, tenant: Tenant) -> Mapping[str, RateLeft]:
+        """What is left of a key's rates; empty if it has none, or if it is not known now."""
+        ...
+
 
 class Service(Protocol):
     """What the HTTP layer needs: a coordinator's interface, and facts about the model.
@@ -213,6 +221,11 @@ class Service(Protocol):
         """State of the service: its coordinators and drafters, with counters since their start."""
         ...
 
-    def metrics(self) -> bytes:
+    @property
+    def load(self) -> int:
+        """Number of responses under way at this ingress."""
+        ...
+
+    async def metrics(self) -> bytes:
         """This ingress's metrics in Prometheus's text format."""
         ...

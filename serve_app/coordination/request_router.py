@@ -51,19 +51,25 @@ class PrefixRouter(MatchingRouter):
         meant = _of_target(_meant(candidate_replicas, pending_request), pending_request)
         offered = self._with_verifiers(meant, pending_request)
         replicas = {replica.replica_id: replica for replica in offered}
-        return [[replicas[replica]] for replica in self.order(offered, digests_of(pending_request))]
+        return [
+            [replicas[replica]]
+            for replica in self.order(offered, digests_of(pending_request), affinity_of(pending_request))
+        ]
 
-    def order(self, offered: Sequence[RunningReplica], digests: Sequence[bytes] | None) -> Sequence[ReplicaID]:
+    def order(
+        self, offered: Sequence[RunningReplica], digests: Sequence[bytes] | None, affinity: bytes = b""
+    ) -> Sequence[ReplicaID]:
         """Rank replicas, best first. A subclass may override this rule.
 
         Args:
             offered: all replicas that may take the request.
             digests: of the full blocks of its prefix; None for a call that is not a generation.
+            affinity: as in ``GenerationRequest``.
         """
         names = sorted((replica.replica_id for replica in offered), key=str)
         return ranked(
             names,
-            cached_tokens=self._affinity.tokens(digests or [], names),
+            cached_tokens=self._affinity.tokens(digests or [], names, affinity),
             ongoing=self.loads(names),
             dispatched=self._dispatched,
             capacity={replica.replica_id: replica.routing_stats.get(PLACES, _UNKNOWN) for replica in offered},
@@ -83,14 +89,14 @@ class PrefixRouter(MatchingRouter):
         """
         before = self.replica_ids
         super().update_replicas(replicas)
-        self._note_told(replicas)
+        self._note_extension(replicas)
         draining.update({replica.replica_id.unique_id: self._place(replica) for replica in replicas})
         present = self.replica_ids
         for replica_id in self._absent - present:
             self._forget(replica_id)
         self._absent = before - present
 
-    def _note_told(self, replicas: Sequence[RunningReplica]) -> None:
+    def _note_extension(self, replicas: Sequence[RunningReplica]) -> None:
         """Note each changed report with the responses that this ingress had there: the report includes these."""
         before, streams = self._reported, Counter(self._streams.values())
         self._reported = {}
@@ -199,6 +205,12 @@ def _lost(request: PendingRequest | None) -> tuple[str, ...]:
     """Return coordinators that the generation's ingress has just found without their verifiers."""
     args = () if request is None else request.args
     return args[2] if len(args) > 2 and isinstance(args[0], GenerationRequest) else ()
+
+
+def affinity_of(request: PendingRequest | None) -> bytes:
+    """Return what a generation is routed by where no prefix decides."""
+    first = request.args[0] if request is not None and request.args else None
+    return first.affinity if isinstance(first, GenerationRequest) else b""
 
 
 def digests_of(request: PendingRequest | None) -> list[bytes] | None:

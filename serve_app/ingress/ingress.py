@@ -30,29 +30,26 @@ from actors.start import started
 from actors.waiting import within
 from outrider.config.reloadable import ReloadableFields
 from outrider.config.schema import Config
-from outrider.contracts.errors import BusyError, ConfigError, FleetUnavailableError, GenerationFailedError
+from outrider.contracts.errors import BusyError, FleetUnavailableError, GenerationFailedError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
-from outrider.contracts.sampling_defaults import SamplingDefaults
 from outrider.events import event, write_events
-from outrider.models.generation_config import read_sampling_defaults
-from outrider.models.token_map import token_map
-from outrider.models.tokenizer import load_tokenizer
-from outrider.text.tokens import backend_of
 from serve_app.answers import Ready, Status
 from serve_app.api.gate import OpenGate
+from serve_app.api.gateways.engine_metrics import engine_page, fullest
 from serve_app.api.grammars.pool import GrammarPool
 from serve_app.api.http.connections import ConnectionLimits, HttpConnections
 from serve_app.api.http.listener import Address, listen
 from serve_app.api.http.routes import make_api
-from serve_app.api.openai.tools.request import form_in
 from serve_app.api.peer import LOOPBACK
 from serve_app.api.response_meter import ResponseMeter
 from serve_app.api.resumption import resumed
-from serve_app.api.service import Gate, Reasoning, RequestLimits, ServiceSettings, StructuredLimits
+from serve_app.api.service import Gate, RequestLimits, ServiceSettings
+from serve_app.api.shared import Shared
 from serve_app.api.tracing import RequestTraces
 from serve_app.coordination import draining
 from serve_app.ingress.key_gate import KeyGate
 from serve_app.ingress.keys_in_use import KeysInUse
+from serve_app.ingress.model_limits import limits_of_model, load_target, sampling_defaults
 from serve_app.ingress.streams import CoordinatorStreams
 from serve_app.metrics import (
     CONNECTIONS_CUT,
@@ -71,8 +68,8 @@ from serve_app.scaling import STREAMS
 from serve_app.spans import close, span_sink
 
 _READY_DEADLINE_S = 5.0
-LEAST_FIRST_TOKEN_MS = 100.0  # that a request may ask for, as x-slo-ttft-ms
 _CARD_PAUSE_S = 0.5
+_KV_DEADLINE_S = 0.5  # scrapers wait a second or less
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +102,7 @@ class CoordinatorService:
         self.settings, self.limits = settings, limits
         self.tokenizer = tokenizer
         self.grammars = GrammarPool()
+        self._kv_usage: Shared[float | None] = Shared(self._look_at_kv)
 
     def take(self, settings: ServiceSettings, limits: RequestLimits) -> None:
         """Replace settings and limits for new requests; responses under way keep theirs."""
@@ -213,9 +211,28 @@ class CoordinatorService:
         """Count a connection that a listener has ended."""
         self._sink.record(CONNECTIONS_CUT, reason=reason)
 
-    def metrics(self) -> bytes:
-        """Return this replica's own metrics as a page for Prometheus."""
+    @property
+    def load(self) -> int:
+        return self._meter.running
+
+    async def metrics(self) -> bytes:
+        """Return this replica's own metrics as a page for Prometheus, and its load under vLLM's names."""
+        meter, name = self._meter, self.limits.model_name
+        kv_usage, waiting = await self._kv_usage.get(), meter.waiting
+        as_vllm = engine_page(name, waiting=waiting, running=meter.running - waiting, kv_usage=kv_usage)
+        return self.own_metrics() + as_vllm
+
+    def own_metrics(self) -> bytes:
+        """Return what ``serve_app.metrics`` defines."""
         return page_of(self._registry, self._replica)
+
+    async def _look_at_kv(self) -> float | None:
+        """Return how full the fullest verifier is; None if the fleet does not answer at once."""
+        try:
+            status = await within(_KV_DEADLINE_S, self._fleet_status())
+        except (FleetUnavailableError, TimeoutError):
+            return None
+        return fullest(report.kv for report in status.coordinators)
 
 
 @serve.ingress()
@@ -242,9 +259,9 @@ class Ingress:
         """
         write_events()
         listen_where_the_node_does()
-        tokenizer, tokens_hash, defaults = await asyncio.to_thread(_load, settings)
+        tokenizer, tokens_hash, defaults = await asyncio.to_thread(load_target, settings)
         self._verifier = await within(settings.start_deadline_s, _card(coordinator, tokens_hash))
-        limits = _limits(settings, tokenizer, defaults, self._verifier)
+        limits = limits_of_model(settings, tokenizer, defaults, self._verifier)
         gate = None
         if settings.open_to_all:
             event(log, "open_to_all", logging.WARNING, mend="set auth.keys_file, or http.host: 127.0.0.1")
@@ -279,8 +296,8 @@ class Ingress:
         service, settings = self._service, self._service.settings.with_reloadable(config)
         defaults = service.limits.defaults
         if settings.model != service.settings.model:
-            defaults = await asyncio.to_thread(_defaults, settings)
-        limits = await asyncio.to_thread(_limits, settings, service.tokenizer, defaults, self._verifier)
+            defaults = await asyncio.to_thread(sampling_defaults, settings)
+        limits = await asyncio.to_thread(limits_of_model, settings, service.tokenizer, defaults, self._verifier)
         if self._gate is not None and settings.auth is not None:
             await self._gate.take(settings.auth)
         service.take(settings, limits)
@@ -323,15 +340,6 @@ def _chunk_deadline_s(settings: ServiceSettings) -> float:
     return min(settings.first_chunk_deadline_s, settings.next_chunk_deadline_s)
 
 
-def _load(settings: ServiceSettings) -> tuple[PreTrainedTokenizerBase, str, SamplingDefaults]:
-    """Return a target's tokenizer, the hash of its token map, and the sampling defaults. Call it in a thread."""
-    tokenizer = load_tokenizer(settings.model.target)
-    backend = backend_of(tokenizer)
-    backend.no_truncation()  # a saved tokenizer may truncate or pad by itself
-    backend.no_padding()
-    return tokenizer, token_map(tokenizer).sha256(), _defaults(settings)
-
-
 async def _card(coordinator: DeploymentHandle[Any], tokens_hash: str) -> ModelCard:
     """Return the card of a verifier with this token map; during an update those of another target still serve."""
     handle = coordinator.options(_by_reference=False)
@@ -341,55 +349,3 @@ async def _card(coordinator: DeploymentHandle[Any], tokens_hash: str) -> ModelCa
             return card
         event(log, "other_target", needed=tokens_hash, found=card.token_map_hash)
         await asyncio.sleep(_CARD_PAUSE_S)
-
-
-def _limits(
-    settings: ServiceSettings, tokenizer: PreTrainedTokenizerBase, defaults: SamplingDefaults, verifier: ModelCard
-) -> RequestLimits:
-    """Return the limits of requests for the served model. Walks the vocabulary: ``_take`` calls it in a thread."""
-    context, vocabulary = verifier.max_context_tokens, backend_of(tokenizer).get_vocab()
-    return RequestLimits(
-        model_name=settings.model.public_name,
-        max_context_tokens=context,
-        max_output_tokens=min(settings.max_output_tokens, context - 1, defaults.most_tokens or context),
-        vocab_size=verifier.vocab_size,
-        k_max=settings.k_max,
-        slo_classes=settings.slo_classes,
-        least_first_token_ms=LEAST_FIRST_TOKEN_MS,
-        judges=settings.judges,
-        protocols=settings.protocols,
-        drafters=settings.drafters,
-        structured=StructuredLimits(reasoning=_reasoning(settings.structured.reasoning_end, tokenizer)),
-        tool_format=form_in(settings.structured.tool_format, tokenizer.chat_template),
-        max_prompt_chars=context * max(map(len, vocabulary)),  # a longer prompt cannot fit, whatever its tokens are
-        token_map=verifier.token_map_hash,
-        defaults=defaults,
-        strict_fields=settings.http.strict_fields,
-    )
-
-
-def _reasoning(end: str | None, tokenizer: PreTrainedTokenizerBase) -> Reasoning | None:
-    """Return the tokens that begin and end the model's reasoning.
-
-    Raises:
-        ConfigError: ``end`` is not a token of the target.
-    """
-    if end is None:
-        return None
-    backend = backend_of(tokenizer)
-    found = backend.token_to_id(end)
-    if found is None:
-        raise ConfigError("structured.reasoning_end", "one token of the target's, such as </think>", end)
-    return Reasoning(backend.token_to_id(end.replace("/", "", 1)), found)
-
-
-def _defaults(settings: ServiceSettings) -> SamplingDefaults:
-    """Read the sampling defaults, and log them once: they apply to requests that set no parameters."""
-    model = settings.model
-    defaults = read_sampling_defaults(model.generation_config, model.target, model.override_generation_config)
-    if defaults.text:
-        event(log, "sampling_defaults", source=defaults.source, values=defaults.text)
-    if defaults.ignored:
-        names = list(defaults.ignored)
-        event(log, "generation_config_ignored", logging.WARNING, source=defaults.source, fields=names)
-    return defaults

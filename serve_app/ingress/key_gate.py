@@ -10,7 +10,7 @@ import asyncio
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from ray.exceptions import ActorDiedError, RayError
 from actors.waiting import within
 from outrider.events import event
 from outrider.tenants.keys import Keys, Tenant
-from outrider.tenants.quotas import OverQuota, QuotaLimits, QuotaRequest, Quotas
+from outrider.tenants.quotas import OverQuota, QuotaLimits, QuotaRequest, Quotas, RateLeft
 from serve_app.api.gate import Uncounted
 from serve_app.api.service import AuthSettings, Pass
 from serve_app.ingress.keys_in_use import SETTLE_S, KeysInUse
@@ -109,6 +109,19 @@ class KeyGate:
             return answer
         self._responses[asked.tenant] += asked.responses
         return _Counted(grant, self._over_counted)
+
+    async def left(self, tenant: Tenant) -> Mapping[str, RateLeft]:
+        limits = QuotaLimits.of(tenant)
+        if limits.requests_per_minute is None and limits.tokens_per_minute is None:
+            return {}
+        if self._actor is not None:
+            try:
+                asking: Any = self._actor.left.remote(tenant.name, limits)
+                answer: Mapping[str, RateLeft] = await within(self._timeouts.ask_deadline_s, asking)
+            except (TimeoutError, RayError, AttributeError):  # the last: an actor of an earlier version
+                return {}
+            return answer
+        return self._own.left(tenant.name, limits, asyncio.get_running_loop().time())
 
     async def _asked(self, grant: str, asked: QuotaRequest, limits: QuotaLimits) -> OverQuota | None:
         if self._actor is not None:

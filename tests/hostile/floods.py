@@ -47,17 +47,33 @@ FLOODS: Mapping[str, tuple[int, dict[str, Any]]] = {
     "n=16 with a choice of two": (8, {"guided_choice": ["yes", "no"], "n": 16, "prompt": "a"}),
     "64 responses whose masks take 20 ms each": (16, {"guided_grammar": _SLOW_MASKS, "prompt": "a", "n": 4}),
     "promised speeds for all": (200, {"prompt": "a", "outrider": {"slo_class": "speed_8"}}),
+    "a cache key for each request": (200, {"prompt": "a", "prompt_cache_key": "NUMBER"}),
+    "the first priority for each request": (200, {"prompt": "a", "priority": -(2**31) + 1, "service_tier": "priority"}),
     "a user for each request": (200, {"prompt": "a", "user": "NUMBER"}),
     "a salt for each request": (200, {"prompt": "a " * 400, "cache_salt": "NUMBER"}),
 }
 _SHORT = frozenset({"1,000 requests that wait", "one request of 16 x 4 choices"})
-_READS = ("/health", "/ready", "/status", "/metrics", "/docs", "/openapi.json", "/v1/models", "/", "/nowhere")
+_READS = (
+    "/health",
+    "/ready",
+    "/status",
+    "/metrics",
+    "/load",
+    "/ping",
+    "/docs",
+    "/openapi.json",
+    "/v1/models",
+    "/",
+    "/nowhere",
+)
 
 
 def cases() -> Iterator[Case]:
     """Each as long as its requests last, at most some seconds; then all of them hang up."""
     for name, (count, fields) in FLOODS.items():
         yield Case(Family.FLOODS, name, _flood(count, fields, name in _SHORT), name in _SHORT, may_fail=True)
+    flows = _flood(200, {"prompt": "a"}, short=False, header="x-llm-d-inference-fairness-id")
+    yield Case(Family.FLOODS, "a fairness id for each request", flows, may_fail=True)
     yield Case(Family.FLOODS, "64 hostile grammars at once", _grammars, may_fail=True)
     yield Case(Family.FLOODS, "20 refused requests a second, counted", _refused, may_fail=True)
     for path in _READS:
@@ -73,15 +89,20 @@ def keyless_cases() -> Iterator[Case]:
         yield Case(Family.KEYLESS, f"without keys: {_READS_AT_ONCE} connections read {path}", _reads(path))
 
 
-def _flood(count: int, fields: Mapping[str, Any], short: bool) -> Callable[[Target], Awaitable[Answer]]:
+def _flood(
+    count: int, fields: Mapping[str, Any], short: bool, header: str = ""
+) -> Callable[[Target], Awaitable[Answer]]:
+    """``header`` has another value in each request."""
+
     async def drive(target: Target) -> Answer:
         number = iter(range(count))
 
         async def one() -> Answer:
             free = not any(name.startswith("guided") for name in fields)
             content = {"model": MODEL, "max_tokens": _TOKENS, "ignore_eos": free, **fields}
-            body = json.dumps(content).replace("NUMBER", f"u{next(number)}").encode()
-            return await ask(target.port, [head_of(_ROUTE, target.key, len(body)), body], _LASTS_S)
+            own = f"u{next(number)}"
+            body, more = json.dumps(content).replace("NUMBER", own).encode(), [f"{header}: {own}"] if header else []
+            return await ask(target.port, [head_of(_ROUTE, target.key, len(body), more=more), body], _LASTS_S)
 
         ended = await together(one, count, _SHORT_S if short else _LASTS_S)
         return worst(ended) if ended else Answer(0, SILENT, 0.0)

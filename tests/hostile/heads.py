@@ -48,6 +48,15 @@ def _encoded(coding: str, content: Callable[[], bytes]) -> Bytes:
 
 _CHUNKS = "Transfer-Encoding: chunked"
 HEADS: Mapping[str, Bytes] = {
+    **{
+        f"an absurd {name}": _headers(f"{name}: {value}")
+        for name, value in (
+            ("x-llm-d-slo-tpot-ms", "1e400"),
+            ("x-llm-d-slo-ttft-ms", "9" * 5000),
+            ("x-llm-d-inference-objective", "o" * 60_000),
+            ("x-llm-d-inference-fairness-id", "f" * 60_000),
+        )
+    },
     "100 headers": _headers(*(f"X-{i}: a" for i in range(100))),
     "5,000 headers": _headers(*(f"X-{i}: a" for i in range(5000))),
     "50,000 headers": _headers(*(f"X-{i}: a" for i in range(50_000))),

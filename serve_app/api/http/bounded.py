@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from outrider.contracts.errors import BusyError
+from serve_app.api.gateways.probes import LIVE
 
 _READS = frozenset({"GET", "HEAD"})
 _OF_FREE = 8  # an account may hold this many times the number of free places
-_PROBE = "/health"  # always admitted: it shows that the process works, and costs next to nothing
+_PROBES = frozenset(LIVE)  # always admitted: they show that the process works, and cost next to nothing
 
 
 class Bodies:
@@ -98,7 +99,7 @@ class Bounded:
         Raises:
             BusyError: all places are taken.
         """
-        if scope["type"] != "http" or scope["path"] == _PROBE:
+        if scope["type"] != "http" or scope["path"] in _PROBES:
             await self._app(scope, receive, send)
         elif scope["method"] in _READS:
             if self._reads >= self._most_reads:

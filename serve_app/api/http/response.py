@@ -17,16 +17,18 @@ from starlette.types import Receive, Scope, Send
 
 from outrider.contracts.errors import GenerationFailedError
 from outrider.contracts.requests import FinishReason, GenerationChunk
-from serve_app.answers import Chunk, ErrorBody
+from serve_app.answers import AnswerExtension, Chunk, ErrorBody
 from serve_app.api.http.event_stream import EventStream
 from serve_app.api.http.merge import merged, with_deadlines
 from serve_app.api.http.record import RequestRecord
 from serve_app.api.openai.choice_reader import KEPT_REPORTS, ChoiceDelta, ChoiceReader
 from serve_app.api.openai.choices import Choice
 from serve_app.api.openai.documents import ChoiceDocument, document
+from serve_app.api.openai.fields.answer_extension import answer_extension
+from serve_app.api.openai.promises import granted_tier
 from serve_app.api.openai.responses import ResponseForm, token_counts, usage_of
 from serve_app.api.openai.tools.deltas import CallDeltas
-from serve_app.api.service import Pass, Service, ServiceSettings
+from serve_app.api.service import Pass, RequestLimits, Service, ServiceSettings
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _MANY_TOKENS = 256  # log-probabilities of this many tokens are serialised in a thread: a prompt's come all at once
@@ -52,13 +54,16 @@ class GenerationResponse(Response):
         form: ResponseForm,
         passed: Pass,
         in_thread: InThread,
+        limits: RequestLimits,
     ) -> None:
-        """``settings`` stay in effect to the end. ``passed`` is settled when the response ends, in whatever way."""
+        """``settings`` and ``limits`` stay in effect. ``passed`` is settled when the response ends, in whatever way."""
         super().__init__()
+        self._limits = limits
         self._passed, self._in_thread = passed, in_thread
         self._service, self._settings = service, settings
         kept_reports = max(1, KEPT_REPORTS // len(choices))
-        self._readers = [ChoiceReader(choice, form.table, kept_reports) for choice in choices]
+        ids = form.body.return_token_ids
+        self._readers = [ChoiceReader(choice, form.table, kept_reports, token_ids=ids) for choice in choices]
         self._form = form
         self._unended, self._made_tokens = len(choices), 0
 
@@ -101,7 +106,7 @@ class GenerationResponse(Response):
                     choices[index].add(delta)
                 else:
                     await self._in_thread(partial(choices[index].add, delta))
-        make = partial(document, form, choices, self._reasons(), usage_of(self._readers))
+        make = partial(document, form, choices, self._reasons(), usage_of(self._readers), self._extension())
         is_long = self._made_tokens >= _MANY_TOKENS
         return DocumentResponse(await self._in_thread(make) if is_long else make())
 
@@ -128,7 +133,15 @@ class GenerationResponse(Response):
             yield event
         self._reasons()
         if options.include_usage:
-            yield self._form.usage_event(usage_of(self._readers))
+            yield self._form.usage_event(usage_of(self._readers), self._extension())
+
+    def _extension(self, *, metrics: bool = True) -> AnswerExtension:
+        extension = answer_extension(
+            self._readers, partial(granted_tier, self._form.body.service_tier, limits=self._limits)
+        )
+        if not metrics:
+            extension.pop("metrics", None)
+        return extension
 
     def _is_last(self, event: Chunk) -> bool:
         return not self._unended and event["choices"][0]["finish_reason"] is not None
@@ -147,7 +160,7 @@ class GenerationResponse(Response):
         async for index, chunk in chunks:
             reader = self._readers[index]
             if form.chat and index not in opened:
-                yield form.role_event(index)
+                yield form.role_event(index, reader.choice.request.prompt_ids)
             opened.add(index)
             read = await self._read(index, chunk)
             if calls and (its := calls[index]) is not None:
@@ -158,7 +171,7 @@ class GenerationResponse(Response):
                 small, made = len(delta.tokens) < _MANY_TOKENS, form.delta_event
                 yield made(index, delta) if small else await self._in_thread(partial(made, index, delta))
             if reader.finish_reason is not None:
-                yield form.last_event(index, reader.finish_reason)
+                yield form.last_event(index, reader.finish_reason, self._extension(metrics=False))
 
     def _call_events(
         self, index: int, calls: CallDeltas, read: Sequence[ChoiceDelta], reason: FinishReason | None
@@ -170,7 +183,7 @@ class GenerationResponse(Response):
         if reason is None:
             return events
         events += form.call_events(index, calls.finish(), ChoiceDelta(""))
-        return [*events, form.last_event(index, reason, called=calls.called)]
+        return [*events, form.last_event(index, reason, self._extension(metrics=False), called=calls.called)]
 
     async def _event(self, content: Chunk | ErrorBody) -> bytes:
         data = await self._in_thread(partial(_written, content)) if _is_long(content) else _written(content)

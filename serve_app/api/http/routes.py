@@ -3,6 +3,7 @@
 import secrets
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,11 +14,23 @@ from starlette.exceptions import HTTPException
 from transformers import PreTrainedTokenizerBase
 
 from outrider import __version__
-from outrider.contracts.requests import Grammar
+from outrider.contracts.requests import GenerationRequest, Grammar
 from outrider.tenants.keys import Tenant
 from outrider.text.tokens import TokenTable, backend_of
 from serve_app.answers import Health, ModelList, Version
-from serve_app.api.gate import account_of, bodies_account, check_allowed, count_request, let_in, limits_of, tenant_of
+from serve_app.api.gate import (
+    account_of,
+    asked_tokens,
+    bodies_account,
+    check_allowed,
+    count_request,
+    let_in,
+    limits_of,
+    rate_headers,
+    rates_left,
+    tenant_of,
+)
+from serve_app.api.gateways.probes import probes
 from serve_app.api.http.body import json_body
 from serve_app.api.http.bounded import Bounded
 from serve_app.api.http.cached_pages import CachedPages
@@ -33,11 +46,13 @@ from serve_app.api.http.unknown import unknown_path
 from serve_app.api.http_errors import (
     KeyRefusedError,
     MethodError,
+    OverQuotaError,
     UnknownModelError,
     answer_for,
 )
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.choices import to_choices
+from serve_app.api.openai.fields.ignored import IgnoredFields
 from serve_app.api.openai.lengths import length_headers
 from serve_app.api.openai.parsing import parse_body
 from serve_app.api.openai.prompts import Prompt, read_prompts
@@ -45,7 +60,7 @@ from serve_app.api.openai.responses import ResponseForm, model_card
 from serve_app.api.openai.structured import RequestedGrammar, asks_for_grammar, read_grammar
 from serve_app.api.openai.tools.request import read_tools
 from serve_app.api.peer import peer_address
-from serve_app.api.service import RequestLimits, Service
+from serve_app.api.service import Pass, RequestLimits, Service
 from serve_app.api.tracing import RequestTraces, asked, carried
 
 _READ = ["GET", "HEAD"]
@@ -96,15 +111,11 @@ def _reads(service: Service) -> APIRouter:
     api = APIRouter(redirect_slashes=False)
     created_s = int(time.time())
 
-    @api.api_route("/health", methods=_READ)
-    async def health() -> Response:
+    async def alive() -> Response:
         return JSONResponse(Health(status="ok"))
 
     looked = CachedPages(service)
-
-    @api.api_route("/ready", methods=_READ)
-    async def ready() -> Response:
-        return await looked.ready()
+    api.include_router(probes(service, alive, looked.ready))
 
     @api.api_route("/status", methods=_READ)
     async def status(request: Request) -> Response:
@@ -113,7 +124,7 @@ def _reads(service: Service) -> APIRouter:
     @api.api_route("/metrics", methods=_READ)
     async def metrics(request: Request) -> Response:
         _may_read(service, request)
-        return Response(service.metrics(), headers={"content-type": CONTENT_TYPE_LATEST})
+        return Response(await service.metrics(), headers={"content-type": CONTENT_TYPE_LATEST})
 
     @api.api_route("/version", methods=_READ)
     async def version() -> Response:
@@ -167,11 +178,17 @@ async def _respond(
     address = peer_address(request.scope, settings.http.trusted_proxies)
     limits = replace(limits_of(tenant, everybodys), account=account_of(tenant, address))
     await turns.next(limits.account)
-    await count_request(service.gate, tenant)
+    try:
+        await count_request(service.gate, tenant)
+    except OverQuotaError:
+        request.state.record.headers |= rate_headers(await rates_left(service.gate, tenant))
+        raise
     async with json_body(request, settings, limits.account, bodies_account(tenant, address)) as content:
-        read = partial(_read, content, kind, service.tokenizer, tenant, limits, everybodys)
+        ignored = IgnoredFields(strict=limits.strict_fields)
+        read = partial(_read, content, kind, service.tokenizer, tenant, limits, everybodys, ignored)
         await turns.next(limits.account)
         body, prompts, asked_grammar = await threads.run(limits.account, read)
+        request.state.record.headers |= ignored.headers
     await turns.next(limits.account)
     grammar = None if asked_grammar is None else await _validated(service, asked_grammar, limits)
     name = f"{'chatcmpl' if isinstance(body, ChatBody) else 'cmpl'}-{uuid.uuid4().hex}"
@@ -190,10 +207,11 @@ async def _respond(
         trace.facts |= asked(choices, chat=isinstance(body, ChatBody), name=name, model=limits.model_name)
         choices = carried(choices, trace)
     tool_form = limits.tool_format if isinstance(body, ChatBody) and read_tools(body, limits.tool_format) else ""
-    form = ResponseForm(name, limits.model_name, int(time.time()), table, body, tool_form)
+    shown_id = name if body.request_id is None else f"{name.partition('-')[0]}-{body.request_id}"
+    form = ResponseForm(shown_id, limits.model_name, int(time.time()), table, body, tool_form, limits.fingerprint)
     prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
-    passed = await let_in(service.gate, tenant, [choice.request for choice in choices], prompt_tokens)
-    return GenerationResponse(service, settings, choices, form, passed, partial(threads.run, limits.account))
+    passed = await _admitted(service, tenant, [choice.request for choice in choices], prompt_tokens, request)
+    return GenerationResponse(service, settings, choices, form, passed, partial(threads.run, limits.account), limits)
 
 
 def _read(
@@ -203,12 +221,24 @@ def _read(
     tenant: Tenant | None,
     limits: RequestLimits,
     everybodys: RequestLimits,
+    ignored: IgnoredFields,
 ) -> tuple[CompletionBody | ChatBody, list[Prompt], RequestedGrammar | None]:
     """Parse a body, tokenise its prompts and read its grammar; call it in a thread, as each may take long."""
-    body = parse_body(content, kind, limits)
+    body = parse_body(content, kind, limits, ignored)
     check_allowed(body.outrider, tenant, limits, everybodys)
     prompts = read_prompts(body, tokenizer, limits)
     return body, prompts, read_grammar(body, limits) if asks_for_grammar(body) else None
+
+
+async def _admitted(
+    service: Service, tenant: Tenant | None, requests: Sequence[GenerationRequest], prompt_tokens: int, request: Request
+) -> Pass:
+    """Count a request against its key, and tell what is left. Awaits nothing behind ``let_in``."""
+    rates, headers = await rates_left(service.gate, tenant), request.state.record.headers
+    headers |= rate_headers(rates)
+    passed = await let_in(service.gate, tenant, requests, prompt_tokens)
+    headers |= rate_headers(rates, asked_tokens(requests, prompt_tokens))
+    return passed
 
 
 async def _validated(service: Service, asked_grammar: RequestedGrammar, limits: RequestLimits) -> Grammar:

@@ -11,11 +11,12 @@ from serve_app.api.gate import account_of, bodies_account, count_request, tenant
 from serve_app.api.http.body import json_body
 from serve_app.api.http.response import DocumentResponse
 from serve_app.api.http.threads import RequestThreads
+from serve_app.api.openai.fields.ignored import IgnoredFields
 from serve_app.api.openai.tokenizing import detokenize, tokenize
 from serve_app.api.peer import peer_address
 from serve_app.api.service import RequestLimits, Service
 
-_Answer = Callable[[bytes, PreTrainedTokenizerBase, RequestLimits], Sequence[bytes]]
+_Answer = Callable[[bytes, PreTrainedTokenizerBase, RequestLimits, IgnoredFields], Sequence[bytes]]
 
 
 def tokenizing(service: Service, threads: RequestThreads) -> APIRouter:
@@ -31,14 +32,19 @@ def tokenizing(service: Service, threads: RequestThreads) -> APIRouter:
         address = peer_address(request.scope, settings.http.trusted_proxies)
         account = account_of(tenant, address)
         async with json_body(request, settings, account, bodies_account(tenant, address)) as content:
-            work = partial(answer, content, service.tokenizer, service.limits)
-            return DocumentResponse(await threads.run(account, work))
+            ignored = IgnoredFields(strict=service.limits.strict_fields)
+            work = partial(answer, content, service.tokenizer, service.limits, ignored)
+            parts = await threads.run(account, work)
+            request.state.record.headers |= ignored.headers
+            return DocumentResponse(parts)
 
     @api.post("/tokenize")
+    @api.post("/v1/tokenize")
     async def tokenize_(request: Request) -> Response:
         return await answered(request, tokenize)
 
     @api.post("/detokenize")
+    @api.post("/v1/detokenize")
     async def detokenize_(request: Request) -> Response:
         return await answered(request, detokenize)
 

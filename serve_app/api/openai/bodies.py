@@ -22,6 +22,10 @@ MAX_TOOL_CALLS = 128  # of a message
 MAX_PROMPTS = MAX_CHOICES
 MAX_TOKEN_IDS = 2**20  # of a prompt; the context is the narrower bound
 MAX_GUIDED_CHOICES = 10_000
+MAX_STOP_TOKEN_IDS = 128
+MAX_PRIORITY = 2**31 - 1
+MAX_REQUEST_ID_CHARS = 128
+MAX_METADATA = 16  # OpenAI's, as the lengths of their keys and values
 MAX_OBJECT_FIELDS = 1024  # of an object that a schema, a tool or a format describes
 LOOKUP_NEEDED = f"true, false or an integer in 0..{MAX_LOOKUP_TOKENS}"
 
@@ -34,6 +38,11 @@ _Texts = Annotated[list[str], Field(fail_fast=True, max_length=MAX_PROMPTS)]
 _ListsOfTokenIds = Annotated[list[_TokenIds], Field(fail_fast=True, max_length=MAX_PROMPTS)]
 _Described = Annotated[dict[str, Any], Field(fail_fast=True, max_length=MAX_OBJECT_FIELDS)]
 _User = Annotated[str, Field(max_length=MAX_USER_CHARS)]
+_Metadata = Annotated[
+    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
+    Field(fail_fast=True, max_length=MAX_METADATA),
+]
+_CacheControl = Annotated[dict[str, Any], Field(fail_fast=True, max_length=MAX_METADATA)]
 _StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
 
 
@@ -78,6 +87,7 @@ class TextPart(BaseModel):
     model_config = _STRICT
     type: Literal["text"]
     text: str
+    cache_control: _CacheControl | None = None  # Anthropic's; without effect: equal prefixes are cached anyway
 
 
 class ChatMessage(BaseModel):
@@ -90,6 +100,9 @@ class ChatMessage(BaseModel):
     tool_calls: Annotated[list[_Described], Field(fail_fast=True, max_length=MAX_TOOL_CALLS)] | None = None
     tool_call_id: str | None = None
     name: Annotated[str, Field(max_length=MAX_NAME_CHARS)] | None = None  # participant within the role
+    reasoning_content: str | None = None  # of an earlier answer, for the chat template; or ``reasoning``
+    reasoning: str | None = None
+    cache_control: _CacheControl | None = None
 
     @property
     def text(self) -> str:
@@ -118,9 +131,26 @@ class SampledBody(BaseModel):
     stop: _StopString | Annotated[list[_StopString], Field(fail_fast=True, max_length=MAX_STOP_STRINGS)] = []
 
 
-class GenerationBody(SampledBody):
+class WithoutEffect(SampledBody):
+    """Fields of OpenAI's that change nothing here: nothing is stored, and the prefix cache has bounds of its own."""
+
+    store: bool = False
+    metadata: _Metadata | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+    prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
+
+
+class GenerationBody(WithoutEffect):
     """Common fields of completions and chats."""
 
+    stop_token_ids: Annotated[list[int], Field(fail_fast=True, max_length=MAX_STOP_TOKEN_IDS)] = []
+    skip_special_tokens: bool = True
+    include_stop_str_in_output: bool = False
+    return_token_ids: bool = False
+    request_id: Annotated[str, Field(min_length=1, max_length=MAX_REQUEST_ID_CHARS)] | None = None  # in the answer's id
+    priority: Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0  # a lower one goes first, as in vLLM
+    service_tier: Literal["auto", "default", "flex", "priority"] | None = None
+    prompt_cache_key: _User | None = None  # requests of the same are sent to one verifier
     logit_bias: Annotated[dict[str, float], Field(fail_fast=True, max_length=MAX_LOGIT_BIAS)] = {}
     seed: int | None = None
     ignore_eos: bool = False
@@ -158,6 +188,8 @@ class ChatBody(GenerationBody):
     tool_choice: str | _Described | None = None
     parallel_tool_calls: bool | None = None
     max_completion_tokens: int | None = None
+    chat_template_kwargs: _Described | None = None  # read by ``fields.template``
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] = 0
 

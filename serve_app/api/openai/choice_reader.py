@@ -53,6 +53,8 @@ class ChoiceDelta:
     tokens: tuple[ShownToken, ...] = ()
     made: tuple[tuple[int, TextSpan], ...] = ()
     rounds: tuple[RoundReport, ...] = ()
+    token_ids: tuple[int, ...] = ()  # all that were made, if requested
+    prompt_ids: tuple[int, ...] = ()  # with a choice's first piece, likewise
 
 
 class ChoiceReader:
@@ -67,8 +69,11 @@ class ChoiceReader:
         choices: explained plans of the last rounds.
     """
 
-    def __init__(self, choice: Choice, table: TokenTable, kept_reports: int = _KEPT_CHOICES) -> None:
-        """``kept_reports``: number of ``choices`` to keep, at most ``_KEPT_CHOICES``."""
+    def __init__(
+        self, choice: Choice, table: TokenTable, kept_reports: int = _KEPT_CHOICES, *, token_ids: bool = False
+    ) -> None:
+        """``kept_reports``: number of ``choices`` to keep, at most ``_KEPT_CHOICES``; ``token_ids``: are reported."""
+        self._reports_ids, self._begun = token_ids, False
         self.choice = choice
         self.finish_reason: FinishReason | None = None
         self.completion_tokens = 0
@@ -77,7 +82,7 @@ class ChoiceReader:
         self.ledger: LedgerRecord | None = None
         self.choices: deque[ChoiceReport] = deque(maxlen=min(kept_reports, _KEPT_CHOICES))
         self._table = table
-        self._offsets = TextOffsets(table, start=len(choice.echo or ""))
+        self._offsets = TextOffsets(table, start=len(choice.echo or ""), special=choice.request.special_text)
         self._echoed = choice.echo is None
         self._held: list[TokenLogprobs] = []  # of committed tokens that are not shown yet
         self._shown_tokens = 0  # number of shown tokens
@@ -86,6 +91,9 @@ class ChoiceReader:
         """Return what a chunk adds, the prompt's echo as separate deltas; nothing empty."""
         deltas = [] if self._echoed else self._echo(chunk)
         self._echoed = True
+        if self._reports_ids and not self._begun:
+            deltas.insert(0, ChoiceDelta("", prompt_ids=self.choice.request.prompt_ids))
+        self._begun = True
         self.stats, self.finish_reason = chunk.stats, chunk.finish_reason
         self.ledger = chunk.ledger
         self.slo = chunk.granted or self.slo
@@ -96,7 +104,9 @@ class ChoiceReader:
             deltas.append(self._made(chunk))
         elif chunk.finish_reason is not None:
             self.finish_reason = FinishReason.LENGTH
-        return [delta for delta in deltas if delta.text or delta.tokens or delta.made]
+        return [
+            delta for delta in deltas if delta.text or delta.tokens or delta.made or delta.token_ids or delta.prompt_ids
+        ]
 
     def _echo(self, chunk: GenerationChunk) -> list[ChoiceDelta]:
         """Return the echo in pieces, each with the text from its first token on."""
@@ -113,10 +123,11 @@ class ChoiceReader:
 
     def _made(self, chunk: GenerationChunk) -> ChoiceDelta:
         shown, details = self._shown(chunk), chunk.details
+        ids = chunk.token_ids if self._reports_ids else ()
         if details is None:
-            return ChoiceDelta(chunk.text, chunk.spans, shown)
+            return ChoiceDelta(chunk.text, chunk.spans, shown, token_ids=ids)
         made = tuple(zip(chunk.token_ids, details.pieces, strict=True))
-        return ChoiceDelta(chunk.text, chunk.spans, shown, made, details.rounds)
+        return ChoiceDelta(chunk.text, chunk.spans, shown, made, details.rounds, ids)
 
     def _shown(self, chunk: GenerationChunk) -> tuple[ShownToken, ...]:
         if not (chunk.logprobs or self._held):

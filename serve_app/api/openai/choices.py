@@ -80,7 +80,7 @@ def to_choices(
         PromptTooLongError: prompt and ``max_tokens`` together exceed the context.
     """
     params = _params(body, limits, default_seed)
-    promises = read_promises(body.outrider.slo_class, headers, limits)
+    promises = read_promises(body.outrider.slo_class, headers, limits, body.service_tier)
     echo = isinstance(body, CompletionBody) and body.echo
     choices: list[Choice] = []
     lengths = [
@@ -124,6 +124,11 @@ def _request(
         stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop),
         min_tokens=_min_tokens(body, max_tokens),
         ignore_eos=body.ignore_eos,
+        stop_ids=_stop_ids(body, limits),
+        special_text=not body.skip_special_tokens,
+        keeps_stop=body.include_stop_str_in_output,
+        priority=body.priority,
+        affinity=_affinity(body, limits),
         logprobs=body.alternatives,
         window=_window(body, limits),
         protocol=_protocol(body, params, limits, drafters, semantic=semantic),
@@ -132,7 +137,7 @@ def _request(
         expansion=_expansion(body, limits),
         rows=_rows(body, limits),
         lookup=_lookup(body),
-        account=Account(limits.account, _tenant(body, limits)),
+        account=Account(limits.account, promises.fairness or _tenant(body, limits)),
         tenant=_tenant(body, limits),
         cache_salt=_cache_salt(body, limits),
         reproducible=body.seed is not None,
@@ -194,6 +199,19 @@ def _tenant(body: CompletionBody | ChatBody, limits: RequestLimits) -> str:
 def _cache_salt(body: CompletionBody | ChatBody, limits: RequestLimits) -> bytes:
     """Salt of its KV, which is shared among requests of one key and ``cache_salt``; neither leaves the ingress."""
     return _keyed(body.cache_salt or "", limits) if limits.tenant or body.cache_salt else b""
+
+
+def _affinity(body: CompletionBody | ChatBody, limits: RequestLimits) -> bytes:
+    """What requests with this ``prompt_cache_key`` are routed by, which differs where they share no KV."""
+    key = body.prompt_cache_key
+    return b"" if not key else _keyed(f"{body.cache_salt or ''}\0{key}", limits)
+
+
+def _stop_ids(body: CompletionBody | ChatBody, limits: RequestLimits) -> tuple[int, ...]:
+    for i, token_id in enumerate(body.stop_token_ids):
+        if not 0 <= token_id < limits.vocab_size:
+            raise ParameterError(f"stop_token_ids[{i}]", f"a token id in 0..{limits.vocab_size - 1}", token_id)
+    return tuple(sorted(set(body.stop_token_ids)))
 
 
 def _keyed(text: str, limits: RequestLimits) -> bytes:

@@ -11,9 +11,9 @@ MAX_COST = 10**6
 
 
 def values_per_token(body: CompletionBody | ChatBody) -> int:
-    """Values reported per token: the token; its log-probability and alternatives; its origin."""
+    """Values reported per token: the token; its log-probability and alternatives; its origin; its id."""
     logprobs = 0 if body.alternatives is None else 1 + body.alternatives
-    return 1 + logprobs + body.outrider.details
+    return 1 + logprobs + body.outrider.details + body.return_token_ids
 
 
 def affordable_tokens(body: CompletionBody | ChatBody, prompts: int, echoed_tokens: int) -> int:

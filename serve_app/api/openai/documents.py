@@ -12,6 +12,7 @@ from typing import Any
 from outrider.contracts.requests import FinishReason, RoundReport, TextSpan
 from outrider.text.shown import joined
 from serve_app.answers import (
+    AnswerExtension,
     AssistantMessage,
     ChatChoice,
     ChatCompletion,
@@ -22,6 +23,7 @@ from serve_app.answers import (
     CompletionChoice,
     CompletionLogprobs,
     CompletionUsage,
+    PromptTokens,
 )
 from serve_app.api.openai.choice_reader import ChoiceDelta
 from serve_app.api.openai.responses import ResponseForm, round_report, span_report, token_report
@@ -53,6 +55,7 @@ class ChoiceDocument:
     def __init__(self, form: ResponseForm, index: int) -> None:
         self._form, self._index = form, index
         self._text: list[str] = []
+        self._ids, self._prompt_ids = list[int](), list[int]()
         self._spans: list[TextSpan] = []
         self._rounds: deque[RoundReport] = deque(maxlen=_KEPT_ROUNDS)
         self._made = _Written()
@@ -61,6 +64,8 @@ class ChoiceDocument:
     def add(self, delta: ChoiceDelta) -> None:
         """Append the next piece."""
         self._text.append(delta.text)
+        self._ids += delta.token_ids
+        self._prompt_ids += delta.prompt_ids
         if self._form.body.outrider.spans:
             self._spans += delta.spans
         if delta.tokens:
@@ -98,6 +103,7 @@ class ChoiceDocument:
             "text": "".join(self._text),
             "logprobs": None if self._form.body.alternatives is None else logprobs,
             "finish_reason": reason,
+            **self.prompt,
             **self._details(),
         }
 
@@ -115,7 +121,15 @@ class ChoiceDocument:
         if self._made.parts:
             details["tokens"] = self._made.as_list
             details["rounds"] = [round_report(each) for each in self._rounds]
-        return {"outrider": details} if details else {}
+        extension: ChoiceExtension = {"outrider": details} if details else {}
+        if self._form.body.return_token_ids:
+            extension["token_ids"] = self._ids
+        return extension
+
+    @property
+    def prompt(self) -> PromptTokens:
+        """Its prompt, if token ids were asked for."""
+        return {"prompt_token_ids": self._prompt_ids} if self._form.body.return_token_ids else {}
 
 
 def document(
@@ -123,16 +137,20 @@ def document(
     choices: Sequence[ChoiceDocument],
     reasons: Sequence[FinishReason],
     usage: CompletionUsage,
+    extension: AnswerExtension,
 ) -> list[bytes]:
-    """The whole response as JSON, in parts."""
+    """The whole response as JSON, in parts; ``extension``: what else its answer tells."""
     written = _Written()
     for choice, reason in zip(choices, reasons, strict=True):
         written.add(choice.written(reason))
-    whole = (_chat if form.chat else _completion)(form, written, usage)
-    return [part.encode() for part in _parts(whole)]
+    if form.chat:
+        return [part.encode() for part in _parts(_chat(form, written, usage, extension, choices[0].prompt))]
+    return [part.encode() for part in _parts(_completion(form, written, usage, extension))]
 
 
-def _chat(form: ResponseForm, choices: _Written, usage: CompletionUsage) -> ChatCompletion:
+def _chat(
+    form: ResponseForm, choices: _Written, usage: CompletionUsage, extension: AnswerExtension, prompt: PromptTokens
+) -> ChatCompletion:
     return {
         "id": form.id,
         "object": "chat.completion",
@@ -140,10 +158,15 @@ def _chat(form: ResponseForm, choices: _Written, usage: CompletionUsage) -> Chat
         "model": form.model,
         "choices": choices.as_list,
         "usage": usage,
+        **prompt,
+        **form.constants,
+        **extension,
     }
 
 
-def _completion(form: ResponseForm, choices: _Written, usage: CompletionUsage) -> Completion:
+def _completion(
+    form: ResponseForm, choices: _Written, usage: CompletionUsage, extension: AnswerExtension
+) -> Completion:
     return {
         "id": form.id,
         "object": "text_completion",
@@ -151,6 +174,8 @@ def _completion(form: ResponseForm, choices: _Written, usage: CompletionUsage) -
         "model": form.model,
         "choices": choices.as_list,
         "usage": usage,
+        **form.constants,
+        **extension,
     }
 
 

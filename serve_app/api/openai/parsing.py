@@ -1,11 +1,10 @@
 """Parsing of request bodies.
 
-Nothing in a request is ignored. A field is honoured exactly, or refused by name: as unknown, or as not supported yet.
-Neutral values (null, ``best_of: 1``, ``tools: []``) are accepted everywhere.
+A field is honoured exactly, or refused by name as not supported yet: neutral values (null, ``best_of: 1``,
+``tools: []``) are accepted everywhere. A field that no API known here has is ignored, and told (``fields.ignored``).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import lru_cache
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
@@ -25,6 +24,7 @@ from serve_app.api.openai.bodies import (
     LOOKUP_NEEDED,
     MAX_N,
     MAX_NAME_CHARS,
+    MAX_PRIORITY,
     MAX_SALT_CHARS,
     MAX_STOP_CHARS,
     MAX_STOP_STRINGS,
@@ -37,8 +37,9 @@ from serve_app.api.openai.bodies import (
     StreamOptions,
     TextPart,
 )
+from serve_app.api.openai.fields.ignored import MOST_NAME_CHARS, IgnoredFields
 from serve_app.api.openai.json_size import check_json_size, most_values
-from serve_app.api.openai.unsupported import NOT_YET, TEXT_ONLY
+from serve_app.api.openai.unsupported import TEXT_ONLY, not_supported
 from serve_app.api.service import RequestLimits
 
 _Body = TypeVar("_Body", bound=GenerationBody)
@@ -61,6 +62,9 @@ _NEEDED_BY_FIELD = {
     "lookup": LOOKUP_NEEDED,
     "logit_bias": "an object of token ids and numbers, such as {'50': -100}",
     "messages": "a list of at least one message",
+    "stop_token_ids": "a list of token ids",
+    "metadata": "an object of texts, of keys of at most 64 characters and values of at most 512",
+    "priority": f"an integer in {-MAX_PRIORITY}..{MAX_PRIORITY} (a lower one goes first)",
     "role": "one of 'system', 'user', 'assistant', 'tool', 'developer' (others are not supported yet)",
     "name": f"a text of at most {MAX_NAME_CHARS} characters",
     "tokens": "a list of token ids",
@@ -77,20 +81,20 @@ _NEEDED_BY_TYPE = {
 }
 
 
-def parse_body(body: bytes, kind: type[_Body], limits: RequestLimits) -> _Body:
-    """Parse a request body.
+def parse_body(body: bytes, kind: type[_Body], limits: RequestLimits, ignored: IgnoredFields | None = None) -> _Body:
+    """Parse a request body; note in ``ignored`` what is not known.
 
     Raises:
         BodyTooLargeError: more values than may be parsed.
         MalformedBodyError: not JSON, or not an object.
         MissingFieldError: a required field is absent or null.
-        UnknownFieldError: a field of no known API.
+        UnknownFieldError: a field that resembles a known one; of no known API, where fields must be known.
         UnsupportedFieldError: a field that is not supported yet, with a value that is not neutral.
         UnknownModelError: another model than the one served.
         ParameterError: a value of the wrong type, a list or object that is too long, or one that needs another field.
     """
     data = read_object(body, limits)
-    parsed = read_fields(data, kind)
+    parsed = read_fields(data, kind, ignored or IgnoredFields(strict=limits.strict_fields))
     if parsed.model != limits.model_name:
         found = shown_value(parsed.model)
         raise UnknownModelError("model", f"model needs one of: {limits.model_name}; found {found}")
@@ -123,10 +127,10 @@ def read_object(body: bytes, limits: RequestLimits) -> dict[str, object]:
     return data
 
 
-def read_fields(data: Mapping[str, object], kind: type[_Fields]) -> _Fields:
+def read_fields(data: Mapping[str, object], kind: type[_Fields], ignored: IgnoredFields) -> _Fields:
     """Validate fields as a body of this kind; raises as ``parse_body`` does."""
-    fields = _without_neutral(data, kind, None)
-    fields |= {name: _nested(fields[name], name, (None, name)) for name in _NESTED if name in fields}
+    fields = _without_neutral(data, kind, None, ignored)
+    fields |= {name: _nested(fields[name], name, (None, name), ignored) for name in _NESTED if name in fields}
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
@@ -168,8 +172,13 @@ def _check_completion(body: CompletionBody) -> None:
         raise ParameterError("logprobs", f"an integer in 0..{MAX_TOP_LOGPROBS}", body.logprobs)
 
 
-def _without_neutral(data: Mapping[str, object], kind: type[BaseModel], where: _Path | None) -> dict[str, object]:
-    """Return the fields of ``kind`` without nulls; drop other fields if they are neutral, refuse them otherwise."""
+def _without_neutral(
+    data: Mapping[str, object], kind: type[BaseModel], where: _Path | None, ignored: IgnoredFields
+) -> dict[str, object]:
+    """Return the fields of ``kind`` without nulls; drop others if they are neutral or unknown, refuse the rest.
+
+    Among Outrider's own options nothing is ignored: whatever stands there was meant for it.
+    """
     kept, most = {}, most_entries(kind)
     for name, value in data.items():
         if name in kind.model_fields:
@@ -177,17 +186,13 @@ def _without_neutral(data: Mapping[str, object], kind: type[BaseModel], where: _
                 raise ParameterError(_written((where, name)), f"at most {most[name]} entries", len(value))
             if value is not None:
                 kept[name] = value
-        elif name in NOT_YET:
-            not_yet = NOT_YET[name]
+        elif (not_yet := not_supported(name)) is not None:
             if value is not None and not any(type(value) is type(ok) and value == ok for ok in not_yet.neutral):
                 path = _written((where, name))
                 raise UnsupportedFieldError(path, f"{path} is not supported yet; {not_yet.advice}")
         else:
-            short = name[:64]
-            near = get_close_matches(short, kind.model_fields, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(kind.model_fields)}"
-            path = _written((where, short))
-            raise UnknownFieldError(path, f"{path} is not a known field; {hint}")
+            own = IgnoredFields(strict=True) if kind is OutriderOptions else ignored
+            own.add(_written((where, name[:MOST_NAME_CHARS])), name, kind.model_fields)
     return kept
 
 
@@ -209,10 +214,10 @@ def _lengths(annotation: object, metadata: Sequence[object]) -> Iterator[int]:
             yield from _lengths(member, ())
 
 
-def _nested(value: object, name: str, where: _Path) -> object:
+def _nested(value: object, name: str, where: _Path, ignored: IgnoredFields) -> object:
     """Apply ``_without_neutral`` to nested objects; pydantic reports values that should be objects and are not."""
     if isinstance(value, list):
-        return [_nested(item, name, (where, f"[{i}]")) for i, item in enumerate(value)]
+        return [_nested(item, name, (where, f"[{i}]"), ignored) for i, item in enumerate(value)]
     kind = _NESTED[name]
     if not isinstance(value, dict):
         return value
@@ -220,9 +225,9 @@ def _nested(value: object, name: str, where: _Path) -> object:
         path = _written((where, "type"))
         found = shown_value(value["type"])[:64]
         raise UnsupportedFieldError(path, f"{path} {found} is not supported yet; {TEXT_ONLY}")
-    kept = _without_neutral(value, kind, where)
+    kept = _without_neutral(value, kind, where, ignored)
     if isinstance(kept.get("content"), list):
-        kept["content"] = _nested(kept["content"], "content", (where, "content"))
+        kept["content"] = _nested(kept["content"], "content", (where, "content"), ignored)
     return kept
 
 

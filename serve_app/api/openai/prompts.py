@@ -4,8 +4,9 @@ Prompts are tokenised as in vLLM: a chat is rendered by the model's template, th
 spells a special token, such as ``<|im_end|>``, therefore becomes that token, in message contents too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import TemplateError
@@ -16,6 +17,7 @@ from outrider.text.tokens import backend_of
 from serve_app.api.http_errors import PromptTooLongError, UnsupportedFieldError
 from serve_app.api.openai.bodies import ChatBody, ChatMessage, CompletionBody
 from serve_app.api.openai.encoding import decode, encode_bounded
+from serve_app.api.openai.fields.template import rendering, template_variables, with_reasoning
 from serve_app.api.openai.tools.request import Tool, read_tools, with_tools
 from serve_app.api.service import RequestLimits
 
@@ -43,7 +45,8 @@ def read_prompts(
     """
     if isinstance(body, ChatBody):
         _check_choices("n", 1, body.n, limits.max_choices)
-        text = rendered(body.messages, tokenizer, read_tools(body, limits.tool_format), limits.tool_format)
+        tools, variables = read_tools(body, limits.tool_format), template_variables(body)
+        text = rendered(body.messages, tokenizer, tools, limits.tool_format, variables=variables)
         ids = _tokenised(text, "messages", tokenizer, limits, add_special_tokens=False)
         return [_checked(Prompt(tuple(ids), text), "messages", limits)]
     given, prompts, tokens = _given(body.prompt), list[Prompt](), 0
@@ -102,11 +105,14 @@ def rendered(
     *,
     opens_answer: bool = True,
     continues: bool = False,
+    variables: Mapping[str, Any] = MappingProxyType({}),
 ) -> str:
     """Render a chat by the model's template; ``continues``: the last message is left open.
 
+    ``variables`` are the request's own, from ``template_variables``.
+
     Raises:
-        ParameterError: the template refuses the messages.
+        ParameterError: the template refuses the messages, or takes too long.
         UnsupportedFieldError: there is no template.
     """
     template = tokenizer.chat_template
@@ -116,10 +122,17 @@ def rendered(
         )
     chat = with_tools(messages, tools, str(template), tool_format)
     offered: Any = [dict(tool.given) for tool in tools] or None
+    with_reasoning(chat, messages)
     try:
-        text = tokenizer.apply_chat_template(
-            chat, tools=offered, add_generation_prompt=opens_answer, continue_final_message=continues, tokenize=False
-        )
+        with rendering():
+            text = tokenizer.apply_chat_template(
+                chat,
+                tools=offered,
+                add_generation_prompt=opens_answer,
+                continue_final_message=continues,
+                tokenize=False,
+                **variables,
+            )
     except (TemplateError, TypeError, ValueError, LookupError, AttributeError) as error:
         roles = ", ".join(message.role for message in messages)
         raise ParameterError("messages", f"what the model's chat template takes ({error})", roles) from error

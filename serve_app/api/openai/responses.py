@@ -1,15 +1,13 @@
 """OpenAI's API as data: response bodies, stream events, ``usage`` and the model card. No HTTP, no Ray, no clock."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import floor
 from typing import Any
 
 from outrider.contracts.requests import (
     SAMPLING_RANGES,
-    ChoiceReport,
     FinishReason,
-    PlanEstimate,
     RoundReport,
     RoundStats,
     SamplingParams,
@@ -18,6 +16,7 @@ from outrider.contracts.requests import (
 from outrider.scheduling.attribution import response_cause
 from outrider.text.tokens import TokenTable
 from serve_app.answers import (
+    AnswerExtension,
     ChatChunkChoice,
     ChatCompletionChunk,
     ChatFinish,
@@ -30,11 +29,10 @@ from serve_app.answers import (
     CompletionChunkChoice,
     CompletionLogprobs,
     CompletionUsage,
-    ExplainedRound,
-    ExplainedUsage,
     MessageDelta,
     Model,
     OutriderUsage,
+    PromptTokens,
     RoundDetail,
     SloUsage,
     SpanDetail,
@@ -46,11 +44,13 @@ from serve_app.answers import (
 )
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.choice_reader import ChoiceDelta, ChoiceReader, ShownToken
+from serve_app.api.openai.explained import explained_usage
 from serve_app.api.openai.tools.deltas import CallDeltas, ended_by
 from serve_app.api.service import RequestLimits
 
 _LEAST = -9999.0  # OpenAI's value for a token of probability 0; JSON has no infinity
 _NOTHING: ChoiceExtension = {}
+_NO_PROMPT: PromptTokens = {}  # its tokens are added to the event that has them
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,7 @@ class ResponseForm:
     table: TokenTable  # of the target's tokenizer
     body: CompletionBody | ChatBody  # the request's
     tool_form: str = ""  # form in which tool calls are read from the text; "": none are
+    fingerprint: str = ""  # of what outputs depend on; "": not told
 
     @property
     def chat(self) -> bool:
@@ -74,16 +75,27 @@ class ResponseForm:
         named = isinstance(self.body, ChatBody) and isinstance(self.body.tool_choice, dict)
         return ended_by(reason, called=called and not named)
 
-    def role_event(self, index: int) -> ChatCompletionChunk:
+    def role_event(self, index: int, prompt_ids: Sequence[int]) -> ChatCompletionChunk:
         """First event of a choice in a streamed chat."""
-        return self._chat_event(index, {"role": "assistant", "content": ""})
+        event = self._chat_event(index, {"role": "assistant", "content": ""})
+        if self.body.return_token_ids:
+            event["prompt_token_ids"] = list(prompt_ids)
+        return event
+
+    @property
+    def constants(self) -> AnswerExtension:
+        """What every answer and event tells of the service."""
+        return {"system_fingerprint": self.fingerprint} if self.fingerprint else {}
 
     def delta_event(self, index: int, delta: ChoiceDelta) -> Chunk:
         """Event with a piece of a choice."""
         details = self._details(delta)
         if self.chat:
             return self._chat_event(index, {"content": delta.text}, details, delta.tokens)
-        return self._completion_event(index, delta.text, details, delta.tokens)
+        event = self._completion_event(index, delta.text, details, delta.tokens)
+        if delta.prompt_ids:
+            event["choices"][0]["prompt_token_ids"] = list(delta.prompt_ids)
+        return event
 
     def tool_calls(self, index: int) -> CallDeltas | None:
         """Reader that separates a choice's tool calls from its text, if tools may be called."""
@@ -98,17 +110,19 @@ class ResponseForm:
             for i, content in enumerate(deltas or empty)
         ]
 
-    def last_event(self, index: int, reason: FinishReason, *, called: bool = False) -> Chunk:
-        """Event that says why a choice ended; ``called``: it has called tools."""
+    def last_event(
+        self, index: int, reason: FinishReason, extension: AnswerExtension, *, called: bool = False
+    ) -> Chunk:
+        """Event that says why a choice ended; ``extension``: what is known then; ``called``: it has called tools."""
         if self.chat:
-            return self._chat_event(index, {}, reason=self.ended(reason, called=called))
-        return self._completion_event(index, "", reason=reason)
+            return {**self._chat_event(index, {}, reason=self.ended(reason, called=called)), **extension}
+        return {**self._completion_event(index, "", reason=reason), **extension}
 
-    def usage_event(self, usage: CompletionUsage) -> Chunk:
+    def usage_event(self, usage: CompletionUsage, extension: AnswerExtension) -> Chunk:
         """Event with the usage."""
-        event: Chunk = self._chat_chunk([]) if self.chat else self._completion_chunk([])
-        event["usage"] = usage
-        return event
+        if self.chat:
+            return {**self._chat_chunk([]), "usage": usage, **extension}
+        return {**self._completion_chunk([]), "usage": usage, **extension}
 
     def _chat_event(
         self,
@@ -133,7 +147,7 @@ class ResponseForm:
     ) -> CompletionChunk:
         logprobs = _completion_logprobs(tokens, self.table) if tokens else None
         return self._completion_chunk(
-            [{"index": index, "text": text, **details, "logprobs": logprobs, "finish_reason": reason}]
+            [{"index": index, "text": text, **_NO_PROMPT, **details, "logprobs": logprobs, "finish_reason": reason}]
         )
 
     def _chat_chunk(self, choices: list[ChatChunkChoice]) -> ChatCompletionChunk:
@@ -143,7 +157,9 @@ class ResponseForm:
             "created": self.created_s,
             "model": self.model,
             "choices": choices,
+            **_NO_PROMPT,
             **self._no_usage(),
+            **self.constants,
         }
 
     def _completion_chunk(self, choices: list[CompletionChunkChoice]) -> CompletionChunk:
@@ -154,6 +170,7 @@ class ResponseForm:
             "model": self.model,
             "choices": choices,
             **self._no_usage(),
+            **self.constants,
         }
 
     def _no_usage(self) -> ChunkUsage:
@@ -172,7 +189,10 @@ class ResponseForm:
         if delta.made:
             details["tokens"] = [token_report(i, piece) for i, piece in delta.made]
             details["rounds"] = [round_report(reported) for reported in delta.rounds]
-        return {"outrider": details} if details else _NOTHING
+        extension: ChoiceExtension = {"outrider": details} if details else {}
+        if delta.token_ids:
+            extension["token_ids"] = list(delta.token_ids)
+        return extension
 
 
 def span_report(span: TextSpan) -> SpanDetail:
@@ -288,27 +308,8 @@ def _outrider_usage(readers: Sequence[ChoiceReader], stats: RoundStats) -> Outri
         "sampling": sampling_of(readers[0].choice.request.params),
         **_verification(readers, stats),
         "slo": _slo_usage(readers, stats),
-        **_explained(readers),
+        **explained_usage(readers),
     }
-
-
-def _explained(readers: Sequence[ChoiceReader]) -> ExplainedUsage:
-    choices = [_report(choice) for reader in readers for choice in reader.choices]
-    return {"choices": choices} if choices else {}
-
-
-def _report(report: ChoiceReport) -> ExplainedRound:
-    """An item of ``usage.outrider.choices``, written out, as ``asdict`` takes ten times as long."""
-    second = report.runner_up
-    return {
-        "chosen": _plan(report.chosen),
-        "runner_up": None if second is None else _plan(second),
-        "reason": report.reason,
-    }
-
-
-def _plan(plan: PlanEstimate) -> dict[str, object]:
-    return {each.name: getattr(plan, each.name) for each in fields(PlanEstimate)}
 
 
 def sampling_of(params: SamplingParams) -> dict[str, float]:

@@ -17,6 +17,7 @@ from serve_app.answers import Detokenized, Tokenized
 from serve_app.api.http_errors import UnknownModelError
 from serve_app.api.openai.bodies import MAX_MESSAGES, MAX_TOKEN_IDS, ChatMessage
 from serve_app.api.openai.encoding import decode, encode_bounded
+from serve_app.api.openai.fields.ignored import IgnoredFields
 from serve_app.api.openai.parsing import check_arguments, read_fields, read_object
 from serve_app.api.openai.prompts import rendered
 from serve_app.api.service import RequestLimits
@@ -59,7 +60,9 @@ class DetokenizeBody(BaseModel):
     tokens: Annotated[list[int], Field(fail_fast=True, max_length=MAX_TOKEN_IDS)]
 
 
-def tokenize(content: bytes, tokenizer: PreTrainedTokenizerBase, limits: RequestLimits) -> Sequence[bytes]:
+def tokenize(
+    content: bytes, tokenizer: PreTrainedTokenizerBase, limits: RequestLimits, ignored: IgnoredFields
+) -> Sequence[bytes]:
     """Return the answer's JSON, in parts.
 
     Raises:
@@ -67,13 +70,13 @@ def tokenize(content: bytes, tokenizer: PreTrainedTokenizerBase, limits: Request
     """
     data = read_object(content, limits)
     if "messages" in data:
-        chat = read_fields(data, TokenizeChatBody)
+        chat = read_fields(data, TokenizeChatBody, ignored)
         _check_model(chat.model, limits)
         check_arguments(chat.messages, limits)
         text, special = _chat_text(chat, "add_generation_prompt" in data, tokenizer), chat.add_special_tokens
         names = chat.return_token_strs
     else:
-        body = read_fields(data, TokenizeTextBody)
+        body = read_fields(data, TokenizeTextBody, ignored)
         _check_model(body.model, limits)
         text, special, names = body.prompt, body.add_special_tokens, body.return_token_strs
     backend = backend_of(tokenizer)
@@ -91,13 +94,15 @@ def tokenize(content: bytes, tokenizer: PreTrainedTokenizerBase, limits: Request
     return _in_parts(answer)
 
 
-def detokenize(content: bytes, tokenizer: PreTrainedTokenizerBase, limits: RequestLimits) -> Sequence[bytes]:
+def detokenize(
+    content: bytes, tokenizer: PreTrainedTokenizerBase, limits: RequestLimits, ignored: IgnoredFields
+) -> Sequence[bytes]:
     """Return the decoded ids, special tokens included, as JSON in parts.
 
     Raises:
         OutriderError: as ``parse_body``; or an id is outside the vocabulary, or ids or text are too long.
     """
-    body = read_fields(read_object(content, limits), DetokenizeBody)
+    body = read_fields(read_object(content, limits), DetokenizeBody, ignored)
     _check_model(body.model, limits)
     if len(body.tokens) > (most := _most_tokens(limits)):
         raise ParameterError("tokens", f"at most {most} tokens; send them in pieces", len(body.tokens))

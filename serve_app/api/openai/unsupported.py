@@ -20,6 +20,9 @@ _NO_TOOLS = "describe the tools in the prompt and parse the answer"
 TEXT_ONLY = "send and expect text only"
 _PLAIN = "ask for the format in the prompt"
 _LEAVE_OUT = "leave it out"
+_PENALTY = "use repetition_penalty"
+_TRUNCATE = "use top_p, top_k or min_p"
+_TO_TEMPLATE = "use reasoning_effort or chat_template_kwargs, if the model's chat template knows them"
 _NO_HOSTED = "send everything the model is to read in the prompt"
 NOT_YET: Mapping[str, NotYet] = {
     "best_of": NotYet("use n and choose among the choices", (1,)),
@@ -28,7 +31,6 @@ NOT_YET: Mapping[str, NotYet] = {
     "early_stopping": NotYet(_LEAVE_OUT, (False,)),
     "top_logprobs": NotYet("give the number as logprobs, or use /v1/chat/completions", (0,)),
     "prompt_logprobs": NotYet("use echo and logprobs of /v1/completions"),
-    "return_token_ids": NotYet(_LEAVE_OUT, (False,)),
     "echo": NotYet("use /v1/completions", (False,)),
     "suffix": NotYet("put what follows into the prompt", ("",)),
     "tools": NotYet(_NO_TOOLS, ([],)),
@@ -40,23 +42,13 @@ NOT_YET: Mapping[str, NotYet] = {
     "parallel_tool_calls": NotYet(_NO_TOOLS, (True, False)),
     "web_search_options": NotYet(_NO_HOSTED),
     "documents": NotYet(_NO_HOSTED, ([],)),
-    "verbosity": NotYet(_PLAIN),
     "reasoning_effort": NotYet(_LEAVE_OUT, ("none",)),
     "audio": NotYet(TEXT_ONLY),
     "modalities": NotYet(TEXT_ONLY, (["text"],)),
     "prediction": NotYet(_LEAVE_OUT),
-    "store": NotYet("keep the response yourself", (False,)),
-    "metadata": NotYet("keep it yourself", ({},)),
-    "service_tier": NotYet(_LEAVE_OUT, ("auto", "default")),
-    "prompt_cache_key": NotYet("leave it out; equal prefixes are cached anyway"),
-    "prompt_cache_retention": NotYet(_LEAVE_OUT),
-    "priority": NotYet(_LEAVE_OUT, (0,)),
-    "stop_token_ids": NotYet("use stop", ([],)),
     "bad_words": NotYet("use logit_bias", ([],)),
     "allowed_token_ids": NotYet("use logit_bias"),
     "logits_processors": NotYet("use logit_bias"),
-    "include_stop_str_in_output": NotYet("append the stop string yourself", (False,)),
-    "skip_special_tokens": NotYet("special tokens have no text", (True,)),
     "spaces_between_special_tokens": NotYet("special tokens have no text", (True,)),
     "detokenize": NotYet("text is always sent", (True,)),
     "media_io_kwargs": NotYet(TEXT_ONLY, ({},)),
@@ -69,5 +61,32 @@ NOT_YET: Mapping[str, NotYet] = {
     "chat_template_kwargs": NotYet("send the text to /v1/completions", ({},)),
     "refusal": NotYet("put it into the content"),
     "annotations": NotYet(_LEAVE_OUT, ([],)),
+    # What would change the answer, in the words of other servers.
+    **dict.fromkeys(("lora", "lora_request", "lora_path", "adapter", "adapters"), NotYet("adapters are not served")),
+    **dict.fromkeys(("repeat_penalty", "repeat_last_n"), NotYet(_PENALTY)),
+    **dict.fromkeys(("typical_p", "tfs_z", "top_a", "xtc_probability", "mirostat", "top_n_sigma"), NotYet(_TRUNCATE)),
+    **dict.fromkeys(("do_sample", "num_beams", "beam_width"), NotYet("use temperature", (True, 1))),
+    **dict.fromkeys(("max_new_tokens", "max_output_tokens", "n_predict", "num_predict"), NotYet("use max_tokens")),
+    **dict.fromkeys(("stop_sequences", "stopping_criteria"), NotYet("use stop", ([],))),
+    **dict.fromkeys(("grammar", "json_schema", "regex", "ebnf", "structural_tag"), NotYet("use structured_outputs")),
+    **dict.fromkeys(("thinking", "enable_thinking", "think", "thinking_budget"), NotYet(_TO_TEMPLATE)),
+    **dict.fromkeys(("system", "instructions", "input"), NotYet("send it as a message")),
+    **dict.fromkeys(("images", "image", "image_url", "input_audio", "video"), NotYet(TEXT_ONLY)),
+    "thinking_token_budget": NotYet("use max_tokens"),
+    "min_new_tokens": NotYet("use min_tokens"),
     "include_obfuscation": NotYet("nothing is obfuscated", (False,)),
 }
+
+
+_FAMILIES: Mapping[str, NotYet] = {
+    "guided_": NotYet("use structured_outputs"),
+    "dry_": NotYet(_PENALTY),
+}
+_WITHOUT_EFFECT = ("guided_decoding_backend",)  # how, not what
+
+
+def not_supported(name: str) -> NotYet | None:
+    """What is known of a field that is not supported, by its name or the beginning of it."""
+    if (known := NOT_YET.get(name)) is not None or name in _WITHOUT_EFFECT:
+        return known
+    return next((each for begins, each in _FAMILIES.items() if name.startswith(begins)), None)

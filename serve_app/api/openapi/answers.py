@@ -14,6 +14,7 @@ from serve_app.answers import (
     Detokenized,
     ErrorBody,
     Health,
+    Load,
     Model,
     ModelList,
     Ready,
@@ -26,7 +27,7 @@ from serve_app.api.openapi.requests import REF, Schema
 _Kind = tuple[str, Literal["serialization"], TypeAdapter[Any]]
 ANSWERS: tuple[type[Any], ...] = (
     *(ErrorBody, ChatCompletion, ChatCompletionChunk, Completion, CompletionChunk, Model, ModelList),
-    *(Tokenized, Detokenized, Version, Health, Ready, Status),
+    *(Tokenized, Detokenized, Version, Health, Load, Ready, Status),
 )
 
 

@@ -4,22 +4,35 @@ from collections.abc import Iterable
 from typing import Any
 
 from outrider import __version__
+from serve_app.api.gateways.probes import LIVE, READY
+from serve_app.api.gateways.refusals import DROPPED_HEADER
 from serve_app.api.http_errors import ERROR_KINDS
-from serve_app.api.openai.promises import FIRST_TOKEN_HEADER, LONGEST_MS, TOKEN_HEADER
+from serve_app.api.openai.fields.ignored import IGNORED_HEADER
+from serve_app.api.openai.promises import (
+    FAIRNESS_HEADER,
+    FIRST_TOKEN_HEADER,
+    LONGEST_MS,
+    NEWER_NAMES,
+    OBJECTIVE_HEADER,
+    TOKEN_HEADER,
+)
 from serve_app.api.openapi.answers import answer_schemas
 from serve_app.api.openapi.requests import REF, Schema, request_schemas
 from serve_app.api.service import RequestLimits
 
 _ABOUT = (
-    "OpenAI's API over distributed speculative decoding. A field is honoured exactly or refused by name. Every "
-    "response has X-Request-Id, the client's own if it sends one; every GET has a HEAD. A schema is as strict as "
-    "fields are by themselves: what depends on others, or on a prompt's tokens, is refused with a 400 that says so."
+    "OpenAI's API over distributed speculative decoding. A field is honoured exactly or refused by name; one that "
+    "nobody knows is ignored, and named in X-Outrider-Ignored, unless it resembles a known one. Every response has "
+    "X-Request-Id, the client's own if it sends one; every GET has a HEAD. A schema is as "
+    "strict as fields are by themselves: what depends on others, or on a prompt's tokens, is refused with a 400 that "
+    "says so."
 )
 _STREAMED = (
     "Where `stream` is true: server-sent events, each `data: ` and a {answer}Chunk, or an ErrorBody, which ends it; "
     "comments (`: keep-alive`); and at the end `data: [DONE]`."
 )
 _JSON = "application/json"
+_TEXT: Schema = {"type": "string"}
 _ANY = (400, 421)  # of ``Host``
 _BUSY = 429  # of any but the liveness probe
 _MADE = (403, 404, 408, 413, 415, 500, 503, 504)
@@ -38,17 +51,24 @@ def openapi_document(limits: RequestLimits, *, keys: bool, reads_need_key: bool 
             "/v1/completions": {"post": _generation("completion", "CompletionBody", "Completion", limits, keys=keys)},
             "/v1/models": {"get": _operation("The served model, in a list", "ModelList", (), keys=keys)},
             "/v1/models/{model}": {"get": _model(keys=keys)},
-            "/tokenize": {
-                "post": _operation("The tokens of a text or a chat", "Tokenized", _READ_BODY, keys=keys)
-                | _body(tokenize)
+            **{
+                f"{before}/tokenize": {
+                    "post": _operation("The tokens of a text or a chat", "Tokenized", _READ_BODY, keys=keys)
+                    | _body(tokenize)
+                }
+                for before in ("", "/v1")
             },
-            "/detokenize": {
-                "post": _operation("The text of tokens", "Detokenized", _READ_BODY, keys=keys)
-                | _body(_ref("DetokenizeBody"))
+            **{
+                f"{before}/detokenize": {
+                    "post": _operation("The text of tokens", "Detokenized", _READ_BODY, keys=keys)
+                    | _body(_ref("DetokenizeBody"))
+                }
+                for before in ("", "/v1")
             },
             "/version": {"get": _operation("Outrider's version", "Version", ())},
-            "/health": {"get": _operation("Whether the process answers", "Health", ())},
-            "/ready": {"get": _ready()},
+            **{path: {"get": _operation("Whether the process answers", "Health", ())} for path in LIVE},
+            **{path: {"get": _ready()} for path in READY},
+            "/load": {"get": _operation("Responses under way at this ingress", "Load", ())},
             "/status": {"get": _operation("What the service is doing", "Status", (500, 503, 504), keys=reads_need_key)},
             "/metrics": {
                 "get": _text("This ingress's metrics, for Prometheus", _CONTENT_TYPE_METRICS, keys=reads_need_key)
@@ -60,7 +80,8 @@ def openapi_document(limits: RequestLimits, *, keys: bool, reads_need_key: bool 
     }
     for path, methods in document["paths"].items():
         for operation in methods.values():
-            operation["responses"] |= _errors([*_ANY, *([_BUSY] if path != "/health" else [])])
+            known, more = operation["responses"], [*_ANY, *([_BUSY] if path not in LIVE else [])]
+            operation["responses"] |= _errors(status for status in more if str(status) not in known)
     if keys:
         document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     return document
@@ -78,9 +99,24 @@ def _generation(what: str, body: str, answer: str, limits: RequestLimits, *, key
     time: Schema = {"type": "number", "maximum": LONGEST_MS}
     first = time | {"minimum": limits.least_first_token_ms or 1e-3}
     operation["parameters"] = [
-        _header(FIRST_TOKEN_HEADER, "Milliseconds within which it is started, or refused.", first),
-        _header(TOKEN_HEADER, "Milliseconds of a token, within what a class promises.", time | {"minimum": 1e-3}),
+        *(
+            _header(name, about, schema)
+            for older, about, schema in (
+                (FIRST_TOKEN_HEADER, "Milliseconds within which it is started, or refused.", first),
+                (TOKEN_HEADER, "Milliseconds of a token, within what a class promises.", time | {"minimum": 1e-3}),
+            )
+            for name in (NEWER_NAMES[older], older)
+        ),
+        _header(OBJECTIVE_HEADER, "Stands for a class that the operator chose; unknown ones say nothing.", _TEXT),
+        _header(FAIRNESS_HEADER, "Divides the share of the key, or of the address.", _TEXT | {"maxLength": 256}),
     ]
+    operation["responses"]["200"]["headers"] = {
+        IGNORED_HEADER: {"description": "Fields that nobody here knows, at most 16", "schema": _TEXT}
+    }
+    dropped = {"description": "Why it was not served, as llm-d's router says it", "schema": _TEXT}
+    for status in ("429", "503"):
+        operation["responses"].setdefault(status, _errors([int(status)])[status])
+        operation["responses"][status] |= {"headers": {DROPPED_HEADER: dropped}}
     return operation
 
 

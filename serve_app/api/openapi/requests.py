@@ -49,6 +49,8 @@ def request_schemas(limits: RequestLimits) -> dict[str, Schema]:
         # The parser allows these in each object of a body.
         schema["properties"] |= {name: _neutral(name) for name in NOT_YET if name not in kind.model_fields}
         schema.pop("title", None)
+        if kind is not OutriderOptions and not limits.strict_fields:
+            del schema["additionalProperties"]
     return schemas
 
 
@@ -78,6 +80,7 @@ def _known(kind: type[BaseModel], limits: RequestLimits) -> dict[str, Schema]:
     bias = {"type": "number", "minimum": -100, "maximum": 100}
     names = {"pattern": "^(0|[1-9][0-9]*)$"}
     found["logit_bias"] = {"maxProperties": MAX_LOGIT_BIAS, "additionalProperties": bias, "propertyNames": names}
+    found["stop_token_ids"] = {"items": {"type": "integer", "minimum": 0, "maximum": limits.vocab_size - 1}}
     return found | {"model": {"enum": [limits.model_name]}}
 
 

@@ -20,6 +20,7 @@ from serve_app.coordination.credit import Credit
 from serve_app.metrics import Sink
 
 _STALLED_AFTER_S = 10.0  # without credit, as the client does not read
+_WAITED_S = 0.05  # less is refused at once
 _DECIDED_EVERY_S = 1.0  # while any response waits: the promised load changes with every round
 
 
@@ -137,7 +138,8 @@ class AdmissionQueue:
             waiting = self._waiting.pop(refused.name)
             self._sink.record(metrics.NOT_ADMITTED, slo_class=refused.slo.name, reason=refused.shortage.resource)
             if not waiting.done():
-                waiting.set_exception(NotAdmittedError(refused.message, refused.retry_after_s))
+                waited = refused.waited_s >= _WAITED_S
+                waiting.set_exception(NotAdmittedError(refused.message, refused.retry_after_s, waited))
         for name in decisions.suspended:
             self._credits[name].suspend()
             self._sink.record(metrics.SUSPENDED)
@@ -191,4 +193,5 @@ def _asked(request: GenerationRequest, now_s: float) -> AdmissionRequest:
         first_token_s=request.first_token_s,
         resumed=request.ledger is not None,
         account=request.account,
+        priority=request.priority,
     )

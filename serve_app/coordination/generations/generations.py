@@ -29,7 +29,7 @@ from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.registry import SCHEDULING
 from outrider.selection.tuning.speculation_tuner import SpeculationTuner, TunerSettings
-from outrider.text.shown import IncrementalText
+from outrider.text.shown import text_of
 from outrider.text.stops import stop_automaton, tokens_that_stop
 from outrider.tracing.responses import ResponseTrace
 from serve_app.coordination.batching.batcher import Batcher, SteppedVerifier
@@ -273,7 +273,7 @@ class Generations:
     ) -> RoundLoop:
         card = self._target.card
         generation = Generation(request, eos_token_ids=card.eos_token_ids, max_context_tokens=card.max_context_tokens)
-        text = IncrementalText(self._target.tokenizer, request.stop, request.output_ids, request.min_tokens)
+        text = text_of(request, self._target.tokenizer, generation.end_ids)
         rounds = RoundMachine(generation, text, self._rules, asked_at_s)
         link = DrafterLink(generation, self._links, stop_ids, services.trace)
         return RoundLoop(rounds, link, services, put, credit)

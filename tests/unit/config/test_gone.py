@@ -19,7 +19,7 @@ from outrider.scaling.policy import ScalingRules
 from serve_app import scaling
 from serve_app.api.service import BODY_DEADLINE_S, KEYS_RELOAD_S, READER_DEADLINE_S, StructuredLimits
 from serve_app.coordination.settings import verifier_settings
-from serve_app.ingress import ingress
+from serve_app.ingress import model_limits
 
 GONE = gone()
 RULES, LIMITS, WIRE = ScalingRules(1, 2), StructuredLimits(), WireFormat(2)
@@ -41,7 +41,7 @@ HOLDS = {
     "wire.top_k": f"{WIRE.top_k}",
     "wire.top_rho": f"{WIRE.top_rho}",
     "wire.distinct_siblings": f"{WIRE.distinct_siblings}".lower(),
-    "slo.least_first_token_ms": f"{ingress.LEAST_FIRST_TOKEN_MS:g} ms",
+    "slo.least_first_token_ms": f"{model_limits.LEAST_FIRST_TOKEN_MS:g} ms",
     "admission.best_effort_floor": f"{AdmissionRules().best_effort_floor}",
     "limits.body_deadline_s": f"{BODY_DEADLINE_S:g} s",
     "limits.reader_deadline_s": f"{READER_DEADLINE_S:g} s",

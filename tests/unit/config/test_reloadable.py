@@ -29,6 +29,7 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {
     "slo": {
         "classes": [{"name": "best_effort", "tokens_per_s": 0.0}, {"name": "new", "tokens_per_s": 3.0}],
         "default": "speed_2",
+        "objectives": {"chat": "best_effort"},
     },
     "scheduling": {"first_token_s": 2.0},
     "admission": {

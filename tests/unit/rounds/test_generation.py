@@ -210,7 +210,7 @@ def test_a_resumed_response_goes_on_counting_where_it_was() -> None:
     before = RoundStats(rounds=3, speculative_rounds=2, drafted_tokens=8, accepted_tokens=5, cached_tokens=16)
     generation = make(output_ids=(7, 8), stats=before)
     generation.commit(Verified("g", begin(generation), (0,), 9, cached_tokens=4), VerifiedDraft([7, 8]))
-    assert generation.stats == RoundStats(4, 3, 10, 6, cached_tokens=16)
+    assert generation.stats == RoundStats(4, 3, 10, 6, cached_tokens=16, kept_drafts=(0, 1))
 
 
 def test_each_token_is_told_who_proposed_it() -> None:

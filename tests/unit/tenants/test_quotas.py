@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.tenants.quotas import OverQuota, QuotaLimits, QuotaRequest, Quotas
+from outrider.tenants.quotas import OverQuota, QuotaLimits, QuotaRequest, Quotas, RateLeft
 
 RATE = QuotaLimits(requests_per_minute=6.0)
 TOKENS = QuotaLimits(tokens_per_minute=600.0)
@@ -93,3 +93,13 @@ def test_a_rate_that_is_changed_holds_at_once() -> None:
     more, less = QuotaLimits(requests_per_minute=60.0), QuotaLimits(requests_per_minute=1.0)
     assert [quotas.ask("a", "x", ONE, more, 0.0) is None for _ in range(55)] == [True] * 54 + [False]
     assert [quotas.ask("a", "x", ONE, less, 3600.0) is None for _ in range(2)] == [True, False]
+
+
+def test_what_is_left_of_each_rate() -> None:
+    quotas, both = Quotas(), QuotaLimits(requests_per_minute=6.0, tokens_per_minute=600.0)
+    assert quotas.ask("a", "1", QuotaRequest("t", 1, 450), both, 0.0) is None
+    assert quotas.left("t", both, 5.0) == {
+        "requests": RateLeft(6.0, 5.5, 5.0),
+        "tokens": RateLeft(600.0, 200.0, 40.0),
+    }
+    assert quotas.left("t", QuotaLimits(concurrent_responses=2), 5.0) == {}

@@ -242,7 +242,7 @@ def test_a_device_that_is_gone_ends_the_engine_and_names_who_was_there(
     passes = ContainedPasses(engine)
     for client in present:
         engine.open(client.opening())
-    monkeypatch.setattr(engine._runner, "forward", lambda _: (_ for _ in ()).throw(error))
+    monkeypatch.setattr(engine._runner, "forward", lambda _: (_ for _ in ()).throw(error))  # noqa: SLF001
     with pytest.raises(VerifierLostError, match="the engine is unusable"):
         passes.verify([client.block() for client in present])
     assert passes.under_way == ("a", "b")
@@ -256,6 +256,6 @@ def test_an_engine_that_fails_at_everybody_is_lost(
     passes = ContainedPasses(engine)
     for client in present:
         engine.open(client.opening())
-    monkeypatch.setattr(engine._runner, "forward", lambda _: (_ for _ in ()).throw(RuntimeError("no")))
+    monkeypatch.setattr(engine._runner, "forward", lambda _: (_ for _ in ()).throw(RuntimeError("no")))  # noqa: SLF001
     with pytest.raises(VerifierLostError, match="4 generations in a row"):
         passes.verify([client.block() for client in present])

@@ -37,7 +37,7 @@ from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
 from outrider.selection.fixed import Fixed
 from outrider.selection.modes import DRAFT
 from outrider.selection.tuning.speculation_tuner import SpeculationTuner, TunerSettings
-from outrider.text.shown import IncrementalText
+from outrider.text.shown import text_of
 from outrider.text.stops import tokens_that_stop
 from outrider.tracing.responses import ResponseTrace
 from outrider.verification.semantic import MismatchJudge
@@ -278,7 +278,7 @@ class Service:
         self.generations[request.generation] = generation
         stop_ids = tokens_that_stop([f"w{i}" for i in range(VOCAB)], request.stop)
         link = DrafterLink(generation, LinkServices(self.fleet, self.book, self.link_settings, now_s), stop_ids, trace)
-        text = IncrementalText(TOKENIZER, request.stop, request.output_ids, request.min_tokens)
+        text = text_of(request, TOKENIZER, generation.end_ids)
         rounds = RoundMachine(generation, text, self.rules, now_s())
         await RoundLoop(rounds, link, replace(self.services, trace=trace), put, credit).run()
 

@@ -30,6 +30,7 @@ from tests.unit.serve_app.api.test_http_usage import REPORT
 from tests.unit.serve_app.api.test_tools import CLOCK, WEATHER, hermes
 from tests.unit.serve_app.api.text_service import LIMITS, SETTINGS, TEXT, TextService
 
+TOLD_LIMITS = replace(LIMITS, fingerprint="fp_1")
 DOCUMENT = openapi_document(LIMITS, keys=True, reads_need_key=True)
 CALLS = "Let me see. " + hermes("weather", '{"city": "Rome"}') + "\n" + hermes("clock", "{}") + " END"
 PATHS = {"chat": ("/v1/chat/completions", CHAT), "completion": ("/v1/completions", COMPLETION)}
@@ -47,6 +48,8 @@ ASKED: Mapping[str, dict[str, Any]] = {
     "semantic verification": {"temperature": 0, "n": 2, "outrider": {"verification": "semantic"}},
     "other sampling": {"temperature": 0.5, "top_k": 7},
     "one token": {"max_tokens": 1},
+    "token ids": {"return_token_ids": True},
+    "a tier": {"service_tier": "priority"},
 }
 ASKED_OF_CHATS: Mapping[str, dict[str, Any]] = {
     "log-probabilities": {"logprobs": True, "outrider": TOLD},
@@ -84,7 +87,7 @@ CASES = [
     for asked, how in product([*ASKED, *own], STREAMED)
 ]
 ERRORS: Mapping[str, tuple[dict[str, Any], int]] = {  # of a body with these fields instead
-    "an unknown field": ({"nonsense": 1}, 400),
+    "an unknown field": ({"temprature": 1}, 400),
     "a value that cannot be": ({"temperature": 3}, 400),
     "a field that is not supported": ({"functions": [{}]}, 400),
     "tools of a model without a form": ({"tools": [WEATHER]}, 400),
@@ -144,7 +147,7 @@ def answered(what: str, asked: str, how: str) -> httpx.Response:
     path, body = PATHS[what]
     fields = {**ASKED, **(ASKED_OF_CHATS if what == "chat" else ASKED_OF_COMPLETIONS)}[asked]
     form = "hermes" if "tools" in fields else ""
-    limits = replace(LIMITS, judges=True, tool_format=form)
+    limits = replace(TOLD_LIMITS, judges=True, tool_format=form)
     service = ToldService(limits=limits, texts=(CALLS if form else TEXT,))
     return post(service, path, body | fields | STREAMED[how])
 

@@ -78,7 +78,8 @@ def test_errors_of_the_client_are_explained_and_others_are_not() -> None:
 
 
 def test_only_what_may_succeed_later_says_when_to_retry() -> None:
-    assert answer_for(BusyError("full")).headers == {"Retry-After": "1"}
+    saturated = {"x-llm-d-request-dropped-reason": "rejected-saturated"}
+    assert answer_for(BusyError("full")).headers == {"Retry-After": "1", **saturated}
     assert answer_for(RuntimeError()).headers == {}
     assert answer_for(ParameterError("n", "1", 2)).headers == {}
 

@@ -1,14 +1,15 @@
 """API keys over HTTP: who is let in, what a key may ask for, what it is told, and what is counted in the end."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
+from math import floor
 
 import httpx
 import pytest
 
 from outrider.contracts.errors import GenerationFailedError
 from outrider.tenants.keys import Keys, Tenant, parse_keys
-from outrider.tenants.quotas import OverQuota, QuotaRequest
+from outrider.tenants.quotas import OverQuota, QuotaRequest, RateLeft
 from serve_app.api.service import Pass
 from tests.unit.serve_app.api.asking import CHAT, COMPLETION, ask, error_of, post
 from tests.unit.serve_app.api.text_service import LIMITS, TextService
@@ -48,6 +49,11 @@ class CountingGate:
         assert tenant.name == asked.tenant
         self.asked.append(asked)
         return self.refusal or self
+
+    async def left(self, tenant: Tenant) -> Mapping[str, RateLeft]:
+        """Half of each."""
+        rates = {"requests": tenant.requests_per_minute, "tokens": tenant.tokens_per_minute}
+        return {name: RateLeft(rate, rate / 2, 30.0) for name, rate in rates.items() if rate is not None}
 
     def settle(self, tokens: int) -> None:
         """Keep it."""
@@ -226,3 +232,24 @@ def test_a_body_is_not_waited_for_where_the_quota_is_used_up() -> None:
 
     headers = {"content-type": "application/json", "authorization": f"Bearer {ALICE}"}
     assert ask(served, "POST", "/v1/completions", content=never(), headers=headers).status_code == 429
+
+
+def test_a_key_with_rates_is_told_what_is_left_and_another_is_not() -> None:
+    rates = "requests_per_minute: 60, tokens_per_minute: 1000.5"
+    keys = parse_keys(f"keys: [{{name: alice, key: {ALICE}, {rates}}}, {{name: bob, key: {BOB}}}]", "test")
+    gate = CountingGate(keys)
+    served = TextService(gate=gate)
+    told = {name: value for name, value in asks(served, COMPLETION).headers.items() if "ratelimit" in name}
+    assert told == {
+        "x-ratelimit-limit-requests": "60",
+        "x-ratelimit-remaining-requests": "30",
+        "x-ratelimit-reset-requests": "30s",
+        "x-ratelimit-limit-tokens": "1000",
+        "x-ratelimit-remaining-tokens": str(floor(500.25 - gate.asked[0].tokens)),
+        "x-ratelimit-reset-tokens": "30s",
+    }
+    assert not [name for name in asks(served, COMPLETION, BOB).headers if "ratelimit" in name]
+    gate.refusal = OverQuota("tokens_per_minute", 1, 1, 60)
+    assert asks(served, COMPLETION).headers["x-ratelimit-remaining-tokens"] == "500"
+    gate.most_requests = 0
+    assert asks(served, COMPLETION).headers["x-ratelimit-remaining-requests"] == "30"

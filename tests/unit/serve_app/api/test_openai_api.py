@@ -91,16 +91,23 @@ def test_values_that_ask_for_nothing_change_nothing(neutral: dict[str, Any]) -> 
             r"^messages\[0\].role needs one of 'system', 'user', .* \(others are not supported yet\), found 'function'",
         ),
         ({"temprature": 1}, UnknownFieldError, "^temprature is not a known field; did you mean temperature"),
-        ({"messages2": 1}, UnknownFieldError, "^messages2 is not a known field; known here: model, stream"),
+        ({"chat": 1, "maxTokens": 1}, UnknownFieldError, "^maxTokens is not a known field; did you mean max_tokens"),
+        (
+            {"chat": 1, "repeat_penalty": 2},
+            UnsupportedFieldError,
+            "^repeat_penalty is not supported yet; use rep",
+        ),
+        ({"lora": "a"}, UnsupportedFieldError, "^lora is not supported yet"),
+        ({"guided_whitespace_pattern": " "}, UnsupportedFieldError, "^guided_whitespace_pattern is not supported yet"),
         (
             {"outrider": {"k": 1}},
             UnknownFieldError,
             "^outrider.k is not a known field; known here: window, protocol, expansion, rows, lookup, slo_class",
         ),
         (
-            {"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "tone": 1}]}]},
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "texts": "b"}]}]},
             UnknownFieldError,
-            r"^messages\[0\].content\[0\].tone is not a known field",
+            r"^messages\[0\].content\[0\].texts is not a known field; did you mean text",
         ),
         ({"outrider": {"slo_class": 8}}, ParameterError, "^outrider.slo_class needs a text, found 8"),
         (

@@ -21,7 +21,18 @@ from tests.unit.serve_app.api.test_http_keys import GROUPS, CountingGate
 from tests.unit.serve_app.api.text_service import LIMITS, TextService
 
 EXAMPLES = 12
-OURS = {"/health", "/ready", "/status", "/metrics", "/version", "/openapi.json", "/docs", "/tokenize", "/detokenize"}
+PROBES = {"/healthz", "/livez", "/ping", "/readyz", "/load", "/v1/tokenize", "/v1/detokenize"}
+OURS = PROBES | {
+    "/health",
+    "/ready",
+    "/status",
+    "/metrics",
+    "/version",
+    "/openapi.json",
+    "/docs",
+    "/tokenize",
+    "/detokenize",
+}
 
 
 def document(**fields: Any) -> dict[str, Any]:
@@ -75,7 +86,7 @@ def test_it_says_what_this_service_takes() -> None:
     for bad in (
         {"model": "other"},
         {"temperature": 3},
-        {"nonsense": 1},
+        {"stop_token_ids": [-1]},
         {"logit_bias": {"07": 1}},
         {"outrider": {"drafters": ["elsewhere"]}},
         {"outrider": {"window": LIMITS.k_max + 1}},

@@ -131,7 +131,9 @@ class TextService:
         """It has nobody to tell of."""
         return {"model": MODEL, "drafters": [], "coordinators": []}
 
-    def metrics(self) -> bytes:
+    load: int = 0
+
+    async def metrics(self) -> bytes:
         """How many requests came."""
         return f"requests_total {len(self.requests)}.0\n".encode()
 

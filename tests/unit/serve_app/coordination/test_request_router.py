@@ -350,7 +350,10 @@ class LastFirstRouter(PrefixRouter):
         super().initialize_state(**options)
         self.asked = list[int | None]()
 
-    def order(self, offered: Sequence[RunningReplica], digests: Sequence[bytes] | None) -> Sequence[ReplicaID]:
+    def order(
+        self, offered: Sequence[RunningReplica], digests: Sequence[bytes] | None, affinity: bytes = b""
+    ) -> Sequence[ReplicaID]:
+        assert affinity == b""
         self.asked.append(None if digests is None else len(digests))
         return sorted((replica.replica_id for replica in offered), key=str, reverse=True)
 

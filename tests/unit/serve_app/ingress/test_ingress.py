@@ -43,7 +43,7 @@ def service_over(handle: MemoryHandle) -> CoordinatorService:
 
 def exported(service: CoordinatorService, metric: Metric) -> dict[str, float]:
     """By the values of its labels."""
-    families = text_string_to_metric_families(service.metrics().decode())
+    families = text_string_to_metric_families(service.own_metrics().decode())
     samples = [sample for family in families for sample in family.samples if sample.name == metric.name]
     return {",".join(sample.labels.values()): sample.value for sample in samples}
 
@@ -124,7 +124,7 @@ async def test_the_probe_tells_the_age_of_the_keys_and_whether_they_are_refused(
     light = SimpleNamespace(say_again=lambda: None)
     ingress = SimpleNamespace(_listening=None, _light=light, _gate=SimpleNamespace(in_use=in_use), _service=service)
     await Ingress.check_health(cast("Any", ingress))
-    page = service.metrics().decode()
+    page = service.own_metrics().decode()
     assert [line.rpartition(" ")[2] for line in page.splitlines() if line.startswith("outrider_keys_")] == [
         "7.0",
         "1.0",
@@ -181,7 +181,7 @@ async def test_figures_of_several_ingresses_do_not_mix_on_one_address() -> None:
             async for _ in service.generate(request_for(f"{name}{number}", window=0)):
                 pass
         await handle.closed()
-        for family in text_string_to_metric_families(service.metrics().decode()):
+        for family in text_string_to_metric_families(service.own_metrics().decode()):
             for sample in family.samples:
                 assert sample.labels["replica"] == name
                 page[sample.name, ",".join(sample.labels.values())] = sample.value
@@ -249,6 +249,6 @@ def test_keys_that_do_not_fit_leave_all_as_it_was() -> None:
     ingress.reconfigure(slo={"classes": [{"name": "speed_2", "tokens_per_s": 2.0}]})
     assert (ingress.service.settings, ingress.service.limits) == before
     gauge = f'{metrics.SETTINGS_REFUSED.name}{{deployment="ingress"}}'
-    assert f"\n{gauge} 1.0\n" in ingress.service.metrics().decode()
+    assert f"\n{gauge} 1.0\n" in ingress.service.own_metrics().decode()
     ingress.reconfigure()
-    assert f"\n{gauge} 0.0\n" in ingress.service.metrics().decode()
+    assert f"\n{gauge} 0.0\n" in ingress.service.own_metrics().decode()

@@ -1,0 +1,1 @@
+"""What gateways, endpoint pickers and probes ask, in their own words."""

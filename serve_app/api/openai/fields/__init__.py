@@ -1,0 +1,1 @@
+"""Fields of a request that have no effect, or that nobody here knows."""
