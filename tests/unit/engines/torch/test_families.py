@@ -1,4 +1,4 @@
-"""The families of docs/reference/models.md, tiny and with random weights: the torch engine's greedy output is their own."""
+"""The families of docs/reference/models.md, tiny and with random weights: the torch engine's output is their own."""
 
 from collections.abc import Callable
 from typing import Any
