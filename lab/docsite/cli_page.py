@@ -37,7 +37,7 @@ def helps(command: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]
 def _help(command: tuple[str, ...]) -> str:
     """What ``--help`` prints, at the same width on every machine and without its environment."""
     printed = StringIO()
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("OUTRIDER_")} | {"COLUMNS": "100"}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("OUTRIDER_")} | {"COLUMNS": "88"}
     with patch.dict(os.environ, clean, clear=True), redirect_stdout(printed), suppress(SystemExit):
         main([*command, "--help"])
     return printed.getvalue()

@@ -9,6 +9,7 @@ from mkdocs.structure.pages import Page
 from lab.docsite.api_page import api_page
 from lab.docsite.cli_page import cli_page
 from lab.docsite.links import for_site, repository_path, site_path, targets
+from lab.docsite.lists import with_space_before_lists
 from lab.docsite.settings_page import settings_page
 
 DRAWN = {"reference/settings.md": settings_page, "reference/command-line.md": cli_page, "reference/api.md": api_page}
@@ -33,6 +34,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Point a page's links at the site's files."""
+    """Point a page's links at the site's files, and have its lists read as GitHub reads them."""
     del files
-    return for_site(markdown, repository_path(page.file.src_uri), Path(config.docs_dir).parent)
+    return for_site(with_space_before_lists(markdown), repository_path(page.file.src_uri), Path(config.docs_dir).parent)

@@ -16,8 +16,8 @@ def type_of(schema: Schema) -> str:
     kind = str(schema.get("type", "any value"))
     if kind == "array":
         return f"list of {type_of(schema['items'])}" if "items" in schema else "list"
-    words = {"object": "mapping", "boolean": "`true` or `false`", "null": "`null`"}
-    return " ".join([words.get(kind, kind), *_range(schema)])
+    plain = {"object": "mapping", "boolean": "`true` or `false`", "null": "`null`"}.get(kind, kind)
+    return " ".join([plain, *_range(schema)])
 
 
 def name_of(schema: Schema) -> str:

@@ -27,7 +27,7 @@ def test_every_command_is_there_with_its_help(monkeypatch: pytest.MonkeyPatch) -
 def test_a_help_text_is_what_the_command_prints(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", "88")
     monkeypatch.delenv("OUTRIDER_CONFIG", raising=False)
     with pytest.raises(SystemExit):
         cli.main(["config", "check", "--help"])
