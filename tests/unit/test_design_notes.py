@@ -45,6 +45,13 @@ def test_the_index_links_each_note_once_by_its_title() -> None:
     assert len(re.findall(r"\]\(\d{4}", INDEX)) == len(NOTES)
 
 
+def test_the_index_says_which_notes_are_superseded_and_by_what() -> None:
+    said = dict(re.findall(r"^- \[(\d{4}): .* Superseded by (\d{4})\.$", INDEX, re.MULTILINE))
+    texts = {note.name[:4]: note.read_text(encoding="utf-8") for note in NOTES}
+    found = {number: re.search(r"^\*Superseded by \[(\d{4})\]", text, re.MULTILINE) for number, text in texts.items()}
+    assert said == {number: match[1] for number, match in found.items() if match}
+
+
 def test_links_between_notes_lead_to_notes() -> None:
     for file in (*NOTES, DESIGN / "README.md"):
         for to in re.findall(r"\]\(([^)\s#:]+)(?:#\S*)?\)", file.read_text(encoding="utf-8")):

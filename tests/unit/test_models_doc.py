@@ -1,4 +1,4 @@
-"""docs/models.md: its configurations are read by the loader, and its arithmetic is the engines' own."""
+"""docs/reference/models.md: its configurations are read by the loader, and its arithmetic is the engines' own."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from transformers import LlamaConfig
 from outrider.config.reading import parse_config
 from outrider.engines.torch.model import configured_kv_bytes_per_token
 
-TEXT = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "models.md").read_text(encoding="utf-8")
 CONFIGURATIONS = dict(re.findall(r"^### (.+?)\n.*?^```yaml\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL))
 SIZES = re.findall(r"^\| ([\w.-]+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| [\d.]+ \|$", TEXT, re.MULTILINE)
 
@@ -24,7 +24,7 @@ def test_there_is_a_configuration_under_each_heading() -> None:
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_each_is_one_that_outrider_takes(name: str) -> None:
-    config = parse_config(CONFIGURATIONS[name], "docs/models.md")
+    config = parse_config(CONFIGURATIONS[name], "docs/reference/models.md")
     assert config.model.target
     assert [group.count for group in config.drafters] == [1]
 

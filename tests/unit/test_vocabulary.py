@@ -1,4 +1,4 @@
-"""The words of the code: each name means one thing, and is the field's (docs/glossary.md)."""
+"""The words of the code: each name means one thing, and is the field's (docs/reference/glossary.md)."""
 
 import ast
 import io
@@ -72,7 +72,7 @@ def third_person(text: str) -> Iterator[str]:
 
 def glossary() -> list[list[str]]:
     """Rows of all its tables: term, meaning, where it comes from."""
-    lines = (ROOT / "docs" / "glossary.md").read_text().splitlines()
+    lines = (ROOT / "docs" / "reference" / "glossary.md").read_text().splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
     return [row for row in rows if row[0] not in {"term", "---"}]
 

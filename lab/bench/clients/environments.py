@@ -1,7 +1,7 @@
 """The clients and their environments: one for each, none of them the product's own.
 
-``pins/CLIENT.txt`` lists a client and its dependencies in exact versions, as by ``pip freeze``. ``docs/clients.md``
-says what is not among them, and why.
+``pins/CLIENT.txt`` lists a client and its dependencies in exact versions, as by ``pip freeze``.
+``docs/reference/clients.md`` says what is not among them, and why.
 """
 
 import hashlib

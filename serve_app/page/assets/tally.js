@@ -1,6 +1,6 @@
 // Counts and rates of an answer so far, from the tokens and rounds of its stream. Pure.
 
-/** Origins of a token (docs/glossary.md), in the order of the legend. */
+/** Origins of a token (docs/reference/glossary.md), in the order of the legend. */
 export const ORIGINS = new Map([
   ["accepted", "Drafter"],
   ["lookup", "Prompt lookup"],

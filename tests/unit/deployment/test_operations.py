@@ -1,4 +1,4 @@
-"""What docs/operations.md tells an operator is there: metrics, settings, and sums that are right."""
+"""What docs/how-to/operations.md tells an operator is there: metrics, settings, and sums that are right."""
 
 import math
 import re
@@ -13,7 +13,7 @@ from outrider.config.reloadable import COUNTS, RELOADABLE, with_reloadable
 from serve_app.metrics import ALL
 from tests.unit.deployment.manifests import ROOT
 
-PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "operations.md").read_text(encoding="utf-8")
 
 
 def test_every_metric_exists() -> None:

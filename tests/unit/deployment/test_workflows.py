@@ -111,7 +111,13 @@ def test_the_changelog_has_this_version() -> None:
 
 
 def test_documents_name_files_that_exist() -> None:
-    for name in ("CONTRIBUTING.md", "SECURITY.md", "docker/README.md", "docs/operations.md", "cluster/jetson.md"):
+    for name in (
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "docker/README.md",
+        "docs/how-to/operations.md",
+        "cluster/jetson.md",
+    ):
         folder = (ROOT / name).parent
         for path in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / name).read_text(encoding="utf-8")):
             assert (folder / path).exists(), f"{name}: {path}"

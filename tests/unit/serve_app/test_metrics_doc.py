@@ -1,4 +1,4 @@
-"""docs/metrics.md says what is exported: no more, no less, and with which labels."""
+"""docs/reference/metrics.md says what is exported: no more, no less, and with which labels."""
 
 import re
 from math import prod
@@ -21,7 +21,7 @@ from serve_app.coordination.drafting.drafter_book import ExchangeOutcome
 from serve_app.coordination.reporting.statistics import POSITIONS
 from serve_app.metrics import ALL, Metric, MetricKind
 
-TEXT = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[3] / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
 ROWS = [
     [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in TEXT.splitlines() if line[:3] == "| `"
 ]

@@ -187,11 +187,11 @@ def test_names_that_the_configuration_does_not_have_are_found() -> None:
         check_against(keys(), ["slow", "fast"], [], "test")
 
 
-def test_the_readmes_examples_are_valid() -> None:
-    text = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
-    snippets = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-    (shown,) = [snippet for snippet in snippets if snippet.startswith("keys:")]
-    (tenant,) = parse_keys(shown, "README.md").tenants
+def test_the_documented_examples_are_valid() -> None:
+    how_to = Path(__file__).parents[3] / "docs" / "how-to"
+    keys_md, trust_md = ((how_to / name).read_text(encoding="utf-8") for name in ("keys.md", "trust.md"))
+    (shown,) = re.findall(r"```yaml\n(.*?)```", keys_md, re.DOTALL)
+    (tenant,) = parse_keys(shown, "keys.md").tenants
     assert tenant.concurrent_responses == 8
-    (groups,) = [snippet for snippet in snippets if "trust:" in snippet]
-    assert [group.trusted for group in parse_config(groups, "README.md").drafters] == [True, False]
+    (groups,) = re.findall(r"```yaml\n(.*?)```", trust_md, re.DOTALL)
+    assert [group.trusted for group in parse_config(groups, "trust.md").drafters] == [True, False]

@@ -14,7 +14,7 @@ from lab.dashboards.rules import as_dict
 from serve_app.metrics import ALL
 from tests.unit.cluster.monitoring.promtool import names_in, promtool
 
-RUNBOOK = (Path(__file__).parents[4] / "docs" / "runbook.md").read_text(encoding="utf-8")
+RUNBOOK = (Path(__file__).parents[4] / "docs" / "how-to" / "runbook.md").read_text(encoding="utf-8")
 AT = 'ray_io_cluster="c"'
 PROCESS = f'{AT}, WorkerId="w"'
 RULES = [rule for group in as_dict()["groups"] for rule in group["rules"]]
@@ -195,6 +195,6 @@ def test_rules_are_made_of_metrics_and_of_rules() -> None:
 def test_what_vllm_has_is_recorded_under_its_name() -> None:
     recorded = {name for rule in RULES if "record" in rule for name in names_in(rule["record"] + " ")}
     documented = set(
-        re.findall(r"`(vllm:[a-z0-9_]+)`", (Path(__file__).parents[4] / "docs/metrics.md").read_text("utf-8"))
+        re.findall(r"`(vllm:[a-z0-9_]+)`", (Path(__file__).parents[4] / "docs/reference/metrics.md").read_text("utf-8"))
     )
     assert {name for name in recorded if name.startswith("vllm:")} == documented

@@ -1,4 +1,4 @@
-"""The families of docs/models.md at a tiny shape with random weights: the torch engine's greedy output is their own."""
+"""The families of docs/reference/models.md, tiny and with random weights: the torch engine's output is their own."""
 
 from collections.abc import Callable
 from typing import Any
@@ -117,5 +117,5 @@ def test_greedy_output_is_plain_transformers_own(family: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_which_forward_pass_serves_it(family: str) -> None:
-    """As docs/models.md says: the fused one on processors, or transformers' own modules."""
+    """As docs/reference/models.md says: the fused one on processors, or transformers' own modules."""
     assert type(target_model(made(family), 8, BLOCK_TOKENS)) is FAMILIES[family][1]
