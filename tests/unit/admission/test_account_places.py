@@ -242,3 +242,19 @@ def test_nothing_is_lost_no_place_stays_free_and_nobody_waits_beside_a_crowd(
     for each, how in list(state.items()):
         (to.withdraw(each) if how == "waiting" else to.end(each, now_s))
     assert to._state.accounts.service.remembered == 0  # noqa: SLF001 (it is to be forgotten)
+
+
+def test_priority_orders_an_accounts_own_responses_and_takes_nothing_of_others() -> None:
+    to = admission(max_active=1, max_waiting=20, best_effort_floor=0.0)
+    own = [replace(asked(f"a{i}", at_s=i * 1e-6, account=A), priority=-i) for i in range(3)]
+    others = [replace(asked(f"b{i}", at_s=i * 1e-6, account=B), priority=9) for i in range(3)]
+    assert begun(ask(to, asked("c", account=C))) == ["c"]
+    ask(to, *own, *others, now_s=0.5)
+    order, now_s = [], 1.0
+    for _ in range(6):
+        to.end(order[-1] if order else "c", now_s, 10)
+        order += begun(to.decide(now_s, VERIFIER))
+        now_s += 1.0
+    assert [name for name in order if name[0] == "a"] == ["a2", "a1", "a0"]
+    assert [name for name in order if name[0] == "b"] == ["b0", "b1", "b2"]
+    assert [name[0] for name in order[:4]] in (list("abab"), list("baba")), "accounts take turns all the same"

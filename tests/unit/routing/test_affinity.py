@@ -106,3 +106,16 @@ def test_whoever_is_gone_is_nobody_s_home_and_short_requests_have_none() -> None
     left = NAMES[1:]
     assert affinity.tokens(said("a"), left).keys() <= set(left)
     assert affinity.tokens([], NAMES) == affinity.tokens(said("a"), []) == {}
+
+
+def test_a_key_decides_where_no_prefix_does() -> None:
+    """Of any ingress: whatever the prompts are, even one too short for a block."""
+    affinity, other = Affinity[str](), Affinity[str]()
+    (home,) = affinity.tokens([], NAMES, b"a cache key of 16")
+    assert list(other.tokens(said("a"), NAMES, b"a cache key of 16")) == [home]
+    homes = {next(iter(affinity.tokens([], NAMES, bytes([i]) * 16))) for i in range(64)}
+    assert len(homes) > len(NAMES) / 2
+    elsewhere = next(name for name in NAMES if name != home)
+    affinity.note(said("b"), elsewhere)
+    assert list(affinity.tokens(said("b"), NAMES, b"a cache key of 16")) == [elsewhere], "its prefix is there"
+    assert affinity.tokens([], NAMES) == {}

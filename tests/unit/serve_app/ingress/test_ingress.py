@@ -118,6 +118,32 @@ async def test_an_error_of_the_request_is_told_and_counted_as_refused() -> None:
 
 
 @on_loop
+async def test_what_waits_and_runs_is_shown_as_vllm_does() -> None:
+    async def absent() -> None:
+        raise ValueError("there is no fleet")
+
+    handle, fleet = cast("DeploymentHandle[Any]", MemoryHandle()), cast("Named", SimpleNamespace(handle=absent))
+    service = CoordinatorService(handle, SETTINGS, LIMITS, TOKENIZER, fleet=fleet)
+
+    async def shown() -> dict[str, float]:
+        families = text_string_to_metric_families((await service.metrics()).decode())
+        return {each.name: each.samples[0].value for each in families if each.name.startswith("vllm:num")}
+
+    def counted(waiting: float, running: float) -> dict[str, float]:
+        return {"vllm:num_requests_waiting": waiting, "vllm:num_requests_running": running}
+
+    assert (await shown(), service.load) == (counted(0.0, 0.0), 0)
+    chunks = service.generate(request_for(window=0))
+    first = asyncio.ensure_future(anext(chunks))
+    await asyncio.sleep(0)
+    assert (await shown(), service.load) == (counted(1.0, 0.0), 1)
+    await first
+    assert (await shown(), service.load) == (counted(0.0, 1.0), 1)
+    await chunks.aclose()
+    assert (await shown(), service.load) == (counted(0.0, 0.0), 0)
+
+
+@on_loop
 async def test_the_probe_tells_the_age_of_the_keys_and_whether_they_are_refused() -> None:
     service = service_over(MemoryHandle())
     in_use = SimpleNamespace(age_s=7.0, refused=True)
