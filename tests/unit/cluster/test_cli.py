@@ -66,7 +66,7 @@ def test_a_mistake_is_one_message_and_status_2(tmp_path: Path, capsys: pytest.Ca
         ["config"],
         ["distill"],
         ["bench", "nothing"],
-        ["serve", "--port", "1"],
+        ["serve", "--prt", "1"],
         ["deploy", "--address", "auto", "--remove", "--restart"],
         ["distill", "--out", "x", "--steps", "many"],
     ],
