@@ -33,14 +33,13 @@ def take_key(given: str | None, config: Config) -> str | None:
     Raises:
         ConfigError: the key is given beside a file of keys, or is not one.
     """
-    keys_file = config.auth.keys_file
     if given is not None:
-        if keys_file is not None:
-            raise ConfigError(FLAG, "no auth.keys_file beside it", keys_file)
+        if config.auth.has_keys:
+            raise ConfigError(FLAG, "no auth.keys_file beside it", "both")
         _check(given, FLAG)
         _move_to_environment(given, sys.orig_argv)
     found = {name: value for name in _VARIABLES if (value := os.environ.pop(name, ""))}
-    if given is not None or keys_file is not None or not found:
+    if given is not None or config.auth.has_keys or not found:
         return given
     name, key = next(iter(found.items()))
     _check(key, name)
@@ -60,7 +59,7 @@ def asking_for(key: str | None, config: Config) -> Iterator[Config]:
     with NamedTemporaryFile("w", dir=private_folder(), prefix="keys-", suffix=".yaml", encoding="utf-8") as file:
         json.dump({"keys": [tenant]}, file)
         file.flush()
-        yield replace(config, auth=replace(config.auth, keys_file=file.name))
+        yield replace(config, auth=config.auth.with_keys(file.name))
 
 
 def without_key(arguments: Sequence[str], key: str) -> list[str]:

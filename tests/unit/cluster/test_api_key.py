@@ -53,7 +53,7 @@ def test_what_is_no_key_is_refused_without_being_shown(key: str) -> None:
 
 
 def test_one_key_beside_a_file_of_them_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^--api-key needs no auth\.keys_file beside it, found '/keys\.yaml'$"):
+    with pytest.raises(ConfigError, match=r"^--api-key needs no auth\.keys_file beside it, found 'both'$"):
         take_key(KEY, KEYED)
 
 
