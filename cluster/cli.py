@@ -6,8 +6,8 @@ A user's mistake prints ``outrider: error: ...`` and exits with status 2; an int
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
-from outrider import __version__
 from outrider.contracts.errors import OutriderError
 
 _USER_ERROR = 2
@@ -29,6 +29,16 @@ _COMMANDS = {
 }
 
 
+class _ShowVersion(argparse.Action):
+    """Look versions up only when they are asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from cluster.version_text import version_text
+
+        print(version_text())
+        parser.exit()
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status; ``argv`` None: this process's arguments."""
     given = sys.argv[1:] if argv is None else list(argv)
@@ -48,7 +58,8 @@ def _parser(chosen: list[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="outrider", description="Serve large language models by distributed speculative decoding."
     )
-    parser.add_argument("--version", action="version", version=f"outrider {__version__}")
+    shown = "show the versions of outrider and its engines, and exit"
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, help=shown)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, text in _COMMANDS.items():
         added = commands.add_parser(name, help=text, formatter_class=argparse.RawDescriptionHelpFormatter)

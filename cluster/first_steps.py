@@ -12,7 +12,7 @@ def first_steps(config: Config, url: str) -> tuple[str, ...]:
         "model": config.model.public_name,
         "messages": [{"role": "user", "content": "Name the capital of France."}],
     }
-    key = "" if config.auth.keys_file is None else ' -H "Authorization: Bearer $OUTRIDER_API_KEY"'
+    key = ' -H "Authorization: Bearer $OUTRIDER_API_KEY"' if config.auth.has_keys else ""
     asked = shlex.quote(json.dumps(body, ensure_ascii=False))
     return (
         f"Page: {url}/",

@@ -12,15 +12,21 @@ if TYPE_CHECKING:
     from outrider.config.schema import Config
 
 
+_PRECEDENCE = """\
+The file comes first, then variables such as OUTRIDER__VERIFIERS__THREADS=2, then
+arguments in their order. Values are YAML; `outrider config show` prints the result."""
+
+
 def add_config_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--config`` and ``--set``, for ``read_config``."""
-    parser.add_argument(
+    group = parser.add_argument_group("configuration", _PRECEDENCE)
+    group.add_argument(
         "--config",
         metavar="FILE",
         default=os.environ.get("OUTRIDER_CONFIG"),
         help="YAML file (default: $OUTRIDER_CONFIG, else the built-in configuration)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--set",
         dest="assignments",
         metavar="KEY=VALUE",
@@ -31,24 +37,39 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
 
 
 def read_config(arguments: argparse.Namespace) -> "Config":
-    from outrider.config.reading import load_config, override
+    """Load the configuration that the options name. Nothing else reads settings from the environment."""
+    from outrider.config.assigning import (
+        Assignment,
+        assign,
+        assignment_of,
+        from_environment,
+        refuse_contradictions,
+    )
+    from outrider.config.reading import load_config
 
-    return override(load_config(arguments.config), arguments.assignments)
+    given = [assignment_of(each) if isinstance(each, str) else Assignment(*each) for each in arguments.assignments]
+    refuse_contradictions(given)
+    return assign(load_config(arguments.config), [*from_environment(os.environ), *given])
 
 
 def checked_config(arguments: argparse.Namespace) -> "Config":
-    """``read_config``, then read the files it names: a mistake in one is found before anything starts."""
+    """``read_config``, then ``check_files``."""
+    config = read_config(arguments)
+    check_files(config)
+    return config
+
+
+def check_files(config: "Config") -> None:
+    """Read the files that a configuration names: a mistake in one is found before anything starts."""
     from outrider.costs.profiles import read_profile
     from outrider.tenants.keys import check_against, read_keys
 
-    config = read_config(arguments)
     for path in config.scheduling.cost_profiles:
         read_profile(path)
     if config.auth.keys_file is not None and Path(config.auth.keys_file).exists():  # may be on another machine
         keys = read_keys(config.auth.keys_file)
         classes, groups = [slo.name for slo in config.slo.classes], [group.name for group in config.drafters]
         check_against(keys, classes, groups, config.auth.keys_file)
-    return config
 
 
 def add_url_option(parser: argparse.ArgumentParser) -> None:

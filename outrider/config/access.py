@@ -1,5 +1,6 @@
 """Sections of the configuration on who reaches the API, and where."""
 
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from typing import Annotated, Literal
 
@@ -23,6 +24,15 @@ class AuthConfig:
         """Refuse to demand keys without a file of keys."""
         if self.reads == "key" and self.keys_file is None:
             raise ConfigError("reads", "open, or a keys_file", self.reads)
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether there is a file of keys."""
+        return self.keys_file is not None
+
+    def with_keys(self, file: str) -> "AuthConfig":
+        """Return the same with a file of keys."""
+        return replace(self, keys_file=file)
 
 
 @dataclass(frozen=True, slots=True, config=FORBID)

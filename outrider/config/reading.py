@@ -4,7 +4,6 @@ A file names only the fields it changes. All problems are found before anything 
 as ``field needs RANGE, found VALUE (in FILE)``; the ranges in the messages come from the schema.
 """
 
-from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from outrider.config.schema import Config
-from outrider.contracts.errors import ConfigError
 from outrider.documents.problems import ConfigFileError, explain
 from outrider.documents.text_file import read_text
 from outrider.documents.yaml_text import parse_yaml
@@ -45,31 +43,6 @@ def parse_config(text: str, source: str) -> Config:
     return build_config({} if data is None else data, source)
 
 
-def override(config: Config, assignments: Sequence[str]) -> Config:
-    """Apply assignments such as ``verifiers.threads=2`` or ``drafters.0.count=3`` (values are YAML).
-
-    Raises:
-        ConfigError: an assignment is malformed, its path does not exist, or the result is invalid.
-    """
-    if not assignments:
-        return config
-    data: Any = dumped(config)
-    for assignment in assignments:
-        path, equals, text = assignment.partition("=")
-        if not equals:
-            raise ConfigError("--set", "KEY=VALUE, such as verifiers.threads=2", assignment)
-        *parents, last = path.split(".")
-        node = data
-        for key in parents:
-            node = node[_key_of(node, key, path)]
-        final_key = _key_of(node, last, path, new=True)
-        try:
-            node[final_key] = parse_yaml(text, "--set")
-        except ConfigError as error:
-            raise ConfigError(path, "a YAML value", text) from error
-    return build_config(data, "--set")
-
-
 def to_yaml(config: Config) -> str:
     """Return every field as YAML; ``parse_config`` of the result equals ``config``."""
     return yaml.safe_dump(dumped(config), sort_keys=False, allow_unicode=True)
@@ -91,14 +64,3 @@ def build_config(data: object, source: str) -> Config:
         return _ADAPTER.validate_python(data)
     except ValidationError as error:
         raise ConfigFileError(explain(error, _ADAPTER.json_schema(), gone()), source) from error
-
-
-def _key_of(node: Any, key: str, path: str, *, new: bool = False) -> str | int:
-    """Return the key or index of ``key`` in ``node``; a ``new`` last key of a mapping need not exist."""
-    if isinstance(node, dict) and (new or key in node):
-        return key
-    if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
-        return int(key)
-    choices = list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
-    known = ", ".join(map(str, choices)) or "nothing below it"
-    raise ConfigError(f"--set {path}", f"a path to a field (here: {known})", key)

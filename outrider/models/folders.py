@@ -13,13 +13,17 @@ AUTO = "auto"  # for files that belong to a pair: those that the package has for
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 
 
+def is_embedded_target(name_or_path: str) -> bool:
+    return name_or_path in (EMBEDDED, TARGET_NAME)
+
+
 def resolve_folder(name_or_path: str) -> Path:
     """Return a model's local folder; fetch it if it is the embedded target or a name on the hub.
 
     Raises:
         ModelUnavailableError: it is none of these, or cannot be fetched.
     """
-    if name_or_path in (EMBEDDED, TARGET_NAME):
+    if is_embedded_target(name_or_path):
         return ensure_embedded_target()
     folder = Path(name_or_path).expanduser()
     if folder.is_dir():
@@ -44,7 +48,7 @@ def fetched_folder(name: str) -> Path | None:
 def head_path(head: str | None, target: str, drafter: str) -> Path | None:
     """Return the path of a drafter's decision head, if it has one; ``auto``: the embedded pair's, none for others."""
     if head == AUTO:
-        own = target in (EMBEDDED, TARGET_NAME) and drafter in (EMBEDDED, DRAFTER_NAME)
+        own = is_embedded_target(target) and drafter in (EMBEDDED, DRAFTER_NAME)
         return embedded_head_path() if own else None
     return None if head is None else Path(head).expanduser()
 

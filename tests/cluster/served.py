@@ -188,15 +188,15 @@ def started(config: Config) -> Iterator[Service]:
 
 
 @contextlib.contextmanager
-def served(folder: Path, settings: Mapping[str, object]) -> Iterator[Service]:
-    """Run ``outrider serve`` with these settings while the block is open; ``folder`` takes its files."""
+def served(folder: Path, settings: Mapping[str, object], arguments: Sequence[str] = ()) -> Iterator[Service]:
+    """Run ``outrider serve`` with these settings while the block is open; ``folder`` takes its files, and output."""
     port = free_port()
     file = folder / "outrider.yaml"
     file.write_text(yaml.safe_dump({**settings, "http": {"port": port}}))
     output = folder / "serve.out"
     with output.open("w") as stdout:
         process = subprocess.Popen(
-            [sys.executable, "-m", "cluster.cli", "serve", "--config", str(file)],
+            [sys.executable, "-m", "cluster.cli", "serve", "--config", str(file), *arguments],
             stdout=stdout,
             stderr=subprocess.STDOUT,
             cwd=Path(__file__).parents[2],

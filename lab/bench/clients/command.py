@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 
 from lab.bench.clients.asking.checking import KEY, SINGLE_KEY, Asked, Row
-from lab.bench.clients.environments import CLIENTS, Client, python_of
+from lab.bench.clients.environments import CLIENTS, Client, home_of
 from lab.bench.clients.running import run_script
 from lab.bench.harness.record import write_record
 from outrider.models.embedded import outrider_home
@@ -44,8 +44,8 @@ def main(argv: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         for client in CLIENTS:
             if client.name in args.clients:
-                python = python_of(client, args.environments)
-                rows += _asked(client, python, asked, (args.reports or Path(scratch)) / client.name)
+                home = home_of(client, args.environments)
+                rows += _asked(client, home, asked, (args.reports or Path(scratch)) / client.name)
                 _keep(args, model, rows)  # after each client, so that an interrupt loses one
     print(as_table(rows))
     sys.exit(exit_status(rows))
@@ -65,11 +65,12 @@ def exit_status(rows: Sequence[Row]) -> int:
     return int(not rows or any(row.outcome == "failed" for row in rows))
 
 
-def _asked(client: Client, python: Path, asked: Asked, reports: Path) -> list[Row]:
+def _asked(client: Client, home: Path, asked: Asked, reports: Path) -> list[Row]:
     whom = ["--url", asked.url, "--model", asked.model, "--tokenizer", asked.tokenizer]
-    own = {KEY: asked.key, SINGLE_KEY: asked.single_key, "HF_HOME": str(python.parents[1] / "huggingface")}
+    modules = {"NODE_PATH": str(home / "node_modules")}
+    own = modules | {KEY: asked.key, SINGLE_KEY: asked.single_key, "HF_HOME": str(home / "huggingface")}
     reports.mkdir(parents=True, exist_ok=True)
-    command = [str(python), "-m", client.module, *whom, "--reports", str(reports)]
+    command = [*client.command(home), *whom, "--reports", str(reports)]
     return run_script(client, command, os.environ | own, reports, longest_s=_LONGEST_S)
 
 

@@ -13,15 +13,25 @@ from pathlib import Path
 
 from filelock import FileLock
 
-PINS = Path(__file__).parent / "pins"
+PINS, ASKING = Path(__file__).with_name("pins"), Path(__file__).with_name("asking")
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One client: its package and its script."""
+    """One client: its package and its script, a module of Python or a file for Node beside the others."""
 
     name: str
-    module: str
+    script: str
+
+    @property
+    def is_node(self) -> bool:
+        return self.script.endswith(".cjs")
+
+    def command(self, home: Path) -> list[str]:
+        """Begin the command line of its script; ``home`` is its environment."""
+        if self.is_node:
+            return ["node", str(ASKING / self.script)]
+        return [str(home / "bin" / "python"), "-m", f"lab.bench.clients.asking.{self.script}"]
 
     @property
     def pins(self) -> Path:
@@ -36,27 +46,39 @@ class Client:
 
 
 CLIENTS = (
-    Client("openai", "lab.bench.clients.asking.with_openai"),
-    Client("langchain-openai", "lab.bench.clients.asking.with_langchain"),
-    Client("litellm", "lab.bench.clients.asking.with_litellm"),
-    Client("lm-eval", "lab.bench.clients.asking.with_lm_eval"),
+    Client("openai", "with_openai"),
+    Client("langchain-openai", "with_langchain"),
+    Client("litellm", "with_litellm"),
+    Client("llama-index-llms-openai-like", "with_llama_index"),
+    Client("lm-eval", "with_lm_eval"),
+    Client("ai", "with_ai.cjs"),
 )
 
 
-def python_of(client: Client, folder: Path) -> Path:
-    """Return the interpreter of a client's environment, creating it in ``folder`` if needed.
+def home_of(client: Client, folder: Path) -> Path:
+    """Return the folder of a client's environment, creating it in ``folder`` if needed.
 
     Raises:
         CalledProcessError: a package cannot be installed.
     """
     home = folder / f"{client.name}-{hashlib.sha256(client.pins.read_bytes()).hexdigest()[:12]}"
-    python, complete = home / "bin" / "python", home / "complete"
+    complete = home / "complete"
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{home}.lock"):
         if not complete.is_file():
             shutil.rmtree(home, ignore_errors=True)
-            subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
-            pip = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "-r", str(client.pins)]
-            subprocess.run(pip, check=True)
+            home.mkdir()
+            _install(client, home)
             complete.touch()
-    return python
+    return home
+
+
+def _install(client: Client, home: Path) -> None:
+    if client.is_node:
+        packages = client.pins.read_text(encoding="utf-8").replace("==", "@").split()
+        npm = ["npm", "install", "--prefix", str(home), "--silent", "--no-save", "--ignore-scripts", *packages]
+        subprocess.run(npm, check=True)
+        return
+    subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+    pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps", "-r", str(client.pins)]
+    subprocess.run(pip, check=True)

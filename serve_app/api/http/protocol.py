@@ -238,6 +238,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         if self.cycle.scope["http_version"] == "1.0":
             self.cycle.__class__ = UnframedCycle
+            self.cycle.waiting_for_100_continue = False  # RFC 9110 10.1.1: such a client does not know the answer
         self._await(self.body_s, "body")
 
     def on_body(self, body: bytes) -> None:

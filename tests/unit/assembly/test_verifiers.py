@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from outrider.assembly.verifiers import build_verifier, process_variables, verifier_spec
-from outrider.config.reading import override
+from outrider.config.assigning import override
 from outrider.config.replicas import VerifierConfig
 from outrider.config.schema import Config, ModelConfig
 from outrider.contracts.errors import ModelUnavailableError, ParameterError

@@ -1,7 +1,9 @@
 import os
+import re
 import signal
 import sys
 from dataclasses import fields
+from importlib.metadata import version
 from pathlib import Path
 from subprocess import PIPE, Popen, run
 
@@ -9,6 +11,7 @@ import pytest
 from setuptools.config.pyprojecttoml import read_configuration
 
 from cluster.cli import main
+from cluster.version_text import commit_of
 from outrider import __version__
 from outrider.config.reading import parse_config, to_yaml
 from outrider.config.schema import Config
@@ -22,7 +25,25 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert ended.value.code == 0
-    assert capsys.readouterr().out == f"outrider {__version__}\n"
+    first, second = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(rf"outrider {re.escape(__version__)}( \([0-9a-f]{{7,}}(-dirty)?\))?", first)
+    assert f"torch {version('torch')}, " in second
+    assert f"ray {version('ray')}, " in second
+
+
+def test_the_commit_is_git_s_or_pip_s_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Git may be missing or refuse the folder, and the folder may lie in somebody else's repository."""
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    run([*git, "init", "-q"], check=True)
+    run([*git, "commit", "-q", "--allow-empty", "-m", "First"], check=True)
+    head = run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
+    found = commit_of(tmp_path)
+    assert found is not None
+    assert head.startswith(found)
+    (tmp_path / "packages").mkdir()
+    assert commit_of(tmp_path / "packages") is None
+    monkeypatch.setenv("PATH", "")
+    assert commit_of(tmp_path) is None
 
 
 def test_show_prints_the_configuration_in_use(capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,7 +87,7 @@ def test_a_mistake_is_one_message_and_status_2(tmp_path: Path, capsys: pytest.Ca
         ["config"],
         ["distill"],
         ["bench", "nothing"],
-        ["serve", "--port", "1"],
+        ["serve", "--prt", "1"],
         ["deploy", "--address", "auto", "--remove", "--restart"],
         ["distill", "--out", "x", "--steps", "many"],
     ],

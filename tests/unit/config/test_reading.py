@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.config.access import HttpConfig
+from outrider.config.assigning import override
 from outrider.config.drafters import DrafterGroupConfig, LinkConfig, RoundLogConfig
-from outrider.config.reading import load_config, override, parse_config, to_yaml
+from outrider.config.reading import load_config, parse_config, to_yaml
 from outrider.config.replicas import VerifierConfig
 from outrider.config.schema import (
     Config,

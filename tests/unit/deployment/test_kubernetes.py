@@ -257,6 +257,15 @@ def test_only_a_head_with_an_autoscaler_may_ask_the_kubernetes_api(name: str) ->
     assert not any(asks.values())
 
 
+def test_no_pod_gets_variables_of_services(overlay: Overlay) -> None:
+    """A Service named ``outrider-home`` would give each pod an OUTRIDER_HOME_PORT, and the like."""
+    redis = [
+        one["spec"]["template"]["spec"] for one in overlay.documents if one["kind"] in {"Deployment", "StatefulSet"}
+    ]
+    pods = [*(group.pod for group in overlay.groups.values()), *redis]
+    assert [pod["enableServiceLinks"] for pod in pods] == [False] * len(pods)
+
+
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_an_overlay_has_keys_or_says_that_it_is_open(name: str) -> None:
     text = (ROOT / "k8s/overlays" / name / "service.yaml").read_text(encoding="utf-8")

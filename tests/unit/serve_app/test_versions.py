@@ -7,7 +7,8 @@ import pytest
 from ray.serve._private.config import DeploymentConfig
 from ray.serve._private.version import DeploymentVersion
 
-from outrider.config.reading import load_config, override
+from outrider.config.assigning import override
+from outrider.config.reading import load_config
 from outrider.config.reloadable import with_reloadable
 from outrider.config.schema import Config
 from serve_app import versions

@@ -50,6 +50,19 @@ def _bound(asked: Asked) -> None:
     expect(_chat(asked).bind_tools([WEATHER]).invoke(turn), "an answer to the result", turn)
 
 
+def _dialogue(asked: Asked) -> None:
+    """A call by name, its result, and an answer, each streamed and summed as LangGraph does."""
+    chat = _chat(asked, max_tokens=80)
+    first, *rest = chat.bind_tools([WEATHER], tool_choice="weather").stream(_TEXT)
+    for chunk in rest:
+        first += chunk
+    (call,) = first.tool_calls
+    expect(call["name"] == "weather" and "city" in call["args"], "a call of weather", call)
+    turns = [HumanMessage(_TEXT), first, ToolMessage("sunny", tool_call_id=call["id"])]
+    chunks = list(chat.bind_tools([WEATHER], tool_choice="none").stream(turns))
+    expect("".join(chunk.content for chunk in chunks), "an answer to the result", chunks)
+
+
 CHECKS = (
     ("invoke", _invoke),
     ("stream", _stream),
@@ -57,6 +70,7 @@ CHECKS = (
     ("with_structured_output, json_schema", _structured("json_schema")),
     ("with_structured_output, function_calling", _structured("function_calling")),
     ("bind_tools, and the turn with the result", _bound),
+    ("a dialogue with a tool, streamed", _dialogue),
 )
 
 if __name__ == "__main__":

@@ -47,6 +47,20 @@ def _tool(asked: Asked) -> None:
     expect(answer.choices[0].message.role == "assistant", "an answer to the result", answer)
 
 
+def _dialogue(asked: Asked) -> None:
+    """A call by name, its result, and an answer, each streamed."""
+
+    def turn(**more: Any) -> Any:
+        chunks = list(litellm.completion(**_given(asked, stream=True, tools=[WEATHER], max_tokens=80, **more)))
+        return litellm.stream_chunk_builder(chunks).choices[0].message
+
+    first = turn(tool_choice=NAMED)
+    expect("city" in json.loads(first.tool_calls[0].function.arguments), "a call", first)
+    result = {"role": "tool", "tool_call_id": first.tool_calls[0].id, "content": "sunny"}
+    answer = turn(tool_choice="none", messages=[*CHAT, first.model_dump(), result])
+    expect(answer.content, "an answer to the result", answer)
+
+
 def _refused(asked: Asked) -> None:
     for kind, more in ((litellm.NotFoundError, {"model": "openai/other"}), (litellm.BadRequestError, {"n": 99})):
         try:
@@ -62,6 +76,7 @@ CHECKS = (
     ("acompletion", _async),
     ("response_format json_schema", _schema),
     ("a tool by name, and the turn with its result", _tool),
+    ("a dialogue with a tool, streamed", _dialogue),
     ("NotFoundError and BadRequestError", _refused),
 )
 

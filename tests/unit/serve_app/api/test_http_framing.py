@@ -69,6 +69,49 @@ async def test_a_client_of_http_1_0_gets_no_chunks() -> None:
     assert body == b"POST hello"
 
 
+@pytest.mark.parametrize(("version", "continued"), [(b"1.1", True), (b"1.0", False)])
+def test_a_body_is_asked_for_where_that_is_expected(version: bytes, continued: bool) -> None:
+    """As RFC 9110 10.1.1 has it."""
+
+    @on_a_loop
+    async def test() -> None:
+        head = b"POST / HTTP/%b\r\nhost: o\r\nexpect: 100-continue\r\nconnection: close\r\ncontent-length: 5\r\n\r\n"
+        async with listening(echo) as server:
+            answer = await answer_to(server, head % version + b"hel", b"lo")
+        assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK") is continued
+        assert answer.count(b"HTTP/1.1 ") == 1 + continued
+        assert answer.count(b"hello") == 1
+
+    test()
+
+
+@on_a_loop
+async def test_what_is_refused_by_its_head_is_not_asked_for() -> None:
+    async def refuse(_: Scope, __: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    head = b"POST / HTTP/1.1\r\nhost: o\r\nexpect: 100-continue\r\nconnection: close\r\ncontent-length: 5\r\n\r\n"
+    async with listening(refuse) as server:
+        assert (await answer_to(server, head)).startswith(b"HTTP/1.1 401")
+
+
+@on_a_loop
+async def test_pipelined_requests_are_answered_in_their_order() -> None:
+    requests = [b"POST / HTTP/1.1\r\nhost: o\r\ncontent-length: 2\r\n\r\n%02d" % number for number in range(5)]
+    async with listening(echo) as server:
+        answer = await answer_to(server, b"".join(requests) + CLOSING)
+    places = [answer.index(b"\r\n%02d\r\n" % number) for number in range(5)]
+    assert places == sorted(places)
+    assert answer.count(b"HTTP/1.1 200 OK") == 6
+
+
+@on_a_loop
+async def test_http_2_by_prior_knowledge_is_a_400() -> None:
+    async with listening(echo) as server:
+        assert (await answer_to(server, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")).startswith(b"HTTP/1.1 400")
+
+
 @pytest.mark.parametrize("request_", [b"POST / HTTP/1.1\r\nhost: o\r\ncontent-length: 5\r\n\r\nhello", CLOSING * 1])
 def test_a_client_that_ends_its_side_is_answered(request_: bytes) -> None:
     @on_a_loop
