@@ -183,7 +183,6 @@ def _verifier_of(config: ServerConfig) -> VerifierModel:
             None if kv_tokens is None else max(1, kv_tokens // config.kv_block_tokens),
         ),
         kv_block_tokens=config.kv_block_tokens,
-        draft_cost_model=None if config.draft_cost is None else _cost_model_of(config.draft_cost),
         noise=config.noise,
         dispatch_s=config.dispatch_s,
         reply_s=config.reply_s,

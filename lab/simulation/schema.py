@@ -105,7 +105,6 @@ class ServerConfig:
     """
 
     cost: CostConfig
-    draft_cost: CostConfig | None = None
     kv_tokens: Tokens | None = None
     host: HostMemoryConfig | None = None
     kv_block_tokens: PositiveNumber = 16
@@ -175,11 +174,6 @@ class VerifiersConfig:
     lost_every_s: Seconds | None = None
     reload_s: SecondsOrNone = 60.0
 
-    def __post_init__(self) -> None:
-        """Refuse a ``draft_cost``: only a server that drafts itself has one."""
-        if self.server.draft_cost is not None:
-            raise ConfigError("server.draft_cost", "to be left out: devices draft", "a cost")
-
 
 class SimulationFile(Protocol):
     """What every file says of its run; files have the fields themselves, so that problems are told in their order."""
@@ -217,10 +211,7 @@ class ScenarioFile:
     epsilon: Probability = 0.05
 
     def __post_init__(self) -> None:
-        """Refuse ``colocated`` without a draft cost."""
         _check(self, ("devices",))
-        if System.COLOCATED in self.systems and self.server.draft_cost is None:
-            raise ConfigError("server.draft_cost", "the draft model's cost where colocated is simulated", None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_FORBID)
