@@ -1,4 +1,4 @@
-"""Run scenarios on a virtual clock: a file's, or one of ``capacity``, ``stops`` and ``scaling``.
+"""Run scenarios on a virtual clock: a file's, or one of ``capacity`` and ``stops``.
 
 A scenario names devices, links, promised speeds, a server and the systems to compare on them. Time is virtual;
 policies, ledger and link are the product's own. Results are as good as the cost model, which the header names.
@@ -13,9 +13,6 @@ more than on the system. Violations are counted per response unless said otherwi
 
 ``stops`` maps where it pays that devices stop drafting early: WISP's controller and others against fixed windows, over
 cost models, acceptances and device speeds.
-
-``scaling`` runs a day of bursty traffic on verifiers that come and go: scaled by promised load, as in the service, and
-by requests, as in Ray Serve's own policy; each at several targets, with its cost for as many promises kept.
 """
 
 import argparse
@@ -34,13 +31,11 @@ from cluster.reports.tables import percent, show_table
 from lab.commands.simulate_fleet import run_fleet
 from lab.reports.capacity import show_capacity
 from lab.reports.json_file import write_json
-from lab.reports.scaling import show_scaling
 from lab.reports.stop_map import show_stops
 from lab.scenarios import FLEETS, SCENARIOS, scenario_file
 from lab.simulation.cases import CapacityFigures, capacity_cells, cases, loaded, mixed_cases, mixed_cells
 from lab.simulation.experiment import Case, Cell, CellResult, LoadResult, run_cell, run_load
-from lab.simulation.fleet.scaling import LOADS, LOOK_BACK_S, REQUESTS, run_scaling, scaling_runs
-from lab.simulation.reading import ReadFleet, ReadScenario, load_fleet, load_simulation
+from lab.simulation.reading import ReadFleet, ReadScenario, load_simulation
 from lab.simulation.results import SimulationResults
 from lab.simulation.run import simulate
 from lab.simulation.settings import Variant
@@ -49,7 +44,6 @@ from outrider.contracts.errors import ParameterError
 
 _CAPACITY = "capacity"
 _STOPS = "stops"
-_SCALING = "scaling"
 _PARTS = (*(case.name for case in cases(None, quick=False)), "mixed", "loads")
 _LOAD_STEPS = (0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.8)  # of the devices that first come first served can serve
 _HEADER = ("system", "class", "promised", "devices", "achieved", "late devices", "late responses", "late rounds")
@@ -65,7 +59,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "file",
         metavar="SCENARIO",
-        help=f"a YAML file, {', '.join((*SCENARIOS, *FLEETS))}; {_CAPACITY}, {_STOPS} or {_SCALING}",
+        help=f"a YAML file, {', '.join((*SCENARIOS, *FLEETS))}; {_CAPACITY} or {_STOPS}",
     )
     add("--seed", type=int, default=None, help="overrides the file's (default without a file: 0)")
     add("--workers", type=int, default=1, help="number of processes")
@@ -76,16 +70,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--acceptances", nargs="+", type=float, help=f"{_STOPS}: token acceptances")
     add("--draft-speeds", nargs="+", type=float, help=f"{_STOPS}: of a device, tokens/s")
     add("--auc", type=float, help=f"{_STOPS}: of the predictor (default: {Grid().auc:g}, WISP's)")
-    add(
-        "--loads",
-        nargs="*",
-        type=float,
-        default=LOADS,
-        help=f"{_SCALING}: targets of promised load, as shares of the allowed load",
-    )
-    add("--requests", nargs="*", type=float, default=REQUESTS, help=f"{_SCALING}: targets of requests per verifier")
-    add("--day", default="day_of_bursts", metavar="FLEET", help=f"{_SCALING}: fleet scenario, a name or a file")
-    add("--look-back-s", type=float, default=LOOK_BACK_S, help=f"{_SCALING}: averaging time of requests, in s")
     add("--parts", nargs="+", choices=_PARTS, default=_PARTS, help=f"{_CAPACITY}: tables to compute (default: all)")
     add(
         "--profile",
@@ -99,7 +83,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Simulate every system and print each class's results."""
     check_plots(arguments.plots)
-    of_its_own = {_CAPACITY: _run_capacity, _STOPS: _run_stops, _SCALING: _run_scaling}.get(arguments.file)
+    of_its_own = {_CAPACITY: _run_capacity, _STOPS: _run_stops}.get(arguments.file)
     if of_its_own is not None:
         of_its_own(arguments)
         return
@@ -155,19 +139,6 @@ def _show(scenario: ReadScenario, results: Sequence[SimulationResults]) -> None:
     ]
     note = "" if scenario.measured else "A roofline was asked, not a machine: compare systems, trust no time."
     show_table("the server", _TOTALS, totals, note)
-
-
-def _run_scaling(arguments: argparse.Namespace) -> None:
-    fleet, look = load_fleet(scenario_file(arguments.day), arguments.seed), arguments.quick
-    runs = scaling_runs(fleet.scenario, arguments.loads, arguments.requests, arguments.look_back_s)
-    if look:
-        runs = tuple(
-            replace(run, scenario=replace(run.scenario, duration_s=run.scenario.duration_s / 4)) for run in runs
-        )
-    results = list(_each(run_scaling, runs, arguments.workers, "targets"))
-    show_scaling(results)
-    if arguments.json is not None:
-        write_json(arguments.json, {"seed": arguments.seed or 0, "quick": look, "results": results})
 
 
 def _run_capacity(arguments: argparse.Namespace) -> None:

@@ -1,6 +1,6 @@
 """Prometheus alerts, and how urgent each is."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lab.dashboards.promql import NOT_READY, READY, named, series
 from lab.dashboards.summing import BY_CLASS, BY_CLUSTER, BY_PROCESS, broken, summed
@@ -24,11 +24,15 @@ class Alert:
     """
 
     name: str
-    expr: str
     severity: str
     wait: str
-    summary: str
     board: str
+    expr: str = ""
+    summary: str = ""
+
+    def when(self, expr: str, summary: str) -> "Alert":
+        """Return the alert with its condition and summary."""
+        return replace(self, expr=expr, summary=summary)
 
 
 def _happened(counter: Metric, over: str, *labels: str) -> str:
@@ -57,133 +61,69 @@ _REFUSED, _BEGUN = summed(m.NOT_ADMITTED, "10m"), summed(m.ADMITTED, "10m")
 _COMPUTED = f"({summed(m.PROMPT_TOKENS, '10m')} + {summed(m.GENERATION_TOKENS, '10m')})"
 
 ALERTS = (
-    Alert(
-        "OutriderVerifierDown",
+    Alert("OutriderVerifierDown", "page", "3m", "verifier").when(
         f"min by ({BY_PROCESS}) ({named(m.VERIFIER_READY)}) == 0",
-        "page",
-        "3m",
         "A verifier has not answered for minutes: its responses stand still.",
-        "verifier",
     ),
-    Alert(
-        "OutriderNothingExported",
+    Alert("OutriderNothingExported", "page", "5m", "overview").when(
         f"absent({named(m.VERIFIER_READY)})",
-        "page",
-        "5m",
         "No coordinator exports anything: the service is gone, or it is not scraped.",
-        "overview",
     ),
-    Alert(
-        "OutriderResponsesFail",
+    Alert("OutriderResponsesFail", "page", "5m", "overview").when(
         f"{summed(m.RESPONSES, '5m', _FAILED)} / {summed(m.RESPONSES, '5m')} > 0.01",
-        "page",
-        "5m",
         "{{ $value | humanizePercentage }} of responses fail with a server error.",
-        "overview",
     ),
-    Alert(
-        "OutriderPromisesBurnFast",
+    Alert("OutriderPromisesBurnFast", "page", "2m", "overview").when(
         f"({_burn(14.4, '1h', '5m')} or {_burn(6.0, '6h', '30m')}) and {_ENOUGH}",
-        "page",
-        "2m",
         "{{ $value | humanizePercentage }} of promises of {{ $labels.slo_class }} are broken: "
         "the month's budget is gone within days.",
-        "overview",
     ),
-    Alert(
-        "OutriderPromisesBurnSlowly",
+    Alert("OutriderPromisesBurnSlowly", "ticket", "1h", "overview").when(
         f"{_burn(1.0, '3d', '6h')} and {_ENOUGH}",
-        "ticket",
-        "1h",
         "{{ $value | humanizePercentage }} of promises of {{ $labels.slo_class }} were broken over three days.",
-        "overview",
     ),
-    Alert(
-        "OutriderDraftingNetLoss",
+    Alert("OutriderDraftingNetLoss", "ticket", "30m", "speculation").when(
         f"(min by ({BY_PROCESS}) ({_WITH_DEVICES}) > 0.03) and on ({BY_CLUSTER}) ({_READY} > 0)",
-        "ticket",
-        "30m",
         "Drafting by devices is measured to be {{ $value | humanizePercentage }} slower than the mode in use.",
-        "speculation",
     ),
-    Alert(
-        "OutriderCostModelOff",
+    Alert("OutriderCostModelOff", "ticket", "15m", "verifier").when(
         "abs(outrider:pass_measured_to_predicted:ratio_rate10m - 1) > 0.5",
-        "ticket",
-        "15m",
         "Measured pass times differ from the predicted ones by {{ $value | humanizePercentage }} on average.",
-        "verifier",
     ),
-    Alert(
-        "OutriderDraftersMissing",
+    Alert("OutriderDraftersMissing", "ticket", "10m", "fleet").when(
         f"sum by ({BY_CLUSTER}, group) ({_MISSING}) / sum by ({BY_CLUSTER}, group) ({_DRAFTERS}) > 0.25",
-        "ticket",
-        "10m",
         "{{ $value | humanizePercentage }} of the drafters of {{ $labels.group }} cannot be leased.",
-        "fleet",
     ),
-    Alert(
-        "OutriderDraftersLost",
+    Alert("OutriderDraftersLost", "ticket", "0m", "fleet").when(
         f"{_happened(m.DRAFTER_LOSSES, '15m')} > 3",
-        "ticket",
-        "0m",
         "{{ $value | humanize }} times in 15 minutes a response lost its drafter.",
-        "fleet",
     ),
-    Alert(
-        "OutriderPassesFail",
+    Alert("OutriderPassesFail", "ticket", "0m", "verifier").when(
         f"{_happened(m.PASS_FAULTS, '15m', 'kind')} >= 3",
-        "ticket",
-        "0m",
         "{{ $value | humanize }} passes of the verifier failed in 15 minutes: {{ $labels.kind }}.",
-        "verifier",
     ),
-    Alert(
-        "OutriderQueueGrows",
+    Alert("OutriderQueueGrows", "ticket", "10m", "overview").when(
         f"{_QUEUED} > {_RUNNING} and {_QUEUED} > ({_QUEUED.replace('})', '} offset 5m)')})",
-        "ticket",
-        "10m",
         "{{ $value }} responses wait for a place, more than are running, and the queue grows.",
-        "overview",
     ),
-    Alert(
-        "OutriderResponsesRefused",
+    Alert("OutriderResponsesRefused", "ticket", "10m", "overview").when(
         f"{_REFUSED} / ({_REFUSED} + ({_BEGUN} or 0 * {_REFUSED})) > 0.1",
-        "ticket",
-        "10m",
         "{{ $value | humanizePercentage }} of responses are refused for lack of capacity.",
-        "overview",
     ),
-    Alert(
-        "OutriderKvPressure",
+    Alert("OutriderKvPressure", "ticket", "10m", "verifier").when(
         f"{summed(m.KV_RECOMPUTED_TOKENS, '10m')} / {_COMPUTED} > 0.1",
-        "ticket",
-        "10m",
         "For each token, {{ $value | humanize }} are recomputed because their KV was evicted.",
-        "verifier",
     ),
-    Alert(
-        "OutriderHeadDrifted",
+    Alert("OutriderHeadDrifted", "ticket", "5m", "speculation").when(
         f"max by ({BY_CLUSTER}, model) ({named(m.HEAD_DRIFT)}) == 1",
-        "ticket",
-        "5m",
         "The decision head of {{ $labels.model }} passes another share than at calibration: it is switched off.",
-        "speculation",
     ),
-    Alert(
-        "OutriderSettingsRefused",
+    Alert("OutriderSettingsRefused", "ticket", "1m", "fleet").when(
         f"sum by ({BY_CLUSTER}, deployment) ({named(m.SETTINGS_REFUSED)}) > 0",
-        "ticket",
-        "1m",
         "{{ $value }} replicas of {{ $labels.deployment }} refused the last reloadable settings: earlier ones hold.",
-        "fleet",
     ),
-    Alert(
-        "OutriderKeysRefused",
+    Alert("OutriderKeysRefused", "page", "2m", "fleet").when(
         f"max by ({BY_CLUSTER}) ({named(m.KEYS_REFUSED)}) == 1 or max by ({BY_CLUSTER}) ({named(m.KEYS_AGE_S)}) > 600",
-        "page",
-        "2m",
         "The API key file cannot be loaded: keys removed from it are still valid.",
-        "fleet",
     ),
 )

@@ -1,6 +1,6 @@
 """Data types of a dashboard: a board has rows, a row has panels, a panel has queries."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -36,22 +36,27 @@ class Panel:
 
     Attributes:
         unit: Grafana's name of it.
-        text: what the panel shows, and what to conclude from it.
         warn: yellow from here on; if above ``alarm``, lower values are worse. None: no colours.
         alarm: red from here on.
         width: of the board's 24 columns.
         to: the board with more detail.
+        text: what the panel shows, and what to conclude from it.
     """
 
     title: str
-    queries: tuple[Query, ...]
     unit: str
-    text: str
     shape: Shape = Shape.LINES
     warn: float | None = None
     alarm: float | None = None
     width: int = 8
     to: str | None = None
+    text: str = ""
+    queries: tuple[Query, ...] = ()
+
+    def showing(self, text: str, *queries: Query | str) -> "Panel":
+        """Return the panel with its text and queries; an expression alone has no legend."""
+        asked = tuple(Query(one) if isinstance(one, str) else one for one in queries)
+        return replace(self, text=text, queries=asked)
 
 
 @dataclass(frozen=True, slots=True)

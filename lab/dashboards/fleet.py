@@ -7,38 +7,20 @@ from serve_app import metrics as m
 _DEVICES = Row(
     "Devices",
     (
-        Panel(
-            "Ready",
-            (
-                Query(
-                    ratio(
-                        f"sum({worst(m.DRAFTERS, GROUP, READY, by='group')})",
-                        f"sum({worst(m.DRAFTERS, GROUP, by='group, state')})",
-                    )
-                ),
-            ),
-            "percentunit",
+        Panel("Ready", "percentunit", Shape.NUMBER, warn=0.9, alarm=0.5, width=6).showing(
             "Of all drafters of the configuration, those that may be leased.",
-            Shape.NUMBER,
-            warn=0.9,
-            alarm=0.5,
-            width=6,
+            ratio(
+                f"sum({worst(m.DRAFTERS, GROUP, READY, by='group')})",
+                f"sum({worst(m.DRAFTERS, GROUP, by='group, state')})",
+            ),
         ),
-        Panel(
-            "By state",
-            (Query(worst(m.DRAFTERS, GROUP, by="group, state"), "{{group}} {{state}}"),),
-            "short",
+        Panel("By state", "short", Shape.STACK, width=9).showing(
             "starting: waits for a node or loads its model; suspect: failed a coordinator; refused: does not fit.",
-            Shape.STACK,
-            width=9,
+            Query(worst(m.DRAFTERS, GROUP, by="group, state"), "{{group}} {{state}}"),
         ),
-        Panel(
-            "Leases",
-            (Query(worst(m.LEASES, GROUP, by="group"), "{{group}}"),),
-            "short",
+        Panel("Leases", "short", Shape.STACK, width=9).showing(
             "Responses that a drafter of the group drafts for.",
-            Shape.STACK,
-            width=9,
+            Query(worst(m.LEASES, GROUP, by="group"), "{{group}}"),
         ),
     ),
 )
@@ -46,58 +28,30 @@ _DEVICES = Row(
 _FAULTS = Row(
     "Faults and recoveries",
     (
-        Panel(
-            "Drafters lost",
-            (Query(total(m.DRAFTER_LOSSES, CLUSTER)),),
-            "short",
+        Panel("Drafters lost", "short", width=6).showing(
             "Responses whose drafter failed, since the coordinators' start. They continue without it.",
-            width=6,
+            total(m.DRAFTER_LOSSES, CLUSTER),
         ),
-        Panel(
-            "Verifiers lost",
-            (Query(total(m.VERIFIER_LOSSES, CLUSTER)),),
-            "short",
+        Panel("Verifiers lost", "short", width=6, to="verifier").showing(
             "Rounds lost with a verifier, since the coordinators' start.",
-            width=6,
-            to="verifier",
+            total(m.VERIFIER_LOSSES, CLUSTER),
         ),
-        Panel(
-            "Responses resumed, connections cut",
-            (
-                Query(total(m.RESUMED, CLUSTER), "resumed"),
-                Query(total(m.CONNECTIONS_CUT, CLUSTER, by="reason"), "connections cut: {{reason}}"),
-            ),
-            "short",
+        Panel("Responses resumed, connections cut", "short", width=6, to="overview").showing(
             "At another coordinator, after theirs was lost; by the ingress's own listener. Since the ingresses' start.",
-            width=6,
-            to="overview",
+            Query(total(m.RESUMED, CLUSTER), "resumed"),
+            Query(total(m.CONNECTIONS_CUT, CLUSTER, by="reason"), "connections cut: {{reason}}"),
         ),
-        Panel(
-            "Settings refused",
-            (Query(total(m.SETTINGS_REFUSED, CLUSTER, by="deployment"), "{{deployment}}"),),
-            "short",
+        Panel("Settings refused", "short", warn=0.5, alarm=1.0, width=6).showing(
             "Replicas that refused the last reloadable settings, and keep the ones before.",
-            warn=0.5,
-            alarm=1.0,
-            width=6,
+            Query(total(m.SETTINGS_REFUSED, CLUSTER, by="deployment"), "{{deployment}}"),
         ),
-        Panel(
-            "Keys refused",
-            (Query(total(m.KEYS_REFUSED, CLUSTER)),),
-            "short",
+        Panel("Keys refused", "short", warn=0.5, alarm=1.0, width=12).showing(
             "Ingresses that cannot load the API key file: keys removed from it are still valid.",
-            warn=0.5,
-            alarm=1.0,
-            width=12,
+            total(m.KEYS_REFUSED, CLUSTER),
         ),
-        Panel(
-            "Age of the keys",
-            (Query(worst(m.KEYS_AGE_S, CLUSTER)),),
-            "s",
+        Panel("Age of the keys", "s", warn=330.0, alarm=600.0, width=12).showing(
             "Since an ingress last found the keys in use in its file, the longest.",
-            warn=330.0,
-            alarm=600.0,
-            width=12,
+            worst(m.KEYS_AGE_S, CLUSTER),
         ),
     ),
 )
@@ -105,31 +59,17 @@ _FAULTS = Row(
 _USE = Row(
     "Use",
     (
-        Panel(
-            "Rounds with a device",
-            (Query(rate(m.ROUNDS, CLUSTER, 'protocol!~"none|lookup"', by="protocol"), "{{protocol}}"),),
-            "short",
+        Panel("Rounds with a device", "short", Shape.STACK, to="speculation").showing(
             "Per second.",
-            Shape.STACK,
-            to="speculation",
+            Query(rate(m.ROUNDS, CLUSTER, 'protocol!~"none|lookup"', by="protocol"), "{{protocol}}"),
         ),
-        Panel(
-            "Wasted drafting",
-            (Query(rate(m.WASTED_DRAFT_S, CLUSTER)),),
-            "short",
+        Panel("Wasted drafting", "short", to="speculation").showing(
             "Devices' seconds per second spent on tokens that were rejected.",
-            to="speculation",
+            rate(m.WASTED_DRAFT_S, CLUSTER),
         ),
-        Panel(
-            "Responses per ready drafter",
-            (
-                Query(
-                    f"{worst(m.LEASES, GROUP, by='group')} / {worst(m.DRAFTERS, GROUP, READY, by='group')}",
-                    "{{group}}",
-                ),
-            ),
-            "short",
+        Panel("Responses per ready drafter", "short").showing(
             "At the group's max_generations none can be leased.",
+            Query(f"{worst(m.LEASES, GROUP, by='group')} / {worst(m.DRAFTERS, GROUP, READY, by='group')}", "{{group}}"),
         ),
     ),
 )

@@ -8,62 +8,29 @@ from serve_app import metrics as m
 _NUMBERS = Row(
     "Now",
     (
-        Panel(
-            "Responses running",
-            (Query(total(m.RUNNING, CLUSTER)),),
-            "short",
+        Panel("Responses running", "short", Shape.NUMBER, width=4, to="verifier").showing(
             "At all ingresses, including those that wait for a place.",
-            Shape.NUMBER,
-            width=4,
-            to="verifier",
+            total(m.RUNNING, CLUSTER),
         ),
-        Panel(
-            "Tokens per second",
-            (Query(rate(m.GENERATION_TOKENS, CLUSTER)),),
-            "short",
+        Panel("Tokens per second", "short", Shape.NUMBER, width=4, to="speculation").showing(
             "Of all responses together, as sent to clients.",
-            Shape.NUMBER,
-            width=4,
-            to="speculation",
+            rate(m.GENERATION_TOKENS, CLUSTER),
         ),
-        Panel(
-            "First token, 99 of 100",
-            (Query(quantile(0.99, m.TTFT_S, CLUSTER)),),
-            "s",
+        Panel("First token, 99 of 100", "s", Shape.NUMBER, warn=2.0, alarm=5.0, width=4, to="verifier").showing(
             "From request to first chunk, waiting for admission included. High: see where blocks and responses queue.",
-            Shape.NUMBER,
-            warn=2.0,
-            alarm=5.0,
-            width=4,
-            to="verifier",
+            quantile(0.99, m.TTFT_S, CLUSTER),
         ),
-        Panel(
-            "Promises kept",
-            (Query(ratio(rate(m.SLO_RESPONSES, CLASS, 'kept="yes"'), rate(m.SLO_RESPONSES, CLASS))),),
-            "percentunit",
+        Panel("Promises kept", "percentunit", Shape.NUMBER, warn=0.99, alarm=0.95, width=4).showing(
             "Of complete responses with a promised speed. No value: there were none.",
-            Shape.NUMBER,
-            warn=0.99,
-            alarm=0.95,
-            width=4,
+            ratio(rate(m.SLO_RESPONSES, CLASS, 'kept="yes"'), rate(m.SLO_RESPONSES, CLASS)),
         ),
-        Panel(
-            "Of output from drafts",
-            (Query(ratio(rate(m.ACCEPTED_TOKENS, CLUSTER), rate(m.GENERATION_TOKENS, CLUSTER))),),
-            "percentunit",
+        Panel("Of output from drafts", "percentunit", Shape.NUMBER, width=4, to="speculation").showing(
             "Accepted draft tokens, of all tokens sent to clients.",
-            Shape.NUMBER,
-            width=4,
-            to="speculation",
+            ratio(rate(m.ACCEPTED_TOKENS, CLUSTER), rate(m.GENERATION_TOKENS, CLUSTER)),
         ),
-        Panel(
-            "Drafters ready",
-            (Query(f"sum({worst(m.DRAFTERS, CLUSTER, READY, by='group')})"),),
-            "short",
+        Panel("Drafters ready", "short", Shape.NUMBER, width=4, to="fleet").showing(
             "Devices that may be leased, of all groups.",
-            Shape.NUMBER,
-            width=4,
-            to="fleet",
+            f"sum({worst(m.DRAFTERS, CLUSTER, READY, by='group')})",
         ),
     ),
 )
@@ -71,32 +38,20 @@ _NUMBERS = Row(
 _REQUESTS = Row(
     "Requests",
     (
-        Panel(
-            "Responses by how they ended",
-            (Query(rate(m.RESPONSES, CLUSTER, by="end"), "{{end}}"),),
-            "reqps",
+        Panel("Responses by how they ended", "reqps", Shape.STACK).showing(
             "stop and length are complete; cancelled: the client left; refused: with a 4xx; failed: with a 5xx.",
-            Shape.STACK,
+            Query(rate(m.RESPONSES, CLUSTER, by="end"), "{{end}}"),
         ),
-        Panel(
-            "Tokens",
-            (
-                Query(rate(m.PROMPT_TOKENS, CLUSTER), "prompts"),
-                Query(rate(m.CACHED_TOKENS, CLUSTER), "of these in cache"),
-                Query(rate(m.GENERATION_TOKENS, CLUSTER), "responses"),
-            ),
-            "short",
+        Panel("Tokens", "short").showing(
             "Per second. Prompt tokens in cache need no prefill.",
+            Query(rate(m.PROMPT_TOKENS, CLUSTER), "prompts"),
+            Query(rate(m.CACHED_TOKENS, CLUSTER), "of these in cache"),
+            Query(rate(m.GENERATION_TOKENS, CLUSTER), "responses"),
         ),
-        Panel(
-            "Responses running and waiting",
-            (
-                Query(total(m.GENERATIONS, CLUSTER, by="state"), "{{state}}"),
-                Query(total(m.QUEUED_RESPONSES, CLUSTER, by="slo_class"), "waiting as {{slo_class}}"),
-            ),
-            "short",
+        Panel("Responses running and waiting", "short", to="verifier").showing(
             "At coordinators. Growing queues: verifier time, memory or places are short.",
-            to="verifier",
+            Query(total(m.GENERATIONS, CLUSTER, by="state"), "{{state}}"),
+            Query(total(m.QUEUED_RESPONSES, CLUSTER, by="slo_class"), "waiting as {{slo_class}}"),
         ),
     ),
 )
@@ -104,34 +59,21 @@ _REQUESTS = Row(
 _TIMES = Row(
     "Times",
     (
-        Panel(
-            "First token",
-            percentiles(m.TTFT_S, CLUSTER),
-            "s",
+        Panel("First token", "s", width=6).showing(
             "From request to first chunk.",
-            width=6,
+            *percentiles(m.TTFT_S, CLUSTER),
         ),
-        Panel(
-            "Between tokens",
-            percentiles(m.INTER_TOKEN_S, CLUSTER),
-            "s",
+        Panel("Between tokens", "s", width=6).showing(
             "The time between two chunks, shared by the tokens of the later one.",
-            width=6,
+            *percentiles(m.INTER_TOKEN_S, CLUSTER),
         ),
-        Panel(
-            "Whole responses",
-            percentiles(m.E2E_S, CLUSTER),
-            "s",
+        Panel("Whole responses", "s", width=6).showing(
             "From request to last chunk.",
-            width=6,
+            *percentiles(m.E2E_S, CLUSTER),
         ),
-        Panel(
-            "Waiting for admission, 95 of 100",
-            (Query(quantile(0.95, m.ADMISSION_WAIT_S, CLASS, by="slo_class"), "{{slo_class}}"),),
-            "s",
+        Panel("Waiting for admission, 95 of 100", "s", width=6, to="verifier").showing(
             "Of admitted responses.",
-            width=6,
-            to="verifier",
+            Query(quantile(0.95, m.ADMISSION_WAIT_S, CLASS, by="slo_class"), "{{slo_class}}"),
         ),
     ),
 )
@@ -139,84 +81,55 @@ _TIMES = Row(
 _PROMISES = Row(
     "Promises",
     (
-        Panel(
-            "Promises kept by class",
-            (
-                Query(
-                    ratio(
-                        rate(m.SLO_RESPONSES, CLASS, 'kept="yes"', by="slo_class"),
-                        rate(m.SLO_RESPONSES, CLASS, by="slo_class"),
-                    ),
-                    "{{slo_class}}",
-                ),
-            ),
-            "percentunit",
+        Panel("Promises kept by class", "percentunit", warn=0.99, alarm=0.95).showing(
             "Share kept of the complete responses with a promised speed.",
-            warn=0.99,
-            alarm=0.95,
+            Query(
+                ratio(
+                    rate(m.SLO_RESPONSES, CLASS, 'kept="yes"', by="slo_class"),
+                    rate(m.SLO_RESPONSES, CLASS, by="slo_class"),
+                ),
+                "{{slo_class}}",
+            ),
         ),
-        Panel(
-            "Goodput by class",
-            (Query(rate(m.SLO_RESPONSES, CLASS, 'kept="yes"', by="slo_class"), "{{slo_class}}"),),
-            "reqps",
+        Panel("Goodput by class", "reqps", Shape.STACK).showing(
             "Responses per second with their promise kept.",
-            Shape.STACK,
+            Query(rate(m.SLO_RESPONSES, CLASS, 'kept="yes"', by="slo_class"), "{{slo_class}}"),
         ),
-        Panel(
-            "Speed of responses, the slowest tenth",
-            (Query(quantile(0.1, m.RESPONSE_SPEED, CLASS, by="slo_class"), "{{slo_class}}"),),
-            "short",
+        Panel("Speed of responses, the slowest tenth", "short").showing(
             "Tokens per second from the first token to the last: nine in ten responses of the class were faster.",
+            Query(quantile(0.1, m.RESPONSE_SPEED, CLASS, by="slo_class"), "{{slo_class}}"),
         ),
-        Panel(
-            "Broken promises by cause",
-            (Query(rate(m.SLO_BROKEN, CLASS, by="slo_class, cause"), "{{slo_class}}: {{cause}}"),),
-            "reqps",
+        Panel("Broken promises by cause", "reqps", Shape.STACK, to="verifier").showing(
             "Of most of a response's late rounds: they waited (queue), or passes took longer than usual (compute).",
-            Shape.STACK,
-            to="verifier",
+            Query(rate(m.SLO_BROKEN, CLASS, by="slo_class, cause"), "{{slo_class}}: {{cause}}"),
         ),
-        Panel(
-            "Late rounds by cause",
-            (
-                Query(
-                    ratio(
-                        rate(m.SLO_LATE_ROUNDS, CLASS, by="slo_class, cause"),
-                        f"on (slo_class) group_left {rate(m.SLO_ROUNDS, CLASS, by='slo_class')}",
-                    ),
-                    "{{slo_class}}: {{cause}}",
-                ),
-                Query(
-                    ratio(rate(m.SLO_BEHIND, CLASS, by="slo_class"), rate(m.SLO_ROUNDS, CLASS, by="slo_class")),
-                    "{{slo_class}}: response behind",
-                ),
-            ),
-            "percentunit",
+        Panel("Late rounds by cause", "percentunit").showing(
             "Of rounds of promised responses: slower than promised, each taken alone. They need not break a promise.",
-        ),
-        Panel(
-            "Admitted, lowered, refused",
-            (
-                Query(rate(m.ADMITTED, CLASS, by="slo_class"), "admitted as {{slo_class}}"),
-                Query(rate(m.LOWERED, CLASS, by="slo_class"), "would have preferred {{slo_class}}"),
-                Query(rate(m.NOT_ADMITTED, CLASS, by="slo_class, reason"), "{{slo_class}} refused: {{reason}}"),
+            Query(
+                ratio(
+                    rate(m.SLO_LATE_ROUNDS, CLASS, by="slo_class, cause"),
+                    f"on (slo_class) group_left {rate(m.SLO_ROUNDS, CLASS, by='slo_class')}",
+                ),
+                "{{slo_class}}: {{cause}}",
             ),
-            "reqps",
+            Query(
+                ratio(rate(m.SLO_BEHIND, CLASS, by="slo_class"), rate(m.SLO_ROUNDS, CLASS, by="slo_class")),
+                "{{slo_class}}: response behind",
+            ),
+        ),
+        Panel("Admitted, lowered, refused", "reqps", to="verifier").showing(
             "What admission decided; load is verifier time, memory is KV. The promised load shows the capacity left.",
-            to="verifier",
+            Query(rate(m.ADMITTED, CLASS, by="slo_class"), "admitted as {{slo_class}}"),
+            Query(rate(m.LOWERED, CLASS, by="slo_class"), "would have preferred {{slo_class}}"),
+            Query(rate(m.NOT_ADMITTED, CLASS, by="slo_class, reason"), "{{slo_class}} refused: {{reason}}"),
         ),
-        Panel(
-            "Promises as counted by coordinators",
-            (Query(rate(m.ENDED_KEPT, CLASS, by="slo_class, kept"), "{{slo_class}}: {{kept}}"),),
-            "reqps",
+        Panel("Promises as counted by coordinators", "reqps", Shape.STACK).showing(
             "Responses that completed, by whether the promise was kept.",
-            Shape.STACK,
+            Query(rate(m.ENDED_KEPT, CLASS, by="slo_class, kept"), "{{slo_class}}: {{kept}}"),
         ),
-        Panel(
-            "Responses per second",
-            (Query(events(m.E2E_S, CLUSTER)),),
-            "reqps",
+        Panel("Responses per second", "reqps").showing(
             "Complete ones.",
+            events(m.E2E_S, CLUSTER),
         ),
     ),
 )

@@ -8,51 +8,26 @@ from serve_app import metrics as m
 _NOW = Row(
     "Now",
     (
-        Panel(
-            "Verifiers up",
-            (Query(total(m.VERIFIER_READY, COORDINATOR)),),
-            "short",
+        Panel("Verifiers up", "short", Shape.NUMBER, width=6).showing(
             "Those that answer. While one restarts, its responses wait.",
-            Shape.NUMBER,
-            width=6,
+            total(m.VERIFIER_READY, COORDINATOR),
         ),
-        Panel(
-            "Busy",
-            (Query(f"1 - avg(rate({series(m.VERIFIER_IDLE_S, COORDINATOR)}[{RATE}]))"),),
-            "percentunit",
+        Panel("Busy", "percentunit", Shape.NUMBER, warn=0.9, alarm=0.98, width=6).showing(
             "Share of time, mean over verifiers; idle: nothing to verify.",
-            Shape.NUMBER,
-            warn=0.9,
-            alarm=0.98,
-            width=6,
+            f"1 - avg(rate({series(m.VERIFIER_IDLE_S, COORDINATOR)}[{RATE}]))",
         ),
-        Panel(
-            "KV in use",
-            (Query(ratio(total(m.KV_BLOCKS, COORDINATOR, 'state="used"'), total(m.KV_BLOCKS, COORDINATOR))),),
-            "percentunit",
+        Panel("KV in use", "percentunit", Shape.NUMBER, warn=0.8, alarm=0.95, width=6).showing(
             "By running responses; cached KV can be freed at once.",
-            Shape.NUMBER,
-            warn=0.8,
-            alarm=0.95,
-            width=6,
+            ratio(total(m.KV_BLOCKS, COORDINATOR, 'state="used"'), total(m.KV_BLOCKS, COORDINATOR)),
         ),
         Panel(
-            "Promised of allowed load",
-            (
-                Query(
-                    ratio(
-                        total(m.PROMISED_LOAD, COORDINATOR, 'state="needed"'),
-                        total(m.PROMISED_LOAD, COORDINATOR, 'state="allowed"'),
-                    )
-                ),
-            ),
-            "percentunit",
+            "Promised of allowed load", "percentunit", Shape.NUMBER, warn=0.8, alarm=1.0, width=6, to="overview"
+        ).showing(
             "Verifier time that promises need, of what admission allows. At 1 further promises wait or are refused.",
-            Shape.NUMBER,
-            warn=0.8,
-            alarm=1.0,
-            width=6,
-            to="overview",
+            ratio(
+                total(m.PROMISED_LOAD, COORDINATOR, 'state="needed"'),
+                total(m.PROMISED_LOAD, COORDINATOR, 'state="allowed"'),
+            ),
         ),
     ),
 )
@@ -60,63 +35,40 @@ _NOW = Row(
 _BATCHES = Row(
     "Batches",
     (
-        Panel(
-            "Blocks in a batch",
-            (Query(buckets(m.BATCH_BLOCKS, COORDINATOR), "{{le}}"),),
-            "short",
+        Panel("Blocks in a batch", "short", Shape.HEAT).showing(
             "Steps per second by how many blocks they verified together.",
-            Shape.HEAT,
+            Query(buckets(m.BATCH_BLOCKS, COORDINATOR), "{{le}}"),
         ),
-        Panel(
-            "Limits of batches",
-            (Query(rate(m.BATCHES, COORDINATOR, by="reason"), "{{reason}}"),),
-            "short",
+        Panel("Limits of batches", "short", Shape.STACK).showing(
             "Steps per second. queue_empty: no more blocks; deadline, length: more would have made a response late.",
-            Shape.STACK,
+            Query(rate(m.BATCHES, COORDINATOR, by="reason"), "{{reason}}"),
         ),
-        Panel(
-            "Queue",
-            (
-                Query(total(m.QUEUED_BLOCKS, COORDINATOR), "blocks that wait for a step"),
-                Query(total(m.GENERATIONS, COORDINATOR, 'state="queued"'), "responses that wait for a place"),
-            ),
-            "short",
+        Panel("Queue", "short").showing(
             "Grows without end: the load exceeds the verifier's capacity.",
+            Query(total(m.QUEUED_BLOCKS, COORDINATOR), "blocks that wait for a step"),
+            Query(total(m.GENERATIONS, COORDINATOR, 'state="queued"'), "responses that wait for a place"),
         ),
-        Panel(
-            "Queue and verify phases",
-            tuple(
+        Panel("Queue and verify phases", "s", to="speculation").showing(
+            "Of rounds that were asked for.",
+            *(
                 query
                 for phase in ("queue", "verify")
                 for query in percentiles(m.PHASE_S, COORDINATOR, f'phase="{phase}"', of=(0.5, 0.99), called=f"{phase} ")
             ),
-            "s",
-            "Of rounds that were asked for.",
-            to="speculation",
         ),
-        Panel(
-            "Idle",
-            (Query(rate(m.VERIFIER_IDLE_S, COORDINATOR)),),
-            "short",
+        Panel("Idle", "short").showing(
             "Seconds per second, of all verifiers together.",
+            rate(m.VERIFIER_IDLE_S, COORDINATOR),
         ),
-        Panel(
-            "Failed passes",
-            (Query(total(m.PASS_FAULTS, COORDINATOR, by="kind"), "{{kind}}"),),
-            "short",
+        Panel("Failed passes", "short", to="fleet").showing(
             "Since the coordinators' start. pass: one block fails alone; memory: retried with fewer blocks.",
-            to="fleet",
+            Query(total(m.PASS_FAULTS, COORDINATOR, by="kind"), "{{kind}}"),
         ),
-        Panel(
-            "Rounds lost with the verifier",
-            (
-                Query(total(m.VERIFIER_LOSSES, COORDINATOR), "rounds lost"),
-                Query(total(m.SUSPENDED, COORDINATOR), "best effort paused"),
-                Query(total(m.STALLED, COORDINATOR), "not read"),
-            ),
-            "short",
+        Panel("Rounds lost with the verifier", "short", to="fleet").showing(
             "Since the coordinators' start. A lost round is verified again by the restarted verifier.",
-            to="fleet",
+            Query(total(m.VERIFIER_LOSSES, COORDINATOR), "rounds lost"),
+            Query(total(m.SUSPENDED, COORDINATOR), "best effort paused"),
+            Query(total(m.STALLED, COORDINATOR), "not read"),
         ),
     ),
 )
@@ -124,30 +76,18 @@ _BATCHES = Row(
 _COST_MODEL = Row(
     "Predicted against measured",
     (
-        Panel(
-            "Time of steps",
-            (
-                Query(rate(m.PREDICTED_S, COORDINATOR), "predicted"),
-                Query(rate(m.MEASURED_S, COORDINATOR), "measured"),
-            ),
-            "short",
+        Panel("Time of steps", "short").showing(
             "Seconds per second. Schedules, windows and admission go by the prediction.",
+            Query(rate(m.PREDICTED_S, COORDINATOR), "predicted"),
+            Query(rate(m.MEASURED_S, COORDINATOR), "measured"),
         ),
-        Panel(
-            "Measured to predicted",
-            (Query(ratio(rate(m.MEASURED_S, COORDINATOR), rate(m.PREDICTED_S, COORDINATOR))),),
-            "short",
+        Panel("Measured to predicted", "short", warn=1.2, alarm=1.5).showing(
             "1: right on average. Above: more is promised than can be kept; below: less than could be.",
-            warn=1.2,
-            alarm=1.5,
+            ratio(rate(m.MEASURED_S, COORDINATOR), rate(m.PREDICTED_S, COORDINATOR)),
         ),
-        Panel(
-            "Error of a step",
-            percentiles(m.COST_ERROR, COORDINATOR, of=(0.5, 0.9)),
-            "percentunit",
+        Panel("Error of a step", "percentunit", warn=0.3, alarm=1.0).showing(
             "|predicted - measured| / measured.",
-            warn=0.3,
-            alarm=1.0,
+            *percentiles(m.COST_ERROR, COORDINATOR, of=(0.5, 0.9)),
         ),
     ),
 )
@@ -155,54 +95,33 @@ _COST_MODEL = Row(
 _MEMORY = Row(
     "KV memory",
     (
-        Panel(
-            "Blocks",
-            (Query(total(m.KV_BLOCKS, COORDINATOR, by="state"), "{{state}}"),),
-            "short",
+        Panel("Blocks", "short", Shape.STACK).showing(
             "used: of running responses; cached: of ended ones, for prompts with the same prefix.",
-            Shape.STACK,
+            Query(total(m.KV_BLOCKS, COORDINATOR, by="state"), "{{state}}"),
         ),
-        Panel(
-            "Prompt tokens in cache",
-            (
-                Query(
-                    ratio(
-                        rate(m.CACHED_TOKENS, CLUSTER),
-                        rate(m.PROMPT_TOKENS, CLUSTER),
-                    )
-                ),
-            ),
-            "percentunit",
+        Panel("Prompt tokens in cache", "percentunit", to="overview").showing(
             "Share of prompt tokens with resident KV.",
-            to="overview",
-        ),
-        Panel(
-            "Evictions",
-            (
-                Query(rate(m.KV_EVICTIONS, COORDINATOR, by="owed"), "evictions, with a deadline: {{owed}}"),
-                Query(rate(m.KV_EVICTED_BLOCKS, COORDINATOR), "blocks"),
+            ratio(
+                rate(m.CACHED_TOKENS, CLUSTER),
+                rate(m.PROMPT_TOKENS, CLUSTER),
             ),
-            "short",
+        ),
+        Panel("Evictions", "short").showing(
             "Per second. With a deadline: the response has a promised speed.",
+            Query(rate(m.KV_EVICTIONS, COORDINATOR, by="owed"), "evictions, with a deadline: {{owed}}"),
+            Query(rate(m.KV_EVICTED_BLOCKS, COORDINATOR), "blocks"),
         ),
-        Panel(
-            "Computed again",
-            (Query(rate(m.KV_RECOMPUTED_TOKENS, COORDINATOR)),),
-            "short",
+        Panel("Computed again", "short").showing(
             "Positions per second recomputed after eviction.",
+            rate(m.KV_RECOMPUTED_TOKENS, COORDINATOR),
         ),
-        Panel(
-            "Swapped",
-            (Query(rate(m.KV_SWAPPED_BLOCKS, COORDINATOR, by="direction"), "{{direction}}"),),
-            "short",
+        Panel("Swapped", "short").showing(
             "Blocks per second to host memory and back.",
+            Query(rate(m.KV_SWAPPED_BLOCKS, COORDINATOR, by="direction"), "{{direction}}"),
         ),
-        Panel(
-            "Host memory for KV",
-            (Query(total(m.KV_HOST_BLOCKS, COORDINATOR, by="state"), "{{state}}"),),
-            "short",
+        Panel("Host memory for KV", "short", Shape.STACK).showing(
             "Blocks; none without verifiers.swap_mib.",
-            Shape.STACK,
+            Query(total(m.KV_HOST_BLOCKS, COORDINATOR, by="state"), "{{state}}"),
         ),
     ),
 )

@@ -4,16 +4,12 @@ from cluster.reports.tables import percent, show_table
 from lab.simulation.cases import CapacityFigures
 from lab.simulation.experiment import Case, Measure
 from lab.simulation.published import (
-    AIMS,
     CAPACITY_32B,
     GOODPUT_TOKENS_PER_S,
-    MIXED_AIM_OVER_FCFS,
     SPEEDS_TOKENS_PER_S,
     VIOLATION_RATES,
 )
 from lab.simulation.settings import PRODUCT, Settings, Variant
-
-_BASES = {"centralized": Variant.CENTRALIZED, "sled": Variant.SLED}
 
 
 def show_capacity(figures: CapacityFigures) -> None:
@@ -22,7 +18,6 @@ def show_capacity(figures: CapacityFigures) -> None:
     for case in figures.cases:
         print(f"\n{case.name}: {case.source}\n  {_lengths(case.settings)}")
         _show_capacities(case, figures)
-        _show_aims(case, figures)
     if figures.cases:
         _show_goodput(figures)
     if figures.mixed:
@@ -79,19 +74,6 @@ def _show_capacities(case: Case, figures: CapacityFigures) -> None:
     show_table("devices served at the promised speed (published); columns from `x` on: at the fastest", header, rows)
 
 
-def _show_aims(case: Case, figures: CapacityFigures) -> None:
-    """Print our multiples beside the aims set for Table 12."""
-    if not case.name.startswith("table 12"):
-        return
-    rows = []
-    for base, aim in AIMS.items():
-        ours = figures.multiple(case, PRODUCT, _BASES[base], 8.0)
-        rows.append(
-            (f"over {base}", f">= {aim:g}", _times(ours), "met" if ours is not None and ours >= aim else "missed")
-        )
-    show_table("aims at 8 tokens/s", ("", "aim", "found", ""), rows)
-
-
 def _show_goodput(figures: CapacityFigures) -> None:
     """Print WISP Table 3, at each capacity at the fastest speed: the paper does not state the load it measured at."""
     case = figures.cases[0]
@@ -116,7 +98,7 @@ def _show_mixed(figures: CapacityFigures) -> None:
             over = f"{one.devices / fcfs:.2f}" if fcfs else "-"
             name = "fcfs, kept kv" if one.variant is Variant.KV else one.variant
             rows.append((limit, name, one.devices, over, f"{one.goodput_tokens_per_s:.0f}", one.draft))
-    note = f"Aim: {MIXED_AIM_OVER_FCFS:g} times first come first served. The class that fares worst counts."
+    note = "The class that fares worst counts."
     header = ("costs and memory", "system", "devices", "x fcfs", "tokens/s", "draft")
     show_table("devices served, classes of 2, 4, 6 and 8 tokens/s mixed", header, rows, note)
 

@@ -8,13 +8,12 @@ from pathlib import Path
 from lab.simulation.experiment import Case, Cell, CellResult, LoadResult
 from lab.simulation.published import SPEEDS_TOKENS_PER_S, TABLE_12
 from lab.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
-from lab.simulation.settings import ABLATION, WITHOUT_LIMIT, Costs, Variant, preset
+from lab.simulation.settings import ABLATION, WITHOUT_LIMIT, Variant, preset
 from lab.simulation.stop_map import FLASH
-from outrider.contracts.cost import DEFAULT_COST_MODEL, LinearCostModel
+from outrider.contracts.cost import DEFAULT_COST_MODEL
 from outrider.costs.profiles import read_profile
 
 _A100 = HARDWARE["a100-80gb"]
-_DRAFTER = RooflineCostModel(MODELS["qwen3-1.7b"], _A100)  # of ``colocated``: no cost of it is published
 _MIXED_VARIANTS = (
     Variant.KV,
     Variant.WISP,
@@ -64,7 +63,6 @@ def cases(profile: Path | None, *, quick: bool) -> list[Case]:
     """Return all cases, WISP's published coefficients first."""
     settings = preset("wisp_table_2")
     compared = (Variant.SLED, Variant.KV, Variant.CHAINS, Variant.WISP, Variant.WISP_FAIR, Variant.CENTRALIZED)
-    roofline = RooflineCostModel(MODELS["qwen3-32b"], _A100)
     own, source = DEFAULT_COST_MODEL, "the built-in model of the embedded pair on one CPU core; no profile was given"
     if profile is not None:
         own, source = read_profile(profile).model, f"measured here: {profile.name}"
@@ -73,15 +71,15 @@ def cases(profile: Path | None, *, quick: bool) -> list[Case]:
             "table 12",
             "WISP Table 12: coefficients its authors fitted on their engine, one A100, Qwen3-32B",
             settings,
-            Costs(TABLE_12, _DRAFTER),
+            TABLE_12,
             (8.0,) if quick else SPEEDS_TOKENS_PER_S,
-            (*ABLATION, Variant.WISP, Variant.WISP_FAIR, Variant.PREDICTOR, Variant.CENTRALIZED, Variant.COLOCATED),
+            (*ABLATION, Variant.WISP, Variant.WISP_FAIR, Variant.PREDICTOR, Variant.CENTRALIZED),
         ),
         Case(
             "table 12, memory free",
             "WISP Table 12 again, with KV memory for everybody: what time alone allows",
             replace(settings, kv_tokens=WITHOUT_LIMIT),
-            Costs(TABLE_12, _DRAFTER),
+            TABLE_12,
             (8.0,),
             (*ABLATION, Variant.WISP, Variant.WISP_FAIR, Variant.PREDICTOR, Variant.CENTRALIZED),
         ),
@@ -89,7 +87,7 @@ def cases(profile: Path | None, *, quick: bool) -> list[Case]:
             "acceptance",
             "WISP Table 12 with cached tokens read at the card's bandwidth, fewer tokens accepted, shorter windows",
             replace(settings, token_acceptance=0.732, window=8),
-            Costs(FLASH, _DRAFTER),
+            FLASH,
             (8.0,),
             (*ABLATION, Variant.WISP, Variant.WISP_FAIR, Variant.CENTRALIZED),
         ),
@@ -97,7 +95,7 @@ def cases(profile: Path | None, *, quick: bool) -> list[Case]:
             "roofline",
             "a roofline of Qwen3-32B on one A100, from data sheets: nothing of it was measured",
             settings,
-            Costs(roofline, _DRAFTER),
+            RooflineCostModel(MODELS["qwen3-32b"], _A100),
             (8.0,) if quick else (8.0, 16.0, 24.0),
             compared,
         ),
@@ -105,7 +103,7 @@ def cases(profile: Path | None, *, quick: bool) -> list[Case]:
             "this machine",
             source,
             preset("embedded"),
-            Costs(own, _quarter(own)),
+            own,
             (1.0,) if quick else (0.5, 1.0, 2.0),
             compared,
         ),
@@ -133,9 +131,3 @@ def mixed_cells(case: Case, seed: int, *, quick: bool, memory: bool) -> list[Cel
 def loaded(cells: Sequence[Cell]) -> list[Cell]:
     """Return the cells of mixed classes whose violations are shown over numbers of devices."""
     return [cell for cell in cells if cell.variant in _LOADED]
-
-
-def _quarter(model: LinearCostModel) -> LinearCostModel:
-    """Return the drafter's cost on the server: a quarter of the target's, as its layers are (docs/experiments.md)."""
-    per_token_s, per_interaction_s, per_cached_token_s, per_batch_s = (slope / 4 for slope in model.slopes)
-    return LinearCostModel(per_token_s, per_interaction_s, per_cached_token_s, per_batch_s)

@@ -9,7 +9,6 @@ from outrider.contracts.link import Direction
 from outrider.link.emulator import LinkEmulator
 from outrider.rounds.promise_tracker import PromiseTracker
 from outrider.scheduling.policy import PendingVerification
-from outrider.selection.modes import DRAFT, SpeculationMode
 
 
 def device_name(number: int) -> str:
@@ -47,7 +46,6 @@ class SimDevice:
     autonomous_rounds: int = 0  # rounds that the verifier may still make by itself (the rest of a grant)
     ahead: int = 0  # tokens of an autonomous run that the coordinator does not know yet
     follows: bool = False  # whether the round is part of an autonomous run
-    mode: SpeculationMode = DRAFT  # in use when the round was begun
     min_survival: float | None = None  # the cut of its draft, where it is fixed when the draft is ordered (ratio rules)
 
     def __post_init__(self) -> None:
@@ -95,7 +93,6 @@ class SimDevice:
             cost=replace(block.cost, new_tokens=block.cost.new_tokens - dropped),
             expected_tokens=self.draft.expected_tokens,
         )
-        self.workload.cut(tokens)
 
     @property
     def prefill_tokens(self) -> int:

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from lab.simulation.acceptance_models import draft_shape
 from lab.simulation.chance import uniforms
-from lab.simulation.scenario import WIRE, DeviceGroup, DraftsAt
+from lab.simulation.scenario import WIRE, DeviceGroup
 from lab.simulation.yields import expected_tokens
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.requests import SamplingParams
@@ -61,11 +61,6 @@ class Workload(Protocol):
     """One device's work. ``begin`` comes first, then ``draft`` once for each round after the first token."""
 
     @property
-    def follows_tuner(self) -> bool:
-        """Whether the verifier's speculation tuner decides if the device drafts."""
-        ...
-
-    @property
     def autonomous_rounds(self) -> int:
         """Rounds that are granted to the verifier after a round without a draft."""
         ...
@@ -86,10 +81,6 @@ class Workload(Protocol):
 
     def stays_autonomous(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:
         """Return whether nothing would be drafted now, so that an autonomous run's grant may be renewed."""
-        ...
-
-    def cut(self, tokens: int) -> None:
-        """Take note that only ``tokens`` of the draft under way are verified."""
         ...
 
 
@@ -132,26 +123,22 @@ class GroupDrafts:
 class ModelledDevice:
     """A device of a group with a fixed window. All its chance is a function of seed, device and response number."""
 
-    def __init__(self, drafts: GroupDrafts, device: int, seed: int, responses: int | None, drafts_at: DraftsAt) -> None:
+    def __init__(
+        self, drafts: GroupDrafts, device: int, seed: int, responses: int | None, *, speculative: bool = True
+    ) -> None:
         """Create a device that is done after ``responses``; None: never.
 
-        If it does not draft itself, drafting takes no time here (``pass_times`` adds it) and nothing is exchanged.
+        Unless ``speculative`` it drafts nothing.
         """
-        self._remote = drafts_at is DraftsAt.DEVICE
         group = drafts.group
         self._group, self._device, self._seed, self._responses = group, device, seed, responses
         self._drafts, self._number = drafts, 0
         stagger, speed = uniforms(seed, device, 0, LENGTHS, 2)
         self._stagger_s = group.stagger_s * stagger
         spread = group.step_spread * _NORMAL.inv_cdf(max(speed, 1e-12)) if group.step_spread else 0.0
-        self.step_s = group.step_s * exp(spread) if self._remote else 0.0
-        self._longest = 0 if drafts_at is DraftsAt.NOWHERE else len(drafts.shape.passes)
+        self.step_s = group.step_s * exp(spread)
+        self._longest = len(drafts.shape.passes) if speculative else 0
         self.acceptance_draws: list[float] = []
-
-    @property
-    def follows_tuner(self) -> bool:
-        """False: its window is fixed."""
-        return False
 
     @property
     def autonomous_rounds(self) -> int:
@@ -176,15 +163,11 @@ class ModelledDevice:
         if depth == 0:
             return NO_DRAFT
         accepted = accepted_of(self.acceptance_draws, committed_tokens, drafts.shape.passes, depth)
-        draft = drafts.draft(depth, accepted, self.step_s)
-        return draft if self._remote else draft._replace(bits=None)
+        return drafts.draft(depth, accepted, self.step_s)
 
     def stays_autonomous(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:  # noqa: ARG002 (a choice's)
         """Return whether it never drafts."""
         return not self._longest
-
-    def cut(self, tokens: int) -> None:
-        """Do nothing: acceptance is not learned here."""
 
 
 def accepted_of(draws: Sequence[float], start: int, passes: Sequence[float], depth: int) -> int:

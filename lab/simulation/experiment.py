@@ -7,7 +7,8 @@ from lab.simulation.capacity import capacity
 from lab.simulation.planning import DraftSetting, outlook, resident_devices, target_alone
 from lab.simulation.results import ClassResults, PlanePoint, SimulationResults
 from lab.simulation.run import simulate
-from lab.simulation.settings import Costs, Settings, Variant, drafted_by, group_of, scenario_of, verifier_of
+from lab.simulation.settings import Settings, Variant, drafted_by, group_of, scenario_of, verifier_of
+from outrider.contracts.cost import CostModel
 from outrider.contracts.slo import SloClass
 
 _MOST_DEVICES = 1024
@@ -29,7 +30,7 @@ class CostCase:
     name: str
     source: str  # where its figures come from, for the reader
     settings: Settings
-    costs: Costs
+    costs: CostModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,3 @@ VIOLATION_RATES: Mapping[str, tuple[float, ...]] = MappingProxyType(
 
 # Table 3, tokens per second; the load is not given.
 GOODPUT_TOKENS_PER_S: Mapping[str, float] = MappingProxyType({"sled": 170.82, "centralized": 326.12, "wisp": 631.86})
-
-# Aims of this project: multiples of the baselines' capacity at 8 tokens/s, in the same simulation.
-AIMS: Mapping[str, float] = MappingProxyType({"centralized": 2.3, "sled": 6.0})
-MIXED_AIM_OVER_FCFS = 1.7

@@ -86,11 +86,6 @@ def load_scenario(path: str | Path, seed: int | None = None) -> ReadScenario:
     return parse_scenario(read_text(path, "scenario", "YAML"), str(path), seed)
 
 
-def load_fleet(path: str | Path, seed: int | None = None) -> ReadFleet:
-    """Read a fleet file as ``load_simulation`` does."""
-    return parse_fleet(read_text(path, "scenario", "YAML"), str(path), seed)
-
-
 def parse_scenario(text: str, source: str, seed: int | None = None) -> ReadScenario:
     """Read YAML text; ``source`` names it in messages."""
     file = _parsed(_SCENARIO, text, source)
@@ -141,7 +136,6 @@ def parse_fleet(text: str, source: str, seed: int | None = None) -> ReadFleet:
         reload_s=verifiers.reload_s,
         coordinator_round_s=1e-6 * file.coordinator.round_us,
         coordinator_token_s=1e-6 * file.coordinator.token_us,
-        scaling=None if file.scaling is None else file.scaling.scaling,
         plans_late=file.plans_late,
     )
     cost = verifiers.server.cost
@@ -189,7 +183,6 @@ def _verifier_of(config: ServerConfig) -> VerifierModel:
             None if kv_tokens is None else max(1, kv_tokens // config.kv_block_tokens),
         ),
         kv_block_tokens=config.kv_block_tokens,
-        draft_cost_model=None if config.draft_cost is None else _cost_model_of(config.draft_cost),
         noise=config.noise,
         dispatch_s=config.dispatch_s,
         reply_s=config.reply_s,

@@ -21,7 +21,6 @@ from outrider.admission.decisions import AdmissionReport
 from outrider.contracts.slo import SloClass
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
-from outrider.selection.tuning.report import TunerReport
 
 
 @dataclass(slots=True, kw_only=True)
@@ -178,7 +177,6 @@ class SimulationResults(RunResults):
     plane: tuple[PlanePoint, ...]  # a sample, evenly spread over the run
     batch_log: tuple[BatchEntry, ...]  # every batch of the whole run, if the scenario asks for it
     simulated_rounds: int
-    tuner: TunerReport | None = None  # at the end
     swapped_out_blocks: int = 0  # KV blocks copied to host memory; ``swapped_in_blocks``: copied back
     swapped_in_blocks: int = 0
     admission: AdmissionReport | None = None  # at the end

@@ -8,12 +8,11 @@ from math import inf
 
 from lab.simulation.agenda import Agenda
 from lab.simulation.chance import link_seed, uniforms
-from lab.simulation.chosen_rounds import ChoosingDevice, GroupChoices
 from lab.simulation.device import SimDevice
 from lab.simulation.device_account import DeviceAccount
 from lab.simulation.drafted_rounds import GroupDrafts, ModelledDevice, Workload
 from lab.simulation.results import DeviceResults, SimulationResults
-from lab.simulation.scenario import CoordinatorRules, DraftsAt, Scenario
+from lab.simulation.scenario import CoordinatorRules, Scenario
 from lab.simulation.server import SimStep, SimulatedServer, StepCounts
 from lab.simulation.sim_verifier import SimVerifier
 from lab.simulation.stopped_rounds import GroupPrices, StoppingDevice
@@ -24,9 +23,6 @@ from outrider.admission.decisions import AdmissionRefused
 from outrider.contracts.errors import ParameterError
 from outrider.link.emulator import LinkEmulator
 from outrider.rounds.present_load import PresentLoad
-from outrider.selection.modes import MODES
-from outrider.selection.tuning.speculation_tuner import SpeculationTuner
-from outrider.wire.envelope import MAX_NODES
 
 _FIRST_TOKEN_GRACE_S = 5.0  # a device that waits longer for a first token is late from then on
 _ADMITTING_ALL = CoordinatorRules()
@@ -38,22 +34,16 @@ def simulate(scenario: Scenario) -> SimulationResults:
     """Run a scenario; the same scenario gives the same results, batch by batch.
 
     Raises:
-        ParameterError: a response would not fit the verifier's memory, or selection cannot use the cost model.
+        ParameterError: a response would not fit the verifier's memory.
     """
     _check_memory(scenario)
     rules = rules_of(scenario)
     load = PresentLoad()
-    tuner = (
-        None
-        if scenario.tuner is None
-        else SpeculationTuner([MODES[name] for name in scenario.modes], scenario.tuner, 0.0)
-    )
     loop = EventLoop(
-        modelled_devices(scenario, rules, load, tuner),
+        modelled_devices(scenario, rules, load),
         SimulatedServer(scenario.verifier, rules, scenario.seed, StepCounts(scenario.warmup_s)),
         RunTally(scenario.warmup_s, keep_batch_log=scenario.keep_batch_log),
         load,
-        tuner,
         scenario,
         seed=scenario.seed,
     )
@@ -61,28 +51,23 @@ def simulate(scenario: Scenario) -> SimulationResults:
     return loop.results(scenario.name, scenario.system, scenario.seed)
 
 
-def modelled_devices(
-    scenario: Scenario, rules: SystemRules, load: PresentLoad, tuner: SpeculationTuner | None = None
-) -> list[SimDevice]:
+def modelled_devices(scenario: Scenario, rules: SystemRules, load: PresentLoad) -> list[SimDevice]:
     """Build the devices of all groups; device numbers continue from group to group."""
     devices: list[SimDevice] = []
-    remote = rules.drafts_at is DraftsAt.DEVICE
     seed, responses = scenario.seed, scenario.responses_per_device
     for group in scenario.groups:
-        drafts, choices = GroupDrafts(group), None
+        drafts = GroupDrafts(group)
         stopping = group.stopping if group.predictor is None else flagging(group.predictor)
         prices = GroupPrices(drafts, scenario.verifier.planner, load)
-        if group.selection is not None and remote:
-            choices = GroupChoices(drafts, group.selection, scenario.verifier.planner, load, tuner)
         for number in range(len(devices), len(devices) + group.count):
             workload: Workload
-            if choices is not None:
-                workload = ChoosingDevice(drafts, choices, number, seed, responses)
-            elif stopping is not None:
-                workload = StoppingDevice(drafts, stopping, prices, number, seed, responses, rules.drafts_at)
+            if stopping is not None:
+                workload = StoppingDevice(
+                    drafts, stopping, prices, number, seed, responses, speculative=rules.speculative
+                )
             else:
-                workload = ModelledDevice(drafts, number, seed, responses, rules.drafts_at)
-            link = LinkEmulator(group.link, link_seed(seed, number)) if group.link and remote else None
+                workload = ModelledDevice(drafts, number, seed, responses, speculative=rules.speculative)
+            link = LinkEmulator(group.link, link_seed(seed, number)) if group.link and rules.speculative else None
             account = DeviceAccount(DeviceResults(device=number, group=group.name, slo=group.slo))
             span_s = group.from_s, group.until_s
             devices.append(SimDevice(account, workload, link, group.exchange_s, span_s))
@@ -101,19 +86,18 @@ class EventLoop:
         server: SimulatedServer,
         tally: RunTally,
         load: PresentLoad | None = None,
-        tuner: SpeculationTuner | None = None,
         rules: CoordinatorRules = _ADMITTING_ALL,
         *,
         seed: int = 0,
     ) -> None:
         """Prepare a run in which no response has been requested yet.
 
-        ``load`` and ``tuner`` are updated with what is measured, if given.
+        ``load`` is updated with what is measured, if given.
         """
-        self._devices, self._tally, self._tuner, self._seed = devices, tally, tuner, seed
+        self._devices, self._tally, self._seed = devices, tally, seed
         self._memory, self._counts, self._warmup_s = server.memory, server.counts, tally.warmup_s
         self._agenda = Agenda()
-        self._verifier = SimVerifier(self._agenda, server, self, rules, load=load, tuner=tuner)
+        self._verifier = SimVerifier(self._agenda, server, self, rules, load=load)
 
     def run(self, duration_s: float = inf) -> None:
         """Run until ``duration_s`` is over or all devices are done."""
@@ -148,7 +132,6 @@ class EventLoop:
             plane=tuple(tally.plane),
             batch_log=tuple(tally.log),
             simulated_rounds=tally.rounds,
-            tuner=None if self._tuner is None else self._tuner.report(end_s),
             admission=self._verifier.report(),
         )
 
@@ -211,7 +194,7 @@ def _check_memory(scenario: Scenario) -> None:
     """Refuse a response that never fits: it would wait for ever."""
     most, block_tokens = scenario.verifier.limits.max_memory_blocks, scenario.verifier.kv_block_tokens
     for group in scenario.groups:
-        drafted = MAX_NODES if group.selection is not None else max(GroupDrafts(group).shape.nodes, default=0)
+        drafted = max(GroupDrafts(group).shape.nodes, default=0)
         longest = group.prompt.most_tokens + group.output.most_tokens + drafted
         needed = -(-longest // block_tokens)
         if most is not None and needed > most:

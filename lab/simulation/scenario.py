@@ -6,7 +6,6 @@ tokens and is the next order. Not modelled: the way of tokens to users, and the 
 same time as the verifier's.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
@@ -25,7 +24,6 @@ from outrider.contracts.errors import ParameterError
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.requests import ProtocolName
 from outrider.contracts.slo import BEST_EFFORT, SloClass
-from outrider.costs.estimator import OnlineEstimator
 from outrider.documents.names import NameIn
 from outrider.link.trace import LinkSource
 from outrider.protocols.registry import NO_TOKENS, PROTOCOLS
@@ -34,14 +32,8 @@ from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import Scheduling
 from outrider.scheduling.residency import SwapPrices
 from outrider.scheduling.steps import StepRules
-from outrider.selection.modes import MODES
-from outrider.selection.situation import SelectionPolicy
-from outrider.selection.tuning.speculation_tuner import TunerSettings
 
 WIRE = WireFormat(151_936)  # Qwen3's vocabulary
-MODELLED_MODES = tuple(
-    name for name, mode in MODES.items() if not mode.uses_lookup
-)  # simulated tokens have no text for prompt lookup
 
 Siblings = Annotated[int, Field(strict=True, ge=1, le=16)]
 SecondsOrNone = Annotated[float, Field(ge=0, le=1_000_000)]
@@ -53,18 +45,9 @@ class System(StrEnum):
     SLED = "sled"  # devices draft; first come first served; no KV is kept between verifications
     SLED_KV = "sled_kv"  # the same with resident KV
     CENTRALIZED = "centralized"  # no drafts: continuous batching on the server
-    COLOCATED = "colocated"  # draft and target model both on the server
     WISP = "wisp"  # Algorithm 1 as printed, a deadline for each round
     WISP_FAIR = "wisp_fair"  # the same with doomed blocks as best effort and marginal utilities
     OUTRIDER = "outrider"  # slo_aware, deadlines from the ledger
-
-
-class DraftsAt(StrEnum):
-    """Where drafts are computed."""
-
-    DEVICE = "device"
-    SERVER = "server"  # drafting adds to the time of passes; there is no link
-    NOWHERE = "nowhere"
 
 
 @pydantic.dataclasses.dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
@@ -102,28 +85,24 @@ class DeviceGroup(Devices):
     """Devices of one kind, as they are simulated.
 
     Attributes:
-        selection: chooses each round's window (or none, or tree) in place of the group's, at most ``window`` deep.
         stopping: ends chains early, in place of a ``predictor``.
 
     Raises:
-        ParameterError: a selection beside a tree or a predictor, or a ``stopping`` beside any of them.
+        ParameterError: a ``stopping`` beside a tree or a predictor.
     """
 
     step_s: float  # seconds to draft one token
     slo: SloClass = BEST_EFFORT  # the speed they are promised
-    link: LinkSource | None = None  # to the server; None delivers at once. Not used by systems that draft on the server
+    link: LinkSource | None = None  # to the server; None delivers at once
     stagger_s: float = 0.0  # the first response is requested within so many seconds, uniformly
     from_s: float = 0.0  # no response is requested before this time, nor from ``until_s`` on
     until_s: float = inf
-    selection: SelectionPolicy | None = None
     stopping: SimStopSetting | None = None
 
     def __post_init__(self) -> None:
         """Refuse settings of which more than one decides on the draft."""
-        if self.selection is not None and (self.expansion or self.predictor is not None):
-            raise ParameterError("selection", "neither expansion nor predictor: it chooses drafts itself", self.name)
-        if self.stopping is not None and (self.expansion or self.predictor is not None or self.selection is not None):
-            raise ParameterError("stopping", "neither expansion nor predictor nor selection", self.name)
+        if self.stopping is not None and (self.expansion or self.predictor is not None):
+            raise ParameterError("stopping", "neither expansion nor predictor", self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,17 +129,10 @@ class VerifierModel:
     limits: BatchLimits  # of a batch; ``max_memory_blocks`` is all the KV memory there is
     kv_block_tokens: int = 16  # positions of one KV block
     planner_cost_model: CostModel | None = None  # for predictions by policies and batcher; None: they predict exactly
-    draft_cost_model: CostModel | None = None  # of a forward pass of the draft model on the server (``colocated``)
     noise: float = 0.0  # standard deviation of the logarithm of a pass's time; the median is the cost model's
     dispatch_s: float = 0.002  # from a plan of its steps until the verifier has it
     reply_s: float = 0.0  # from a step's end until its tokens are committed
     host: HostMemory | None = None  # for evicted KV; None: evicted KV is recomputed
-    estimator: OnlineEstimator | None = (
-        None  # in place of ``planner_cost_model``: corrected after every pass, as in the product
-    )
-    speed: Callable[[float], float] | None = (
-        None  # factor on a pass's time by when it begins: a machine that does other work, too
-    )
 
     @property
     def planner(self) -> CostModel:
@@ -206,8 +178,6 @@ class Scenario(CoordinatorRules):
     scheduling: Scheduling | None = None  # in place of the system's
     steps: StepRules | None = None  # in place of the system's: whether drafts are trimmed and steps delayed
     keep_batch_log: bool = False  # whether results hold every batch
-    tuner: TunerSettings | None = None  # for groups with a selection; None: the mode is always ``draft``
-    modes: tuple[str, ...] = MODELLED_MODES  # of the tuner
 
     def __post_init__(self) -> None:
         """Refuse a seed that the streams of chance cannot take."""

@@ -6,13 +6,13 @@ A ``ScenarioFile`` has devices that share one server, a ``FleetFile`` many verif
 
 from collections.abc import Collection
 from dataclasses import field, fields
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Protocol
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from lab.simulation.acceptance_models import Probability
-from lab.simulation.fleet.scenario import ConversationTraits, DrafterTraits, RequestCount, RouterRules, Scaling
+from lab.simulation.fleet.scenario import ConversationTraits, DrafterTraits, RouterRules
 from lab.simulation.lengths import Spread, Tokens
 from lab.simulation.roofline import HARDWARE, MODELS
 from lab.simulation.scenario import Devices, SecondsOrNone, System
@@ -22,7 +22,6 @@ from outrider.config.schema import SloClassConfig
 from outrider.config.values import Name, Number, PositiveNumber, SchedulingName, Text
 from outrider.contracts.errors import ConfigError
 from outrider.protocols.registry import tree_protocols
-from outrider.scaling.policy import ScalingRules
 
 Rate = Annotated[float, Field(gt=0, le=100_000)]
 Seconds = Annotated[float, Field(gt=0, le=1_000_000)]
@@ -106,7 +105,6 @@ class ServerConfig:
     """
 
     cost: CostConfig
-    draft_cost: CostConfig | None = None
     kv_tokens: Tokens | None = None
     host: HostMemoryConfig | None = None
     kv_block_tokens: PositiveNumber = 16
@@ -176,59 +174,6 @@ class VerifiersConfig:
     lost_every_s: Seconds | None = None
     reload_s: SecondsOrNone = 60.0
 
-    def __post_init__(self) -> None:
-        """Refuse a ``draft_cost``: only a server that drafts itself has one."""
-        if self.server.draft_cost is not None:
-            raise ConfigError("server.draft_cost", "to be left out: devices draft", "a cost")
-
-
-@dataclass(frozen=True, slots=True, config=_FORBID)
-class SimScalingConfig:
-    """Autoscaling of verifiers; ``verifiers.count`` is their number at first.
-
-    Attributes:
-        by: ``promise``: by the load that admission has promised (``outrider.scaling``); ``requests``: Ray Serve's own.
-        target_load: of ``promise``: share of the allowed load to be used.
-        target_requests: of ``requests``: requests under way at each verifier.
-        up_after_s, look_back_s: of ``requests``: Serve's ``upscale_delay_s`` and ``look_back_period_s``.
-        drain_s: time after which a drained verifier's responses go on at others; none: they end there.
-    """
-
-    min: PositiveNumber
-    max: PositiveNumber
-    by: Literal["promise", "requests"] = "promise"
-    cold_start_s: SecondsOrNone = 60.0
-    every_s: Seconds = 1.0
-    target_load: Annotated[float, Field(gt=0, le=1)] = 0.8
-    target_requests: Annotated[float, Field(gt=0)] = 2.0
-    down_after_s: SecondsOrNone = 300.0
-    up_after_s: SecondsOrNone = 0.0
-    look_back_s: Seconds = 30.0
-    trend_s: Seconds = 1200.0
-    drain_s: SecondsOrNone | None = 10.0
-
-    def __post_init__(self) -> None:
-        """Refuse a ceiling below the floor."""
-        if self.max < self.min:
-            raise ConfigError("max", f"at least min ({self.min})", self.max)
-
-    @property
-    def scaling(self) -> Scaling:
-        """The scaling for a ``FleetScenario``."""
-        by: ScalingRules | RequestCount
-        if self.by == "promise":
-            by = ScalingRules(self.min, self.max, self.target_load, self.down_after_s, self.cold_start_s, self.trend_s)
-        else:
-            by = RequestCount(
-                least=self.min,
-                most=self.max,
-                target=self.target_requests,
-                look_back_s=self.look_back_s,
-                up_after_s=self.up_after_s,
-                down_after_s=self.down_after_s,
-            )
-        return Scaling(by=by, cold_start_s=self.cold_start_s, every_s=self.every_s, drain_s=self.drain_s)
-
 
 class SimulationFile(Protocol):
     """What every file says of its run; files have the fields themselves, so that problems are told in their order."""
@@ -266,10 +211,7 @@ class ScenarioFile:
     epsilon: Probability = 0.05
 
     def __post_init__(self) -> None:
-        """Refuse ``colocated`` without a draft cost."""
         _check(self, ("devices",))
-        if System.COLOCATED in self.systems and self.server.draft_cost is None:
-            raise ConfigError("server.draft_cost", "the draft model's cost where colocated is simulated", None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_FORBID)
@@ -283,7 +225,6 @@ class FleetFile:
     router: RouterRules = field(default_factory=RouterRules)
     coordinator: CoordinatorConfig = field(default_factory=CoordinatorConfig)
     admission: SimAdmissionConfig = field(default_factory=SimAdmissionConfig)
-    scaling: SimScalingConfig | None = None
     policy: SchedulingName = "slo_aware"
     slo_classes: tuple[SloClassConfig, ...] = ()
     duration_s: Seconds = 120.0
@@ -292,18 +233,4 @@ class FleetFile:
     seed: Number = 0
 
     def __post_init__(self) -> None:
-        """Refuse a scaling that does not fit the verifiers."""
         _check(self, ("drafters", "traffic"))
-        if self.scaling is not None:
-            self._check_scaling(self.scaling)
-
-    def _check_scaling(self, scaling: SimScalingConfig) -> None:
-        """Refuse losses beside scaling, scaling without admission, and a count outside its bounds."""
-        if not scaling.min <= self.verifiers.count <= scaling.max:
-            needed = f"scaling.min ({scaling.min}) to scaling.max ({scaling.max})"
-            raise ConfigError("verifiers.count", needed, self.verifiers.count)
-        if self.verifiers.lost_every_s is not None:
-            raise ConfigError("verifiers.lost_every_s", "to be left out beside scaling", self.verifiers.lost_every_s)
-        if not self.admission.enabled:
-            needed = "true beside scaling, which goes by what admission says"
-            raise ConfigError("admission.enabled", needed, self.admission.enabled)

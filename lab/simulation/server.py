@@ -19,7 +19,7 @@ from lab.simulation.systems import SystemRules
 from outrider.admission.response_load import VerifierNow
 from outrider.admission.rounds import RoundShape
 from outrider.contracts.chunks import chunk_of, pass_costs
-from outrider.contracts.cost import BatchWork, CostModel, VerifyCost, work_of
+from outrider.contracts.cost import BatchWork, VerifyCost, work_of
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import PendingVerification
 from outrider.scheduling.steps import StepPlanner
@@ -44,7 +44,6 @@ class StepChanges:
 class SimStep:
     entry: BatchEntry  # for the log of batches
     members: list[SimDevice]
-    costs: list[VerifyCost]  # of each block: what is computed and what is read
     remaining_tokens: list[int]  # of each block: positions still to compute after this step
     going_on: set[int]  # numbers of devices in an autonomous run that goes on; filled when the step ends
     recomputed_tokens: int
@@ -97,7 +96,7 @@ class SimulatedServer:
         """
         self._model, self._rules = model, rules
         self.counts = StepCounts() if counts is None else counts
-        self._times = PassTimes(model, rules.drafts_at, seed)
+        self._times = PassTimes(model, seed)
         limits = model.limits
         self._limits = limits if rules.keeps_kv else replace(limits, prefill_chunk_tokens=_UNCHUNKED)
         self._planner = StepPlanner(rules.scheduling.policy, self._limits, rules.steps)
@@ -106,7 +105,6 @@ class SimulatedServer:
         self.memory = KvMemory(limits.max_memory_blocks, model.kv_block_tokens, host_blocks)
         self.dispatch_s = 0.0 if rules.in_engine else model.dispatch_s
         self.reply_s = 0.0 if rules.in_engine else model.reply_s
-        self._estimator = model.estimator
         self._logged = logged
         self._told_late = told_late or self.reply_s > 0.0
         self._planned_at_s = 0.0
@@ -120,15 +118,10 @@ class SimulatedServer:
         """The rule that sets blocks' deadlines."""
         return self._rules.scheduling.deadlines
 
-    @property
-    def _planner_model(self) -> CostModel:
-        """The cost model that plans are made with now."""
-        return self._model.planner if self._estimator is None else self._estimator.model
-
     def now(self, shape: RoundShape) -> VerifierNow:
         """Return the verifier as admission sees it, for rounds of this shape."""
         blocks, size = self._model.limits.max_memory_blocks, self._model.kv_block_tokens
-        return VerifierNow(self._planner_model, shape, None if blocks is None else blocks * size, size)
+        return VerifierNow(self._model.planner, shape, None if blocks is None else blocks * size, size)
 
     def expect(self, device: SimDevice, now_s: float) -> None:
         """Announce the block of a draft that was just ordered: the planner may wait for it."""
@@ -180,7 +173,7 @@ class SimulatedServer:
 
     def let_in(self, now_s: float) -> StepChanges | None:
         """Plan the next steps; return None if nothing changes."""
-        plan = self._planner.plan(now_s, self._planner_model)
+        plan = self._planner.plan(now_s, self._model.planner)
         if plan.hold_s:
             return StepChanges([], [], plan.hold_s)
         if not plan.joining and not plan.held_back:
@@ -213,12 +206,12 @@ class SimulatedServer:
         costs, remaining, recomputed = self._compute(members)
         work = work_of(costs)
         evictions, swapped = self._correct_evicted(), self.memory.taken_swapped()
-        took_s = self._times.took_s(work, members, swapped, now_s)
+        took_s = self._times.took_s(work, swapped)
         predicted_s = predicted_s if self._logged else took_s
         new, cached = work.new_tokens, work.cached_tokens
         reason = self._planner.reason
         entry = BatchEntry(self._planned_at_s, now_s, took_s, predicted_s, numbers, new, cached, reason)
-        step = SimStep(entry, members, costs, remaining, set(), recomputed, evictions, swapped)
+        step = SimStep(entry, members, remaining, set(), recomputed, evictions, swapped)
         self.counts.add(step)
         return step
 
@@ -229,7 +222,7 @@ class SimulatedServer:
         for cost in pass_costs(foreseen, self._limits.prefill_chunk_tokens):
             predicted = predicted.plus(cost)
         numbers = tuple((device.number, device.round + device.ahead) for device in members)
-        return self._planner_model.predict_work_s(predicted), numbers
+        return self._model.planner.predict_work_s(predicted), numbers
 
     def ended(self, step: SimStep) -> None:
         """End a step. Unfinished blocks and autonomous runs stay for the next one, the others are decided."""
@@ -250,8 +243,6 @@ class SimulatedServer:
     def completed(self, step: SimStep) -> list[SimDevice]:
         """Take note of a step's result; return the devices whose blocks are decided."""
         decided = []
-        if self._estimator is not None:
-            self._estimator = self._estimator.observed(step.costs, step.entry.took_s)
         if self._told_late:
             self._planner.note_step()
         for device, remaining in zip(step.members, step.remaining_tokens, strict=True):

@@ -76,7 +76,6 @@ class Variant(StrEnum):
     WISP_FAIR = "wisp, fair"  # doomed blocks best effort, marginal utilities; the flagged token is withheld (eq. 25)
     PREDICTOR = "fcfs, predictor"
     CENTRALIZED = "centralized"
-    COLOCATED = "colocated"
 
 
 ABLATION = (Variant.SLED, Variant.KV, Variant.SCHEDULER, Variant.ADMISSION, Variant.CHAINS)
@@ -94,30 +93,20 @@ _SYSTEMS: Mapping[Variant, System] = MappingProxyType(
         Variant.WISP_FAIR: System.WISP_FAIR,
         Variant.PREDICTOR: System.SLED_KV,
         Variant.CENTRALIZED: System.CENTRALIZED,
-        Variant.COLOCATED: System.COLOCATED,
     }
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """Cost models of forward passes on the server: of the target, and of the draft model where it runs there too."""
-
-    target: CostModel
-    drafter: CostModel
-
-
-def verifier_of(settings: Settings, costs: Costs) -> VerifierModel:
+def verifier_of(settings: Settings, costs: CostModel) -> VerifierModel:
     """Return the verifier of an experiment."""
     blocks = max(1, settings.kv_tokens // _KV_BLOCK_TOKENS)
     limits = BatchLimits(settings.max_blocks, settings.max_new_tokens, settings.prefill_chunk_tokens, blocks)
     host_bytes = settings.kv_bytes_per_token, settings.host_bytes_per_s
-    host = host_memory(costs.target, settings.host_kv_tokens, _KV_BLOCK_TOKENS, *host_bytes)
+    host = host_memory(costs, settings.host_kv_tokens, _KV_BLOCK_TOKENS, *host_bytes)
     return VerifierModel(
-        cost_model=costs.target,
+        cost_model=costs,
         limits=limits,
         kv_block_tokens=_KV_BLOCK_TOKENS,
-        draft_cost_model=costs.drafter,
         dispatch_s=settings.overhead_s,
         host=host if host.blocks else None,
     )
@@ -155,7 +144,7 @@ def drafted_by(variant: Variant, group: DeviceGroup, verifier: VerifierModel) ->
 
 def scenario_of(
     settings: Settings,
-    costs: Costs,
+    costs: CostModel,
     variant: Variant,
     speeds_tokens_per_s: Sequence[float],
     devices: int,

@@ -22,10 +22,9 @@ from outrider.admission.response_load import VerifierNow
 from outrider.admission.rounds import MeasuredRounds
 from outrider.rounds.present_load import PresentLoad
 from outrider.rounds.promise_tracker import PromiseTracker
-from outrider.scheduling.attribution import SpikeDetector, round_is_late
+from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.ledger import Ledger
-from outrider.selection.modes import DRAFT, SpeculationMode
-from outrider.selection.tuning.speculation_tuner import SpeculationTuner
+from outrider.selection.modes import DRAFT
 
 # A step's end is on the agenda before the changes planned during it, so at equal times the end runs first and the next
 # step begins without them. A late plan is therefore made so much earlier that its changes still count.
@@ -75,16 +74,14 @@ class SimVerifier:
         rules: CoordinatorRules,
         *,
         load: PresentLoad | None = None,
-        tuner: SpeculationTuner | None = None,
         cpu: CoordinatorCpu | None = None,
     ) -> None:
         """Create a verifier without any responses.
 
-        ``load`` and ``tuner`` are updated with what is measured, if given. Without ``cpu`` the coordinator's own work
-        takes no time.
+        ``load`` is updated with what is measured, if given. Without ``cpu`` the coordinator's own work takes no time.
         """
         self._agenda, self._server, self._listener = agenda, server, listener
-        self._load, self._tuner, self._cpu = load, tuner, cpu
+        self._load, self._cpu = load, cpu
         self._rules, self._plan_at_s = rules, 0.0  # no plan is made before
         self._spikes = SpikeDetector()
         self._admission = None if rules.admission is None else SimAdmission(rules.admission, agenda, self)
@@ -125,7 +122,7 @@ class SimVerifier:
         return None if self._admission is None else self._admission.report()
 
     def verifier_now(self, rounds: MeasuredRounds) -> VerifierNow:
-        return self._server.now(rounds.shape(self._mode))
+        return self._server.now(rounds.shape(DRAFT))
 
     def admit(self, device: SimDevice, now_s: float) -> None:
         """Begin a response, or go on with one that another verifier lost."""
@@ -142,8 +139,6 @@ class SimVerifier:
         device.arrived_at_s = now_s
         # A first token's deadline counts from here, not from the request.
         device.promised = self._tracker_of(device, now_s)
-        if self._tuner is not None:
-            self._tuner.asked(device.name)
         self._begun[device.name] = device
         self._listener.admitted(device, now_s)
         self._server.enqueue(device, now_s)
@@ -221,7 +216,7 @@ class SimVerifier:
         if self.down:
             return
         if self._load is not None:
-            self._load.batch(len(step.members), self._mode, step.entry.took_s)
+            self._load.batch(len(step.members), DRAFT, step.entry.took_s)
         for device in self._server.completed(step):
             self._commit(device, now_s, follows=device.number in step.going_on)
         self.serve(now_s)
@@ -230,8 +225,6 @@ class SimVerifier:
         """Commit a verified block and begin what follows; ``follows``: the verifier makes the next round by itself."""
         tokens = device.draft.accepted + 1
         device.committed += tokens
-        if self._tuner is not None:
-            self._measure(self._tuner, device, tokens, now_s)
         if device.first_at_s is None:
             device.first_at_s = now_s
             self._listener.first_token(device, now_s)
@@ -239,10 +232,10 @@ class SimVerifier:
             self._listener.round(device, tokens, now_s)
             if self._admission is not None:
                 away_s = now_s - device.began_at_s - device.queue_s - device.verify_s
-                self._admission.rounds.round(device.own_rows, tokens, away_s, device.mode)
+                self._admission.rounds.round(device.own_rows, tokens, away_s, DRAFT)
         if self._load is not None and not device.follows:
             other_s = now_s - device.arrived_at_s - device.queue_s - device.verify_s
-            self._load.round(device.queue_s, other_s, device.mode)
+            self._load.round(device.queue_s, other_s, DRAFT)
         device.promised.committed(tokens, now_s)
         if follows:
             self._follow(device, now_s)
@@ -253,28 +246,12 @@ class SimVerifier:
 
     def _end(self, device: SimDevice, now_s: float) -> None:
         device.done = True
-        if self._tuner is not None:
-            self._tuner.ended(device.name, now_s)
         self._listener.over(device, now_s)
         self._server.over(device)
         del self._begun[device.name]
         if self._admission is not None:
             self._admission.end(device, now_s)
         self._listener.next(device, now_s)
-
-    @property
-    def _mode(self) -> SpeculationMode:
-        return DRAFT if self._tuner is None else self._tuner.mode
-
-    def _measure(self, tuner: SpeculationTuner, device: SimDevice, tokens: int, now_s: float) -> None:
-        """Report a committed round to the tuner; a device counts as ready to draft from the first token on."""
-        if device.first_at_s is None:
-            tuner.began(device.name, now_s, counts=device.workload.follows_tuner)
-            tuner.ready(device.name)
-            return
-        round_s, promised = now_s - device.began_at_s, device.account.tokens_per_s
-        late = round_is_late(promised, tokens, round_s) if promised else None
-        tuner.round(device.name, tokens, round_s, now_s, late=late)
 
     def _follow(self, device: SimDevice, now_s: float) -> None:
         """Begin a round of an autonomous run; its grant is renewed as long as nothing is to be drafted."""
@@ -298,7 +275,6 @@ class SimVerifier:
             self._admission.halt(device)
             return
         remaining_tokens = device.output_tokens - device.committed
-        device.mode = DRAFT if self._tuner is None else self._tuner.mode_of(device.name)
         draft = device.workload.draft(device.committed, remaining_tokens, device.promised.promise(now_s))
         device.begin_round(draft, now_s)
         if draft.bits is None:

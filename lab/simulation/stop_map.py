@@ -28,7 +28,6 @@ from lab.simulation.run import simulate
 from lab.simulation.scenario import DeviceGroup, VerifierModel
 from lab.simulation.settings import (
     WITHOUT_LIMIT,
-    Costs,
     Variant,
     group_of,
     preset,
@@ -36,7 +35,7 @@ from lab.simulation.settings import (
     verifier_of,
 )
 from lab.simulation.stopping import UNCHANGED, Calibrated, SimStopSetting
-from outrider.contracts.cost import DEFAULT_COST_MODEL, LinearCostModel
+from outrider.contracts.cost import DEFAULT_COST_MODEL
 from outrider.contracts.slo import SloClass
 from outrider.costs.profiles import read_profile
 from outrider.drafting.stops import SendAndStop, StopBefore
@@ -163,10 +162,10 @@ def cost_cases(profile: Path | None) -> tuple[CostCase, ...]:
     if profile is not None:
         own, source = read_profile(profile).model, f"measured here: {profile.name}"
     return (
-        CostCase("table 12", "WISP Table 12: Qwen3-32B on one A100, its authors' engine", wisp, _alike(TABLE_12)),
-        CostCase("flash", "Table 12 with cached tokens read at the card's bandwidth", wisp, _alike(FLASH)),
-        CostCase("embedded", source, embedded, _alike(own)),
-        CostCase("roofline", "Qwen3-32B on one A100, from data sheets", wisp, _roofline()),
+        CostCase("table 12", "WISP Table 12: Qwen3-32B on one A100, its authors' engine", wisp, TABLE_12),
+        CostCase("flash", "Table 12 with cached tokens read at the card's bandwidth", wisp, FLASH),
+        CostCase("embedded", source, embedded, own),
+        CostCase("roofline", "Qwen3-32B on one A100, from data sheets", wisp, RooflineCostModel(_MODEL, _A100)),
     )
 
 
@@ -286,13 +285,3 @@ def _figures(runs: Runs, devices: int) -> LoadFigures:
         accepted_fraction=promised.accepted_tokens / max(promised.drafted_tokens, 1),
         busy_share=found.busy_share,
     )
-
-
-def _alike(model: LinearCostModel) -> Costs:
-    """Return equal costs for target and drafter; the latter are not used, as devices draft."""
-    return Costs(model, model)
-
-
-def _roofline() -> Costs:
-    model = RooflineCostModel(_MODEL, _A100)
-    return Costs(model, model)

@@ -5,7 +5,6 @@ The order matters: a decision that depended on the drawn token would bias ratio 
 
 from lab.simulation.chance import uniforms
 from lab.simulation.drafted_rounds import NO_DRAFT, GroupDrafts, ModelledDevice, SimDraft, SimResponse, accepted_of
-from lab.simulation.scenario import DraftsAt
 from lab.simulation.stopping import UNCHANGED, SimFeatures, SimStopSetting
 from lab.simulation.yields import expected_tokens
 from outrider.contracts.cost import CostModel
@@ -64,10 +63,11 @@ class StoppingDevice(ModelledDevice):
         device: int,
         seed: int,
         responses: int | None,
-        drafts_at: DraftsAt,
+        *,
+        speculative: bool = True,
     ) -> None:
         """Create a device. ``prices`` are shared by its group, and used where ``stopping`` has no rule of its own."""
-        super().__init__(drafts, device, seed, responses, drafts_at)
+        super().__init__(drafts, device, seed, responses, speculative=speculative)
         self._stopping, self._prices = stopping, prices
         self._luck: list[float] = []
         self._prompt_tokens = 0
@@ -92,8 +92,8 @@ class StoppingDevice(ModelledDevice):
         rule = self._stopping.rule or CostAwareStop(UNCHANGED, self._price(committed_tokens))
         computed, sent, believed = self._until_stopped(rule, committed_tokens, depth)
         accepted = accepted_of(self.acceptance_draws, committed_tokens, drafts.shape.passes, sent)
-        draft_s, bits = drafts.shape.steps[computed - 1] * self.step_s, drafts.bits[sent] if self._remote else None
-        if bits is not None and self._stopping.rule is None:
+        draft_s, bits = drafts.shape.steps[computed - 1] * self.step_s, drafts.bits[sent]
+        if self._stopping.rule is None:
             bits = bits[0] + PRICE_BITS, bits[1]
         self._unlearned = draft_s + drafts.link_s[sent], sent, accepted
         return SimDraft(sent, sent, accepted, draft_s, expected_tokens(believed), bits)

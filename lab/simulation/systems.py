@@ -1,12 +1,12 @@
 """Table of the compared systems; the event loop is the same for all.
 
-``centralized`` and ``colocated`` plan inside the engine, so plans and results take no time to send. The others plan at
-a coordinator while the verifier steps by itself, as in the product.
+``centralized`` plans inside the engine, so plans and results take no time to send. The others plan at a coordinator
+while the verifier steps by itself, as in the product.
 """
 
 from dataclasses import dataclass, replace
 
-from lab.simulation.scenario import DraftsAt, Scenario, System
+from lab.simulation.scenario import Scenario, System
 from outrider.scheduling.registry import SCHEDULING, Scheduling
 from outrider.scheduling.steps import StepRules
 
@@ -23,7 +23,7 @@ class SystemRules:
 
     scheduling: Scheduling  # of batches
     keeps_kv: bool = True
-    drafts_at: DraftsAt = DraftsAt.DEVICE
+    speculative: bool = True  # whether devices draft
     in_engine: bool = False  # whether batches are planned in the engine
     steps: StepRules = _AS_PUBLISHED
 
@@ -31,8 +31,7 @@ class SystemRules:
 _TABLE = {
     System.SLED: SystemRules(SCHEDULING["fcfs"], keeps_kv=False),
     System.SLED_KV: SystemRules(SCHEDULING["fcfs"]),
-    System.CENTRALIZED: SystemRules(SCHEDULING["fcfs"], drafts_at=DraftsAt.NOWHERE, in_engine=True),
-    System.COLOCATED: SystemRules(SCHEDULING["fcfs"], drafts_at=DraftsAt.SERVER, in_engine=True),
+    System.CENTRALIZED: SystemRules(SCHEDULING["fcfs"], speculative=False, in_engine=True),
     System.WISP: SystemRules(SCHEDULING["wisp"]),
     System.WISP_FAIR: SystemRules(SCHEDULING["wisp_fair"]),
     System.OUTRIDER: SystemRules(SCHEDULING["slo_aware"], steps=StepRules()),

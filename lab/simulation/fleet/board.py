@@ -55,11 +55,6 @@ class LoadBoard(Generic[Name]):
         if name in self._ongoing:
             self._change(name, -1)
 
-    @property
-    def ongoing(self) -> Mapping[Name, int]:
-        """Responses under way at each candidate."""
-        return self._ongoing
-
     def load(self, name: Name) -> float:
         """Return the load of a candidate, in mean responses."""
         return self._ongoing[name] + self._beyond[name]

@@ -24,8 +24,6 @@ class DraftedTurns:
 
     __slots__ = ("_agenda", "conversation", "draws")
 
-    follows_tuner = False
-
     def __init__(self, agenda: Agenda) -> None:
         """Set ``conversation`` before use; ``draws`` are drawn anew for each response."""
         self._agenda = agenda
@@ -55,9 +53,6 @@ class DraftedTurns:
             return NO_DRAFT
         accepted = accepted_of(self.draws, committed_tokens, drafter.passes, depth)
         return tables.drafts.draft(depth, accepted, drafter.step_s)
-
-    def cut(self, tokens: int) -> None:
-        """Do nothing: acceptance is not learned here."""
 
     def begin(self) -> SimResponse | None:
         """Refuse: the conversation begins its turns itself."""

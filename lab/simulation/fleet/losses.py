@@ -83,11 +83,11 @@ class Losses:
         if replica.is_up:
             self.verifiers += 1
             self._routes.drop(number)
-            self.lost(replica, now_s)
+            self._resume(replica, now_s)
             self._agenda.at(now_s + self._scenario.reload_s, self._restore_verifier, replica)
         self._await_loss(now_s)
 
-    def lost(self, replica: SimReplica, now_s: float) -> None:
+    def _resume(self, replica: SimReplica, now_s: float) -> None:
         """Send the responses of a verifier, begun or waiting, to others after the product's pause."""
         self._nth_left += 1
         for conversation in replica.lose():

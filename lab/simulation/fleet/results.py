@@ -96,15 +96,6 @@ class FleetResults:
     drafters_used: int  # that were ever leased
     drafts_lost: int  # rounds begun anew because their drafter was lost
     retries: int
-    verifier_s: float = 0.0  # summed lifetimes of verifiers, cold start and drain included: what is paid for
-    most_verifiers: int = 0
-    verifiers_started: int = 0  # the first ones not included
-
-    @property
-    def promised_kept(self) -> float:
-        """Share of kept ones among the responses with a promise that were not unfinished."""
-        promised = [one for one in self.traffic if one.tokens_per_s]
-        return _share(sum(one.kept for one in promised), sum(one.asked - one.unfinished for one in promised))
 
     @property
     def goodput_tokens_per_s(self) -> float:

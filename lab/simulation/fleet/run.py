@@ -1,4 +1,4 @@
-"""Simulate a fleet on one virtual clock: traffic, router, verifiers and drafters, with losses and scaling.
+"""Simulate a fleet on one virtual clock: traffic, router, verifiers and drafters, with losses.
 
 Results are a function of the scenario alone: all chance comes from its seed, and events at equal times run in the order
 in which they were scheduled.
@@ -16,7 +16,6 @@ from lab.simulation.fleet.drafters import DrafterPool, exponential
 from lab.simulation.fleet.losses import Losses, around
 from lab.simulation.fleet.results import FleetResults, ReplicaResults, TimeHistogram
 from lab.simulation.fleet.routes import Routes
-from lab.simulation.fleet.scaled import Scaled
 from lab.simulation.fleet.scenario import FleetScenario
 from lab.simulation.fleet.sim_replica import SimReplica
 from lab.simulation.fleet.tally import TrafficTally
@@ -54,9 +53,9 @@ class FleetSimulation:
         capacity = _WITHOUT_LIMIT if admission is None else admission.max_active + admission.max_waiting
         self.routes = Routes(scenario.router, capacity)
         self.pool = DrafterPool(scenario.drafters, scenario.seed)
-        self.replicas: list[SimReplica] = []
-        for _ in range(scenario.verifiers):
-            self.routes.add(self._add_replica().number)
+        self.replicas = [SimReplica(number, scenario, self.agenda, self) for number in range(scenario.verifiers)]
+        for replica in self.replicas:
+            self.routes.add(replica.number)
         self._tallies = [TrafficTally(traffic) for traffic in scenario.traffic]
         self._accounts = [
             DeviceAccount(DeviceResults(device=number, group=traffic.name, slo=traffic.slo))
@@ -66,7 +65,6 @@ class FleetSimulation:
         self._identities = self._requests = self._came = self._retries = 0
         self._rounds = self._drafted = self._active = self._most_active = 0
         self._losses = Losses(scenario, self.agenda, self.pool, self.routes, self.replicas, self)
-        self._scaled = Scaled(scenario, self.agenda, self.routes, self.replicas, self._add_replica, self._losses.lost)
         self._round_times = TimeHistogram()
         self._asked: dict[int, Conversation] = {}  # those whose response has not ended
 
@@ -81,8 +79,7 @@ class FleetSimulation:
             if traffic.most_per_s:
                 self._await_arrival(kind, 0.0)
         self._losses.begin()
-        self._scaled.begin()
-        if scenario.admission is not None and self.routes.asks:
+        if scenario.admission is not None:
             self.agenda.at(_TOLD_EVERY_S, self._heartbeat, None)
         if progress is not None:
             self.agenda.at(0.0, self._tick, progress)
@@ -119,9 +116,6 @@ class FleetSimulation:
             drafters_used=self.pool.used,
             drafts_lost=self._losses.drafts,
             retries=self._retries,
-            verifier_s=self._scaled.paid_s(self.agenda.now_s),
-            most_verifiers=self._scaled.most,
-            verifiers_started=self._scaled.started,
         )
 
     def conversation(self, number: int) -> Conversation:
@@ -242,7 +236,6 @@ class FleetSimulation:
             return
         replica, conversation.replica = self.replicas[chosen], chosen
         conversation.replicas.add(chosen)
-        replica.under_way += 1
         self._active += 1
         self._most_active = max(self._most_active, self._active)
         found = replica.memory.open(conversation.number, conversation.system, conversation.system_tokens)
@@ -281,14 +274,7 @@ class FleetSimulation:
         assert conversation.replica is not None
         replica, conversation.replica = self.replicas[conversation.replica], None
         self.routes.ended(replica.number)
-        replica.under_way -= 1
         self._active -= 1
-        self._scaled.lost(replica)
-
-    def _add_replica(self) -> SimReplica:
-        replica = SimReplica(len(self.replicas), self.scenario, self.agenda, self)
-        self.replicas.append(replica)
-        return replica
 
     def _tick(self, progress: Callable[[float], None], now_s: float) -> None:
         progress(now_s)

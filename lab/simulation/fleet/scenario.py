@@ -6,7 +6,6 @@ verifiers are lost and come back; responses of a lost verifier go on elsewhere.
 """
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from math import inf, pi, sin
 from typing import Annotated
 
@@ -22,21 +21,10 @@ from outrider.contracts.errors import ConfigError
 from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.link.trace import LinkSource
 from outrider.routing.prefix_index import MAX_BLOCKS
-from outrider.scaling.policy import ScalingRules
 from outrider.scheduling.registry import SCHEDULING, Scheduling
 
 _FORBID = ConfigDict(extra="forbid")
 Often = Annotated[float, Field(gt=0, le=100_000)]
-
-
-class Routing(StrEnum):
-    """The rule by which a request is given a coordinator."""
-
-    PREFIX = "prefix"  # the product's: cached prefix, or the home by consistent hashing, against load
-    KNOWN = "known"  # the same without homes: each ingress uses only the prefixes that it sent itself
-    LEAST_LOADED = "least_loaded"  # whatever is cached
-    SERVE_LLM = "serve_llm"  # Ray Serve's prefix-aware router
-    ROUND_ROBIN = "round_robin"  # in turn, whatever is cached
 
 
 @checked(frozen=True, slots=True, kw_only=True, config=_FORBID)
@@ -165,41 +153,8 @@ class RouterRules:
         ingresses: number of ingresses; a request comes to a random one, and each knows only what it sent itself.
     """
 
-    by: Routing = Routing.PREFIX
     ingresses: Annotated[int, Field(strict=True, ge=1, le=1_000)] = 1
     max_blocks: Annotated[int, Field(strict=True, ge=1, le=100_000_000)] = MAX_BLOCKS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestCount:
-    """Ray Serve's own policy (2.60): replicas = requests / ``target``, with requests averaged over ``look_back_s``.
-
-    It scales up only after more were wanted for ``up_after_s`` without a break, and down after ``down_after_s``.
-    """
-
-    least: int
-    most: int
-    target: float
-    look_back_s: float = 30.0
-    up_after_s: float = 30.0
-    down_after_s: float = 600.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scaling:
-    """Autoscaling of verifiers.
-
-    Attributes:
-        by: the policy: by promised load, or by requests.
-        cold_start_s: from the decision to add a verifier until it takes requests.
-        every_s: interval of decisions.
-        drain_s: time in which a drained verifier may end its responses; the rest go on elsewhere. None: no limit.
-    """
-
-    by: ScalingRules | RequestCount
-    cold_start_s: float
-    every_s: float = 1.0
-    drain_s: float | None = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +166,6 @@ class FleetScenario:
         lost_every_s: mean time until a verifier is lost with its coordinator; after ``reload_s`` it is back, empty.
         coordinator_round_s: a coordinator's CPU time for a round; ``coordinator_token_s``: for a committed token.
         admission: None begins every response as soon as it is requested.
-        scaling: None keeps the number of ``verifiers``; else that is the number at first.
     """
 
     name: str
@@ -229,7 +183,6 @@ class FleetScenario:
     reload_s: float = 60.0
     coordinator_round_s: float = 0.0
     coordinator_token_s: float = 0.0
-    scaling: Scaling | None = None
     plans_late: bool = True
 
     @property

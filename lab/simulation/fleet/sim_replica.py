@@ -20,7 +20,6 @@ class SimReplica:
         self.counts = StepCounts(scenario.warmup_s)  # those of lost verifiers included, as in ``cpu_s``
         self.cpu_s = 0.0
         self.responses = self.lives = 0
-        self.under_way = 0  # responses that were sent here and have not ended
         self.memory: KvMemory
         self.verifier: SimVerifier
         self._cpu: CoordinatorCpu

@@ -47,12 +47,12 @@ class ExampleSettings:
     """
 
     smoothing: Smoothing | None
-    kappa: float
     policy: Relabelling
     scale: LinkScale
     ranges: LinkRanges
     links_per_answer: int
     seed: int
+    kappa: float = 2.0
 
 
 def examples(

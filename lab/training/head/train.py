@@ -22,6 +22,7 @@ from lab.training.head.label_file import header_of, make_labels, read_labels
 from lab.training.head.links import CALIBRATED, LinkRanges, LinkScale
 from lab.training.head.mismatches import HiddenPair, as_sent, hidden_at
 from lab.training.head.pair import EncodedTask, LoadedPair, ask, load_pair, paged
+from lab.training.head.relabelling import Relabelling
 from lab.training.head.replacing import LabelledAnswer, texts_needed
 from lab.training.head.sweep import STRICT, SweptRow, sweep, worst_bounds
 from lab.training.head.threshold import choose_threshold
@@ -193,8 +194,7 @@ def _fitted(
     """Fit a head with one way of relabelling."""
     lesson = ExampleSettings(
         smoothing=None if kind == UNRELABELLED else Smoothing(kind),
-        kappa=config.kappa,
-        policy=config.policy,
+        policy=Relabelling(config.least_repair_share),
         scale=LinkScale(config.window_tokens, width),
         ranges=LinkRanges(),
         links_per_answer=config.links_per_answer,

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated
 
-from lab.training.pair_config import PairConfig
+from lab.training.pair_config import PairConfig, numbers
 from lab.training.predictor.families import SearchEffort
 from lab.training.predictor.mlp import EarlyStopping
 from outrider.contracts.errors import ParameterError
@@ -17,31 +17,26 @@ _GREEDY, _SAMPLED = (0.0,), (0.7, 1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictorConfig(PairConfig):
-    counts: ClassVar[tuple[str, ...]] = (
-        "most_prompts",
-        "max_new_tokens",
-        "window_tokens",
-        "batch",
-        "least_tokens",
-        "trials",
-        "epochs",
-        "patience",
-        "latency_calls",
+    rule: Annotated[str, "acceptance rule: greedy, shared_noise or ratio"]
+    rounds: Annotated[
+        tuple[Path, ...],
+        "folders of device logs; or one .safetensors file of examples to read or create (default: beside --out)",
+    ] = ()
+    prompts: Annotated[Path | None, "text file, one prompt a line (default: built-in ones unused in distillation)"] = (
+        None
     )
-    rule: str  # acceptance rule: greedy, shared_noise or ratio
-    # Folders of device logs; or one file, *.safetensors, of tokens verified here: read if it exists, else written.
-    rounds: tuple[Path, ...] = ()  # empty: a file beside ``out``
-    prompts: Path | None = None  # text file, one prompt a line; None: the built-in ones no drafter was trained on
-    most_prompts: int | None = None  # the first so many; None: all
-    temperatures: tuple[float, ...] | None = None  # of requests; None: 0 if greedy, else 0.7 and 1
-    max_new_tokens: int = 96  # length limit of a response
-    window_tokens: int = 8  # draft tokens per round
-    batch: int = 32  # responses generated at once
-    least_tokens: int = 2000  # verified draft tokens; with fewer, training is refused
-    trials: int = 12  # settings tried of each kind of model
-    epochs: int = 60  # of the perceptron, upper limit
-    patience: int = 6  # epochs without a lower validation loss
-    latency_calls: int = 1000  # of each kind, timed one by one
+    most_prompts: Annotated[int | None, "use only the first so many"] = None
+    temperatures: Annotated[
+        tuple[float, ...] | None, "separated by commas (default: 0 if greedy, else 0.7 and 1)", numbers
+    ] = None
+    max_new_tokens: Annotated[int, "length limit of a response"] = 96
+    window_tokens: Annotated[int, "draft tokens per round"] = 8
+    batch: Annotated[int, "responses generated at once"] = 32
+    least_tokens: Annotated[int, "verified draft tokens; with fewer, training is refused"] = 2000
+    trials: Annotated[int, "settings tried of each kind of model"] = 12
+    epochs: Annotated[int, "of the perceptron, upper limit"] = 60
+    patience: Annotated[int, "stop after this many epochs without a lower validation loss"] = 6
+    latency_calls: Annotated[int, "of each kind, timed one by one"] = 1000
 
     def __post_init__(self) -> None:
         PairConfig.__post_init__(self)

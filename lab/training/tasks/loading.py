@@ -1,12 +1,10 @@
-"""Load tasks: the built-in ones, or those of a file or a dataset.
+"""Load tasks: the built-in ones, or those of a file.
 
 A file has one JSON object a line, in either form:
 
 - ``{"prompt": ..., "parts": [...]}``, optionally with ``"check"`` (default ``in_order``), ``"key"`` (default: the
   prompt's hash) and ``"kind"``
 - ``{"question": ..., "answer": "... #### 42"}`` as in GSM8K: the last number of an answer is compared
-
-A dataset's rows have the same fields.
 """
 
 import hashlib
@@ -27,26 +25,18 @@ _ANSWER_FORMAT = 'Think step by step, and end with a line of the form "#### numb
 
 
 def load_tasks(source: str) -> tuple[Task, ...]:
-    """Load the tasks of ``embedded`` (the built-in ones), of a JSON Lines file, or of a dataset.
-
-    Args:
-        source: ``embedded``, or ``embedded:N`` for N of each kind; a ``*.jsonl`` or ``*.json`` file, or any file
-            that exists; else ``name``, ``name:configuration`` or ``name:configuration:split`` of a dataset on the
-            Hugging Face hub, or of a folder that holds one. The default split is ``test``.
+    """Load the tasks of ``embedded`` (the built-in ones; ``embedded:N``: N of each kind), or of a JSON Lines file.
 
     Raises:
-        ParameterError: it cannot be read, holds no task or a key twice, or a line or row, named in the message, is
-            invalid.
+        ParameterError: it cannot be read, holds no task or a key twice, or a line, named in the message, is invalid.
     """
     name, _, per_kind = source.partition(":")
     if name == _BUILTIN:
         return builtin_tasks(_per_kind(per_kind)) if per_kind else builtin_tasks()
     path = Path(source).expanduser()
-    if path.is_file() or path.suffix in {".jsonl", ".json"}:
-        text = read_text(path, _FIELD, "JSON Lines", MAX_DATA_BYTES)
-        lines = [(f"{path}, line {at}", line) for at, line in enumerate(text.split("\n"), 1) if line.strip()]
-        return _tasks(source, ((place, _record(place, line)) for place, line in lines))
-    return _tasks(source, ((f"{source}, row {at}", row) for at, row in enumerate(_dataset(source), 1)))
+    text = read_text(path, _FIELD, "JSON Lines", MAX_DATA_BYTES)
+    lines = [(f"{path}, line {at}", line) for at, line in enumerate(text.split("\n"), 1) if line.strip()]
+    return _tasks(source, ((place, _record(place, line)) for place, line in lines))
 
 
 def _per_kind(text: str) -> int:
@@ -54,23 +44,6 @@ def _per_kind(text: str) -> int:
         needed = f"1..{_MOST_PER_KIND} tasks of each kind behind {_BUILTIN}:"
         raise ParameterError(_FIELD, needed, f"{_BUILTIN}:{text}")
     return int(text)
-
-
-def _dataset(source: str) -> Iterable[Mapping[str, Any]]:
-    try:
-        import datasets  # noqa: PLC0415  optional
-    except ImportError as error:
-        raise ParameterError(
-            _FIELD, f"{_BUILTIN!r}, a file, or for a dataset the package datasets (pip install datasets)", source
-        ) from error
-    name, _, rest = source.partition(":")
-    configuration, _, split = rest.partition(":")
-    try:
-        rows: Iterable[Mapping[str, Any]] = datasets.load_dataset(name, configuration or None, split=split or "test")
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        needed = f"{_BUILTIN!r}, a file that exists, or a dataset's reachable name[:configuration[:split]]"
-        raise ParameterError(_FIELD, needed, f"{source}: {error}") from error
-    return rows
 
 
 def _tasks(source: str, records: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[Task, ...]:

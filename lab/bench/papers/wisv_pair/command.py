@@ -27,7 +27,7 @@ _THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--tasks", default="embedded", help="embedded, a JSON Lines file, or a dataset's name; of these the test split")
+    add("--tasks", default="embedded", help="embedded, or a JSON Lines file; of these the test split")
     add("--most-tasks", type=int, default=None, help="of the test split (default: all; the cluster answers 4)")
     add("--max-new-tokens", type=int, default=224, help="length limit of an answer (default: %(default)s)")
     add("--windows", type=int, nargs="+", default=None, help="K (default: frontier 24; cluster the table's, 2 and 4)")

@@ -82,8 +82,8 @@ def test_a_report_shows_every_model_and_what_is_left_out(capsys: pytest.CaptureF
 
 def test_flags_reach_the_training(capsys: pytest.CaptureFixture[str]) -> None:
     needed = ["train", "head", "--target", "none", "--drafter", "none", "--tasks", "none", "--out", "head.safetensors"]
-    assert main([*needed, "--kappa", "0"]) == 2
-    assert capsys.readouterr().err == "outrider: error: kappa needs a number > 0, found 0.0\n"
+    assert main([*needed, "--most-drop", "0"]) == 2
+    assert capsys.readouterr().err == "outrider: error: most_drop needs a number > 0, found 0.0\n"
     assert main([*needed, "--mismatches-per-task", "all", "--thresholds", "0,0.5,0.4"]) == 2
     assert "thresholds needs numbers that rise from 0 to at most 1, found (0.0, 0.5, 0.4)" in capsys.readouterr().err
 

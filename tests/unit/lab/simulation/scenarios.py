@@ -11,7 +11,6 @@ from outrider.scheduling.policy import BatchLimits
 
 TABLE_12 = LinearCostModel(3.314e-5, 3.45e-8, 4.62e-6, 1.486e-2)  # WISP
 TENTH = LinearCostModel(0.0, 0.0, 0.0, 0.1)  # every pass takes 0.1 s
-DRAFT_MODEL = LinearCostModel(0.0, 0.0, 0.0, 0.001)
 LINK = LinkProfile(up_bps=1e6, down_bps=2e6, rtt_s=0.02)
 WIDE = BatchLimits(max_blocks=256, max_new_tokens=8192, prefill_chunk_tokens=2048)
 
@@ -32,7 +31,7 @@ def group(**changes: Any) -> DeviceGroup:
 
 def verifier(**changes: Any) -> VerifierModel:
     """0.1 s a pass, no overheads."""
-    fields: dict[str, Any] = {"cost_model": TENTH, "limits": WIDE, "dispatch_s": 0.0, "draft_cost_model": DRAFT_MODEL}
+    fields: dict[str, Any] = {"cost_model": TENTH, "limits": WIDE, "dispatch_s": 0.0}
     return VerifierModel(**(fields | changes))
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from lab.simulation.drafted_rounds import NO_DRAFT, GroupDrafts, ModelledDevice, SimDraft
 from lab.simulation.lengths import Lengths
-from lab.simulation.scenario import DeviceGroup, DraftsAt
+from lab.simulation.scenario import DeviceGroup
 from tests.unit.lab.simulation.long_response import mean_tokens, rounds_of
 from tests.unit.lab.simulation.scenarios import group
 
@@ -11,7 +11,7 @@ TOKENS = 60_000
 
 def rounds(drafting: DeviceGroup, seed: int = 1) -> list[SimDraft]:
     """Every round of one long response."""
-    return rounds_of(ModelledDevice(GroupDrafts(drafting), 0, seed, None, DraftsAt.DEVICE))
+    return rounds_of(ModelledDevice(GroupDrafts(drafting), 0, seed, None))
 
 
 @pytest.mark.parametrize(("chance", "window"), [(0.5, 2), (0.8, 4), (0.95, 8)])
@@ -43,7 +43,7 @@ def test_chance_belongs_to_the_position() -> None:
 
 def test_devices_differ_in_speed_and_every_response_in_length() -> None:
     drafting = GroupDrafts(group(count=200, step_spread=0.3, output=Lengths(median=50, sigma=0.5)))
-    devices = [ModelledDevice(drafting, number, 1, 1, DraftsAt.DEVICE) for number in range(200)]
+    devices = [ModelledDevice(drafting, number, 1, 1) for number in range(200)]
     steps = sorted(device.step_s for device in devices)
     assert steps[100] == pytest.approx(0.05, rel=0.1)
     assert steps[168] / steps[100] == pytest.approx(1.35, rel=0.15)  # one standard deviation
@@ -52,6 +52,6 @@ def test_devices_differ_in_speed_and_every_response_in_length() -> None:
 
 
 def test_without_drafts_rounds_are_the_verifiers_alone() -> None:
-    device = ModelledDevice(GroupDrafts(group()), 0, 1, None, DraftsAt.NOWHERE)
+    device = ModelledDevice(GroupDrafts(group()), 0, 1, None, speculative=False)
     device.begin()
     assert device.draft(1, 8, None) == NO_DRAFT

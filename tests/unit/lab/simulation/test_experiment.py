@@ -4,10 +4,9 @@ import pytest
 
 from lab.simulation.experiment import Case, Cell, Measure, first_guess, run, run_cell, run_load
 from lab.simulation.published import TABLE_12
-from lab.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
-from lab.simulation.settings import Costs, Settings, Variant, preset, scenario_of
+from lab.simulation.settings import Settings, Variant, preset, scenario_of
 
-COSTS = Costs(TABLE_12, RooflineCostModel(MODELS["qwen3-0.6b"], HARDWARE["a100-80gb"]))
+COSTS = TABLE_12
 SETTINGS = replace(preset("wisp_table_2"), output_tokens=48)
 
 

@@ -123,7 +123,7 @@ def test_host_memory_copies_at_its_rate_and_computing_is_the_cost_models() -> No
         ("count: 3", "count: 3\n    expansion: [2]\n    predictor: {}", "predictor needs to be left out"),
         ("count: 3", "count: 3\n    expansion: [2]\n    protocol: dssd", "expansion needs a protocol of trees"),
         ("server:", "warmup_s: 500\nserver:", r"warmup_s needs a number below duration_s \(120\), found 500"),
-        ("server:", "systems: [colocated]\nserver:", "server.draft_cost needs the draft model's cost"),
+        ("server:", "systems: [colocated]\nserver:", r"systems\[0\]"),
         ("cost: {", "cost: {profile: nowhere, ", "exactly one of coefficients, profile and roofline"),
         ("count: 3", "count: 3\n    count: 4", "count is given twice"),
     ],

@@ -6,7 +6,7 @@ from lab.simulation.acceptance_models import SimPredictor
 from lab.simulation.drafted_rounds import GroupDrafts, SimDraft
 from lab.simulation.lengths import Lengths
 from lab.simulation.run import simulate
-from lab.simulation.scenario import DeviceGroup, DraftsAt
+from lab.simulation.scenario import DeviceGroup
 from lab.simulation.stopped_rounds import GroupPrices, StoppingDevice
 from lab.simulation.stopping import UNCHANGED, Calibrated, SimStopSetting, flagging
 from outrider.contracts.cost import LinearCostModel
@@ -15,7 +15,6 @@ from outrider.contracts.price import PRICE_BITS, DraftPrice
 from outrider.drafting.cost_aware import CostAwareStop
 from outrider.drafting.stops import NeverStop, SendAndStop, StopBefore, StopRule
 from outrider.rounds.present_load import PresentLoad
-from outrider.selection.fixed import Fixed
 from tests.unit.lab.simulation.long_response import mean_tokens, rounds_of
 from tests.unit.lab.simulation.scenarios import TABLE_12, TENTH, crowd, group, scenario, verifier
 
@@ -32,7 +31,7 @@ def rounds(
         assert drafting.predictor is not None
         stopping = flagging(drafting.predictor)
     prices = GroupPrices(drafts, costs, PresentLoad())
-    return rounds_of(StoppingDevice(drafts, stopping, prices, 0, 1, None, DraftsAt.DEVICE))
+    return rounds_of(StoppingDevice(drafts, stopping, prices, 0, 1, None))
 
 
 def long(**changes: object) -> DeviceGroup:
@@ -115,8 +114,8 @@ def test_a_price_of_its_own_may_be_fixed() -> None:
 
 
 def test_two_cannot_decide_on_one_draft() -> None:
-    for other in ({"predictor": SimPredictor()}, {"selection": Fixed()}, {"expansion": (2, 1)}):
-        with pytest.raises(ParameterError, match="stopping needs neither expansion nor predictor nor selection"):
+    for other in ({"predictor": SimPredictor()}, {"expansion": (2, 1)}):
+        with pytest.raises(ParameterError, match="stopping needs neither expansion nor predictor"):
             group(stopping=SimStopSetting(Calibrated(0.8)), **other)
 
 

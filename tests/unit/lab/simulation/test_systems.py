@@ -14,7 +14,6 @@ from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.registry import SCHEDULING, Scheduling
 from outrider.scheduling.slo_aware import SloAware
 from tests.unit.lab.simulation.scenarios import (
-    DRAFT_MODEL,
     LINK,
     TABLE_12,
     TENTH,
@@ -56,17 +55,6 @@ def test_centralized_decodes_a_token_of_everybody_in_each_pass(devices: int) -> 
     assert results.link_times.p99_s == results.draft_times.p99_s == 0.0
 
 
-def test_colocated_drafts_in_the_batchs_own_time() -> None:
-    results = simulate(scenario(group(link=LINK), system=System.COLOCATED))
-    draft_s = DRAFT_MODEL.seconds_per_batch
-    assert [entry.took_s for entry in results.batch_log] == pytest.approx([0.1, 0.1 + 3 * draft_s, 0.1 + 3 * draft_s])
-    assert results.round_times.mean_s == pytest.approx(0.1 + 3 * draft_s)
-    costly = LinearCostModel(0.001, 0.0, 0.0, 0.0)
-    four = scenario(group(count=4), system=System.COLOCATED, verifier=verifier(draft_cost_model=costly))
-    together = [entry for entry in simulate(four).batch_log if len(entry.members) == 3]
-    assert together[-1].took_s == pytest.approx(0.1 + 3 * 3 * 0.001)
-
-
 @pytest.mark.long
 def test_kept_kv_beats_recomputing_and_drafts_beat_decoding_with_the_papers_costs() -> None:
     served = verifier(cost_model=TABLE_12, dispatch_s=0.002)
@@ -77,7 +65,7 @@ def test_kept_kv_beats_recomputing_and_drafts_beat_decoding_with_the_papers_cost
         for system in System
     }
     assert goodput[System.SLED_KV] > 2.0 * goodput[System.SLED]
-    assert goodput[System.COLOCATED] > goodput[System.CENTRALIZED]
+    assert goodput[System.SLED_KV] > goodput[System.CENTRALIZED]
 
 
 def test_round_deadlines_and_ledger_deadlines_reach_the_policy() -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from lab.simulation.fleet.scenario import Routing
 from lab.simulation.reading import ReadFleet, ReadScenario, load_simulation, parse_fleet
 from outrider.contracts.errors import ConfigError
 
@@ -19,7 +18,7 @@ drafters:
   - {name: phones, count: 9, draft_tokens_per_s: 50, acceptance: [0.8], link: {profile: wifi_2m}}
 traffic:
   - {name: users, slo: speed_4, users: 6, prompt: {tokens: 100}, output: {tokens: 50}}
-router: {by: round_robin}
+router: {ingresses: 2}
 coordinator: {round_us: 200}
 """
 
@@ -31,7 +30,7 @@ def test_a_file_says_what_is_simulated() -> None:
     assert of.verifier.limits.max_memory_blocks == 2000
     assert of.drafters[0].step_s == 0.02
     assert of.traffic[0].slo.tokens_per_s == 4.0
-    assert of.router.by is Routing.ROUND_ROBIN
+    assert of.router.ingresses == 2
     assert of.coordinator_round_s == pytest.approx(2e-4)
     assert of.admission is not None, "as in the service"
     assert read.measured
@@ -47,11 +46,7 @@ def test_a_file_says_what_is_simulated() -> None:
         (("users: 6", "users: 0"), "traffic[0].users needs a number above 0, or conversations_per_s, found 0"),
         (("users: 6", "users: 6, turns: {tokens: 3}"), "traffic[0].message needs the tokens that each turn adds"),
         (("users: 6", "conversations_per_s: 1, bursts: {every_s: 1, lasts_s: 2, times: 3}"), "at most every_s (1)"),
-        (
-            ("by: round_robin", "by: chance"),
-            "router.by needs one of prefix, known, least_loaded, serve_llm, round_robin, found 'chance'",
-        ),
-        (("kv_tokens: 32000", "draft_cost: {profile: wisp_table_12}"), "server.draft_cost needs to be left out"),
+        (("ingresses: 2", "ingresses: 0"), "router.ingresses needs an integer in [1, 1000], found 0"),
         (("router:", "warmup_s: 200\nrouter:"), "warmup_s needs a number below duration_s (120), found 200"),
     ],
 )

@@ -184,7 +184,7 @@ def test_a_prompt_without_room_for_its_answer_is_named(config: HeadConfig, divis
         ({"thresholds": (0.0, 0.5, 0.3)}, "thresholds needs numbers that rise from 0"),
         ({"relabelling": "mean"}, "relabelling needs one of sum, max, none"),
         ({"hidden_field": "bf16"}, "hidden_field needs one of fp32, fp16, int8"),
-        ({"kappa": 0.0}, "kappa needs a number > 0"),
+        ({"most_drop": 0.0}, "most_drop needs a number > 0"),
         ({"least_repair_share": 0.0}, r"least_repair_share needs a number in 0\.01\.\.1"),
         ({"out": Path("head.bin")}, r"out needs a file name ending in \.safetensors"),
     ],

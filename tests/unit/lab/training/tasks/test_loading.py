@@ -1,8 +1,6 @@
 import json
-import sys
 from collections import Counter
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -132,27 +130,3 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "binary.jsonl").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ParameterError, match=r"a readable JSON Lines file, found '.*binary.jsonl: not UTF-8"):
         load_tasks(str(tmp_path / "binary.jsonl"))
-
-
-def test_a_dataset_without_the_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", None)  # as if it were not installed
-    with pytest.raises(ParameterError, match=r"'embedded', a file.*pip install datasets.*found 'openai/gsm8k:main'"):
-        load_tasks("openai/gsm8k:main")
-
-
-def test_a_dataset_is_read_with_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the library, which is large and optional, no more than what is called: the signature of its release 5."""
-    library = ModuleType("datasets")
-    unknown = type("DatasetNotFoundError", (Exception,), {})
-
-    def load_dataset(path: str, name: str | None = None, *, split: str) -> list[dict[str, str]]:
-        if (path, name) != ("openai/gsm8k", "main"):
-            raise unknown(f"no dataset {path}")
-        return {"test": [GSM8K, GSM8K | {"question": "Another?"}], "train": [GSM8K]}[split]
-
-    vars(library).update(load_dataset=load_dataset, exceptions=SimpleNamespace(DatasetsError=unknown))
-    monkeypatch.setitem(sys.modules, "datasets", library)
-    assert [task.parts for task in load_tasks("openai/gsm8k:main")] == [("1,203",), ("1,203",)]
-    assert len(load_tasks("openai/gsm8k:main:train")) == 1
-    with pytest.raises(ParameterError, match=r"reachable name.*no dataset openai/other"):
-        load_tasks("openai/other")

@@ -1,1 +1,0 @@
-"""Services with either verifier engine against their alternatives."""
