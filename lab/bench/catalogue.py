@@ -7,6 +7,7 @@ _MODULES = {
     "capacity": "lab.bench.capacity.command",
     "clients": "lab.bench.clients.command",
     "engine": "lab.bench.passes.command",
+    "engines": "lab.bench.engines.command",
     "exactness": "lab.bench.exactness.command",
     "gpu": "lab.bench.gpu.command",
     "load": "lab.bench.load.command",

@@ -3,6 +3,7 @@
 The gain of speculation depends on the prompts: an answer that repeats its prompt is easy to guess, a story is not.
 """
 
+import argparse
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +11,9 @@ from functools import cache
 from pathlib import Path
 
 KINDS = ("chat", "extraction", "editing", "lists", "code")
+USUAL_SHARES: Mapping[str, float] = {"chat": 0.4, "extraction": 0.15, "editing": 0.15, "lists": 0.15, "code": 0.15}
 _FOLDER = Path(__file__).parents[1] / "prompts"
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +44,28 @@ def mixed(count: int, shares: Mapping[str, float]) -> tuple[MixedPrompt, ...]:
         found.append(MixedPrompt(kind, prompts[given[kind] % len(prompts)]))
         given[kind] += 1
     return tuple(found)
+
+
+def parse_share(text: str) -> tuple[str, float]:
+    """``KIND=SHARE``."""
+    kind, _, share = text.partition("=")
+    try:
+        found = float(share)
+    except ValueError:
+        found = 0.0
+    if kind not in KINDS or not 0.0 < found <= 1.0:
+        raise argparse.ArgumentTypeError(f"needs KIND=SHARE, a kind of {', '.join(KINDS)} and (0, 1], found {text!r}")
+    return kind, found
+
+
+def shares_of(pairs: list[tuple[str, float]]) -> dict[str, float]:
+    """Shares by kind.
+
+    Raises:
+        ValueError: a kind is named twice, or the shares do not add up to 1.
+    """
+    shares = dict(pairs)
+    if len(shares) < len(pairs) or abs(sum(shares.values()) - 1.0) > _ROUNDING:
+        told = " ".join(f"{kind}={share:g}" for kind, share in pairs)
+        raise ValueError(f"needs each kind once and shares that add up to 1, found {told}")
+    return shares

@@ -148,6 +148,7 @@ async def send(
         events=tuple(stream.events),
         usage=stream.usage,
         detail=detail[:_MAX_DETAIL_CHARS],
+        kind=request.kind,
         slo_class=request.slo_class,
         retry_after_s=retry_after_s,
     )

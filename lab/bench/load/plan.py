@@ -31,12 +31,13 @@ _MEDIAN_SHARE, _SIGMA = 1 / 3, 0.7  # of the log-normal output lengths
 class PlannedRequest:
     """One request: when it leaves, in seconds after the start, and where to; ``body`` lacks model and streaming.
 
-    ``slo_class``: the class it names, if any.
+    ``kind``: of prompt, where kinds are told apart; ``slo_class``: the class it names, if any.
     """
 
     at_s: float
     path: str
     body: Mapping[str, object]
+    kind: str = ""
     slo_class: str = ""
 
 

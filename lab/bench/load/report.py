@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
+from statistics import median
 
 import numpy as np
 
@@ -65,7 +66,8 @@ class Answer:
     events: tuple[Event, ...] = ()  # those with a choice, up to the end or the failure
     usage: Usage | None = None  # None if the stream did not get as far
     detail: str = ""  # of a failure, from the service or the HTTP client
-    slo_class: str = ""  # the request's
+    kind: str = ""  # the request's; likewise ``slo_class``
+    slo_class: str = ""
     retry_after_s: float | None = None  # sent with a refusal
 
 
@@ -206,6 +208,27 @@ def token_gaps(answer: Answer) -> list[tuple[float, float]]:
     events = zip(answer.events, _event_tokens(answer), strict=True)
     carrying = [(event.at_s, tokens) for event, tokens in events if tokens > 0]
     return [((at_s - before_s) / tokens, tokens) for (before_s, _), (at_s, tokens) in pairwise(carrying)]
+
+
+def request_tokens_per_s(answers: Sequence[Answer]) -> float | None:
+    """Output tokens of a request per second from sending to its end; median over completed requests."""
+    rates = [
+        answer.usage.output / (answer.ended_s - answer.sent_s)
+        for answer in answers
+        if answer.outcome == COMPLETED and answer.usage is not None
+    ]
+    return median(rates) if rates else None
+
+
+def request_tpot_s(answers: Sequence[Answer]) -> float | None:
+    """Seconds per output token after the first; median over completed requests of several tokens."""
+    times_s = [
+        (answer.ended_s - answer.sent_s - ttft_s) / (answer.usage.output - 1)
+        for answer in answers
+        if answer.outcome == COMPLETED and answer.usage is not None and answer.usage.output > 1
+        if (ttft_s := time_to_first_token_s(answer)) is not None
+    ]
+    return median(times_s) if times_s else None
 
 
 def percentiles(values: Sequence[float]) -> Percentiles | None:

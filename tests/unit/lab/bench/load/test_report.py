@@ -15,6 +15,8 @@ from lab.bench.load.report import (
     as_text,
     kept_shares,
     percentiles,
+    request_tokens_per_s,
+    request_tpot_s,
     summarise,
     time_to_first_token_s,
     token_gaps,
@@ -139,6 +141,19 @@ def test_estimated_gaps_are_marked() -> None:
     summary = summarise(1.0, 1.0, [COUNTED, estimated])
     assert not summary.itl_counted
     assert "(tokens per event estimated)" in as_text(summary)
+
+
+def test_speeds_of_requests_are_medians_over_those_completed() -> None:
+    lost = Answer("/", 0.0, 0.0, 3.0, "timeout")
+    answers = (
+        Answer("/", 0.0, 0.0, 2.0, "completed", (Event(1.0, 4, 1), Event(2.0, 8, 5)), Usage(3, 5)),
+        Answer("/", 0.0, 1.0, 4.0, "completed", (Event(2.0, 4, 1), Event(4.0, 8, 9)), Usage(3, 9)),
+        lost,
+    )
+    assert request_tokens_per_s(answers) == pytest.approx((5 / 2 + 9 / 3) / 2)
+    assert request_tpot_s(answers) == pytest.approx((1.0 / 4 + 2.0 / 8) / 2)
+    assert request_tokens_per_s([lost]) is None
+    assert request_tpot_s([lost]) is None
 
 
 def promised(slo_class: str, outcome: str = COMPLETED, kept: bool | None = None, **fields: Any) -> Answer:

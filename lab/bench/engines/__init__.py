@@ -1,0 +1,1 @@
+"""Services with either verifier engine against their alternatives."""
