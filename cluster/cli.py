@@ -59,7 +59,7 @@ def _parser(chosen: list[str]) -> argparse.ArgumentParser:
         prog="outrider", description="Serve large language models by distributed speculative decoding."
     )
     shown = "show the versions of outrider and its engines, and exit"
-    parser.add_argument("--version", action=_ShowVersion, nargs=0, help=shown)
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, default=argparse.SUPPRESS, help=shown)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, text in _COMMANDS.items():
         added = commands.add_parser(name, help=text, formatter_class=argparse.RawDescriptionHelpFormatter)

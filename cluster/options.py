@@ -53,7 +53,7 @@ def read_config(arguments: argparse.Namespace) -> "Config":
 
 
 def checked_config(arguments: argparse.Namespace) -> "Config":
-    """``read_config``, then ``check_files``."""
+    """Load the configuration that the options name, and check the files that it names in turn."""
     config = read_config(arguments)
     check_files(config)
     return config

@@ -27,8 +27,8 @@ def commit_of(checkout: Path) -> str | None:
     if (checkout / ".git").exists():  # not that of a folder around ``site-packages``
         asked = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
         with suppress(OSError, subprocess.SubprocessError):
-            told = subprocess.run(asked, capture_output=True, text=True, timeout=_GIT_DEADLINE_S, check=True)
-            return told.stdout.strip()
+            done = subprocess.run(asked, capture_output=True, text=True, timeout=_GIT_DEADLINE_S, check=True)
+            return done.stdout.strip()
     with suppress(PackageNotFoundError, ValueError, LookupError, TypeError):
         origin = json.loads(distribution("outrider").read_text("direct_url.json") or "{}")
         return str(origin["vcs_info"]["commit_id"])[:12]
