@@ -250,7 +250,7 @@ def test_priority_orders_an_accounts_own_responses_and_takes_nothing_of_others()
     others = [replace(asked(f"b{i}", at_s=i * 1e-6, account=B), priority=9) for i in range(3)]
     assert begun(ask(to, asked("c", account=C))) == ["c"]
     ask(to, *own, *others, now_s=0.5)
-    order, now_s = [], 1.0
+    order, now_s = list[str](), 1.0
     for _ in range(6):
         to.end(order[-1] if order else "c", now_s, 10)
         order += begun(to.decide(now_s, VERIFIER))

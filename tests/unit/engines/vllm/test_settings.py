@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from outrider.contracts.errors import ParameterError
-from outrider.engines.limits import EngineLimits, kept_rows_bytes
+from outrider.engines.limits import EngineLimits, MemoryBesideKv
 from outrider.engines.vllm.kind import VLLM_VERIFIER
 from outrider.engines.vllm.settings import UNSUPPORTED_OPTIONS
 from tests.unit.engines.vllm.conftest import MakeSettings
@@ -64,4 +64,4 @@ def test_vllm_requests_a_share_of_a_card_or_next_to_nothing_beside_kv_in_bytes(
     card: Any = SimpleNamespace(total_memory=total, free_memory=int(share * total), device_="cuda")
     requested = request_memory(card, cache)
     assert requested == pytest.approx(requested_gib * 2**30, rel=1e-6)
-    assert requested + kept_rows_bytes(requested) < share * total
+    assert requested + MemoryBesideKv.of(requested).kept_rows_bytes < share * total
