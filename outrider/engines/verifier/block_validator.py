@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outrider.contracts.errors import ShapeError, UnsupportedBlockError
+from outrider.contracts.errors import ContextTooLongError, ParameterError, ShapeError, UnsupportedBlockError
 from outrider.contracts.exchanged import DenseDraft, SparseDraft
 from outrider.contracts.requests import SamplingParams
-from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block, BlockRefused, target_rule
+from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block, BlockRefused, OpenGeneration, target_rule
 from outrider.engines.verifier.tree_branches import Branches
 from outrider.verification.decision import DraftShape, shape_of
 from outrider.verification.ratio_block import RatioBlock
@@ -43,6 +43,24 @@ class BlockValidator:
     block_tokens: int
     branching: bool  # the model computes trees path by path
     judges: Mapping[str, MismatchJudge]  # by name; without one the semantic rule is not supported
+
+    def check_opening(self, request: OpenGeneration) -> None:
+        """Check the tokens of a generation.
+
+        Raises:
+            ParameterError: no prompt, or a token id outside the vocabulary.
+            ContextTooLongError: it leaves no position for output.
+        """
+        token_ids = [*request.prompt_ids, *request.output_ids]
+        if not request.prompt_ids:
+            raise ParameterError("prompt", "at least one token", "none")
+        if len(token_ids) >= self.max_positions:
+            raise ContextTooLongError(
+                f"needs {len(token_ids) + 1} positions for prompt and output, found a limit of "
+                f"{self.max_positions} (model context and KV budget); send a shorter prompt or raise the budget"
+            )
+        if bad := outside(token_ids, self.vocab_size):
+            raise ParameterError("prompt", f"token ids in 0..{self.vocab_size - 1}", bad[0])
 
     def check(self, block: Block, params: SamplingParams) -> CheckedBlock | BlockRefused:
         """Accept a block, or refuse it with the reason why it can never be verified.

@@ -9,8 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from outrider.contracts.cost import VerifyCost
-from outrider.contracts.errors import ContextTooLongError, ParameterError
-from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
+from outrider.contracts.errors import ParameterError
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import (
     RATIO_RULES,
@@ -28,19 +27,17 @@ from outrider.contracts.verifying import (
 from outrider.engines.forward_model import BranchModel, MaskedModel, SwappingModel
 from outrider.engines.kv.store import KvStore
 from outrider.engines.limits import MemoryBesideKv
-from outrider.engines.verifier.block_validator import BlockValidator, CheckedBlock, outside
+from outrider.engines.verifier.block_validator import BlockValidator, CheckedBlock
 from outrider.engines.verifier.decision import RowDecision, decide
 from outrider.engines.verifier.generation import HeldGeneration
 from outrider.engines.verifier.kept_rows import KeptRows
 from outrider.engines.verifier.mask_turn import MaskTurn
 from outrider.engines.verifier.pass_plan import PassPlan
 from outrider.engines.verifier.target_runner import TargetRunner
-from outrider.engines.verifier.token_scores import TokenScores
 from outrider.engines.verifier.two_steps import PendingSemanticRound, decide_open
 from outrider.engines.verifier.work import Work
 from outrider.grammar.compiling import Grammars
 from outrider.grammar.state import GrammarState
-from outrider.sampling.row_groups import TokenCounts
 from outrider.verification.decision import BlockDecision
 from outrider.verification.semantic import MismatchJudge
 
@@ -89,16 +86,7 @@ class PagedVerifier:
         self._validator = BlockValidator(vocab_size, self.max_context_tokens, *pool, branching, self._judges)
 
     def open(self, request: OpenGeneration) -> Future[GrammarState] | None:
-        token_ids = [*request.prompt_ids, *request.output_ids]
-        if not request.prompt_ids:
-            raise ParameterError("prompt", "at least one token", "none")
-        if len(token_ids) >= self.max_context_tokens:
-            raise ContextTooLongError(
-                f"needs {len(token_ids) + 1} positions for prompt and output, found a limit of "
-                f"{self.max_context_tokens} (model context and KV budget); send a shorter prompt or raise the budget"
-            )
-        if bad := outside(token_ids, self._vocab_size):
-            raise ParameterError("prompt", f"token ids in 0..{self._vocab_size - 1}", bad[0])
+        self._validator.check_opening(request)
         grammar = request.params.grammar
         if grammar is not None and self._grammars is None:
             raise ParameterError("grammar", "an engine that knows its tokenizer", grammar.text[:64])
@@ -106,21 +94,8 @@ class PagedVerifier:
         if grammar is not None and self._grammars is not None:
             opening = self._grammars.open(grammar, request.output_ids, request.account)
         self._rows.drop(request.generation)
-        prompt_scores = TokenScores(1, request.prompt_ids[1:], request.logprobs or 0)
-        self._generations[request.generation] = HeldGeneration(
-            params=request.params,
-            token_ids=token_ids,
-            prompt_tokens=len(request.prompt_ids),
-            prefix_hash=extend_prefix_hash(EMPTY_PREFIX_HASH, token_ids),
-            kv=self._store.open(request.generation, request.cache_salt),
-            counts=TokenCounts(self._vocab_size, request.prompt_ids, request.output_ids)
-            if request.params.penalised
-            else None,
-            logprobs=request.logprobs,
-            prompt_scores=prompt_scores if request.prompt_logprobs else None,
-            opening=opening,
-            account=request.account,
-        )
+        kv = self._store.open(request.generation, request.cache_salt)
+        self._generations[request.generation] = HeldGeneration.opened(request, kv, self._vocab_size, opening)
         return opening
 
     def prepare(
@@ -229,28 +204,23 @@ class PagedVerifier:
     def _resolve(self, resolutions: Sequence[Resolution]) -> list[Outcome]:
         """Apply second halves of two-step outcomes, all of a batch at once; undo all if that fails."""
         found = [self._waiting_for(resolution) for resolution in resolutions]
+        waiting = [
+            (open_round, resolution.hidden)
+            for open_round, resolution in zip(found, resolutions, strict=True)
+            if isinstance(open_round, PendingSemanticRound)
+        ]
         try:
-            return self._all_resolved(found, resolutions)
+            decisions = iter(decide_open(waiting, self._judges))
+            return [
+                self._resolved(outcome, next(decisions)) if isinstance(outcome, PendingSemanticRound) else outcome
+                for outcome in found
+            ]
         except BaseException:
             for resolution in resolutions:
                 generation = self._generations.get(resolution.generation)
                 if generation is not None and generation.open_round is not None:
                     generation.undo(generation.open_round.block)
             raise
-
-    def _all_resolved(
-        self, found: Sequence[PendingSemanticRound | Outcome], resolutions: Sequence[Resolution]
-    ) -> list[Outcome]:
-        waiting = [
-            (open_round, resolution.hidden)
-            for open_round, resolution in zip(found, resolutions, strict=True)
-            if isinstance(open_round, PendingSemanticRound)
-        ]
-        decisions = iter(decide_open(waiting, self._judges))
-        return [
-            self._resolved(outcome, next(decisions)) if isinstance(outcome, PendingSemanticRound) else outcome
-            for outcome in found
-        ]
 
     def _waiting_for(self, resolution: Resolution) -> PendingSemanticRound | Outcome:
         generation = self._generations.get(resolution.generation)
@@ -271,21 +241,12 @@ class PagedVerifier:
         # The KV is there now: what follows may move, publish or roll it back.
         for work in works:
             work.generation.kv.computed_tokens = work.kv_tokens
-        outcomes |= {work.index: self._go_on(work) for work in works if work.remaining_tokens}
+        outcomes |= {work.index: work.go_on() for work in works if work.remaining_tokens}
         decided = [work for work in works if not work.remaining_tokens]
         answers = list(zip(decided, decisions, strict=True))
         # Before ``_conclude`` rolls back and publishes blocks: they must hold the path's KV.
         self._runner.keep_paths([(work, one.block.path) for work, one in answers if isinstance(one, RowDecision)])
         return outcomes | {work.index: self._conclude(work, answer) for work, answer in answers}
-
-    def _go_on(self, work: Work) -> Outcome:
-        generation, block = work.generation, work.block
-        if generation.forced_scores.impossible:
-            return generation.refuse_correction(block)
-        known = [*generation.token_ids, *block.forced] if block.forced else generation.token_ids
-        # Full blocks of the prefix are shared at once, before the block is decided.
-        generation.kv.publish(known, work.computed_tokens)
-        return Unfinished(block.generation, block.round, work.remaining_tokens)
 
     def _unsound(self, work: Work) -> Failed | Unfinished:
         """Retry a block of non-finite rows without its draft, which may be the cause; fail it if it has none.

@@ -7,11 +7,20 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from outrider.contracts.prefix import extend_prefix_hash
+from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import SamplingParams, TokenLogprobs
 from outrider.contracts.tree import node_paths
 from outrider.contracts.trimming import trimmed
-from outrider.contracts.verifying import Block, BlockRefused, Failed, Outcome, Resolution, Stale, Verified
+from outrider.contracts.verifying import (
+    Block,
+    BlockRefused,
+    Failed,
+    OpenGeneration,
+    Outcome,
+    Resolution,
+    Stale,
+    Verified,
+)
 from outrider.engines.kv.store import SequenceKv
 from outrider.engines.verifier.block_validator import CheckedBlock
 from outrider.engines.verifier.token_scores import ScoredRows, TokenScores, score
@@ -52,6 +61,25 @@ class HeldGeneration:
     preparing: Future[bool] | None = None  # masks of a block, made in another thread
     account: str = ""  # the making of masks takes turns by account
     forced_scores: TokenScores = field(default_factory=lambda: TokenScores(1, (), 0))  # of that block's forced tokens
+
+    @classmethod
+    def opened(
+        cls, request: OpenGeneration, kv: SequenceKv, vocab_size: int, opening: Future[GrammarState] | None
+    ) -> "HeldGeneration":
+        token_ids = [*request.prompt_ids, *request.output_ids]
+        penalised, scored = request.params.penalised, request.prompt_logprobs
+        return cls(
+            params=request.params,
+            token_ids=token_ids,
+            prompt_tokens=len(request.prompt_ids),
+            prefix_hash=extend_prefix_hash(EMPTY_PREFIX_HASH, token_ids),
+            kv=kv,
+            counts=TokenCounts(vocab_size, request.prompt_ids, request.output_ids) if penalised else None,
+            logprobs=request.logprobs,
+            prompt_scores=TokenScores(1, request.prompt_ids[1:], request.logprobs or 0) if scored else None,
+            opening=opening,
+            account=request.account,
+        )
 
     @property
     def grammar(self) -> GrammarState | None:

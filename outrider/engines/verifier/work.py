@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from torch import Tensor
 
-from outrider.contracts.verifying import Block
+from outrider.contracts.verifying import Block, Outcome, Unfinished
 from outrider.engines.forward_model import Move, Segment
 from outrider.engines.verifier.block_validator import CheckedBlock
 from outrider.engines.verifier.generation import HeldGeneration
@@ -99,6 +99,16 @@ class Work:
     def prefix_tokens(self) -> int:
         """Number of slots it computes before those of its own rows."""
         return 0 if self.segment is None else self.computed_tokens - self.segment.start - self.own_rows
+
+    def go_on(self) -> Outcome:
+        """Share the KV of a block that needs further passes, and say how much is left of it."""
+        generation, block = self.generation, self.block
+        if generation.forced_scores.impossible:
+            return generation.refuse_correction(block)
+        known = [*generation.token_ids, *block.forced] if block.forced else generation.token_ids
+        # Full blocks of the prefix are shared at once, before the block is decided.
+        generation.kv.publish(known, self.computed_tokens)
+        return Unfinished(block.generation, block.round, self.remaining_tokens)
 
     def follow_branch(self, path: Sequence[int]) -> None:
         """Adopt the KV blocks of the branch with the accepted path, if that is not the sequence's own."""
