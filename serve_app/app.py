@@ -82,6 +82,25 @@ def coordinator_bundles(verifiers: VerifierConfig) -> list[dict[str, float]]:
     return [{"CPU": _COORDINATOR_CPUS}, {name: amount for name, amount in verifier.items() if amount}]
 
 
+def _coordinator(config: Config, router: str) -> Any:
+    return serve.deployment(
+        Coordinator,
+        name="Coordinator",
+        **_replicas(config.verifiers.count, config.verifiers.autoscaling, _BY_PROMISE),
+        ray_actor_options={"num_cpus": _COORDINATOR_CPUS},
+        placement_group_bundles=coordinator_bundles(config.verifiers),
+        placement_group_strategy="PACK",
+        max_ongoing_requests=_MAX_ONGOING_COORDINATOR_CALLS,
+        user_config=reloadable_of(config),
+        graceful_shutdown_timeout_s=SHUTDOWN_GRACE_S,
+        request_router_config=RequestRouterConfig(
+            request_router_class=router,  # type: ignore[arg-type]  # or a class
+            request_routing_stats_period_s=_ROUTING_STATS_S,  # type: ignore[arg-type]  # a number
+            request_routing_stats_timeout_s=_ROUTING_STATS_DEADLINE_S,  # type: ignore[arg-type]  # a number
+        ),
+    )
+
+
 def _replicas(count: int, scaling: ScalingConfig | None, policy: str) -> dict[str, Any]:
     """Return Serve's options for the number of replicas. Serve's delays are 0, as they would add to our policy's."""
     if scaling is None:
@@ -123,23 +142,7 @@ def build_app(
     check_installed(config.tracing)
     profiles = tuple(map(read_profile, config.scheduling.cost_profiles))
     wanted = coordinator_settings(config, profiles, read_heads(config), draft_model_hashes(config))
-    reloadable = reloadable_of(config)
-    coordinator: Any = serve.deployment(
-        Coordinator,
-        name="Coordinator",
-        **_replicas(config.verifiers.count, config.verifiers.autoscaling, _BY_PROMISE),
-        ray_actor_options={"num_cpus": _COORDINATOR_CPUS},
-        placement_group_bundles=coordinator_bundles(config.verifiers),
-        placement_group_strategy="PACK",
-        max_ongoing_requests=_MAX_ONGOING_COORDINATOR_CALLS,
-        user_config=reloadable,
-        graceful_shutdown_timeout_s=SHUTDOWN_GRACE_S,
-        request_router_config=RequestRouterConfig(
-            request_router_class=router,  # type: ignore[arg-type]  # or a class
-            request_routing_stats_period_s=_ROUTING_STATS_S,  # type: ignore[arg-type]  # a number
-            request_routing_stats_timeout_s=_ROUTING_STATS_DEADLINE_S,  # type: ignore[arg-type]  # a number
-        ),
-    )
+    coordinator = _coordinator(config, router)
     ingress: Any = serve.deployment(
         Ingress,
         name="Ingress",
@@ -148,7 +151,7 @@ def build_app(
         max_ongoing_requests=_MAX_ONGOING_INGRESS_REQUESTS + _MAX_READS,
         max_queued_requests=_MAX_QUEUED_INGRESS_REQUESTS,
         backpressure_config=_BUSY,
-        user_config=reloadable,
+        user_config=reloadable_of(config),
         graceful_shutdown_timeout_s=SHUTDOWN_GRACE_S,
     )
     address = Address(config.http.host, config.http.port) if ingress_listens else None
