@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from ray.exceptions import RayError, RayTaskError, TaskCancelledError, UnserializableException
 from ray.serve.exceptions import BackPressureError, RayServeException
@@ -36,6 +36,29 @@ _MOST_LOSSES = 3
 _NO_LOSS = (BusyError, BackPressureError, VerifierAwayError)
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Sent:
+    """What an attempt has sent."""
+
+    token_ids: list[int] = field(default_factory=list)
+    last: GenerationChunk | None = None
+    granted: SloClass | None = None
+    target: str = ""
+
+    def take(self, chunk: GenerationChunk) -> None:
+        self.token_ids += chunk.token_ids
+        self.last = chunk
+        self.granted = self.granted or chunk.granted
+        self.target = self.target or chunk.target
+
+    def advance(self, record: GenerationRequest) -> GenerationRequest:
+        """Return the record of the next attempt: behind what this one has sent."""
+        if self.last is None:
+            return record
+        behind = advanced(record, self.token_ids, self.last)
+        return replace(behind, slo=self.granted or record.slo, lower=(), target=self.target or record.target)
 
 
 async def resumed(
@@ -63,26 +86,19 @@ async def resumed(
     record, attempts, failures, losses, finished, last_at_s = request, 0, 0, 0, False, clock()
     while True:
         failure: Exception = GenerationFailedError(f"{record.generation} ended without a finish reason")
-        received = list[int]()
-        last: GenerationChunk | None = None
-        granted: SloClass | None = None
-        target = ""
+        sent = _Sent()
         try:
             async with aclosing(attempt(record)) as chunks:
                 async for chunk in chunks:
-                    received += chunk.token_ids
-                    last, failures, losses, last_at_s = chunk, 0, 0, clock()
-                    granted = granted or chunk.granted
-                    target = target or chunk.target
+                    sent.take(chunk)
+                    failures, losses, last_at_s = 0, 0, clock()
                     finished = chunk.finish_reason is not None
                     yield chunk
         except Exception as error:  # noqa: BLE001 (classified below)
             failure = error
         if finished:
             return  # if the coordinator was lost then, it had sent everything
-        if last is not None:
-            record = advanced(record, received, last)
-            record = replace(record, slo=granted or record.slo, lower=(), target=target or record.target)
+        record = sent.advance(record)
         failures += 1
         losses += not isinstance(cause_of(failure), _NO_LOSS)
         within = failures <= most_failures(failure, max_failures) and losses <= most_losses(failure)
