@@ -17,7 +17,6 @@ from outrider import __version__
 from outrider.contracts.requests import GenerationRequest, Grammar
 from outrider.tenants.keys import Tenant
 from outrider.text.tokens import TokenTable, backend_of
-from serve_app.answers import Health, ModelList, Version
 from serve_app.api.gate import (
     account_of,
     asked_tokens,
@@ -51,7 +50,7 @@ from serve_app.api.http_errors import (
     answer_for,
 )
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
-from serve_app.api.openai.choices import to_choices
+from serve_app.api.openai.choices import ResponseIdentity, to_choices
 from serve_app.api.openai.fields.ignored import IgnoredFields
 from serve_app.api.openai.lengths import length_headers
 from serve_app.api.openai.parsing import parse_body
@@ -62,6 +61,7 @@ from serve_app.api.openai.tools.request import read_tools
 from serve_app.api.peer import peer_address
 from serve_app.api.service import Pass, RequestLimits, Service
 from serve_app.api.tracing import RequestTraces, asked, carried
+from serve_app.service_answers import Health, ModelList, Version
 
 _READ = ["GET", "HEAD"]
 
@@ -196,9 +196,7 @@ async def _respond(
         body,
         prompts,
         limits,
-        name=name,
-        request_id=request.state.record.request_id,
-        default_seed=secrets.randbits(64),
+        ResponseIdentity(name, request.state.record.request_id, secrets.randbits(64)),
         headers=request.headers,
         grammar=grammar,
     )

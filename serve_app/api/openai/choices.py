@@ -52,14 +52,21 @@ class Choice:
     shows_output: bool = True  # False for ``max_tokens: 0``, which only echoes: one token is made and not shown
 
 
+@dataclass(frozen=True, slots=True)
+class ResponseIdentity:
+    """Which response is made."""
+
+    name: GenerationId  # unique; generations are named by it and their index
+    request_id: str  # of the HTTP request
+    default_seed: int  # unsigned 64 bit, for a request without one
+
+
 def to_choices(
     body: CompletionBody | ChatBody,
     prompts: Sequence[Prompt],
     limits: RequestLimits,
+    identity: ResponseIdentity,
     *,
-    name: GenerationId,
-    request_id: str,
-    default_seed: int,
     headers: Mapping[str, str] = MappingProxyType({}),
     grammar: Grammar | None = None,
 ) -> list[Choice]:
@@ -69,9 +76,7 @@ def to_choices(
         body: a parsed body.
         prompts: from ``read_prompts``.
         limits: of the served model.
-        name: of the response, unique; generations are named by it and their index.
-        request_id: of the HTTP request.
-        default_seed: unsigned 64 bit, for a request without one.
+        identity: of the response.
         headers: of the HTTP request, their names in lower case.
         grammar: from ``read_grammar``.
 
@@ -79,7 +84,7 @@ def to_choices(
         ParameterError: a value is out of range, or all choices together cost too much.
         PromptTooLongError: prompt and ``max_tokens`` together exceed the context.
     """
-    params = _params(body, limits, default_seed)
+    params = _params(body, limits, identity.default_seed)
     promises = read_promises(body.outrider.slo_class, headers, limits, body.service_tier)
     echo = isinstance(body, CompletionBody) and body.echo
     choices: list[Choice] = []
@@ -94,10 +99,10 @@ def to_choices(
         for i in range(body.n):
             own = replace(
                 request,
-                generation=f"{name}-{len(choices)}",
+                generation=f"{identity.name}-{len(choices)}",
                 params=replace(request.params, seed=choice_seed(params.seed, i)),
                 prompt_logprobs=echo and body.alternatives is not None,
-                request_id=request_id,
+                request_id=identity.request_id,
             )
             text = prompt.text if echo else None
             choices.append(Choice(len(choices), own, i == 0, text, shows_output=max_tokens > 0))

@@ -5,7 +5,7 @@ from typing import Any
 
 from outrider.contracts.requests import GenerationRequest
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
-from serve_app.api.openai.choices import Choice, to_choices
+from serve_app.api.openai.choices import Choice, ResponseIdentity, to_choices
 from serve_app.api.openai.parsing import parse_body
 from serve_app.api.openai.prompts import read_prompts
 from serve_app.api.service import RequestLimits
@@ -23,7 +23,7 @@ def choices(*, limits: RequestLimits = LIMITS, **fields: Any) -> list[Choice]:
     kind: type[ChatBody | CompletionBody] = ChatBody if "messages" in body else CompletionBody
     parsed = parse_body(json.dumps(body).encode(), kind, limits)
     prompts = read_prompts(parsed, TOKENIZER, limits)
-    return to_choices(parsed, prompts, limits, name="g", request_id="r", default_seed=SEED)
+    return to_choices(parsed, prompts, limits, ResponseIdentity("g", "r", SEED))
 
 
 def generation(*, limits: RequestLimits = LIMITS, **fields: Any) -> GenerationRequest:
