@@ -15,8 +15,8 @@ from outrider.models.folders import head_path
 from outrider.protocols.registry import PROTOCOLS
 from outrider.tenants.keys import MAX_CHOICES, Keys, Tenant
 from outrider.tenants.quotas import OverQuota, QuotaRequest, RateLeft
-from serve_app.answers import Ready, Status
 from serve_app.api.grammars.pool import GrammarPool
+from serve_app.service_answers import Ready, Status
 
 BODY_DEADLINE_S = 60.0  # for a request's body, counted from the end of its head
 READER_DEADLINE_S = 60.0  # after which a client that takes nothing of its response is cut off

@@ -22,7 +22,6 @@ from outrider.models.tokenizer import load_tokenizer
 from outrider.rounds.timing import RoundTiming
 from outrider.scaling.demand import fullness_of_report, load_of_report
 from outrider.text.tokens import token_texts
-from serve_app.answers import Ready
 from serve_app.coordination.batching.step_watch import Doubt
 from serve_app.coordination.generations.generations import Generations, Surroundings, Target
 from serve_app.coordination.generations.outlets import Message, Outlet, Outlets
@@ -36,6 +35,7 @@ from serve_app.coordination.settings import CoordinatorSettings
 from serve_app.metrics import Sink, in_ray
 from serve_app.reloadable_settings import ReloadableSettings
 from serve_app.replica_port import listen_where_the_node_does
+from serve_app.service_answers import Ready
 from serve_app.spans import close, span_sink
 
 _BEAT_S = 1.0

@@ -33,7 +33,6 @@ from outrider.config.schema import Config
 from outrider.contracts.errors import BusyError, FleetUnavailableError, GenerationFailedError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.events import event, write_events
-from serve_app.answers import Ready, Status
 from serve_app.api.gate import OpenGate
 from serve_app.api.gateways.engine_metrics import engine_page, fullest
 from serve_app.api.grammars.pool import GrammarPool
@@ -65,6 +64,7 @@ from serve_app.page.routes import with_page
 from serve_app.reloadable_settings import ReloadableSettings
 from serve_app.replica_port import listen_where_the_node_does
 from serve_app.scaling import STREAMS
+from serve_app.service_answers import Ready, Status
 from serve_app.spans import close, span_sink
 
 _READY_DEADLINE_S = 5.0

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from pydantic import TypeAdapter
 
 from actors.messages import FleetStatus
-from serve_app.answers import Status
 from serve_app.page.history import History
+from serve_app.service_answers import Status
 
 LOOK_S = 1.0
 _STATUS = TypeAdapter(FleetStatus)

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
-from serve_app.answers import Load
 from serve_app.api.service import Service
+from serve_app.service_answers import Load
 
 READ = ["GET", "HEAD"]
 LIVE = ("/health", "/healthz", "/livez", "/ping")  # whether the process answers; never refused for want of a place

@@ -6,10 +6,10 @@ from typing import Any
 
 from fastapi.responses import JSONResponse, Response
 
-from serve_app.answers import Status
 from serve_app.api.http.record import RequestRecord
 from serve_app.api.service import Service
 from serve_app.api.shared import Shared
+from serve_app.service_answers import Status
 
 _TOLD_WITH_A_KEY = "shown to clients with an API key"
 

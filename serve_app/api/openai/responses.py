@@ -30,7 +30,6 @@ from serve_app.answers import (
     CompletionLogprobs,
     CompletionUsage,
     MessageDelta,
-    Model,
     OutriderUsage,
     PromptTokens,
     RoundDetail,
@@ -47,6 +46,7 @@ from serve_app.api.openai.choice_reader import ChoiceDelta, ChoiceReader, ShownT
 from serve_app.api.openai.explained import explained_usage
 from serve_app.api.openai.tools.deltas import CallDeltas, ended_by
 from serve_app.api.service import RequestLimits
+from serve_app.service_answers import Model
 
 _LEAST = -9999.0  # OpenAI's value for a token of probability 0; JSON has no infinity
 _NOTHING: ChoiceExtension = {}

@@ -13,7 +13,6 @@ from transformers import PreTrainedTokenizerBase
 
 from outrider.contracts.errors import ParameterError, shown_value
 from outrider.text.tokens import backend_of
-from serve_app.answers import Detokenized, Tokenized
 from serve_app.api.http_errors import UnknownModelError
 from serve_app.api.openai.bodies import MAX_MESSAGES, MAX_TOKEN_IDS, ChatMessage
 from serve_app.api.openai.encoding import decode, encode_bounded
@@ -21,6 +20,7 @@ from serve_app.api.openai.fields.ignored import IgnoredFields
 from serve_app.api.openai.parsing import check_arguments, read_fields, read_object
 from serve_app.api.openai.prompts import rendered
 from serve_app.api.service import RequestLimits
+from serve_app.service_answers import Detokenized, Tokenized
 
 MAX_TOKENS = 100_000  # of a text, either way; twice the context if that is longer
 MAX_CHARS = 2**20  # of decoded text: a client that does not read keeps it in memory

@@ -6,23 +6,9 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from serve_app.answers import (
-    ChatCompletion,
-    ChatCompletionChunk,
-    Completion,
-    CompletionChunk,
-    Detokenized,
-    ErrorBody,
-    Health,
-    Load,
-    Model,
-    ModelList,
-    Ready,
-    Status,
-    Tokenized,
-    Version,
-)
+from serve_app.answers import ChatCompletion, ChatCompletionChunk, Completion, CompletionChunk, ErrorBody
 from serve_app.api.openapi.requests import REF, Schema
+from serve_app.service_answers import Detokenized, Health, Load, Model, ModelList, Ready, Status, Tokenized, Version
 
 _Kind = tuple[str, Literal["serialization"], TypeAdapter[Any]]
 ANSWERS: tuple[type[Any], ...] = (

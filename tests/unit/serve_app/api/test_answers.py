@@ -20,9 +20,9 @@ from outrider.costs.profiles import ProfiledOn
 from outrider.selection.tuning.report import TunerReport
 from outrider.selection.tuning.rewards import Reward
 from outrider.tenants.quotas import OverQuota
-from serve_app.answers import Ready, Status
 from serve_app.api.http_errors import ERROR_KINDS, FieldError, answer_for
 from serve_app.api.openapi.document import openapi_document
+from serve_app.service_answers import Ready, Status
 from tests.unit.serve_app.api.asking import CHAT, COMPLETION, ask, events_of, post
 from tests.unit.serve_app.api.declared import Declared
 from tests.unit.serve_app.api.test_http_keys import ALICE, CountingGate

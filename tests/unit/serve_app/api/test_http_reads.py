@@ -12,9 +12,9 @@ import pytest
 from outrider.config.reading import parse_config
 from outrider.contracts.errors import ConfigError, FleetUnavailableError
 from outrider.events import JsonLines
-from serve_app.answers import Ready, Status
 from serve_app.api.http.routes import make_api
 from serve_app.api.shared import Shared
+from serve_app.service_answers import Ready, Status
 from tests.unit.serve_app.api.asking import ask, within
 from tests.unit.serve_app.api.test_http_keys import ALICE, CountingGate
 from tests.unit.serve_app.api.text_service import SETTINGS, TextService

@@ -23,10 +23,10 @@ from outrider.contracts.requests import (
 from outrider.contracts.slo import LedgerRecord
 from outrider.models.tokenizer import load_tokenizer
 from outrider.text.shown import IncrementalText, shown
-from serve_app.answers import Ready, Status
 from serve_app.api.gate import OpenGate
 from serve_app.api.grammars.pool import GrammarPool
 from serve_app.api.service import Gate, RequestLimits, ServiceSettings
+from serve_app.service_answers import Ready, Status
 
 TOKENIZER = load_tokenizer("smollm2-135m-instruct")
 MODEL = "smollm2"

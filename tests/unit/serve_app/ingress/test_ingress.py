@@ -21,13 +21,13 @@ from outrider.contracts.errors import ConfigError, ParameterError
 from outrider.contracts.slo import SloClass
 from outrider.tracing.spans import Span
 from serve_app import metrics
-from serve_app.answers import Ready
 from serve_app.api.http.listener import Address, ListenerEndedError, listen
 from serve_app.api.service import AuthSettings, ServiceSettings
 from serve_app.api.tracing import RequestTraces
 from serve_app.ingress.ingress import CoordinatorService, Ingress
 from serve_app.metrics import Metric
 from serve_app.reloadable_settings import ReloadableSettings
+from serve_app.service_answers import Ready
 from tests.unit.serve_app.api.in_memory_service import TOKENIZER, request_for, tokens_of, truth_of
 from tests.unit.serve_app.api.listening import free_port
 from tests.unit.serve_app.api.test_http_errors import through_ray

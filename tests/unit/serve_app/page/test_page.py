@@ -14,12 +14,12 @@ from actors.messages import CoordinatorReport, DrafterState, DrafterStatus, Flee
 from outrider.contracts.errors import FleetUnavailableError
 from outrider.tenants.keys import Tenant, parse_keys
 from outrider.tenants.quotas import OverQuota, QuotaRequest
-from serve_app.answers import Status
 from serve_app.api.gate import OpenGate, Uncounted
 from serve_app.api.http.routes import make_api
 from serve_app.api.service import Pass
 from serve_app.page.files import read_assets
 from serve_app.page.routes import with_page
+from serve_app.service_answers import Status
 from tests.unit.serve_app.api.asking import error_of, within
 from tests.unit.serve_app.api.text_service import TextService
 
