@@ -133,7 +133,7 @@ class TrafficConfig(ConversationTraits):
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class CoordinatorConfig:
-    """CPU time of each coordinator, on one core. The defaults were measured (docs/experiments.md)."""
+    """CPU time of each coordinator, on one core. The defaults were measured (docs/archive/fleet-and-routing.md)."""
 
     round_us: Microseconds = 97.0
     token_us: Microseconds = 0.0

@@ -1,7 +1,8 @@
 """Settings of capacity experiments, and the scenarios built from them: one system, promised speeds, N devices.
 
 All systems run with the same settings, so a difference between results is due to the system. Files of settings are
-frozen: those of WISP's Table 2 were fitted on two of its columns (docs/experiments.md) and used unchanged for the rest.
+frozen: those of WISP's Table 2 were fitted on two of its columns and used unchanged for the rest
+(docs/archive/scheduling.md).
 """
 
 from collections.abc import Mapping, Sequence

@@ -160,7 +160,7 @@ def row_buckets(new_tokens: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     return buckets
 
 
-# The embedded target in float32 on one CPU thread (docs/experiments.md); the online estimator adapts it to the rest.
+# The embedded target in float32 on one CPU thread (docs/archive/engines.md); the online estimator adapts it.
 DEFAULT_COST_MODEL = LinearCostModel(
     seconds_per_token=4.5e-3, seconds_per_interaction=2.0e-7, seconds_per_cached_token=8.0e-6, seconds_per_batch=45e-3
 )

@@ -17,7 +17,7 @@ TSLT_STEP_RATIO = 68e6 / 6.74e9  # T_SLM / T_LLM on the same card, by the same b
 DSSD_TOKENS = 128
 DSSD_TOP_K = 10
 DSSD_STEP_RATIO = 0.1  # c = T_SLM / T_LLM (section 4.2)
-DSSD_LLM_S = 0.152  # not printed; implied by Table 2's DSD speed-ups at that ratio (docs/experiments.md)
+DSSD_LLM_S = 0.152  # not printed; Table 2's DSD speed-ups imply it at that ratio (docs/archive/protocols-and-papers.md)
 
 
 @dataclass(frozen=True, slots=True)
