@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SpeculationMode:
-    """One speculation mode."""
-
     name: str  # also a metric's label
     drafts: bool  # devices draft by the policy's choice in each round; else they draft nothing
     uses_lookup: bool = False  # prompt lookup makes drafts where they pay

@@ -17,7 +17,7 @@ _MOST_PASSES = 1024  # of rounds that are not committed yet, or never will be
 
 
 @dataclass(slots=True)
-class _AutonomousRounds:
+class _TracedRun:
     """Consecutive rounds of an autonomous run, without drafts."""
 
     began_at_s: float
@@ -53,7 +53,7 @@ class ResponseTrace:
         self._ids, self._export = ids, emit
         self._events: list[SpanEvent] = []
         self._passes: dict[int, list[SpanContext]] = {}  # spans of passes, by rounds that are not committed
-        self._autonomous_run: _AutonomousRounds | None = None
+        self._autonomous_run: _TracedRun | None = None
         self._rounds = self._drafted = self._accepted = self._committed = 0
         self.context = ids.child(parent)
 
@@ -118,7 +118,7 @@ class ResponseTrace:
         self._emit(span)
 
     def _followed(self, timing: RoundTiming, at_s: float, passes: list[SpanContext]) -> None:
-        autonomous_run = self._autonomous_run or _AutonomousRounds(at_s - timing.total_s)
+        autonomous_run = self._autonomous_run or _TracedRun(at_s - timing.total_s)
         autonomous_run.ended_at_s = at_s
         autonomous_run.rounds += 1
         autonomous_run.tokens += timing.committed_tokens

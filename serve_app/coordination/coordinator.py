@@ -23,7 +23,7 @@ from outrider.rounds.timing import RoundTiming
 from outrider.scaling.demand import fullness_of_report, load_of_report
 from outrider.text.tokens import token_texts
 from serve_app.coordination.batching.step_watch import Doubt
-from serve_app.coordination.generations.generations import Generations, Surroundings, Target
+from serve_app.coordination.generations.generations import Generations, ServiceParts, Target
 from serve_app.coordination.generations.outlets import Message, Outlet, Outlets
 from serve_app.coordination.listener import BY_RESPONSES, PLACES, TAKEN, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
 from serve_app.coordination.peers import Peers
@@ -84,7 +84,7 @@ class Coordinator:
         traces = None
         if self._spans is not None:
             traces = ResponseTraces(self._spans.emit, random.getrandbits, clock, time.time)
-        parts = self._verifier, self._fleet, self._stats, clock, Surroundings(self._peers, doubt, traces)
+        parts = self._verifier, self._fleet, self._stats, clock, ServiceParts(self._peers, doubt, traces)
         self._generations = Generations(settings.generations, target, *parts)
         self._started_in_s = time.monotonic() - began_s
         self._heard()

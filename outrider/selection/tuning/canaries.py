@@ -18,8 +18,6 @@ _MOST_BEHIND = 3.0  # most factor by which the others' slowdown is extrapolated 
 
 @dataclass(frozen=True, slots=True)
 class CanaryResult:
-    """Result of canaries."""
-
     mode: SpeculationMode  # that they tried
     ratio: float  # predicted speed if all used the mode, over the speed of the kept mode
     load: float  # mean number of active generations in their epoch

@@ -20,8 +20,6 @@ _LEAST_RETRIES = 6.0  # least pause after a lost trial, in ``retry_s``, whatever
 
 @dataclass(frozen=True, slots=True)
 class TrialRules:
-    """Limits of trials."""
-
     share: float = 0.02  # of the time with active generations, that trials may cost
     allowance_s: float = 0.2  # budget to begin with
     most_saved_s: float = 2.0  # largest budget that is saved up

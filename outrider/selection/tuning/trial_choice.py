@@ -15,8 +15,6 @@ ComparedMode = tuple[SpeculationMode, Comparison]  # with the kept mode
 
 
 class TrialChoice:
-    """Mutable."""
-
     def __init__(self, budget: TrialBudget, takes_s: float) -> None:
         """``takes_s``: duration of a trial, with settling there and back."""
         self._budget, self._takes_s = budget, takes_s

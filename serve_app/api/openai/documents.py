@@ -123,7 +123,7 @@ class ChoiceDocument:
             details["rounds"] = [round_report(each) for each in self._rounds]
         extension: ChoiceExtension = {"outrider": details} if details else {}
         if self._form.body.return_token_ids:
-            extension["token_ids"] = self._ids
+            extension |= ChoiceExtension(token_ids=self._ids)
         return extension
 
     @property

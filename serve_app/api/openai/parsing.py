@@ -153,16 +153,22 @@ def check_arguments(messages: Sequence[ChatMessage], limits: RequestLimits) -> N
     """Bound the arguments of tool calls: they are JSON within JSON, which is parsed for the chat template.
 
     Raises:
-        BodyTooLargeError: those of all calls together have more values than may be parsed.
+        ParameterError: those of all calls together are longer than any prompt.
+        BodyTooLargeError: they have more values than may be parsed.
     """
     arguments = [_arguments(call) for message in messages for call in message.tool_calls or ()]
-    check_json_size(arguments, most_values(limits.max_context_tokens), "arguments of tool calls")
+    if (length := sum(map(len, arguments))) > limits.max_prompt_chars:
+        needed = f"arguments of tool calls of at most {limits.max_prompt_chars} characters together"
+        raise ParameterError("messages", needed, length)
+    check_json_size(
+        [text.encode() for text in arguments], most_values(limits.max_context_tokens), "arguments of tool calls"
+    )
 
 
-def _arguments(call: Mapping[str, Any]) -> bytes:
+def _arguments(call: Mapping[str, Any]) -> str:
     function = call.get("function")
     arguments = function.get("arguments") if isinstance(function, dict) else None
-    return arguments.encode() if isinstance(arguments, str) else b""
+    return arguments if isinstance(arguments, str) else ""
 
 
 def _check_completion(body: CompletionBody) -> None:

@@ -191,7 +191,7 @@ class ResponseForm:
             details["rounds"] = [round_report(reported) for reported in delta.rounds]
         extension: ChoiceExtension = {"outrider": details} if details else {}
         if delta.token_ids:
-            extension["token_ids"] = list(delta.token_ids)
+            extension |= ChoiceExtension(token_ids=list(delta.token_ids))
         return extension
 
 

@@ -66,7 +66,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ServiceParts:
     """What a coordinator has in a service, and alone has not."""
 
     peers: Peers | None = None  # None: responses wait for a lost verifier and never fail over
@@ -85,7 +85,7 @@ class Generations:
         fleet: FleetPort,
         stats: CoordinatorStats,
         clock: Callable[[], float],
-        around: Surroundings = Surroundings(),
+        around: ServiceParts = ServiceParts(),
     ) -> None:
         """Start without responses; ``stats`` record rounds and batches, ``clock`` is monotonic, in seconds."""
         self._traces = around.traces

@@ -13,7 +13,13 @@ from outrider.config.reloadable import COUNTS, RELOADABLE
 from outrider.config.schema import Config
 
 PAGE = settings_page()
-OPEN = {"model.override_generation_config", "drafters[].resources", "verifiers.resources", "verifiers.vllm_options"}
+OPEN = {
+    "model.override_generation_config",
+    "drafters[].resources",
+    "verifiers.resources",
+    "verifiers.vllm_options",
+    "slo.objectives",
+}
 
 
 def leaves(data: dict[str, Any], prefix: str = "") -> Iterator[str]:

@@ -9,6 +9,7 @@ import httpx
 
 from outrider.contracts.slo import SloClass
 from serve_app.api.http.routes import make_api
+from serve_app.api.openai.lengths import CLAMPED_HEADER
 from tests.unit.serve_app.api.asking import COMPLETION, within
 from tests.unit.serve_app.api.text_service import LIMITS, MODEL, SETTINGS, TextService
 
@@ -36,7 +37,8 @@ def test_the_next_request_goes_by_them() -> None:
             service.settings = replace(SETTINGS, max_body_bytes=200)
             assert (await client.post("/v1/completions", json=asked)).status_code == 200
             assert service.requests[-1].slo == NEW
-            assert (await client.post("/v1/completions", json=COMPLETION | {"max_tokens": 41})).status_code == 400
+            clamped = await client.post("/v1/completions", json=COMPLETION | {"max_tokens": 41})
+            assert clamped.headers[CLAMPED_HEADER] == "40"
             long = await client.post("/v1/completions", json=COMPLETION | {"prompt": "long " * 100})
             assert long.status_code == 413
             for path in ("/v1/models", f"/v1/models/{MODEL}"):

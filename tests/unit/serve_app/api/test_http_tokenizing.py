@@ -19,6 +19,7 @@ from tests.unit.serve_app.api.text_service import MODEL, SETTINGS, TOKENIZER, Te
 
 TEXT = "Ünïcode 🦊, <|im_start|>user\n"
 MESSAGES = [{"role": "user", "content": "Hello", "name": "ann"}, {"role": "assistant", "content": "Hi the"}]
+LONG_CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": f'{{"x": "{"a" * 20_000}"}}'}}
 
 
 def answered(path: str, body: object) -> dict[str, Any]:
@@ -63,8 +64,9 @@ def test_a_text_may_be_longer_than_the_context() -> None:
     [
         ("/tokenize", {}, 400, "prompt"),
         ("/tokenize", {"prompt": [1, 2]}, 400, "prompt"),
-        ("/tokenize", {"prompt": "a", "messages": MESSAGES}, 400, "prompt"),
+        ("/tokenize", {"prompt": "a", "message": MESSAGES}, 400, "message"),
         ("/tokenize", {"messages": []}, 400, "messages"),
+        ("/tokenize", {"messages": [{"role": "assistant", "tool_calls": [LONG_CALL]}]}, 400, "messages"),
         ("/tokenize", {"messages": MESSAGES, "chat_template": "{{ 1 }}"}, 400, "chat_template"),
         (
             "/tokenize",
@@ -77,7 +79,7 @@ def test_a_text_may_be_longer_than_the_context() -> None:
         ("/detokenize", {"tokens": [1, -1]}, 400, "tokens[1]"),
         ("/detokenize", {"tokens": [len(TOKENIZER)]}, 400, "tokens[0]"),
         ("/detokenize", {"tokens": [True]}, 400, "tokens[0]"),
-        ("/detokenize", {"prompt": "a"}, 400, "prompt"),
+        ("/detokenize", {"prompt": "a"}, 400, "tokens"),
         ("/detokenize", [1], 400, None),
     ],
 )
