@@ -64,7 +64,7 @@ def test_a_text_may_be_longer_than_the_context() -> None:
     [
         ("/tokenize", {}, 400, "prompt"),
         ("/tokenize", {"prompt": [1, 2]}, 400, "prompt"),
-        ("/tokenize", {"prompt": "a", "message": MESSAGES}, 400, "message"),
+        ("/tokenize", {"prompt": "a", "messages": MESSAGES}, 400, "prompt"),
         ("/tokenize", {"messages": []}, 400, "messages"),
         ("/tokenize", {"messages": [{"role": "assistant", "tool_calls": [LONG_CALL]}]}, 400, "messages"),
         ("/tokenize", {"messages": MESSAGES, "chat_template": "{{ 1 }}"}, 400, "chat_template"),
@@ -79,7 +79,7 @@ def test_a_text_may_be_longer_than_the_context() -> None:
         ("/detokenize", {"tokens": [1, -1]}, 400, "tokens[1]"),
         ("/detokenize", {"tokens": [len(TOKENIZER)]}, 400, "tokens[0]"),
         ("/detokenize", {"tokens": [True]}, 400, "tokens[0]"),
-        ("/detokenize", {"prompt": "a"}, 400, "tokens"),
+        ("/detokenize", {"prompt": "a"}, 400, "prompt"),
         ("/detokenize", [1], 400, None),
     ],
 )
