@@ -52,7 +52,7 @@ from serve_app.api.http_errors import (
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.choices import ResponseIdentity, to_choices
 from serve_app.api.openai.fields.ignored import IgnoredFields
-from serve_app.api.openai.lengths import length_headers
+from serve_app.api.openai.fields.lengths import length_headers
 from serve_app.api.openai.parsing import parse_body
 from serve_app.api.openai.prompts import Prompt, read_prompts
 from serve_app.api.openai.responses import ResponseForm, model_card

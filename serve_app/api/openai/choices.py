@@ -32,7 +32,7 @@ from outrider.protocols.registry import (
 )
 from serve_app.api.openai.bodies import LOOKUP_NEEDED, ChatBody, CompletionBody
 from serve_app.api.openai.cost import check_cost
-from serve_app.api.openai.lengths import output_tokens
+from serve_app.api.openai.fields.lengths import output_tokens
 from serve_app.api.openai.promises import Promises, read_promises
 from serve_app.api.openai.prompts import Prompt
 from serve_app.api.openai.structured import begun_by

@@ -9,7 +9,7 @@ import httpx
 
 from outrider.contracts.slo import SloClass
 from serve_app.api.http.routes import make_api
-from serve_app.api.openai.lengths import CLAMPED_HEADER
+from serve_app.api.openai.fields.lengths import CLAMPED_HEADER
 from tests.unit.serve_app.api.asking import COMPLETION, within
 from tests.unit.serve_app.api.text_service import LIMITS, MODEL, SETTINGS, TextService
 
