@@ -18,7 +18,7 @@ from lab.bench.harness.mix import USUAL_SHARES, mixed
 from lab.bench.harness.samples import Sample, rotated
 from lab.bench.harness.server import Arm, Server, ServerFailedError, started
 from lab.bench.load.client import ServiceUnusableError, closed_loop, endpoint_of, open_client, served_model
-from lab.bench.load.report import COMPLETED, Answer, request_tokens_per_s, request_tpot_s, summarise
+from lab.bench.load.report import COMPLETED, Answer, request_tokens_per_s, summarise
 
 _WARM_UP_TOKENS = 16
 
@@ -92,15 +92,15 @@ def _values(answers: Sequence[Answer], acceptance: float | None) -> dict[str, fl
         answers: to all requests of one load.
         acceptance: accepted over draft tokens as the server counts them; None if only answers report it.
     """
-    summary = summarise(0.0, 0.0, answers)
-    tpot_s, unanswered = request_tpot_s(answers), summary.offered - summary.completed
+    summary = summarise(0.0, answers)
+    medians_ms = {name: None if found is None else found.median for name, found in summary.latencies_ms.items()}
     found = {
-        "tokens_per_s": summary.output_tokens_per_s if summary.completed else None,
+        "tokens_per_s": summary.output_throughput if summary.completed else None,
         "client_tokens_per_s": request_tokens_per_s(answers),
-        "ttft_ms": None if summary.ttft_s is None else 1e3 * summary.ttft_s.p50,
-        "tpot_ms": None if tpot_s is None else 1e3 * tpot_s,
+        "ttft_ms": medians_ms["ttft"],
+        "tpot_ms": medians_ms["tpot"],
         "acceptance": summary.acceptance if acceptance is None else acceptance,
-        "unanswered": float(unanswered),
+        "unanswered": float(summary.failed),
     }
     for kind in dict.fromkeys(answer.kind for answer in answers):
         found[f"{kind}_tokens_per_s"] = request_tokens_per_s([answer for answer in answers if answer.kind == kind])

@@ -106,7 +106,7 @@ async def _measured(url: str, model: str, generations: int, window: int, args: a
         for prompt in islice(cycle(PROMPTS), args.prompts)
     ]
     async with open_client(url, _TIMEOUT_S) as client:
-        endpoint = Endpoint(client, model, counting=False, timeout_s=_TIMEOUT_S)
+        endpoint = Endpoint(client, model, _TIMEOUT_S)
         await closed_loop(endpoint, requests[:1], 1)  # warm-up: connections, code paths
         await coordinator.recent_timings.remote()
         answers = await closed_loop(endpoint, requests, generations)

@@ -123,7 +123,7 @@ def test_each_client_has_one_request_under_way(tmp_path: Path) -> None:
     async def run(url: str) -> list[str]:
         async with open_client(url, 30.0) as client:
             requests = chats(mixed(8, USUAL_SHARES), 3, "a", Arm("a"))
-            answers = await closed_loop(Endpoint(client, "m", True, 30.0), requests, 2)
+            answers = await closed_loop(Endpoint(client, "m", 30.0), requests, 2)
             return [answer.outcome for answer in answers]
 
     with started(small(tmp_path, together=2), tmp_path / "log") as url:
