@@ -17,7 +17,7 @@ from lab.bench.engines.clients import chats, drafted_and_accepted
 from lab.bench.harness.mix import USUAL_SHARES, mixed
 from lab.bench.harness.samples import Sample, rotated
 from lab.bench.harness.server import Arm, Server, ServerFailedError, started
-from lab.bench.load.client import ServiceUnusableError, closed_loop, endpoint_of, open_client, served_model
+from lab.bench.load.client import ServiceUnusableError, drive, endpoint_of, open_client, served_model
 from lab.bench.load.report import COMPLETED, Answer, request_tokens_per_s, summarise
 
 _WARM_UP_TOKENS = 16
@@ -73,10 +73,10 @@ async def _values_of(url: str, arm: Arm, load: Load, clients: int, session: str)
         endpoint = await endpoint_of(client, await served_model(client), load.timeout_s)
         asked = mixed(clients * load.requests, load.shares)
         warm_up = chats(asked[:clients], _WARM_UP_TOKENS, f"{session} warm-up", arm, load.temperature)
-        await closed_loop(endpoint, warm_up, clients)
+        await drive(endpoint, warm_up, max_concurrency=clients)
         before = await drafted_and_accepted(client)
         chatted = chats(asked, load.tokens, session, arm, load.temperature)
-        answers = await closed_loop(endpoint, chatted, clients)
+        answers = await drive(endpoint, chatted, max_concurrency=clients)
         after = await drafted_and_accepted(client)
     drafted, accepted = (new - old for new, old in zip(after, before, strict=True))
     failure = next((f"{one.outcome}: {one.detail}" for one in answers if one.outcome != COMPLETED), "")

@@ -5,13 +5,13 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
 from cluster.options import key_headers, own_api_key
-from lab.bench.load.plan import COMPLETIONS, LoadPlan, PlannedRequest
+from lab.bench.load.plan import COMPLETIONS, PlannedRequest
 from lab.bench.load.report import COMPLETED, Answer, Usage
 from outrider.contracts.errors import OutriderError
 
@@ -62,15 +62,15 @@ async def endpoint_of(client: httpx.AsyncClient, model: str, timeout_s: float) -
     answer = await send(endpoint, _WARM_UP, time.perf_counter)
     if answer.outcome != COMPLETED:
         raise ServiceUnusableError(
-            f"needs {client.base_url} to complete a short prompt with {model}, found {answer.outcome}: {answer.detail}; "
-            "see the service's log, or pass another --model"
+            f"needs {client.base_url} to complete a short prompt with {model}, found {answer.outcome}: {answer.detail}"
+            "; see the service's log, or pass another --model"
         )
     return endpoint
 
 
 async def drive(
     endpoint: Endpoint,
-    plan: LoadPlan,
+    requests: Sequence[PlannedRequest],
     on_answer: Callable[[], object] = lambda: None,
     max_concurrency: int | None = None,
 ) -> tuple[Answer, ...]:
@@ -86,21 +86,10 @@ async def drive(
 
     async with asyncio.TaskGroup() as group:
         tasks = []
-        for request in plan.requests:
+        for request in requests:
             await asyncio.sleep(request.at_s - since_start_s())
             tasks.append(group.create_task(one(request)))
     return tuple(task.result() for task in tasks)
-
-
-async def closed_loop(endpoint: Endpoint, requests: Sequence[PlannedRequest], clients: int) -> tuple[Answer, ...]:
-    """Send all requests, ``clients`` at a time; times count from the first one."""
-    since_start_s, waiting = stopwatch(), iter(requests)
-
-    async def work() -> list[Answer]:
-        return [await send(endpoint, replace(one, at_s=since_start_s()), since_start_s) for one in waiting]
-
-    found = await asyncio.gather(*(work() for _ in range(clients)))
-    return tuple(answer for answers in found for answer in answers)
 
 
 def stopwatch() -> Callable[[], float]:
@@ -109,17 +98,9 @@ def stopwatch() -> Callable[[], float]:
     return lambda: time.perf_counter() - started_at_s
 
 
-async def send(
-    endpoint: Endpoint,
-    request: PlannedRequest,
-    since_start_s: Callable[[], float],
-    on_text: Callable[[str], object] = lambda _: None,
-) -> Answer:
-    """Send one request and read its stream to the end; failures are outcomes, not exceptions.
-
-    ``on_text`` gets each event's text.
-    """
-    stream = _Stream(since_start_s, on_text)
+async def send(endpoint: Endpoint, request: PlannedRequest, since_start_s: Callable[[], float]) -> Answer:
+    """Send one request and read its stream to the end; failures are outcomes, not exceptions."""
+    stream = _Stream(since_start_s)
     sent_s, body, detail, retry_after_s = since_start_s(), endpoint.body(request), "", None
     try:
         async with (
@@ -162,8 +143,8 @@ def _seconds(text: str | None) -> float | None:
 class _Stream:
     """State of one stream of server-sent events."""
 
-    def __init__(self, since_start_s: Callable[[], float], on_text: Callable[[str], object]) -> None:
-        self._now_s, self._on_text = since_start_s, on_text
+    def __init__(self, since_start_s: Callable[[], float]) -> None:
+        self._now_s = since_start_s
         self.events_s: list[float] = []
         self.usage: Usage | None = None
         self.outcome, self.detail = "disconnected", ""
@@ -186,7 +167,6 @@ class _Stream:
             text = choice["delta"].get("content") if "delta" in choice else choice["text"]
             if text or "role" not in choice.get("delta", {}):  # a chat's first event may carry the role alone
                 self.events_s.append(self._now_s())
-            self._on_text(text or "")
 
 
 def _usage(usage: dict[str, Any]) -> Usage:

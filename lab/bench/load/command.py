@@ -19,7 +19,7 @@ from lab.bench.harness.record import write_record
 from lab.bench.load import report as load_report
 from lab.bench.load.client import drive, endpoint_of, open_client, served_model
 from lab.bench.load.datasets import random_prompts, sharegpt_prompts
-from lab.bench.load.plan import COMPLETIONS, LoadPlan, mixed_requests, plan_load
+from lab.bench.load.plan import COMPLETIONS, PlannedRequest, mixed_requests, plan_load
 from lab.bench.load.report import Answer, Summary, as_json, as_text, kept_shares, summarise, times_s
 from outrider.models.tokenizer import load_tokenizer
 
@@ -109,7 +109,7 @@ async def _run(args: argparse.Namespace) -> None:
             plan = plan_load(
                 asked, rate_per_s, seed=seed, burstiness=args.burstiness, window=args.window, classes=args.classes
             )
-            with tqdm(total=len(plan.requests), desc=f"{rate_per_s:g}/s", disable=None, leave=False) as bar:
+            with tqdm(total=len(plan), desc=f"{rate_per_s:g}/s", disable=None, leave=False) as bar:
                 answers = await drive(endpoint, plan, bar.update, args.max_concurrency)
             summary = summarise(rate_per_s, answers)
             print(as_text(summary, args.max_concurrency), flush=True)
@@ -124,13 +124,13 @@ async def _run(args: argparse.Namespace) -> None:
             print(f"{summary.request_rate:g}/s: kept {summary.kept_per_s:.3f} responses/s, {told}")
 
 
-def _run_json(summary: Summary, plan: LoadPlan, answers: Sequence[Answer]) -> dict[str, object]:
+def _run_json(summary: Summary, plan: Sequence[PlannedRequest], answers: Sequence[Answer]) -> dict[str, object]:
     requests = [
         {
             **asdict(answer),
             "max_tokens": request.body["max_tokens"],
             "ttft_s": next(iter(times_s(answer)["ttft"]), None),
         }
-        for request, answer in zip(plan.requests, answers, strict=True)
+        for request, answer in zip(plan, answers, strict=True)
     ]
     return {"summary": as_json(summary), "requests": requests}

@@ -39,14 +39,6 @@ class PlannedRequest:
     slo_class: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadPlan:
-    """All requests of one rate."""
-
-    rate_per_s: float
-    requests: tuple[PlannedRequest, ...]
-
-
 def plan_load(
     asked: Sequence[tuple[str, Mapping[str, object]]],
     rate_per_s: float,
@@ -55,7 +47,7 @@ def plan_load(
     burstiness: float = 1.0,
     window: int | None = None,
     classes: Sequence[str] = (),
-) -> LoadPlan:
+) -> tuple[PlannedRequest, ...]:
     """Draw when each request leaves, and the class that it names.
 
     Args:
@@ -74,7 +66,7 @@ def plan_load(
         options = ({} if window is None else {"window": window}) | ({"slo_class": slo_class} if slo_class else {})
         whole = {**body, "outrider": options} if options else body
         planned.append(PlannedRequest(at_s, path, whole, slo_class=slo_class))
-    return LoadPlan(rate_per_s, tuple(planned))
+    return tuple(planned)
 
 
 def arrivals_s(count: int, rate_per_s: float, burstiness: float, seed: int) -> list[float]:

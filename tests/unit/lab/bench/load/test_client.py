@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from lab.bench.load.client import Endpoint, ServiceUnusableError, drive, endpoint_of, open_client, send, served_model
 from lab.bench.load.command import main
-from lab.bench.load.plan import LoadPlan, PlannedRequest, plan_load
+from lab.bench.load.plan import PlannedRequest, plan_load
 from lab.bench.load.report import Answer, Usage
 
 USAGE = {
@@ -113,7 +113,7 @@ def ask(url: str, request: PlannedRequest, model: str = "small", timeout_s: floa
     return asyncio.run(once())
 
 
-def run(url: str, plan: LoadPlan, max_concurrency: int | None = None) -> tuple[Answer, ...]:
+def run(url: str, plan: tuple[PlannedRequest, ...], max_concurrency: int | None = None) -> tuple[Answer, ...]:
     async def once() -> tuple[Answer, ...]:
         async with open_client(url, 60.0) as client:
             return await drive(Endpoint(client, "small", 60.0), plan, max_concurrency=max_concurrency)
@@ -121,7 +121,7 @@ def run(url: str, plan: LoadPlan, max_concurrency: int | None = None) -> tuple[A
     return asyncio.run(once())
 
 
-def small_plan(requests: int, rate_per_s: float = 400.0) -> LoadPlan:
+def small_plan(requests: int, rate_per_s: float = 400.0) -> tuple[PlannedRequest, ...]:
     return plan_load([(CHAT.path, CHAT.body), (COMPLETION.path, COMPLETION.body)] * (requests // 2), rate_per_s, seed=1)
 
 
@@ -180,8 +180,8 @@ def test_requests_wait_for_no_answer() -> None:
     with served(service) as address:
         answers = run(address, plan)
     assert [answer.outcome for answer in answers] == ["completed"] * 12
-    assert [answer.path for answer in answers] == [request.path for request in plan.requests]
-    assert [answer.due_s for answer in answers] == [request.at_s for request in plan.requests]
+    assert [answer.path for answer in answers] == [request.path for request in plan]
+    assert [answer.due_s for answer in answers] == [request.at_s for request in plan]
     assert all(answer.sent_s >= answer.due_s for answer in answers)
 
 

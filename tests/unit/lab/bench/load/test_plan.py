@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.bench.load.client import Endpoint
-from lab.bench.load.plan import LoadPlan, PlannedRequest, arrivals_s, mixed_requests, plan_load
+from lab.bench.load.plan import PlannedRequest, arrivals_s, mixed_requests, plan_load
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.parsing import parse_body
 from serve_app.api.service import RequestLimits
@@ -23,7 +23,7 @@ LIMITS = RequestLimits(
 
 def mixed_plan(
     requests: int, rate_per_s: float = 1.0, *, seed: int = 1, max_tokens: int = 64, **options: Any
-) -> LoadPlan:
+) -> tuple[PlannedRequest, ...]:
     return plan_load(mixed_requests(requests, seed, max_tokens), rate_per_s, seed=seed, **options)
 
 
@@ -37,9 +37,9 @@ def lengths(requests: tuple[PlannedRequest, ...]) -> list[int]:
 def test_a_plan_is_fixed_by_its_seed(seed: int, rate: float, requests: int, max_tokens: int) -> None:
     plan = mixed_plan(requests, rate, seed=seed, max_tokens=max_tokens)
     assert plan == mixed_plan(requests, rate, seed=seed, max_tokens=max_tokens)
-    assert len(plan.requests) == requests
-    assert all(1 <= length <= max_tokens for length in lengths(plan.requests))
-    times_s = [request.at_s for request in plan.requests]
+    assert len(plan) == requests
+    assert all(1 <= length <= max_tokens for length in lengths(plan))
+    times_s = [request.at_s for request in plan]
     assert times_s == sorted(times_s)
     assert times_s[0] > 0
     assert times_s[-1] == pytest.approx(requests / rate)
@@ -47,8 +47,8 @@ def test_a_plan_is_fixed_by_its_seed(seed: int, rate: float, requests: int, max_
 
 def test_another_seed_draws_another_load() -> None:
     one, other = (mixed_plan(20, seed=seed) for seed in (0, 1))
-    assert [r.at_s for r in one.requests] != [r.at_s for r in other.requests]
-    assert [r.body for r in one.requests] != [r.body for r in other.requests]
+    assert [r.at_s for r in one] != [r.at_s for r in other]
+    assert [r.body for r in one] != [r.body for r in other]
 
 
 @pytest.mark.parametrize("rate_per_s", [0.2, 7.0])
@@ -78,7 +78,7 @@ def test_an_infinite_rate_sends_all_at_once() -> None:
 
 
 def test_requests_are_mixed() -> None:
-    requests = mixed_plan(600, max_tokens=90).requests
+    requests = mixed_plan(600, max_tokens=90)
     bodies = [request.body for request in requests]
     assert {request.path for request in requests} == {"/v1/chat/completions", "/v1/completions"}
     assert 0.4 < np.mean([body["temperature"] == 0.0 for body in bodies]) < 0.6
@@ -91,11 +91,11 @@ def test_requests_are_mixed() -> None:
 
 def test_a_window_is_asked_for_by_every_request() -> None:
     plan = mixed_plan(10, window=0)
-    assert all(request.body["outrider"] == {"window": 0} for request in plan.requests)
+    assert all(request.body["outrider"] == {"window": 0} for request in plan)
 
 
 def test_the_api_takes_every_request() -> None:
-    for request in mixed_plan(200, seed=2, window=4).requests:
+    for request in mixed_plan(200, seed=2, window=4):
         body = json.dumps(ENDPOINT.body(request)).encode()
         kind = ChatBody if request.path == "/v1/chat/completions" else CompletionBody
         assert parse_body(body, kind, LIMITS).max_tokens == request.body["max_tokens"]
@@ -104,14 +104,14 @@ def test_the_api_takes_every_request() -> None:
 def test_classes_are_asked_for_alike_often_and_change_nothing_else() -> None:
     names = ("fast", "slow", "free")
     plain, classed = (mixed_plan(600, 50.0, seed=4, classes=c) for c in ((), names))
-    counted = Counter(request.slo_class for request in classed.requests)
+    counted = Counter(request.slo_class for request in classed)
     assert set(counted) == set(names)
     assert min(counted.values()) > 160
-    for before, after in zip(plain.requests, classed.requests, strict=True):
+    for before, after in zip(plain, classed, strict=True):
         assert (before.at_s, before.path, before.slo_class) == (after.at_s, after.path, "")
         assert after.body == {**before.body, "outrider": {"slo_class": after.slo_class}}
 
 
 def test_a_class_is_named_beside_a_window() -> None:
     plan = mixed_plan(1, window=3, classes=("fast",))
-    assert plan.requests[0].body["outrider"] == {"window": 3, "slo_class": "fast"}
+    assert plan[0].body["outrider"] == {"window": 3, "slo_class": "fast"}

@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import astuple, replace
 from itertools import accumulate
 from math import inf
 from typing import Any
@@ -57,9 +57,8 @@ def test_statistics_are_those_of_numpy() -> None:
     assert latencies_of([]) is None
     assert latencies_of([0.004]) == Latencies(4.0, 4.0, 0.0, 4.0)
     found = latencies_of([0.001, 0.002, 0.006])
-    assert found == Latencies(
-        pytest.approx(3.0), pytest.approx(2.0), pytest.approx((14 / 3) ** 0.5), pytest.approx(5.92)
-    )
+    assert found is not None
+    assert astuple(found) == pytest.approx((3.0, 2.0, (14 / 3) ** 0.5, 5.92))
 
 
 def test_a_rate_is_summed_up_over_completed_answers_only() -> None:
@@ -73,10 +72,11 @@ def test_a_rate_is_summed_up_over_completed_answers_only() -> None:
     assert summary.duration == 4.0
     assert summary.sent_late == 1
     assert summary.client_lag_p99_s == pytest.approx(0.2375)
-    assert summary.latencies_ms["ttft"] == Latencies(625.0, 625.0, 125.0, pytest.approx(747.5))
-    assert summary.latencies_ms["tpot"] == Latencies(250.0, 250.0, 0.0, 250.0)
-    assert summary.latencies_ms["itl"] == Latencies(500.0, 500.0, 250.0, 750.0)
-    assert summary.latencies_ms["e2el"] == Latencies(1625.0, 1625.0, 125.0, pytest.approx(1747.5))
+    found = {name: astuple(figures) for name, figures in summary.latencies_ms.items() if figures}
+    assert found["ttft"] == pytest.approx((625.0, 625.0, 125.0, 747.5))
+    assert found["tpot"] == pytest.approx((250.0, 250.0, 0.0, 250.0))
+    assert found["itl"] == pytest.approx((500.0, 500.0, 250.0, 750.0))
+    assert found["e2el"] == pytest.approx((1625.0, 1625.0, 125.0, 1747.5))
     assert (summary.total_input_tokens, summary.total_output_tokens, summary.cached_tokens) == (20, 10, 8)
     assert (summary.output_throughput, summary.total_token_throughput) == (2.5, 7.5)
     assert (summary.drafted_tokens, summary.accepted_tokens, summary.acceptance) == (16, 4, 0.25)
