@@ -17,8 +17,8 @@ from lab.bench.engines.clients import chats, drafted_and_accepted
 from lab.bench.harness.mix import USUAL_SHARES, mixed
 from lab.bench.harness.samples import Sample, rotated
 from lab.bench.harness.server import Arm, Server, ServerFailedError, started
-from lab.bench.load.client import ServiceUnusableError, closed_loop, endpoint_of, open_client, served_model
-from lab.bench.load.report import COMPLETED, Answer, request_tokens_per_s, request_tpot_s, summarise
+from lab.bench.load.client import ServiceUnusableError, drive, endpoint_of, open_client, served_model
+from lab.bench.load.report import COMPLETED, Answer, request_tokens_per_s, summarise
 
 _WARM_UP_TOKENS = 16
 
@@ -73,10 +73,10 @@ async def _values_of(url: str, arm: Arm, load: Load, clients: int, session: str)
         endpoint = await endpoint_of(client, await served_model(client), load.timeout_s)
         asked = mixed(clients * load.requests, load.shares)
         warm_up = chats(asked[:clients], _WARM_UP_TOKENS, f"{session} warm-up", arm, load.temperature)
-        await closed_loop(endpoint, warm_up, clients)
+        await drive(endpoint, warm_up, max_concurrency=clients)
         before = await drafted_and_accepted(client)
         chatted = chats(asked, load.tokens, session, arm, load.temperature)
-        answers = await closed_loop(endpoint, chatted, clients)
+        answers = await drive(endpoint, chatted, max_concurrency=clients)
         after = await drafted_and_accepted(client)
     drafted, accepted = (new - old for new, old in zip(after, before, strict=True))
     failure = next((f"{one.outcome}: {one.detail}" for one in answers if one.outcome != COMPLETED), "")
@@ -92,15 +92,15 @@ def _values(answers: Sequence[Answer], acceptance: float | None) -> dict[str, fl
         answers: to all requests of one load.
         acceptance: accepted over draft tokens as the server counts them; None if only answers report it.
     """
-    summary = summarise(0.0, 0.0, answers)
-    tpot_s, unanswered = request_tpot_s(answers), summary.offered - summary.completed
+    summary = summarise(0.0, answers)
+    medians_ms = {name: None if found is None else found.median for name, found in summary.latencies_ms.items()}
     found = {
-        "tokens_per_s": summary.output_tokens_per_s if summary.completed else None,
+        "tokens_per_s": summary.output_throughput if summary.completed else None,
         "client_tokens_per_s": request_tokens_per_s(answers),
-        "ttft_ms": None if summary.ttft_s is None else 1e3 * summary.ttft_s.p50,
-        "tpot_ms": None if tpot_s is None else 1e3 * tpot_s,
+        "ttft_ms": medians_ms["ttft"],
+        "tpot_ms": medians_ms["tpot"],
         "acceptance": summary.acceptance if acceptance is None else acceptance,
-        "unanswered": float(unanswered),
+        "unanswered": float(summary.failed),
     }
     for kind in dict.fromkeys(answer.kind for answer in answers):
         found[f"{kind}_tokens_per_s"] = request_tokens_per_s([answer for answer in answers if answer.kind == kind])

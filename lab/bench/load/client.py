@@ -4,17 +4,19 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
 from cluster.options import key_headers, own_api_key
-from lab.bench.load.plan import LoadPlan, PlannedRequest
-from lab.bench.load.report import COMPLETED, Answer, Event, Usage
+from lab.bench.load.plan import COMPLETIONS, PlannedRequest
+from lab.bench.load.report import COMPLETED, Answer, Usage
 from outrider.contracts.errors import OutriderError
 
 _MAX_DETAIL_CHARS = 300
+_WARM_UP = PlannedRequest(0.0, COMPLETIONS, {"prompt": "Hi", "max_tokens": 4})
 
 
 class ServiceUnusableError(OutriderError):
@@ -43,63 +45,51 @@ async def served_model(client: httpx.AsyncClient) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A model to query. ``counting``: request running token counts in events; ``timeout_s``: for a whole answer."""
+    """A model to query. ``timeout_s``: for a whole answer."""
 
     client: httpx.AsyncClient
     model: str
-    counting: bool
     timeout_s: float
 
     def body(self, request: PlannedRequest) -> dict[str, object]:
         """The body to send."""
-        options = {"include_usage": True} | ({"continuous_usage_stats": True} if self.counting else {})
-        return {"model": self.model, **request.body, "stream": True, "stream_options": options}
+        return {"model": self.model, **request.body, "stream": True, "stream_options": {"include_usage": True}}
 
 
 async def endpoint_of(client: httpx.AsyncClient, model: str, timeout_s: float) -> Endpoint:
-    """Warm the service up with one short request, and test whether it takes ``continuous_usage_stats`` (vLLM's)."""
-    short = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}
-    request, found = PlannedRequest(0.0, "/v1/chat/completions", short), ""
-    for counting in (True, False):
-        answer = await send(Endpoint(client, model, counting, timeout_s), request, time.perf_counter)
-        if answer.outcome == COMPLETED:
-            counted = any(event.tokens_so_far is not None for event in answer.events)
-            return Endpoint(client, model, counted, timeout_s)
-        found = f"{answer.outcome}: {answer.detail}"
-    raise ServiceUnusableError(
-        f"needs {client.base_url} to complete a short chat with {model}, found {found}; "
-        "see the service's log, or pass another --model"
-    )
+    """Warm the service up with one short request."""
+    endpoint = Endpoint(client, model, timeout_s)
+    answer = await send(endpoint, _WARM_UP, time.perf_counter)
+    if answer.outcome != COMPLETED:
+        raise ServiceUnusableError(
+            f"needs {client.base_url} to complete a short prompt with {model}, found {answer.outcome}: {answer.detail}"
+            "; see the service's log, or pass another --model"
+        )
+    return endpoint
 
 
 async def drive(
-    endpoint: Endpoint, plan: LoadPlan, on_answer: Callable[[], object] = lambda: None
+    endpoint: Endpoint,
+    requests: Sequence[PlannedRequest],
+    on_answer: Callable[[], object] = lambda: None,
+    max_concurrency: int | None = None,
 ) -> tuple[Answer, ...]:
-    """Send each request when it is due, regardless of the others, and wait for all answers."""
+    """Send each request when it is due, at most ``max_concurrency`` at a time, and wait for all answers."""
     since_start_s = stopwatch()
+    places = asyncio.Semaphore(max_concurrency) if max_concurrency else nullcontext()
 
     async def one(request: PlannedRequest) -> Answer:
-        answer = await send(endpoint, request, since_start_s)
+        async with places:
+            answer = await send(endpoint, request, since_start_s)
         on_answer()
         return answer
 
     async with asyncio.TaskGroup() as group:
         tasks = []
-        for request in plan.requests:
+        for request in requests:
             await asyncio.sleep(request.at_s - since_start_s())
             tasks.append(group.create_task(one(request)))
     return tuple(task.result() for task in tasks)
-
-
-async def closed_loop(endpoint: Endpoint, requests: Sequence[PlannedRequest], clients: int) -> tuple[Answer, ...]:
-    """Send all requests, ``clients`` at a time; times count from the first one."""
-    since_start_s, waiting = stopwatch(), iter(requests)
-
-    async def work() -> list[Answer]:
-        return [await send(endpoint, replace(one, at_s=since_start_s()), since_start_s) for one in waiting]
-
-    found = await asyncio.gather(*(work() for _ in range(clients)))
-    return tuple(answer for answers in found for answer in answers)
 
 
 def stopwatch() -> Callable[[], float]:
@@ -108,17 +98,9 @@ def stopwatch() -> Callable[[], float]:
     return lambda: time.perf_counter() - started_at_s
 
 
-async def send(
-    endpoint: Endpoint,
-    request: PlannedRequest,
-    since_start_s: Callable[[], float],
-    on_text: Callable[[str], object] = lambda _: None,
-) -> Answer:
-    """Send one request and read its stream to the end; failures are outcomes, not exceptions.
-
-    ``on_text`` gets each event's text.
-    """
-    stream = _Stream(since_start_s, on_text)
+async def send(endpoint: Endpoint, request: PlannedRequest, since_start_s: Callable[[], float]) -> Answer:
+    """Send one request and read its stream to the end; failures are outcomes, not exceptions."""
+    stream = _Stream(since_start_s)
     sent_s, body, detail, retry_after_s = since_start_s(), endpoint.body(request), "", None
     try:
         async with (
@@ -145,7 +127,7 @@ async def send(
         sent_s=sent_s,
         ended_s=stream.done_s or since_start_s(),
         outcome=outcome,
-        events=tuple(stream.events),
+        events_s=tuple(stream.events_s),
         usage=stream.usage,
         detail=detail[:_MAX_DETAIL_CHARS],
         kind=request.kind,
@@ -161,9 +143,9 @@ def _seconds(text: str | None) -> float | None:
 class _Stream:
     """State of one stream of server-sent events."""
 
-    def __init__(self, since_start_s: Callable[[], float], on_text: Callable[[str], object]) -> None:
-        self._now_s, self._on_text = since_start_s, on_text
-        self.events: list[Event] = []
+    def __init__(self, since_start_s: Callable[[], float]) -> None:
+        self._now_s = since_start_s
+        self.events_s: list[float] = []
         self.usage: Usage | None = None
         self.outcome, self.detail = "disconnected", ""
         self.done_s: float | None = None
@@ -179,12 +161,12 @@ class _Stream:
         if "error" in content:
             self.outcome, self.detail = "error_event", data
             return
-        usage = None if content.get("usage") is None else _usage(content["usage"])
-        self.usage = usage or self.usage
+        if content.get("usage") is not None:
+            self.usage = _usage(content["usage"])
         for choice in content["choices"]:
             text = choice["delta"].get("content") if "delta" in choice else choice["text"]
-            self.events.append(Event(self._now_s(), len(text or ""), None if usage is None else usage.output))
-            self._on_text(text or "")
+            if text or "role" not in choice.get("delta", {}):  # a chat's first event may carry the role alone
+                self.events_s.append(self._now_s())
 
 
 def _usage(usage: dict[str, Any]) -> Usage:

@@ -22,7 +22,7 @@ from cluster.local import APP_NAME, running
 from cluster.reports.tables import show_table
 from lab.bench.harness.prompts import PROMPTS
 from lab.bench.harness.record import write_record
-from lab.bench.load.client import Endpoint, ServiceUnusableError, closed_loop, open_client
+from lab.bench.load.client import Endpoint, ServiceUnusableError, drive, open_client
 from lab.bench.load.plan import PlannedRequest
 from lab.bench.load.report import COMPLETED
 from outrider.config.reading import load_config
@@ -106,10 +106,10 @@ async def _measured(url: str, model: str, generations: int, window: int, args: a
         for prompt in islice(cycle(PROMPTS), args.prompts)
     ]
     async with open_client(url, _TIMEOUT_S) as client:
-        endpoint = Endpoint(client, model, counting=False, timeout_s=_TIMEOUT_S)
-        await closed_loop(endpoint, requests[:1], 1)  # warm-up: connections, code paths
+        endpoint = Endpoint(client, model, _TIMEOUT_S)
+        await drive(endpoint, requests[:1], max_concurrency=1)  # warm-up: connections, code paths
         await coordinator.recent_timings.remote()
-        answers = await closed_loop(endpoint, requests, generations)
+        answers = await drive(endpoint, requests, max_concurrency=generations)
     failed = next((one for one in answers if one.outcome != COMPLETED), None)
     if failed is not None:
         raise ServiceUnusableError(f"needs every chat completed, found {failed.outcome}: {failed.detail}")

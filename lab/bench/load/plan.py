@@ -1,22 +1,20 @@
 """A load, drawn before it is sent: when each request leaves, and what it contains.
 
-The load is open: arrivals are a Poisson process (exponential gaps) fixed by the seed, and never wait for an answer.
-Requests are mixed: short chats, conversations, chats and completions about documents of 60 to 400 words, short
+The load is open: arrivals are drawn from the seed as ``vllm bench serve`` draws them, and never wait for an answer.
+Requests of the mixed kind: short chats, conversations, chats and completions about documents of 60 to 400 words, short
 completions; half of them greedy, half sampled; output lengths are log-normal with a median of a third of the longest.
 If SLO classes are given, each request names one of them, all equally often.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate, islice, repeat, takewhile
-from typing import cast
+from dataclasses import dataclass
 
 import numpy as np
 
 from lab.bench.harness.prompts import CONTINUATIONS, PROMPTS, document
 
-_CHATS, _COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+COMPLETIONS, _CHATS = "/v1/completions", "/v1/chat/completions"
 _SAMPLINGS: tuple[dict[str, float], ...] = (
     {"temperature": 0.0},
     {"temperature": 0.0},
@@ -41,66 +39,64 @@ class PlannedRequest:
     slo_class: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadPlan:
-    """All requests of one rate. ``span_s``: time in which they leave, the basis of the offered rate."""
-
-    rate_per_s: float
-    span_s: float
-    requests: tuple[PlannedRequest, ...]
-
-
 def plan_load(
+    asked: Sequence[tuple[str, Mapping[str, object]]],
     rate_per_s: float,
     *,
-    seed: tuple[int, ...],
-    max_tokens: int,
-    duration_s: float | None = None,
-    requests: int | None = None,
+    seed: int,
+    burstiness: float = 1.0,
     window: int | None = None,
     classes: Sequence[str] = (),
-) -> LoadPlan:
-    """Draw a load.
+) -> tuple[PlannedRequest, ...]:
+    """Draw when each request leaves, and the class that it names.
 
     Args:
-        rate_per_s: mean number of requests per second.
+        asked: path and body of each request.
+        rate_per_s: mean number of requests per second; infinite: all at once.
         seed: the same seed draws the same load.
-        max_tokens: the longest output.
-        duration_s: for how long requests leave; or
-        requests: how many leave.
+        burstiness: shape of the gamma distribution of gaps; 1 is a Poisson process, more is more regular.
         window: draft tokens per round; None leaves it to the service.
         classes: SLO classes to name; none leaves it to the service.
     """
-    assert duration_s is not None or requests is not None, "a load without an end"
-    arrivals = np.random.default_rng((*seed, 0))
-    times_s = accumulate(float(arrivals.exponential(1 / rate_per_s)) for _ in repeat(None))
-    end_s = math.inf if duration_s is None else duration_s
-    kept_s = list(takewhile(lambda at_s: at_s < end_s, islice(times_s, requests)))
-    bodies = np.random.default_rng((*seed, 1))
-    planned = tuple(PlannedRequest(at_s, *_request(bodies, max_tokens, window)) for at_s in kept_s)
-    if classes:
-        drawn = np.random.default_rng((*seed, 2)).integers(len(classes), size=len(planned))
-        planned = tuple(_promised(one, classes[index]) for one, index in zip(planned, drawn, strict=True))
-    return LoadPlan(rate_per_s, kept_s[-1] if duration_s is None else duration_s, planned)
+    times_s = arrivals_s(len(asked), rate_per_s, burstiness, seed)
+    drawn = np.random.default_rng((seed, 2)).integers(len(classes), size=len(asked)) if classes else ()
+    named = [classes[index] for index in drawn] or [""] * len(asked)
+    planned = []
+    for at_s, (path, body), slo_class in zip(times_s, asked, named, strict=True):
+        options = ({} if window is None else {"window": window}) | ({"slo_class": slo_class} if slo_class else {})
+        whole = {**body, "outrider": options} if options else body
+        planned.append(PlannedRequest(at_s, path, whole, slo_class=slo_class))
+    return tuple(planned)
 
 
-def _promised(request: PlannedRequest, slo_class: str) -> PlannedRequest:
-    """The same request, naming a class."""
-    options = {**cast("dict[str, object]", request.body.get("outrider", {})), "slo_class": slo_class}
-    return replace(request, body={**request.body, "outrider": options}, slo_class=slo_class)
+def arrivals_s(count: int, rate_per_s: float, burstiness: float, seed: int) -> list[float]:
+    """Times of arrivals with gamma distributed gaps, scaled so that the last is at ``count / rate_per_s``.
+
+    For a seed they are those of ``vllm bench serve`` 0.32.
+    """
+    if math.isinf(rate_per_s):
+        return [0.0] * count
+    gaps_s = np.random.RandomState(seed).gamma(burstiness, 1 / (rate_per_s * burstiness), count)
+    times_s = np.cumsum(gaps_s)
+    return [float(at_s) for at_s in times_s * (count / rate_per_s / times_s[-1])]
 
 
-def _request(rng: np.random.Generator, max_tokens: int, window: int | None) -> tuple[str, dict[str, object]]:
+def mixed_requests(count: int, seed: int, max_tokens: int) -> list[tuple[str, dict[str, object]]]:
+    """Path and body of each mixed request; ``max_tokens``: the longest output."""
+    rng = np.random.default_rng((seed, 1))
+    return [_request(rng, max_tokens) for _ in range(count)]
+
+
+def _request(rng: np.random.Generator, max_tokens: int) -> tuple[str, dict[str, object]]:
     path, prompt = _KINDS[rng.integers(len(_KINDS))](rng)
     length = round(float(rng.lognormal(math.log(max_tokens * _MEDIAN_SHARE), _SIGMA)))
-    body = {
+    return path, {
         **prompt,
         **_SAMPLINGS[rng.integers(len(_SAMPLINGS))],
         "max_tokens": min(max(length, 1), max_tokens),
         "ignore_eos": True,  # the drawn length is the output's, whatever the model
         "seed": int(rng.integers(2**31)),
     }
-    return path, body if window is None else body | {"outrider": {"window": window}}
 
 
 def _chat(rng: np.random.Generator) -> tuple[str, dict[str, object]]:
@@ -124,11 +120,11 @@ def _document_chat(rng: np.random.Generator) -> tuple[str, dict[str, object]]:
 
 
 def _continuation(rng: np.random.Generator) -> tuple[str, dict[str, object]]:
-    return _COMPLETIONS, {"prompt": _one_of(CONTINUATIONS, rng)}
+    return COMPLETIONS, {"prompt": _one_of(CONTINUATIONS, rng)}
 
 
 def _document_continuation(rng: np.random.Generator) -> tuple[str, dict[str, object]]:
-    return _COMPLETIONS, {"prompt": _long_document(rng)}
+    return COMPLETIONS, {"prompt": _long_document(rng)}
 
 
 # Drawn uniformly: an entry that occurs twice is sent twice as often.

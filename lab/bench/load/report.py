@@ -1,14 +1,14 @@
 """From answers to figures: definitions for each request, and the summary of a rate. No I/O, no clock.
 
-Of each completed request:
+Figures have the names and definitions of ``vllm bench serve``. Of each completed request:
 
-- time to first token (TTFT): from sending to the first event that carries a token;
-- inter-token latency (ITL): per token, the time since the event before divided by the tokens of the event, so an event
-  of three tokens after 90 ms counts as three of 30 ms. The first event's tokens are TTFT's. If the service sends no
-  running token count, each event with text counts as one token, and the rest is shared by characters;
-- end to end (e2e): from sending to the end of the stream.
+- time to first token (TTFT): from sending to the first event, one that only opens a chat aside;
+- inter-token latency (ITL): between two events, however many tokens they carry: a round's tokens come together;
+- end to end latency (E2EL): from sending to the last event;
+- time per output token (TPOT): (E2EL - TTFT) / (output tokens - 1), of requests with several tokens.
 
-Sending late is the client's own fault and is reported as client lag, not as latency.
+Sending late is the client's own fault and is reported as client lag, not as latency; so is waiting for a place under
+``--max-concurrency``.
 
 A promise is *kept* if the service says so in ``usage.outrider.slo``: the response's tokens behind its first ones came
 at the promised speed. A response without a promise is kept if it completes. A refusal is *told* if it names a time to
@@ -17,8 +17,9 @@ retry (Retry-After) and a reason. What is neither completed nor refused is *lost
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from math import inf
 from statistics import median
 
 import numpy as np
@@ -26,15 +27,12 @@ import numpy as np
 COMPLETED = "completed"
 REFUSED = "http_429"
 LATE_S = 0.01  # a request sent later than this counts as late
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One event of a stream: time, characters of text, and output tokens so far if the service counts them."""
-
-    at_s: float
-    chars: int
-    tokens_so_far: int | None = None
+_TITLES = {
+    "ttft": "Time to First Token",
+    "tpot": "Time per Output Token (excl. 1st token)",
+    "itl": "Inter-token Latency",
+    "e2el": "End-to-end Latency",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ class Answer:
     sent_s: float  # when it was sent
     ended_s: float  # end of the stream, or the moment it failed
     outcome: str
-    events: tuple[Event, ...] = ()  # those with a choice, up to the end or the failure
+    events_s: tuple[float, ...] = ()  # those with a choice, up to the end or the failure
     usage: Usage | None = None  # None if the stream did not get as far
     detail: str = ""  # of a failure, from the service or the HTTP client
     kind: str = ""  # the request's; likewise ``slo_class``
@@ -72,11 +70,12 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Percentiles:
-    """Percentiles of a set of times, in seconds."""
+class Latencies:
+    """Of a set of times, in ms."""
 
-    p50: float
-    p90: float
+    mean: float
+    median: float
+    std: float
     p99: float
 
 
@@ -90,80 +89,80 @@ class ClassSummary:
     refused: int
     untold: int  # refusals without a time to retry or a reason
     lost: int
-    ttft_s: Percentiles | None
+    ttft_ms: Latencies | None
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One rate. Rates count from the load's start to the last answer's end; ``None``: nothing to measure."""
+    """One rate; names without units are those of vLLM's result files. ``None``: nothing to measure."""
 
-    rate_per_s: float
+    request_rate: float  # intended, per s
+    duration: float  # in s, from the load's start to the last answer's end
     offered: int
-    offered_per_s: float
     completed: int
-    completed_per_s: float
+    failed: int  # all that did not complete
     refused: int
     errors: Mapping[str, int]  # number by outcome; completed and refused (429) requests are separate
-    elapsed_s: float
+    total_input_tokens: int
+    total_output_tokens: int
+    request_throughput: float  # per s, as the next two
+    output_throughput: float
+    total_token_throughput: float
+    latencies_ms: Mapping[str, Latencies | None]  # by the keys of ``_TITLES``
     sent_late: int
     client_lag_p99_s: float | None
-    ttft_s: Percentiles | None
-    itl_s: Percentiles | None
-    itl_counted: bool  # whether ITL uses the service's own token counts; False: estimates
-    e2e_s: Percentiles | None
-    prompt_tokens: int
-    output_tokens: int
-    output_tokens_per_s: float
     cached_tokens: int
     drafted_tokens: int
+    accepted_tokens: int
     acceptance: float | None  # accepted over draft tokens
     kept_per_s: float = 0.0  # responses that kept their promise
     classes: Mapping[str, ClassSummary] = field(default_factory=dict)  # if any was named
 
 
-def summarise(rate_per_s: float, span_s: float, answers: Sequence[Answer]) -> Summary:
-    """Summarise one rate.
-
-    Args:
-        rate_per_s: intended rate.
-        span_s: time in which the requests were to be sent.
-        answers: one per request.
-    """
+def summarise(request_rate: float, answers: Sequence[Answer]) -> Summary:
+    """Summarise one rate; one answer per request."""
     outcomes = Counter(answer.outcome for answer in answers)
     done = [answer for answer in answers if answer.outcome == COMPLETED]
     usages = [answer.usage for answer in done if answer.usage is not None]
-    elapsed_s = max((answer.ended_s for answer in answers), default=0.0)
+    duration = max((answer.ended_s for answer in answers), default=0.0)
     lags_s = [answer.sent_s - answer.due_s for answer in answers]
-    gaps = [gap for answer in done for gap in token_gaps(answer)]
-    output = sum(usage.output for usage in usages)
+    prompt, output = sum(usage.prompt for usage in usages), sum(usage.output for usage in usages)
     accepted, rejected = sum(usage.accepted for usage in usages), sum(usage.rejected for usage in usages)
     return Summary(
-        rate_per_s=rate_per_s,
+        request_rate=request_rate,
+        duration=duration,
         offered=len(answers),
-        offered_per_s=_ratio(len(answers), span_s) or 0.0,
         completed=len(done),
-        completed_per_s=_ratio(len(done), elapsed_s) or 0.0,
+        failed=len(answers) - len(done),
         refused=outcomes[REFUSED],
         errors={kind: n for kind, n in sorted(outcomes.items()) if kind not in (COMPLETED, REFUSED)},
-        elapsed_s=elapsed_s,
+        total_input_tokens=prompt,
+        total_output_tokens=output,
+        request_throughput=_ratio(len(done), duration) or 0.0,
+        output_throughput=_ratio(output, duration) or 0.0,
+        total_token_throughput=_ratio(prompt + output, duration) or 0.0,
+        latencies_ms={name: latencies_of([s for one in done for s in times_s(one)[name]]) for name in _TITLES},
         sent_late=sum(lag_s > LATE_S for lag_s in lags_s),
         client_lag_p99_s=float(np.percentile(lags_s, 99)) if lags_s else None,
-        ttft_s=percentiles([ttft_s for answer in done if (ttft_s := time_to_first_token_s(answer)) is not None]),
-        itl_s=weighted_percentiles(gaps),
-        itl_counted=all(_has_running_counts(answer) for answer in done),
-        e2e_s=percentiles([answer.ended_s - answer.sent_s for answer in done]),
-        prompt_tokens=sum(usage.prompt for usage in usages),
-        output_tokens=output,
-        output_tokens_per_s=_ratio(output, elapsed_s) or 0.0,
         cached_tokens=sum(usage.cached for usage in usages),
         drafted_tokens=accepted + rejected,
+        accepted_tokens=accepted,
         acceptance=_ratio(accepted, accepted + rejected),
-        kept_per_s=_ratio(sum(map(kept, answers)), elapsed_s) or 0.0,
+        kept_per_s=_ratio(sum(map(kept, answers)), duration) or 0.0,
         classes={
             name: _class_summary([answer for answer in answers if answer.slo_class == name])
             for name in sorted({answer.slo_class for answer in answers} - {""})
         },
     )
+
+
+def as_json(summary: Summary) -> dict[str, object]:
+    """The summary under the names of vLLM's result files (``mean_ttft_ms``)."""
+    content = asdict(summary)
+    for name, figures in content.pop("latencies_ms").items():
+        for statistic in ("mean", "median", "std", "p99"):
+            content[f"{statistic}_{name}_ms"] = None if figures is None else figures[statistic]
+    return content | {"request_rate": "inf" if summary.request_rate == inf else summary.request_rate}
 
 
 def kept(answer: Answer) -> bool:
@@ -175,7 +174,6 @@ def kept(answer: Answer) -> bool:
 def _class_summary(answers: Sequence[Answer]) -> ClassSummary:
     done = [answer for answer in answers if answer.outcome == COMPLETED]
     refused = [answer for answer in answers if answer.outcome == REFUSED]
-    firsts_s = [ttft_s for answer in done if (ttft_s := time_to_first_token_s(answer)) is not None]
     return ClassSummary(
         offered=len(answers),
         kept=sum(map(kept, done)),
@@ -183,7 +181,7 @@ def _class_summary(answers: Sequence[Answer]) -> ClassSummary:
         refused=len(refused),
         untold=sum(answer.retry_after_s is None or not answer.detail for answer in refused),
         lost=len(answers) - len(done) - len(refused),
-        ttft_s=percentiles(firsts_s),
+        ttft_ms=latencies_of([s for answer in done for s in times_s(answer)["ttft"]]),
     )
 
 
@@ -191,23 +189,29 @@ def kept_shares(summaries: Sequence[Summary]) -> list[float | None]:
     """Per rate, kept promises per second over the best at any lower rate; None for the lowest rate or a best of 0."""
     found: list[float | None] = []
     for summary in summaries:
-        lower = [other.kept_per_s for other in summaries if other.rate_per_s < summary.rate_per_s]
+        lower = [other.kept_per_s for other in summaries if other.request_rate < summary.request_rate]
         found.append(_ratio(summary.kept_per_s, max(lower, default=0.0)))
     return found
 
 
-def time_to_first_token_s(answer: Answer) -> float | None:
-    """From sending to the first event with a token; None without one."""
-    carrying = (event.at_s for event, tokens in zip(answer.events, _event_tokens(answer), strict=True) if tokens > 0)
-    first_s = next(carrying, None)
-    return None if first_s is None else first_s - answer.sent_s
+def times_s(answer: Answer) -> dict[str, list[float]]:
+    """Times of one request by the keys of ``_TITLES``; none of what cannot be measured."""
+    found: dict[str, list[float]] = {name: [] for name in _TITLES}
+    if answer.events_s:
+        first_s, last_s = answer.events_s[0], answer.events_s[-1]
+        gaps_s = [after_s - before_s for before_s, after_s in pairwise(answer.events_s)]
+        found |= {"ttft": [first_s - answer.sent_s], "itl": gaps_s, "e2el": [last_s - answer.sent_s]}
+        if answer.usage is not None and answer.usage.output > 1:
+            found["tpot"] = [(last_s - first_s) / (answer.usage.output - 1)]
+    return found
 
 
-def token_gaps(answer: Answer) -> list[tuple[float, float]]:
-    """``(seconds per token, tokens)`` of each event with tokens after the first. Estimated tokens are fractions."""
-    events = zip(answer.events, _event_tokens(answer), strict=True)
-    carrying = [(event.at_s, tokens) for event, tokens in events if tokens > 0]
-    return [((at_s - before_s) / tokens, tokens) for (before_s, _), (at_s, tokens) in pairwise(carrying)]
+def latencies_of(values_s: Sequence[float]) -> Latencies | None:
+    """None of no values."""
+    if not values_s:
+        return None
+    ms = 1e3 * np.array(values_s)
+    return Latencies(*map(float, (ms.mean(), np.median(ms), ms.std(), np.percentile(ms, 99))))
 
 
 def request_tokens_per_s(answers: Sequence[Answer]) -> float | None:
@@ -220,69 +224,46 @@ def request_tokens_per_s(answers: Sequence[Answer]) -> float | None:
     return median(rates) if rates else None
 
 
-def request_tpot_s(answers: Sequence[Answer]) -> float | None:
-    """Seconds per output token after the first; median over completed requests of several tokens."""
-    times_s = [
-        (answer.ended_s - answer.sent_s - ttft_s) / (answer.usage.output - 1)
-        for answer in answers
-        if answer.outcome == COMPLETED and answer.usage is not None and answer.usage.output > 1
-        if (ttft_s := time_to_first_token_s(answer)) is not None
-    ]
-    return median(times_s) if times_s else None
-
-
-def percentiles(values: Sequence[float]) -> Percentiles | None:
-    return Percentiles(*map(float, np.percentile(values, (50, 90, 99)))) if values else None
-
-
-def weighted_percentiles(weighted: Sequence[tuple[float, float]]) -> Percentiles | None:
-    """Percentiles of ``(value, weight)``: the smallest value at or below which that share of the weight lies."""
-    if not weighted:
-        return None
-    values, weights = zip(*weighted, strict=True)
-    return Percentiles(*map(float, np.percentile(values, (50, 90, 99), weights=weights, method="inverted_cdf")))
-
-
-def _has_running_counts(answer: Answer) -> bool:
-    return any(event.tokens_so_far is not None for event in answer.events)
-
-
-def _event_tokens(answer: Answer) -> list[float]:
-    """Tokens of each event."""
-    if _has_running_counts(answer):
-        so_far = [0, *accumulate((event.tokens_so_far or 0 for event in answer.events), max)]
-        return [float(after - before) for before, after in pairwise(so_far)]
-    chars, texts = sum(event.chars for event in answer.events), sum(event.chars > 0 for event in answer.events)
-    if answer.usage is None or not texts:
-        return [0.0] * len(answer.events)
-    at_least = min(1.0, answer.usage.output / texts)
-    per_char = (answer.usage.output - at_least * texts) / chars
-    return [at_least + event.chars * per_char if event.chars else 0.0 for event in answer.events]
-
-
 def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-def as_text(summary: Summary) -> str:
-    """The lines printed for a rate."""
-    errors = "".join(f", {kind} {n}" for kind, n in summary.errors.items()) or ", no other errors"
-    requests = (
-        f"{summary.rate_per_s:g} requests/s: offered {summary.offered} ({summary.offered_per_s:.2f}/s), "
-        f"completed {summary.completed} ({summary.completed_per_s:.2f}/s over {summary.elapsed_s:.1f} s), "
-        f"refused (429) {summary.refused}{errors}"
-    )
-    lag = "-" if summary.client_lag_p99_s is None else f"{summary.client_lag_p99_s * 1e3:.1f} ms"
-    client = f"  client lag p99 {lag}, sent more than {LATE_S * 1e3:.0f} ms late: {summary.sent_late}"
-    acceptance = "-" if summary.acceptance is None else f"{summary.acceptance:.2f}"
-    tokens = (
-        f"  {summary.output_tokens_per_s:.1f} output tokens/s; {summary.output_tokens} output, {summary.prompt_tokens} "
-        f"prompt ({summary.cached_tokens} cached), {summary.drafted_tokens} drafted, acceptance {acceptance}"
-    )
-    head = f"  {'ms':<6} {'p50':>9} {'p90':>9} {'p99':>9}"
-    itl = _row("ITL", summary.itl_s) + ("" if summary.itl_counted else "  (tokens per event estimated)")
-    rows = (requests, client, head, _row("TTFT", summary.ttft_s), itl, _row("e2e", summary.e2e_s), tokens)
-    return "\n".join((*rows, *_class_rows(summary)))
+def as_text(summary: Summary, max_concurrency: int | None = None) -> str:
+    """The table of ``vllm bench serve``, with what only this bench counts at its end."""
+    sections: dict[str, dict[str, float | None]] = {
+        "Head": {
+            "Successful requests": summary.completed,
+            "Failed requests": summary.failed,
+            "Maximum request concurrency": max_concurrency,
+            "Request rate configured (RPS)": summary.request_rate if summary.request_rate < inf else None,
+            "Benchmark duration (s)": summary.duration,
+            "Total input tokens": summary.total_input_tokens,
+            "Total generated tokens": summary.total_output_tokens,
+            "Request throughput (req/s)": summary.request_throughput,
+            "Output token throughput (tok/s)": summary.output_throughput,
+            "Total token throughput (tok/s)": summary.total_token_throughput,
+        }
+    }
+    for name, title in _TITLES.items():
+        if figures := summary.latencies_ms[name]:
+            told = {"Mean": figures.mean, "Median": figures.median, "P99": figures.p99}
+            sections[title] = {f"{statistic} {name.upper()} (ms)": ms for statistic, ms in told.items()}
+    if summary.acceptance is not None:
+        drafts = {"Draft tokens": summary.drafted_tokens, "Accepted tokens": summary.accepted_tokens}
+        sections["Speculative Decoding"] = {"Acceptance rate (%)": 100 * summary.acceptance, **drafts}
+    sections["Outcomes"] = {
+        "Refused requests (429)": summary.refused,
+        **summary.errors,
+        "Cached input tokens": summary.cached_tokens,
+        "Sent over 10 ms late": summary.sent_late,
+        "P99 client lag (ms)": None if summary.client_lag_p99_s is None else 1e3 * summary.client_lag_p99_s,
+    }
+    lines = []
+    for title, values in sections.items():
+        lines.append("{:=^50}".format(" Serving Benchmark Result ") if title == "Head" else f"{title:-^50}")
+        shown = ((name, f"{value:.2f}" if isinstance(value, float) else str(value)) for name, value in values.items())
+        lines += [f"{name + ':':<40} {value:<10}" for name, value in shown if value != "None"]
+    return "\n".join([*lines, *_class_rows(summary), "=" * 50])
 
 
 def _class_rows(summary: Summary) -> list[str]:
@@ -292,15 +273,9 @@ def _class_rows(summary: Summary) -> list[str]:
     rows = [f"  kept {summary.kept_per_s:.3f} responses/s", head]
     for name, one in summary.classes.items():
         counts = f"{one.offered:>7} {one.kept:>5} {one.late:>5} {one.refused:>8} {f'({one.untold})':>8} {one.lost:>5}"
-        rows.append(f"  {name:<14} {counts}  TTFT p50/p99 {_pair_ms(one.ttft_s)}")
+        rows.append(f"  {name:<14} {counts}  TTFT p50/p99 {_pair_ms(one.ttft_ms)}")
     return rows
 
 
-def _pair_ms(times: Percentiles | None) -> str:
-    return "-" if times is None else f"{times.p50 * 1e3:.0f} / {times.p99 * 1e3:.0f} ms"
-
-
-def _row(name: str, times: Percentiles | None) -> str:
-    if times is None:
-        return f"  {name:<6} {'-':>9} {'-':>9} {'-':>9}"
-    return f"  {name:<6} {times.p50 * 1e3:>9.1f} {times.p90 * 1e3:>9.1f} {times.p99 * 1e3:>9.1f}"
+def _pair_ms(times: Latencies | None) -> str:
+    return "-" if times is None else f"{times.median:.0f} / {times.p99:.0f} ms"

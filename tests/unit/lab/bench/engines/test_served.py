@@ -14,7 +14,7 @@ from lab.bench.engines.served import Load, measured
 from lab.bench.engines.servers import ServingOptions, all_servers
 from lab.bench.harness.mix import USUAL_SHARES, mixed
 from lab.bench.harness.server import Arm, Server, ServerFailedError, started
-from lab.bench.load.client import Endpoint, closed_loop, open_client
+from lab.bench.load.client import Endpoint, drive, open_client
 
 OPTIONS = ServingOptions("embedded", "float32", 1, (1, 2), (2, 4), (None, 0))
 # A server of OpenAI's API in a page: answers when so many requests are there, and names its model by the most it held.
@@ -123,7 +123,7 @@ def test_each_client_has_one_request_under_way(tmp_path: Path) -> None:
     async def run(url: str) -> list[str]:
         async with open_client(url, 30.0) as client:
             requests = chats(mixed(8, USUAL_SHARES), 3, "a", Arm("a"))
-            answers = await closed_loop(Endpoint(client, "m", True, 30.0), requests, 2)
+            answers = await drive(Endpoint(client, "m", 30.0), requests, max_concurrency=2)
             return [answer.outcome for answer in answers]
 
     with started(small(tmp_path, together=2), tmp_path / "log") as url:

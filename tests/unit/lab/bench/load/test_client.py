@@ -4,6 +4,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -17,8 +18,8 @@ from starlette.routing import Route
 
 from lab.bench.load.client import Endpoint, ServiceUnusableError, drive, endpoint_of, open_client, send, served_model
 from lab.bench.load.command import main
-from lab.bench.load.plan import LoadPlan, PlannedRequest, plan_load
-from lab.bench.load.report import Answer, Event, Usage
+from lab.bench.load.plan import PlannedRequest, plan_load
+from lab.bench.load.report import Answer, Usage
 
 USAGE = {
     "prompt_tokens": 7,
@@ -31,18 +32,17 @@ COMPLETION = PlannedRequest(0.0, "/v1/completions", {"prompt": "Hi", "max_tokens
 
 
 class SmallService:
-    """Streams "one two three" in two events; ``model`` names what goes wrong. Counts tokens along if it may.
+    """Streams "one two three" in two events, a chat behind its role's; ``model`` names what goes wrong.
 
     Args:
-        counts: whether it takes ``continuous_usage_stats``; else it refuses a request that asks for it.
         hold_until: requests that must have arrived before any is answered.
     """
 
-    def __init__(self, *, counts: bool = True, hold_until: int = 0) -> None:
-        self._counts = counts
+    def __init__(self, *, hold_until: int = 0) -> None:
         self._hold_until = hold_until
         self.bodies: list[dict[str, Any]] = []
         self._all_here = asyncio.Event()
+        self._now = self.most = 0  # requests at a time
 
     def app(self) -> Starlette:
         paths = ("/v1/chat/completions", "/v1/completions")
@@ -58,19 +58,19 @@ class SmallService:
         if len(self.bodies) >= self._hold_until:
             self._all_here.set()
         await self._all_here.wait()
-        counting = "continuous_usage_stats" in body["stream_options"]
         if body["model"] == "busy":
             return JSONResponse({"error": {"code": "busy"}}, status_code=429)
-        if counting and not self._counts:
-            return JSONResponse({"error": {"code": "unsupported_parameter"}}, status_code=400)
-        events = self._events(body["model"], chat="messages" in body, counting=counting)
+        events = self._events(body["model"], chat="messages" in body)
         return StreamingResponse(events, media_type="text/event-stream")
 
-    async def _events(self, model: str, *, chat: bool, counting: bool) -> AsyncIterator[str]:
-        for text, so_far in (("one", 1), (" two three", 3)):
+    async def _events(self, model: str, *, chat: bool) -> AsyncIterator[str]:
+        self._now += 1
+        self.most = max(self.most, self._now)
+        if chat:
+            yield _event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
+        for text in ("one", " two three"):
             choice = {"delta": {"content": text}} if chat else {"text": text}
-            usage = {"usage": USAGE | {"completion_tokens": so_far}} if counting else {}
-            yield _event({"choices": [{"index": 0, **choice}]} | usage)
+            yield _event({"choices": [{"index": 0, **choice}]})
             if model == "breaks":
                 raise ConnectionAbortedError("as if the process had died")
             if model == "hangs":
@@ -80,6 +80,7 @@ class SmallService:
         elif model == "gibberish":
             yield _event({"choices": [{"nothing": "known"}]})
         elif model != "ends early":
+            self._now -= 1
             yield _event({"choices": [], "usage": USAGE})
             yield "data: [DONE]\n\n"
 
@@ -107,30 +108,21 @@ def served(service: SmallService) -> Iterator[str]:
 def ask(url: str, request: PlannedRequest, model: str = "small", timeout_s: float = 60.0) -> Answer:
     async def once() -> Answer:
         async with open_client(url, timeout_s) as client:
-            return await send(Endpoint(client, model, True, timeout_s), request, time.perf_counter)
+            return await send(Endpoint(client, model, timeout_s), request, time.perf_counter)
 
     return asyncio.run(once())
 
 
-def run(url: str, plan: LoadPlan, model: str, *, counting: bool = True) -> tuple[Answer, ...]:
+def run(url: str, plan: tuple[PlannedRequest, ...], max_concurrency: int | None = None) -> tuple[Answer, ...]:
     async def once() -> tuple[Answer, ...]:
         async with open_client(url, 60.0) as client:
-            return await drive(Endpoint(client, model, counting, 60.0), plan)
+            return await drive(Endpoint(client, "small", 60.0), plan, max_concurrency=max_concurrency)
 
     return asyncio.run(once())
 
 
-def probe(url: str) -> tuple[str, bool]:
-    async def once() -> tuple[str, bool]:
-        async with open_client(url, 60.0) as client:
-            model = await served_model(client)
-            return model, (await endpoint_of(client, model, 60.0)).counting
-
-    return asyncio.run(once())
-
-
-def carried(events: tuple[Event, ...]) -> list[tuple[int, int | None]]:
-    return [(event.chars, event.tokens_so_far) for event in events]
+def small_plan(requests: int, rate_per_s: float = 400.0) -> tuple[PlannedRequest, ...]:
+    return plan_load([(CHAT.path, CHAT.body), (COMPLETION.path, COMPLETION.body)] * (requests // 2), rate_per_s, seed=1)
 
 
 @pytest.fixture(scope="module")
@@ -150,9 +142,9 @@ def closed_port() -> Iterator[int]:
 def test_a_stream_is_read_to_its_end(url: str, request_: PlannedRequest) -> None:
     answer = ask(url, request_)
     assert (answer.outcome, answer.detail) == ("completed", "")
-    assert carried(answer.events) == [(3, 1), (10, 3)]
+    assert len(answer.events_s) == 2
     assert answer.usage == Usage(prompt=7, output=3, cached=5, accepted=2, rejected=1)
-    assert answer.sent_s <= answer.events[0].at_s <= answer.events[1].at_s <= answer.ended_s
+    assert answer.sent_s <= answer.events_s[0] <= answer.events_s[1] <= answer.ended_s
 
 
 @pytest.mark.parametrize(
@@ -169,7 +161,7 @@ def test_a_failure_is_an_outcome_and_keeps_what_came_before(url: str, model: str
     answer = ask(url, CHAT, model)
     assert answer.outcome == outcome
     assert detail in answer.detail
-    assert carried(answer.events)[:1] == ([] if model == "busy" else [(3, 1)])
+    assert bool(answer.events_s) == (model != "busy")
 
 
 def test_a_late_answer_is_a_timeout(url: str) -> None:
@@ -178,41 +170,49 @@ def test_a_late_answer_is_a_timeout(url: str) -> None:
 
 def test_no_connection_is_an_outcome_too(closed_port: int) -> None:
     answer = ask(f"http://127.0.0.1:{closed_port}", CHAT)
-    assert (answer.outcome, answer.events) == ("unreachable", ())
+    assert (answer.outcome, answer.events_s) == ("unreachable", ())
     assert "ConnectError" in answer.detail
 
 
 def test_requests_wait_for_no_answer() -> None:
     service = SmallService(hold_until=12)  # answers none before all have arrived
-    plan = plan_load(400.0, seed=(1,), max_tokens=8, requests=12)
+    plan = small_plan(12)
     with served(service) as address:
-        answers = run(address, plan, "small")
+        answers = run(address, plan)
     assert [answer.outcome for answer in answers] == ["completed"] * 12
-    assert [answer.path for answer in answers] == [request.path for request in plan.requests]
-    assert [answer.due_s for answer in answers] == [request.at_s for request in plan.requests]
+    assert [answer.path for answer in answers] == [request.path for request in plan]
+    assert [answer.due_s for answer in answers] == [request.at_s for request in plan]
     assert all(answer.sent_s >= answer.due_s for answer in answers)
 
 
-@pytest.mark.parametrize("counts", [True, False])
-def test_running_counts_are_asked_for_where_they_are_taken(counts: bool) -> None:
-    service = SmallService(counts=counts)
-    plan = plan_load(400.0, seed=(2,), max_tokens=8, requests=3)
+def test_no_more_requests_than_allowed_are_under_way() -> None:
+    service = SmallService()
     with served(service) as address:
-        assert probe(address) == ("small", counts)
-        service.bodies.clear()
-        answers = run(address, plan, "small", counting=counts)
-    asked = {"include_usage": True} | ({"continuous_usage_stats": True} if counts else {})
-    assert [body["stream_options"] for body in service.bodies] == [asked] * 3
-    for answer in answers:
-        assert carried(answer.events) == ([(3, 1), (10, 3)] if counts else [(3, None), (10, None)])
+        answers = run(address, small_plan(12, inf), max_concurrency=2)
+    assert [answer.outcome for answer in answers] == ["completed"] * 12
+    assert service.most <= 2
+    assert {answer.due_s for answer in answers} == {0.0}
+
+
+def test_a_request_warms_a_service_up() -> None:
+    async def once(url: str) -> Endpoint:
+        async with open_client(url, 60.0) as client:
+            return await endpoint_of(client, await served_model(client), 60.0)
+
+    service = SmallService()
+    with served(service) as address:
+        assert asyncio.run(once(address)).model == "small"
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    assert service.bodies == [{"model": "small", "prompt": "Hi", "max_tokens": 4, **options}]
 
 
 def test_the_command_prints_and_writes_every_rate(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "load.json"
     main(["--url", url, "--rate", "200", "300", "--requests", "4", "--window", "2", "--json", str(file)])
     printed = capsys.readouterr().out
-    assert printed.startswith(f"small at {url}, seed 0, outputs of at most 128 tokens\n200 requests/s: offered 4 (")
-    assert "\n300 requests/s: offered 4 (" in printed
+    assert printed.startswith(f"small at {url}, mixed requests, seed 0\n============ Serving Benchmark Result")
+    assert printed.count("Successful requests:                     4") == 2
+    assert "Request rate configured (RPS):           300.00" in printed
     written = json.loads(file.read_text())
     assert (written["settings"]["rate"], written["settings"]["model"]) == ([200.0, 300.0], "small")
     assert "inter-token latency" in written["definitions"]
@@ -220,6 +220,27 @@ def test_the_command_prints_and_writes_every_rate(url: str, tmp_path: Path, caps
     first, second = ([request["due_s"] for request in run["requests"]] for run in written["runs"])
     assert first != second
     assert all(request["usage"]["output"] == 3 for run in written["runs"] for request in run["requests"])
+
+
+def test_the_command_speaks_the_options_of_vllm(tmp_path: Path) -> None:
+    service, dataset, file = SmallService(), tmp_path / "sharegpt.json", tmp_path / "load.json"
+    turns = [
+        {"from": "human", "value": "Where does the river begin?"},
+        {"from": "gpt", "value": "In the hills, I think."},
+    ]
+    dataset.write_text(json.dumps([{"conversations": turns}]))
+    asked = {
+        "random": ["--random-input-len", "6", "--random-output-len", "5"],
+        "sharegpt": ["--dataset-path", str(dataset), "--sharegpt-output-len", "5", "--ignore-eos"],
+    }
+    with served(service) as address:
+        for name, options in asked.items():
+            service.bodies.clear()
+            main(["--base-url", address, "--dataset-name", name, "--num-prompts", "3", "--json", str(file), *options])
+            assert [body["max_tokens"] for body in service.bodies] == [4, 5, 5, 5]  # after a warm-up
+            assert all(body["ignore_eos"] for body in service.bodies[1:])
+            written = json.loads(file.read_text())
+            assert (written["settings"]["rate"], written["runs"][0]["summary"]["completed"]) == (["inf"], 3)
 
 
 def test_the_command_says_what_it_needs(url: str, closed_port: int) -> None:
@@ -230,7 +251,16 @@ def test_the_command_says_what_it_needs(url: str, closed_port: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--rate", "0"], ["--rate", "nan"], ["--requests", "0"], ["--requests", "1", "--duration-s", "1"]]
+    "arguments",
+    [
+        ["--rate", "0"],
+        ["--rate", "nan"],
+        ["--rate", "inf"],
+        ["--requests", "0"],
+        ["--requests", "1", "--duration-s", "1"],
+        ["--requests", "1", "--dataset-name", "sharegpt"],
+        ["--random-range-ratio", "1"],
+    ],
 )
 def test_a_meaningless_argument_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
