@@ -130,7 +130,7 @@ def test_the_configuration_examples_are_valid() -> None:
 def test_the_table_s_tutorial_prints_its_rows() -> None:
     """A smaller run of its first command: the page's rows, and what the paper printed; figures are drawn."""
     first, _ = commands("outrider bench paper dssd")
-    printed = shell(f"{first.partition(' --')[0]} --prompts 1 --tokens 2")
+    printed = shell(f"{first.partition(' --')[0]} --prompts 1 --tokens 8")
     (table,) = (block for block in snippets("", DOCS / "tutorials" / "reproduce-a-table.md") if "NTT" in block)
     rows = [line for line in table.splitlines() if line.startswith(" ") and "NTT" not in line]
     for row in rows:
