@@ -1,4 +1,4 @@
-"""The examples of the README and of how-tos, run as they stand against the running service."""
+"""The examples of the README, of tutorials and of how-tos, run as they stand against the running service."""
 
 import json
 import re
@@ -10,14 +10,17 @@ from pathlib import Path
 from tests.cluster.served import Service
 
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs" / "how-to").glob("*.md")))
+DOCS = ROOT / "docs"
+PAGES = (ROOT / "README.md", *sorted((DOCS / "how-to").glob("*.md")), *sorted((DOCS / "tutorials").glob("*.md")))
+FIRST, NETWORK = DOCS / "tutorials" / "first-service.md", DOCS / "tutorials" / "emulate-a-network.md"
 ADDRESS = "http://127.0.0.1:8000"
 
 
 def snippets(language: str, *pages: Path) -> list[str]:
-    """Code blocks of one language; without ``pages`` those of all pages."""
+    """Code blocks of one language, '' if none is named; without ``pages`` those of all pages."""
     texts = (page.read_text(encoding="utf-8") for page in pages or PAGES)
-    return [block for text in texts for block in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)]
+    blocks = (found for text in texts for found in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
+    return [block for found, block in blocks if found == language]
 
 
 def asked(page: str) -> tuple[str, str]:
@@ -54,10 +57,44 @@ def test_the_curl_examples_answer_as_printed(service: Service) -> None:
 
 
 def test_the_openai_examples_run(service: Service) -> None:
-    (source,) = snippets("python")
+    (source,) = snippets("python", DOCS / "how-to" / "ask.md")
     output = run([sys.executable, "-W", "error", "-"], source, service)
     assert "'lossless': True" in output
     assert len(output.splitlines()) >= 2
+
+
+def test_the_first_tutorial_s_requests_answer_as_printed(service: Service) -> None:
+    asking, status = (block for block in snippets("sh", FIRST) if block.startswith("curl"))
+    answer, known = map(json.loads, snippets("json", FIRST))
+    told = json.loads(run(["bash", "-e"], asking, service))
+    (choice,), (shown,) = told["choices"], answer["choices"]
+    assert choice["message"]["content"] == shown["message"]["content"]
+    assert answer["usage"]["outrider"].keys() <= told["usage"]["outrider"].keys()
+    running = json.loads(run(["bash", "-e"], status, service))
+    assert known.keys() <= running.keys()
+    for part in ("drafters", "coordinators"):
+        assert known[part][0].keys() <= running[part][0].keys()
+    (source,) = snippets("python", FIRST)
+    output = run([sys.executable, "-W", "error", "-"], source, service)
+    assert output.splitlines()[0] == shown["message"]["content"]
+    assert "'origin': 'accepted'" in output
+
+
+def test_the_network_tutorial_compares_protocols(service: Service) -> None:
+    """On this service's link, which delays nothing: the table's form, and that every protocol drafts."""
+    (asking,), (told,) = (
+        [block for block in snippets("sh", NETWORK) if block.startswith("curl")],
+        snippets("json", NETWORK),
+    )
+    shown, usage = json.loads(told)["usage"]["outrider"], json.loads(run(["bash", "-e"], asking, service))["usage"]
+    assert shown.keys() <= usage["outrider"].keys()
+    assert "dssd" in usage["outrider"]["protocols"]
+    (source,) = snippets("python", NETWORK)
+    head, *rows = run([sys.executable, "-W", "error", "-"], source, service).splitlines()
+    (printed,) = (block for block in snippets("", NETWORK) if block.startswith("protocol"))
+    assert head == printed.splitlines()[0]
+    assert [row.split()[0] for row in rows] == [row.split()[0] for row in printed.splitlines()[1:]]
+    assert all(row.split()[-1] != "0" for row in rows[1:])
 
 
 def test_chat_and_top_run_as_shown(service: Service) -> None:
@@ -88,3 +125,24 @@ def test_the_configuration_examples_are_valid() -> None:
     assert len(examples) > 1
     for line in examples:
         shell(line.replace(" serve ", " config check ", 1))
+
+
+def test_the_table_s_tutorial_prints_its_rows() -> None:
+    """A smaller run of its first command: the page's rows, and what the paper printed; figures are drawn."""
+    first, _ = commands("outrider bench paper dssd")
+    printed = shell(f"{first.partition(' --')[0]} --prompts 1 --tokens 8")
+    (table,) = (block for block in snippets("", DOCS / "tutorials" / "reproduce-a-table.md") if "NTT" in block)
+    rows = [line for line in table.splitlines() if line.startswith(" ") and "NTT" not in line]
+    for row in rows:
+        beginning, *_, published, both = re.split(r" {2,}", row.strip())
+        assert any(line.strip().startswith(beginning) and line.rstrip().endswith(both) for line in printed.splitlines())
+        assert published in printed
+    assert len(rows) > 1
+
+
+def test_the_benchmarks_have_the_options_that_pages_name() -> None:
+    lines = commands("outrider bench")
+    helps = {name: shell(f"{name} --help") for name in {line.partition(" --")[0] for line in lines}}
+    for line in lines:
+        assert all(option in helps[line.partition(" --")[0]] for option in re.findall(r" (--\w+)", line))
+    assert len(lines) > 2

@@ -1,12 +1,16 @@
-"""Documentation: the README is short; the files of the life of a request exist, and its picture has its steps."""
+"""Documentation: the README is short, what a page says exists, and tutorials that need no service do as they say."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 LIFE = (ROOT / "docs" / "explanation" / "life-of-a-request.md").read_text(encoding="utf-8")
+FENCED = re.DOTALL | re.MULTILINE
+TUTORIALS = ROOT / "docs" / "tutorials"
 PICTURE = (ROOT / "docs" / "figures" / "life-of-a-request.svg").read_text(encoding="utf-8")
 
 
@@ -24,3 +28,19 @@ def test_the_picture_has_the_pages_steps() -> None:
     assert steps == [str(number) for number in range(1, 15)]
     assert list(dict.fromkeys(re.findall(r">(\d+)  ", PICTURE))) == steps
     assert len(LIFE.splitlines()) <= 60
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """Code blocks of one language of a tutorial."""
+    text = (TUTORIALS / page).read_text(encoding="utf-8")
+    return [block for found, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, FENCED) if found == language]
+
+
+def test_the_tutorials_protocol_prints_what_the_page_shows() -> None:
+    """All its blocks, in order, as one file: written, registered, proved exact, and drafted with."""
+    source = "".join(blocks("write-a-protocol.md", "python"))
+    done = subprocess.run(
+        [sys.executable, "-"], input=source, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "".join(blocks("write-a-protocol.md", ""))
