@@ -172,11 +172,11 @@ def test_a_response_is_stopped_and_the_conversation_forgotten(reader: Reader, se
 def test_what_is_refused_is_explained(browser: Browser, service: Service) -> None:
     reader = Reader(browser, service.url)
     reader.page.locator("#drafters [data-state=ready]").first.wait_for()
-    reader.settings(temperature="0", max_tokens="100000")
+    reader.settings(temperature="9")
     reader.page.locator("#ask").evaluate("form => { form.noValidate = true; }")  # the form would not send it
     reader.page.fill("#prompt", PROMPT)
     reader.page.press("#prompt", "Enter")
-    assert "max_tokens needs" in reader.page.locator("[role=alert]").inner_text()
+    assert "temperature needs" in reader.page.locator("[role=alert]").inner_text()
     reader.page.close()
 
 

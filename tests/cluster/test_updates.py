@@ -19,6 +19,7 @@ from cluster.application import bring_up
 from outrider.config.reading import load_config
 from outrider.config.schema import Config, SloClassConfig
 from outrider.engines.torch.linears import computes_bfloat16
+from serve_app.api.openai.fields.lengths import CLAMPED_HEADER
 from serve_app.coordination.credit import MOST_UNREAD_TOKENS
 from tests.chaos.services import replicas_running
 from tests.cluster.prompts import CHATS
@@ -149,6 +150,11 @@ def statuses(service: Service, **request: Any) -> set[int]:
     return {response.status_code for response in asked_of(service, **request)}
 
 
+def clamped(service: Service, **request: Any) -> set[str | None]:
+    """Of the answers, the header that tells to how many tokens they were shortened."""
+    return {response.headers.get(CLAMPED_HEADER) for response in asked_of(service, **request)}
+
+
 def longest_drafts(service: Service) -> int:
     """Tokens in the longest draft of any of them."""
     asked = asked_of(service, outrider={"details": True, "lookup": False}, max_tokens=12)
@@ -180,11 +186,11 @@ def test_light_settings_reach_the_very_replicas_that_serve(service: Service) -> 
     )
     classed = {"outrider": {"slo_class": "brand_new"}, "max_tokens": 2}
     longer = {"max_tokens": TOKENS + 1, "stop": [" "]}
-    assert (statuses(service, **classed), statuses(service, **longer)) == ({400}, {200})
+    assert (statuses(service, **classed), clamped(service, **longer)) == ({400}, {None})
     assert longest_drafts(service) == config.speculation.window
     with updated(service, changed, stay=True) as clients:
         eventually(lambda: len(service.events("settings_taken")) == told + INGRESSES + COORDINATORS, _WITHIN_S)
-        assert (statuses(service, **classed), statuses(service, **longer)) == ({200}, {400})
+        assert (statuses(service, **classed), clamped(service, **longer)) == ({200}, {str(TOKENS)})
         assert longest_drafts(service) == window
     assert {text == expected[number] for number, text in clients.answered} == {True}
     assert processes(service) == before
