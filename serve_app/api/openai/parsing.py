@@ -10,7 +10,7 @@ from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails, from_json
+from pydantic_core import ErrorDetails, from_json, to_json
 
 from outrider.contracts.errors import ParameterError, shown_value
 from serve_app.api.http_errors import (
@@ -160,15 +160,17 @@ def check_arguments(messages: Sequence[ChatMessage], limits: RequestLimits) -> N
     if (length := sum(map(len, arguments))) > limits.max_prompt_chars:
         needed = f"arguments of tool calls of at most {limits.max_prompt_chars} characters together"
         raise ParameterError("messages", needed, length)
-    check_json_size(
-        [text.encode() for text in arguments], most_values(limits.max_context_tokens), "arguments of tool calls"
-    )
+    most = most_values(limits.max_context_tokens)
+    check_json_size([text.encode() for text in arguments], most, "arguments of tool calls")
 
 
 def _arguments(call: Mapping[str, Any]) -> str:
+    """As JSON; some clients send them as an object."""
     function = call.get("function")
     arguments = function.get("arguments") if isinstance(function, dict) else None
-    return arguments if isinstance(arguments, str) else ""
+    if arguments is None:
+        return ""
+    return arguments if isinstance(arguments, str) else to_json(arguments).decode()
 
 
 def _check_completion(body: CompletionBody) -> None:
