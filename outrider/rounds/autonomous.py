@@ -39,7 +39,6 @@ class AutonomousRounds:
     """
 
     def __init__(self, parts: RoundParts) -> None:
-        """Begin without a run."""
         self._generation, self._current, self._grants = parts.generation, parts.current, parts.rules.grant
         self._chooser, self._tracker, self._emitter = parts.chooser, parts.tracker, parts.emitter
         self._verifier, self._lookup = parts.verifier, parts.lookup

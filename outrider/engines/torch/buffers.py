@@ -37,8 +37,6 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class PoolShape:
-    """Shape of a KV pool."""
-
     layers: int
     kv_heads: int
     head_dim: int
