@@ -17,7 +17,7 @@ from lab.simulation.settings import Variant
 from lab.simulation.stop_map import STOPPING, DraftEnding, PlaceResult
 from outrider.scheduling.attribution import ViolationCause
 
-_MORE_COLOURS = ("#999999", "#332288", "#f0e442", "#882255", "#44aa99")
+_MORE_COLOURS = ("#999999", "#332288", "#f0e442", "#882255", "#44aa99", "#ddcc77", "#117733", "#aa4499")
 _NAMES = {
     Variant.KV: "fcfs, kept KV",
     Variant.WISP: "wisp",

@@ -8,7 +8,7 @@ from pathlib import Path
 from lab.simulation.experiment import Case, Cell, CellResult, LoadResult
 from lab.simulation.published import SPEEDS_TOKENS_PER_S, TABLE_12
 from lab.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
-from lab.simulation.settings import ABLATION, WITHOUT_LIMIT, Variant, preset
+from lab.simulation.settings import ABLATION, WISP_CHANGES, WITHOUT_LIMIT, Variant, preset
 from lab.simulation.stop_map import FLASH
 from outrider.contracts.cost import DEFAULT_COST_MODEL
 from outrider.costs.profiles import read_profile
@@ -16,8 +16,7 @@ from outrider.costs.profiles import read_profile
 _A100 = HARDWARE["a100-80gb"]
 _MIXED_VARIANTS = (
     Variant.KV,
-    Variant.WISP,
-    Variant.WISP_FAIR,
+    *WISP_CHANGES,
     Variant.SCHEDULER,
     Variant.ADMISSION,
     Variant.CHAINS,
@@ -73,7 +72,7 @@ def cases(profile: Path | None, *, quick: bool) -> list[Case]:
             settings,
             TABLE_12,
             (8.0,) if quick else SPEEDS_TOKENS_PER_S,
-            (*ABLATION, Variant.WISP, Variant.WISP_FAIR, Variant.PREDICTOR, Variant.CENTRALIZED),
+            (*ABLATION, *WISP_CHANGES, Variant.PREDICTOR, Variant.CENTRALIZED),
         ),
         Case(
             "table 12, memory free",
@@ -81,7 +80,7 @@ def cases(profile: Path | None, *, quick: bool) -> list[Case]:
             replace(settings, kv_tokens=WITHOUT_LIMIT),
             TABLE_12,
             (8.0,),
-            (*ABLATION, Variant.WISP, Variant.WISP_FAIR, Variant.PREDICTOR, Variant.CENTRALIZED),
+            (*ABLATION, *WISP_CHANGES, Variant.PREDICTOR, Variant.CENTRALIZED),
         ),
         Case(
             "acceptance",

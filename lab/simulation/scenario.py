@@ -45,8 +45,9 @@ class System(StrEnum):
     SLED = "sled"  # devices draft; first come first served; no KV is kept between verifications
     SLED_KV = "sled_kv"  # the same with resident KV
     CENTRALIZED = "centralized"  # no drafts: continuous batching on the server
-    WISP = "wisp"  # Algorithm 1 as printed, a deadline for each round
-    WISP_FAIR = "wisp_fair"  # the same with doomed blocks as best effort and marginal utilities
+    WISP = "wisp"  # Algorithm 1, a deadline for each round
+    WISP_ALONE = "wisp_alone"  # the same where a block that would be late even alone is dispatched alone
+    WISP_FAIR = "wisp_fair"  # the same where it is best effort, and utilities are marginal
     OUTRIDER = "outrider"  # slo_aware, deadlines from the ledger
 
 

@@ -22,7 +22,10 @@ from outrider.admission.rules import AdmissionRules
 from outrider.contracts.cost import CostModel
 from outrider.contracts.slo import SloClass
 from outrider.link.profiles import LinkProfile
+from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import BatchLimits
+from outrider.scheduling.registry import Scheduling
+from outrider.scheduling.wisp import Doomed, Wisp
 
 WITHOUT_LIMIT = 100_000_000  # ``kv_tokens`` that are never too few
 _KV_BLOCK_TOKENS = 16
@@ -73,8 +76,12 @@ class Variant(StrEnum):
     SCHEDULER = "+ scheduler"
     ADMISSION = "+ admission"
     CHAINS = "+ window"
-    WISP = "wisp"  # Algorithm 1 as printed; the flagged token is sent
-    WISP_FAIR = "wisp, fair"  # doomed blocks best effort, marginal utilities; the flagged token is withheld (eq. 25)
+    WISP = "wisp"  # Algorithm 1, a doomed block binds nobody; the flagged token is sent
+    WISP_ALONE = "wisp, alone"  # a doomed block goes alone
+    WISP_LAST = "wisp, doomed last"  # a doomed block is best effort
+    WISP_MARGINAL = "wisp, marginal"  # a block's utility is per second that it adds
+    WISP_WITHHELD = "wisp, withheld"  # the flagged token is withheld (eq. 25)
+    WISP_FAIR = "wisp, fair"  # the last three together
     PREDICTOR = "fcfs, predictor"
     CENTRALIZED = "centralized"
 
@@ -82,6 +89,18 @@ class Variant(StrEnum):
 ABLATION = (Variant.SLED, Variant.KV, Variant.SCHEDULER, Variant.ADMISSION, Variant.CHAINS)
 PRODUCT = Variant.CHAINS  # what the service does: admission, and the draft length that serves most devices
 _ADMITTING = frozenset({Variant.ADMISSION, Variant.CHAINS})
+_ALGORITHM_1: Mapping[Variant, Wisp] = MappingProxyType(
+    {
+        Variant.WISP: Wisp(),
+        Variant.WISP_ALONE: Wisp(doomed=Doomed.ALONE),
+        Variant.WISP_LAST: Wisp(doomed=Doomed.LAST),
+        Variant.WISP_MARGINAL: Wisp(marginal=True),
+        Variant.WISP_WITHHELD: Wisp(),
+        Variant.WISP_FAIR: Wisp(doomed=Doomed.LAST, marginal=True),
+    }
+)
+WISP_CHANGES = tuple(_ALGORITHM_1)  # the printed system, and what one change makes of it, or all do
+_WITHHOLDING = frozenset({Variant.WISP_WITHHELD, Variant.WISP_FAIR})
 
 _SYSTEMS: Mapping[Variant, System] = MappingProxyType(
     {
@@ -90,10 +109,9 @@ _SYSTEMS: Mapping[Variant, System] = MappingProxyType(
         Variant.SCHEDULER: System.OUTRIDER,
         Variant.ADMISSION: System.OUTRIDER,
         Variant.CHAINS: System.OUTRIDER,
-        Variant.WISP: System.WISP,
-        Variant.WISP_FAIR: System.WISP_FAIR,
         Variant.PREDICTOR: System.SLED_KV,
         Variant.CENTRALIZED: System.CENTRALIZED,
+        **dict.fromkeys(_ALGORITHM_1, System.WISP),
     }
 )
 
@@ -133,10 +151,8 @@ def group_of(settings: Settings, slo: SloClass, count: int) -> DeviceGroup:
 
 def drafted_by(variant: Variant, group: DeviceGroup, verifier: VerifierModel) -> DeviceGroup:
     """Return the group with the drafts of a system: by WISP's predictor, or of the length that serves most devices."""
-    if variant is Variant.WISP_FAIR:
-        return replace(group, predictor=SimPredictor(sends_flagged=False))
-    if variant in {Variant.WISP, Variant.PREDICTOR}:
-        return replace(group, predictor=SimPredictor())
+    if variant is Variant.PREDICTOR or variant in _ALGORITHM_1:
+        return replace(group, predictor=SimPredictor(sends_flagged=variant not in _WITHHOLDING))
     if variant is not Variant.CHAINS:
         return group
     best = best_draft(group, verifier, group.slo.tokens_per_s, chains()).draft
@@ -175,6 +191,7 @@ def scenario_of(
         warmup_s=warmup_s,
         plans_late=True,
         admission=admission_of(verifier) if variant in _ADMITTING else None,
+        scheduling=Scheduling(_ALGORITHM_1[variant], DeadlineRule.ROUND) if variant in _ALGORITHM_1 else None,
     )
 
 

@@ -33,6 +33,7 @@ _TABLE = {
     System.SLED_KV: SystemRules(SCHEDULING["fcfs"]),
     System.CENTRALIZED: SystemRules(SCHEDULING["fcfs"], speculative=False, in_engine=True),
     System.WISP: SystemRules(SCHEDULING["wisp"]),
+    System.WISP_ALONE: SystemRules(SCHEDULING["wisp_alone"]),
     System.WISP_FAIR: SystemRules(SCHEDULING["wisp_fair"]),
     System.OUTRIDER: SystemRules(SCHEDULING["slo_aware"], steps=StepRules()),
 }

@@ -64,11 +64,9 @@ class PromiseTracker:
     def deadline_at_s(self, began_at_s: float, expected_tokens: float) -> float:
         """Return the deadline of a round's commit; infinity without a promise."""
         ledger = self._ledger
-        if self._rule is DeadlineRule.LEDGER:
+        if self._rule is DeadlineRule.LEDGER or not self._due:
             return ledger.deadline_at_s(expected_tokens)
-        if self._due:
-            return round_deadline_at_s(began_at_s, expected_tokens, ledger.tokens_per_s)
-        return inf
+        return round_deadline_at_s(began_at_s, expected_tokens, ledger.tokens_per_s)
 
     @property
     def tokens_per_s(self) -> float:

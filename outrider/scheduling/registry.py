@@ -7,7 +7,7 @@ from outrider.scheduling.fcfs import Fcfs
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import SchedulingPolicy
 from outrider.scheduling.slo_aware import SloAware
-from outrider.scheduling.wisp import Wisp
+from outrider.scheduling.wisp import Doomed, Wisp
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class Scheduling:
 SCHEDULING: Mapping[str, Scheduling] = {
     "slo_aware": Scheduling(SloAware()),
     "wisp": Scheduling(Wisp(), DeadlineRule.ROUND),
-    "wisp_fair": Scheduling(Wisp(fair=True), DeadlineRule.ROUND),
+    "wisp_alone": Scheduling(Wisp(doomed=Doomed.ALONE), DeadlineRule.ROUND),
+    "wisp_fair": Scheduling(Wisp(doomed=Doomed.LAST, marginal=True), DeadlineRule.ROUND),
     "fcfs": Scheduling(Fcfs()),
 }

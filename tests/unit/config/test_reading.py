@@ -233,7 +233,7 @@ MISTAKES = [
     ("verifiers: {resources: 2}", "verifiers.resources needs a mapping, found 2"),
     (
         "scheduling: {policy: lottery}",
-        "scheduling.policy needs one of slo_aware, wisp, wisp_fair, fcfs, found 'lottery'",
+        "scheduling.policy needs one of slo_aware, wisp, wisp_alone, wisp_fair, fcfs, found 'lottery'",
     ),
     ("scheduling: {cost_profiles: [1]}", "scheduling.cost_profiles[0] needs non-empty text, found 1"),
     (

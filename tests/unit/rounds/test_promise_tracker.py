@@ -47,7 +47,7 @@ class Made:
 def test_nothing_is_owed_and_nothing_judged_before_the_first_token() -> None:
     made = Made()
     assert made.tracker.terms(99.0, 5.0) == VerifyTerms(103.0, 5.0, 4.0), "the first token's own, and the promise"
-    assert Made(rule=DeadlineRule.ROUND).tracker.terms(99.0, 5.0) == VerifyTerms(inf, 5.0, 4.0)
+    assert Made(rule=DeadlineRule.ROUND).tracker.terms(99.0, 5.0) == VerifyTerms(103.0, 5.0, 4.0), "likewise"
     assert (made.promise, made.tracker.record) == (None, None)
     assert made.round(1, round_s=60.0) is None, "a long prefill breaks no promise"
     assert made.tracker.record == LedgerRecord()

@@ -7,7 +7,7 @@ from outrider.contracts.cost import VerifyCost
 from outrider.scheduling.fcfs import Fcfs
 from outrider.scheduling.policy import BatchLimits, PendingVerification, SchedulingPolicy
 from outrider.scheduling.slo_aware import SloAware
-from outrider.scheduling.wisp import Wisp
+from outrider.scheduling.wisp import Doomed, Wisp
 from tests.unit.scheduling.queues import COSTS, INFINITY, NOW_S, ROOMY, block, limits, pass_costs, queues
 
 
@@ -32,7 +32,9 @@ def test_the_first_that_does_not_fit_ends_the_batch(queue: list[PendingVerificat
     )
 
 
-@pytest.mark.parametrize("policy", [SloAware(), Wisp(fair=True)], ids=["slo_aware", "wisp_fair"])
+@pytest.mark.parametrize(
+    "policy", [SloAware(), Wisp(doomed=Doomed.LAST, marginal=True)], ids=["slo_aware", "wisp_fair"]
+)
 def test_cold_blocks_share_the_chunk_of_a_pass(policy: SchedulingPolicy) -> None:
     """The second has nothing left of it, so it waits; as much of the first as fits is computed."""
     cold = [

@@ -68,7 +68,8 @@ def test_the_policy_decides_who_of_those_within_makes_room() -> None:
         rows[policy] = set(plan.joining), set(plan.held_back)
     assert rows == {
         "fcfs": (set(), set()),
-        "wisp": (set(), {"leisurely"}),
+        "wisp": (set(), set()),
+        "wisp_alone": (set(), {"leisurely"}),
         "wisp_fair": (set(), set()),
         "slo_aware": ({"pressed"}, {"leisurely"}),
     }

@@ -5,7 +5,7 @@ import pytest
 from outrider.contracts.cost import VerifyCost
 from outrider.scheduling.policy import PendingVerification, StopReason
 from outrider.scheduling.slo_aware import SloAware
-from outrider.scheduling.wisp import Wisp
+from outrider.scheduling.wisp import Doomed, Wisp
 from tests.unit.scheduling.queues import COSTS, GUARDED_COSTS, NOW_S, ROOMY, block
 
 ALONE_S = COSTS.predict_s([VerifyCost(6, 500)])
@@ -47,27 +47,27 @@ def test_the_first_violation_ends_the_batch() -> None:
     assert (names(plan.batch), names(plan.waiting), plan.reason) == ("ab", "cd", StopReason.DEADLINE)
 
 
-def test_a_doomed_block_is_dispatched_alone_where_the_paper_waits_for_ever() -> None:
-    queue = [block("a", slack_s=-0.1), *(block(name, slack_s=3.0) for name in "bcd")]
-    plan = Wisp().plan(queue, NOW_S, ROOMY, GUARDED_COSTS)
-    assert (names(plan.batch), plan.reason) == ("a", StopReason.DEADLINE)
+@pytest.mark.parametrize(("doomed", "batch"), [("binds_nobody", "abcd"), ("alone", "a"), ("last", "bcda")])
+def test_a_doomed_block_is_dispatched_where_the_paper_waits_for_ever(doomed: str, batch: str) -> None:
+    queue = [block("a", slack_s=-0.1), *(block(name, slack_s=3.0, expected_tokens=4.0) for name in "bcd")]
+    plan = Wisp(doomed=Doomed(doomed)).plan(queue, NOW_S, ROOMY, GUARDED_COSTS)
+    assert (names(plan.batch), plan.reason is StopReason.DEADLINE) == (batch, doomed == "alone")
     assert sorted(names(SloAware().plan(queue, NOW_S, ROOMY, GUARDED_COSTS).batch)) == list("abcd")
 
 
-def test_a_doomed_block_is_best_effort_where_it_is_to_be_fair() -> None:
-    queue = [block("a", slack_s=-0.1), *(block(name, slack_s=3.0) for name in "bcd")]
-    plan = Wisp(fair=True).plan(queue, NOW_S, ROOMY, GUARDED_COSTS)
-    assert (sorted(names(plan.batch)), plan.reason) == (list("abcd"), StopReason.QUEUE_EMPTY)
-    pressed = [block("a", slack_s=-0.1, expected_tokens=4.0), block("b", slack_s=1.01 * ALONE_S)]
-    plan = Wisp(fair=True).plan(pressed, NOW_S, ROOMY, GUARDED_COSTS)
-    assert (names(plan.batch), plan.reason) == ("b", StopReason.DEADLINE), "which is critical"
+@pytest.mark.parametrize(("doomed", "batch"), [("binds_nobody", "a"), ("alone", "a"), ("last", "b")])
+def test_a_critical_block_comes_before_a_doomed_one_only_where_that_is_last(doomed: str, batch: str) -> None:
+    """Each of the two has time for itself alone."""
+    queue = [block("a", slack_s=-0.1, expected_tokens=4.0), block("b", slack_s=1.01 * ALONE_S)]
+    plan = Wisp(doomed=Doomed(doomed)).plan(queue, NOW_S, ROOMY, GUARDED_COSTS)
+    assert (names(plan.batch), plan.reason) == (batch, StopReason.DEADLINE)
 
 
-def test_a_fair_utility_is_per_second_that_a_block_adds() -> None:
+def test_a_marginal_utility_is_per_second_that_a_block_adds() -> None:
     """Alone the dear one takes 1.5 times as long, and adds four times as much."""
     queue = [
         block("a", cost=VerifyCost(6, 2200), expected_tokens=4.0, slack_s=9.0),
         block("b", expected_tokens=2.0, slack_s=9.0),
     ]
     assert names(Wisp().plan(queue, NOW_S, ROOMY, COSTS).batch) == "ab"
-    assert names(Wisp(fair=True).plan(queue, NOW_S, ROOMY, COSTS).batch) == "ba"
+    assert names(Wisp(marginal=True).plan(queue, NOW_S, ROOMY, COSTS).batch) == "ba"

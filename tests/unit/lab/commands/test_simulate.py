@@ -164,7 +164,7 @@ def figures() -> CapacityFigures:
 def test_capacity_prints_ours_beside_the_published(capsys: pytest.CaptureFixture[str]) -> None:
     show_capacity(figures())
     printed = " ".join(capsys.readouterr().out.split())
-    assert "table 12 8/s 14 0.78 1.40 1.27" in printed, "what the service does: 14 over 18, 10 and 11"
+    assert "table 12 8/s 14 0.64 1.40 1.27" in printed, "what the service does: 14 over 22, 10 and 11"
     assert "table 12, free mixed 14 - - 1.27" in printed
     assert "sled 10 (21)" in printed, "devices at 8 tokens/s, WISP's in brackets"
     assert "Table 1: rounds slower than promised (published), at the 90 devices nearest to its fcfs row" in printed

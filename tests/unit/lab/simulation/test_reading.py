@@ -62,7 +62,8 @@ def test_a_policy_in_the_registry_can_be_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(SCHEDULING, "hurried", hurried)
     assert parse_scenario(f"policy: hurried\n{FILE}", "test").scenarios[0].scheduling is hurried
     with pytest.raises(
-        ConfigError, match=r"policy needs one of slo_aware, wisp, wisp_fair, fcfs, hurried or null, found 'late'"
+        ConfigError,
+        match=r"policy needs one of slo_aware, wisp, wisp_alone, wisp_fair, fcfs, hurried or null, found 'late'",
     ):
         parse_scenario(f"policy: late\n{FILE}", "test")
 

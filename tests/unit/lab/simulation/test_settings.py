@@ -5,7 +5,9 @@ import pytest
 from lab.simulation.planning import chains
 from lab.simulation.published import TABLE_12
 from lab.simulation.scenario import System
-from lab.simulation.settings import Settings, Variant, preset, scenario_of
+from lab.simulation.settings import WISP_CHANGES, Settings, Variant, preset, scenario_of
+from outrider.scheduling.ledger import DeadlineRule
+from outrider.scheduling.wisp import Doomed, Wisp
 
 COSTS = TABLE_12
 
@@ -47,6 +49,26 @@ def test_each_rung_changes_what_its_name_says() -> None:
     assert made(Variant.KV) == (System.SLED_KV, fixed, (), False)
     assert made(Variant.SCHEDULER) == (System.OUTRIDER, fixed, (), False)
     assert made(Variant.WISP) == (System.WISP, fixed, (), True)
-    assert made(Variant.WISP_FAIR) == (System.WISP_FAIR, fixed, (), True)
     assert made(Variant.CENTRALIZED)[0] is System.CENTRALIZED
     assert made(Variant.CHAINS)[1] in {draft.window for draft in chains()}
+
+
+def test_each_change_of_wisp_stands_by_itself() -> None:
+    settings = preset("wisp_table_2")
+    found = {}
+    for variant in WISP_CHANGES:
+        made = scenario_of(settings, COSTS, variant, (8.0,), 4)
+        assert made.scheduling is not None
+        policy, predictor = made.scheduling.policy, made.groups[0].predictor
+        assert made.scheduling.deadlines is DeadlineRule.ROUND
+        assert isinstance(policy, Wisp)
+        assert predictor is not None
+        found[variant] = policy.doomed, policy.marginal, predictor.sends_flagged
+    assert found == {
+        Variant.WISP: (Doomed.BINDS_NOBODY, False, True),
+        Variant.WISP_ALONE: (Doomed.ALONE, False, True),
+        Variant.WISP_LAST: (Doomed.LAST, False, True),
+        Variant.WISP_MARGINAL: (Doomed.BINDS_NOBODY, True, True),
+        Variant.WISP_WITHHELD: (Doomed.BINDS_NOBODY, False, False),
+        Variant.WISP_FAIR: (Doomed.LAST, True, False),
+    }

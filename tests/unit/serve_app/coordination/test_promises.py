@@ -146,7 +146,7 @@ async def rounds_of(request: GenerationRequest, rule: DeadlineRule) -> list[Pend
 @on_loop
 async def test_the_policy_learns_what_each_round_is_owed_and_needs(slo: SloClass, rule: DeadlineRule) -> None:
     first, *others = await rounds_of(replace(request_for(window=5), slo=slo), rule)
-    if slo.tokens_per_s and rule is DeadlineRule.LEDGER:
+    if slo.tokens_per_s:
         assert first.arrived_at_s < first.deadline_at_s <= first.arrived_at_s + FIRST_TOKEN_S, "from the request on"
     else:
         assert first.deadline_at_s == inf, "nothing is owed before the first token"
