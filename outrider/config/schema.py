@@ -43,6 +43,8 @@ from outrider.models.generation_config import checked_override
 from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.rules import MUST_USE_DRAFT_DEADLINE_S
 from outrider.scheduling.ledger import FIRST_TOKEN_S
+from outrider.scheduling.registry import SCHEDULING, Scheduling
+from outrider.scheduling.wisp import Wisp
 from outrider.selection.modes import DEFAULT_MODES, MODES
 from outrider.selection.registry import SELECTION
 
@@ -144,11 +146,26 @@ class SchedulingConfig:
 
     Attributes:
         first_token_s: promised time from request to first token in classes with a speed; a deadline like others.
+        guard_s: WISP's delta (eq. 17), of its policies alone; None: as long as predictions err.
     """
 
     policy: SchedulingName = "slo_aware"
     first_token_s: Seconds = FIRST_TOKEN_S
+    guard_s: Annotated[float, Field(strict=True, ge=0, le=60)] | None = None
     cost_profiles: tuple[Text, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a guard time of a policy that has none."""
+        if self.guard_s is not None and not isinstance(SCHEDULING[self.policy].policy, Wisp):
+            raise ConfigError("guard_s", f"null where policy is {self.policy}, which has no guard time", self.guard_s)
+
+    @property
+    def chosen(self) -> Scheduling:
+        """The policy, with its guard time, and the rule of its deadlines."""
+        found = SCHEDULING[self.policy]
+        if self.guard_s is None or not isinstance(found.policy, Wisp):
+            return found
+        return replace(found, policy=replace(found.policy, guard_s=self.guard_s))
 
 
 @dataclass(frozen=True, slots=True, config=FORBID)

@@ -14,7 +14,6 @@ from outrider.models.head_file import Head
 from outrider.rounds.choice import Speculation
 from outrider.rounds.rules import RunGrant
 from outrider.scheduling.policy import BatchLimits
-from outrider.scheduling.registry import SCHEDULING
 from outrider.selection.modes import MODES, SpeculationMode, within
 from outrider.selection.registry import SELECTION
 from outrider.selection.situation import SelectionPolicy
@@ -145,7 +144,7 @@ def verifier_settings(config: Config, heads: Mapping[str, Head] | None = None) -
 def generations_settings(
     config: Config, profiles: Sequence[CostProfile] = (), heads: Mapping[str, Head] | None = None
 ) -> GenerationsSettings:
-    verifiers, policy = config.verifiers, SCHEDULING[config.scheduling.policy].policy
+    verifiers, policy = config.verifiers, config.scheduling.chosen.policy
     limits = BatchLimits(
         max_blocks=verifiers.batch.max_blocks,
         max_new_tokens=verifiers.batch.max_tokens,

@@ -27,7 +27,6 @@ from outrider.rounds.present_load import PresentLoad
 from outrider.rounds.rules import DRAFTER_OPEN_DEADLINE_S, MUST_USE_DRAFT_DEADLINE_S, RoundRules
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import SpikeDetector
-from outrider.scheduling.registry import SCHEDULING
 from outrider.selection.tuning.speculation_tuner import SpeculationTuner, TunerSettings
 from outrider.text.shown import text_of
 from outrider.text.stops import stop_automaton, tokens_that_stop
@@ -139,7 +138,7 @@ class Generations:
         rules = RoundRules(
             speculation=choices,
             policy=drafting.policy,
-            deadline_rule=SCHEDULING[settings.scheduling.policy].deadlines,
+            deadline_rule=settings.scheduling.chosen.deadlines,
             spikes=self._spikes,
             first_token_s=settings.scheduling.first_token_s,
             correction_deadline_s=DRAFTER_OPEN_DEADLINE_S,

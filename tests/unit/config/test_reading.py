@@ -27,7 +27,9 @@ from outrider.contracts.errors import ConfigError
 from outrider.contracts.slo import DEFAULT_CLASSES, SloClass
 from outrider.documents.problems import ConfigFileError
 from outrider.link.profiles import PROFILES
+from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.registry import SCHEDULING
+from outrider.scheduling.wisp import Wisp
 from outrider.selection.registry import SELECTION
 
 TEXTS = st.text(st.characters(exclude_categories=["C", "Zl", "Zp"]), min_size=1)
@@ -235,6 +237,8 @@ MISTAKES = [
         "scheduling: {policy: lottery}",
         "scheduling.policy needs one of slo_aware, wisp, wisp_alone, wisp_fair, fcfs, found 'lottery'",
     ),
+    ("scheduling: {guard_s: 0.1}", "scheduling.guard_s needs null where policy is slo_aware, which has no guard time"),
+    ("scheduling: {policy: wisp, guard_s: -1.0}", "scheduling.guard_s needs"),
     ("scheduling: {cost_profiles: [1]}", "scheduling.cost_profiles[0] needs non-empty text, found 1"),
     (
         "admission: {max_wait_s: 400.0}",
@@ -430,3 +434,11 @@ def test_scaling_that_nothing_can_follow_is_named(text: str, problem: str) -> No
 def test_claims_are_of_as_many_verifiers_as_there_may_be() -> None:
     text = "verifiers: {resources: {big: 1}, autoscaling: {max: 4}}\ndrafters: []"
     assert parse_config(text, "my.yaml").custom_resources == {"big": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("guard_s", "policy"), [("null", Wisp()), ("0.25", Wisp(guard_s=0.25)), ("0.0", Wisp(guard_s=0.0))]
+)
+def test_wisps_guard_time_is_learned_or_given(guard_s: str, policy: Wisp) -> None:
+    found = parse_config(f"scheduling: {{policy: wisp, guard_s: {guard_s}}}", "text").scheduling.chosen
+    assert (found.policy, found.deadlines) == (policy, DeadlineRule.ROUND)
