@@ -70,7 +70,7 @@ class RequestLimits:
     tool_format: str = ""  # form of the model's tool calls, by its name in ``openai.tools``; "": none
     fingerprint: str = ""  # of what outputs depend on besides a request: ``system_fingerprint``
     objectives: Mapping[str, str] = field(default_factory=dict)  # class of each objective
-    known_fields_only: bool = False  # whether fields that nobody knows are refused
+    strict_fields: bool = False  # ``http.strict_fields``
 
 
 @dataclass(frozen=True, slots=True)

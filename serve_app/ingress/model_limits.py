@@ -54,7 +54,7 @@ def limits_of_model(
         defaults=defaults,
         fingerprint=_fingerprint(verifier),
         objectives=settings.objectives,
-        known_fields_only=settings.http.strict_fields,
+        strict_fields=settings.http.strict_fields,
     )
 
 

@@ -184,7 +184,7 @@ async def _respond(
         request.state.record.headers |= rate_headers(await rates_left(service.gate, tenant))
         raise
     async with json_body(request, settings, limits.account, bodies_account(tenant, address)) as content:
-        ignored = IgnoredFields(strict=limits.known_fields_only)
+        ignored = IgnoredFields.of(limits)
         read = partial(_read, content, kind, service.tokenizer, tenant, limits, everybodys, ignored)
         await turns.next(limits.account)
         body, prompts, asked_grammar = await threads.run(limits.account, read)

@@ -32,7 +32,7 @@ def tokenizing(service: Service, threads: RequestThreads) -> APIRouter:
         address = peer_address(request.scope, settings.http.trusted_proxies)
         account = account_of(tenant, address)
         async with json_body(request, settings, account, bodies_account(tenant, address)) as content:
-            ignored = IgnoredFields(strict=service.limits.known_fields_only)
+            ignored = IgnoredFields.of(service.limits)
             work = partial(answer, content, service.tokenizer, service.limits, ignored)
             parts = await threads.run(account, work)
             request.state.record.headers |= ignored.headers

@@ -94,7 +94,7 @@ def parse_body(body: bytes, kind: type[_Body], limits: RequestLimits, ignored: I
         ParameterError: a value of the wrong type, a list or object that is too long, or one that needs another field.
     """
     data = read_object(body, limits)
-    parsed = read_fields(data, kind, ignored or IgnoredFields(strict=limits.known_fields_only))
+    parsed = read_fields(data, kind, ignored or IgnoredFields.of(limits))
     if parsed.model != limits.model_name:
         found = shown_value(parsed.model)
         raise UnknownModelError("model", f"model needs one of: {limits.model_name}; found {found}")

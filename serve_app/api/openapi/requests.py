@@ -49,7 +49,7 @@ def request_schemas(limits: RequestLimits) -> dict[str, Schema]:
         # The parser allows these in each object of a body.
         schema["properties"] |= {name: _neutral(name) for name in NOT_YET if name not in kind.model_fields}
         schema.pop("title", None)
-        if kind is not OutriderOptions and not limits.known_fields_only:
+        if kind is not OutriderOptions and not limits.strict_fields:
             del schema["additionalProperties"]
     return schemas
 
@@ -66,7 +66,7 @@ def _known(kind: type[BaseModel], limits: RequestLimits) -> dict[str, Schema]:
     most = limits.max_output_tokens
     numbers = {"min_tokens": (0, most)}
     lengths = {"max_tokens": int(kind is ChatBody), "max_completion_tokens": 1}
-    if limits.known_fields_only:
+    if limits.strict_fields:
         numbers |= {name: (low, most) for name, low in lengths.items()}
     numbers["seed"] = (-_NUMBERS["seed"], _NUMBERS["seed"] - 1)
     numbers |= {} if kind is ChatBody else {"logprobs": (0, MAX_TOP_LOGPROBS)}

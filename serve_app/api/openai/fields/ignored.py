@@ -5,6 +5,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 
 from serve_app.api.http_errors import UnknownFieldError
+from serve_app.api.service import RequestLimits
 
 IGNORED_HEADER = "x-outrider-ignored"
 MOST_NAMED, MOST_NAME_CHARS = 16, 64
@@ -20,6 +21,11 @@ class IgnoredFields:
     def __init__(self, *, strict: bool = False) -> None:
         self._strict = strict
         self._names: dict[str, None] = {}
+
+    @classmethod
+    def of(cls, limits: RequestLimits) -> "IgnoredFields":
+        """Make those of a request that is held to these limits."""
+        return cls(strict=limits.strict_fields)
 
     def add(self, path: str, name: str, known: Iterable[str]) -> None:
         """Note a field that is not among the ``known`` ones beside it.

@@ -33,15 +33,15 @@ def output_tokens(body: CompletionBody | ChatBody, prompt_len: int, limits: Requ
         default = (limits.defaults.max_tokens or most) if isinstance(body, ChatBody) else _DEFAULT_COMPLETION_TOKENS
         return min(default, most, affordable)
     least = 0 if echo else 1
-    if asked < least or (limits.known_fields_only and asked > limits.max_output_tokens):
+    if asked < least or (limits.strict_fields and asked > limits.max_output_tokens):
         raise ParameterError(field, f"an integer in {least}..{limits.max_output_tokens}", asked)
-    if asked > room and (limits.known_fields_only or room < 1):
+    if asked > room and (limits.strict_fields or room < 1):
         raise PromptTooLongError(
             field,
             f"{field} needs at most {room} (a context of {limits.max_context_tokens} tokens, {prompt_len} of them "
             f"prompt), found {asked}; lower it or shorten the prompt",
         )
-    return asked if limits.known_fields_only else min(asked, most, affordable)
+    return asked if limits.strict_fields else min(asked, most, affordable)
 
 
 def length_headers(body: CompletionBody | ChatBody, requests: Sequence[GenerationRequest]) -> Mapping[str, str]:

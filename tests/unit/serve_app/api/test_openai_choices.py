@@ -360,7 +360,7 @@ def test_what_a_request_may_cost_is_bounded(fields: dict[str, Any], found: str) 
     with pytest.raises(
         ParameterError, match=r"^max_tokens needs choices x tokens x values .* at most 1000000"
     ) as raised:
-        choices(limits=replace(LARGE, known_fields_only=True), **fields)
+        choices(limits=replace(LARGE, strict_fields=True), **fields)
     assert found in str(raised.value)
 
 

@@ -11,7 +11,7 @@ from tests.unit.serve_app.api.asked_choices import choices, generation
 from tests.unit.serve_app.api.asking import CHAT, COMPLETION, post
 from tests.unit.serve_app.api.text_service import LIMITS, TextService
 
-STRICT = replace(LIMITS, known_fields_only=True)
+STRICT = replace(LIMITS, strict_fields=True)
 LARGE = replace(LIMITS, max_context_tokens=131_072, max_output_tokens=131_071)
 FULL = LIMITS.max_context_tokens
 

@@ -14,7 +14,7 @@ from serve_app.api.openai.fields.ignored import (
 from tests.unit.serve_app.api.asking import CHAT, COMPLETION, error_of, post
 from tests.unit.serve_app.api.text_service import LIMITS, MODEL, TextService
 
-STRICT = replace(LIMITS, known_fields_only=True)
+STRICT = replace(LIMITS, strict_fields=True)
 TOLD = [{"role": "user", "content": [{"type": "text", "text": "Hello", "tone": 1}], "id": "m"} for _ in range(3)]
 
 
