@@ -72,7 +72,7 @@ def tokenize(
     if "messages" in data:
         chat = read_fields(data, TokenizeChatBody, ignored)
         _check_model(chat.model, limits)
-        check_arguments(chat.messages, limits)
+        check_arguments(chat.messages, limits, len(content))
         text, special = _chat_text(chat, "add_generation_prompt" in data, tokenizer), chat.add_special_tokens
         names = chat.return_token_strs
     else:

@@ -24,7 +24,7 @@ from serve_app.api.openai.json_size import MAX_STRUCTURE, MAX_VALUES, JsonSize, 
 from serve_app.api.openai.parsing import check_arguments
 from serve_app.api.openai.tokenizing import DetokenizeBody, TokenizeChatBody, TokenizeTextBody
 from serve_app.api.openai.unsupported import NOT_YET
-from tests.unit.serve_app.api.asking import CHAT, COMPLETION
+from tests.unit.serve_app.api.asking import CHAT, COMPLETION, post
 from tests.unit.serve_app.api.text_service import LIMITS, SETTINGS, TextService
 
 BODY_BYTES = 4 * 2**20
@@ -269,6 +269,27 @@ def test_a_long_chat_of_an_agent_is_read(arguments: dict[str, str]) -> None:
     message: Any = TypeAdapter(list[ChatMessage])
     limits = replace(LIMITS, max_prompt_chars=8192 * 128)
     check_arguments(message.validate_python([{"role": "user", "content": "go"}, *turn * 500]), limits)
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/tokenize"])
+def test_arguments_are_as_long_as_a_prompt_at_most(path: str, as_text: bool) -> None:
+    """Objects are measured like texts; a body no longer than a prompt cannot have longer ones."""
+
+    def asked(chars: int, most: int) -> tuple[int, str]:
+        arguments: Any = {"content": "a" * (chars - len('{"content":""}'))}
+        if as_text:
+            arguments = json.dumps(arguments, separators=(",", ":"))
+        call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+        body = {**CHAT, "messages": [{"role": "user", "content": "go"}, {"role": "assistant", "tool_calls": [call]}]}
+        limits = replace(LIMITS, max_prompt_chars=most, max_context_tokens=8192)
+        answer = post(TextService(settings=LARGE, limits=limits), path, body)
+        return answer.status_code, answer.text
+
+    assert "arguments of tool calls" not in asked(30_000, 30_000)[1]
+    status, told = asked(30_001, 30_000)
+    assert status == 400
+    assert "arguments of tool calls of at most 30000 characters together, found 30001" in told
 
 
 def counted(value: Any) -> tuple[int, int]:
