@@ -36,7 +36,9 @@ _Body = TypeVar("_Body", bound=BaseModel)
 _TokenIds = Annotated[list[int], Field(fail_fast=True, max_length=MAX_TOKEN_IDS)]
 _Texts = Annotated[list[str], Field(fail_fast=True, max_length=MAX_PROMPTS)]
 _ListsOfTokenIds = Annotated[list[_TokenIds], Field(fail_fast=True, max_length=MAX_PROMPTS)]
-_Described = Annotated[dict[str, Any], Field(fail_fast=True, max_length=MAX_OBJECT_FIELDS)]
+Described = Annotated[dict[str, Any], Field(fail_fast=True, max_length=MAX_OBJECT_FIELDS)]
+Tools = Annotated[list[Described], Field(fail_fast=True, max_length=MAX_TOOLS)]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 _User = Annotated[str, Field(max_length=MAX_USER_CHARS)]
 _Metadata = Annotated[
     dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
@@ -97,7 +99,7 @@ class ChatMessage(BaseModel):
     role: Literal["system", "user", "assistant", "tool", "developer"]  # the last is OpenAI's newer name of the first
     # Only an assistant message with tool calls may lack it.
     content: str | Annotated[list[TextPart], Field(fail_fast=True, max_length=MAX_PARTS)] = ""
-    tool_calls: Annotated[list[_Described], Field(fail_fast=True, max_length=MAX_TOOL_CALLS)] | None = None
+    tool_calls: Annotated[list[Described], Field(fail_fast=True, max_length=MAX_TOOL_CALLS)] | None = None
     tool_call_id: str | None = None
     name: Annotated[str, Field(max_length=MAX_NAME_CHARS)] | None = None  # participant within the role
     reasoning_content: str | None = None  # of an earlier answer, for the chat template; or ``reasoning``
@@ -157,9 +159,9 @@ class GenerationBody(WithoutEffect):
     user: _User | None = None  # the end user; does not affect the response's content
     safety_identifier: _User | None = None  # its newer name
     cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_SALT_CHARS)] | None = None  # vLLM's
-    response_format: _Described | None = None  # read by ``structured``, like the following
-    structured_outputs: _Described | None = None  # vLLM's
-    guided_json: _Described | str | bool | None = None  # older names of the above
+    response_format: Described | None = None  # read by ``structured``, like the following
+    structured_outputs: Described | None = None  # vLLM's
+    guided_json: Described | str | bool | None = None  # older names of the above
     guided_regex: str | None = None
     guided_choice: Annotated[list[str], Field(fail_fast=True, max_length=MAX_GUIDED_CHOICES)] | None = None
     guided_grammar: str | None = None
@@ -184,12 +186,12 @@ class ChatBody(GenerationBody):
     """``POST /v1/chat/completions``. ``max_completion_tokens`` is the newer name of ``max_tokens``."""
 
     messages: Annotated[list[ChatMessage], Field(min_length=1, fail_fast=True, max_length=MAX_MESSAGES)]
-    tools: Annotated[list[_Described], Field(fail_fast=True, max_length=MAX_TOOLS)] | None = None  # read by ``tools``
-    tool_choice: str | _Described | None = None
+    tools: Tools | None = None  # read by ``tools``
+    tool_choice: str | Described | None = None
     parallel_tool_calls: bool | None = None
     max_completion_tokens: int | None = None
-    chat_template_kwargs: _Described | None = None  # read by ``fields.template``
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    chat_template_kwargs: Described | None = None  # read by ``fields.template``
+    reasoning_effort: Effort | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] = 0
 

@@ -14,11 +14,13 @@ from transformers import PreTrainedTokenizerBase
 from outrider.contracts.errors import ParameterError, shown_value
 from outrider.text.tokens import backend_of
 from serve_app.api.http_errors import UnknownModelError
-from serve_app.api.openai.bodies import MAX_MESSAGES, MAX_TOKEN_IDS, ChatMessage
+from serve_app.api.openai.bodies import MAX_MESSAGES, MAX_TOKEN_IDS, ChatBody, ChatMessage, Described, Effort, Tools
 from serve_app.api.openai.encoding import decode, encode_bounded
 from serve_app.api.openai.fields.ignored import IgnoredFields
+from serve_app.api.openai.fields.template import template_variables
 from serve_app.api.openai.parsing import check_arguments, read_fields, read_object
 from serve_app.api.openai.prompts import rendered
+from serve_app.api.openai.tools.request import read_tools
 from serve_app.api.service import RequestLimits
 from serve_app.service_answers import Detokenized, Tokenized
 
@@ -50,6 +52,9 @@ class TokenizeChatBody(TokenizeBody):
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     add_special_tokens: bool = False
+    tools: Tools | None = None
+    chat_template_kwargs: Described | None = None
+    reasoning_effort: Effort | None = None
 
 
 class DetokenizeBody(BaseModel):
@@ -73,7 +78,7 @@ def tokenize(
         chat = read_fields(data, TokenizeChatBody, ignored)
         _check_model(chat.model, limits)
         check_arguments(chat.messages, limits, len(content))
-        text, special = _chat_text(chat, "add_generation_prompt" in data, tokenizer), chat.add_special_tokens
+        text, special = _chat_text(chat, "add_generation_prompt" in data, tokenizer, limits), chat.add_special_tokens
         names = chat.return_token_strs
     else:
         body = read_fields(data, TokenizeTextBody, ignored)
@@ -124,11 +129,28 @@ def _in_parts(answer: Tokenized | Detokenized) -> Sequence[bytes]:
     return [content[at : at + _PART_BYTES] for at in range(0, len(content), _PART_BYTES)]
 
 
-def _chat_text(body: TokenizeChatBody, prompt_named: bool, tokenizer: PreTrainedTokenizerBase) -> str:
+def _chat_text(
+    body: TokenizeChatBody, prompt_named: bool, tokenizer: PreTrainedTokenizerBase, limits: RequestLimits
+) -> str:
     if body.continue_final_message and body.add_generation_prompt and prompt_named:
         raise ParameterError("continue_final_message", "false where add_generation_prompt is true", True)
     opens = body.add_generation_prompt and not body.continue_final_message
-    return rendered(body.messages, tokenizer, opens_answer=opens, continues=body.continue_final_message)
+    chat = ChatBody.model_construct(
+        model=limits.model_name,
+        messages=body.messages,
+        tools=body.tools,
+        chat_template_kwargs=body.chat_template_kwargs,
+        reasoning_effort=body.reasoning_effort,
+    )
+    return rendered(
+        body.messages,
+        tokenizer,
+        read_tools(chat, limits.tool_format),
+        limits.tool_format,
+        opens_answer=opens,
+        continues=body.continue_final_message,
+        variables=template_variables(chat),
+    )
 
 
 def _check_model(named: str | None, limits: RequestLimits) -> None:

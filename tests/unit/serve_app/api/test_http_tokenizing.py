@@ -10,12 +10,13 @@ import httpx
 import pytest
 
 from outrider import __version__
+from outrider.models.tokenizer import load_tokenizer
 from serve_app.api.http import tokenizing
 from serve_app.api.http.routes import make_api
 from serve_app.api.openai.tokenizing import MAX_CHARS, MAX_TOKENS
 from tests.unit.serve_app.api.asking import CHAT, COMPLETION, JSON, ask, error_of, post, within
 from tests.unit.serve_app.api.test_http_keys import ALICE, BOB, CountingGate
-from tests.unit.serve_app.api.text_service import MODEL, SETTINGS, TOKENIZER, TextService
+from tests.unit.serve_app.api.text_service import LIMITS, MODEL, SETTINGS, TOKENIZER, TextService
 
 TEXT = "Ünïcode 🦊, <|im_start|>user\n"
 MESSAGES = [{"role": "user", "content": "Hello", "name": "ann"}, {"role": "assistant", "content": "Hi the"}]
@@ -52,6 +53,53 @@ def test_a_chat_is_rendered_first(asked: dict[str, bool], template: dict[str, An
     text = TOKENIZER.apply_chat_template(MESSAGES, tokenize=False, **template)
     expected = TOKENIZER(text, add_special_tokens=False)["input_ids"]
     assert answered("/tokenize", {"messages": MESSAGES, **asked})["tokens"] == expected
+
+
+_THINKS = (
+    "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}{% if enable_thinking %}<think>{% endif %}"
+    "{{ reasoning_effort }}"
+)
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/v1/tokenize"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"chat_template_kwargs": {"enable_thinking": True}},
+        {"chat_template_kwargs": {"enable_thinking": False}, "reasoning_effort": "low"},
+        {"chat_template_kwargs": None, "reasoning_effort": "none"},
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]},
+    ],
+    ids=str,
+)
+def test_a_chat_has_the_tokens_that_it_would_be_answered_by(path: str, asked: dict[str, Any]) -> None:
+    tokenizer = load_tokenizer("smollm2-135m-instruct")
+    tokenizer.chat_template = _THINKS
+    service = TextService(tokenizer=tokenizer, limits=replace(LIMITS, tool_format="hermes"))
+    assert post(service, "/v1/chat/completions", CHAT | asked).status_code == 200
+    told = post(service, path, {"messages": CHAT["messages"], **asked})
+    assert told.json()["tokens"] == list(service.requests[0].prompt_ids)
+
+
+@pytest.mark.parametrize(
+    ("asked", "param"),
+    [
+        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs.messages"),
+        ({"chat_template_kwargs": {"continue_final_message": True}}, "chat_template_kwargs.continue_final_message"),
+        ({"chat_template_kwargs": {"a": 10**9}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": [1]}, "chat_template_kwargs"),
+        ({"reasoning_effort": "huge"}, "reasoning_effort"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ({"tools": [{}] * 129}, "tools"),
+    ],
+    ids=str,
+)
+def test_what_a_chat_could_not_ask_for_is_refused(asked: dict[str, Any], param: str) -> None:
+    for path in ("/tokenize", "/v1/chat/completions"):
+        response = post(TextService(), path, CHAT | asked)
+        assert (response.status_code, error_of(response)["param"]) == (400, param), response.text
 
 
 def test_a_text_may_be_longer_than_the_context() -> None:
