@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from outrider.contracts.errors import ParameterError
@@ -133,7 +132,9 @@ def rendered(
                 tokenize=False,
                 **variables,
             )
-    except (TemplateError, TypeError, ValueError, LookupError, AttributeError) as error:
+    except ParameterError:  # the deadline
+        raise
+    except Exception as error:  # templates raise any type, such as OverflowError
         roles = ", ".join(message.role for message in messages)
         raise ParameterError("messages", f"what the model's chat template takes ({error})", roles) from error
     return str(text)

@@ -168,6 +168,24 @@ def test_earlier_turns_as_clients_send_them(message: dict[str, Any]) -> None:
     assert post(TextService(), "/v1/chat/completions", body).status_code == 200
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ range(1000000) | list }}",
+        "{{ n // 0 }}",
+        "{{ 10 ** 400 * 1.0 }}",
+        "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
+        "{{ n.a.b }}",
+        "{{ n | int + 'a' }}",
+    ],
+)
+def test_whatever_a_template_raises_is_no_fault_of_the_service(template: str) -> None:
+    tokenizer = load_tokenizer("smollm2-135m-instruct")
+    tokenizer.chat_template = template
+    refused = post(TextService(tokenizer=tokenizer), "/v1/chat/completions", CHAT | {"chat_template_kwargs": {"n": 1}})
+    assert (refused.status_code, error_of(refused)["param"]) == (400, "messages")
+
+
 def test_rendering_has_a_deadline_and_what_comes_behind_it_none() -> None:
     tokenizer = load_tokenizer("smollm2-135m-instruct")
     tokenizer.chat_template = "{% for a in range(n) %}{% for b in range(n) %}{% set c = b %}{% endfor %}{% endfor %}"
