@@ -134,7 +134,13 @@ class PromptDetails(TypedDict):
     cached_tokens: int
 
 
-class CompletionDetails(TypedDict):
+class ReasoningTokens(TypedDict):
+    """``reasoning_tokens``: of a model that reasons, the marks included."""
+
+    reasoning_tokens: NotRequired[int]
+
+
+class CompletionDetails(ReasoningTokens):
     accepted_prediction_tokens: int
     rejected_prediction_tokens: int
 
@@ -245,10 +251,11 @@ class ToolCallDelta(TypedDict):
 
 
 class AssistantMessage(TypedDict):
-    """The answer; ``content`` is null if it consists of tool calls only."""
+    """The answer; ``content`` is null if there are only tool calls or reasoning."""
 
     role: Literal["assistant"]
     content: str | None
+    reasoning_content: NotRequired[str]
     refusal: None
     tool_calls: NotRequired[list[ToolCall]]
 
@@ -323,9 +330,10 @@ class Completion(AnswerExtension):
 
 
 class MessageDelta(TypedDict, total=False):
-    """A piece of a message: its role, text or tool calls; empty at the end."""
+    """A piece of a message: its role, reasoning, text or tool calls; empty at the end."""
 
     role: Literal["assistant"]
+    reasoning_content: str
     content: str
     tool_calls: list[ToolCallDelta]
 

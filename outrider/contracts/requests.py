@@ -284,6 +284,7 @@ class GenerationRequest:
     drafters: tuple[str, ...] | None = None  # drafter groups that may draft for it; None: all
     token_map: str = ""
     target: str = ""
+    tag_ids: tuple[int, ...] = ()  # tokens whose places in the text are reported, special ones too
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +293,16 @@ class TextSpan(Plain):
 
     text: str
     origin: TokenOrigin
+
+
+@dataclass(frozen=True, slots=True)
+class TagPlace(Plain):
+    """Place in a response of one of its request's ``tag_ids``. A special token is empty where these have no text."""
+
+    token_id: int
+    index: int  # among the response's tokens
+    begin: int  # of its text, in characters of the response's
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +362,7 @@ class GenerationChunk(Plain):
     granted: SloClass | None = None  # on the first chunk: its class, if not the one it asked for
     target: str = ""  # on the first chunk: the target that makes it
     details: ChunkDetails | None = None  # if asked for
+    tags: tuple[TagPlace, ...] = ()  # whose text is all visible now
 
     @property
     def text(self) -> str:

@@ -75,6 +75,7 @@ class ResponseEmitter:
             choices=choices,
             ledger=self._tracker.record,
             details=details,
+            tags=self._text.take_tags(),
         )
 
 

@@ -7,6 +7,7 @@ token by token, and a stop string ends a response at the first character that co
 Special tokens have no text (as in OpenAI's API), so no stop string can match one, unless a request wants their text.
 """
 
+from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -14,7 +15,7 @@ from itertools import groupby
 from transformers import PreTrainedTokenizerBase
 
 from outrider.contracts.committed import CommittedRound
-from outrider.contracts.requests import FinishReason, GenerationRequest, TextSpan
+from outrider.contracts.requests import FinishReason, GenerationRequest, TagPlace, TextSpan
 from outrider.text.decoding import text_decoder
 from outrider.text.stops import StopMatcher
 from outrider.text.tokens import backend_of
@@ -32,6 +33,7 @@ class IncrementalText:
         silent_ids: tokens that end the response, and whose text is not shown.
         special: whether special tokens have a text.
         keeps_stop: whether the stop string that ends the response is shown.
+        tag_ids: tokens whose places in the text ``take_tags`` returns.
 
     Attributes:
         shown_tokens: number of the response's leading tokens (``sent_ids`` included) whose text is all shown. A token
@@ -48,7 +50,10 @@ class IncrementalText:
         *,
         special: bool = False,
         keeps_stop: bool = False,
+        tag_ids: Collection[int] = (),
     ) -> None:
+        self._tag_ids, self._coming = tag_ids, deque[tuple[int, int]]()  # coming: ids and indices of tags
+        self._tags, self._end = list[TagPlace](), 0  # end: of the last shown token
         self._decoder = text_decoder(backend_of(tokenizer), special=special)
         self._matcher = StopMatcher(stop, keeps=keeps_stop)
         self._silent_ids = silent_ids
@@ -58,6 +63,7 @@ class IncrementalText:
         self.shown_tokens = 0
         for token_id in sent_ids:
             self.push(token_id)
+        self._tags.clear()
 
     @property
     def stopped(self) -> bool:
@@ -68,6 +74,8 @@ class IncrementalText:
         """Take the next token; return the text that may be shown now."""
         if self.stopped:
             return ""
+        if token_id in self._tag_ids:
+            self._coming.append((token_id, self._pushed_tokens))
         self._pushed_tokens += 1
         decoder = self._decoder
         return self._show(self._match(decoder.skip() if token_id in self._silent_ids else decoder.push(token_id)))
@@ -87,9 +95,19 @@ class IncrementalText:
         self._shown_characters += len(text)
         ends = self._decoder.ends
         while ends and ends[0] <= self._shown_characters:
-            ends.popleft()
+            end = ends.popleft()
+            if self._coming and self._coming[0][1] == self.shown_tokens:
+                self._tags.append(TagPlace(*self._coming.popleft(), self._end, end))
+            self._end = end
             self.shown_tokens += 1
         return text
+
+    def take_tags(self) -> tuple[TagPlace, ...]:
+        """Return the tags that became visible since the last call."""
+        if not self._tags:
+            return ()
+        tags, self._tags = tuple(self._tags), []
+        return tags
 
 
 def text_of(
@@ -109,6 +127,7 @@ def text_of(
         () if request.keeps_stop else frozenset(silent),
         special=request.special_text,
         keeps_stop=request.keeps_stop,
+        tag_ids=frozenset(request.tag_ids),
     )
 
 

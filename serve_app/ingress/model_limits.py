@@ -14,6 +14,7 @@ from outrider.models.generation_config import read_sampling_defaults
 from outrider.models.token_map import token_map
 from outrider.models.tokenizer import load_tokenizer
 from outrider.text.tokens import backend_of
+from serve_app.api.openai.reasoning.families import thinking_of
 from serve_app.api.openai.tools.request import form_in
 from serve_app.api.service import Reasoning, RequestLimits, ServiceSettings, StructuredLimits
 
@@ -48,6 +49,7 @@ def limits_of_model(
         protocols=settings.protocols,
         drafters=settings.drafters,
         structured=StructuredLimits(reasoning=_reasoning(settings.structured.reasoning_end, tokenizer)),
+        thinking=thinking_of(tokenizer, settings.structured.reasoning_end),
         tool_format=form_in(settings.structured.tool_format, tokenizer.chat_template),
         max_prompt_chars=context * max(map(len, vocabulary)),  # a longer prompt cannot fit, whatever its tokens are
         token_map=verifier.token_map_hash,

@@ -27,7 +27,7 @@ from serve_app.api.openai.documents import ChoiceDocument, document
 from serve_app.api.openai.fields.answer_extension import answer_extension
 from serve_app.api.openai.promises import granted_tier
 from serve_app.api.openai.responses import ResponseForm, token_counts, usage_of
-from serve_app.api.openai.tools.deltas import CallDeltas
+from serve_app.api.openai.tools.deltas import MessageDeltas
 from serve_app.api.service import Pass, RequestLimits, Service, ServiceSettings
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -63,7 +63,10 @@ class GenerationResponse(Response):
         self._service, self._settings = service, settings
         kept_reports = max(1, KEPT_REPORTS // len(choices))
         ids = form.body.return_token_ids
-        self._readers = [ChoiceReader(choice, form.table, kept_reports, token_ids=ids) for choice in choices]
+        self._readers = [
+            ChoiceReader(choice, form.table, kept_reports, form.message_deltas(choice.index), token_ids=ids)
+            for choice in choices
+        ]
         self._form = form
         self._unended, self._made_tokens = len(choices), 0
 
@@ -99,7 +102,7 @@ class GenerationResponse(Response):
 
     async def _document(self, chunks: _Chunks) -> Response:
         form = self._form
-        choices = [ChoiceDocument(form, index) for index in range(len(self._readers))]
+        choices = [ChoiceDocument(form, index, reader.message) for index, reader in enumerate(self._readers)]
         async for index, chunk in chunks:  # exhausted, so that no complete generator is cancelled
             for delta in await self._read(index, chunk):
                 if len(delta.tokens) < _MANY_TOKENS:
@@ -156,15 +159,14 @@ class GenerationResponse(Response):
 
     async def _choice_events(self, chunks: _Chunks) -> AsyncIterator[Chunk]:
         form, opened = self._form, set[int]()
-        calls = [form.tool_calls(index) for index in range(len(self._readers))] if form.tool_form else []
         async for index, chunk in chunks:
             reader = self._readers[index]
             if form.chat and index not in opened:
                 yield form.role_event(index, reader.choice.request.prompt_ids)
             opened.add(index)
             read = await self._read(index, chunk)
-            if calls and (its := calls[index]) is not None:
-                for event in self._call_events(index, its, read, reader.finish_reason):
+            if reader.message is not None:
+                for event in self._message_events(index, reader.message, read, reader.finish_reason):
                     yield event
                 continue
             for delta in read:
@@ -173,17 +175,17 @@ class GenerationResponse(Response):
             if reader.finish_reason is not None:
                 yield form.last_event(index, reader.finish_reason, self._extension(metrics=False))
 
-    def _call_events(
-        self, index: int, calls: CallDeltas, read: Sequence[ChoiceDelta], reason: FinishReason | None
+    def _message_events(
+        self, index: int, message: MessageDeltas, read: Sequence[ChoiceDelta], reason: FinishReason | None
     ) -> list[Chunk]:
-        form = self._form
-        events: list[Chunk] = [
-            event for delta in read for event in form.call_events(index, calls.push(delta.text), delta)
-        ]
+        form, events = self._form, list[Chunk]()
+        for delta in read:
+            pieces = message.push(delta.text, delta.tags)
+            events += form.message_events(index, pieces, delta, thinking=message.thinking)
         if reason is None:
             return events
-        events += form.call_events(index, calls.finish(), ChoiceDelta(""))
-        return [*events, form.last_event(index, reason, self._extension(metrics=False), called=calls.called)]
+        events += form.message_events(index, message.finish(), ChoiceDelta(""))
+        return [*events, form.last_event(index, reason, self._extension(metrics=False), called=message.called)]
 
     async def _event(self, content: Chunk | ErrorBody) -> bytes:
         data = await self._in_thread(partial(_written, content)) if _is_long(content) else _written(content)

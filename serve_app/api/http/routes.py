@@ -55,9 +55,9 @@ from serve_app.api.openai.fields.ignored import IgnoredFields
 from serve_app.api.openai.fields.lengths import length_headers
 from serve_app.api.openai.parsing import parse_body
 from serve_app.api.openai.prompts import Prompt, read_prompts
+from serve_app.api.openai.reasoning.request import message_form
 from serve_app.api.openai.responses import ResponseForm, model_card
 from serve_app.api.openai.structured import RequestedGrammar, asks_for_grammar, read_grammar
-from serve_app.api.openai.tools.request import read_tools
 from serve_app.api.peer import peer_address
 from serve_app.api.service import Pass, RequestLimits, Service
 from serve_app.api.tracing import RequestTraces, asked, carried
@@ -204,9 +204,9 @@ async def _respond(
     if (trace := request.state.record.trace) is not None:
         trace.facts |= asked(choices, chat=isinstance(body, ChatBody), name=name, model=limits.model_name)
         choices = carried(choices, trace)
-    tool_form = limits.tool_format if isinstance(body, ChatBody) and read_tools(body, limits.tool_format) else ""
+    message = message_form(body, prompts[0].text, limits)
     shown_id = name if body.request_id is None else f"{name.partition('-')[0]}-{body.request_id}"
-    form = ResponseForm(shown_id, limits.model_name, int(time.time()), table, body, tool_form, limits.fingerprint)
+    form = ResponseForm(shown_id, limits.model_name, int(time.time()), table, body, message, limits.fingerprint)
     prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
     passed = await _admitted(service, tenant, [choice.request for choice in choices], prompt_tokens, request)
     return GenerationResponse(service, settings, choices, form, passed, partial(threads.run, limits.account), limits)

@@ -192,6 +192,7 @@ class ChatBody(GenerationBody):
     max_completion_tokens: int | None = None
     chat_template_kwargs: Described | None = None  # read by ``fields.template``
     reasoning_effort: Effort | None = None
+    include_reasoning: bool = True  # whether the answer tells the model's reasoning
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] = 0
 

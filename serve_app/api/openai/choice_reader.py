@@ -14,12 +14,14 @@ from outrider.contracts.requests import (
     GenerationChunk,
     RoundReport,
     RoundStats,
+    TagPlace,
     TextSpan,
     TokenLogprobs,
 )
 from outrider.contracts.slo import LedgerRecord
 from outrider.text.tokens import TextOffsets, TokenTable
 from serve_app.api.openai.choices import Choice
+from serve_app.api.openai.tools.deltas import MessageDeltas
 
 KEPT_REPORTS = 1024  # per response, shared by its choices: some 270 bytes each
 _KEPT_CHOICES = 256  # per choice
@@ -55,6 +57,7 @@ class ChoiceDelta:
     rounds: tuple[RoundReport, ...] = ()
     token_ids: tuple[int, ...] = ()  # all that were made, if requested
     prompt_ids: tuple[int, ...] = ()  # with a choice's first piece, likewise
+    tags: tuple[TagPlace, ...] = ()  # marks of reasoning whose text is complete now
 
 
 class ChoiceReader:
@@ -70,9 +73,24 @@ class ChoiceReader:
     """
 
     def __init__(
-        self, choice: Choice, table: TokenTable, kept_reports: int = _KEPT_CHOICES, *, token_ids: bool = False
+        self,
+        choice: Choice,
+        table: TokenTable,
+        kept_reports: int = _KEPT_CHOICES,
+        message: MessageDeltas | None = None,
+        *,
+        token_ids: bool = False,
     ) -> None:
-        """``kept_reports``: number of ``choices`` to keep, at most ``_KEPT_CHOICES``; ``token_ids``: are reported."""
+        """Read from the start.
+
+        Args:
+            choice: the choice.
+            table: of the target's tokenizer.
+            kept_reports: number of ``choices`` to keep, at most ``_KEPT_CHOICES``.
+            message: separates reasoning and tool calls from the text; None: all of it is the answer.
+            token_ids: whether they are reported.
+        """
+        self.message = message
         self._reports_ids, self._begun = token_ids, False
         self.choice = choice
         self.finish_reason: FinishReason | None = None
@@ -101,12 +119,23 @@ class ChoiceReader:
             self.choices += chunk.choices
         if self.choice.shows_output:
             self.completion_tokens += len(chunk.token_ids)
+            if self.message is not None:
+                self.message.made(chunk.token_ids)
             deltas.append(self._made(chunk))
         elif chunk.finish_reason is not None:
             self.finish_reason = FinishReason.LENGTH
         return [
-            delta for delta in deltas if delta.text or delta.tokens or delta.made or delta.token_ids or delta.prompt_ids
+            delta
+            for delta in deltas
+            if delta.text or delta.tokens or delta.made or delta.token_ids or delta.prompt_ids or delta.tags
         ]
+
+    @property
+    def reasoning_tokens(self) -> int | None:
+        """How many of them are reasoning; None: the model does not reason."""
+        if self.message is None or not self.message.reasons:
+            return None
+        return self.message.reasoning_tokens(self.completion_tokens)
 
     def _echo(self, chunk: GenerationChunk) -> list[ChoiceDelta]:
         """Return the echo in pieces, each with the text from its first token on."""
@@ -125,9 +154,9 @@ class ChoiceReader:
         shown, details = self._shown(chunk), chunk.details
         ids = chunk.token_ids if self._reports_ids else ()
         if details is None:
-            return ChoiceDelta(chunk.text, chunk.spans, shown, token_ids=ids)
+            return ChoiceDelta(chunk.text, chunk.spans, shown, token_ids=ids, tags=chunk.tags)
         made = tuple(zip(chunk.token_ids, details.pieces, strict=True))
-        return ChoiceDelta(chunk.text, chunk.spans, shown, made, details.rounds, ids)
+        return ChoiceDelta(chunk.text, chunk.spans, shown, made, details.rounds, ids, tags=chunk.tags)
 
     def _shown(self, chunk: GenerationChunk) -> tuple[ShownToken, ...]:
         if not (chunk.logprobs or self._held):

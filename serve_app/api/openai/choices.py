@@ -35,6 +35,7 @@ from serve_app.api.openai.cost import check_cost
 from serve_app.api.openai.fields.lengths import output_tokens
 from serve_app.api.openai.promises import Promises, read_promises
 from serve_app.api.openai.prompts import Prompt
+from serve_app.api.openai.reasoning.request import grammar_behind
 from serve_app.api.openai.structured import begun_by
 from serve_app.api.service import RequestLimits
 
@@ -94,7 +95,7 @@ def to_choices(
     ]
     check_cost(body, body.n * sum(map(sum, lengths)), body.n * len(prompts))
     for prompt, (_, max_tokens) in zip(prompts, lengths, strict=True):
-        begun = None if grammar is None else begun_by(grammar, prompt.token_ids, limits.structured)
+        begun = None if grammar is None else _begun(grammar, body, prompt, limits)
         request = _request(body, prompt, replace(params, grammar=begun), limits, max_tokens, promises)
         for i in range(body.n):
             own = replace(
@@ -107,6 +108,13 @@ def to_choices(
             text = prompt.text if echo else None
             choices.append(Choice(len(choices), own, i == 0, text, shows_output=max_tokens > 0))
     return choices
+
+
+def _begun(grammar: Grammar, body: CompletionBody | ChatBody, prompt: Prompt, limits: RequestLimits) -> Grammar:
+    """Let a grammar begin behind the model's reasoning, if there may be any."""
+    if isinstance(body, ChatBody) and limits.thinking is not None:
+        return grammar_behind(grammar, limits.thinking, prompt.text)
+    return begun_by(grammar, prompt.token_ids, limits.structured)
 
 
 def _request(
@@ -152,6 +160,7 @@ def _request(
         lower=tuple(lower),
         token_map=limits.token_map,
         first_token_s=promises.first_token_s,
+        tag_ids=limits.thinking.tag_ids if isinstance(body, ChatBody) and limits.thinking is not None else (),
     )
 
 

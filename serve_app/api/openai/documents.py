@@ -27,7 +27,7 @@ from serve_app.answers import (
 )
 from serve_app.api.openai.choice_reader import ChoiceDelta
 from serve_app.api.openai.responses import ResponseForm, round_report, span_report, token_report
-from serve_app.api.openai.tools.deltas import whole_calls
+from serve_app.api.openai.tools.deltas import MessageDeltas, WholeMessage
 
 _KEPT_ROUNDS = 1024
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -52,8 +52,9 @@ class _Written:
 class ChoiceDocument:
     """One choice of a document."""
 
-    def __init__(self, form: ResponseForm, index: int) -> None:
+    def __init__(self, form: ResponseForm, index: int, message: MessageDeltas | None = None) -> None:
         self._form, self._index = form, index
+        self._deltas, self._whole = message, WholeMessage()
         self._text: list[str] = []
         self._ids, self._prompt_ids = list[int](), list[int]()
         self._spans: list[TextSpan] = []
@@ -64,6 +65,8 @@ class ChoiceDocument:
     def add(self, delta: ChoiceDelta) -> None:
         """Append the next piece."""
         self._text.append(delta.text)
+        if self._deltas is not None:
+            self._whole.add(self._deltas.push(delta.text, delta.tags))
         self._ids += delta.token_ids
         self._prompt_ids += delta.prompt_ids
         if self._form.body.outrider.spans:
@@ -108,11 +111,10 @@ class ChoiceDocument:
         }
 
     def _message(self) -> AssistantMessage:
-        form, text = self._form, "".join(self._text)
-        said, calls = whole_calls(text, form.tool_form, f"{form.id}-{self._index}") if form.tool_form else (text, [])
-        if not calls:
-            return {"role": "assistant", "content": text, "refusal": None}
-        return {"role": "assistant", "content": said or None, "refusal": None, "tool_calls": calls}
+        if self._deltas is None:
+            return {"role": "assistant", "content": "".join(self._text), "refusal": None}
+        self._whole.add(self._deltas.finish())
+        return self._whole.written(thought=self._deltas.thought)
 
     def _details(self) -> ChoiceExtension:
         details: ChoiceDetails = {}

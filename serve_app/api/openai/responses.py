@@ -32,6 +32,7 @@ from serve_app.answers import (
     MessageDelta,
     OutriderUsage,
     PromptTokens,
+    ReasoningTokens,
     RoundDetail,
     SloUsage,
     SpanDetail,
@@ -44,7 +45,8 @@ from serve_app.answers import (
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.choice_reader import ChoiceDelta, ChoiceReader, ShownToken
 from serve_app.api.openai.explained import explained_usage
-from serve_app.api.openai.tools.deltas import CallDeltas, ended_by
+from serve_app.api.openai.reasoning.message import PLAIN, MessageForm
+from serve_app.api.openai.tools.deltas import MessageDeltas, ended_by
 from serve_app.api.service import RequestLimits
 from serve_app.service_answers import Model
 
@@ -62,7 +64,7 @@ class ResponseForm:
     created_s: int  # Unix time
     table: TokenTable  # of the target's tokenizer
     body: CompletionBody | ChatBody  # the request's
-    tool_form: str = ""  # form in which tool calls are read from the text; "": none are
+    message: MessageForm = PLAIN  # how a chat's reasoning and tool calls are read from the text
     fingerprint: str = ""  # of what outputs depend on; "": not told
 
     @property
@@ -97,14 +99,17 @@ class ResponseForm:
             event["choices"][0]["prompt_token_ids"] = list(delta.prompt_ids)
         return event
 
-    def tool_calls(self, index: int) -> CallDeltas | None:
-        """Reader that separates a choice's tool calls from its text, if tools may be called."""
-        return CallDeltas(self.tool_form, f"{self.id}-{index}") if self.tool_form else None
+    def message_deltas(self, index: int) -> MessageDeltas | None:
+        """Reader that separates a choice's reasoning and tool calls from its text, if there may be any."""
+        return None if self.message.is_plain else MessageDeltas(self.message, self.table, f"{self.id}-{index}")
 
-    def call_events(self, index: int, deltas: Sequence[MessageDelta], delta: ChoiceDelta) -> list[ChatCompletionChunk]:
-        """Events of a piece of a choice that may call tools; its tokens and details go with the first."""
+    def message_events(
+        self, index: int, deltas: Sequence[MessageDelta], delta: ChoiceDelta, *, thinking: bool = False
+    ) -> list[ChatCompletionChunk]:
+        """Events of a piece of a choice; its tokens and details go with the first. ``thinking``: within reasoning."""
         details = self._details(delta)
-        empty: list[MessageDelta] = [{"content": ""}] if delta.tokens or details else []
+        nothing: MessageDelta = {} if thinking else {"content": ""}
+        empty = [nothing] if delta.tokens or details else []
         return [
             self._chat_event(index, content, _NOTHING if i else details, () if i else delta.tokens)
             for i, content in enumerate(deltas or empty)
@@ -289,9 +294,16 @@ def usage_of(readers: Sequence[ChoiceReader]) -> CompletionUsage:
         "completion_tokens_details": {
             "accepted_prediction_tokens": stats.accepted_tokens,
             "rejected_prediction_tokens": stats.drafted_tokens - stats.trimmed_tokens - stats.accepted_tokens,
+            **_reasoning(readers),
         },
         "outrider": _outrider_usage(readers, stats),
     }
+
+
+def _reasoning(readers: Sequence[ChoiceReader]) -> ReasoningTokens:
+    """Tokens of the choices' reasoning, if the model reasons."""
+    counts = [count for reader in readers if (count := reader.reasoning_tokens) is not None]
+    return {"reasoning_tokens": sum(counts)} if counts else {}
 
 
 def _outrider_usage(readers: Sequence[ChoiceReader], stats: RoundStats) -> OutriderUsage:

@@ -57,7 +57,8 @@ def template_variables(body: ChatBody) -> Mapping[str, Any]:
         return given
     if given.get("reasoning_effort", effort) != effort:
         raise ParameterError("reasoning_effort", f"to equal {_FIELD}.reasoning_effort, or be left out", effort)
-    return {**given, "reasoning_effort": effort}
+    thinks = {"enable_thinking": False} if effort == "none" else {}
+    return {**thinks, **given, "reasoning_effort": effort}
 
 
 def with_reasoning(chat: Sequence[dict[str, Any]], messages: Sequence[ChatMessage]) -> None:

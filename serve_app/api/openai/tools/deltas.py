@@ -1,17 +1,20 @@
-"""Tool calls in OpenAI's form: in a message, or piece by piece in a stream's deltas."""
+"""A choice's message in OpenAI's form, with its reasoning and tool calls: whole, or piece by piece in a stream."""
 
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from outrider.contracts.requests import FinishReason
-from serve_app.answers import ChatFinish, FunctionCallDelta, MessageDelta, ToolCall, ToolCallDelta
-from serve_app.api.openai.tools.reader import CallArguments, CallBegun, Piece, Said, ToolReader
+from outrider.contracts.requests import FinishReason, TagPlace
+from outrider.text.tokens import TokenTable
+from serve_app.answers import AssistantMessage, ChatFinish, FunctionCallDelta, MessageDelta, ToolCall, ToolCallDelta
+from serve_app.api.openai.reasoning.message import MessageForm
+from serve_app.api.openai.reasoning.pieces import CallArguments, CallBegun, Piece, Said, Thought
 
 
-class CallDeltas:
-    def __init__(self, form: str, name: str) -> None:
-        """``form`` is the model's tool call form; ``name`` is the choice's, from which call ids are made."""
-        self._reader, self._name = ToolReader(form), name
+class MessageDeltas:
+    def __init__(self, form: MessageForm, table: TokenTable, name: str) -> None:
+        """``name`` is the choice's, from which call ids are made."""
+        self._reader, self._name = form.reader(table), name
+        self._shows_thoughts, self.reasons = form.shows_thoughts, form.thinking is not None
         self._begun = 0
 
     @property
@@ -19,19 +22,40 @@ class CallDeltas:
         """Whether a tool was called."""
         return self._begun > 0
 
-    def push(self, text: str) -> list[MessageDelta]:
-        """Return the deltas for a piece of text."""
-        return self._deltas(self._reader.push(text))
+    @property
+    def thinking(self) -> bool:
+        """Whether reasoning has begun and not ended."""
+        return self._reader.thoughts.open
+
+    @property
+    def thought(self) -> bool:
+        """Whether there was reasoning, shown or not."""
+        return self._reader.thoughts.open or self._reader.thoughts.tokens(0) > 0
+
+    def reasoning_tokens(self, total: int) -> int:
+        """How many of the choice's ``total`` tokens are reasoning."""
+        return self._reader.thoughts.tokens(total)
+
+    def made(self, token_ids: Sequence[int]) -> None:
+        """Note tokens, before the text that they make visible is read."""
+        self._reader.thoughts.made(token_ids)
+
+    def push(self, text: str, places: Sequence[TagPlace] = ()) -> list[MessageDelta]:
+        """Return the deltas for a piece of text, and the places of marks that are complete by now."""
+        return self._deltas(self._reader.push(text, places))
 
     def finish(self) -> list[MessageDelta]:
         """Return the deltas for held text."""
         return self._deltas(self._reader.finish())
 
     def _deltas(self, pieces: Sequence[Piece]) -> list[MessageDelta]:
-        return [self._delta(piece) for piece in pieces]
+        shown = self._shows_thoughts
+        return [self._delta(piece) for piece in pieces if shown or not isinstance(piece, Thought)]
 
     def _delta(self, piece: Piece) -> MessageDelta:
         match piece:
+            case Thought():
+                return {"reasoning_content": piece.text}
             case Said():
                 return {"content": piece.text}
             case CallBegun():
@@ -45,22 +69,39 @@ class CallDeltas:
         return {"index": index, "id": call_id(self._name, index), "type": "function", "function": function}
 
 
-def whole_calls(text: str, form: str, name: str) -> tuple[str, list[ToolCall]]:
-    """Split a complete text into its content and its tool calls."""
-    reader, said, calls = ToolReader(form), list[str](), list[tuple[str, list[str]]]()
-    for piece in (*reader.push(text), *reader.finish()):
-        match piece:
-            case Said():
-                said.append(piece.text)
-            case CallBegun():
-                calls.append((piece.name, []))
-            case CallArguments():
-                calls[-1][1].append(piece.text)
-    written: list[ToolCall] = [
-        {"id": call_id(name, i), "type": "function", "function": {"name": called, "arguments": "".join(parts)}}
-        for i, (called, parts) in enumerate(calls)
-    ]
-    return "".join(said), written
+class WholeMessage:
+    """Joins the deltas of a message."""
+
+    def __init__(self) -> None:
+        self._said, self._thought = list[str](), list[str]()
+        self._calls = list[tuple[ToolCallDelta, list[str]]]()
+
+    def add(self, deltas: Sequence[MessageDelta]) -> None:
+        """Append what comes next."""
+        for delta in deltas:
+            self._said += [delta["content"]] if "content" in delta else []
+            self._thought += [delta["reasoning_content"]] if "reasoning_content" in delta else []
+            for call in delta.get("tool_calls", ()):
+                if "id" in call:
+                    self._calls.append((call, []))
+                self._calls[-1][1].append(call["function"]["arguments"])
+
+    def written(self, *, thought: bool) -> AssistantMessage:
+        """The message. Its content is null if there is none beside calls or reasoning (``thought``)."""
+        said = "".join(self._said)
+        message: AssistantMessage = {"role": "assistant", "content": said, "refusal": None}
+        if not said and (self._calls or thought):
+            message["content"] = None
+        if self._thought:
+            message["reasoning_content"] = "".join(self._thought)
+        if self._calls:
+            message["tool_calls"] = [_whole(call, "".join(parts)) for call, parts in self._calls]
+        return message
+
+
+def _whole(begun: ToolCallDelta, arguments: str) -> ToolCall:
+    function = begun["function"]
+    return {"id": begun["id"], "type": "function", "function": {"name": function["name"], "arguments": arguments}}
 
 
 def ended_by(reason: FinishReason, *, called: bool) -> ChatFinish:

@@ -6,32 +6,11 @@ stays text. Pieces are the same however the text is split, but for where they ar
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Any
 
+from serve_app.api.openai.reasoning.pieces import CallArguments, CallBegun, Piece, Said
 from serve_app.api.openai.tools.request import FORMS
 
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallBegun:
-    """Start of the next call; its arguments follow."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallArguments:
-    """A piece of the current call's arguments, in JSON."""
-
-    text: str
-
-
-Piece = Said | CallBegun | CallArguments
 _MOST_HEAD_CHARS = 1024  # of a call up to its arguments; a call with a longer head is read once complete
 _ARGUMENTS = ("arguments", "parameters")  # small models write either, whatever their form says
 _HEAD = re.compile(

@@ -10,14 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_app.answers import MessageDelta
-from serve_app.api.openai.tools.deltas import CallDeltas, whole_calls
-from serve_app.api.openai.tools.reader import CallArguments, CallBegun, Said, ToolReader
+from outrider.text.tokens import TokenTable, backend_of
+from serve_app.answers import MessageDelta, ToolCall
+from serve_app.api.openai.reasoning.message import MessageForm
+from serve_app.api.openai.reasoning.pieces import CallArguments, CallBegun, Said
+from serve_app.api.openai.tools.deltas import MessageDeltas, WholeMessage
+from serve_app.api.openai.tools.reader import ToolReader
 from serve_app.api.openai.tools.request import form_in
 from tests.unit.serve_app.api.asking import CHAT, error_of, events_of, post
 from tests.unit.serve_app.api.test_structured import follows
 from tests.unit.serve_app.api.text_service import LIMITS, TOKENIZER, TextService
 
+TABLE = TokenTable(backend_of(TOKENIZER))
 PARAMETERS = {
     "type": "object",
     "properties": {"city": {"type": "string"}},
@@ -141,6 +145,18 @@ def test_calls_are_read_however_the_text_is_split(
     assert found == calls
 
 
+def deltas_of(form: str) -> MessageDeltas:
+    return MessageDeltas(MessageForm(tools=form), TABLE, "c")
+
+
+def whole_calls(text: str, form: str) -> tuple[str | None, list[ToolCall]]:
+    deltas, whole = deltas_of(form), WholeMessage()
+    whole.add(deltas.push(text))
+    whole.add(deltas.finish())
+    message = whole.written(thought=False)
+    return message["content"], message.get("tool_calls", [])
+
+
 FRAGMENTS = st.sampled_from(
     [*'{}[]"\\,: \n;a<', "<tool_call>", "</tool_call>", '"name"', '"arguments"', hermes("f", "{}"), llama("f", "{}")]
 )
@@ -153,15 +169,15 @@ FRAGMENTS = st.sampled_from(
 )
 def test_a_split_changes_nothing(form: str, parts: list[str], cuts: list[int]) -> None:
     text = "".join(parts)
-    whole = whole_calls(text, form, "c")
-    deltas, at, found = CallDeltas(form, "c"), 0, list[MessageDelta]()
+    whole = whole_calls(text, form)
+    deltas, at, found = deltas_of(form), 0, list[MessageDelta]()
     for cut in cycle(cuts):
         if at >= len(text):
             break
         found += deltas.push(text[at : at + cut])
         at += cut
     found += deltas.finish()
-    assert "".join(delta.get("content", "") for delta in found) == whole[0]
+    assert "".join(delta.get("content", "") for delta in found) == (whole[0] or "")
     pieces = [piece for delta in found for piece in delta.get("tool_calls", ())]
     for index, call in enumerate(whole[1]):
         assert (
@@ -172,7 +188,7 @@ def test_a_split_changes_nothing(form: str, parts: list[str], cuts: list[int]) -
 
 
 def test_arguments_leave_as_they_come() -> None:
-    deltas = CallDeltas("hermes", "c")
+    deltas = deltas_of("hermes")
     text = hermes("weather", PARIS)
     pushed = [deltas.push(char) for char in text]
     assert sum(map(bool, pushed)) > 10
@@ -217,7 +233,7 @@ def test_why_a_choice_ended_that_calls_a_tool(choice: str | dict[str, Any] | Non
 
 
 def test_without_calls_a_message_is_its_text() -> None:
-    assert whole_calls("Hello", "hermes", "c") == ("Hello", [])
+    assert whole_calls("Hello", "hermes") == ("Hello", [])
     service = TextService(texts=("Just text.",), limits=replace(LIMITS, tool_format="hermes"))
     (choice,) = post(service, "/v1/chat/completions", CHAT | {"tools": [WEATHER]}).json()["choices"]
     assert choice["message"]["content"] == "Just text."

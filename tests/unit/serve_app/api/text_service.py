@@ -82,8 +82,8 @@ class TextService:
         """Say as much of the text as is asked for."""
         number = len(self.requests)
         self.requests.append(request)
-        ids = TOKENIZER.encode(self.texts[number % len(self.texts)])[: request.max_tokens]
-        text = IncrementalText(TOKENIZER, request.stop, min_tokens=request.min_tokens)
+        ids = self.tokenizer.encode(self.texts[number % len(self.texts)])[: request.max_tokens]
+        text = IncrementalText(self.tokenizer, request.stop, min_tokens=request.min_tokens, tag_ids=request.tag_ids)
         try:
             for first in range(0, len(ids), TOKENS_PER_ROUND):
                 if self.trouble_at == first and self.trouble_with in (None, number):
@@ -115,6 +115,7 @@ class TextService:
                         times_behind=number,
                     ),
                     details=ChunkDetails(piece.pieces(), (round_of(rounds, len(taken)),)) if request.details else None,
+                    tags=text.take_tags(),
                 )
                 if piece.finish is not None:
                     break

@@ -1,0 +1,1 @@
+"""How models mark their reasoning, and how it is read from their text."""

@@ -1,0 +1,91 @@
+"""Marks in a model's text, such as ``<think>``: by their tokens where each is one token, which is exact, else by text.
+
+A mark that the model spells with other tokens is text where it has a token of its own.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tokenizers import Tokenizer
+
+from outrider.contracts.requests import TagPlace
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    text: str
+    token_id: int | None = None  # None: it is no single token
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMark:
+    """A mark in a response. ``shown``: its text there, "" for special tokens, which have none."""
+
+    mark: Mark
+    shown: str
+    begin: int  # in characters of the response
+    index: int | None = None  # of its token; None: it was found in the text
+
+
+Part = str | FoundMark
+
+
+def text_of_part(part: Part) -> str:
+    return part if isinstance(part, str) else part.shown
+
+
+def mark_in(backend: Tokenizer, text: str) -> Mark:
+    return Mark(text, backend.token_to_id(text))
+
+
+class MarkedText:
+    """Splits one response's text at its marks, however the text is cut; each character is read a bounded time."""
+
+    def __init__(self, marks: Iterable[Mark]) -> None:
+        known = tuple(marks)
+        self._by_id = {mark.token_id: mark for mark in known if mark.token_id is not None}
+        self._by_text = {mark.text: mark for mark in known if mark.token_id is None}
+        self._pattern = re.compile("|".join(map(re.escape, self._by_text))) if self._by_text else None
+        self._beginnings = tuple({mark.text[:length] for mark in known for length in range(1, len(mark.text))})
+        self._longest = max((len(mark.text) for mark in known), default=1) - 1
+        self._held, self._at = "", 0  # _at: where in the response's text what is held begins
+
+    def push(self, text: str, places: Sequence[TagPlace] = ()) -> list[Part]:
+        """Return the parts that this text completes. ``places`` are those whose text is complete by now."""
+        text, self._held = self._held + text, ""
+        parts: list[Part] = []
+        for place in places:
+            if (mark := self._by_id.get(place.token_id)) is not None:
+                begin, end = place.begin - self._at, place.end - self._at
+                parts += (*self._spelled(text[:begin]), FoundMark(mark, text[begin:end], place.begin, place.index))
+                text, self._at = text[end:], place.end
+        found = self._spelled(text)
+        kept = 0 if not found or not isinstance(found[-1], str) else self._begun(found[-1])
+        if kept:
+            last = str(found.pop())
+            self._held = last[len(last) - kept :]
+            found += [last[:-kept]] if len(last) > kept else []
+        self._at += len(text) - kept
+        return parts + found
+
+    def finish(self) -> list[Part]:
+        """Return the held text: no more follows."""
+        held, self._held = self._held, ""
+        self._at += len(held)
+        return [held] if held else []
+
+    def _spelled(self, text: str) -> list[Part]:
+        if self._pattern is None or not text:
+            return [text] if text else []
+        parts, at = list[Part](), 0
+        for found in self._pattern.finditer(text):
+            parts += [text[at : found.start()]] if found.start() > at else []
+            parts.append(FoundMark(self._by_text[found[0]], found[0], self._at + found.start()))
+            at = found.end()
+        return parts + ([text[at:]] if at < len(text) else [])
+
+    def _begun(self, text: str) -> int:
+        """Length of the longest beginning of a mark that the text ends with."""
+        tail = text[-self._longest :]
+        return max((len(each) for each in self._beginnings if tail.endswith(each)), default=0)
