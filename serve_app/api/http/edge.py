@@ -3,12 +3,14 @@
 import asyncio
 import traceback
 import uuid
+from collections.abc import Mapping
 
 from fastapi.responses import JSONResponse, Response
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from serve_app.api.api_forms import ErrorWriter
 from serve_app.api.http.record import RequestLog, RequestRecord
 from serve_app.api.http_errors import ErrorAnswer
 from serve_app.api.tracing import TRACEPARENT, RequestTraces, Traced
@@ -21,15 +23,26 @@ _UNTRACED = Traced(None, None)
 class Edge:
     """Layers below find the request's ``RequestRecord`` in its state, as ``record``."""
 
-    def __init__(self, app: ASGIApp, *, returns_request_id: bool, traces: RequestTraces | None = None) -> None:
-        self._app, self._traces, self._log = app, traces, RequestLog()
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        returns_request_id: bool,
+        error_bodies: Mapping[str, ErrorWriter],
+        traces: RequestTraces | None = None,
+    ) -> None:
+        """``error_bodies``: by path; other errors than theirs, and of paths below, are in OpenAI's form."""
+        self._app, self._traces, self._log, self._error_bodies = app, traces, RequestLog(), error_bodies
         self._returns_request_id = returns_request_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        record = RequestRecord(_request_id(Headers(scope=scope).get("x-request-id", "")), scope["path"])
+        path = scope["path"]
+        record = RequestRecord(_request_id(Headers(scope=scope).get("x-request-id", "")), path)
+        own = (write for above, write in self._error_bodies.items() if path == above or path.startswith(f"{above}/"))
+        record.error_body = next(own, record.error_body)
         scope.setdefault("state", {})["record"] = record
 
         traced = _UNTRACED
@@ -49,7 +62,7 @@ class Edge:
             if record.status is not None:
                 raise
             _forget_frames(error)
-            await error_response(answer)(scope, receive, tagged_send)
+            await error_response(answer, record)(scope, receive, tagged_send)
         finally:
             if scope["method"] == "POST":
                 self._log.ended(record)
@@ -73,9 +86,10 @@ class Edge:
         return tagged_send
 
 
-def error_response(answer: ErrorAnswer) -> Response:
-    """Convert an error's answer to an HTTP response."""
-    return JSONResponse(answer.body, status_code=answer.status, headers=answer.headers)
+def error_response(answer: ErrorAnswer, record: RequestRecord) -> Response:
+    """Convert an error's answer to an HTTP response, in the form of the request's API."""
+    body = record.error_body(answer, record.request_id)
+    return JSONResponse(body, status_code=answer.status, headers=answer.headers)
 
 
 def _forget_frames(error: BaseException) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from actors.ray_errors import cause_of
 from outrider.events import event
 from outrider.tracing.requests import RequestTrace
+from serve_app.api.api_forms import ErrorWriter, openai_error_body
 from serve_app.api.http_errors import ErrorAnswer, answer_for
 
 _MAX_PATH_CHARS = 200
@@ -27,6 +28,7 @@ class RequestRecord:
     error: str | None = None  # OpenAI's code of the error, if any
     left: bool = False  # whether the client disconnected
     trace: RequestTrace | None = None  # if it is sampled
+    error_body: ErrorWriter = openai_error_body  # writes an error as the request's API does
     headers: dict[str, str] = field(default_factory=dict)  # of the answer, whatever it is
     facts: dict[str, object] = field(default_factory=dict)  # about the response: token counts and the like
     began_at_s: float = field(default_factory=time.monotonic)  # on the monotonic clock

@@ -9,7 +9,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from fastapi.responses import Response
 from pydantic import TypeAdapter
@@ -17,7 +17,8 @@ from starlette.types import Receive, Scope, Send
 
 from outrider.contracts.errors import GenerationFailedError
 from outrider.contracts.requests import FinishReason, GenerationChunk
-from serve_app.answers import AnswerExtension, Chunk, ErrorBody
+from serve_app.answers import AnswerExtension, ChatCompletionChunk, Chunk, ErrorBody
+from serve_app.api.api_forms import AnswerWriter
 from serve_app.api.http.event_stream import EventStream
 from serve_app.api.http.merge import merged, with_deadlines
 from serve_app.api.http.record import RequestRecord
@@ -117,12 +118,14 @@ class GenerationResponse(Response):
         stream = EventStream(send, self._settings.http.keep_alive_s)
         try:
             async for event in self._events(chunks):
-                await stream.say(await self._event(event))
-            await stream.say(b"data: [DONE]\n\n", last=True)
+                if data := await self._event(event):
+                    await stream.say(data)
+            await stream.say(b"data: [DONE]\n\n" if self._form.writer is None else b"", last=True)
         except Exception as error:
             if not stream.begun:
                 raise
-            await stream.say(await self._event(record.answer_to(error).body))
+            answer, writer = record.answer_to(error), self._form.writer
+            await stream.say(b"".join(writer.failure(answer)) if writer else await self._event(answer.body))
             await stream.say(b"", last=True)
         finally:
             stream.close()
@@ -188,6 +191,13 @@ class GenerationResponse(Response):
         return [*events, form.last_event(index, reason, self._extension(metrics=False), called=message.called)]
 
     async def _event(self, content: Chunk | ErrorBody) -> bytes:
+        """One event, or as many as the answer's API has for a chunk."""
+        writer = self._form.writer
+        if writer is not None:
+            chunk = cast("ChatCompletionChunk", content)
+            made, is_end = partial(_joined, writer, chunk), not chunk["choices"]
+            is_long = _is_long(chunk) or (is_end and self._form.body.alternatives is not None)
+            return cast("bytes", await self._in_thread(made)) if is_long else made()
         data = await self._in_thread(partial(_written, content)) if _is_long(content) else _written(content)
         return b"data: %b\n\n" % data
 
@@ -243,6 +253,10 @@ def batched(parts: Iterable[bytes], least_bytes: int) -> Iterator[list[bytes]]:
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def _joined(writer: AnswerWriter, chunk: ChatCompletionChunk) -> bytes:
+    return b"".join(writer.events(chunk))
 
 
 def _written(content: Chunk | ErrorBody) -> bytes:

@@ -3,7 +3,7 @@
 import secrets
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,6 +17,7 @@ from outrider import __version__
 from outrider.contracts.requests import GenerationRequest, Grammar
 from outrider.tenants.keys import Tenant
 from outrider.text.tokens import TokenTable, backend_of
+from serve_app.api.api_forms import CHATS, COMPLETIONS, AnswerFacts, ApiForm, ReadRequest, named_by
 from serve_app.api.gate import (
     account_of,
     asked_tokens,
@@ -49,20 +50,22 @@ from serve_app.api.http_errors import (
     UnknownModelError,
     answer_for,
 )
-from serve_app.api.openai.bodies import ChatBody, CompletionBody
+from serve_app.api.openai.bodies import ChatBody
 from serve_app.api.openai.choices import ResponseIdentity, to_choices
 from serve_app.api.openai.fields.ignored import IgnoredFields
 from serve_app.api.openai.fields.lengths import length_headers
-from serve_app.api.openai.parsing import parse_body
 from serve_app.api.openai.prompts import Prompt, read_prompts
+from serve_app.api.openai.reasoning.message import MessageForm
 from serve_app.api.openai.reasoning.request import message_form
 from serve_app.api.openai.responses import ResponseForm, model_card
 from serve_app.api.openai.structured import RequestedGrammar, asks_for_grammar, read_grammar
 from serve_app.api.peer import peer_address
 from serve_app.api.service import Pass, RequestLimits, Service
-from serve_app.api.tracing import RequestTraces, asked, carried
+from serve_app.api.tracing import RequestTraces, carried
+from serve_app.api.tracing import asked as traced
 from serve_app.service_answers import Health, ModelList, Version
 
+API_FORMS: Sequence[ApiForm] = (CHATS, COMPLETIONS)
 _READ = ["GET", "HEAD"]
 
 
@@ -77,17 +80,20 @@ def make_api(service: Service, *, returns_request_id: bool = True, traces: Reque
     api = FastAPI(title="Outrider", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     api.add_middleware(Bounded, most=service.settings.max_requests)
     api.add_middleware(Hosts, allowed=lambda: service.settings.http.answers_to)
-    api.add_middleware(Edge, returns_request_id=returns_request_id, traces=traces)
+    error_bodies = {form.path: form.error_body for form in API_FORMS}
+    api.add_middleware(Edge, returns_request_id=returns_request_id, error_bodies=error_bodies, traces=traces)
     allow_cors(api, lambda: service.settings.http.cors_origins)
     table, threads, turns = TokenTable(backend_of(service.tokenizer)), RequestThreads(), LoopTurns()
 
     @api.exception_handler(HTTPException)
     async def no_route(request: Request, error: HTTPException) -> Response:
+        record = request.state.record
         if error.status_code != 405:
-            return error_response(answer_for(unknown_path(request.method, request.url.path)))
+            return error_response(answer_for(unknown_path(request.method, request.url.path)), record)
         where = f"{request.method} {request.url.path:.200}"
         allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
-        response = error_response(answer_for(MethodError(f"needs the method {allowed} for this URL, found {where}")))
+        answer = answer_for(MethodError(f"needs the method {allowed} for this URL, found {where}"))
+        response = error_response(answer, record)
         response.headers["Allow"] = allowed
         return response
 
@@ -95,15 +101,18 @@ def make_api(service: Service, *, returns_request_id: bool = True, traces: Reque
     api.include_router(tokenizing(service, threads))
     api.include_router(docs_routes(service))
 
-    @api.post("/v1/completions")
-    async def completions(request: Request) -> Response:
-        return await _respond(service, table, threads, turns, request, CompletionBody)
-
-    @api.post("/v1/chat/completions")
-    async def chat_completions(request: Request) -> Response:
-        return await _respond(service, table, threads, turns, request, ChatBody)
-
+    for form in API_FORMS:
+        api.add_api_route(form.path, _route(partial(_respond, service, table, threads, turns, form)), methods=["POST"])
     return api
+
+
+def _route(respond: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """An endpoint, whose parameters are read by the framework: a ``partial`` has more than it may fill."""
+
+    async def answered(request: Request) -> Response:
+        return await respond(request)
+
+    return answered
 
 
 def _reads(service: Service) -> APIRouter:
@@ -167,13 +176,13 @@ async def _respond(
     table: TokenTable,
     threads: RequestThreads,
     turns: LoopTurns,
+    form: ApiForm,
     request: Request,
-    kind: type[CompletionBody | ChatBody],
 ) -> Response:
     """Read and check a request; the returned response makes the generations when it is sent."""
-    tenant = tenant_of(service.gate, request.headers)
+    tenant, record = tenant_of(service.gate, request.headers), request.state.record
     if tenant is not None:
-        request.state.record.facts["key"] = tenant.name
+        record.facts["key"] = tenant.name
     settings, everybodys = service.settings, service.limits
     address = peer_address(request.scope, settings.http.trusted_proxies)
     limits = replace(limits_of(tenant, everybodys), account=account_of(tenant, address))
@@ -181,51 +190,55 @@ async def _respond(
     try:
         await count_request(service.gate, tenant)
     except OverQuotaError:
-        request.state.record.headers |= rate_headers(await rates_left(service.gate, tenant))
+        record.headers |= rate_headers(await rates_left(service.gate, tenant))
         raise
     async with json_body(request, settings, limits.account, bodies_account(tenant, address)) as content:
         ignored = IgnoredFields.of(limits)
-        read = partial(_read, content, kind, service.tokenizer, tenant, limits, everybodys, ignored)
+        read = partial(_read, content, form, service.tokenizer, tenant, limits, everybodys, ignored)
         await turns.next(limits.account)
-        body, prompts, asked_grammar = await threads.run(limits.account, read)
-        request.state.record.headers |= ignored.headers
+        asked, prompts, asked_grammar = await threads.run(limits.account, read)
+        record.headers |= ignored.headers
     await turns.next(limits.account)
-    grammar = None if asked_grammar is None else await _validated(service, asked_grammar, limits)
-    name = f"{'chatcmpl' if isinstance(body, ChatBody) else 'cmpl'}-{uuid.uuid4().hex}"
-    choices = to_choices(
-        body,
-        prompts,
-        limits,
-        ResponseIdentity(name, request.state.record.request_id, secrets.randbits(64)),
-        headers=request.headers,
-        grammar=grammar,
-    )
-    request.state.record.headers |= length_headers(body, [choice.request for choice in choices])
-    if (trace := request.state.record.trace) is not None:
-        trace.facts |= asked(choices, chat=isinstance(body, ChatBody), name=name, model=limits.model_name)
+    identity = ResponseIdentity(f"{form.id_prefix}{uuid.uuid4().hex}", record.request_id, secrets.randbits(64))
+    with named_by(asked.own_field):
+        grammar = None if asked_grammar is None else await _validated(service, asked_grammar, limits)
+        choices = to_choices(asked.body, prompts, limits, identity, headers=request.headers, grammar=grammar)
+    record.headers |= length_headers(asked.body, [choice.request for choice in choices])
+    if (trace := record.trace) is not None:
+        trace.facts |= traced(
+            choices, chat=isinstance(asked.body, ChatBody), name=identity.name, model=limits.model_name
+        )
         choices = carried(choices, trace)
-    message = message_form(body, prompts[0].text, limits)
-    shown_id = name if body.request_id is None else f"{name.partition('-')[0]}-{body.request_id}"
-    form = ResponseForm(shown_id, limits.model_name, int(time.time()), table, body, message, limits.fingerprint)
     prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
+    shown = identity.name if asked.body.request_id is None else f"{form.id_prefix}{asked.body.request_id}"
+    facts = AnswerFacts(shown, limits.model_name, int(time.time()), prompt_tokens, limits.fingerprint)
     passed = await _admitted(service, tenant, [choice.request for choice in choices], prompt_tokens, request)
-    return GenerationResponse(service, settings, choices, form, passed, partial(threads.run, limits.account), limits)
+    in_thread = partial(threads.run, limits.account)
+    written = _form(asked, facts, table, message_form(asked.body, prompts[0].text, limits))
+    return GenerationResponse(service, settings, choices, written, passed, in_thread, limits)
+
+
+def _form(asked: ReadRequest, facts: AnswerFacts, table: TokenTable, message: MessageForm) -> ResponseForm:
+    writer = None if asked.writer is None else asked.writer(facts)
+    return ResponseForm(facts.id, facts.model, facts.created_s, table, asked.body, message, facts.fingerprint, writer)
 
 
 def _read(
     content: bytes,
-    kind: type[CompletionBody | ChatBody],
+    form: ApiForm,
     tokenizer: PreTrainedTokenizerBase,
     tenant: Tenant | None,
     limits: RequestLimits,
     everybodys: RequestLimits,
     ignored: IgnoredFields,
-) -> tuple[CompletionBody | ChatBody, list[Prompt], RequestedGrammar | None]:
+) -> tuple[ReadRequest, list[Prompt], RequestedGrammar | None]:
     """Parse a body, tokenise its prompts and read its grammar; call it in a thread, as each may take long."""
-    body = parse_body(content, kind, limits, ignored)
-    check_allowed(body.outrider, tenant, limits, everybodys)
-    prompts = read_prompts(body, tokenizer, limits)
-    return body, prompts, read_grammar(body, limits) if asks_for_grammar(body) else None
+    asked = form.read(content, limits, ignored)
+    body = asked.body
+    with named_by(asked.own_field):
+        check_allowed(body.outrider, tenant, limits, everybodys)
+        prompts = read_prompts(body, tokenizer, limits)
+        return asked, prompts, read_grammar(body, limits) if asks_for_grammar(body) else None
 
 
 async def _admitted(

@@ -1,5 +1,6 @@
 """OpenAI's API as data: request bodies. ``SamplingParams`` and ``to_choices`` check the ranges not given here."""
 
+from collections.abc import Callable, Collection
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
@@ -166,6 +167,21 @@ class GenerationBody(WithoutEffect):
     guided_choice: Annotated[list[str], Field(fail_fast=True, max_length=MAX_GUIDED_CHOICES)] | None = None
     guided_grammar: str | None = None
     outrider: OutriderOptions = OutriderOptions()
+
+
+def with_fields_of(
+    source: type[BaseModel], leaving: Collection[str] = frozenset()
+) -> Callable[[type[_Body]], type[_Body]]:
+    """Add another body's fields, but for some and those that are declared already."""
+
+    def added(kind: type[_Body]) -> type[_Body]:
+        own = {*leaving, *kind.model_fields}
+        others: dict[str, Any] = {
+            name: (info.annotation, info) for name, info in source.model_fields.items() if name not in own
+        }
+        return create_model(kind.__name__, __base__=kind, __doc__=kind.__doc__, __module__=kind.__module__, **others)
+
+    return added
 
 
 class CompletionBody(GenerationBody):

@@ -4,10 +4,8 @@ A token's report is a dozen objects per alternative (400 bytes), but 30 bytes of
 response has ended.
 """
 
-import json
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from outrider.contracts.requests import FinishReason, RoundReport, TextSpan
 from outrider.text.shown import joined
@@ -28,25 +26,9 @@ from serve_app.answers import (
 from serve_app.api.openai.choice_reader import ChoiceDelta
 from serve_app.api.openai.responses import ResponseForm, round_report, span_report, token_report
 from serve_app.api.openai.tools.deltas import MessageDeltas, WholeMessage
+from serve_app.api.openai.written import Written, encode, json_parts
 
 _KEPT_ROUNDS = 1024
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-
-class _Written:
-    """A list of which only the JSON is kept."""
-
-    def __init__(self) -> None:
-        self.parts: list[str] = []
-
-    def add(self, items: Iterable[str]) -> None:
-        """Append the JSON of one or more items, in parts."""
-        self.parts += [",", *items] if self.parts else items
-
-    @property
-    def as_list(self) -> Any:
-        """Itself, typed as the list it stands for; ``_parts`` writes its JSON."""
-        return self
 
 
 class ChoiceDocument:
@@ -59,8 +41,8 @@ class ChoiceDocument:
         self._ids, self._prompt_ids = list[int](), list[int]()
         self._spans: list[TextSpan] = []
         self._rounds: deque[RoundReport] = deque(maxlen=_KEPT_ROUNDS)
-        self._made = _Written()
-        self._logprobs: defaultdict[str, _Written] = defaultdict(_Written)
+        self._made = Written()
+        self._logprobs: defaultdict[str, Written] = defaultdict(Written)
 
     def add(self, delta: ChoiceDelta) -> None:
         """Append the next piece."""
@@ -74,16 +56,16 @@ class ChoiceDocument:
         if delta.tokens:
             for name, items in self._form.logprobs(delta.tokens).items():
                 if isinstance(items, list):
-                    self._logprobs[name].add([_encode(items)[1:-1]])
+                    self._logprobs[name].add([encode(items)[1:-1]])
         if delta.made:
-            self._made.add([_encode([token_report(token_id, piece) for token_id, piece in delta.made])[1:-1]])
+            self._made.add([encode([token_report(token_id, piece) for token_id, piece in delta.made])[1:-1]])
         self._rounds += delta.rounds
 
     def written(self, reason: FinishReason) -> list[str]:
         """The choice's JSON, in parts."""
-        return _parts(self._of_chat(reason) if self._form.chat else self._of_completion(reason))
+        return json_parts(self.of_chat(reason) if self._form.chat else self._of_completion(reason))
 
-    def _of_chat(self, reason: FinishReason) -> ChatChoice:
+    def of_chat(self, reason: FinishReason) -> ChatChoice:
         message = self._message()
         logprobs: ChatLogprobs = {"content": self._logprobs["content"].as_list, "refusal": None}
         return {
@@ -142,16 +124,19 @@ def document(
     extension: AnswerExtension,
 ) -> list[bytes]:
     """The whole response as JSON, in parts; ``extension``: what else its answer tells."""
-    written = _Written()
+    if form.writer is not None:
+        answer = form.writer.document(choices[0].of_chat(reasons[0]), usage, extension)
+        return [part.encode() for part in json_parts(answer)]
+    written = Written()
     for choice, reason in zip(choices, reasons, strict=True):
         written.add(choice.written(reason))
     if form.chat:
-        return [part.encode() for part in _parts(_chat(form, written, usage, extension, choices[0].prompt))]
-    return [part.encode() for part in _parts(_completion(form, written, usage, extension))]
+        return [part.encode() for part in json_parts(_chat(form, written, usage, extension, choices[0].prompt))]
+    return [part.encode() for part in json_parts(_completion(form, written, usage, extension))]
 
 
 def _chat(
-    form: ResponseForm, choices: _Written, usage: CompletionUsage, extension: AnswerExtension, prompt: PromptTokens
+    form: ResponseForm, choices: Written, usage: CompletionUsage, extension: AnswerExtension, prompt: PromptTokens
 ) -> ChatCompletion:
     return {
         "id": form.id,
@@ -166,9 +151,7 @@ def _chat(
     }
 
 
-def _completion(
-    form: ResponseForm, choices: _Written, usage: CompletionUsage, extension: AnswerExtension
-) -> Completion:
+def _completion(form: ResponseForm, choices: Written, usage: CompletionUsage, extension: AnswerExtension) -> Completion:
     return {
         "id": form.id,
         "object": "text_completion",
@@ -179,19 +162,3 @@ def _completion(
         **form.constants,
         **extension,
     }
-
-
-def _parts(value: object) -> list[str]:
-    """JSON of a value, in parts; lists within it may already be serialised."""
-    if isinstance(value, _Written):
-        return ["[", *value.parts, "]"]
-    if not (isinstance(value, dict) and _has_written(value)):
-        return [_encode(value)]
-    parts = list[str]()
-    for name, inner in value.items():
-        parts += ["," if parts else "{", f"{_encode(name)}:", *_parts(inner)]
-    return [*parts, "}"]
-
-
-def _has_written(value: object) -> bool:
-    return isinstance(value, _Written) or (isinstance(value, dict) and any(map(_has_written, value.values())))

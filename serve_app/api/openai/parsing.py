@@ -5,6 +5,7 @@ A field is honoured exactly, or refused by name as not supported yet: neutral va
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 from types import UnionType
@@ -40,20 +41,20 @@ from serve_app.api.openai.bodies import (
 )
 from serve_app.api.openai.fields.ignored import MOST_NAME_CHARS, IgnoredFields
 from serve_app.api.openai.json_size import check_json_size, most_values
-from serve_app.api.openai.unsupported import TEXT_ONLY, not_supported
+from serve_app.api.openai.unsupported import NOT_YET, TEXT_ONLY, NotYet, not_supported
 from serve_app.api.service import RequestLimits
 
 _Body = TypeVar("_Body", bound=GenerationBody)
 _Fields = TypeVar("_Fields", bound=BaseModel)
 _Path = tuple["_Path | None", str]  # of a value in a body, its last step last; written out only for an error
 
-_NESTED: Mapping[str, type[BaseModel]] = {  # by field name: model of the object, or of the objects in a list
+_NESTED: Mapping[str, type[BaseModel]] = {
     "stream_options": StreamOptions,
     "outrider": OutriderOptions,
     "messages": ChatMessage,
     "content": TextPart,
 }
-_NEEDED_BY_FIELD = {
+NEEDED_BY_FIELD: Mapping[str, str] = {
     "prompt": "a text, a list of token ids, or a list of either",
     "n": f"an integer in 1..{MAX_N}",
     "top_logprobs": f"an integer in 0..{MAX_TOP_LOGPROBS}",
@@ -82,6 +83,18 @@ _NEEDED_BY_TYPE = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class FieldRules:
+    """What is known of an API's fields beyond the types of its bodies."""
+
+    nested: Mapping[str, type[BaseModel]]  # by field name: model of the object, or of the objects in a list
+    not_yet: Mapping[str, NotYet]  # fields that are refused by name
+    needed: Mapping[str, str]  # what a field's value must be
+
+
+_CHAT_RULES = FieldRules(_NESTED, NOT_YET, NEEDED_BY_FIELD)
+
+
 def parse_body(body: bytes, kind: type[_Body], limits: RequestLimits, ignored: IgnoredFields | None = None) -> _Body:
     """Parse a request body; note in ``ignored`` what is not known.
 
@@ -96,19 +109,27 @@ def parse_body(body: bytes, kind: type[_Body], limits: RequestLimits, ignored: I
     """
     data = read_object(body, limits)
     parsed = read_fields(data, kind, ignored or IgnoredFields.of(limits))
-    if parsed.model != limits.model_name:
-        found = shown_value(parsed.model)
-        raise UnknownModelError("model", f"model needs one of: {limits.model_name}; found {found}")
+    check_model(parsed.model, limits)
     if "stream_options" in parsed.model_fields_set and not parsed.stream:
         raise ParameterError("stream_options", "stream: true", data["stream_options"])
     if isinstance(parsed, ChatBody):
-        check_contents(parsed.messages)
-        check_arguments(parsed.messages, limits, len(body))
-    if isinstance(parsed, ChatBody) and parsed.top_logprobs and not parsed.logprobs:
-        raise ParameterError("top_logprobs", "logprobs: true", parsed.top_logprobs)
+        check_chat(parsed, limits, len(body))
     if isinstance(parsed, CompletionBody):
         _check_completion(parsed)
     return parsed
+
+
+def check_model(named: str, limits: RequestLimits) -> None:
+    if named != limits.model_name:
+        raise UnknownModelError("model", f"model needs one of: {limits.model_name}; found {shown_value(named)}")
+
+
+def check_chat(body: ChatBody, limits: RequestLimits, body_bytes: float = inf) -> None:
+    """Check what a chat's fields need of each other; raises as ``parse_body`` does."""
+    check_contents(body.messages)
+    check_arguments(body.messages, limits, body_bytes)
+    if body.top_logprobs and not body.logprobs:
+        raise ParameterError("top_logprobs", "logprobs: true", body.top_logprobs)
 
 
 def read_object(body: bytes, limits: RequestLimits) -> dict[str, object]:
@@ -128,14 +149,26 @@ def read_object(body: bytes, limits: RequestLimits) -> dict[str, object]:
     return data
 
 
-def read_fields(data: Mapping[str, object], kind: type[_Fields], ignored: IgnoredFields) -> _Fields:
+def read_fields(
+    data: Mapping[str, object], kind: type[_Fields], ignored: IgnoredFields, rules: FieldRules = _CHAT_RULES
+) -> _Fields:
     """Validate fields as a body of this kind; raises as ``parse_body`` does."""
-    fields = _without_neutral(data, kind, None, ignored)
-    fields |= {name: _nested(fields[name], name, (None, name), ignored) for name in _NESTED if name in fields}
+    fields = _FieldReader(rules, ignored).read(data, kind)
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
-        raise _explained(error.errors(include_url=False), fields) from None
+        raise _explained(error.errors(include_url=False), fields, rules.needed) from None
+
+
+def as_chat(fields: Mapping[str, object], limits: RequestLimits) -> ChatBody:
+    """A chat of fields that were read from another API's request, with what ``parse_body`` checks of it."""
+    try:
+        body = ChatBody.model_validate(fields)
+    except ValidationError as error:
+        raise _explained(error.errors(include_url=False), fields, NEEDED_BY_FIELD) from None
+    check_model(body.model, limits)
+    check_chat(body, limits)
+    return body
 
 
 def check_contents(messages: Sequence[ChatMessage]) -> None:
@@ -147,7 +180,7 @@ def check_contents(messages: Sequence[ChatMessage]) -> None:
     for i, message in enumerate(messages):
         if "content" not in message.model_fields_set and not message.tool_calls:
             field = f"messages[{i}].content"
-            raise MissingFieldError(field, f"{field} is missing; it needs {_NEEDED_BY_FIELD['content']}")
+            raise MissingFieldError(field, f"{field} is missing; it needs {NEEDED_BY_FIELD['content']}")
 
 
 def check_arguments(messages: Sequence[ChatMessage], limits: RequestLimits, body_bytes: float = inf) -> None:
@@ -179,28 +212,47 @@ def _check_completion(body: CompletionBody) -> None:
         raise ParameterError("logprobs", f"an integer in 0..{MAX_TOP_LOGPROBS}", body.logprobs)
 
 
-def _without_neutral(
-    data: Mapping[str, object], kind: type[BaseModel], where: _Path | None, ignored: IgnoredFields
-) -> dict[str, object]:
-    """Return the fields of ``kind`` without nulls; drop others if they are neutral or unknown, refuse the rest.
+class _FieldReader:
+    """Drops and refuses what bodies' models do not have, in one request."""
 
-    Among Outrider's own options nothing is ignored: whatever stands there was meant for it.
-    """
-    kept, most = {}, most_entries(kind)
-    for name, value in data.items():
-        if name in kind.model_fields:
-            if isinstance(value, list | dict) and len(value) > most.get(name, len(value)):
-                raise ParameterError(_written((where, name)), f"at most {most[name]} entries", len(value))
-            if value is not None:
-                kept[name] = value
-        elif (not_yet := not_supported(name)) is not None:
-            if value is not None and not any(type(value) is type(ok) and value == ok for ok in not_yet.neutral):
-                path = _written((where, name))
-                raise UnsupportedFieldError(path, f"{path} is not supported yet; {not_yet.advice}")
-        else:
-            own = IgnoredFields(strict=True) if kind is OutriderOptions else ignored
-            own.add(_written((where, name[:MOST_NAME_CHARS])), name, kind.model_fields)
-    return kept
+    def __init__(self, rules: FieldRules, ignored: IgnoredFields) -> None:
+        self._rules, self._ignored = rules, ignored
+
+    def read(self, data: Mapping[str, object], kind: type[BaseModel], where: _Path | None = None) -> dict[str, object]:
+        """Return the fields of ``kind`` without nulls; drop others if they are neutral or unknown, refuse the rest.
+
+        Among Outrider's own options nothing is ignored: whatever stands there was meant for it.
+        """
+        kept, most = dict[str, object](), most_entries(kind)
+        for name, value in data.items():
+            if name in kind.model_fields:
+                if isinstance(value, list | dict) and len(value) > most.get(name, len(value)):
+                    raise ParameterError(_written((where, name)), f"at most {most[name]} entries", len(value))
+                if value is not None:
+                    kept[name] = value
+            elif (not_yet := not_supported(name, self._rules.not_yet)) is not None:
+                if value is not None and not any(type(value) is type(ok) and value == ok for ok in not_yet.neutral):
+                    path = _written((where, name))
+                    raise UnsupportedFieldError(path, f"{path} is not supported yet; {not_yet.advice}")
+            else:
+                own = IgnoredFields(strict=True) if kind is OutriderOptions else self._ignored
+                own.add(_written((where, name[:MOST_NAME_CHARS])), name, kind.model_fields)
+        return kept | {
+            name: self._nested(kept[name], name, (where, name)) for name in self._rules.nested if name in kept
+        }
+
+    def _nested(self, value: object, name: str, where: _Path) -> object:
+        """Read nested objects; pydantic reports values that should be objects and are not."""
+        if isinstance(value, list):
+            return [self._nested(item, name, (where, f"[{i}]")) for i, item in enumerate(value)]
+        kind = self._rules.nested[name]
+        if not isinstance(value, dict):
+            return value
+        if kind is TextPart and value.get("type", "text") != "text":
+            path = _written((where, "type"))
+            found = shown_value(value["type"])[:64]
+            raise UnsupportedFieldError(path, f"{path} {found} is not supported yet; {TEXT_ONLY}")
+        return self.read(value, kind, where)
 
 
 @lru_cache
@@ -221,23 +273,6 @@ def _lengths(annotation: object, metadata: Sequence[object]) -> Iterator[int]:
             yield from _lengths(member, ())
 
 
-def _nested(value: object, name: str, where: _Path, ignored: IgnoredFields) -> object:
-    """Apply ``_without_neutral`` to nested objects; pydantic reports values that should be objects and are not."""
-    if isinstance(value, list):
-        return [_nested(item, name, (where, f"[{i}]"), ignored) for i, item in enumerate(value)]
-    kind = _NESTED[name]
-    if not isinstance(value, dict):
-        return value
-    if kind is TextPart and value.get("type", "text") != "text":
-        path = _written((where, "type"))
-        found = shown_value(value["type"])[:64]
-        raise UnsupportedFieldError(path, f"{path} {found} is not supported yet; {TEXT_ONLY}")
-    kept = _without_neutral(value, kind, where, ignored)
-    if isinstance(kept.get("content"), list):
-        kept["content"] = _nested(kept["content"], "content", (where, "content"), ignored)
-    return kept
-
-
 def _written(path: _Path) -> str:
     """The path as text, such as ``messages[0].content``."""
     before, step = path
@@ -246,7 +281,9 @@ def _written(path: _Path) -> str:
     return f"{_written(before)}{step}" if step.startswith("[") else f"{_written(before)}.{step}"
 
 
-def _explained(errors: Sequence[ErrorDetails], data: object) -> ParameterError | MissingFieldError | UnknownFieldError:
+def _explained(
+    errors: Sequence[ErrorDetails], data: object, needed_by_field: Mapping[str, str]
+) -> ParameterError | MissingFieldError | UnknownFieldError:
     """Name the field by its path in the body (pydantic's path has type names too), what it needs and what was found."""
     error = next((error for error in errors if error["type"] == "too_long"), errors[0])
     path, last, found = "", "", data
@@ -257,10 +294,10 @@ def _explained(errors: Sequence[ErrorDetails], data: object) -> ParameterError |
             last = str(step)
             path, found = (f"{path}.{step}" if path else last), found.get(step)
     if error["type"] == "missing":
-        return MissingFieldError(path, f"{path} is missing; it needs {_NEEDED_BY_FIELD.get(last, 'a value')}")
+        return MissingFieldError(path, f"{path} is missing; it needs {needed_by_field.get(last, 'a value')}")
     if error["type"] == "extra_forbidden":
         return UnknownFieldError(path, f"{path} is not a known field")
     if error["type"] == "too_long" and isinstance(found, list | dict):
         return ParameterError(path, f"at most {error['ctx']['max_length']} entries", len(found))
-    needed = _NEEDED_BY_FIELD.get(last) or _NEEDED_BY_TYPE.get(error["type"]) or error["msg"]
+    needed = needed_by_field.get(last) or _NEEDED_BY_TYPE.get(error["type"]) or error["msg"]
     return ParameterError(path, needed, found)

@@ -42,6 +42,7 @@ from serve_app.answers import (
     TopLogprob,
     VerificationUsage,
 )
+from serve_app.api.api_forms import AnswerWriter
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.choice_reader import ChoiceDelta, ChoiceReader, ShownToken
 from serve_app.api.openai.explained import explained_usage
@@ -66,6 +67,7 @@ class ResponseForm:
     body: CompletionBody | ChatBody  # the request's
     message: MessageForm = PLAIN  # how a chat's reasoning and tool calls are read from the text
     fingerprint: str = ""  # of what outputs depend on; "": not told
+    writer: AnswerWriter | None = None  # of an API whose requests are read as chats
 
     @property
     def chat(self) -> bool:

@@ -86,8 +86,8 @@ _FAMILIES: Mapping[str, NotYet] = {
 _WITHOUT_EFFECT = ("guided_decoding_backend",)  # how, not what
 
 
-def not_supported(name: str) -> NotYet | None:
+def not_supported(name: str, table: Mapping[str, NotYet] = NOT_YET) -> NotYet | None:
     """What is known of a field that is not supported, by its name or the beginning of it."""
-    if (known := NOT_YET.get(name)) is not None or name in _WITHOUT_EFFECT:
+    if (known := table.get(name)) is not None or name in _WITHOUT_EFFECT:
         return known
     return next((each for begins, each in _FAMILIES.items() if name.startswith(begins)), None)

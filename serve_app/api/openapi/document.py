@@ -1,6 +1,6 @@
 """The OpenAPI document of a service: every URL, its request, its answers and errors."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from outrider import __version__
@@ -31,6 +31,7 @@ _STREAMED = (
     "Where `stream` is true: server-sent events, each `data: ` and a {answer}Chunk, or an ErrorBody, which ends it; "
     "comments (`: keep-alive`); and at the end `data: [DONE]`."
 )
+_NAMED = "Where `stream` is true: server-sent events, each `event: `, which `type` repeats, and `data: `; comments."
 _JSON = "application/json"
 _TEXT: Schema = {"type": "string"}
 _ANY = (400, 421)  # of ``Host``
@@ -87,14 +88,20 @@ def openapi_document(limits: RequestLimits, *, keys: bool, reads_need_key: bool 
     return document
 
 
-def _generation(what: str, body: str, answer: str, limits: RequestLimits, *, keys: bool) -> Schema:
+def _generation(
+    what: str, body: str, answer: str, limits: RequestLimits, *, keys: bool, events: Sequence[str] = ()
+) -> Schema:
+    """``events``: schemas of a stream's, if they have names; otherwise they are chunks."""
     operation = _operation(f"Make a {what}", answer, _MADE, keys=keys) | _body(_ref(body))
-    content = {"anyOf": [_ref(f"{answer}Chunk"), _ref("ErrorBody")]}
-    piece = {"type": "string", "contentMediaType": _JSON, "contentSchema": content}
-    data = {"anyOf": [{"const": "[DONE]"}, piece]}
-    event = {"type": "object", "required": ["data"], "properties": {"data": data}}
+    content = {"anyOf": [_ref(name) for name in events or (f"{answer}Chunk", "ErrorBody")]}
+    piece: Schema = {"type": "string", "contentMediaType": _JSON, "contentSchema": content}
+    event: Schema = {"type": "object", "required": ["data"]}
+    if events:
+        event = {"type": "object", "required": ["event", "data"], "properties": {"event": _TEXT, "data": piece}}
+    else:
+        event |= {"properties": {"data": {"anyOf": [{"const": "[DONE]"}, piece]}}}
     stream = {"schema": event}  # of each event, as is usual before OpenAPI 3.2
-    operation["description"] = _STREAMED.format(answer=answer)
+    operation["description"] = _NAMED if events else _STREAMED.format(answer=answer)
     operation["responses"]["200"]["content"]["text/event-stream"] = stream
     time: Schema = {"type": "number", "maximum": LONGEST_MS}
     first = time | {"minimum": limits.least_first_token_ms or 1e-3}

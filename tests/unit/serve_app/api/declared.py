@@ -40,7 +40,8 @@ class Declared:
             found, schema = [json.loads(text)], content[media_type]["schema"]
         elif media_type == "text/event-stream":
             found = [json.loads(event) for event in events_in(text) if event != "[DONE]"]
-            schema = content[media_type]["schema"]["properties"]["data"]["anyOf"][1]["contentSchema"]
+            data = content[media_type]["schema"]["properties"]["data"]
+            schema = (data if "contentSchema" in data else data["anyOf"][1])["contentSchema"]
         else:
             return []
         for each in found:
@@ -92,11 +93,13 @@ class Declared:
 
 
 def events_in(text: str) -> Iterator[str]:
-    """The data of a stream's events, comments passed over."""
+    """The data of a stream's events, comments passed over; a name of an event is also the ``type`` in its data."""
     for event in text.split("\n\n"):
         if event and not event.startswith(":"):
-            assert event.startswith("data: "), event
-            yield event.removeprefix("data: ")
+            name, mark, data = event.rpartition("data: ")
+            assert mark, event
+            assert not name or name == f"event: {json.loads(data)['type']}\n", event
+            yield data
 
 
 def _validator(document: Mapping[str, Any]) -> jsonschema.Draft202012Validator:

@@ -1,0 +1,124 @@
+"""What one more API is: its requests are read as chats, its answers written from a chat's chunks or its document.
+
+All of them have one path to the models; ``http.routes`` has a route for each.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from pydantic_core import to_json
+
+from outrider.contracts.errors import ParameterError
+from serve_app.answers import AnswerExtension, ChatChoice, ChatCompletionChunk, CompletionUsage
+from serve_app.api.http_errors import ErrorAnswer, FieldError
+from serve_app.api.openai.bodies import ChatBody, CompletionBody
+from serve_app.api.openai.fields.ignored import IgnoredFields
+from serve_app.api.openai.parsing import parse_body
+from serve_app.api.openai.written import json_parts
+from serve_app.api.service import RequestLimits
+
+FieldNames = Callable[[str], str]  # from the path of a chat's field to that of the request's own
+ErrorWriter = Callable[[ErrorAnswer, str], Mapping[str, object]]  # body of an error, which may have the request's id
+
+
+class AnswerWriter(Protocol):
+    """Writes one answer in an API's own form."""
+
+    def events(self, chunk: ChatCompletionChunk) -> Iterable[bytes]:
+        """Server-sent events for a chat's chunk, from ``server_sent``; the last chunk has no choices, but the usage."""
+        ...
+
+    def failure(self, answer: ErrorAnswer) -> Iterable[bytes]:
+        """Events that end a stream for an error, which may come before any chunk."""
+        ...
+
+    def document(self, choice: ChatChoice, usage: CompletionUsage, extension: AnswerExtension) -> Mapping[str, object]:
+        """The whole answer; ``logprobs.content`` of the choice is kept as JSON, and may only be passed on."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFacts:
+    """What is known of an answer before it is made."""
+
+    id: str
+    model: str  # the served name
+    created_s: int  # Unix time
+    prompt_tokens: int
+    fingerprint: str = ""  # of what outputs depend on; "": not told
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """A request as a chat or a completion, and how its answer is written; no ``writer``: as these are."""
+
+    body: CompletionBody | ChatBody
+    own_field: FieldNames = str
+    writer: Callable[[AnswerFacts], AnswerWriter] | None = None
+
+
+class ApiForm(Protocol):
+    """One API: ``POST`` of ``path``. A writer's chats have ``n`` 1, and a stream's ``include_usage``."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def id_prefix(self) -> str:
+        """Of its answers' ids."""
+        ...
+
+    def read(self, content: bytes, limits: RequestLimits, ignored: IgnoredFields) -> ReadRequest:
+        """Read a body, in any thread; errors are those of ``parse_body``, with the API's own names of fields."""
+        ...
+
+    def error_body(self, answer: ErrorAnswer, request_id: str) -> Mapping[str, object]:
+        """An error in the API's form; also of paths below its own."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAiForm:
+    """Chats, or completions: what others are read as."""
+
+    path: str
+    id_prefix: str
+    kind: type[CompletionBody | ChatBody]
+
+    def read(self, content: bytes, limits: RequestLimits, ignored: IgnoredFields) -> ReadRequest:
+        return ReadRequest(parse_body(content, self.kind, limits, ignored))
+
+    def error_body(self, answer: ErrorAnswer, request_id: str) -> Mapping[str, object]:
+        return openai_error_body(answer, request_id)
+
+
+CHATS = OpenAiForm("/v1/chat/completions", "chatcmpl-", ChatBody)
+COMPLETIONS = OpenAiForm("/v1/completions", "cmpl-", CompletionBody)
+
+
+def openai_error_body(answer: ErrorAnswer, _request_id: str) -> Mapping[str, object]:
+    return {**answer.body}
+
+
+@contextmanager
+def named_by(own_field: FieldNames) -> Iterator[None]:
+    """Give errors about a chat's fields the names of the request's own."""
+    try:
+        yield
+    except (FieldError, ParameterError) as error:
+        own = own_field(error.field)
+        error.args = (str(error).replace(error.field, own, 1),)
+        error.field = own
+        raise
+
+
+def server_sent(name: str, content: Mapping[str, object]) -> bytes:
+    """An event with a name, encoded as a chat's texts are."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), to_json(content))
+
+
+def server_sent_whole(name: str, content: dict[str, object]) -> bytes:
+    """The same of one with ``Written`` lists in it."""
+    return f"event: {name}\ndata: {''.join(json_parts(content))}\n\n".encode()
