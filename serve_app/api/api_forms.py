@@ -11,7 +11,7 @@ from typing import Protocol
 from pydantic_core import to_json
 
 from outrider.contracts.errors import ParameterError
-from serve_app.answers import AnswerExtension, ChatChoice, ChatCompletionChunk, CompletionUsage
+from serve_app.answers import ChatChoice, ChatCompletionChunk, CompletionUsage
 from serve_app.api.http_errors import ErrorAnswer, FieldError
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.fields.ignored import IgnoredFields
@@ -34,7 +34,9 @@ class AnswerWriter(Protocol):
         """Events that end a stream for an error, which may come before any chunk."""
         ...
 
-    def document(self, choice: ChatChoice, usage: CompletionUsage, extension: AnswerExtension) -> Mapping[str, object]:
+    def document(
+        self, choice: ChatChoice, usage: CompletionUsage, extension: Mapping[str, object]
+    ) -> Mapping[str, object]:
         """The whole answer; ``logprobs.content`` of the choice is kept as JSON, and may only be passed on."""
         ...
 

@@ -60,12 +60,13 @@ from serve_app.api.openai.reasoning.request import message_form
 from serve_app.api.openai.responses import ResponseForm, model_card
 from serve_app.api.openai.structured import RequestedGrammar, asks_for_grammar, read_grammar
 from serve_app.api.peer import peer_address
+from serve_app.api.responses.form import RESPONSES
 from serve_app.api.service import Pass, RequestLimits, Service
 from serve_app.api.tracing import RequestTraces, carried
 from serve_app.api.tracing import asked as traced
 from serve_app.service_answers import Health, ModelList, Version
 
-API_FORMS: Sequence[ApiForm] = (CHATS, COMPLETIONS)
+API_FORMS: Sequence[ApiForm] = (CHATS, COMPLETIONS, RESPONSES)
 _READ = ["GET", "HEAD"]
 
 

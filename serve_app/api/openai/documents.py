@@ -125,7 +125,7 @@ def document(
 ) -> list[bytes]:
     """The whole response as JSON, in parts; ``extension``: what else its answer tells."""
     if form.writer is not None:
-        answer = form.writer.document(choices[0].of_chat(reasons[0]), usage, extension)
+        answer = form.writer.document(choices[0].of_chat(reasons[0]), usage, {**choices[0].prompt, **extension})
         return [part.encode() for part in json_parts(answer)]
     written = Written()
     for choice, reason in zip(choices, reasons, strict=True):

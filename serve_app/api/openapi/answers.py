@@ -8,10 +8,13 @@ from pydantic_core import core_schema
 
 from serve_app.answers import ChatCompletion, ChatCompletionChunk, Completion, CompletionChunk, ErrorBody
 from serve_app.api.openapi.requests import REF, Schema
+from serve_app.api.responses.answers import RESPONSE_EVENTS, ModelResponse
 from serve_app.service_answers import Detokenized, Health, Load, Model, ModelList, Ready, Status, Tokenized, Version
 
 _Kind = tuple[str, Literal["serialization"], TypeAdapter[Any]]
 ANSWERS: tuple[type[Any], ...] = (
+    ModelResponse,
+    *RESPONSE_EVENTS,
     *(ErrorBody, ChatCompletion, ChatCompletionChunk, Completion, CompletionChunk, Model, ModelList),
     *(Tokenized, Detokenized, Version, Health, Load, Ready, Status),
 )

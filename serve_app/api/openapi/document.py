@@ -18,6 +18,7 @@ from serve_app.api.openai.promises import (
 )
 from serve_app.api.openapi.answers import answer_schemas
 from serve_app.api.openapi.requests import REF, Schema, request_schemas
+from serve_app.api.responses.answers import RESPONSE_EVENTS
 from serve_app.api.service import RequestLimits
 
 _ABOUT = (
@@ -50,6 +51,13 @@ def openapi_document(limits: RequestLimits, *, keys: bool, reads_need_key: bool 
         "paths": {
             "/v1/chat/completions": {"post": _generation("chat", "ChatBody", "ChatCompletion", limits, keys=keys)},
             "/v1/completions": {"post": _generation("completion", "CompletionBody", "Completion", limits, keys=keys)},
+            "/v1/responses": {
+                "post": _generation(
+                    *("response", "ResponsesBody", "ModelResponse", limits),
+                    keys=keys,
+                    events=[kind.__name__ for kind in RESPONSE_EVENTS],
+                )
+            },
             "/v1/models": {"get": _operation("The served model, in a list", "ModelList", (), keys=keys)},
             "/v1/models/{model}": {"get": _model(keys=keys)},
             **{

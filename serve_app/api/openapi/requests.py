@@ -23,13 +23,26 @@ from serve_app.api.openai.bodies import (
     TextPart,
 )
 from serve_app.api.openai.tokenizing import DetokenizeBody, TokenizeChatBody, TokenizeTextBody
-from serve_app.api.openai.unsupported import NOT_YET
+from serve_app.api.openai.unsupported import NOT_YET, NotYet
+from serve_app.api.responses.bodies import (
+    RESPONSES_NOT_YET,
+    InputItem,
+    InputPart,
+    ReasoningOptions,
+    ResponsesBody,
+    ResponseStreamOptions,
+    TextOptions,
+)
 from serve_app.api.service import RequestLimits
 
 Schema = dict[str, Any]
+_OF_RESPONSES: tuple[type[BaseModel], ...] = (
+    *(ResponsesBody, InputItem, InputPart, TextOptions, ReasoningOptions, ResponseStreamOptions),
+)
 BODIES: tuple[type[BaseModel], ...] = (
     *(CompletionBody, ChatBody, TokenizeTextBody, TokenizeChatBody, DetokenizeBody),
     *(ChatMessage, TextPart, StreamOptions, OutriderOptions),
+    *_OF_RESPONSES,
 )
 REF = "#/components/schemas/"
 _NULL: Schema = {"type": "null"}
@@ -47,7 +60,8 @@ def request_schemas(limits: RequestLimits) -> dict[str, Schema]:
             described = _narrowed(field, known.get(name, {}))
             schema["properties"][name] = described if name in schema.get("required", ()) else _nullable(described)
         # The parser allows these in each object of a body.
-        schema["properties"] |= {name: _neutral(name) for name in NOT_YET if name not in kind.model_fields}
+        not_yet = RESPONSES_NOT_YET if kind in _OF_RESPONSES else NOT_YET
+        schema["properties"] |= {name: _neutral(one) for name, one in not_yet.items() if name not in kind.model_fields}
         schema.pop("title", None)
         if kind is not OutriderOptions and not limits.strict_fields:
             del schema["additionalProperties"]
@@ -61,15 +75,15 @@ def _known(kind: type[BaseModel], limits: RequestLimits) -> dict[str, Schema]:
     if kind in (TokenizeTextBody, TokenizeChatBody, DetokenizeBody):
         token = {"type": "integer", "minimum": 0, "maximum": limits.vocab_size - 1}
         return {"model": {"enum": [limits.model_name]}, "tokens": {"items": token}}
-    if kind not in (CompletionBody, ChatBody):
+    if kind not in (CompletionBody, ChatBody, ResponsesBody):
         return {}
     most = limits.max_output_tokens
     numbers = {"min_tokens": (0, most)}
-    lengths = {"max_tokens": int(kind is ChatBody), "max_completion_tokens": 1}
+    lengths = {"max_tokens": int(kind is ChatBody), "max_completion_tokens": 1, "max_output_tokens": 1}
     if limits.strict_fields:
         numbers |= {name: (low, most) for name, low in lengths.items()}
     numbers["seed"] = (-_NUMBERS["seed"], _NUMBERS["seed"] - 1)
-    numbers |= {} if kind is ChatBody else {"logprobs": (0, MAX_TOP_LOGPROBS)}
+    numbers |= {"logprobs": (0, MAX_TOP_LOGPROBS)} if kind is CompletionBody else {}
     found: dict[str, Schema] = {name: {"minimum": low} for name, low in lengths.items()}
     found |= {name: {"minimum": low, "maximum": high} for name, (low, high) in numbers.items()}
     for name, allowed in SAMPLING_RANGES.items():
@@ -120,8 +134,7 @@ def _nullable(field: Schema) -> Schema:
     return {"anyOf": [{key: value for key, value in field.items() if key not in about}, _NULL]} | about
 
 
-def _neutral(name: str) -> Schema:
-    not_yet = NOT_YET[name]
+def _neutral(not_yet: NotYet) -> Schema:
     return {"enum": [*_distinct(not_yet.neutral), None], "description": f"Not supported yet; {not_yet.advice}."}
 
 

@@ -67,6 +67,8 @@ class Declared:
 
     def _undeclared(self, schemas: Sequence[_Named], found: object, where: str) -> Iterator[str]:
         fitting = [each for name, schema in schemas for each in self._fitting(name, schema, found)]
+        if any(each.get("additionalProperties") is True for _, each in fitting):  # a client's own, which is repeated
+            return
         if isinstance(found, dict):
             for field, value in found.items():
                 inside = [("", schema) for _, each in fitting for schema in _of_field(each, field)]

@@ -1,0 +1,67 @@
+"""``POST /v1/responses`` as an API."""
+
+from collections.abc import Mapping
+from functools import partial
+
+from serve_app.api.api_forms import ReadRequest, named_by, openai_error_body
+from serve_app.api.http_errors import ErrorAnswer
+from serve_app.api.openai.bodies import ChatBody
+from serve_app.api.openai.fields.ignored import IgnoredFields
+from serve_app.api.responses.answers import ResponseSettings
+from serve_app.api.responses.bodies import LOGPROBS, ResponsesBody
+from serve_app.api.responses.reading import chat_of, messages_of, own_field, read_responses_body
+from serve_app.api.responses.writing import ResponseWriter
+from serve_app.api.service import RequestLimits
+
+
+class ResponsesForm:
+    path = "/v1/responses"
+    id_prefix = "resp_"
+
+    def read(self, content: bytes, limits: RequestLimits, ignored: IgnoredFields) -> ReadRequest:
+        """``ApiForm``'s."""
+        body = read_responses_body(content, limits, ignored)
+        messages = messages_of(body, ignored)
+        own = partial(own_field, origins=messages.origins)
+        with named_by(own):
+            chat = chat_of(body, messages.ended(), limits, ignored)
+        writer = partial(ResponseWriter, settings=settings_of(body, chat, limits), logprobs=LOGPROBS in body.include)
+        return ReadRequest(chat, own, writer)
+
+    def error_body(self, answer: ErrorAnswer, request_id: str) -> Mapping[str, object]:
+        """``ApiForm``'s: the same as of chats."""
+        return openai_error_body(answer, request_id)
+
+
+RESPONSES = ResponsesForm()
+
+
+def settings_of(body: ResponsesBody, chat: ChatBody, limits: RequestLimits) -> ResponseSettings:
+    """What an answer repeats of its request."""
+    tool_choice = "auto" if body.tool_choice is None else body.tool_choice
+    parallel = True if body.parallel_tool_calls is None else body.parallel_tool_calls
+    return {
+        "background": False,
+        "instructions": body.instructions,
+        "max_output_tokens": body.max_output_tokens,
+        "metadata": chat.metadata or {},
+        "parallel_tool_calls": parallel,
+        "previous_response_id": None,
+        "prompt_cache_key": chat.prompt_cache_key,
+        "reasoning": {"effort": body.reasoning.effort, "summary": None},
+        "safety_identifier": chat.safety_identifier,
+        "store": False,
+        "temperature": _sampled(chat, "temperature", limits),
+        "text": {"format": body.text.format or {"type": "text"}, "verbosity": body.text.verbosity},
+        "tool_choice": tool_choice,
+        "tools": body.tools or [],
+        "top_logprobs": body.top_logprobs,
+        "top_p": _sampled(chat, "top_p", limits),
+        "truncation": "disabled",
+        "user": chat.user,
+    }
+
+
+def _sampled(chat: ChatBody, name: str, limits: RequestLimits) -> float:
+    asked: float = getattr(chat, name)
+    return asked if name in chat.model_fields_set else limits.defaults.params.get(name, asked)
