@@ -18,7 +18,6 @@ from starlette.types import Receive, Scope, Send
 from outrider.contracts.errors import GenerationFailedError
 from outrider.contracts.requests import FinishReason, GenerationChunk
 from serve_app.answers import AnswerExtension, ChatCompletionChunk, Chunk, ErrorBody
-from serve_app.api.api_forms import AnswerWriter
 from serve_app.api.http.event_stream import EventStream
 from serve_app.api.http.merge import merged, with_deadlines
 from serve_app.api.http.record import RequestRecord
@@ -195,9 +194,9 @@ class GenerationResponse(Response):
         writer = self._form.writer
         if writer is not None:
             chunk = cast("ChatCompletionChunk", content)
-            made, is_end = partial(_joined, writer, chunk), not chunk["choices"]
-            is_long = _is_long(chunk) or (is_end and self._form.body.alternatives is not None)
-            return cast("bytes", await self._in_thread(made)) if is_long else made()
+            if self._form.body.alternatives is None or not (_is_long(chunk) or not chunk["choices"]):
+                return b"".join(writer.events(chunk))
+            return cast("bytes", await self._in_thread(lambda: b"".join(writer.events(chunk))))
         data = await self._in_thread(partial(_written, content)) if _is_long(content) else _written(content)
         return b"data: %b\n\n" % data
 
@@ -253,10 +252,6 @@ def batched(parts: Iterable[bytes], least_bytes: int) -> Iterator[list[bytes]]:
             batch, size = [], 0
     if batch:
         yield batch
-
-
-def _joined(writer: AnswerWriter, chunk: ChatCompletionChunk) -> bytes:
-    return b"".join(writer.events(chunk))
 
 
 def _written(content: Chunk | ErrorBody) -> bytes:

@@ -1,8 +1,10 @@
 """Writing of a Responses answer: events from a chat's chunks, or a document from a chat's message."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
+
+from pydantic_core import to_json
 
 from serve_app.answers import (
     AnswerExtension,
@@ -33,6 +35,7 @@ from serve_app.api.responses.answers import (
     ResponseUsage,
 )
 
+_PLAIN_FIELDS = 4  # of a chunk's choice: index, delta, logprobs, finish_reason
 _Kind = Literal["msg", "rs", "fc"]  # beginnings of items' ids
 _DELTAS: Mapping[_Kind, str] = {
     "msg": "response.output_text.delta",
@@ -54,6 +57,7 @@ class _OpenItem:
     name: str = ""
     parts: list[str] = field(default_factory=list)
     logprobs: Written | None = None  # of its text, if they were asked for
+    head: bytes = b""  # of a delta of text, up to its number
 
     def item(self, status: ItemStatus) -> OutputItem:
         text = "".join(self.parts)
@@ -84,8 +88,19 @@ class ResponseWriter:
         self._reason: ChatFinish | None = None
         self._held: ChoiceExtension = {}  # of chunks without an event that could tell it
 
-    def events(self, chunk: ChatCompletionChunk) -> Iterator[bytes]:
-        """``AnswerWriter``'s."""
+    def events(self, chunk: ChatCompletionChunk) -> Iterable[bytes]:
+        """``AnswerWriter``'s. A piece of a text, which most chunks are, costs no more than a chat's."""
+        opened, choices = self._open, chunk["choices"]
+        if opened is not None and opened.kind == "msg" and choices and not self._held:
+            choice = choices[0]
+            delta, text = choice["delta"], choice["delta"].get("content")
+            if text and len(delta) == 1 and choice["logprobs"] is None and len(choice) == _PLAIN_FIELDS:
+                opened.parts.append(text)
+                self._sequence += 1
+                return (b'%b%d,"delta":%b}\n\n' % (opened.head, self._sequence - 1, to_json(text)),)
+        return self._events(chunk)
+
+    def _events(self, chunk: ChatCompletionChunk) -> Iterator[bytes]:
         if not self._begun:
             yield from self._begin(chunk)
         if not chunk["choices"]:
@@ -164,6 +179,10 @@ class ResponseWriter:
         yield from self._closed("completed")
         logprobs = Written() if kind == "msg" and self._logprobs else None
         self._open = opened = _OpenItem(kind, self._next_id(kind), len(self._output), logprobs=logprobs)
+        if kind == "msg":
+            at = {"item_id": opened.id, "output_index": opened.index, "content_index": 0, "logprobs": []}
+            plain = server_sent(_DELTAS[kind], {"type": _DELTAS[kind], **at, "sequence_number": 0})
+            opened.head = plain.removesuffix(b"0}\n\n")
         if kind != "fc":
             yield self._item_event("added", opened, "in_progress")
             yield self._part_event("added", opened)
