@@ -77,7 +77,7 @@ def test_tokens_are_those_of_the_prompt(service: Service) -> None:
 
 
 def test_an_api_that_is_not_there_is_told_what_to_use(service: Service) -> None:
-    answer = httpx.post(f"{service.url}/v1/responses", json={"model": MODEL, "input": "Hi"}, timeout=_WITHIN_S)
+    answer = httpx.get(f"{service.url}/v1/responses/resp_1", timeout=_WITHIN_S)
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (404, "unknown_url")
-    assert error["message"].endswith("the Responses API is not supported yet; use POST /v1/chat/completions")
+    assert error["message"].endswith("responses are not kept; send the whole input to POST /v1/responses")

@@ -153,7 +153,8 @@ class ResponseWriter:
             name, arguments = function["name"], function["arguments"]
             self._output.append(call_item(self._next_id("fc"), call["id"], name, arguments, "completed"))
         self._output[-1]["status"] = status
-        told = joined_extensions({}, choice)
+        known: Mapping[str, object] = choice
+        told = {name: known[name] for name in ChoiceExtension.__annotations__ if name in known}
         return {**self._response(status, usage), **told, **extension}
 
     def _begin(self, chunk: ChatCompletionChunk) -> Iterator[bytes]:

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 from schemathesis.checks import CHECKS, load_all_checks
 
+from serve_app.api.responses.bodies import LOGPROBS
 from tests.unit.serve_app.api.declared import Declared
 
 _METHODS = ("get", "post")
@@ -81,6 +82,8 @@ def judge(schema: Any, method: str, path: str, call: Call, *, negative: bool, ex
 def _begun_soon(body: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
     """A request that may be carried out, in short: dependencies between fields are kept, most of the time."""
     asked = {key: value for key, value in body.items() if key not in ("max_completion_tokens", "min_tokens", "best_of")}
+    if "input" in asked:
+        return _response_begun_soon(asked, rng)
     asked |= {"max_tokens": _TOKENS, "n": min(asked.get("n") or 1, 2)}
     if rng.random() < 0.1:
         return asked
@@ -94,11 +97,30 @@ def _begun_soon(body: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
         asked["prompt"] = rng.choice([[5, 17, 42], ["Once", "upon"], [[5], [17, 42]]])
     if asked.get("prompt") == "":
         asked["prompt"] = "Once upon a time"
+    if isinstance(asked.get("messages"), list):
+        asked["messages"] = [_said(message) for message in asked["messages"]]
+    return _possible(asked, rng)
+
+
+def _response_begun_soon(asked: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    asked |= {"max_output_tokens": _TOKENS}
+    if rng.random() < 0.1:
+        return asked
+    asked |= {"include": [LOGPROBS]} if asked.get("top_logprobs") or rng.random() < 0.2 else {}
+    asked |= {"stream": True} if asked.get("stream_options") is not None or rng.random() < 0.4 else {}
+    said = {"role": rng.choice(["user", "system", "assistant"]), "content": [{"type": "input_text", "text": "a"}]}
+    called = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    answered = {"type": "function_call_output", "call_id": "c", "output": "b"}
+    thought = {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "hm"}]}
+    asked["input"] = rng.choice(["Once", [said], [thought, called, answered, said], asked["input"]])
+    asked["text"] = rng.choice([None, {"verbosity": "low"}, {"format": {"type": "text"}}, asked.get("text")])
+    return _possible(asked, rng)
+
+
+def _possible(asked: dict[str, Any], rng: random.Random) -> dict[str, Any]:
     asked["logit_bias"] = {key: value for key, value in (asked.get("logit_bias") or {}).items() if len(key) < 4}
     if rng.random() < 0.8:  # several at once are refused, and hardly any text is a grammar
         asked = {key: value for key, value in asked.items() if key not in _GRAMMARS and not key.startswith("guided_")}
-    if isinstance(asked.get("messages"), list):
-        asked["messages"] = [_said(message) for message in asked["messages"]]
     options = dict(asked.get("outrider") or {})
     for name in rng.sample(["expansion", "rows", "protocol", "verification", "slo_class", "drafters"], 5):
         options.pop(name, None)

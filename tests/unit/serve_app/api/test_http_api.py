@@ -48,8 +48,8 @@ def test_unknown_paths_are_404_in_openais_form(path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "advice"),
     [
-        ("/v1/responses", "the Responses API is not supported yet; use POST /v1/chat/completions"),
-        ("/v1/responses/resp_1/cancel", "the Responses API is not supported yet; use POST /v1/chat/completions"),
+        ("/v1/responses/resp_1", "responses are not kept; send the whole input to POST /v1/responses"),
+        ("/v1/responses/resp_1/cancel", "responses are not kept; send the whole input to POST /v1/responses"),
         ("/v1/embeddings", "this service generates text only; it has no embeddings"),
     ],
 )

@@ -24,7 +24,15 @@ from serve_app.api.openai.json_size import MAX_STRUCTURE, MAX_VALUES, JsonSize, 
 from serve_app.api.openai.parsing import check_arguments
 from serve_app.api.openai.tokenizing import DetokenizeBody, TokenizeChatBody, TokenizeTextBody
 from serve_app.api.openai.unsupported import NOT_YET
-from tests.unit.serve_app.api.asking import CHAT, COMPLETION, post
+from serve_app.api.responses.bodies import (
+    InputItem,
+    InputPart,
+    ReasoningOptions,
+    ResponsesBody,
+    ResponseStreamOptions,
+    TextOptions,
+)
+from tests.unit.serve_app.api.asking import CHAT, COMPLETION, RESPONSE, post
 from tests.unit.serve_app.api.text_service import LIMITS, SETTINGS, TextService
 
 BODY_BYTES = 4 * 2**20
@@ -36,6 +44,7 @@ _TEXT = [{"role": "user", "content": "Hello"}]
 BODIES: Mapping[str, list[tuple[type[BaseModel], dict[str, Any]]]] = {
     "/v1/completions": [(CompletionBody, COMPLETION)],
     "/v1/chat/completions": [(ChatBody, CHAT)],
+    "/v1/responses": [(ResponsesBody, RESPONSE)],
     "/tokenize": [(TokenizeTextBody, {"prompt": "Hello"}), (TokenizeChatBody, {"messages": _TEXT})],
     "/detokenize": [(DetokenizeBody, {"tokens": [1]})],
 }
@@ -99,6 +108,8 @@ def paths(kind: type[BaseModel], around: Callable[[Any], dict[str, Any]]) -> Ite
         for inner, is_list in models_in(info.annotation):
             others = {"role": "user", "content": "Hello"} if inner is ChatMessage else {}
             others |= {"type": "text", "text": "a"} if inner is TextPart else {}
+            others |= {"role": "user", "content": "Hello"} if inner is InputItem else {}
+            others |= {"type": "input_text", "text": "a"} if inner is InputPart else {}
 
             def within(value: Any, name: str = name, is_list: bool = is_list, others: Any = others) -> dict[str, Any]:
                 item = others | value
@@ -123,6 +134,14 @@ def by_hand() -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield path, "messages.tool_calls.function.arguments", {**CHAT, "messages": calling} | {"max_tokens": None}
     described = {"type": "function", "function": {"name": "f", "parameters": FILLER}}
     yield "/v1/chat/completions", "tools.function.parameters", {**CHAT, "tools": [described]}
+    for kind in ("function_call", "function_call_output", "reasoning"):
+        for name in ("arguments", "output", "summary", "content", "name"):
+            item = {"type": kind, "call_id": "c", "name": "f", "arguments": "{}", "output": "a", name: FILLER}
+            yield "/v1/responses", f"input.{kind}.{name}", {**RESPONSE, "input": [item]}
+    flat = {"type": "function", "name": "f", "parameters": FILLER}
+    yield "/v1/responses", "tools.parameters", {**RESPONSE, "tools": [flat]}
+    yield "/v1/responses", "text.format", {**RESPONSE, "text": {"format": {"type": "json_schema", "schema": FILLER}}}
+    yield "/v1/responses", "tool_choice.tools", {**RESPONSE, "tool_choice": {"type": "allowed_tools", "tools": FILLER}}
     named = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"enum": FILLER}}}
     yield "/v1/chat/completions", "response_format.json_schema.schema", {**CHAT, "response_format": named}
     for kind in ("json", "regex", "choice", "grammar", "unknown"):
@@ -324,6 +343,11 @@ MODELS: set[type[BaseModel]] = {kind for kinds in BODIES.values() for kind, _ in
     TextPart,
     OutriderOptions,
     StreamOptions,
+    InputItem,
+    InputPart,
+    TextOptions,
+    ReasoningOptions,
+    ResponseStreamOptions,
 }
 
 
