@@ -19,6 +19,7 @@ from actors.engine_beat import EngineBeat
 from actors.messages import Answer, DrafterHoldings, ModelCard
 from actors.plain_replies import plain, plain_failure
 from actors.sent_up import SentMeter
+from actors.start import started, starting
 from actors.tcp_counts import answered
 from outrider.assembly.drafters import build_drafter, log_header
 from outrider.assembly.links import link_source
@@ -54,6 +55,7 @@ class DrafterActor:
 
         ``index`` is the drafter's number in its group; it seeds the noise of the emulated link.
         """
+        starting()
         # Here, so that the fleet, which only creates this actor, does not import torch.
         from actors.engine_thread import engine_thread, model_card  # noqa: PLC0415
 
@@ -76,6 +78,7 @@ class DrafterActor:
         self._working = False
         self._waiting: dict[tuple[GenerationId, int], asyncio.Future[DraftAnswer]] = {}
         self._fault: Exception | None = None
+        started()
 
     async def card(self) -> ModelCard:
         """Return the model's card. This is also the liveness probe; the event loop answers it while the engine runs.

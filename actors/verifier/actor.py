@@ -24,7 +24,7 @@ import ray
 
 from actors.engine_beat import EngineBeat
 from actors.messages import ModelCard, Refusal, StepReply, VerifyCall
-from actors.start import started
+from actors.start import started, starting
 from actors.verifier.call_reorder_buffer import CallReorderBuffer
 from actors.verifier.load_turn import load_turn
 from outrider.assembly.verifiers import build_verifier
@@ -54,6 +54,7 @@ class VerifierActor:
 
         A process that Ray has restarted sleeps ``emulated_reload_s`` first, as if its model were large.
         """
+        starting()
         write_events()
         shares_cores = spec.engine == "torch" and spec.device == "cpu"
         with ExitStack() as turn:
