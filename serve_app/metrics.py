@@ -3,7 +3,8 @@
 A metric is recorded into *sinks*: Ray's exporter, which Prometheus scrapes on every node (and which puts ``ray_``
 before each name), and on the ingress ``prometheus_client`` as well, for ``/metrics``. Names are the field's own behind
 one prefix; units are Prometheus's base units, but for what crosses a link, which is counted in bits as the papers do.
-Labels are few and closed: never a generation, a prompt or a user. ``docs/reference/metrics.md`` lists all of them;
+Labels are few and bounded: never a generation, a prompt or a user; an API key by its name in the operator's file,
+which is bounded in ``serve_app.api.response_meter``. ``docs/reference/metrics.md`` lists all of them;
 panels and alerts are in ``cluster/monitoring``.
 
 Definitions that tools disagree on: acceptance rate is ``accepted / draft`` tokens, over rounds that drafted; mean
@@ -89,6 +90,13 @@ SLO_BROKEN = _counter(
 )
 RESPONSE_SPEED = _histogram(
     "response_tokens_per_second", "Of complete responses, without their first tokens", _SPEEDS, "slo_class"
+)
+
+KEY_TOKENS = _counter(
+    "key_tokens_total",
+    "Tokens of requests that have ended, by API key: prompt, generation; _others: keys beyond the first 256",
+    "key",
+    "kind",
 )
 
 # Reloadable settings, recorded by ingresses and coordinators.

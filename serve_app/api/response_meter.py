@@ -11,6 +11,8 @@ from serve_app import metrics
 from serve_app.api.http_errors import answer_for
 from serve_app.metrics import Sink
 
+MAX_METERED_KEYS = 256  # of one ingress: a file of keys may be replaced by others for as long as it runs
+OTHER_KEYS = "_others"  # no name of a key begins so
 _TOLD_EVERY_S = 1.0  # updating a counter with every token would cost as much as the token's event
 
 
@@ -98,6 +100,7 @@ class ResponseMeter:
         self.deadline_s = deadline_s
         self.running = 0  # number of responses
         self.waiting = 0  # of these without a token
+        self._keys: set[str] = set()  # names of API keys that have series
 
     @contextmanager
     def response(self, prompt_tokens: int, slo: SloClass = BEST_EFFORT) -> Iterator[MeteredResponse]:
@@ -122,6 +125,15 @@ class ResponseMeter:
             metered.begun()
             metered.tell_tokens()
             self._sink.record(metrics.RESPONSES, end=str(end))
+
+    def used(self, key: str, *, prompt_tokens: int, generation_tokens: int) -> None:
+        """Count what a request took, whatever became of it, for the name of its API key."""
+        if key not in self._keys and len(self._keys) >= MAX_METERED_KEYS:
+            key = OTHER_KEYS
+        else:
+            self._keys.add(key)
+        self._sink.record(metrics.KEY_TOKENS, prompt_tokens, key=key, kind="prompt")
+        self._sink.record(metrics.KEY_TOKENS, generation_tokens, key=key, kind="generation")
 
     def _on_begun(self) -> None:
         self.waiting -= 1

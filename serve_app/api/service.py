@@ -228,6 +228,10 @@ class Service(Protocol):
         """Number of responses under way at this ingress."""
         ...
 
+    def used(self, key: str, *, prompt_tokens: int, generation_tokens: int) -> None:
+        """Count what an ended request took, for the name of its API key."""
+        ...
+
     async def metrics(self) -> bytes:
         """This ingress's metrics in Prometheus's text format."""
         ...

@@ -215,6 +215,9 @@ class CoordinatorService:
     def load(self) -> int:
         return self._meter.running
 
+    def used(self, key: str, *, prompt_tokens: int, generation_tokens: int) -> None:
+        self._meter.used(key, prompt_tokens=prompt_tokens, generation_tokens=generation_tokens)
+
     async def metrics(self) -> bytes:
         """Return this replica's own metrics as a page for Prometheus, and its load under vLLM's names."""
         meter, name = self._meter, self.limits.model_name

@@ -89,7 +89,14 @@ class GenerationResponse(Response):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             record.facts |= self._facts()
-            self._passed.settle(self._prompt_tokens() + self._completion_tokens())
+            self._settle()
+
+    def _settle(self) -> None:
+        """Count its tokens for its key, against its quota and in the metrics."""
+        prompt, made = self._prompt_tokens(), self._completion_tokens()
+        self._passed.settle(prompt + made)
+        if self._limits.tenant:
+            self._service.used(self._limits.tenant, prompt_tokens=prompt, generation_tokens=made)
 
     async def _make(self, scope: Scope, receive: Receive, send: Send) -> None:
         generations = [self._service.generate(reader.choice.request) for reader in self._readers]

@@ -27,7 +27,7 @@ ROWS = [
 ]
 METRICS = {cells[0].strip("`"): cells for cells in ROWS if len(cells) == 5}
 LABELS = {cells[0].replace("`", ""): cells for cells in ROWS if len(cells) == 3 and "vllm:" not in cells[0]}
-CONFIGURED = {"slo_class": 5, "group": 2, "model": 2}
+CONFIGURED = {"slo_class": 5, "group": 2, "model": 2, "key": 10}
 CLOSED = {
     "end": {*FinishReason, "cancelled", "refused", "failed"},
     "protocol": {*PROTOCOLS, LOOKUP, "none"},

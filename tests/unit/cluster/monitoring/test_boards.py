@@ -14,7 +14,7 @@ from lab.dashboards.drawn import drawn
 from serve_app.metrics import ALL
 from tests.unit.cluster.monitoring.promtool import as_rules, expressions, filled_in, names_in, promtool
 
-ON_NO_PANEL: dict[str, str] = {}  # metric: why
+ON_NO_PANEL = {"outrider_key_tokens_total": "a bill is asked for by hand: docs/how-to/keys.md"}  # metric: why
 PANELS = [pytest.param(panel, id=f"{board.name}: {panel.title}") for board in BOARDS for panel in board.panels]
 WRITTEN = {board.name: json.loads((FOLDER / f"dashboards/{board.name}.json").read_text("utf-8")) for board in BOARDS}
 

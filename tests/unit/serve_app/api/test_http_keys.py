@@ -99,6 +99,7 @@ def test_what_may_be_answered_is_counted_and_what_was_is_settled(stream: bool) -
     prompt = len(served.requests[0].prompt_ids)
     assert asked == QuotaRequest("alice", 2, prompt + 80)
     assert settled == prompt + 80
+    assert served.taken == [("alice", prompt, 80)]
     assert asks(served, COMPLETION | {"stop": "quick", "stream": stream}).status_code == 200
     assert gate.settled[1] < gate.asked[1].tokens, "it ended early"
 
@@ -107,6 +108,7 @@ def test_a_request_that_fails_is_settled_too() -> None:
     served, gate = service(trouble_at=3, error=GenerationFailedError("gone"))
     assert asks(served, COMPLETION).status_code == 503
     assert gate.settled == [len(served.requests[0].prompt_ids) + 3]
+    assert served.taken == [("alice", len(served.requests[0].prompt_ids), 3)]
 
 
 def test_a_key_that_has_nothing_left_is_told_when_it_will() -> None:

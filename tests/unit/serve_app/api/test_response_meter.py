@@ -10,7 +10,7 @@ from outrider.contracts.errors import BusyError, ContextTooLongError, Generation
 from outrider.contracts.requests import FinishReason, GenerationChunk, RoundStats
 from outrider.contracts.slo import BEST_EFFORT, LedgerRecord, SloClass
 from serve_app import metrics
-from serve_app.api.response_meter import ResponseMeter
+from serve_app.api.response_meter import MAX_METERED_KEYS, OTHER_KEYS, ResponseMeter
 from tests.unit.serve_app.coordination.in_memory import RecordingSink
 
 LAST = FinishReason.LENGTH
@@ -185,3 +185,14 @@ def test_who_names_no_class_is_metered_as_best_effort() -> None:
     with responses.response(1) as metered:
         metered.chunk(replace(chunk(2, LAST), ledger=LedgerRecord(tokens=3, elapsed_s=1.5)))
     assert sink.of(metrics.RESPONSE_SPEED, BEST_EFFORT.name) == [2.0]
+
+
+def test_tokens_are_counted_by_key_for_a_bounded_number_of_keys() -> None:
+    responses, sink = meter()
+    for number in range(MAX_METERED_KEYS + 2):
+        responses.used(f"key-{number}", prompt_tokens=9, generation_tokens=number)
+    responses.used("key-1", prompt_tokens=4, generation_tokens=7)
+    assert sink.of(metrics.KEY_TOKENS, "key-1", "prompt") == [9, 4]
+    assert sink.of(metrics.KEY_TOKENS, "key-1", "generation") == [1, 7]
+    assert sink.of(metrics.KEY_TOKENS, OTHER_KEYS, "prompt") == [9, 9], "keys beyond the bound share a series"
+    assert len({key[1] for key in sink.values}) == MAX_METERED_KEYS + 1

@@ -77,6 +77,10 @@ class TextService:
     hanging: asyncio.Event = field(default_factory=asyncio.Event)
     gate: Gate = field(default_factory=OpenGate)
     grammars: GrammarPool = GRAMMARS
+    taken: list[tuple[str, int, int]] = field(default_factory=list)  # key, prompt's and response's tokens
+
+    def used(self, key: str, *, prompt_tokens: int, generation_tokens: int) -> None:
+        self.taken.append((key, prompt_tokens, generation_tokens))
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
         """Say as much of the text as is asked for."""
