@@ -116,7 +116,8 @@ def _connect(address: str, namespace: str) -> None:
         reason = "Ray did not connect" if isinstance(error, SystemExit) else error
         raise ClusterError(
             f"needs a running Ray cluster with the versions and the token of this machine at {address}, "
-            f"found: {reason}. Away from the cluster's nodes, connect to ray://HEAD:10001"
+            f"found: {reason}. If the cluster asks for a token (`ray start` turns that on where ~/.ray/auth_token is), "
+            "set RAY_AUTH_MODE=token here, too; away from the cluster's nodes connect to ray://HEAD:10001"
         ) from error
 
 
