@@ -1,4 +1,4 @@
-"""Probes under the names that others use: Kubernetes' own, SageMaker's ``/ping``, vLLM's ``/load``."""
+"""Probes under others' names: Kubernetes' own, SageMaker's ``/ping``, llama.cpp's ``/v1/health``, vLLM's ``/load``."""
 
 from collections.abc import Awaitable, Callable
 
@@ -9,7 +9,14 @@ from serve_app.api.service import Service
 from serve_app.service_answers import Load
 
 READ = ["GET", "HEAD"]
-LIVE = ("/health", "/healthz", "/livez", "/ping")  # whether the process answers; never refused for want of a place
+PING = "/ping"  # read by SageMaker; some callers of vLLM's, which takes both, post to it
+LIVE = (
+    "/health",
+    "/healthz",
+    "/livez",
+    "/v1/health",
+    PING,
+)  # whether the process answers; never refused for want of a place
 READY = ("/ready", "/readyz")
 
 
@@ -20,6 +27,7 @@ def probes(
     api = APIRouter(redirect_slashes=False)
     for path in LIVE:
         api.add_api_route(path, alive, methods=READ, response_model=None)
+    api.add_api_route(PING, alive, methods=["POST"], response_model=None)
     for path in READY:
         api.add_api_route(path, ready, methods=READ, response_model=None)
 

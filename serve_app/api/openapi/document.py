@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from outrider import __version__
-from serve_app.api.gateways.probes import LIVE, READY
+from serve_app.api.gateways.probes import LIVE, PING, READY
 from serve_app.api.gateways.refusals import DROPPED_HEADER
 from serve_app.api.http_errors import ERROR_KINDS
 from serve_app.api.openai.fields.ignored import IGNORED_HEADER
@@ -75,7 +75,7 @@ def openapi_document(limits: RequestLimits, *, keys: bool, reads_need_key: bool 
                 for before in ("", "/v1")
             },
             "/version": {"get": _operation("Outrider's version", "Version", ())},
-            **{path: {"get": _operation("Whether the process answers", "Health", ())} for path in LIVE},
+            **{path: {method: _alive() for method in _methods(path)} for path in LIVE},
             **{path: {"get": _ready()} for path in READY},
             "/load": {"get": _operation("Responses under way at this ingress", "Load", ())},
             "/status": {"get": _operation("What the service is doing", "Status", (500, 503, 504), keys=reads_need_key)},
@@ -138,6 +138,14 @@ def _generation(
 def _model(*, keys: bool) -> Schema:
     name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
     return _operation("The served model", "Model", (404,), keys=keys) | {"parameters": [name]}
+
+
+def _methods(probe: str) -> tuple[str, ...]:
+    return ("get", "post") if probe == PING else ("get",)
+
+
+def _alive() -> Schema:
+    return _operation("Whether the process answers", "Health", ())
 
 
 def _ready() -> Schema:

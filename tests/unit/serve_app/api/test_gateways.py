@@ -18,11 +18,20 @@ EMPTY = KvUsage(16, total_blocks=200, used_blocks=0, cached_blocks=0, generation
 PAGE = engine_page('a "model"\\', waiting=2, running=3, kv_usage=0.25).decode()
 
 
-@pytest.mark.parametrize("path", ["/health", "/healthz", "/livez", "/ping"])
+@pytest.mark.parametrize("path", ["/health", "/healthz", "/livez", "/v1/health", "/ping"])
 def test_liveness_under_every_name(path: str) -> None:
     service = TextService(is_ready=False, gate=CountingGate())
     assert ask(service, "GET", path).json() == {"status": "ok"}
     assert ask(service, "HEAD", path).status_code == 200
+
+
+def test_ping_may_be_posted_and_other_probes_are_read_only() -> None:
+    service = TextService(is_ready=False, gate=CountingGate())
+    for content in (b"", b"{}", b"no JSON" * 1000):
+        assert ask(service, "POST", "/ping", content=content).json() == {"status": "ok"}
+    for path in ("/health", "/healthz", "/livez", "/v1/health", "/ready", "/readyz", "/load"):
+        refused = ask(service, "POST", path)
+        assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
 
 
 @pytest.mark.parametrize("path", ["/ready", "/readyz"])

@@ -21,7 +21,7 @@ from tests.unit.serve_app.api.test_http_keys import GROUPS, CountingGate
 from tests.unit.serve_app.api.text_service import LIMITS, SETTINGS, TextService
 
 EXAMPLES = 12
-PROBES = {"/healthz", "/livez", "/ping", "/readyz", "/load", "/v1/tokenize", "/v1/detokenize"}
+PROBES = {"/healthz", "/livez", "/v1/health", "/ping", "/readyz", "/load", "/v1/tokenize", "/v1/detokenize"}
 OURS = PROBES | {
     "/health",
     "/ready",
