@@ -6,6 +6,7 @@ A user's mistake prints ``outrider: error: ...`` and exits with status 2; an int
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import NoReturn
 
 from outrider.contracts.errors import OutriderError
@@ -43,7 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status; ``argv`` None: this process's arguments."""
     given = sys.argv[1:] if argv is None else list(argv)
     try:
-        arguments = _parser(given[:1]).parse_args(given)
+        parser = _parser(given[:1])
+        arguments, unknown = parser.parse_known_args(given)
+        if unknown:
+            getattr(arguments, "refuse_unknown", partial(_refuse, parser))(unknown)
         arguments.run(arguments)
     except OutriderError as error:
         print(f"outrider: error: {error}", file=sys.stderr)
@@ -51,6 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     return 0
+
+
+def _refuse(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> NoReturn:
+    parser.error(f"unrecognized arguments: {' '.join(unknown)}")
 
 
 def _parser(chosen: list[str]) -> argparse.ArgumentParser:

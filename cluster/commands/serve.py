@@ -2,10 +2,12 @@
 
 import argparse
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cluster.options import add_config_options, check_files, read_config
-from cluster.setting_flags import add_http_flags, add_model_flags, with_model
+from cluster.setting_flags import add_holding_flags, add_http_flags, add_model_flags, with_model
+from cluster.unknown_flags import refuse_unknown
 
 if TYPE_CHECKING:
     from outrider.config.schema import Config
@@ -17,6 +19,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_model_flags(parser)
     add_http_flags(parser)
     add_config_options(parser)
+    add_holding_flags(parser)
+    known = [name for action in parser._actions for name in action.option_strings]  # noqa: SLF001 (argparse lists none)
+    parser.set_defaults(refuse_unknown=partial(refuse_unknown, known=known))
 
 
 def run(arguments: argparse.Namespace) -> None:
