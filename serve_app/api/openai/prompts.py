@@ -6,6 +6,7 @@ spells a special token, such as ``<|im_end|>``, therefore becomes that token, in
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -16,7 +17,7 @@ from outrider.text.tokens import backend_of
 from serve_app.api.http_errors import PromptTooLongError, UnsupportedFieldError
 from serve_app.api.openai.bodies import ChatBody, ChatMessage, CompletionBody
 from serve_app.api.openai.encoding import decode, encode_bounded
-from serve_app.api.openai.fields.template import rendering, template_variables, with_reasoning
+from serve_app.api.openai.fields.template import bounded, template_variables, with_reasoning
 from serve_app.api.openai.tools.request import Tool, read_tools, with_tools
 from serve_app.api.service import RequestLimits
 
@@ -122,22 +123,22 @@ def rendered(
     chat = with_tools(messages, tools, str(template), tool_format)
     offered: Any = [dict(tool.given) for tool in tools] or None
     with_reasoning(chat, messages)
+    render = partial(
+        tokenizer.apply_chat_template,
+        chat,
+        tools=offered,
+        add_generation_prompt=opens_answer,
+        continue_final_message=continues,
+        tokenize=False,
+        **variables,
+    )
     try:
-        with rendering():
-            text = tokenizer.apply_chat_template(
-                chat,
-                tools=offered,
-                add_generation_prompt=opens_answer,
-                continue_final_message=continues,
-                tokenize=False,
-                **variables,
-            )
+        return str(bounded(render))
     except ParameterError:  # the deadline
         raise
     except Exception as error:  # templates raise any type, such as OverflowError
         roles = ", ".join(message.role for message in messages)
         raise ParameterError("messages", f"what the model's chat template takes ({error})", roles) from error
-    return str(text)
 
 
 def _tokenised(

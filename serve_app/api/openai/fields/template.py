@@ -3,14 +3,15 @@
 Rendering is bounded: the template's environment is jinja's immutable sandbox, and a deadline ends loops.
 """
 
-import ctypes
 import inspect
-import threading
+import json.encoder
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+from typing import Any, TypeAlias, TypeVar
 
+import jinja2.filters
 from transformers import PreTrainedTokenizerBase
 
 from outrider.contracts.errors import ParameterError
@@ -21,7 +22,12 @@ MAX_VALUES = 256  # in all of them, at most ``_MAX_DEPTH`` in each other
 MAX_TEXT_CHARS = 4096
 MAX_NUMBER = 1_000_000  # a template may repeat what it says so often
 RENDERING_DEADLINE_S = 0.4  # of processor time
+_LOOKS_EVERY = 16  # lines and calls
+_LOOPING_FILES = frozenset({"<template>", jinja2.filters.__file__})  # the first is jinja's name of any template's code
+_JSON_FILE = json.encoder.__file__  # calls itself for each value where JSON has an indent
 _MAX_DEPTH = 8
+_Rendered = TypeVar("_Rendered")
+TraceFunction: TypeAlias = Callable[[FrameType, str, Any], Any]
 _OURS = frozenset(
     {
         *inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters,
@@ -84,64 +90,42 @@ def _check_values(values: Sequence[object], left: list[int], depth: int) -> None
             _check_values(value, left, depth + 1)
 
 
-class _Deadlines:
-    """Raises ``RenderingOverdueError`` in threads that are past theirs; one thread watches while there are any."""
+def bounded(render: Callable[[], _Rendered], deadline_s: float = RENDERING_DEADLINE_S) -> _Rendered:
+    """Return what ``render`` does, if that takes no longer.
 
-    _LOOKS_EVERY_S = 0.05
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._due_at_s: dict[int, float] = {}  # by thread, on its own clock
-        self._watching = False
-
-    @contextmanager
-    def within(self, seconds: float) -> Iterator[None]:
-        thread = threading.get_ident()
-        with self._lock:
-            self._due_at_s[thread] = _spent_s(thread) + seconds
-            begin, self._watching = not self._watching, True
-        try:
-            if begin:
-                threading.Thread(target=self._watch, name="rendering-deadlines", daemon=True).start()
-            yield
-        finally:
-            with self._lock:  # nothing is raised behind this
-                self._due_at_s.pop(thread, None)
-
-    def _watch(self) -> None:
-        while True:
-            time.sleep(self._LOOKS_EVERY_S)
-            with self._lock:
-                for thread in [each for each, due_at_s in self._due_at_s.items() if due_at_s <= _spent_s(each)]:
-                    del self._due_at_s[thread]
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                        ctypes.c_ulong(thread), ctypes.py_object(RenderingOverdueError)
-                    )
-                if not self._due_at_s:
-                    self._watching = False
-                    return
-
-
-def _spent_s(thread: int) -> float:
-    """Processor time of a thread that runs; where the system does not tell it, the time."""
-    if hasattr(time, "pthread_getcpuclockid"):
-        return time.clock_gettime(time.pthread_getcpuclockid(thread))
-    return time.monotonic()
-
-
-_DEADLINES = _Deadlines()
-
-
-@contextmanager
-def rendering(deadline_s: float = RENDERING_DEADLINE_S) -> Iterator[None]:
-    """Bound the time of the block.
+    The thread looks at its own clock between lines of the template and of what loops for it in Python: nothing is
+    raised anywhere else, nor behind the end. Calls of C are not interrupted.
 
     Raises:
-        ParameterError: it is up.
+        ParameterError: the deadline has passed.
     """
+    due_at_s, left = time.thread_time() + deadline_s, _LOOKS_EVERY
+
+    def look() -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            left = _LOOKS_EVERY
+            if time.thread_time() > due_at_s:
+                raise RenderingOverdueError
+
+    def called(frame: FrameType, _: str, __: Any) -> TraceFunction | None:
+        file = frame.f_code.co_filename
+        if file == _JSON_FILE:
+            look()
+        return went_on if file in _LOOPING_FILES else None
+
+    def went_on(_: FrameType, event: str, __: Any) -> TraceFunction:
+        if event == "line":  # never as a generator is closed, where an exception is lost
+            look()
+        return went_on
+
+    earlier = sys.gettrace()
+    sys.settrace(called)
     try:
-        with _DEADLINES.within(deadline_s):
-            yield
+        return render()
     except RenderingOverdueError:
         needed = f"what the model's chat template renders within {deadline_s:g} s of processor time; send less"
         raise ParameterError("messages", needed, "more") from None
+    finally:
+        sys.settrace(earlier)
