@@ -36,7 +36,7 @@ async def json_body(request: Request, settings: ServiceSettings, account: str, s
     media_type = request.headers.get("content-type", "")
     if media_type.partition(";")[0].strip().lower() != "application/json":
         raise MediaTypeError(f"needs Content-Type: application/json, found {media_type or 'none'}")
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    encoding = ", ".join(request.headers.getlist("content-encoding") or ["identity"]).strip().lower()
     if encoding not in {"identity", "gzip", "x-gzip"}:
         raise MediaTypeError(f"needs Content-Encoding: gzip, or none, found {encoding:.100}")
     content, most, deadline_s = bytearray(), settings.max_body_bytes, settings.body_deadline_s
@@ -45,7 +45,7 @@ async def json_body(request: Request, settings: ServiceSettings, account: str, s
         try:
             with intake.bodies.coming(shared):
                 async with asyncio.timeout(deadline_s):
-                    parts = request.stream() if encoding == "identity" else _unpacked(request.stream())
+                    parts = request.stream() if encoding == "identity" else _unpacked(request.stream(), most)
                     async for part in parts:
                         body.add(len(part))
                         content += part
@@ -59,16 +59,19 @@ async def json_body(request: Request, settings: ServiceSettings, account: str, s
         yield bytes(content.removeprefix(codecs.BOM_UTF8))
 
 
-async def _unpacked(packed: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _unpacked(packed: AsyncIterator[bytes], most: int) -> AsyncIterator[bytes]:
     """Unpack gzip piece by piece, so that whoever counts the pieces bounds what is unpacked.
 
     Raises:
+        BodyTooLargeError: it has more than ``most`` bytes itself: names and empty blocks unpack to nothing.
         MalformedBodyError: it is no gzip, has too many members, or ends too early.
     """
-    unpack, members = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), 1
+    unpack, members, came = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), 1, 0
     try:
         async for part in packed:
-            rest = part
+            rest, came = part, came + len(part)
+            if came > most:
+                raise BodyTooLargeError(f"needs a body in gzip of at most {most} bytes, found more; send it as it is")
             while rest:
                 if unpack.eof:  # another member (RFC 1952, section 2.2)
                     members += 1

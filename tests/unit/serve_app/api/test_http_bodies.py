@@ -105,6 +105,24 @@ def test_what_cannot_be_unpacked_is_refused(content: bytes, encoding: str, statu
     assert message in error_of(response)["message"]
 
 
+NAMED = b"\x1f\x8b\x08\x08" + bytes(4) + b"\x00\x03" + b"n" * 100_000  # of a file whose name has no end
+EMPTY_BLOCKS = packed(b"")[:10] + b"\x00\x00\x00\xff\xff" * 20_000
+
+
+@pytest.mark.parametrize("content", [NAMED, EMPTY_BLOCKS], ids=["name", "blocks"])
+def test_what_unpacks_to_nothing_is_bounded_as_it_comes(content: bytes) -> None:
+    headers = JSON | {"content-encoding": "gzip"}
+    response = ask(TextService(), "POST", "/v1/completions", content=content, headers=headers)
+    assert response.status_code == 413, response.text
+    assert "needs a body in gzip of at most 50000 bytes" in error_of(response)["message"]
+
+
+def test_a_coding_that_is_told_twice_is_two_codings() -> None:
+    headers = [*JSON.items(), ("content-encoding", "gzip"), ("content-encoding", "gzip")]
+    response = ask(TextService(), "POST", "/v1/completions", content=packed(b"{}"), headers=headers)
+    assert (response.status_code, "found gzip, gzip" in response.text) == (415, True)
+
+
 def test_a_byte_order_mark_is_passed_over() -> None:
     """As RFC 8259, section 8.1, allows."""
     content = b"\xef\xbb\xbf" + json.dumps(COMPLETION).encode()
