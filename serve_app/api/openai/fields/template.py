@@ -20,6 +20,7 @@ from serve_app.api.openai.bodies import ChatBody, ChatMessage
 MAX_KWARGS = 32
 MAX_VALUES = 256  # in all of them, at most ``_MAX_DEPTH`` in each other
 MAX_TEXT_CHARS = 4096
+MAX_NAME_CHARS = 64
 MAX_NUMBER = 1_000_000  # a template may repeat what it says so often
 RENDERING_DEADLINE_S = 0.4  # of processor time
 _LOOKS_EVERY = 16  # lines and calls
@@ -53,7 +54,7 @@ def template_variables(body: ChatBody) -> Mapping[str, Any]:
     if len(given) > MAX_KWARGS:
         raise ParameterError(_FIELD, f"at most {MAX_KWARGS} entries", len(given))
     for name in given:
-        if name in _OURS or not name.isidentifier() or name.startswith("_"):
+        if name in _OURS or len(name) > MAX_NAME_CHARS or not name.isidentifier() or name.startswith("_"):
             raise ParameterError(
                 f"{_FIELD}.{name[:64]}", "a name of the template's own, not one that is set here", name
             )

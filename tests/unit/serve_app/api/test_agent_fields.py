@@ -61,6 +61,7 @@ def test_what_has_no_effect_changes_no_choice(path: str, fields: dict[str, Any])
         ({"chat_template_kwargs": {"raise_exception": 1}}, "chat_template_kwargs.raise_exception"),
         ({"chat_template_kwargs": {"tokenize": True}}, "chat_template_kwargs.tokenize"),
         ({"chat_template_kwargs": {"a b": True}}, "chat_template_kwargs.a b"),
+        ({"chat_template_kwargs": {"a" * 65: True}}, f"chat_template_kwargs.{'a' * 64}"),
         ({"chat_template_kwargs": {"a": MAX_NUMBER + 1}}, "chat_template_kwargs"),
         ({"chat_template_kwargs": {"a": "b" * 5000}}, "chat_template_kwargs"),
         ({"chat_template_kwargs": {f"a{i}": 1 for i in range(MAX_KWARGS + 1)}}, "chat_template_kwargs"),
