@@ -9,7 +9,7 @@ import pytest
 
 from actors.messages import Answer, DrafterHoldings, ModelCard
 from actors.plain_replies import Reply, plain
-from tests.hostile import bodies, connections, devices, files, floods, grammars, heads
+from tests.hostile import agents, bodies, connections, devices, files, floods, grammars, heads, starts
 from tests.hostile.measures import Noted, beside, read_notes
 from tests.hostile.planted import sitecustomize
 from tests.hostile.promises import PROMISES, Family, Figure, broken_promises
@@ -89,13 +89,30 @@ def test_a_filling_is_as_large_as_a_body_may_be(filling: str) -> None:
 def test_names_of_cases_are_unique_and_the_short_form_has_some_of_each_family() -> None:
     cases = [
         *bodies.cases(ask(TextService(), "GET", "/openapi.json").json()),
-        *(case for module in (grammars, heads, connections, floods, devices, files) for case in module.cases()),
+        *(
+            case
+            for module in (agents, grammars, heads, connections, floods, devices, files, starts)
+            for case in module.cases()
+        ),
         *heads.keyless_cases(),
         *floods.keyless_cases(),
     ]
     names = [(case.family, case.name) for case in cases]
     assert len(set(names)) == len(names)
     assert {case.family for case in cases if case.short} == set(Family) - {Family.KEYLESS}
+
+
+def test_a_head_that_a_request_wrote_or_that_tells_too_much_is_noticed() -> None:
+    assert agents.wrong_heads("HTTP/1.1 200 OK\r\nX-Outrider-Ignored: a, b\r\n\r\n") == []
+    assert agents.wrong_heads("HTTP/1.1 200 OK\r\nX-Evil: 1\r\n\r\n") == ["a request wrote a line of the head"]
+    for names in (["a"] * 17, ["a" * 65]):
+        (wrong,) = agents.wrong_heads(f"HTTP/1.1 200 OK\r\nX-Outrider-Ignored: {', '.join(names)}\r\n\r\n")
+        assert wrong.startswith(f"{len(names)} names of ignored fields")
+
+
+def test_fields_of_agents_fit_into_a_body() -> None:
+    for name, wanted in agents.CASES.items():
+        assert all(len(json.dumps(fields)) < 4 * 2**20 - 200 for fields in wanted.bodies()), name
 
 
 def test_grammars_are_as_large_as_may_be_asked_for() -> None:

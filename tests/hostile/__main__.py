@@ -22,15 +22,16 @@ import httpx
 
 from tests.chaos.links import die_with_parent
 from tests.cluster.served import PLAIN
-from tests.hostile import bodies, connections, devices, files, floods, grammars, heads, report
+from tests.hostile import agents, bodies, connections, devices, files, floods, grammars, heads, report, starts
 from tests.hostile.cases import Case
 from tests.hostile.promises import Family
 from tests.hostile.running import Campaign, as_data
 from tests.hostile.service import KEYS, ROOT, Layout, Service
 
 _SHARES = {  # of the time
-    Family.BODIES: 0.24,
-    Family.GRAMMARS: 0.20,
+    Family.BODIES: 0.18,
+    Family.FIELDS: 0.10,
+    Family.GRAMMARS: 0.16,
     Family.HEADERS: 0.08,
     Family.CONNECTIONS: 0.08,
     Family.READS: 0.06,
@@ -106,6 +107,7 @@ def _run(args: argparse.Namespace, folder: Path) -> int:
 def _cases(args: argparse.Namespace, service: Service, families: Sequence[Family]) -> dict[Family, list[Case]]:
     document = httpx.get(f"{service.url}/openapi.json", timeout=60, verify=PLAIN).json()
     every = chain(
+        agents.cases(),
         bodies.cases(document),
         grammars.cases(),
         heads.cases(),
@@ -113,6 +115,7 @@ def _cases(args: argparse.Namespace, service: Service, families: Sequence[Family
         floods.cases(),
         devices.cases(),
         files.cases(),
+        starts.cases(),
         heads.keyless_cases(),
         floods.keyless_cases(),
     )

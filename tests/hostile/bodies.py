@@ -188,35 +188,9 @@ def cases(document: Mapping[str, Any]) -> Iterator[Case]:
             short = (place.route, place.path, filling) in _SHORT
             name = f"{place.name}: 4 MiB of {filling}"
             yield Case(Family.BODIES, name, _filled(place, filling), short, likely=place.supported)
-    for name, fields in AGENTS.items():
-        yield Case(Family.BODIES, f"/v1/chat/completions: {name}", _agents(fields), short=True)
     for route in _BASES:
         for filling in FILLINGS:
             yield Case(Family.BODIES, f"{route}: a body of {filling}", _whole(route, filling))
-
-
-AGENTS: Mapping[str, Callable[[], dict[str, Any]]] = {
-    "20,000 fields that nobody knows": lambda: {f"nobody{i}": 1 for i in range(20_000)},
-    "64 that resemble known ones a little": lambda: {f"max_{i}_tokenz_{'x' * 40}": 1 for i in range(64)},
-    "one that nobody knows in 2,000 messages": lambda: {
-        "messages": [{"role": "user", "content": "a", f"nobody{i}": 1} for i in range(2000)]
-    },
-    "variables of a template that would loop": lambda: {"chat_template_kwargs": {"n": 10**9, "items": ["a"] * 10_000}},
-    "a template's own names": lambda: {"chat_template_kwargs": {"messages": [], "tools": [], "__class__": 1}},
-    "metadata of 50,000": lambda: {"metadata": {str(i): "a" for i in range(20_000)}},
-    "reasoning of a megabyte in each turn": lambda: {
-        "messages": [{"role": "assistant", "content": "a", "reasoning_content": "hm " * 300_000}] * 3
-    },
-}
-
-
-def _agents(fields: Callable[[], dict[str, Any]]) -> Callable[[Target], Any]:
-    async def drive(target: Target) -> Answer:
-        route = "/v1/chat/completions"
-        body = json.dumps({**_BASES[route], **fields()}).encode()
-        return await target.post(route, (body,), len(body))
-
-    return drive
 
 
 def _whole(route: str, filling: str) -> Callable[[Target], Any]:

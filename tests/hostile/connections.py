@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -119,6 +120,41 @@ async def pipelined(target: Target) -> Answer:
     return await ask(target.port, [b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 7000] * 20, 20.0)
 
 
+async def waiting_to_continue(target: Target) -> Answer:
+    """Announce a body, ask whether to send it, and do not."""
+    return await _held(target, head_of(_ROUTE, target.key, 4_000_000, more=["Expect: 100-continue"]))
+
+
+async def upgrading(target: Target) -> Answer:
+    """Offer h2c, announce a body, and send none."""
+    return await _held(target, head_of(_ROUTE, target.key, 4_000_000, more=["Connection: Upgrade", "Upgrade: h2c"]))
+
+
+async def _held(target: Target, head: bytes) -> Answer:
+    began_s = time.monotonic()
+    with contextlib.suppress(OSError, EOFError):
+        async with connect(target.port) as (reader, writer):
+            writer.write(head)
+            while await reader.read(1000):
+                pass
+    return Answer(0, CLOSED, time.monotonic() - began_s)
+
+
+async def packed_names(target: Target) -> Answer:
+    """A body in gzip whose name has no end, as fast as it is taken: nothing of it ever unpacks."""
+    head = head_of(_ROUTE, target.key, None, more=["Content-Encoding: gzip", "Transfer-Encoding: chunked"])
+    chunk = b"10000\r\n" + b"n" * 65_536 + b"\r\n"
+    packed = b"a\r\n\x1f\x8b\x08\x08" + bytes(4) + b"\x00\x03\r\n"
+    return await ask(target.port, itertools.chain([head + packed], itertools.repeat(chunk)), _LASTS_S)
+
+
+async def old_clients(target: Target) -> Answer:
+    """Ask for a stream in HTTP/1.0, and send no more."""
+    body = json.dumps({"model": MODEL, "prompt": "a", "max_tokens": 8, "stream": True}).encode()
+    head = head_of(_ROUTE, target.key, len(body)).replace(b"HTTP/1.1", b"HTTP/1.0", 1)
+    return await ask(target.port, [head + body], 60.0, half_close=True)
+
+
 _SCENARIOS: dict[str, tuple[Callable[[Target], Awaitable[Answer]], int]] = {
     "4,300 connections that say nothing": (silent, 4300),
     "500 heads, a byte at a time": (slow_head, 500),
@@ -127,6 +163,10 @@ _SCENARIOS: dict[str, tuple[Callable[[Target], Awaitable[Answer]], int]] = {
     "40 spelled texts that nobody reads": (not_reading_a_text, 40),
     "40 streams of half-closed connections": (half_closed, 40),
     "20 clients that ask and go": (cut_at_once, 20),
+    "500 that wait to be told to continue": (waiting_to_continue, 500),
+    "500 that offer h2c and send no body": (upgrading, 500),
+    "20 bodies in gzip that never unpack": (packed_names, 20),
+    "40 half-closed streams in HTTP/1.0": (old_clients, 40),
     "64 connections of 7,000 requests at once": (pipelined, 64),
 }
 _SHORT = frozenset({"1,300 bodies, a byte at a time", "64 connections of 7,000 requests at once"})

@@ -5,9 +5,11 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
+from tests.hostile.agents import CHAT
 from tests.hostile.cases import ANSWER_WITHIN_S, MODEL, Case, Target, worst
 from tests.hostile.connections import together
 from tests.hostile.grammars import LARK, REGEXES, SCHEMAS, request_with
+from tests.hostile.planted.sitecustomize import LOOPS
 from tests.hostile.promises import Family
 from tests.hostile.raw_http import SILENT, Answer, ask, head_of
 
@@ -49,8 +51,23 @@ FLOODS: Mapping[str, tuple[int, dict[str, Any]]] = {
     "promised speeds for all": (200, {"prompt": "a", "outrider": {"slo_class": "speed_8"}}),
     "a cache key for each request": (200, {"prompt": "a", "prompt_cache_key": "NUMBER"}),
     "the first priority for each request": (200, {"prompt": "a", "priority": -(2**31) + 1, "service_tier": "priority"}),
+    "128 stop ids for each of 64 choices": (16, {"prompt": "a", "n": 4, "stop_token_ids": list(range(5, 133))}),
+    "ids of all tokens of 64 choices": (16, {"prompt": _LONG_PROMPT[:2000], "n": 4, "return_token_ids": True}),
+    "a request id for each request": (200, {"prompt": "a", "request_id": "NUMBER"}),
+    "20 unknown fields for each request": (200, {"prompt": "a"} | {f"nobody{i}NUMBER": 1 for i in range(20)}),
     "a user for each request": (200, {"prompt": "a", "user": "NUMBER"}),
     "a salt for each request": (200, {"prompt": "a " * 400, "cache_salt": "NUMBER"}),
+}
+_CHAT = [{"role": "user", "content": "a b c " * 50}] * 200
+ELSEWHERE: Mapping[str, tuple[str, int, dict[str, Any]]] = {  # by route
+    "1,000 texts to tokenise": ("/tokenize", 1000, {"prompt": "a b " * 5000}),
+    "200 chats to tokenise": ("/v1/tokenize", 200, {"messages": _CHAT}),
+    "48 templates that loop": (CHAT, 48, {"messages": _CHAT[:1], "chat_template_kwargs": {LOOPS: 90_000}}),
+    "48 templates that loop, to tokenise": (
+        "/v1/tokenize",
+        48,
+        {"messages": _CHAT[:1], "chat_template_kwargs": {LOOPS: 90_000}},
+    ),
 }
 _SHORT = frozenset({"1,000 requests that wait", "one request of 16 x 4 choices"})
 _READS = (
@@ -60,6 +77,10 @@ _READS = (
     "/metrics",
     "/load",
     "/ping",
+    "/healthz",
+    "/livez",
+    "/readyz",
+    "/version",
     "/docs",
     "/openapi.json",
     "/v1/models",
@@ -72,6 +93,8 @@ def cases() -> Iterator[Case]:
     """Each as long as its requests last, at most some seconds; then all of them hang up."""
     for name, (count, fields) in FLOODS.items():
         yield Case(Family.FLOODS, name, _flood(count, fields, name in _SHORT), name in _SHORT, may_fail=True)
+    for name, (route, count, fields) in ELSEWHERE.items():
+        yield Case(Family.FLOODS, f"{route}: {name}", _flood(count, fields, short=False, route=route), may_fail=True)
     flows = _flood(200, {"prompt": "a"}, short=False, header="x-llm-d-inference-fairness-id")
     yield Case(Family.FLOODS, "a fairness id for each request", flows, may_fail=True)
     yield Case(Family.FLOODS, "64 hostile grammars at once", _grammars, may_fail=True)
@@ -90,7 +113,7 @@ def keyless_cases() -> Iterator[Case]:
 
 
 def _flood(
-    count: int, fields: Mapping[str, Any], short: bool, header: str = ""
+    count: int, fields: Mapping[str, Any], short: bool, header: str = "", route: str = _ROUTE
 ) -> Callable[[Target], Awaitable[Answer]]:
     """``header`` has another value in each request."""
 
@@ -99,10 +122,11 @@ def _flood(
 
         async def one() -> Answer:
             free = not any(name.startswith("guided") for name in fields)
-            content = {"model": MODEL, "max_tokens": _TOKENS, "ignore_eos": free, **fields}
+            said = {} if "tokenize" in route else {"max_tokens": _TOKENS, "ignore_eos": free}
+            content = {"model": MODEL, **said, **fields}
             own = f"u{next(number)}"
             body, more = json.dumps(content).replace("NUMBER", own).encode(), [f"{header}: {own}"] if header else []
-            return await ask(target.port, [head_of(_ROUTE, target.key, len(body), more=more), body], _LASTS_S)
+            return await ask(target.port, [head_of(route, target.key, len(body), more=more), body], _LASTS_S)
 
         ended = await together(one, count, _SHORT_S if short else _LASTS_S)
         return worst(ended) if ended else Answer(0, SILENT, 0.0)

@@ -1,5 +1,6 @@
 """Heads of requests: how many headers, how large, told twice, in no encoding; lengths and codings that do not hold."""
 
+import codecs
 import gzip
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,6 +39,24 @@ def _gzip_bomb() -> bytes:
     return b"".join(packer.compress(bytes(2**20)) for _ in range(256)) + packer.flush()  # 256 MiB in one
 
 
+def _gzip_of(name: bytes = b"", empty_blocks: int = 0) -> bytes:
+    """A body in gzip whose head has a name, and with blocks of nothing before what it holds."""
+    packer = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
+    deflated = b"\x00\x00\x00\xff\xff" * empty_blocks + packer.compress(_BODY) + packer.flush()
+    head = b"\x1f\x8b\x08" + (b"\x08" if name else b"\x00") + bytes(4) + b"\x00\x03" + (name + b"\x00" if name else b"")
+    return head + deflated + zlib.crc32(_BODY).to_bytes(4, "little") + len(_BODY).to_bytes(4, "little")
+
+
+def _versioned(version: str, fields: bytes, *lines: str) -> Bytes:
+    """A request in another version of HTTP."""
+
+    def made(key: str) -> list[bytes]:
+        body = _BODY[:-1] + fields + b"}"
+        return [head_of(_ROUTE, key, len(body), more=lines).replace(b"HTTP/1.1", version.encode(), 1), body]
+
+    return made
+
+
 def _encoded(coding: str, content: Callable[[], bytes]) -> Bytes:
     def made(key: str) -> list[bytes]:
         body = content()
@@ -57,6 +76,18 @@ HEADS: Mapping[str, Bytes] = {
             ("x-llm-d-inference-fairness-id", "f" * 60_000),
         )
     },
+    **{
+        f"{name}: {value or 'nothing'}": _headers(f"{name}: {value}")
+        for name in ("x-llm-d-slo-tpot-ms", "x-llm-d-slo-ttft-ms", "x-slo-tpot-ms")
+        for value in ("-1", "nan", "inf", "0", "", "1e-320", "0x10", "1_0", "\u0661\u0660")
+    },
+    "x-llm-d-slo-ttft-ms twice": _headers("x-llm-d-slo-ttft-ms: 100", "x-llm-d-slo-ttft-ms: 200"),
+    "x-llm-d-slo-ttft-ms against its older name": _headers("x-llm-d-slo-ttft-ms: 100", "x-slo-ttft-ms: 200"),
+    "90 objectives": _headers(*(f"x-llm-d-inference-objective: o{i}" for i in range(90))),
+    "90 fairness ids": _headers(*(f"x-llm-d-inference-fairness-id: f{i}" for i in range(90))),
+    "a fairness id above 127": _headers("x-llm-d-inference-fairness-id: \udcff\udcfe\udc80"),
+    "5,000 of llm-d's": _headers(*(f"x-llm-d-{i}: a" for i in range(5000))),
+    "llm-d's refusal, from a client": _headers("x-llm-d-request-dropped-reason: none", "x-outrider-ignored: a"),
     "100 headers": _headers(*(f"X-{i}: a" for i in range(100))),
     "5,000 headers": _headers(*(f"X-{i}: a" for i in range(5000))),
     "50,000 headers": _headers(*(f"X-{i}: a" for i in range(50_000))),
@@ -98,8 +129,52 @@ HEADS: Mapping[str, Bytes] = {
     "gzip of 100,000 members": _encoded("gzip", lambda: gzip.compress(b" ") * 100_000),
     "gzip cut short": _encoded("gzip", lambda: gzip.compress(_BODY)[:-8]),
     "deflate of zeros": _encoded("deflate", lambda: zlib.compress(bytes(2**26))),
+    "gzip within gzip": _encoded("gzip, gzip", lambda: gzip.compress(gzip.compress(_BODY))),
+    "gzip within gzip, told once": _encoded("gzip", lambda: gzip.compress(gzip.compress(_BODY))),
+    "gzip told twice": _encoded("gzip\r\nContent-Encoding: gzip", lambda: gzip.compress(_BODY)),
+    "gzip of nothing": _encoded("gzip", lambda: b""),
+    "gzip of nothing, whole": _encoded("gzip", lambda: gzip.compress(b"")),
+    "gzip, its first byte": _encoded("gzip", lambda: b"\x1f"),
+    "gzip with zeros behind": _encoded("gzip", lambda: gzip.compress(_BODY) + bytes(2**22)),
+    "gzip with another sum": _encoded("gzip", lambda: gzip.compress(_BODY)[:-8] + bytes(8)),
+    "gzip of a name of 8 MiB": _encoded("gzip", lambda: _gzip_of(b"n" * 2**23)),
+    "gzip of a name without end": _encoded("gzip", lambda: _gzip_of(b"n" * 2**28)),
+    "gzip of empty blocks, 64 MiB": _encoded("gzip", lambda: _gzip_of(empty_blocks=2**26 // 5)),
+    "gzip in chunks of one byte": _without_length(
+        f"{_CHUNKS}\nContent-Encoding: gzip",
+        _chunked([bytes([byte]) for byte in gzip.compress(_BODY)]) + b"0\r\n\r\n",
+    ),
+    "gzip of a byte order mark": _encoded("gzip", lambda: gzip.compress(codecs.BOM_UTF8 + _BODY)),
+    "br": _encoded("br", lambda: _BODY),
+    "zstd, 60 KiB": _encoded("zstd" + "d" * 60_000, lambda: _BODY),
+    "a byte order mark": _encoded("identity", lambda: codecs.BOM_UTF8 + _BODY),
+    "a million byte order marks": _encoded("identity", lambda: codecs.BOM_UTF8 * 10**6 + _BODY),
+    "a byte order mark and nothing": _encoded("identity", lambda: codecs.BOM_UTF8),
+    "UTF-16": _encoded("identity", lambda: _BODY.decode().encode("utf-16")),
+    "UTF-32": _encoded("identity", lambda: _BODY.decode().encode("utf-32")),
     "100 codings": _encoded(", ".join(["gzip"] * 100), lambda: _BODY),
     "Expect": _headers("Expect: 100-continue"),
+    "Expect without a body": _without_length("Expect: 100-continue\nContent-Length: 100"),
+    "Expect, chunked, without a body": _without_length(f"Expect: 100-continue\n{_CHUNKS}"),
+    "Expect of 4 GiB": _without_length(f"Expect: 100-continue\nContent-Length: {2**32}"),
+    "Expect in HTTP/1.0": _versioned("HTTP/1.0", b"", "Expect: 100-continue"),
+    "Expect, 1,000 pipelined": lambda key: (
+        [head_of(_ROUTE, key, len(_BODY), more=["Expect: 100-continue"]) + _BODY] * 1000
+    ),
+    "HTTP/1.0": _versioned("HTTP/1.0", b""),
+    "HTTP/1.0, streamed": _versioned("HTTP/1.0", b',"stream":true'),
+    "HTTP/1.0, kept alive": _versioned("HTTP/1.0", b',"stream":true', "Connection: keep-alive"),
+    "HTTP/1.0, chunked": _versioned("HTTP/1.0", b"", _CHUNKS),
+    "HTTP/1.0 without Host": _raw(b"GET /v1/models HTTP/1.0\r\nAuthorization: Bearer KEY\r\n\r\n"),
+    "HTTP/0.9": _raw(b"GET /health\r\n\r\n"),
+    "Upgrade websocket": _headers(
+        "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="
+    ),
+    "Upgrade to 90 protocols": _headers("Connection: Upgrade", *(f"Upgrade: p{i}, h2c" for i in range(90))),
+    "Upgrade h2c with half of a body": lambda key: [
+        head_of(_ROUTE, key, len(_BODY), more=["Connection: Upgrade", "Upgrade: h2c"]),
+        _BODY[:20],
+    ],
     "Expect of 60 KiB": _headers("Expect: " + "a" * 60_000),
     "Upgrade h2c": _headers(
         "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA"
@@ -141,6 +216,8 @@ _SHORT = frozenset(
         "chunks of one byte, 500,000",
         "trailers of 4 MiB",
         "gzip of 256 MiB",
+        "gzip of a name without end",
+        "Expect without a body",
         "X-Forwarded-For of 10,000 peers",
     }
 )
@@ -157,6 +234,11 @@ _UNFINISHED = frozenset(  # more has to come; none does, and the connection is h
         "TLS",
         "zeros, 8 MiB",
         "line feeds, 8 MiB",
+        "HTTP/0.9",
+        "Expect without a body",
+        "Expect, chunked, without a body",
+        "Expect of 4 GiB",
+        "Upgrade h2c with half of a body",
     }
 )
 

@@ -10,6 +10,7 @@ class Family(StrEnum):
     """What a case is hostile with."""
 
     BODIES = "bodies"
+    FIELDS = "fields"
     GRAMMARS = "grammars"
     HEADERS = "headers"
     CONNECTIONS = "connections"
@@ -68,7 +69,8 @@ class Promise:
         return f"{self.bound:g} {self.unit}".strip()
 
 
-_REQUESTS = frozenset({Family.BODIES, Family.GRAMMARS, Family.HEADERS})
+_REQUESTS = frozenset({Family.BODIES, Family.FIELDS, Family.GRAMMARS, Family.HEADERS})
+_ONE_BODY = frozenset({Family.BODIES, Family.FIELDS, Family.HEADERS})
 _ALL = frozenset(Family)
 # Who has many requests made takes half of the machine, which streams of others feel.
 _MANY = frozenset({Family.CONNECTIONS, Family.FLOODS, Family.KEYLESS})
@@ -82,7 +84,7 @@ PROMISES: tuple[Promise, ...] = (
     Promise("processor time of an ingress, by a request", Figure.INGRESS_CPU_S, 0.5, 0.75, _REQUESTS),
     Promise("responses of another key that fail", Figure.BROKEN, 0, 0, _ALL),
     Promise("processes that end", Figure.LOST, 0, 0, _ALL - {Family.DEVICES}),
-    Promise("memory of an ingress, by a body", Figure.INGRESS_MIB, 50, 50, frozenset({Family.BODIES, Family.HEADERS})),
+    Promise("memory of an ingress, by a body", Figure.INGRESS_MIB, 50, 50, _ONE_BODY),
     Promise("memory of an ingress, by a grammar", Figure.INGRESS_MIB, 20, 20, frozenset({Family.GRAMMARS})),
     Promise(
         "memory of an ingress, by connections or a flood",

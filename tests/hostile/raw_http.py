@@ -12,6 +12,7 @@ HOST = "127.0.0.1"  # of the service, and of who is well behaved
 HOSTILE_HOST = "127.0.0.2"  # another address of this machine, so that bounds for an address hold for the hostile alone
 _MOST_ANSWER_BYTES = 2**20
 _READ_BYTES = 2**20
+_MOST_HEAD_BYTES = 4096
 CLOSED = "closed"  # in the place of a status, where a connection ended without an answer
 SILENT = "silent"
 
@@ -24,12 +25,14 @@ class Answer:
         status: of HTTP; 0 where there was none.
         code: of the error in OpenAI's form; or ``closed``, ``silent``.
         answered_s: from the first byte sent to the head of the answer, or to the end of the connection.
+        head: the answer's, its beginning.
     """
 
     status: int
     code: str
     answered_s: float
     detail: str = ""
+    head: str = ""
 
     @property
     def refused(self) -> bool:
@@ -77,7 +80,8 @@ async def ask(port: int, parts: Iterable[bytes], within_s: float, *, half_close:
                 async with asyncio.timeout(within_s):
                     head = await reader.readuntil(b"\r\n\r\n")
                     answered_s = time.monotonic() - began_s
-                    return Answer(int(head[9:12]), *_told(await _content(reader, head), answered_s))
+                    told = _told(await _content(reader, head), answered_s)
+                    return Answer(int(head[9:12]), *told, head[:_MOST_HEAD_BYTES].decode("latin-1"))
             finally:
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)

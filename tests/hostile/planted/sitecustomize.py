@@ -1,4 +1,4 @@
-"""A device that lies by size and time, planted into each drafter of a cluster that has this folder in its PYTHONPATH.
+"""Faults planted into a cluster that has this folder in its PYTHONPATH: devices that lie, a chat template that loops.
 
 ``$OUTRIDER_HOSTILE/device.json`` says which actor answers which method in which way; without the file, or where it
 names another one, devices are honest. Each spoilt reply is a byte in ``$OUTRIDER_HOSTILE/lies``, so that what was
@@ -15,10 +15,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-_MODULE, _SERVICE = "actors.drafter.actor", "serve_app.api.service"
+_MODULE, _SERVICE, _TOKENIZER = "actors.drafter.actor", "serve_app.api.service", "outrider.models.tokenizer"
 _SHORTER = {"BODY_DEADLINE_S": 10.0, "KEYS_RELOAD_S": 1.0}  # constants of the latter
 _NOTHING, _ANSWER, _CARD, _HOLDING, _FAILED = 0, 1, 2, 3, 5  # the first byte of a reply
 _HANGS_S = 3600.0
+LOOPS = "planted_loops"  # a variable that the planted end of the chat template repeats itself by, squared
+_LOOPING = (
+    "{% if N is defined %}{% for a in range(N | int) %}{% for b in range(N | int) %}{% set c = b %}"
+    "{% endfor %}{% endfor %}{% endif %}"
+)
 
 
 def _spoilt(kind: str, size: int, honest: bytes) -> Any:
@@ -97,13 +102,27 @@ def _plant(module: ModuleType) -> None:
     actor.__init__, actor.reply = begin, reply
 
 
+def _plant_template(module: ModuleType) -> None:
+    """Let every chat template loop as often as a request says: a template is the operator's, its variables are not."""
+    found: Any = module
+    honestly = found.read_tokenizer
+
+    def read_tokenizer(folder: Path) -> Any:
+        tokenizer = honestly(folder)
+        if isinstance(tokenizer.chat_template, str):
+            tokenizer.chat_template += _LOOPING.replace("N", LOOPS)
+        return tokenizer
+
+    found.read_tokenizer = read_tokenizer
+
+
 class _Planting(importlib.abc.MetaPathFinder):
     """Finds a module as Python does, and changes it once it is executed."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname not in (_MODULE, _SERVICE):
+        if fullname not in (_MODULE, _SERVICE, _TOKENIZER):
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is None or spec.loader is None:
@@ -115,6 +134,8 @@ class _Planting(importlib.abc.MetaPathFinder):
             execute(module)
             if fullname == _MODULE:
                 _plant(module)
+            elif fullname == _TOKENIZER:
+                _plant_template(module)
             else:
                 vars(module).update(_SHORTER)
 
