@@ -204,12 +204,17 @@ class LimitsConfig:
                 raise ConfigError("first_chunk_deadline_s", needed, self.first_chunk_deadline_s)
 
 
+ToolFormatName = Literal[
+    "auto", "none", "hermes", "qwen3_xml", "mistral", "mistral_list", "harmony", "pythonic", "llama3_json"
+]
+
+
 @dataclass(frozen=True, slots=True, config=FORBID)
 class StructuredConfig:
     """How the model marks reasoning and tool calls in its answers."""
 
     reasoning_end: Text | None = None
-    tool_format: Literal["auto", "none", "hermes", "llama3_json"] = "auto"
+    tool_format: ToolFormatName = "auto"
 
 
 @dataclass(frozen=True, slots=True, config=FORBID)

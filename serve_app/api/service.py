@@ -17,6 +17,7 @@ from outrider.tenants.keys import MAX_CHOICES, Keys, Tenant
 from outrider.tenants.quotas import OverQuota, QuotaRequest, RateLeft
 from serve_app.api.grammars.pool import GrammarPool
 from serve_app.api.openai.reasoning.families import Thinking
+from serve_app.api.openai.reasoning.marks import Mark
 from serve_app.service_answers import Ready, Status
 
 BODY_DEADLINE_S = 60.0  # for a request's body, counted from the end of its head
@@ -69,7 +70,8 @@ class RequestLimits:
     defaults: SamplingDefaults = NO_DEFAULTS  # for parameters that a request does not set
     structured: StructuredLimits = field(default_factory=StructuredLimits)
     thinking: Thinking | None = None  # how the model marks its reasoning in chats
-    tool_format: str = ""  # form of the model's tool calls, by its name in ``openai.tools``; "": none
+    tool_format: str = ""  # form of the model's tool calls, by its name in ``openai.tools.formats``; "": none
+    tool_marks: tuple[Mark, ...] = ()  # that it is written with
     fingerprint: str = ""  # of what outputs depend on besides a request: ``system_fingerprint``
     objectives: Mapping[str, str] = field(default_factory=dict)  # class of each objective
     strict_fields: bool = False  # ``http.strict_fields``

@@ -15,7 +15,8 @@ from outrider.models.token_map import token_map
 from outrider.models.tokenizer import load_tokenizer
 from outrider.text.tokens import backend_of
 from serve_app.api.openai.reasoning.families import thinking_of
-from serve_app.api.openai.tools.request import form_in
+from serve_app.api.openai.reasoning.marks import mark_in
+from serve_app.api.openai.tools.formats.registry import FORMS, form_in
 from serve_app.api.service import Reasoning, RequestLimits, ServiceSettings, StructuredLimits
 
 LEAST_FIRST_TOKEN_MS = 100.0  # that a request may ask for, as x-slo-ttft-ms
@@ -36,6 +37,7 @@ def limits_of_model(
     settings: ServiceSettings, tokenizer: PreTrainedTokenizerBase, defaults: SamplingDefaults, verifier: ModelCard
 ) -> RequestLimits:
     """Return the limits of requests for the served model. Walks the vocabulary: call it in a thread."""
+    tool_format = form_in(settings.structured.tool_format, tokenizer.chat_template)
     context, vocabulary = verifier.max_context_tokens, backend_of(tokenizer).get_vocab()
     return RequestLimits(
         model_name=settings.model.public_name,
@@ -50,7 +52,10 @@ def limits_of_model(
         drafters=settings.drafters,
         structured=StructuredLimits(reasoning=_reasoning(settings.structured.reasoning_end, tokenizer)),
         thinking=thinking_of(tokenizer, settings.structured.reasoning_end),
-        tool_format=form_in(settings.structured.tool_format, tokenizer.chat_template),
+        tool_format=tool_format,
+        tool_marks=tuple(mark_in(backend_of(tokenizer), text) for text in FORMS[tool_format].marks)
+        if tool_format
+        else (),
         max_prompt_chars=context * max(map(len, vocabulary)),  # a longer prompt cannot fit, whatever its tokens are
         token_map=verifier.token_map_hash,
         defaults=defaults,

@@ -35,7 +35,7 @@ from serve_app.api.openai.cost import check_cost
 from serve_app.api.openai.fields.lengths import output_tokens
 from serve_app.api.openai.promises import Promises, read_promises
 from serve_app.api.openai.prompts import Prompt
-from serve_app.api.openai.reasoning.request import grammar_behind
+from serve_app.api.openai.reasoning.request import grammar_behind, tag_ids
 from serve_app.api.openai.structured import begun_by
 from serve_app.api.service import RequestLimits
 
@@ -160,7 +160,7 @@ def _request(
         lower=tuple(lower),
         token_map=limits.token_map,
         first_token_s=promises.first_token_s,
-        tag_ids=limits.thinking.tag_ids if isinstance(body, ChatBody) and limits.thinking is not None else (),
+        tag_ids=tag_ids(body, limits),
     )
 
 

@@ -18,7 +18,8 @@ from serve_app.api.http_errors import PromptTooLongError, UnsupportedFieldError
 from serve_app.api.openai.bodies import ChatBody, ChatMessage, CompletionBody
 from serve_app.api.openai.encoding import decode, encode_bounded
 from serve_app.api.openai.fields.template import bounded, template_variables, with_reasoning
-from serve_app.api.openai.tools.request import Tool, read_tools, with_tools
+from serve_app.api.openai.tools.formats.base import Tool
+from serve_app.api.openai.tools.request import read_tools, with_tools
 from serve_app.api.service import RequestLimits
 
 MAX_PROMPT_TOKENS = 2**20  # of several prompts together; 36 bytes each

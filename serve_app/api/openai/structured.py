@@ -14,7 +14,7 @@ from outrider.grammar.texts import ANY_OBJECT, nesting
 from outrider.grammar.validating import GrammarKind, GrammarSource, GrammarVerdict
 from serve_app.api.http_errors import MissingFieldError, UnknownFieldError, UnsupportedFieldError
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
-from serve_app.api.openai.tools.request import forced_rules
+from serve_app.api.openai.tools.request import forced_rules, strict_rules
 from serve_app.api.service import RequestLimits, StructuredLimits
 
 _FORMATS = "{'type': 'text'}, 'json_object' or 'json_schema' with a json_schema"
@@ -62,7 +62,7 @@ class RequestedGrammar:
 
 def asks_for_grammar(body: CompletionBody | ChatBody) -> bool:
     """Whether the body may ask for a grammar, which is then read in a thread."""
-    named = ("response_format", "structured_outputs", *_OLDER, "tool_choice")
+    named = ("response_format", "structured_outputs", *_OLDER, "tool_choice", "tools")
     return any(getattr(body, name, None) is not None for name in named)
 
 
@@ -144,8 +144,19 @@ def _by_older_names(body: CompletionBody | ChatBody) -> list[_GrammarField]:
 
 
 def _by_tools(body: CompletionBody | ChatBody, limits: RequestLimits) -> list[_GrammarField]:
-    rules = forced_rules(body, limits.tool_format) if isinstance(body, ChatBody) else None
-    return [] if rules is None else [_GrammarField("tool_choice", "grammar", rules, needed=_TOOLS_NEEDED)]
+    if not isinstance(body, ChatBody):
+        return []
+    form, marks = limits.tool_format, {mark.text: mark for mark in limits.tool_marks}
+    rules = forced_rules(body, form, marks)
+    if rules is not None:
+        return [_GrammarField("tool_choice", "grammar", rules, needed=_TOOLS_NEEDED)]
+    rules = None if _has_grammar(body) else strict_rules(body, form, marks)
+    return [] if rules is None else [_GrammarField("tools", "grammar", rules, needed=_TOOLS_NEEDED)]
+
+
+def _has_grammar(body: ChatBody) -> bool:
+    """Whether the answer has to be in a form, which calls of tools are not then."""
+    return bool(_by_format(body) or _by_structured_outputs(body) or _by_older_names(body))
 
 
 def _bounded(asked: _GrammarField, structured: StructuredLimits) -> RequestedGrammar:

@@ -16,6 +16,7 @@ from outrider.contracts.requests import TagPlace
 class Mark:
     text: str
     token_id: int | None = None  # None: it is no single token
+    special: bool = False  # whether that is a special token, which has no text
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,9 @@ def text_of_part(part: Part) -> str:
 
 
 def mark_in(backend: Tokenizer, text: str) -> Mark:
-    return Mark(text, backend.token_to_id(text))
+    token_id = backend.token_to_id(text)
+    added = None if token_id is None else backend.get_added_tokens_decoder().get(token_id)
+    return Mark(text, token_id, added is not None and added.special)
 
 
 class MarkedText:

@@ -12,15 +12,29 @@ def message_form(body: CompletionBody | ChatBody, prompt: str, limits: RequestLi
     """Return how the answers to a chat are read; a completion is all text."""
     if not isinstance(body, ChatBody):
         return PLAIN
-    tools = limits.tool_format if read_tools(body, limits.tool_format) else ""
-    thinking = limits.thinking
-    if thinking is None:
-        return MessageForm(tools=tools)
-    return MessageForm(thinking, thinking.left_by(prompt), tools, body.include_reasoning)
+    offered, thinking = read_tools(body, limits.tool_format), limits.thinking
+    return MessageForm(
+        thinking,
+        Opened.CLOSED if thinking is None else thinking.left_by(prompt),
+        limits.tool_format if offered else "",
+        body.include_reasoning,
+        offered,
+        limits.tool_marks if offered else (),
+        body.parallel_tool_calls is not False,
+    )
+
+
+def tag_ids(body: CompletionBody | ChatBody, limits: RequestLimits) -> tuple[int, ...]:
+    """Tokens whose places in the answers are needed."""
+    if not isinstance(body, ChatBody):
+        return ()
+    thinking = () if limits.thinking is None else limits.thinking.tag_ids
+    calls = (mark.token_id for mark in limits.tool_marks if mark.token_id is not None and mark.special and body.tools)
+    return tuple(dict.fromkeys((*thinking, *calls)))
 
 
 def grammar_behind(grammar: Grammar, thinking: Thinking, prompt: str) -> Grammar:
     """Let a grammar begin behind the reasoning that a prompt leaves open, or that the model may open."""
-    if thinking.left_by(prompt) is Opened.CLOSED or thinking.closes.token_id is None:
+    if thinking.channels or thinking.left_by(prompt) is Opened.CLOSED or thinking.closes.token_id is None:
         return grammar
     return Grammar(grammar.text, thinking.closes.token_id)

@@ -14,6 +14,7 @@ class MessageDeltas:
     def __init__(self, form: MessageForm, table: TokenTable, name: str) -> None:
         """``name`` is the choice's, from which call ids are made."""
         self._reader, self._name = form.reader(table), name
+        self._several = form.several
         self._shows_thoughts, self.reasons = form.shows_thoughts, form.thinking is not None
         self._begun = 0
 
@@ -49,18 +50,21 @@ class MessageDeltas:
         return self._deltas(self._reader.finish())
 
     def _deltas(self, pieces: Sequence[Piece]) -> list[MessageDelta]:
-        shown = self._shows_thoughts
-        return [self._delta(piece) for piece in pieces if shown or not isinstance(piece, Thought)]
+        return [delta for piece in pieces if (delta := self._delta(piece)) is not None]
 
-    def _delta(self, piece: Piece) -> MessageDelta:
+    def _delta(self, piece: Piece) -> MessageDelta | None:
         match piece:
             case Thought():
-                return {"reasoning_content": piece.text}
+                return {"reasoning_content": piece.text} if self._shows_thoughts else None
             case Said():
                 return {"content": piece.text}
             case CallBegun():
                 self._begun += 1
+                if self._begun > 1 and not self._several:
+                    return None
                 return {"tool_calls": [self._opened({"name": piece.name, "arguments": ""})]}
+            case CallArguments() if self._begun > 1 and not self._several:
+                return None
             case CallArguments():
                 return {"tool_calls": [{"index": self._begun - 1, "function": {"arguments": piece.text}}]}
 

@@ -8,8 +8,8 @@ import json
 import re
 from typing import Any
 
+from serve_app.api.openai.reasoning.marks import Part, text_of_part
 from serve_app.api.openai.reasoning.pieces import CallArguments, CallBegun, Piece, Said
-from serve_app.api.openai.tools.request import FORMS
 
 _MOST_HEAD_CHARS = 1024  # of a call up to its arguments; a call with a longer head is read once complete
 _ARGUMENTS = ("arguments", "parameters")  # small models write either, whatever their form says
@@ -115,20 +115,25 @@ class _Call:
             self.rest = behind
 
     def read_whole(self) -> list[Piece] | None:
-        """Read a complete call, whatever the order of its parts; None if it is not a call."""
-        try:
-            parts = _parts(self.whole)
-            name = parts.get("name", "")
-            arguments = next((parts[key] for key in _ARGUMENTS if key in parts), "null")
-            if arguments.startswith('"'):  # an object written as a string
-                arguments = json.loads(arguments) or "{}"
-            parsed = _JSON.decode(arguments)
-        except (ValueError, RecursionError):
-            return None
-        named = _name(name)
-        if named is None or not (parsed is None or isinstance(parsed, dict)) or not _is_text(arguments):
-            return None
-        return [CallBegun(named), CallArguments("{}" if parsed is None else arguments)]
+        """Read the complete call; None if it is not a call."""
+        return call_of(self.whole)
+
+
+def call_of(text: str) -> list[Piece] | None:
+    """Read a complete call, whatever the order of its parts; None if it is not a call."""
+    try:
+        parts = _parts(text)
+        name = parts.get("name", "")
+        arguments = next((parts[key] for key in _ARGUMENTS if key in parts), "null")
+        if arguments.startswith('"'):  # an object written as a string
+            arguments = json.loads(arguments) or "{}"
+        parsed = _JSON.decode(arguments)
+    except (ValueError, RecursionError):
+        return None
+    named = _name(name)
+    if named is None or not (parsed is None or isinstance(parsed, dict)) or not _is_text(arguments):
+        return None
+    return [CallBegun(named), CallArguments("{}" if parsed is None else arguments)]
 
 
 _JSON = json.JSONDecoder(parse_constant=int)  # which raises ValueError: NaN and infinities are no JSON
@@ -175,11 +180,11 @@ def _is_text(text: str) -> bool:
 
 
 class ToolReader:
-    """Parser of one choice in one form."""
+    """Parser of one choice."""
 
-    def __init__(self, form: str) -> None:
-        """``form``: its name in ``FORMS``."""
-        self._opens, self._closes = FORMS[form].opens.strip(), FORMS[form].closes.strip()
+    def __init__(self, opens: str, closes: str) -> None:
+        """``opens`` and ``closes`` are around each call; "": nothing is."""
+        self._opens, self._closes = opens, closes
         self._tagged = bool(self._closes)
         self._held = ""
         self._call: _Call | None = None
@@ -187,9 +192,9 @@ class ToolReader:
         self._after_call = False  # nothing but blanks has come since a call
         self.calls = 0
 
-    def push(self, text: str) -> list[Piece]:
+    def push(self, text: Part) -> list[Piece]:
         """Return the pieces that this text completes."""
-        self._held += text
+        self._held += text_of_part(text)
         pieces: list[Piece] = []
         while (more := self._step()) is not None:
             pieces += more

@@ -1,61 +1,29 @@
 """Tools: what a request offers, how the model's family presents them, and how calls are enforced.
 
-A model's *form* is how it writes calls: ``hermes`` (Qwen 2.5 and 3, Hermes, many others) writes
-``<tool_call>{"name": ..., "arguments": {...}}</tool_call>``, ``llama3_json`` (Llama 3.1 to 3.3)
-``{"name": ..., "parameters": {...}}``. ``reader`` reads them.
+A model's *form* is how it writes calls; ``formats`` has them.
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
+from hashlib import blake2b
 from typing import Any
 
 from pydantic_core import from_json
 
 from outrider.contracts.errors import ParameterError
-from outrider.grammar.texts import literal
 from serve_app.api.http_errors import UnsupportedFieldError
 from serve_app.api.openai.bodies import ChatBody, ChatMessage
+from serve_app.api.openai.tools.formats.base import NO_MARKS, Marks, Tool, regex_of, spelled
+from serve_app.api.openai.tools.formats.registry import FORMS
 
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}  # OpenAI's, of those left out
+_SHORT_ID = 9
+_ANY_OBJECT = {"type": "object"}
 _CHOICES = "'none', 'auto', 'required' or {'type': 'function', 'function': {'name': ...}}"
-
-
-@dataclass(frozen=True, slots=True)
-class ToolForm:
-    """How a family of models writes calls."""
-
-    arguments: str  # key of a call's arguments
-    opens: str  # text before a call
-    closes: str  # text behind it
-    between: str  # text between two calls; calls are read with any white space inside and between them
-    marks: tuple[str, ...]  # a chat template that contains one of these uses this form
-
-
-_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
-FORMS: Mapping[str, ToolForm] = {
-    "hermes": ToolForm("arguments", f"{_OPEN}\n", f"\n{_CLOSE}", "\n", (_OPEN,)),
-    "llama3_json": ToolForm("parameters", "", "", "; ", ("<|python_tag|>", '"parameters": dictionary')),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """A function that the model may call."""
-
-    name: str
-    parameters: Mapping[str, object]  # JSON schema of its arguments
-    given: Mapping[str, object]  # the tool as the request described it
-
-
-def form_in(configured: str, template: str | None) -> str:
-    """Form of a model's calls, by its configuration or its chat template; ``""``: none."""
-    if configured != "auto":
-        return "" if configured == "none" else configured
-    return next((name for name, form in FORMS.items() if any(mark in (template or "") for mark in form.marks)), "")
 
 
 def read_tools(body: ChatBody, form: str) -> tuple[Tool, ...]:
@@ -84,21 +52,33 @@ def read_tools(body: ChatBody, form: str) -> tuple[Tool, ...]:
     return () if choice == "none" else tools
 
 
-def forced_rules(body: ChatBody, form: str) -> str | None:
+def forced_rules(body: ChatBody, form: str, marks: Marks = NO_MARKS) -> str | None:
     """Grammar rules of an answer that must call a tool; None if it need not."""
     tools, choice = read_tools(body, form), body.tool_choice
     if not tools or choice in (None, "auto"):
         return None
     several = choice == "required" and body.parallel_tool_calls is not False
     allowed = [tool for tool in tools if not isinstance(choice, dict) or tool.name == _named(choice)]
-    written = FORMS[form]
-    more = f" ({literal(written.between)} call)*" if several else ""
-    rules = [f"start: call{more}", f"call: {' | '.join(f'call_{i}' for i in range(len(allowed)))}"]
-    for i, tool in enumerate(allowed):
-        head = f'{written.opens}{{"name": {json.dumps(tool.name)}, "{written.arguments}": '
-        rules.append(f"call_{i}: {literal(head)} arguments_{i} {literal('}' + written.closes)}")
-        rules.append(f"arguments_{i}: %json {json.dumps(tool.parameters)}")
-    return "\n".join(rules)
+    return "\n".join(["start: calls", *FORMS[form].rules(allowed, marks, several=several)])
+
+
+def strict_rules(body: ChatBody, form: str, marks: Marks = NO_MARKS) -> str | None:
+    """Grammar rules of an answer that may call tools, of which one is strict; None where the form has no such rules."""
+    tools = read_tools(body, form)
+    if not any(tool.strict for tool in tools) or body.tool_choice not in (None, "auto"):
+        return None
+    trigger = FORMS[form].trigger
+    if trigger is None:
+        return None
+    held = [tool if tool.strict else replace(tool, parameters=_ANY_OBJECT) for tool in tools]
+    _, *rules = FORMS[form].rules(held, marks, several=False)  # the first rule is that of answers that are calls only
+    mark, text = marks.get(trigger), regex_of(trigger)
+    is_token = mark is not None and mark.token_id is not None
+    before = f"TEXT? {spelled(trigger, marks)}" if is_token else "BEFORE"
+    several = "?" if body.parallel_tool_calls is False else "*"
+    own = [f"BEFORE: /(.|\\n)*{text}/ & ~/(.|\\n)*{text}(.|\\n)+/"] if not is_token else []
+    text_rule = f"TEXT: /(.|\\n)+/ & ~/(.|\\n)*{text}(.|\\n)*/"
+    return "\n".join([f"start: ({before} call){several} TEXT?", text_rule, *own, *rules])
 
 
 def with_tools(
@@ -119,11 +99,19 @@ def _plain(message: ChatMessage, template: str) -> dict[str, Any]:
     plain: dict[str, Any] = {"role": _role(message.role, template), "content": message.text}
     if message.name is not None:
         plain["name"] = message.name
+    short = "length != 9" in template  # Mistral's: no other ids are taken
     if message.tool_calls:
-        plain["tool_calls"] = [_call(f"messages[].tool_calls[{i}]", one) for i, one in enumerate(message.tool_calls)]
+        calls = [_call(f"messages[].tool_calls[{i}]", one) for i, one in enumerate(message.tool_calls)]
+        plain["tool_calls"] = [{**call, "id": _short(call.get("id"))} for call in calls] if short else calls
     if message.tool_call_id is not None:
-        plain["tool_call_id"] = message.tool_call_id
+        plain["tool_call_id"] = _short(message.tool_call_id) if short else message.tool_call_id
     return plain
+
+
+def _short(call_id: object) -> str:
+    """An id of nine letters and digits: equal ones of equal ids."""
+    known = isinstance(call_id, str) and len(call_id) == _SHORT_ID and call_id.isalnum()
+    return str(call_id) if known else blake2b(str(call_id).encode(), digest_size=8).hexdigest()[:_SHORT_ID]
 
 
 def _role(role: str, template: str) -> str:
@@ -149,9 +137,7 @@ def _as_text(message: Mapping[str, Any], form: str) -> dict[str, Any]:
     if message["role"] == "tool":
         return {"role": "user", "content": f"<tool_response>\n{content}\n</tool_response>"}
     calls = [
-        written.opens
-        + json.dumps({"name": call["function"]["name"], written.arguments: call["function"]["arguments"]})
-        + written.closes
+        written.written(call["function"]["name"], call["function"]["arguments"])
         for call in message.get("tool_calls", ())
     ]
     parts = [part for part in (content, written.between.join(calls)) if part]
@@ -159,9 +145,8 @@ def _as_text(message: Mapping[str, Any], form: str) -> dict[str, Any]:
 
 
 def _described(tools: Sequence[Tool], form: str) -> str:
-    written = FORMS[form]
     functions = "\n".join(json.dumps(tool.given, ensure_ascii=False) for tool in tools)
-    call = f'{written.opens}{{"name": <function-name>, "{written.arguments}": <args-json-object>}}{written.closes}'
+    call = FORMS[form].example
     return f"You may call functions. Those there are:\n<tools>\n{functions}\n</tools>\nA call is written as:\n{call}"
 
 
@@ -174,7 +159,10 @@ def _tool(where: str, given: Mapping[str, Any]) -> Tool:
         raise ParameterError(f"{where}.function.name", "a name of 1 to 64 letters, digits, _, - and .", name)
     if parameters is not None and not isinstance(parameters, dict):
         raise ParameterError(f"{where}.function.parameters", "a JSON schema of an object", parameters)
-    return Tool(name, _NO_PARAMETERS if parameters is None else parameters or {"type": "object"}, given)
+    strict = function.get("strict")
+    if strict is not None and not isinstance(strict, bool):
+        raise ParameterError(f"{where}.function.strict", "true or false", strict)
+    return Tool(name, _NO_PARAMETERS if parameters is None else parameters or _ANY_OBJECT, given, strict is True)
 
 
 def _named(choice: Mapping[str, Any]) -> str | None:

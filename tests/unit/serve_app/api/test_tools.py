@@ -15,8 +15,7 @@ from serve_app.answers import MessageDelta, ToolCall
 from serve_app.api.openai.reasoning.message import MessageForm
 from serve_app.api.openai.reasoning.pieces import CallArguments, CallBegun, Said
 from serve_app.api.openai.tools.deltas import MessageDeltas, WholeMessage
-from serve_app.api.openai.tools.reader import ToolReader
-from serve_app.api.openai.tools.request import form_in
+from serve_app.api.openai.tools.formats.registry import FORMS, form_in
 from tests.unit.serve_app.api.asking import CHAT, error_of, events_of, post
 from tests.unit.serve_app.api.test_structured import follows
 from tests.unit.serve_app.api.text_service import LIMITS, TOKENIZER, TextService
@@ -132,7 +131,7 @@ SAID = {
 def test_calls_are_read_however_the_text_is_split(
     form: str, text: str, said: str, calls: list[tuple[str, str]], size: int
 ) -> None:
-    reader = ToolReader(form)
+    reader = FORMS[form].reader((), {})
     pieces = [piece for at in range(0, len(text), size) for piece in reader.push(text[at : at + size])]
     pieces += reader.finish()
     assert "".join(piece.text for piece in pieces if isinstance(piece, Said)) == said
@@ -335,7 +334,7 @@ def test_calls_and_their_results_are_told_to_a_template_that_knows_none() -> Non
 @pytest.mark.parametrize(
     ("form", "fields", "param", "message"),
     [
-        ("", {"tools": [WEATHER]}, "tools", "hermes, llama3_json"),
+        ("", {"tools": [WEATHER]}, "tools", "hermes, harmony, mistral, mistral_list, pythonic, llama3_json"),
         ("hermes", {"tools": [{"type": "web_search"}]}, "tools[0]", "'function'"),
         ("hermes", {"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", "a b"),
         ("hermes", {"tools": [WEATHER], "tool_choice": "weather"}, "tool_choice", "'required'"),
@@ -385,7 +384,7 @@ def test_a_chat_template_tells_the_form() -> None:
 )
 def test_a_call_that_does_not_end_costs_the_same_for_each_token(form: str, begun: str) -> None:
     opens = "<tool_call>" if form == "hermes" else ""
-    reader = ToolReader(form)
+    reader = FORMS[form].reader((), {})
     reader.push(opens + begun)
     began_s = thread_time()
     for _ in range(50_000):
@@ -397,6 +396,6 @@ def test_a_call_with_a_long_head_is_read_when_it_is_whole() -> None:
     name = "f" * 2000
     text = f'<tool_call>{{"name": "{name}", "arguments": {{"a": 1}}}}</tool_call>'
     for size in (1, 7, len(text)):
-        reader = ToolReader("hermes")
+        reader = FORMS["hermes"].reader((), {})
         pieces = [piece for at in range(0, len(text), size) for piece in reader.push(text[at : at + size])]
         assert [*pieces, *reader.finish()] == [CallBegun(name), CallArguments('{"a": 1}')]

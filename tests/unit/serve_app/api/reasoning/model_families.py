@@ -7,7 +7,10 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from outrider.models.tokenizer import load_tokenizer
+from outrider.text.tokens import backend_of
 from serve_app.api.openai.reasoning.families import Thinking, thinking_of
+from serve_app.api.openai.reasoning.marks import Mark, mark_in
+from serve_app.api.openai.tools.formats.registry import FORMS
 from serve_app.api.service import RequestLimits
 from tests.unit.serve_app.api.text_service import LIMITS, TextService
 
@@ -20,6 +23,9 @@ TOKENS: dict[str, tuple[list[str], list[str]]] = {  # special ones, others
     "granite": ([], []),
     "kimi": ([], []),
     "gpt_oss": (_HARMONY, []),
+    "qwen3_coder": ([], ["<tool_call>", "</tool_call>"]),
+    "mistral_v7": (["[TOOL_CALLS]", "[INST]", "[/INST]"], []),
+    "llama4": (["<|python_start|>", "<|python_end|>"], []),
 }
 
 
@@ -39,9 +45,22 @@ def thinking_in(family: str) -> Thinking:
     return found
 
 
+def tool_marks_of(family: str, tool_format: str) -> tuple[Mark, ...]:
+    backend = backend_of(tokenizer_of(family))
+    return tuple(mark_in(backend, text) for text in FORMS[tool_format].marks) if tool_format else ()
+
+
 def limits_for(family: str, tool_format: str = "") -> RequestLimits:
     tokenizer = tokenizer_of(family)
-    return replace(LIMITS, vocab_size=len(tokenizer), thinking=thinking_in(family), tool_format=tool_format)
+    return replace(
+        LIMITS,
+        vocab_size=len(tokenizer),
+        thinking=thinking_of(tokenizer, None),
+        tool_format=tool_format,
+        tool_marks=tool_marks_of(family, tool_format),
+        max_context_tokens=4096,
+        max_output_tokens=3000,
+    )
 
 
 def service_of(family: str, text: str, tool_format: str = "") -> TextService:

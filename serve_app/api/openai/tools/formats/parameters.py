@@ -1,0 +1,139 @@
+"""Parameters of tools where arguments are not one JSON object: each by its own schema, in text or in JSON."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from outrider.contracts.errors import ParameterError
+from outrider.grammar.texts import literal
+from serve_app.api.openai.tools.formats.base import Tool, in_json, regex_of
+from serve_app.api.openai.tools.formats.scanning import parsed
+
+_OBJECT_KEYWORDS = (  # of a whole object, which its parameters one by one cannot be held to
+    *("patternProperties", "propertyNames", "minProperties", "maxProperties", "dependentRequired", "dependentSchemas"),
+    *("allOf", "anyOf", "oneOf", "not", "if", "$ref", "unevaluatedProperties"),
+)
+_TEXT_KEYWORDS = ("pattern", "format")
+_MOST_REFERENCES = 16
+_PYTHON = {"True": "true", "False": "false", "None": "null"}
+_TYPES: Mapping[type, str] = {bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
+
+
+def properties_of(tool: Tool) -> Mapping[str, Any]:
+    """Schema of each parameter."""
+    found = tool.parameters.get("properties")
+    return found if isinstance(found, dict) else {}
+
+
+def required_of(tool: Tool) -> frozenset[str]:
+    """Parameters that a call has to have."""
+    found = tool.parameters.get("required")
+    return frozenset(each for each in found if isinstance(each, str)) if isinstance(found, list) else frozenset()
+
+
+def check_object(tool: Tool) -> None:
+    """Check that a tool's parameters can be enforced one by one.
+
+    Raises:
+        ParameterError: they cannot.
+    """
+    for keyword in _OBJECT_KEYWORDS:
+        if keyword in tool.parameters:
+            raise refused(tool, keyword)
+    if missing := required_of(tool) - set(properties_of(tool)):
+        raise ParameterError(_field(tool), "each required parameter among its properties", min(missing))
+
+
+def refused(tool: Tool, keyword: str) -> ParameterError:
+    return ParameterError(
+        _field(tool), "a schema without this keyword, which this model's calls cannot be held to", keyword
+    )
+
+
+def _field(tool: Tool) -> str:
+    return f"tools.{tool.name}.function.parameters"
+
+
+def resolved(tool: Tool, schema: Any) -> Any:
+    """The schema that a local ``$ref`` names.
+
+    Raises:
+        ParameterError: it names none.
+    """
+    for _ in range(_MOST_REFERENCES):
+        if not (isinstance(schema, dict) and isinstance(schema.get("$ref"), str)):
+            return schema
+        found: Any = tool.parameters
+        for step in schema["$ref"].removeprefix("#/").split("/"):
+            found = found.get(step) if isinstance(found, dict) else None
+        if found is None:
+            break
+        schema = found
+    raise refused(tool, "$ref")
+
+
+def types_of(tool: Tool, schema: Any) -> frozenset[str]:
+    """JSON types that a parameter may have; empty: any."""
+    schema = resolved(tool, schema)
+    if not isinstance(schema, dict):
+        return frozenset()
+    for keyword in ("anyOf", "oneOf"):
+        if isinstance(schema.get(keyword), list):
+            each = [types_of(tool, option) for option in schema[keyword][:64]]
+            return frozenset().union(*each) if all(each) else frozenset()
+    if "const" in schema or isinstance(schema.get("enum"), list):
+        values = schema.get("enum", [schema.get("const")])
+        return frozenset(_type_of(value) for value in values)
+    found = schema.get("type")
+    return frozenset([found] if isinstance(found, str) else found if isinstance(found, list) else ())
+
+
+def _type_of(value: object) -> str:
+    return "null" if value is None else _TYPES.get(type(value), "string")
+
+
+def as_json(text: str, types: frozenset[str]) -> str:
+    """JSON of a value that was written as text, by its types; text that is none of them is a string."""
+    if types == {"string"}:
+        return in_json(text)
+    bare = text.strip()
+    bare = _PYTHON.get(bare, bare) if types else bare
+    try:
+        found = _type_of(parsed(bare))
+    except ValueError:
+        return in_json(text)
+    fits = not types or found in types or (found == "integer" and "number" in types)
+    return bare if fits and found != "string" else in_json(text)
+
+
+def as_text(value: object) -> str:
+    """A value as text: strings as they are, others as JSON."""
+    return value if isinstance(value, str) else in_json(value)
+
+
+def json_symbol(tool: Tool, schema: Any) -> str:
+    """Lark symbol of a value in JSON."""
+    shared = {name: tool.parameters[name] for name in ("$defs", "definitions") if name in tool.parameters}
+    return f"%json {json.dumps({**schema, **shared} if isinstance(schema, dict) else schema)}"
+
+
+def text_symbols(tool: Tool, schema: Any, closes: str) -> tuple[str, str]:
+    """Lark symbols of a value as text with what closes it, and the terminal that they name, if any ("" for none).
+
+    Raises:
+        ParameterError: the schema of a string has a keyword that cannot be enforced.
+    """
+    found, types = resolved(tool, schema), types_of(tool, schema)
+    found = found if isinstance(found, dict) else {}
+    values = found.get("enum", [found["const"]] if "const" in found else None)
+    if isinstance(values, list) and values:
+        return f"({' | '.join(literal(as_text(value)) for value in values)}) {literal(closes)}", ""
+    if types and "string" not in types:
+        return f"{json_symbol(tool, schema)} {literal(closes)}", ""
+    for keyword in _TEXT_KEYWORDS if types == {"string"} else ():
+        if keyword in found:
+            raise refused(tool, keyword)
+    least, most = found.get("minLength", 0), found.get("maxLength", "")
+    counted = f"{{{least},{most}}}" if types == {"string"} and (least or most != "") else "*"
+    ends = regex_of(closes)
+    return "", f"/(.|\\n){counted}{ends}/ & ~/(.|\\n)*{ends}(.|\\n)+/"

@@ -1,0 +1,58 @@
+"""Ends of JSON values and beginnings of tags in text that comes piece by piece; each character is read once."""
+
+import json
+import re
+from typing import Any
+
+MOST_DEPTH = 256  # of brackets in each other; deeper ones are no arguments
+_IN_STRING, _IN_VALUE = re.compile(r'["\\]'), re.compile(r'["{}\[\]]')
+_CHANGE = {"{": 1, "[": 1, "}": -1, "]": -1}
+JSON = json.JSONDecoder(parse_constant=int)  # which raises ValueError: NaN and infinities are no JSON
+
+
+class JsonEnd:
+    """Finds the end of a JSON object or list, which the text begins with."""
+
+    def __init__(self) -> None:
+        self._depth, self._quoted, self._escaped = 0, False, False
+        self.is_deep = False  # deeper than ``MOST_DEPTH``
+
+    def end(self, text: str) -> int | None:
+        """Read the next text; return where in it the value ends, or None."""
+        at = 0
+        while at < len(text):
+            if self._escaped:
+                self._escaped, at = False, at + 1
+                continue
+            found = (_IN_STRING if self._quoted else _IN_VALUE).search(text, at)
+            if found is None:
+                return None
+            at = found.end()
+            if change := _CHANGE.get(found[0]):
+                self._depth += change
+                self.is_deep |= self._depth > MOST_DEPTH
+                if self._depth <= 0:
+                    return at
+            else:
+                self._quoted ^= found[0] == '"'
+                self._escaped = found[0] == "\\"
+        return None
+
+
+def parsed(text: str) -> Any:
+    """Parse JSON strictly.
+
+    Raises:
+        ValueError: it is none, is nested too deeply, or has half a surrogate pair.
+    """
+    try:
+        value = JSON.decode(text)
+        json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return value
+
+
+def begun(tag: str, text: str) -> int:
+    """Length of the longest prefix of a tag that the text ends with."""
+    return next((n for n in range(min(len(tag) - 1, len(text)), 0, -1) if text.endswith(tag[:n])), 0)
