@@ -42,10 +42,12 @@ class Grammar(Plain):
     """Grammar of a response, in the syntax of the library that ``outrider.grammar`` uses.
 
     It applies from the response's start, or from behind the first token ``begins_after`` (after a reasoning prefix).
+    With ``opened_by`` that prefix begins with this token, and there is none unless the response does.
     """
 
     text: str
     begins_after: int | None = None  # token id
+    opened_by: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,9 @@ class Grammars:
     def _begun(self, grammar: Grammar, output_ids: Sequence[int], account: str) -> GrammarState:
         compiled = self._compiled_for(grammar.text, account)
         matcher, blanks = compiled.matcher, compiled.blanks
-        state = GrammarState(matcher.deep_copy, self._vocabulary, grammar.begins_after, compiled.cost, blanks)
+        state = GrammarState(
+            *(matcher.deep_copy, self._vocabulary, grammar.begins_after, compiled.cost, blanks, grammar.opened_by)
+        )
         state.feed(output_ids)
         state.masks((), 0, 1)  # the first one takes longest (33 ms with 1,500 properties); it is cached
         return state

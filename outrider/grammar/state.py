@@ -2,7 +2,8 @@
 
 A *mask* says which tokens may follow: ``[words]`` uint32, bit ``i % 32`` of word ``i // 32`` is that of token ``i``.
 
-Before the grammar begins (a reasoning prefix) all tokens are allowed except those that end a response. After an end
+Before the grammar begins (a reasoning prefix) all tokens are allowed except those that end a response. Where such a
+prefix may be left out, its first token is allowed beside those of the grammar's beginning. After an end
 only end tokens are allowed. In between they are allowed exactly where the grammar may end.
 """
 
@@ -90,6 +91,7 @@ class GrammarState:
         begins_after: int | None,
         cost: MaskCost | None = None,
         blanks: BlankBound | None = None,
+        opened_by: int | None = None,
     ) -> None:
         """Start with an empty output.
 
@@ -99,7 +101,9 @@ class GrammarState:
             begins_after: the token after which the grammar begins; None: at once.
             cost: of the grammar's masks, shared with other responses.
             blanks: bound on white space; it forbids tokens where any other may follow.
+            opened_by: the first token without which the grammar begins at once, after all; None: it does not.
         """
+        self._opened_by = opened_by
         self._make_matcher, self._vocabulary = make_matcher, vocabulary
         self._begins_after, self._blanks = begins_after, blanks
         self._places = [JsonPlace()]  # with such a bound: at the beginning, and behind each token fed to the matcher
@@ -208,6 +212,12 @@ class GrammarState:
         return len(token_ids)
 
     def _take(self, token_id: int) -> bool:
+        if self._may_open and token_id != self._opened_by:
+            self._begun_at = 0
+            if not self._take(token_id):
+                self._begun_at = None
+                return False
+            return True
         if self._ended_at is not None:
             allowed = token_id in self._vocabulary.ends
         elif self._begun_at is None:
@@ -239,6 +249,13 @@ class GrammarState:
             self._whole = None
         if self._begins_after is not None and self._begun_at is not None and self._begun_at > fed:
             self._begun_at = None
+        if self._opened_by is not None and fed == 0:
+            self._begun_at = None
+
+    @property
+    def _may_open(self) -> bool:
+        """Whether the first token decides if the grammar begins at once."""
+        return self._opened_by is not None and self._begun_at is None and not self._tokens
 
     @property
     def _fed_to_matcher(self) -> int:
@@ -265,9 +282,11 @@ class GrammarState:
     def _mask(self, path: tuple[int, ...]) -> Mask:
         if () in self._faults or self._ended_at is not None:
             return self._vocabulary.only_ends
-        if self._begun_at is None:
+        if self._begun_at is None and not self._may_open:
             return self._vocabulary.all_but_ends
         mask = self._followers()
+        if self._may_open and self._opened_by is not None:
+            mask |= bits_of((self._opened_by,), len(mask) * MASK_BITS)
         if (forbidden := self._too_blank()) is not None and (rest := mask & ~forbidden).any():
             mask = rest
         if self._matcher.is_error() or not mask.any():

@@ -22,7 +22,19 @@ import httpx
 
 from tests.chaos.links import die_with_parent
 from tests.cluster.served import PLAIN
-from tests.hostile import agents, bodies, connections, devices, files, floods, grammars, heads, report, starts
+from tests.hostile import (
+    agents,
+    bodies,
+    connections,
+    devices,
+    files,
+    floods,
+    grammars,
+    heads,
+    report,
+    starts,
+    thoughts,
+)
 from tests.hostile.cases import Case
 from tests.hostile.promises import Family
 from tests.hostile.running import Campaign, as_data
@@ -110,6 +122,7 @@ def _cases(args: argparse.Namespace, service: Service, families: Sequence[Family
         agents.cases(),
         bodies.cases(document),
         grammars.cases(),
+        thoughts.cases(),
         heads.cases(),
         connections.cases(),
         floods.cases(),

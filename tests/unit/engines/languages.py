@@ -101,4 +101,10 @@ def counted(language: Language) -> Language:
 
 def allowed_by(grammar: Grammar, output: Sequence[int]) -> npt.NDArray[np.bool_]:
     """What may follow an output by the definition; only languages that were counted out have one."""
-    return LANGUAGES[grammar.text].allowed(grammar.begins_after, output)
+    language, opens = LANGUAGES[grammar.text], grammar.opened_by
+    if opens is None or output[:1] == [opens]:
+        return language.allowed(grammar.begins_after, output)
+    allowed = language.allowed(None, output)
+    if not output:
+        allowed[opens] = True
+    return allowed

@@ -17,9 +17,10 @@ from outrider.grammar.state import GrammarState, Mask, VocabularyMasks, bits_of
 from outrider.grammar.texts import nesting, of_regex
 from outrider.grammar.validating import fault_of
 from tests.unit.engines.languages import allowed_by
-from tests.unit.engines.toy_grammar import END, THINK_END, TOY, VOCAB, toy_grammars
+from tests.unit.engines.toy_grammar import END, TEXTS, THINK_END, TOY, VOCAB, toy_grammars
 
 LATER = replace(TOY, begins_after=THINK_END)
+MAYBE = replace(LATER, opened_by=TEXTS.index("#"))  # with reasoning or without
 
 
 def allowed_tokens(masks: Mask) -> npt.NDArray[np.bool_]:
@@ -33,7 +34,7 @@ def allowed(state: GrammarState, path: tuple[int, ...] = ()) -> list[int]:
     return [int(token_id) for token_id in np.flatnonzero(allowed_tokens(mask))]
 
 
-@pytest.mark.parametrize("grammar", [TOY, LATER])
+@pytest.mark.parametrize("grammar", [TOY, LATER, MAYBE])
 def test_masks_are_those_of_the_definition_however_it_came_there(grammar: Grammar) -> None:
     """Fed, taken back, looked ahead in lawful and unlawful directions, in random order."""
     rng, ends = random.Random(0), 0

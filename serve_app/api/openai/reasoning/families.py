@@ -39,6 +39,7 @@ class Thinking:
     closes: Mark
     answer: tuple[str, str] | None = None  # text around the answer
     channels: tuple[Mark, ...] = ()
+    always: bool = False  # it reasons unless a prompt says otherwise
 
     @property
     def marks(self) -> tuple[Mark, ...]:
@@ -75,7 +76,7 @@ def thinking_of(tokenizer: PreTrainedTokenizerBase, end: str | None) -> Thinking
     if end is not None:
         opens = mark_in(backend, end.replace("/", "", 1))
         known = opens if opens.token_id is not None else None
-        return Thinking(known, mark_in(backend, end))
+        return Thinking(known, mark_in(backend, end), always=True)
     if all(mark in template for mark in _CHANNELS[:3]):
         return _harmony(backend)
     for opens_text, closes_text in _MARKS:

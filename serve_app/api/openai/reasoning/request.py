@@ -34,7 +34,12 @@ def tag_ids(body: CompletionBody | ChatBody, limits: RequestLimits) -> tuple[int
 
 
 def grammar_behind(grammar: Grammar, thinking: Thinking, prompt: str) -> Grammar:
-    """Let a grammar begin behind the reasoning that a prompt leaves open, or that the model may open."""
-    if thinking.channels or thinking.left_by(prompt) is Opened.CLOSED or thinking.closes.token_id is None:
+    """Let a grammar begin behind the reasoning that a prompt leaves open, or that the model opens with its first token.
+
+    A model that reasons always, as the configuration has it, is not asked.
+    """
+    left, end = thinking.left_by(prompt), thinking.closes.token_id
+    if thinking.channels or left is Opened.CLOSED or end is None:
         return grammar
-    return Grammar(grammar.text, thinking.closes.token_id)
+    opens = None if thinking.opens is None or thinking.always or left is Opened.OPEN else thinking.opens.token_id
+    return Grammar(grammar.text, end, opens)

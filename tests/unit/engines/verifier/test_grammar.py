@@ -29,11 +29,13 @@ from tests.unit.engines.reference import (
     verify_until_done,
 )
 from tests.unit.engines.semantic_device import PASSES, ThresholdJudge, hidden_states, resolution
-from tests.unit.engines.toy_grammar import END, SENTENCES, THINK_END, TOY, VOCAB, text_of
+from tests.unit.engines.toy_grammar import END, SENTENCES, TEXTS, THINK_END, TOY, VOCAB, text_of
 from tests.unit.engines.verifier.test_trees import random_tree
 
 PROMPT = [5, 17, 42, 8, 61, 30, 2]
 LATER = replace(TOY, begins_after=THINK_END)
+OPENS = TEXTS.index("#")
+MAYBE = replace(LATER, opened_by=OPENS)
 PARAMS = {
     "greedy": SamplingParams(temperature=0.0, grammar=TOY),
     "sampled": SamplingParams(temperature=0.8, top_p=0.9, seed=5, grammar=TOY),
@@ -43,6 +45,9 @@ PARAMS = {
         temperature=1.0, seed=6, repetition_penalty=1.3, presence_penalty=0.5, logit_bias=((3, 100.0),), grammar=TOY
     ),
     "reasoning": SamplingParams(temperature=1.5, seed=3, logit_bias=((THINK_END, 9.0),), grammar=LATER),
+    "reasoning or none": SamplingParams(
+        temperature=1.5, seed=4, logit_bias=((THINK_END, 9.0), (OPENS, 4.0)), grammar=MAYBE
+    ),
 }
 each_params = pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
 

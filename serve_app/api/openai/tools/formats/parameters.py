@@ -1,6 +1,7 @@
 """Parameters of tools where arguments are not one JSON object: each by its own schema, in text or in JSON."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,8 +14,11 @@ _OBJECT_KEYWORDS = (  # of a whole object, which its parameters one by one canno
     *("patternProperties", "propertyNames", "minProperties", "maxProperties", "dependentRequired", "dependentSchemas"),
     *("allOf", "anyOf", "oneOf", "not", "if", "$ref", "unevaluatedProperties"),
 )
+_MOST_CHARS = 10_000  # that a schema may count of a text
 _TEXT_KEYWORDS = ("pattern", "format")
 _MOST_REFERENCES = 16
+_MOST_OPTIONS, _MOST_DEPTH = 64, 8  # of a parameter's alternatives; beyond these its types are not looked for
+_NOT_IN_NAMES = re.compile(r"[<>\n]")
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
 _TYPES: Mapping[type, str] = {bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
 
@@ -40,6 +44,9 @@ def check_object(tool: Tool) -> None:
     for keyword in _OBJECT_KEYWORDS:
         if keyword in tool.parameters:
             raise refused(tool, keyword)
+    for name in properties_of(tool):
+        if _NOT_IN_NAMES.search(name) or not name:
+            raise ParameterError(_field(tool), "names of parameters without <, > and line feeds", name)
     if missing := required_of(tool) - set(properties_of(tool)):
         raise ParameterError(_field(tool), "each required parameter among its properties", min(missing))
 
@@ -72,20 +79,21 @@ def resolved(tool: Tool, schema: Any) -> Any:
     raise refused(tool, "$ref")
 
 
-def types_of(tool: Tool, schema: Any) -> frozenset[str]:
+def types_of(tool: Tool, schema: Any, depth: int = 0) -> frozenset[str]:
     """JSON types that a parameter may have; empty: any."""
     schema = resolved(tool, schema)
-    if not isinstance(schema, dict):
+    if not isinstance(schema, dict) or depth > _MOST_DEPTH:
         return frozenset()
     for keyword in ("anyOf", "oneOf"):
-        if isinstance(schema.get(keyword), list):
-            each = [types_of(tool, option) for option in schema[keyword][:64]]
-            return frozenset().union(*each) if all(each) else frozenset()
+        if isinstance(options := schema.get(keyword), list):
+            each = [types_of(tool, option, depth + 1) for option in options[:_MOST_OPTIONS]]
+            return frozenset().union(*each) if all(each) and len(options) <= _MOST_OPTIONS else frozenset()
     if "const" in schema or isinstance(schema.get("enum"), list):
         values = schema.get("enum", [schema.get("const")])
         return frozenset(_type_of(value) for value in values)
     found = schema.get("type")
-    return frozenset([found] if isinstance(found, str) else found if isinstance(found, list) else ())
+    several = found if isinstance(found, list) else [found]
+    return frozenset(each for each in several if isinstance(each, str))
 
 
 def _type_of(value: object) -> str:
@@ -134,6 +142,9 @@ def text_symbols(tool: Tool, schema: Any, closes: str) -> tuple[str, str]:
         if keyword in found:
             raise refused(tool, keyword)
     least, most = found.get("minLength", 0), found.get("maxLength", "")
+    for name, count in (("minLength", least), ("maxLength", most)):
+        if name in found and (not isinstance(count, int) or not 0 <= count <= _MOST_CHARS):
+            raise ParameterError(f"{_field(tool)}: {name}", f"an integer in 0..{_MOST_CHARS}", count)
     counted = f"{{{least},{most}}}" if types == {"string"} and (least or most != "") else "*"
     ends = regex_of(closes)
     return "", f"/(.|\\n){counted}{ends}/ & ~/(.|\\n)*{ends}(.|\\n)+/"

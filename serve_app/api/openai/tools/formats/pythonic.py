@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from outrider.contracts.errors import ParameterError
 from outrider.grammar.texts import literal
 from serve_app.api.openai.reasoning.marks import Part, text_of_part
 from serve_app.api.openai.reasoning.pieces import CallArguments, CallBegun, Piece, Said
@@ -20,9 +21,9 @@ from serve_app.api.openai.tools.formats.parameters import (
     types_of,
 )
 
-_NAME = re.compile(r"[A-Za-z_][\w.-]{0,255}")
-_BEGINS = re.compile(r"\s*\[\s*[A-Za-z_][\w.-]{0,255}\(")
-_MAY_BEGIN = re.compile(r"\s*(?:\[\s*(?:[A-Za-z_][\w.-]{0,255})?)?")
+_NAME = re.compile(r"[\w.-]{1,256}")
+_BEGINS = re.compile(r"\s*\[\s*[\w.-]{1,256}\(")
+_MAY_BEGIN = re.compile(r"\s*(?:\[\s*(?:[\w.-]{1,256})?)?")
 _MARK = re.compile(r"""[\\"'()\[\]{}]""")
 _BLANK = re.compile(r"\s*")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
@@ -66,6 +67,8 @@ def _parameters(i: int, tool: Tool) -> list[str]:
     """Rules of a call's parameters in their order: ``first`` before any was written, ``rest`` behind one."""
     rules, schemas = list[str](), properties_of(tool)
     for j, (name, schema) in enumerate(schemas.items()):
+        if not _NAME.fullmatch(name):
+            raise ParameterError(f"tools.{tool.name}.function.parameters", "names of letters, digits, _, - and .", name)
         word = types_of(tool, schema) == {"boolean"} and set(schema) <= {"type", "description", "default", "title"}
         rules.append(
             f"value_{i}_{j}: {literal(name + '=')} " + ('("True" | "False")' if word else json_symbol(tool, schema))

@@ -205,15 +205,17 @@ def test_a_request_can_turn_reasoning_off(fields: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "fields", "behind"),
+    ("family", "fields", "opens", "behind"),
     [
-        ("qwen3", {}, "</think>"),
-        ("qwen3", {"reasoning_effort": "none"}, None),
-        ("deepseek_r1", {}, "</think>"),
-        ("kimi", {}, None),
+        ("qwen3", {}, "<think>", "</think>"),
+        ("qwen3", {"reasoning_effort": "none"}, None, None),
+        ("deepseek_r1", {}, None, "</think>"),
+        ("kimi", {}, None, None),
     ],
 )
-def test_a_grammar_begins_behind_reasoning(family: str, fields: dict[str, Any], behind: str | None) -> None:
+def test_a_grammar_begins_behind_reasoning(
+    family: str, fields: dict[str, Any], opens: str | None, behind: str | None
+) -> None:
     """Earlier answers' marks do not count; marks of several tokens cannot be waited for."""
     service = service_of(family, "Hi")
     earlier = {"role": "assistant", "content": "b", "reasoning_content": "a"}
@@ -223,7 +225,8 @@ def test_a_grammar_begins_behind_reasoning(family: str, fields: dict[str, Any], 
     assert response.status_code == 200, response.text
     grammar = service.requests[0].params.grammar
     assert grammar is not None
-    assert grammar.begins_after == (None if behind is None else tokenizer_of(family).convert_tokens_to_ids(behind))
+    ids = [None if mark is None else tokenizer_of(family).convert_tokens_to_ids(mark) for mark in (opens, behind)]
+    assert [grammar.opened_by, grammar.begins_after] == ids
 
 
 @pytest.mark.parametrize("stop", [["ink>"], ["</think>"], ["Hm"]])

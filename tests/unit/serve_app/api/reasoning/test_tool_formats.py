@@ -1,7 +1,8 @@
 """Forms of tool calls: what a template writes is read as it was, however it is split, and held to by grammars."""
 
 import json
-from functools import cache
+from contextlib import suppress
+from functools import cache, reduce
 from itertools import cycle
 from typing import Any
 
@@ -10,16 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.config.schema import StructuredConfig
+from outrider.contracts.errors import ParameterError
 from outrider.contracts.requests import Grammar
 from outrider.grammar.compiling import Grammars
 from outrider.text.shown import IncrementalText
 from outrider.text.tokens import TokenTable, backend_of
 from serve_app.api.openai.reasoning.families import Opened
 from serve_app.api.openai.reasoning.message import MessageForm
-from serve_app.api.openai.reasoning.pieces import CallArguments, CallBegun, Piece, Said, Thought
-from serve_app.api.openai.reasoning.request import tag_ids
+from serve_app.api.openai.reasoning.pieces import CallArguments, CallBegun, Piece, Said
 from serve_app.api.openai.tools.formats.base import Tool
 from serve_app.api.openai.tools.formats.registry import FORMS, form_in
+from tests.hostile.grammars import SCHEMAS
 from tests.unit.serve_app.api.asking import CHAT, error_of, events_of, post
 from tests.unit.serve_app.api.reasoning.model_families import limits_for, service_of, tokenizer_of, tool_marks_of
 
@@ -346,6 +348,24 @@ def test_what_cannot_be_enforced_is_refused_by_name(schema: dict[str, Any], para
     assert param in error["message"]
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_no_schema_raises_anything_but_a_refusal(form: str) -> None:
+    """As a tool's parameters, and as one parameter's schema."""
+    odd: dict[str, Any] = {
+        "odd types": {"type": ["string", {"a": 1}, 3]},
+        "odd lengths": {"type": "string", "minLength": "} | x"},
+        "a boolean": True,
+        "odd names": {"properties": {"a>b\n": {}}},
+        "odd properties": {"properties": [1], "required": {"a": 1}},
+        "deep": reduce(lambda inner, _: {"anyOf": [inner]}, range(300), {"type": "string"}),
+    }
+    for schema in [*SCHEMAS.values(), *odd.values()]:
+        for parameters in ({"type": "object", "properties": {"a": schema}}, schema):
+            if isinstance(parameters, dict):
+                with suppress(ParameterError):
+                    assert FORMS[form].rules([Tool("f", parameters, {})], {}, several=True)
+
+
 def test_values_of_references_and_choices_are_enforced() -> None:
     parameters = {
         "type": "object",
@@ -393,6 +413,6 @@ def test_marks_of_calls_are_asked_for_only_with_tools() -> None:
     for tools in ([], [CLOCK]):
         post(service, "/v1/chat/completions", CHAT | {"messages": [{"role": "user", "content": "?"}], "tools": tools})
     without, with_tools = (set(request.tag_ids) for request in service.requests)
-    assert with_tools - without == set(tokenizer_of("magistral").convert_tokens_to_ids(["[TOOL_CALLS]", "[ARGS]"]))
-    assert tag_ids.__doc__
-    assert Thought("") != Said("")
+    assert with_tools - without == {
+        tokenizer_of("magistral").convert_tokens_to_ids(mark) for mark in ("[TOOL_CALLS]", "[ARGS]")
+    }
