@@ -20,7 +20,7 @@ from outrider.documents.problems import ConfigFileError, explain
 from outrider.documents.text_file import decode, read_bytes
 from outrider.documents.yaml_text import parse_yaml
 
-MAX_KEY_CHARS = 512
+MIN_KEY_CHARS, MAX_KEY_CHARS = 16, 512
 MAX_CHOICES = 64  # of a request, whatever its key allows
 _CHOICES = 16  # default of a key: half of a coordinator's places
 _CONCURRENT_RESPONSES = 128  # default of a key: four times a coordinator's places
@@ -29,7 +29,9 @@ _Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0
 _Key = Annotated[
     str,
     Field(
-        strict=True, pattern=r"^[!-~]{16,512}$", description=f"16 to {MAX_KEY_CHARS} printable characters, no spaces"
+        strict=True,
+        pattern=rf"^[!-~]{{{MIN_KEY_CHARS},{MAX_KEY_CHARS}}}$",
+        description=f"{MIN_KEY_CHARS} to {MAX_KEY_CHARS} printable characters, no spaces",
     ),
 ]
 _Sha256 = Annotated[str, Field(strict=True, pattern=r"^[0-9a-f]{64}$", description="64 hexadecimal digits")]
@@ -181,6 +183,8 @@ def _without_secret(problem: ConfigError) -> ConfigError:
     is_secret = problem.field.endswith((".key", ".sha256")) or not is_short
     if found is None or found in _OWN_WORDS or not is_secret:
         return problem
+    if problem.field.endswith(".key") and isinstance(found, str) and len(found) < MIN_KEY_CHARS:
+        return ConfigError(problem.field, problem.needed, f"one of {len(found)} characters")
     return ConfigError(problem.field, problem.needed, "something else")
 
 

@@ -53,7 +53,7 @@ def test_a_tenant_shows_no_key() -> None:
         ("keys: [{name: a}]", "needs a key, or sha256 of one, found 'neither'"),
         (
             "keys: [{name: a, key: short}]",
-            r"keys\[0\].key needs 16 to 512 printable characters, .* found 'something else'",
+            r"keys\[0\].key needs 16 to 512 printable characters, .* found 'one of 5 characters'",
         ),
         (f"keys: [{{name: a, key: {ALICE}}}, {{name: a, key: {BOB}}}]", "a different name for each key"),
         (f"keys: [{{name: a, key: {ALICE}}}, {{name: b, key: {ALICE}}}]", "a different key for each name"),
