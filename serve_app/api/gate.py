@@ -40,15 +40,17 @@ class Uncounted:
 def tenant_of(gate: Gate, headers: Mapping[str, str]) -> Tenant | None:
     """Return the tenant of a request's key; None if there are no keys.
 
+    A key in ``Authorization`` goes before one in ``x-api-key``, Anthropic's header.
+
     Raises:
         KeyRefusedError: the request has no key, or an unknown one.
     """
     if gate.keys is None:
         return None
-    scheme, _, key = headers.get("authorization", "").partition(" ")
-    key = key.strip()
-    if scheme.lower() != "bearer" or not key:
-        raise KeyRefusedError("needs an API key, as Authorization: Bearer KEY, found none")
+    scheme, _, bearer = headers.get("authorization", "").partition(" ")
+    key = (bearer if scheme.lower() == "bearer" else "").strip() or headers.get("x-api-key", "").strip()
+    if not key:
+        raise KeyRefusedError("needs an API key, as Authorization: Bearer KEY or x-api-key: KEY, found none")
     tenant = gate.keys.tenant_of(key) if len(key) <= MAX_KEY_CHARS else None
     if tenant is None:
         raise KeyRefusedError("needs a known API key, found another one; ask the operator for one")

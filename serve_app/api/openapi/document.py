@@ -92,7 +92,10 @@ def openapi_document(limits: RequestLimits, *, keys: bool, reads_need_key: bool 
             known, more = operation["responses"], [*_ANY, *([_BUSY] if path not in LIVE else [])]
             operation["responses"] |= _errors(status for status in more if str(status) not in known)
     if keys:
-        document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        document["components"]["securitySchemes"] = {
+            "key": {"type": "http", "scheme": "bearer"},
+            "api_key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+        }
     return document
 
 
@@ -166,7 +169,7 @@ def _text(summary: str, media_type: str, *, keys: bool = False) -> Schema:
 def _secured(summary: str, responses: Schema, *, keys: bool) -> Schema:
     operation: Schema = {"summary": summary, "responses": responses}
     if keys:
-        operation["security"] = [{"key": []}]
+        operation["security"] = [{"key": []}, {"api_key": []}]
         responses |= _errors([401])
     return operation
 

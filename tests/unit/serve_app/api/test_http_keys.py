@@ -85,6 +85,23 @@ def test_without_a_known_key_nothing_is_read_or_made(path: str, header: str | No
     assert (served.requests, gate.asked) == ([], [])
 
 
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/completions", "/tokenize"])
+def test_a_key_may_come_in_the_header_of_anthropic(path: str) -> None:
+    def asked(**headers: str) -> int:
+        body = {"prompt": "a"} if path == "/tokenize" else COMPLETION
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        served, _ = service()
+        answer = (
+            ask(served, "GET", path, headers=headers) if path == "/v1/models" else post(served, path, body, **headers)
+        )
+        return answer.status_code
+
+    assert asked(x_api_key=ALICE) == 200
+    assert asked(x_api_key=ALICE, authorization="Basic abc") == 200
+    assert asked(x_api_key="sk-nobody-0123456") == asked(x_api_key="") == asked(x_api_key="x" * 10_000) == 401
+    assert asked(x_api_key=ALICE, authorization="Bearer sk-nobody-0123456") == 401, "that goes first"
+
+
 def test_probes_and_metrics_need_no_key() -> None:
     served, _ = service()
     assert [ask(served, "GET", path).status_code for path in ("/health", "/ready", "/metrics", "/status")] == [200] * 4

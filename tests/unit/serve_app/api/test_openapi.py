@@ -95,7 +95,7 @@ def test_it_says_what_this_service_takes() -> None:
         with pytest.raises(jsonschema.ValidationError):
             check_against(found, schemas["ChatBody"], body | bad)
     assert schemas["ChatBody"]["properties"]["temperature"]["default"] == 0.25
-    assert found["paths"]["/v1/models"]["get"]["security"] == [{"key": []}]
+    assert found["paths"]["/v1/models"]["get"]["security"] == [{"key": []}, {"api_key": []}]
     assert "401" in found["paths"]["/tokenize"]["post"]["responses"]
     assert "security" not in document()["paths"]["/v1/models"]["get"]
 
