@@ -153,6 +153,8 @@ class GenerationResponse(Response):
         )
         if not metrics:
             extension.pop("metrics", None)
+        if self._form.writer is not None and (stop := self._readers[0].stop_string) is not None:
+            extension["stop_sequence"] = stop
         return extension
 
     def _is_last(self, event: Chunk) -> bool:

@@ -21,6 +21,7 @@ from outrider.contracts.requests import (
 from outrider.contracts.slo import LedgerRecord
 from outrider.text.tokens import TextOffsets, TokenTable
 from serve_app.api.openai.choices import Choice
+from serve_app.api.openai.hidden_tokens import HiddenTokens
 from serve_app.api.openai.tools.deltas import MessageDeltas
 
 KEPT_REPORTS = 1024  # per response, shared by its choices: some 270 bytes each
@@ -70,6 +71,7 @@ class ChoiceReader:
         slo: the class whose speed it is promised.
         ledger: how well the promise was kept; None before the first chunk.
         choices: explained plans of the last rounds.
+        stop_string: the one that ended it, if one did.
     """
 
     def __init__(
@@ -98,6 +100,8 @@ class ChoiceReader:
         self.stats = RoundStats()
         self.slo = choice.request.slo
         self.ledger: LedgerRecord | None = None
+        self.stop_string: str | None = None
+        self._hidden = HiddenTokens(choice.request, table) if choice.request.stop else None
         self.choices: deque[ChoiceReport] = deque(maxlen=min(kept_reports, _KEPT_CHOICES))
         self._table = table
         self._offsets = TextOffsets(table, start=len(choice.echo or ""), special=choice.request.special_text)
@@ -117,6 +121,9 @@ class ChoiceReader:
         self.slo = chunk.granted or self.slo
         if chunk.choices:
             self.choices += chunk.choices
+        if self._hidden is not None:
+            self._hidden.add(chunk)
+            self.stop_string = self._hidden.stop_string() if chunk.finish_reason is FinishReason.STOP else None
         if self.choice.shows_output:
             self.completion_tokens += len(chunk.token_ids)
             if self.message is not None:
