@@ -50,6 +50,8 @@ from serve_app.api.http_errors import (
     UnknownModelError,
     answer_for,
 )
+from serve_app.api.messages.form import MessagesForm
+from serve_app.api.messages.models import VERSION_HEADER, model_info, model_info_list
 from serve_app.api.openai.bodies import ChatBody
 from serve_app.api.openai.choices import ResponseIdentity, to_choices
 from serve_app.api.openai.fields.ignored import IgnoredFields
@@ -66,7 +68,7 @@ from serve_app.api.tracing import RequestTraces, carried
 from serve_app.api.tracing import asked as traced
 from serve_app.service_answers import Health, ModelList, Version
 
-API_FORMS: Sequence[ApiForm] = (CHATS, COMPLETIONS, RESPONSES)
+API_FORMS: Sequence[ApiForm] = (CHATS, COMPLETIONS, RESPONSES, MessagesForm())
 _READ = ["GET", "HEAD"]
 
 
@@ -143,7 +145,10 @@ def _reads(service: Service) -> APIRouter:
     @api.api_route("/v1/models", methods=_READ)
     async def models(request: Request) -> Response:
         tenant_of(service.gate, request.headers)
-        return JSONResponse(ModelList(object="list", data=[model_card(service.limits, created_s)]))
+        card = model_card(service.limits, created_s)
+        if VERSION_HEADER in request.headers:
+            return JSONResponse(model_info_list(card))
+        return JSONResponse(ModelList(object="list", data=[card]))
 
     @api.api_route("/v1/models/{model:path}", methods=_READ)
     async def model(request: Request, model: str) -> Response:
@@ -151,7 +156,7 @@ def _reads(service: Service) -> APIRouter:
         card = model_card(service.limits, created_s)
         if model != card["id"]:
             raise UnknownModelError("model", f"model needs one of: {card['id']}; found {model!r}")
-        return JSONResponse(card)
+        return JSONResponse(model_info(card) if VERSION_HEADER in request.headers else card)
 
     return api
 

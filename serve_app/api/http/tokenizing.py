@@ -1,4 +1,4 @@
-"""vLLM's ``/tokenize`` and ``/detokenize`` over HTTP, off the event loop."""
+"""vLLM's ``/tokenize`` and ``/detokenize``, and Anthropic's ``count_tokens``, over HTTP, off the event loop."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,6 +11,7 @@ from serve_app.api.gate import account_of, bodies_account, count_request, tenant
 from serve_app.api.http.body import json_body
 from serve_app.api.http.response import DocumentResponse
 from serve_app.api.http.threads import RequestThreads
+from serve_app.api.messages.counting import count_tokens
 from serve_app.api.openai.fields.ignored import IgnoredFields
 from serve_app.api.openai.tokenizing import detokenize, tokenize
 from serve_app.api.peer import peer_address
@@ -47,5 +48,9 @@ def tokenizing(service: Service, threads: RequestThreads) -> APIRouter:
     @api.post("/v1/detokenize")
     async def detokenize_(request: Request) -> Response:
         return await answered(request, detokenize)
+
+    @api.post("/v1/messages/count_tokens")
+    async def count_tokens_(request: Request) -> Response:
+        return await answered(request, count_tokens)
 
     return api

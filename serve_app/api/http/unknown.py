@@ -7,7 +7,8 @@ from serve_app.api.http_errors import UnknownPathError
 _CHATS = "use POST /v1/chat/completions"
 _NOT_YET: Mapping[str, str] = {  # by path prefix
     "/v1/responses": "responses are not kept; send the whole input to POST /v1/responses",
-    "/v1/messages": f"the Messages API is not supported; {_CHATS}",
+    "/v1/messages/batches": "batches are not kept; use POST /v1/messages for each request",
+    "/v1/complete": f"the Text Completions API is not supported; {_CHATS}",
     "/v1/conversations": f"conversations are not kept; {_CHATS} with all messages so far",
     "/v1/assistants": f"the Assistants API is not supported; {_CHATS}",
     "/v1/threads": f"the Assistants API is not supported; {_CHATS}",

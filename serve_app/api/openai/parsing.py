@@ -153,11 +153,11 @@ def read_fields(
     data: Mapping[str, object], kind: type[_Fields], ignored: IgnoredFields, rules: FieldRules = _CHAT_RULES
 ) -> _Fields:
     """Validate fields as a body of this kind; raises as ``parse_body`` does."""
-    fields = _FieldReader(rules, ignored).read(data, kind)
+    fields = FieldReader(rules, ignored).read(data, kind)
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
-        raise _explained(error.errors(include_url=False), fields, rules.needed) from None
+        raise explained(error.errors(include_url=False), fields, rules.needed) from None
 
 
 def as_chat(fields: Mapping[str, object], limits: RequestLimits) -> ChatBody:
@@ -165,7 +165,7 @@ def as_chat(fields: Mapping[str, object], limits: RequestLimits) -> ChatBody:
     try:
         body = ChatBody.model_validate(fields)
     except ValidationError as error:
-        raise _explained(error.errors(include_url=False), fields, NEEDED_BY_FIELD) from None
+        raise explained(error.errors(include_url=False), fields, NEEDED_BY_FIELD) from None
     check_model(body.model, limits)
     check_chat(body, limits)
     return body
@@ -212,7 +212,7 @@ def _check_completion(body: CompletionBody) -> None:
         raise ParameterError("logprobs", f"an integer in 0..{MAX_TOP_LOGPROBS}", body.logprobs)
 
 
-class _FieldReader:
+class FieldReader:
     """Drops and refuses what bodies' models do not have, in one request."""
 
     def __init__(self, rules: FieldRules, ignored: IgnoredFields) -> None:
@@ -281,12 +281,15 @@ def _written(path: _Path) -> str:
     return f"{_written(before)}{step}" if step.startswith("[") else f"{_written(before)}.{step}"
 
 
-def _explained(
-    errors: Sequence[ErrorDetails], data: object, needed_by_field: Mapping[str, str]
+def explained(
+    errors: Sequence[ErrorDetails], data: object, needed_by_field: Mapping[str, str], path: str = ""
 ) -> ParameterError | MissingFieldError | UnknownFieldError:
-    """Name the field by its path in the body (pydantic's path has type names too), what it needs and what was found."""
+    """Name the field by its path in the body (pydantic's path has type names too), what it needs and what was found.
+
+    ``path`` is that of ``data``; "": it is the body.
+    """
     error = next((error for error in errors if error["type"] == "too_long"), errors[0])
-    path, last, found = "", "", data
+    last, found = "", data
     for step in error["loc"]:
         if isinstance(step, int) and isinstance(found, list):
             path, last, found = f"{path}[{step}]", "", found[step]

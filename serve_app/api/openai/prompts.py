@@ -46,8 +46,7 @@ def read_prompts(
     """
     if isinstance(body, ChatBody):
         _check_choices("n", 1, body.n, limits.max_choices)
-        tools, variables = read_tools(body, limits.tool_format), template_variables(body)
-        text = rendered(body.messages, tokenizer, tools, limits.tool_format, variables=variables)
+        text = chat_text(body, tokenizer, limits)
         ids = _tokenised(text, "messages", tokenizer, limits, add_special_tokens=False)
         return [_checked(Prompt(tuple(ids), text), "messages", limits)]
     given, prompts, tokens = _given(body.prompt), list[Prompt](), 0
@@ -58,6 +57,12 @@ def read_prompts(
         if tokens > MAX_PROMPT_TOKENS and len(prompts) > 1:
             raise ParameterError("prompt", f"prompts of at most {MAX_PROMPT_TOKENS} tokens together", tokens)
     return prompts
+
+
+def chat_text(body: ChatBody, tokenizer: PreTrainedTokenizerBase, limits: RequestLimits) -> str:
+    """A chat's prompt as text; raises as ``read_prompts`` does."""
+    tools, variables = read_tools(body, limits.tool_format), template_variables(body)
+    return rendered(body.messages, tokenizer, tools, limits.tool_format, variables=variables)
 
 
 def _check_choices(field: str, prompts: int, n: int, most: int) -> None:

@@ -84,12 +84,8 @@ def tokenize(
         body = read_fields(data, TokenizeTextBody, ignored)
         _check_model(body.model, limits)
         text, special, names = body.prompt, body.add_special_tokens, body.return_token_strs
+    ids = token_ids(text, "messages" if "messages" in data else "prompt", tokenizer, limits, special=special)
     backend = backend_of(tokenizer)
-    most = _most_tokens(limits)
-    ids = encode_bounded(text, backend, most, add_special_tokens=special)
-    if isinstance(ids, int) or len(ids) > most:
-        field, found = "messages" if "messages" in data else "prompt", ids if isinstance(ids, int) else len(ids)
-        raise ParameterError(field, f"a text of at most {most} tokens; send it in pieces", found)
     answer: Tokenized = {
         "count": len(ids),
         "max_model_len": limits.max_context_tokens,
@@ -97,6 +93,22 @@ def tokenize(
         "token_strs": list(map(backend.id_to_token, ids)) if names else None,
     }
     return _in_parts(answer)
+
+
+def token_ids(
+    text: str, field: str, tokenizer: PreTrainedTokenizerBase, limits: RequestLimits, *, special: bool
+) -> list[int]:
+    """Encode a text, with special tokens around it if ``special``.
+
+    Raises:
+        ParameterError: it is too long; ``field`` is where it comes from.
+    """
+    most = _most_tokens(limits)
+    ids = encode_bounded(text, backend_of(tokenizer), most, add_special_tokens=special)
+    if isinstance(ids, int) or len(ids) > most:
+        found = ids if isinstance(ids, int) else len(ids)
+        raise ParameterError(field, f"a text of at most {most} tokens; send it in pieces", found)
+    return ids
 
 
 def detokenize(

@@ -7,6 +7,8 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from serve_app.answers import ChatCompletion, ChatCompletionChunk, Completion, CompletionChunk, ErrorBody
+from serve_app.api.messages.answers import MESSAGE_EVENTS, MessageAnswer, TokenCount
+from serve_app.api.messages.models import ModelInfo, ModelInfoList
 from serve_app.api.openapi.requests import REF, Schema
 from serve_app.api.responses.answers import RESPONSE_EVENTS, ModelResponse
 from serve_app.service_answers import Detokenized, Health, Load, Model, ModelList, Ready, Status, Tokenized, Version
@@ -17,6 +19,7 @@ ANSWERS: tuple[type[Any], ...] = (
     *RESPONSE_EVENTS,
     *(ErrorBody, ChatCompletion, ChatCompletionChunk, Completion, CompletionChunk, Model, ModelList),
     *(Tokenized, Detokenized, Version, Health, Load, Ready, Status),
+    *(MessageAnswer, *MESSAGE_EVENTS, TokenCount, ModelInfo, ModelInfoList),
 )
 
 

@@ -7,6 +7,8 @@ from outrider import __version__
 from serve_app.api.gateways.probes import LIVE, PING, READY
 from serve_app.api.gateways.refusals import DROPPED_HEADER
 from serve_app.api.http_errors import ERROR_KINDS
+from serve_app.api.messages.answers import MESSAGE_EVENTS
+from serve_app.api.messages.models import VERSION_HEADER
 from serve_app.api.openai.fields.ignored import IGNORED_HEADER
 from serve_app.api.openai.promises import (
     FAIRNESS_HEADER,
@@ -58,7 +60,18 @@ def openapi_document(limits: RequestLimits, *, keys: bool, reads_need_key: bool 
                     events=[kind.__name__ for kind in RESPONSE_EVENTS],
                 )
             },
-            "/v1/models": {"get": _operation("The served model, in a list", "ModelList", (), keys=keys)},
+            "/v1/messages": {
+                "post": _generation(
+                    *("message", "MessagesBody", "MessageAnswer", limits),
+                    keys=keys,
+                    events=[kind.__name__ for kind in MESSAGE_EVENTS],
+                )
+            },
+            "/v1/messages/count_tokens": {
+                "post": _operation("The number of a prompt's tokens", "TokenCount", _READ_BODY, keys=keys)
+                | _body(_ref("CountTokensBody"))
+            },
+            "/v1/models": {"get": _models("The served model, in a list", "ModelList", (), keys=keys)},
             "/v1/models/{model}": {"get": _model(keys=keys)},
             **{
                 f"{before}/tokenize": {
@@ -91,6 +104,9 @@ def openapi_document(limits: RequestLimits, *, keys: bool, reads_need_key: bool 
         for operation in methods.values():
             known, more = operation["responses"], [*_ANY, *([_BUSY] if path not in LIVE else [])]
             operation["responses"] |= _errors(status for status in more if str(status) not in known)
+            if path.startswith("/v1/messages"):
+                for status, found in operation["responses"].items():
+                    found["content"] |= {_JSON: {"schema": _ref("MessageFailure")}} if status >= "400" else {}
     if keys:
         document["components"]["securitySchemes"] = {
             "key": {"type": "http", "scheme": "bearer"},
@@ -140,7 +156,16 @@ def _generation(
 
 def _model(*, keys: bool) -> Schema:
     name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-    return _operation("The served model", "Model", (404,), keys=keys) | {"parameters": [name]}
+    operation = _models("The served model", "Model", (404,), keys=keys)
+    return operation | {"parameters": [name, *operation["parameters"]]}
+
+
+def _models(summary: str, answer: str, errors: Iterable[int], *, keys: bool) -> Schema:
+    """An operation that answers in Anthropic's form, too."""
+    operation = _operation(summary, answer, errors, keys=keys)
+    operation["responses"]["200"] = _answer({"anyOf": [_ref(answer), _ref(answer.replace("Model", "ModelInfo"))]})
+    version = _header(VERSION_HEADER, "The answer is in Anthropic's form.", _TEXT)
+    return operation | {"parameters": [version]}
 
 
 def _methods(probe: str) -> tuple[str, ...]:

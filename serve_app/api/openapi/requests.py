@@ -12,6 +12,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from outrider.contracts.requests import MAX_LOOKUP_TOKENS, SAMPLING_RANGES
+from serve_app.api.messages.bodies import MESSAGES_BODIES, CountTokensBody, MessagesBody
+from serve_app.api.messages.fields import MESSAGES_NOT_YET
 from serve_app.api.openai.bodies import (
     MAX_LOGIT_BIAS,
     MAX_TOP_LOGPROBS,
@@ -43,6 +45,7 @@ BODIES: tuple[type[BaseModel], ...] = (
     *(CompletionBody, ChatBody, TokenizeTextBody, TokenizeChatBody, DetokenizeBody),
     *(ChatMessage, TextPart, StreamOptions, OutriderOptions),
     *_OF_RESPONSES,
+    *MESSAGES_BODIES,
 )
 REF = "#/components/schemas/"
 _NULL: Schema = {"type": "null"}
@@ -61,6 +64,7 @@ def request_schemas(limits: RequestLimits) -> dict[str, Schema]:
             schema["properties"][name] = described if name in schema.get("required", ()) else _nullable(described)
         # The parser allows these in each object of a body.
         not_yet = RESPONSES_NOT_YET if kind in _OF_RESPONSES else NOT_YET
+        not_yet = MESSAGES_NOT_YET if kind is MessagesBody else not_yet
         schema["properties"] |= {name: _neutral(one) for name, one in not_yet.items() if name not in kind.model_fields}
         schema.pop("title", None)
         if kind is not OutriderOptions and not limits.strict_fields:
@@ -72,14 +76,14 @@ def _known(kind: type[BaseModel], limits: RequestLimits) -> dict[str, Schema]:
     """What is known of a kind's fields beyond their types."""
     if kind is OutriderOptions:
         return _options(limits)
-    if kind in (TokenizeTextBody, TokenizeChatBody, DetokenizeBody):
+    if kind in (TokenizeTextBody, TokenizeChatBody, DetokenizeBody, CountTokensBody):
         token = {"type": "integer", "minimum": 0, "maximum": limits.vocab_size - 1}
         return {"model": {"enum": [limits.model_name]}, "tokens": {"items": token}}
-    if kind not in (CompletionBody, ChatBody, ResponsesBody):
+    if kind not in (CompletionBody, ChatBody, ResponsesBody, MessagesBody):
         return {}
     most = limits.max_output_tokens
     numbers = {"min_tokens": (0, most)}
-    lengths = {"max_tokens": int(kind is ChatBody), "max_completion_tokens": 1, "max_output_tokens": 1}
+    lengths = {"max_tokens": int(kind is not CompletionBody), "max_completion_tokens": 1, "max_output_tokens": 1}
     if limits.strict_fields:
         numbers |= {name: (low, most) for name, low in lengths.items()}
     numbers["seed"] = (-_NUMBERS["seed"], _NUMBERS["seed"] - 1)

@@ -1,0 +1,1 @@
+"""Anthropic's Messages API: requests are read as chats, answers written from a chat's."""
