@@ -186,7 +186,7 @@ def test_unknown_fields_and_lengths_beyond_the_context_are_told(api: str) -> Non
     assert (response.headers[IGNORED_HEADER], response.headers[CLAMPED_HEADER]) == ("nobody_knows", "100")
     near = post(TextService(), call.path, asked(call, temprature=1.0))
     assert (near.status_code, "did you mean temperature" in near.text) == (400, True)
-    strict = TextService(limits=replace(LIMITS, known_fields_only=True))
+    strict = TextService(limits=replace(LIMITS, strict_fields=True))
     assert post(strict, call.path, asked(call, nobody_knows=1)).status_code == 400
 
 
