@@ -32,6 +32,7 @@ from tests.hostile import (
     grammars,
     heads,
     report,
+    responses,
     starts,
     thoughts,
 )
@@ -121,6 +122,7 @@ def _cases(args: argparse.Namespace, service: Service, families: Sequence[Family
     every = chain(
         agents.cases(),
         bodies.cases(document),
+        responses.cases(),
         grammars.cases(),
         thoughts.cases(),
         heads.cases(),

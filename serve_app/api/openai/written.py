@@ -23,10 +23,19 @@ class Written:
         return self
 
 
+class Encoded:
+    """A value that is kept as JSON."""
+
+    def __init__(self, value: object) -> None:
+        self.text = encode(value)
+
+
 def json_parts(value: object) -> list[str]:
     """JSON of a value, in parts; lists within it may already be serialised."""
     if isinstance(value, Written):
         return ["[", *value.parts, "]"]
+    if isinstance(value, Encoded):
+        return [value.text]
     if isinstance(value, dict) and _has_written(value):
         parts = list[str]()
         for name, inner in value.items():
@@ -43,4 +52,4 @@ def json_parts(value: object) -> list[str]:
 def _has_written(value: object) -> bool:
     if isinstance(value, dict | list):
         return any(map(_has_written, value.values() if isinstance(value, dict) else value))
-    return isinstance(value, Written)
+    return isinstance(value, Written | Encoded)

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from serve_app.api.api_forms import ReadRequest, named_by, openai_error_body
 from serve_app.api.http_errors import ErrorAnswer
 from serve_app.api.openai.bodies import ChatBody
 from serve_app.api.openai.fields.ignored import IgnoredFields
+from serve_app.api.openai.written import Encoded
 from serve_app.api.responses.answers import ResponseSettings
 from serve_app.api.responses.bodies import LOGPROBS, ResponsesBody
 from serve_app.api.responses.reading import chat_of, messages_of, own_field, read_responses_body
@@ -25,7 +27,10 @@ class ResponsesForm:
         own = partial(own_field, origins=messages.origins)
         with named_by(own):
             chat = chat_of(body, messages.ended(), limits, ignored)
-        writer = partial(ResponseWriter, settings=settings_of(body, chat, limits), logprobs=LOGPROBS in body.include)
+        repeated: Any = {
+            name: Encoded(value) for name, value in settings_of(body, chat, limits).items()
+        }  # as JSON: large
+        writer = partial(ResponseWriter, settings=repeated, logprobs=LOGPROBS in body.include)
         return ReadRequest(chat, own, writer)
 
     def error_body(self, answer: ErrorAnswer, request_id: str) -> Mapping[str, object]:

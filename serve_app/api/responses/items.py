@@ -64,7 +64,12 @@ class Messages:
 
     def ended(self) -> Sequence[Mapping[str, Any]]:
         """All messages; one of reasoning only has an empty content."""
-        return [message if "tool_calls" in message else {"content": "", **message} for message in self.fields]
+        for message in self.fields:
+            if "tool_calls" not in message:
+                message.setdefault("content", "")
+            if "reasoning_content" in message:
+                message["reasoning_content"] = "\n".join(message["reasoning_content"])
+        return self.fields
 
     def begin(self, message: dict[str, Any], path: str) -> dict[str, Any]:
         """Append a message."""
@@ -97,7 +102,7 @@ class Messages:
         )
         if said:
             message = self._assistants(path, without=("content", "tool_calls"))
-            message["reasoning_content"] = "\n".join(filter(None, (message.get("reasoning_content"), said)))
+            message.setdefault("reasoning_content", []).append(said)
 
 
 def _content(given: str | list[InputPart], path: str) -> str | list[dict[str, str]]:

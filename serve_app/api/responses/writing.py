@@ -254,7 +254,7 @@ class ResponseWriter:
     def _event(self, name: str, fields: Mapping[str, object]) -> bytes:
         event = {"type": name, "sequence_number": self._sequence, **fields}
         self._sequence += 1
-        return server_sent_whole(name, event) if self._logprobs else server_sent(name, event)
+        return server_sent_whole(name, event)
 
     def _next_id(self, kind: _Kind) -> str:
         return f"{kind}_{self._stem}_{len(self._output)}"

@@ -133,7 +133,7 @@ def test_a_stream_ends_with_the_whole_answer(asked: str) -> None:
                 item.get("content", [{}])[0].pop("logprobs", None)
     names = {"output", "status", "usage", "incomplete_details", *ASKED[asked]} & whole.keys() - {"outrider"}
     assert {name: said[name] for name in names} == {name: other[name] for name in names}
-    told = [event for event in events if "outrider" in event]
+    told = [event for event in (*events, last["response"]) if "outrider" in event]
     spans = [span["text"] for event in told for span in event["outrider"].get("spans", ())]
     assert "".join(spans) == "".join(span["text"] for span in whole.get("outrider", {}).get("spans", ()))
 
