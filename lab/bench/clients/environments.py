@@ -48,6 +48,7 @@ class Client:
 CLIENTS = (
     Client("openai", "with_openai"),
     Client("anthropic", "with_anthropic"),
+    Client("openai-agents", "with_openai_agents"),
     Client("langchain-openai", "with_langchain"),
     Client("litellm", "with_litellm"),
     Client("llama-index-llms-openai-like", "with_llama_index"),

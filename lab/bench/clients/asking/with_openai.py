@@ -1,4 +1,4 @@
-"""OpenAI's own client: models, chats, structured output, tools, completions, errors, retries, cancelling, async."""
+"""OpenAI's own client: models, chats, structured output, tools, completions, responses, errors, retries, async."""
 
 import asyncio
 import json
@@ -11,6 +11,7 @@ import openai
 from pydantic import BaseModel, ConfigDict, Field
 
 from lab.bench.clients.asking.checking import CHAT, NAMED, WEATHER, Asked, NotTriedError, expect, main
+from lab.bench.clients.asking.openai_responses import RESPONSES
 
 
 class Person(BaseModel):
@@ -200,14 +201,6 @@ def _too_long(asked: Asked) -> None:
     expect(False, "BadRequestError", "an answer")
 
 
-def _no_responses(asked: Asked) -> None:
-    try:
-        _client(asked).responses.create(model=asked.model, input="Hello")
-    except openai.NotFoundError:
-        return
-    expect(False, "NotFoundError", "an answer")
-
-
 def _wrong_key(asked: Asked) -> None:
     if not asked.key:
         raise NotTriedError("needs a service with keys, and OUTRIDER_API_KEY")
@@ -285,11 +278,11 @@ CHECKS = (
     ("another model: NotFoundError", _refused(openai.NotFoundError, model="other")),
     ("n=99: BadRequestError", _refused(openai.BadRequestError, n=99)),
     ("a key that nobody has: AuthenticationError", _wrong_key),
-    ("responses.create, which is not served: NotFoundError", _no_responses),
     ("a prompt that is too long: context_length_exceeded", _too_long),
     ("one response at a time: RateLimitError, Retry-After, retried", _one_at_a_time),
     ("streams closed early, then a chat", _cancelled),
     ("four chats at once by the async client", _async),
+    *RESPONSES,
 )
 
 if __name__ == "__main__":

@@ -24,6 +24,11 @@ NEEDS_A_MODEL = {
     "a tool without parameters, required",
     "a tool by name, streamed",
     "the turn with a tool's result",
+    "responses.parse by a pydantic model",
+    "responses: a tool by name",
+    "responses: a tool, required",
+    "responses: a tool by name, streamed",
+    "responses: the turn with a tool's result",
 }
 NEEDS_KEYS = {
     "a key that nobody has: AuthenticationError",
