@@ -15,6 +15,7 @@ from outrider.config.schema import Config, TracingConfig
 from outrider.config.values import TargetDType
 from outrider.models.head_file import save_head
 from outrider.models.loading import LoadedModel, load_drafter, load_target, load_target_facts
+from tests.cluster.clusters import Clusters
 from tests.cluster.poison import HOOK
 from tests.cluster.served import Service, started
 from tests.collector import Collector, collecting
@@ -27,8 +28,16 @@ _STATUS = pytest.StashKey[int]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Modules with a cluster of their own come first and end it: no two clusters run beside each other."""
-    items.sort(key=lambda item: not hasattr(getattr(item, "module", None), "service"))
+    """Modules with a cluster of their own come first and end it, then those that share one (``CLUSTER``), by its name.
+
+    No two clusters run beside each other.
+    """
+
+    def order(item: pytest.Item) -> tuple[bool, str]:
+        module = getattr(item, "module", None)
+        return not hasattr(module, "service"), getattr(module, "CLUSTER", "")
+
+    items.sort(key=order)
 
 
 @pytest.hookimpl(trylast=True)
@@ -93,12 +102,19 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[Service]:
+def clusters() -> Iterator[Clusters]:
+    """Those that modules share."""
+    clusters = Clusters()
+    yield clusters
+    clusters.end()
+
+
+@pytest.fixture(scope="session")
+def service(clusters: Clusters, tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Service:
     """A cluster in float32 with several drafters, and so little KV memory that generations evict each other."""
     config = judged(load_config(), tmp_path_factory.mktemp("head") / "head.safetensors")
     config = logging(config, tmp_path_factory.mktemp("rounds"))
-    with started(traced(crowded(config, "float32", kv_budget_mib=20), collector)) as service:
-        yield service
+    return clusters.get("shared", lambda: started(traced(crowded(config, "float32", kv_budget_mib=20), collector)))
 
 
 @pytest.fixture(scope="session")

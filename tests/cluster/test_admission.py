@@ -2,27 +2,26 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.cluster.served import MODEL, PLAIN, Service, eventually, served
+from tests.cluster.clusters import Clusters
+from tests.cluster.few_places import FLOOD, NAME, PLACES, head, with_few_places
+from tests.cluster.served import MODEL, PLAIN, Service, eventually
 
-FLOOD, TOKENS = 48, 48
-RUNNING = 8
+CLUSTER = NAME
+CLIENTS, TOKENS = 48, 48
 _TOLD_WITHIN_S = 60.0
 _OK, _TOO_MANY = httpx.codes.OK, httpx.codes.TOO_MANY_REQUESTS
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The defaults, with few places."""
-    settings = {"limits": {"max_concurrent_generations": RUNNING}}
-    with served(tmp_path_factory.mktemp("admission"), settings) as started:
-        yield started
+def service(clusters: Clusters, tmp_path_factory: pytest.TempPathFactory) -> Service:
+    return clusters.get(CLUSTER, lambda: with_few_places(tmp_path_factory.mktemp("places")))
 
 
 def ask(
@@ -41,6 +40,7 @@ def ask(
         "outrider": {"slo_class": slo_class},
         **request,
     }
+    headers = {**head(FLOOD), **(headers or {})}
     return httpx.post(f"{service.url}/v1/completions", json=body, headers=headers, timeout=400, verify=PLAIN)
 
 
@@ -48,8 +48,8 @@ def flood(
     service: Service, slo_class: str | list[str], headers: Mapping[str, str], **request: Any
 ) -> list[httpx.Response]:
     """Promise so many at once what no processor here can keep."""
-    with ThreadPoolExecutor(FLOOD) as pool:
-        return list(pool.map(lambda _: ask(service, slo_class, headers, **request), range(FLOOD)))
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        return list(pool.map(lambda _: ask(service, slo_class, headers, **request), range(CLIENTS)))
 
 
 def test_promises_without_room_are_refused_with_a_reason_and_a_time(service: Service) -> None:
@@ -64,7 +64,7 @@ def test_promises_without_room_are_refused_with_a_reason_and_a_time(service: Ser
             error = response.json()["error"]
             assert (error["type"], error["code"]) == ("rate_limit_error", "busy")
             assert error["message"].startswith("speed_8 needs")
-    service.check_reported_released()
+    service.check_released()
     eventually(lambda: _counted(service, "refused") >= counted[_TOO_MANY], _TOLD_WITHIN_S)
     eventually(lambda: _counted(service, "kept") + _counted(service, "late") >= counted[_OK], _TOLD_WITHIN_S)
 
@@ -87,7 +87,7 @@ def test_who_names_a_lower_class_is_answered_with_it(service: Service) -> None:
     for response in responses:
         slo = response.json()["usage"]["outrider"]["slo"]
         assert slo.get("preferred_class") == ("speed_8" if slo["class"] == "best_effort" else None)
-    service.check_reported_released()
+    service.check_released()
 
 
 def running(service: Service) -> int:
@@ -95,14 +95,13 @@ def running(service: Service) -> int:
 
 
 def test_a_promise_begins_while_best_effort_holds_every_place(service: Service) -> None:
-    places = RUNNING
-    with ThreadPoolExecutor(places) as pool:
-        crowd = [pool.submit(ask, service, "best_effort", None, 64) for _ in range(places)]
-        eventually(lambda: running(service) >= places - 1, _TOLD_WITHIN_S)
+    with ThreadPoolExecutor(PLACES) as pool:
+        crowd = [pool.submit(ask, service, "best_effort", None, 64) for _ in range(PLACES)]
+        eventually(lambda: running(service) >= PLACES - 1, _TOLD_WITHIN_S)
         promised = ask(service, "speed_2", tokens=4)
         assert promised.status_code == _OK
         assert {response.result().status_code for response in crowd} == {_OK}
-    service.check_reported_released()
+    service.check_released()
 
 
 def test_a_speed_may_be_asked_for_by_its_time_per_token(service: Service) -> None:

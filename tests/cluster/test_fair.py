@@ -2,54 +2,31 @@
 
 import json
 import socket
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import replace
 
 import httpx
 import pytest
 
-from outrider.config.reading import load_config
 from serve_app import metrics
-from tests.cluster.served import MODEL, PLAIN, Service, eventually, started
+from tests.cluster.clusters import Clusters
+from tests.cluster.few_places import FLOOD, NAME, OTHER, PLACES, head, with_few_places
+from tests.cluster.served import MODEL, PLAIN, Service, eventually
 
-PLACES, CHOICES, TOKENS = 4, 8, 80
+CLUSTER = NAME
+CHOICES, TOKENS = 8, 80
 PROMPTS, PROMPT_TOKENS = 8, 400
-READERS, READER_DEADLINE_S = 8, 45.0  # long enough to be made 128 tokens ahead, and to be found standing still
-FLOOD, OTHER = "sk-flood-0123456789", "sk-other-0123456789"
-KEYS = f"""
-keys:
-  - {{name: flood, key: {FLOOD}, concurrent_responses: null, max_choices: 64}}
-  - {{name: other, key: {OTHER}}}
-"""
+READERS = 8
 _WITHIN_S = 120.0
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The defaults, with few places and two keys."""
-    keys = tmp_path_factory.mktemp("fair") / "keys.yaml"
-    keys.write_text(KEYS)
-    config = load_config()
-    limits = replace(
-        config.limits,
-        max_concurrent_generations=PLACES,
-        max_queued_generations=48,
-    )
-    config = replace(config, auth=replace(config.auth, keys_file=str(keys)), limits=limits)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("serve_app.api.service.READER_DEADLINE_S", READER_DEADLINE_S)
-        with started(config) as service:
-            yield service
+def service(clusters: Clusters, tmp_path_factory: pytest.TempPathFactory) -> Service:
+    return clusters.get(CLUSTER, lambda: with_few_places(tmp_path_factory.mktemp("places")))
 
 
 def body(**request: object) -> dict[str, object]:
     return {"model": MODEL, "prompt": "Once upon a time", "temperature": 0, "ignore_eos": True, **request}
-
-
-def head(key: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {key}"}
 
 
 def ask(service: Service, key: str, **request: object) -> httpx.Response:
