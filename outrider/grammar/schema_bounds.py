@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from outrider.grammar.numbers import check_numbers
 from outrider.grammar.repeats import (
     MAX_NESTED_REPEATS,
     TooLargeError,
@@ -21,9 +22,6 @@ MAX_ITEMS = 32_768  # items of all arrays, built one by one at 1.2 KiB and 5 us 
 MAX_ALTERNATIVES = 65_536  # of anyOf and oneOf within allOf: each combination is tried
 MAX_PATTERNS = 8  # of one text: the time to find out whether any text matches all doubles with each
 
-_EXACT = 2**53  # up to which a double, which is how the library reads numbers, has every integer
-
-_COMPARED = ("const", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _COUNTS = ("maxItems", "minItems")
 MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 DATA = frozenset(("enum", "const", "default", "examples", "required", "title", "description"))
@@ -91,8 +89,7 @@ class _SchemaBounds:
         return size
 
     def _check_own(self, schema: Mapping[str, Any]) -> None:
-        for name in _COMPARED:
-            _check_exact(schema.get(name))
+        check_numbers(schema)
         for name in _COUNTS:
             if isinstance(count := schema.get(name), int | float):
                 check_count(name, count, MAX_COUNT)
@@ -113,15 +110,6 @@ def check_schema(document: object) -> None:
         TooLargeError: a bound is exceeded.
     """
     _SchemaBounds(document).check()
-
-
-def _check_exact(value: object) -> None:
-    """Refuse integers in data that the answer has to have or is compared with if the library would round them."""
-    if isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            _check_exact(each)
-    elif isinstance(value, int) and abs(value) > _EXACT:
-        raise TooLargeError(f"integers from -{_EXACT} to {_EXACT}, or texts in their place", value)
 
 
 def _children(schema: Mapping[str, Any]) -> Iterator[tuple[str, object]]:

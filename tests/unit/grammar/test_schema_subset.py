@@ -50,7 +50,7 @@ def test_formats_that_are_followed_and_data_stay() -> None:
 @pytest.mark.parametrize("name", ["const", "minimum", "maximum", "exclusiveMinimum", "multipleOf"])
 def test_an_integer_that_would_be_rounded_is_refused(name: str, large: int) -> None:
     for schema in ({name: large}, {"items": {name: large}}, {"anyOf": [{"properties": {"a": {name: large}}}]}):
-        with pytest.raises(TooLargeError, match=r"needs integers from -9007199254740992 to 9007199254740992"):
+        with pytest.raises(TooLargeError, match=rf"needs {name} .*found {large}"):
             followed(schema)
     found = validate(GrammarSource(GrammarKind.JSON_SCHEMA, json.dumps({"enum": ["a", {"b": [large]}]})))
     assert (found.is_valid, found.found) == (False, large)
