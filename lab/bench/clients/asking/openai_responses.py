@@ -63,10 +63,10 @@ def _streamed(asked: Asked) -> str:
 
 def _accumulated(asked: Asked) -> None:
     with client_of(asked).responses.stream(**_given(asked)) as stream:
-        for _ in stream:
-            pass
-        final = stream.get_final_response()
-    expect(final.output_text == _response(asked).output_text, "the whole answer's text", final.output_text)
+        events = list(stream)
+    snapshots = [event.snapshot for event in events if event.type == "response.output_text.delta"]
+    expect(events[-1].response.output_text == snapshots[-1], "the text that its pieces came to", snapshots[-1:])
+    expect(snapshots[-1] == _response(asked).output_text, "the whole answer's text", snapshots[-1])
 
 
 def _parsed(asked: Asked) -> None:

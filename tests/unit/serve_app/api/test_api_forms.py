@@ -16,11 +16,12 @@ from outrider.tenants.quotas import OverQuota
 from serve_app.api.http.routes import make_api
 from serve_app.api.openai.fields.ignored import IGNORED_HEADER
 from serve_app.api.openai.fields.lengths import CLAMPED_HEADER
+from tests.unit.engines.conftest import VOCAB
 from tests.unit.serve_app.api.api_calls import API_CALLS, ApiCall, text_of
 from tests.unit.serve_app.api.asking import ALL_TEXT, Connection, post, within
 from tests.unit.serve_app.api.declared import events_in
 from tests.unit.serve_app.api.in_memory_coordinators import Coordinators
-from tests.unit.serve_app.api.in_memory_service import VOCAB, tiny_tokenizer
+from tests.unit.serve_app.api.in_memory_service import tiny_tokenizer
 from tests.unit.serve_app.api.test_http_keys import ALICE, BOB, GROUPS, CountingGate
 from tests.unit.serve_app.api.text_service import LIMITS, SETTINGS, TextService
 
@@ -86,7 +87,8 @@ def test_headers_promise_the_same(api: str, *, stream: bool) -> None:
 def test_usage_and_reason_are_the_same(api: str) -> None:
     call = API_CALLS[api]
     chat = API_CALLS["chats"]
-    for fields in ({}, {"stop": " over"}):
+    several: list[dict[str, Any]] = [{}, {"stop": " over"}]
+    for fields in several:
         expected = post(TextService(), chat.path, asked(chat, **fields)).json()
         found = post(TextService(), call.path, asked(call, **fields)).json()
         assert call.tokens(found) == chat.tokens(expected)

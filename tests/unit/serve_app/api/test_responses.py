@@ -24,7 +24,8 @@ from tests.unit.serve_app.api.text_service import LIMITS, MODEL, TextService
 PATH = "/v1/responses"
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 DOCUMENT = openapi_document(LIMITS, keys=True)
-TOOLS: list[dict[str, Any]] = [{"type": "function", **WEATHER["function"]}, {"type": "function", **CLOCK["function"]}]
+FUNCTIONS: list[dict[str, Any]] = [WEATHER, CLOCK]
+TOOLS: list[dict[str, Any]] = [{"type": "function", **tool["function"]} for tool in FUNCTIONS]
 CALLS = "Let me see. " + hermes("weather", '{"city": "Rome"}') + "\n" + hermes("clock", "{}") + " END"
 WITH_TOOLS = replace(LIMITS, tool_format="hermes")
 CALLING = {"tools": TOOLS, "stop": " END", "max_output_tokens": 90}
