@@ -24,6 +24,7 @@ class ApiCall:
         tokens: of prompt and answer, as its usage says.
         piece: the text of one event; "" if it has none.
         ended: whether a stream that has these events has come to its end.
+        named: fields of chats in the API's own words.
     """
 
     path: str
@@ -33,6 +34,7 @@ class ApiCall:
     tokens: Callable[[Json], tuple[int, int]]
     piece: Callable[[Json], str]
     ended: Callable[[list[str]], bool]
+    named: Callable[[Json], Json] = dict
 
 
 def _chat(user: str, system: str | None, most: int) -> dict[str, Any]:
@@ -43,6 +45,25 @@ def _chat(user: str, system: str | None, most: int) -> dict[str, Any]:
 def _response(user: str, system: str | None, most: int) -> dict[str, Any]:
     body = {"model": MODEL, "input": user, "max_output_tokens": most}
     return body if system is None else body | {"instructions": system}
+
+
+def _message(user: str, system: str | None, most: int) -> dict[str, Any]:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": user}], "max_tokens": most}
+    return body if system is None else body | {"system": system}
+
+
+def _as_messages_say(fields: Json) -> Json:
+    own = {name: value for name, value in fields.items() if name not in ("store", "metadata")}  # OpenAI's
+    if "stop" in own:
+        stop = own.pop("stop")
+        own["stop_sequences"] = [stop] if isinstance(stop, str) else stop
+    if "user" in own:
+        own["metadata"] = {"user_id": own.pop("user")}
+    return own
+
+
+def _prompt_of_message(usage: Json) -> int:
+    return int(usage["input_tokens"]) + int(usage["cache_read_input_tokens"])
 
 
 API_CALLS: Mapping[str, ApiCall] = {
@@ -63,6 +84,16 @@ API_CALLS: Mapping[str, ApiCall] = {
         tokens=lambda answer: (answer["usage"]["input_tokens"], answer["usage"]["output_tokens"]),
         piece=lambda event: str(event["delta"]) if event["type"] == "response.output_text.delta" else "",
         ended=lambda events: json.loads(events[-1])["type"] in ("response.completed", "response.incomplete"),
+    ),
+    "messages": ApiCall(
+        "/v1/messages",
+        _message,
+        text=lambda answer: "".join(block["text"] for block in answer["content"]),
+        finish=lambda answer: {"max_tokens": "length"}.get(answer["stop_reason"], "stop"),
+        tokens=lambda answer: (_prompt_of_message(answer["usage"]), answer["usage"]["output_tokens"]),
+        piece=lambda event: str(event.get("delta", {}).get("text", "")),
+        ended=lambda events: json.loads(events[-1])["type"] == "message_stop",
+        named=_as_messages_say,
     ),
 }
 

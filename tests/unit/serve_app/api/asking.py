@@ -15,6 +15,7 @@ T = TypeVar("T")
 JSON = {"content-type": "application/json"}
 COMPLETION: dict[str, Any] = {"model": MODEL, "prompt": "Once upon", "max_tokens": 40}
 CHAT: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 40}
+MESSAGE: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 40}
 RESPONSE: dict[str, Any] = {"model": MODEL, "input": "Hello", "max_output_tokens": 40}
 ALL_TEXT = str(TOKENIZER.decode(TOKENIZER.encode(TEXT)[:40]))
 

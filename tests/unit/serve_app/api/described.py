@@ -65,7 +65,8 @@ def judge(schema: Any, method: str, path: str, call: Call, *, negative: bool, ex
     @given(case=schema[path][method].as_strategy(generation_mode=mode))
     def ask(case: Any) -> None:
         if not negative and isinstance(case.body, dict) and path.startswith("/v1/"):
-            case.body = _begun_soon(case.body, rng)
+            begun = _message_begun_soon if path.startswith("/v1/messages") else _begun_soon
+            case.body = begun(case.body, rng)
         response = call(case)
         statuses[response.status_code] += 1
         case.validate_response(response, checks=checks)
@@ -115,6 +116,23 @@ def _response_begun_soon(asked: dict[str, Any], rng: random.Random) -> dict[str,
     asked["input"] = rng.choice(["Once", [said], [thought, called, answered, said], asked["input"]])
     asked["text"] = rng.choice([None, {"verbosity": "low"}, {"format": {"type": "text"}}, asked.get("text")])
     return _possible(asked, rng)
+
+
+def _message_begun_soon(body: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
+    asked = {key: value for key, value in body.items() if key != "min_tokens"} | {"max_tokens": _TOKENS}
+    if rng.random() < 0.1:
+        return asked
+    blocks = [{"type": "text", "text": "a"}, {"type": "tool_result", "tool_use_id": "t", "content": "b"}]
+    thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
+    called = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+    turns = [{"role": "assistant", "content": [thought, called]}, {"role": "user", "content": blocks}]
+    asked["messages"] = rng.choice([[{"role": "user", "content": "a"}], turns, asked.get("messages")])
+    asked["stream"] = rng.random() < 0.4
+    asked["thinking"] = rng.choice([None, {"type": "enabled", "budget_tokens": 1024}, {"type": "disabled"}])
+    asked["output_config"] = rng.choice([None, {"effort": "low"}, asked.get("output_config")])
+    possible = _possible(asked, rng)
+    options = {name: value for name, value in possible["outrider"].items() if name not in ("spans", "details")}
+    return possible | {"outrider": options}
 
 
 def _possible(asked: dict[str, Any], rng: random.Random) -> dict[str, Any]:

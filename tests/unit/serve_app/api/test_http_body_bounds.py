@@ -19,6 +19,19 @@ from pydantic import BaseModel, TypeAdapter
 from starlette.types import Message as AsgiMessage
 
 from serve_app.api.http.routes import make_api
+from serve_app.api.messages.bodies import (
+    AnsweringTurn,
+    AskingTurn,
+    MessagesBody,
+    RedactedThinkingInput,
+    TextInput,
+    ThinkingInput,
+    ThinkingInstruction,
+    ToolInput,
+    ToolResultInput,
+    ToolSelection,
+    ToolUseInput,
+)
 from serve_app.api.openai.bodies import ChatBody, ChatMessage, CompletionBody, OutriderOptions, StreamOptions, TextPart
 from serve_app.api.openai.json_size import MAX_STRUCTURE, MAX_VALUES, JsonSize, check_json_size
 from serve_app.api.openai.parsing import check_arguments
@@ -32,7 +45,7 @@ from serve_app.api.responses.bodies import (
     ResponseStreamOptions,
     TextOptions,
 )
-from tests.unit.serve_app.api.asking import CHAT, COMPLETION, RESPONSE, post
+from tests.unit.serve_app.api.asking import CHAT, COMPLETION, MESSAGE, RESPONSE, post
 from tests.unit.serve_app.api.text_service import LIMITS, SETTINGS, TextService
 
 BODY_BYTES = 4 * 2**20
@@ -45,8 +58,23 @@ BODIES: Mapping[str, list[tuple[type[BaseModel], dict[str, Any]]]] = {
     "/v1/completions": [(CompletionBody, COMPLETION)],
     "/v1/chat/completions": [(ChatBody, CHAT)],
     "/v1/responses": [(ResponsesBody, RESPONSE)],
+    "/v1/messages": [(MessagesBody, MESSAGE)],
     "/tokenize": [(TokenizeTextBody, {"prompt": "Hello"}), (TokenizeChatBody, {"messages": _TEXT})],
     "/detokenize": [(DetokenizeBody, {"tokens": [1]})],
+}
+
+
+MESSAGES_PARTS: Mapping[type[BaseModel], dict[str, Any]] = {
+    AskingTurn: {"role": "user", "content": "Hello"},
+    AnsweringTurn: {"role": "assistant", "content": "Hello"},
+    TextInput: {"type": "text", "text": "a"},
+    ThinkingInput: {"type": "thinking", "thinking": "a"},
+    RedactedThinkingInput: {"type": "redacted_thinking", "data": "a"},
+    ToolUseInput: {"type": "tool_use", "id": "a", "name": "f", "input": {}},
+    ToolResultInput: {"type": "tool_result", "tool_use_id": "a"},
+    ToolInput: {"name": "f", "input_schema": {}},
+    ToolSelection: {"type": "auto"},
+    ThinkingInstruction: {"type": "enabled"},
 }
 
 
@@ -110,6 +138,7 @@ def paths(kind: type[BaseModel], around: Callable[[Any], dict[str, Any]]) -> Ite
             others |= {"type": "text", "text": "a"} if inner is TextPart else {}
             others |= {"role": "user", "content": "Hello"} if inner is InputItem else {}
             others |= {"type": "input_text", "text": "a"} if inner is InputPart else {}
+            others |= MESSAGES_PARTS.get(inner, {})
 
             def within(value: Any, name: str = name, is_list: bool = is_list, others: Any = others) -> dict[str, Any]:
                 item = others | value
@@ -142,6 +171,11 @@ def by_hand() -> Iterator[tuple[str, str, dict[str, Any]]]:
     yield "/v1/responses", "tools.parameters", {**RESPONSE, "tools": [flat]}
     yield "/v1/responses", "text.format", {**RESPONSE, "text": {"format": {"type": "json_schema", "schema": FILLER}}}
     yield "/v1/responses", "tool_choice.tools", {**RESPONSE, "tool_choice": {"type": "allowed_tools", "tools": FILLER}}
+    yield "/v1/messages/count_tokens", "messages", {**MESSAGE, "messages": FILLER}
+    using = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {"a": FILLER}}]}
+    yield "/v1/messages", "messages.content.input", {**MESSAGE, "messages": [using, *_TEXT]}
+    schema = {"type": "json_schema", "schema": FILLER}
+    yield "/v1/messages", "output_config.format.schema", {**MESSAGE, "output_config": {"format": schema}}
     named = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"enum": FILLER}}}
     yield "/v1/chat/completions", "response_format.json_schema.schema", {**CHAT, "response_format": named}
     for kind in ("json", "regex", "choice", "grammar", "unknown"):

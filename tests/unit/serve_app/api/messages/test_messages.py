@@ -16,11 +16,11 @@ from serve_app.api.api_forms import AnswerFacts
 from serve_app.api.http.routes import make_api
 from serve_app.api.messages.writing import MessageWriter
 from tests.unit.serve_app.api.asking import ALL_TEXT, CHAT, Connection, ask, post, within
+from tests.unit.serve_app.api.asking import MESSAGE as BODY
 from tests.unit.serve_app.api.test_http_keys import ALICE, CountingGate
 from tests.unit.serve_app.api.text_service import LIMITS, MODEL, SETTINGS, TextService
 
 PATH = "/v1/messages"
-BODY: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 40}
 SCHEMA = {
     "$schema": "http://json-schema.org/draft-07/schema#",
     "type": "object",
