@@ -32,6 +32,8 @@ Path = tuple[str, ...]  # keys; "0" is the first item of a list
 _BASES: Mapping[str, Mapping[str, Any]] = {
     "/v1/completions": {"model": MODEL, "prompt": "a", "max_tokens": 1},
     "/v1/chat/completions": {"model": MODEL, "messages": [{"role": "user", "content": "a"}], "max_tokens": 1},
+    "/v1/messages": {"model": MODEL, "messages": [{"role": "user", "content": "a"}], "max_tokens": 1},
+    "/v1/messages/count_tokens": {"model": MODEL, "messages": [{"role": "user", "content": "a"}]},
     "/tokenize": {"model": MODEL, "prompt": "a"},
     "/v1/tokenize": {"model": MODEL, "prompt": "a"},
     "/v1/detokenize": {"model": MODEL, "tokens": [1]},

@@ -181,7 +181,7 @@ class MessagesBody(CountTokensBody):
     stream: bool = False
     stop_sequences: Annotated[list[_StopString], Field(fail_fast=True, max_length=MAX_STOP_STRINGS)] = []
     metadata: RequestMetadata | None = None
-    service_tier: Literal["auto", "standard_only"] | None = None
+    service_tier: Literal["auto", "standard_only", "flex", "priority"] | None = None  # the last two are chats'
     inference_geo: str | None = None  # without effect
     outrider: OutriderOptions = OutriderOptions()
 

@@ -24,7 +24,6 @@ _Counted = TypeVar("_Counted", bound=CountTokensBody)
 _TRANSLATED = {"messages", "tools", "tool_choice", "metadata", "service_tier", "chat_template_kwargs"}
 _SAME = (MessagesBody.model_fields.keys() & ChatBody.model_fields.keys()) - _TRANSLATED
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
-_TIERS = {"auto": "auto", "standard_only": "default"}
 _OWN_NAMES = {
     "stop": "stop_sequences",
     "user": "metadata.user_id",
@@ -48,7 +47,7 @@ def read_messages(content: bytes, limits: RequestLimits, ignored: IgnoredFields)
     if body.metadata is not None and body.metadata.user_id is not None:
         values["user"] = body.metadata.user_id
     if body.service_tier is not None:
-        values["service_tier"] = _TIERS[body.service_tier]
+        values["service_tier"] = "default" if body.service_tier == "standard_only" else body.service_tier
     if body.output_config is not None and body.output_config.format is not None:
         values["response_format"] = _format(body.output_config.format)
     if body.stream:

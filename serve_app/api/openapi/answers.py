@@ -19,7 +19,8 @@ ANSWERS: tuple[type[Any], ...] = (
     *RESPONSE_EVENTS,
     *(ErrorBody, ChatCompletion, ChatCompletionChunk, Completion, CompletionChunk, Model, ModelList),
     *(Tokenized, Detokenized, Version, Health, Load, Ready, Status),
-    *(MessageAnswer, *MESSAGE_EVENTS, TokenCount, ModelInfo, ModelInfoList),
+    *(MessageAnswer, TokenCount, ModelInfo, ModelInfoList),
+    *MESSAGE_EVENTS,
 )
 
 
