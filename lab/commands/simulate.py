@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
+from cluster.option_types import natural, number, positive, positive_int, share
 from cluster.options import add_output_options, check_plots
 from cluster.reports.tables import percent, show_table
 from lab.commands.simulate_fleet import run_fleet
@@ -61,15 +62,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="SCENARIO",
         help=f"a YAML file, {', '.join((*SCENARIOS, *FLEETS))}; {_CAPACITY} or {_STOPS}",
     )
-    add("--seed", type=int, default=None, help="overrides the file's (default without a file: 0)")
-    add("--workers", type=int, default=1, help="number of processes")
+    add("--seed", type=natural, default=None, help="overrides the file's (default without a file: 0)")
+    add("--workers", type=positive_int, default=1, help="number of processes")
     add_output_options(parser, f"{_CAPACITY} and {_STOPS}: draw capacities, lateness and the queue-compute plane")
     add("--quick", action="store_true", help="without a file: fewer cells and shorter runs, for a preview")
     add("--costs", nargs="+", choices=COSTS, default=COSTS, help=f"{_STOPS}: cost models (default: all)")
-    add("--promises", nargs="+", type=float, help=f"{_STOPS}: as shares of one device's speed with its best chain")
-    add("--acceptances", nargs="+", type=float, help=f"{_STOPS}: token acceptances")
-    add("--draft-speeds", nargs="+", type=float, help=f"{_STOPS}: of a device, tokens/s")
-    add("--auc", type=float, help=f"{_STOPS}: of the predictor (default: {Grid().auc:g}, WISP's)")
+    add("--promises", nargs="+", type=positive, help=f"{_STOPS}: as shares of one device's speed with its best chain")
+    add("--acceptances", nargs="+", type=share, help=f"{_STOPS}: token acceptances")
+    add("--draft-speeds", nargs="+", type=positive, help=f"{_STOPS}: of a device, tokens/s")
+    add("--auc", type=number(0.5, 1.0), help=f"{_STOPS}: of the predictor (default: {Grid().auc:g}, WISP's)")
     add("--parts", nargs="+", choices=_PARTS, default=_PARTS, help=f"{_CAPACITY}: tables to compute (default: all)")
     add(
         "--profile",

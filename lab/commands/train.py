@@ -1,10 +1,10 @@
 """Train models that a pair of models is served with: a decision head or an acceptance predictor."""
 
 import argparse
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from cluster.option_types import new_folder, positive_int
 from lab.reports.head_training import show_head
 from lab.reports.json_file import write_json
 from lab.reports.predictor_training import show_predictor
@@ -44,11 +44,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     tasks = "embedded (the built-in ones; embedded:N, N of a kind), or a file"
     head.add_argument("--tasks", required=True, help=tasks)
     few = "limit of tasks to label; calibration and test keep theirs"
-    head.add_argument("--most-training-tasks", type=int, default=None, help=few)
+    head.add_argument("--most-training-tasks", type=positive_int, default=None, help=few)
     text = "the probability that a draft token is accepted"
     predictor = _add(kinds, "predictor", PredictorConfig, text, _PREDICTOR)
     predictor.set_defaults(train=_train_predictor)
-    predictor.add_argument("--plots", type=Path, default=None, help="folder for plots of features and models")
+    predictor.add_argument("--plots", type=new_folder, default=None, help="folder for plots of features and models")
 
 
 def _add(kinds: Any, name: str, config: type[PairConfig], text: str, description: str) -> argparse.ArgumentParser:

@@ -9,10 +9,10 @@ figure is the median of several runs.
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 import ray
 
+from cluster.option_types import new_file, positive_int
 from lab.bench.bookkeeping import coordinator, ingress, verifier
 from lab.bench.bookkeeping.figures import BlockCost, Flow, show_costs, show_flows
 from lab.bench.harness.record import write_record
@@ -25,15 +25,19 @@ def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="outrider bench bookkeeping", description=__doc__)
     add = parser.add_argument
     add("--parts", nargs="+", choices=_PARTS, default=_PARTS, metavar="PART", help="of %(choices)s (default: all)")
-    add("--sequences", type=int, default=256, help="responses at once (default: %(default)s)")
-    add("--tokens", type=int, default=200, help="of each response (default: %(default)s)")
+    add("--sequences", type=positive_int, default=256, help="responses at once (default: %(default)s)")
+    add("--tokens", type=positive_int, default=200, help="of each response (default: %(default)s)")
     add(
-        "--contexts", type=int, nargs="+", default=[500, 32_000], help="of the verifier's blocks (default: %(default)s)"
+        "--contexts",
+        type=positive_int,
+        nargs="+",
+        default=[500, 32_000],
+        help="of the verifier's blocks (default: %(default)s)",
     )
-    add("--blocks", type=int, default=64, help="in each of its steps (default: %(default)s)")
-    add("--steps", type=int, default=100, help="in each of its runs (default: %(default)s)")
-    add("--repeats", type=int, default=3, help="runs of each part (default: %(default)s)")
-    add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
+    add("--blocks", type=positive_int, default=64, help="in each of its steps (default: %(default)s)")
+    add("--steps", type=positive_int, default=100, help="in each of its runs (default: %(default)s)")
+    add("--repeats", type=positive_int, default=3, help="runs of each part (default: %(default)s)")
+    add("--json", type=new_file, default=None, metavar="FILE", help="write every figure")
     args = parser.parse_args(argv)
     flows, costs = list[list[Flow]](), list[list[BlockCost]]()
     if "coordinator" in args.parts:

@@ -13,18 +13,17 @@ cells: the time of the batches over that of a model fitted to the batches of all
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
+from cluster.option_types import natural, new_file, not_negative, positive, positive_int
 from lab.bench.capacity.arrivals import CLOSED, OPEN
 from lab.bench.capacity.figures import batch_model, figures
 from lab.bench.capacity.log import CellLog
 from lab.bench.capacity.plan import BASELINE, POLICIES
 from lab.bench.capacity.run import RunSettings, measure
 from lab.bench.capacity.tables import show_figures
-from lab.bench.harness.options import positive_int
 from lab.bench.harness.record import write_record
 
 _DEFAULT = RunSettings()
@@ -83,7 +82,12 @@ _HELP = {
     "drafter": "name or path",
 }
 _CHOICES = {"policies": tuple(POLICIES), "arrivals": (CLOSED, *OPEN)}
-_COUNTED = ("users", "repeats", "prompts")
+_TYPES = {
+    **dict.fromkeys(("users", "repeats", "prompts"), positive_int),
+    **dict.fromkeys(("first_repeat", "seed"), natural),
+    **dict.fromkeys(("rates", "most_s", "speeds"), positive),
+    "pause_s": not_negative,
+}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -91,14 +95,13 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     for name, text in _HELP.items():
         default = getattr(_DEFAULT, name)
-        one = default[0] if isinstance(default, tuple) else default
         add(
             f"--{name.replace('_', '-')}",
-            type=positive_int if name in _COUNTED else type(one),
+            type=_TYPES.get(name, str),
             nargs="+" if isinstance(default, tuple) else None,
             choices=_CHOICES.get(name),
             default=default,
             help=f"{text} (default: %(default)s)",
         )
-    add("--json", type=Path, metavar="FILE", help="write every figure")
+    add("--json", type=new_file, default=None, metavar="FILE", help="write every figure")
     return parser

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 
+from cluster.option_types import new_file, new_folder
 from lab.bench.clients.asking.checking import KEY, SINGLE_KEY, Asked, Row
 from lab.bench.clients.environments import CLIENTS, Client, home_of
 from lab.bench.clients.running import run_script
@@ -33,9 +34,9 @@ def main(argv: Sequence[str]) -> None:
     add("--single-key", default="", help="an API key with concurrent_responses: 1, to test the answer above that limit")
     add("--tokenizer", default="embedded", help="the model's, for clients that count tokens (default: %(default)s)")
     add("--environments", type=Path, default=outrider_home() / "clients", help="folder for them (default: %(default)s)")
-    add("--reports", type=Path, default=None, metavar="FOLDER", help="keep what the clients themselves report")
-    add("--json", type=Path, default=None, metavar="FILE", help="write every row")
-    add("--markdown", type=Path, default=None, metavar="FILE", help="write the table")
+    add("--reports", type=new_folder, default=None, metavar="FOLDER", help="keep what the clients themselves report")
+    add("--json", type=new_file, default=None, metavar="FILE", help="write every row")
+    add("--markdown", type=new_file, default=None, metavar="FILE", help="write the table")
     args = parser.parse_args(argv)
     key = os.environ.get(KEY, "")
     model = _model(args.url, key)

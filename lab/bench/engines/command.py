@@ -16,12 +16,12 @@ from tempfile import TemporaryDirectory
 
 from tqdm import tqdm
 
+from cluster.option_types import natural, new_file, not_negative, positive_int
 from lab.bench.engines.exported_drafter import export_drafter
 from lab.bench.engines.served import Load, measured
 from lab.bench.engines.servers import ServingOptions, all_servers
 from lab.bench.engines.tables import show_compared, show_served
 from lab.bench.harness.mix import USUAL_SHARES, parse_share, shares_of
-from lab.bench.harness.options import positive_int
 from lab.bench.harness.record import write_record
 from lab.bench.harness.samples import Sample
 from outrider.engines.registry import VERIFIERS
@@ -81,23 +81,23 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--target", default=EMBEDDED, help="the embedded one, or a folder in Hugging Face format")
     add("--drafter", default=EMBEDDED, help="the embedded one, or a file made by `outrider distill`")
     add("--dtype", default="float32", choices=["float32", "bfloat16"])
-    add("--threads", type=int, default=1, help="of computation, of each engine (default: %(default)s)")
-    add("--clients", type=int, nargs="+", default=[1, 4, 16, 32], help="numbers of (default: %(default)s)")
-    add("--requests", type=int, default=2, help="of each client in a turn (default: %(default)s)")
-    add("--tokens", type=int, default=40, help="of every answer (default: %(default)s)")
-    add("--turns", type=int, default=2, help="of every arm at each number of clients (default: %(default)s)")
+    add("--threads", type=positive_int, default=1, help="of computation, of each engine (default: %(default)s)")
+    add("--clients", type=positive_int, nargs="+", default=[1, 4, 16, 32], help="numbers of (default: %(default)s)")
+    add("--requests", type=positive_int, default=2, help="of each client in a turn (default: %(default)s)")
+    add("--tokens", type=positive_int, default=40, help="of every answer (default: %(default)s)")
+    add("--turns", type=positive_int, default=2, help="of every arm at each number of clients (default: %(default)s)")
     add("--engines", nargs="+", choices=sorted(VERIFIERS), default=sorted(VERIFIERS), help="of Outrider (default: all)")
     add("--windows", type=_window, nargs="+", default=[None, 0], help="of Outrider; auto is its own choice")
     add(
         "--draft-tokens",
-        type=int,
+        type=positive_int,
         nargs="*",
         default=[2],
         help="per step, of vLLM's own speculation; none: no such arm",
     )
     add(
         "--lookups",
-        type=int,
+        type=natural,
         nargs="+",
         default=[0, 8],
         help="longest looked-up drafts of Outrider's clusters; 0: none",
@@ -109,9 +109,20 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     add(
         "--mix", type=parse_share, nargs="+", default=usual, metavar="KIND=SHARE", help=f"of prompts (default: {shown})"
     )
-    add("--temperature", type=float, default=0.0, help="above 0 with a fixed seed for each request that Outrider gets")
-    add("--central-threads", type=int, nargs="+", default=None, help="of vLLM's own servers (default: --threads)")
-    add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
+    add(
+        "--temperature",
+        type=not_negative,
+        default=0.0,
+        help="above 0 with a fixed seed for each request that Outrider gets",
+    )
+    add(
+        "--central-threads",
+        type=positive_int,
+        nargs="+",
+        default=None,
+        help="of vLLM's own servers (default: --threads)",
+    )
+    add("--json", type=new_file, default=None, metavar="FILE", help="write every figure")
     args = parser.parse_args(argv)
     try:
         args.mix = shares_of(args.mix)
@@ -121,4 +132,4 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _window(text: str) -> int | None:
-    return None if text == "auto" else int(text)
+    return None if text == "auto" else natural(text)

@@ -13,17 +13,16 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
+from cluster.option_types import natural, new_file, positive_int
 from cluster.reports.tables import show_table
 from lab.bench.exactness.company import MOST_GENERATIONS, tried
 from lab.bench.exactness.counts import Counts, faults, total
 from lab.bench.exactness.reference import Target
 from lab.bench.exactness.requests import Request, draw_requests
-from lab.bench.harness.options import positive_int
 from lab.bench.harness.prompts import PROMPTS
 from lab.bench.harness.record import write_record
 from outrider.engines.torch.kind import cpu_dtype
@@ -92,8 +91,8 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--target", default=EMBEDDED, help="the embedded one, or a folder in Hugging Face format")
     add("--dtype", default="auto", choices=["auto", "float32", "bfloat16"])
     add("--requests", type=positive_int, default=1000, help="how many (default: %(default)s)")
-    add("--seed", type=int, default=0, help="of all that is random (default: %(default)s)")
-    add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
+    add("--seed", type=natural, default=0, help="of all that is random (default: %(default)s)")
+    add("--json", type=new_file, default=None, metavar="FILE", help="write every figure")
     args = parser.parse_args(argv)
     if args.dtype == "auto":
         args.dtype = cpu_dtype()

@@ -23,9 +23,9 @@ from typing import Any
 
 import torch
 
+from cluster.option_types import natural, new_file, positive_int
 from lab.bench.gpu.machine import described
 from lab.bench.gpu.setting import Found, Setting
-from lab.bench.harness.options import positive_int
 from lab.reports.json_file import write_json
 from outrider.documents.whole_file import write_whole
 
@@ -115,9 +115,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--device", default="cuda", help="of torch (default: %(default)s)")
     add("--minutes", type=positive_int, default=10, help="of a part, at most (default: %(default)s)")
     add("--small", action="store_true", help="shapes that a processor computes in seconds")
-    add("--seed", type=int, default=0, help="of all that is random (default: %(default)s)")
-    add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
-    add("--markdown", type=Path, default=None, metavar="FILE", help="write the tables")
+    add("--seed", type=natural, default=0, help="of all that is random (default: %(default)s)")
+    add("--json", type=new_file, default=None, metavar="FILE", help="write every figure")
+    add("--markdown", type=new_file, default=None, metavar="FILE", help="write the tables")
     add("--one", choices=PARTS, default=None, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.one is None and args.device.startswith("cuda") and not torch.cuda.is_available():

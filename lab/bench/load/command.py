@@ -10,11 +10,10 @@ import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from tqdm import tqdm
 
-from lab.bench.harness.options import positive, positive_int
+from cluster.option_types import existing_file, natural, new_file, positive, positive_int, share
 from lab.bench.harness.record import write_record
 from lab.bench.load import report as load_report
 from lab.bench.load.client import drive, endpoint_of, open_client, served_model
@@ -43,9 +42,9 @@ def _rate(text: str) -> float:
 
 
 def _share(text: str) -> float:
-    if not 0 <= float(text) < 1:
-        raise argparse.ArgumentTypeError(f"needs a share in [0, 1), found {text}")
-    return float(text)
+    if (value := share(text)) == 1.0:
+        raise argparse.ArgumentTypeError(f"needs a number below 1, found {text!r}")
+    return value
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -61,20 +60,20 @@ def _parser() -> argparse.ArgumentParser:
     length.add_argument("--requests", "--num-prompts", type=positive_int, default=None, help="of each run")
     add("--burstiness", type=positive, default=1.0, help="of gamma distributed gaps; 1: Poisson, below: more bursty")
     add("--max-concurrency", type=positive_int, default=None, help="requests at a time; the others wait here")
-    add("--seed", type=int, default=0, help="of arrivals and requests; the next rate's is one more")
+    add("--seed", type=natural, default=0, help="of arrivals and requests; the next rate's is one more")
     add("--max-tokens", type=positive_int, default=128, help="the longest mixed output; the median is a third of it")
     _add_datasets(parser)
-    add("--window", type=int, default=None, help="draft tokens per round (default: the service's choice)")
+    add("--window", type=natural, default=None, help="draft tokens per round (default: the service's choice)")
     add("--classes", nargs="+", default=[], metavar="CLASS", help="SLO classes that requests ask for, all alike often")
     add("--timeout-s", type=positive, default=300.0, help="from sending a request to the end of its answer")
-    add("--json", type=Path, default=None, metavar="FILE", help="write settings, figures and every request")
+    add("--json", type=new_file, default=None, metavar="FILE", help="write settings, figures and every request")
     return parser
 
 
 def _add_datasets(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("datasets").add_argument
     add("--dataset-name", choices=("mixed", "random", "sharegpt"), default="mixed")
-    add("--dataset-path", type=Path, default=None, metavar="FILE", help="JSON of ShareGPT")
+    add("--dataset-path", type=existing_file, default=None, metavar="FILE", help="JSON of ShareGPT")
     add("--tokenizer", default="embedded", help="of the served model, for random and sharegpt (default: embedded)")
     add("--random-input-len", type=positive_int, default=1024, help="tokens")
     add("--random-output-len", type=positive_int, default=128, help="tokens; they are always generated")

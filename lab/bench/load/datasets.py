@@ -75,16 +75,15 @@ def sharegpt_prompts(
         seed: of the order.
 
     Raises:
-        ParameterError: no conversation is usable: a prompt of 4 to 1,024 tokens, an answer of at least 4 (unless
-            ``output_tokens`` is given), both at most 2,048.
+        ParameterError: the file is not of this form, or no conversation is usable: a prompt of 4 to 1,024 tokens, an
+            answer of at least 4 (unless ``output_tokens`` is given), both at most 2,048.
     """
-    entries = [one for one in json.loads(file.read_text("utf-8")) if len(one.get("conversations", ())) > 1]
+    entries = [turns for turns in _conversations(file) if len(turns) > 1]
     random.Random(seed).shuffle(entries)  # noqa: S311
     found: Bodies = []
-    for entry in entries:
+    for prompt, answer in entries:
         if len(found) == count:
             return found
-        prompt, answer = (turn["value"] for turn in entry["conversations"][:2])
         prompt_tokens = len(tokenizer(prompt)["input_ids"])
         length = len(tokenizer(answer)["input_ids"]) if output_tokens is None else output_tokens
         if (
@@ -97,3 +96,25 @@ def sharegpt_prompts(
         raise ParameterError(str(file), "a conversation of usable length", f"none of {len(entries)}")
     again = random.Random(seed)  # noqa: S311
     return found + [again.choice(found) for _ in range(count - len(found))]
+
+
+def _conversations(file: Path) -> list[list[str]]:
+    """The first two turns of each conversation, or the one that there is."""
+    needed = 'JSON of ShareGPT, [{"conversations": [{"value": "text"}, ...]}, ...]; name such a file by --dataset-path'
+    try:
+        entries = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ParameterError(str(file), needed, str(error)) from error
+    if not isinstance(entries, list):
+        raise ParameterError(str(file), needed, f"a {type(entries).__name__}")
+    found = []
+    for number, entry in enumerate(entries, 1):
+        turns = entry.get("conversations", []) if isinstance(entry, dict) else None
+        if not isinstance(turns, list) or not all(map(_is_turn, turns[:2])):
+            raise ParameterError(f"{file}, entry {number},", needed, entry)
+        found.append([turn["value"] for turn in turns[:2]])
+    return found
+
+
+def _is_turn(turn: object) -> bool:
+    return isinstance(turn, dict) and isinstance(turn.get("value"), str)

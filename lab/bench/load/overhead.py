@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import Sequence
 from itertools import cycle, islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from ray import serve
 from transformers import GenerationConfig
 
 from cluster.local import APP_NAME, running
+from cluster.option_types import existing_file, natural, new_file, not_negative, positive_int
 from cluster.reports.tables import show_table
 from lab.bench.harness.prompts import PROMPTS
 from lab.bench.harness.record import write_record
@@ -40,13 +40,13 @@ def main(argv: Sequence[str]) -> None:
     """Run the bench and print its tables."""
     parser = argparse.ArgumentParser(prog="outrider bench overhead", description=__doc__)
     add = parser.add_argument
-    add("--config", type=Path, default=None, help="needs drafters, and one verifier")
-    add("--generations", type=int, nargs="+", default=[1, 4, 16])
-    add("--tokens", type=int, default=64)
-    add("--prompts", type=int, default=16, help="prompts sent at each number of generations")
-    add("--temperature", type=float, default=0.0)
-    add("--windows", type=int, nargs="+", default=[2], help="draft windows (default: %(default)s)")
-    add("--json", type=Path, default=None, metavar="FILE", help="write what is printed")
+    add("--config", type=existing_file, default=None, help="needs drafters, and one verifier")
+    add("--generations", type=positive_int, nargs="+", default=[1, 4, 16])
+    add("--tokens", type=positive_int, default=64)
+    add("--prompts", type=positive_int, default=16, help="prompts sent at each number of generations")
+    add("--temperature", type=not_negative, default=0.0)
+    add("--windows", type=natural, nargs="+", default=[2], help="draft windows (default: %(default)s)")
+    add("--json", type=new_file, default=None, metavar="FILE", help="write what is printed")
     args = parser.parse_args(argv)
     config = load_config(args.config)
     baselines = baselines_of(config, args.tokens, args.prompts)

@@ -13,19 +13,21 @@ one. ``--parts cluster``: the rows of Table I and Figure 7's links on a cluster 
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
+from cluster.option_types import integer, natural, new_file
 from cluster.options import add_config_options, add_output_options, check_plots
 from lab.bench.harness.prompts import PROMPTS
 from lab.bench.harness.record import write_record
 from lab.bench.papers.dssd import reproduce_dssd
 from lab.bench.papers.pair import Amount, load_pair
-from lab.bench.papers.tslt import reproduce_tslt
+from lab.bench.papers.published import DSSD_ROWS
+from lab.bench.papers.tslt import DEPTH, reproduce_tslt
 from lab.bench.papers.wisv.reproduce import reproduce_wisv
 from lab.bench.papers.wisv.rounds import TABLE_1_POINT
 from lab.bench.papers.wisv_pair.command import add_options, cluster_part, frontier_part
 
 _OF_PAIRS = {"tslt": reproduce_tslt, "dssd": reproduce_dssd}
+_LONGEST_WINDOWS = {"tslt": DEPTH, "dssd": max(row.window for row in DSSD_ROWS)}
 _OF_HEADS = {"frontier": frontier_part, "cluster": cluster_part}
 
 
@@ -36,7 +38,7 @@ def main(argv: Sequence[str]) -> None:
     )
     papers = parser.add_subparsers(dest="paper", required=True, metavar="PAPER")
     for name in _OF_PAIRS:
-        _add_pair_options(papers.add_parser(name, help="of a pair of models"))
+        _add_pair_options(papers.add_parser(name, help="of a pair of models"), _LONGEST_WINDOWS[name])
     _add_wisv_options(papers.add_parser("wisv", help="of Table I, and with a decision head"))
     args = parser.parse_args(argv)
     found = _wisv(args) if args.paper == "wisv" else _of_pair(args)
@@ -44,14 +46,25 @@ def main(argv: Sequence[str]) -> None:
         write_record(args.json, args, found)
 
 
-def _add_pair_options(parser: argparse.ArgumentParser) -> None:
+def _add_pair_options(parser: argparse.ArgumentParser, longest: int) -> None:
+    """Add the options; a response of fewer than ``longest`` tokens holds no round of the paper's longest window."""
     add = parser.add_argument
     add("--target", default="embedded", help="name or path (default: %(default)s)")
     add("--drafter", default="embedded", help="name or path (default: %(default)s)")
-    add("--prompts", type=int, default=len(PROMPTS), help="responses of a kind (default: %(default)s)")
-    add("--tokens", type=int, default=48, help="of a response at most (default: %(default)s)")
-    add("--seed", type=int, default=0, help="of the first response (default: %(default)s)")
-    add("--json", type=Path, default=None, metavar="FILE", help="write what is printed")
+    add(
+        "--prompts",
+        type=integer(1, len(PROMPTS)),
+        default=len(PROMPTS),
+        help="responses of a kind (default: %(default)s)",
+    )
+    add(
+        "--tokens",
+        type=integer(longest),
+        default=48,
+        help=f"of a response at most, from {longest} (default: %(default)s)",
+    )
+    add("--seed", type=natural, default=0, help="of the first response (default: %(default)s)")
+    add("--json", type=new_file, default=None, metavar="FILE", help="write what is printed")
 
 
 def _add_wisv_options(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,7 @@ from operator import mul
 import numpy as np
 import numpy.typing as npt
 
+from outrider.contracts.errors import ParameterError
 from outrider.wire.bits import id_bits
 
 SCALAR_BITS = 24  # a draft token's own probability (dssd)
@@ -34,6 +35,9 @@ def recorded_shape(responses: Sequence[npt.NDArray[np.float64]], window: int) ->
     Args:
         responses: for each, ``[n]`` probabilities that its tokens came from the draft (``Coupled.given_token``).
         window: draft tokens per round. Rounds that would draft past a response's end are left out.
+
+    Raises:
+        ParameterError: every response is shorter than a round's draft.
     """
     tokens = full = rounds = 0.0
     for given in responses:
@@ -47,7 +51,8 @@ def recorded_shape(responses: Sequence[npt.NDArray[np.float64]], window: int) ->
             tokens += starts[at] * float(reached.sum())
             full += starts[at] * float(reached[-1])
     if not rounds:
-        raise ValueError(f"needs a response of at least {window} tokens, found {max(map(len, responses), default=0)}")
+        needed = f"one of at least {window} tokens, a round's draft; raise --prompts or --tokens"
+        raise ParameterError("responses", needed, f"at most {max(map(len, responses), default=0)} tokens")
     return RoundShape(tokens / rounds, 1.0 - full / rounds)
 
 

@@ -12,12 +12,11 @@ Arms take turns. With one thread times are CPU times, which other processes do n
 import argparse
 from collections.abc import Sequence
 from itertools import starmap
-from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
-from lab.bench.harness.options import positive_int
+from cluster.option_types import new_file, positive_int
 from lab.bench.harness.record import write_record
 from lab.bench.passes.rounds import measured_rounds
 from lab.bench.passes.run import BUFFER_MIB, PassPlan, measured
@@ -77,7 +76,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--threads", type=positive_int, default=1)
     add("--prefix", type=positive_int, default=500, help="tokens behind which is computed (default: %(default)s)")
     add("--repeats", type=positive_int, default=15, help="turns of all arms (default: %(default)s)")
-    add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
+    add("--json", type=new_file, default=None, metavar="FILE", help="write every figure")
     add("--passes", type=positive_int, default=3, help="of an arm in a turn (default: %(default)s)")
     rounds = parser.add_argument_group("rounds").add_argument
     rounds("--device", default="cpu")

@@ -12,10 +12,11 @@ The comparison uses *charged* time: the link's model for the bits really sent, p
 import argparse
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 
 from cluster.local import running
+from cluster.option_types import integer, new_file, positive_int
 from cluster.options import add_config_options, read_config
+from lab.bench.harness.prompts import PROMPTS
 from lab.bench.harness.record import write_record
 from lab.bench.protocols.figures import Comparison, MethodFigures, compare, figures, seconds
 from lab.bench.protocols.measure import Amount, measure
@@ -42,10 +43,12 @@ def _parser() -> argparse.ArgumentParser:
     add_config_options(parser)
     add = parser.add_argument
     add("--cells", nargs="*", default=[], metavar="NAME", help="beginnings of names such as 20mbps-50ms-t1")
-    add("--tokens", type=int, default=20, help="of each response (default: %(default)s)")
-    add("--prompts", type=int, default=4, help="different ones in each cell (default: %(default)s)")
-    add("--repeats", type=int, default=1, help="of each prompt by each method (default: %(default)s)")
-    add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
+    add("--tokens", type=positive_int, default=20, help="of each response (default: %(default)s)")
+    add(
+        "--prompts", type=integer(1, len(PROMPTS)), default=4, help="different ones in each cell (default: %(default)s)"
+    )
+    add("--repeats", type=positive_int, default=1, help="of each prompt by each method (default: %(default)s)")
+    add("--json", type=new_file, default=None, metavar="FILE", help="write every figure")
     return parser
 
 

@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
-from pathlib import Path
 
 from cluster.local import running
+from cluster.option_types import natural, new_file, not_negative, positive_int, share
 from cluster.options import add_config_options, read_config
 from lab.bench.harness.fewer_layers import without_layers
-from lab.bench.harness.options import positive_int
 from lab.bench.harness.record import write_record
 from lab.bench.harness.recorded_drafts import RecordSettings
 from lab.bench.stops.bound import drafts_along, waste, whole_rounds
@@ -113,10 +112,16 @@ def _parser() -> argparse.ArgumentParser:
     add_config_options(parser)
     add = parser.add_argument
     add("--clients", type=positive_int, nargs="+", default=[1, 6], help="at once (default: %(default)s)")
-    add("--windows", type=int, nargs="+", default=[0, 2, 4, 8], help="that are fixed (default: %(default)s)")
+    add(
+        "--windows",
+        type=natural,
+        nargs="+",
+        default=[0, 2, 4, 8],
+        help="that are fixed, 0 among them (default: %(default)s)",
+    )
     add("--longest", type=positive_int, default=8, help="draft that a rule may end (default: %(default)s)")
     add("--arms", nargs="*", default=[], metavar="NAME", help="some of them, as the table calls them (default: all)")
-    add("--skip-layers", type=int, nargs="*", default=[], metavar="N", help="draft with the target without these")
+    add("--skip-layers", type=natural, nargs="*", default=[], metavar="N", help="draft with the target without these")
     chains = [name for name, protocol in PROTOCOLS.items() if protocol.chains and not protocol.trees]
     add(
         "--protocol",
@@ -124,13 +129,13 @@ def _parser() -> argparse.ArgumentParser:
         default="dssd",
         help="of chains: trees are drafted whole (default: %(default)s)",
     )
-    add("--temperature", type=float, default=0.0, help="of all requests (default: %(default)s)")
+    add("--temperature", type=not_negative, default=0.0, help="of all requests (default: %(default)s)")
     add("--tokens", type=positive_int, default=100, help="of a response, at most (default: %(default)s)")
     add("--responses", type=positive_int, default=2, help="of each client (default: %(default)s)")
     add("--repeats", type=positive_int, default=1, help="of all (default: %(default)s)")
     add("--bound", action="store_true", help="count what WISP's Theorem 1 bounds")
-    add("--thresholds", type=float, nargs="+", default=[0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 1.0], help="of that")
+    add("--thresholds", type=share, nargs="+", default=[0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 1.0], help="of that")
     add("--prompts", type=positive_int, default=64, help="of it, too (default: %(default)s)")
-    add("--plot", type=Path, default=None, metavar="FILE", help="draw tokens per second over waste (WISP Figure 1)")
-    add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
+    add("--plot", type=new_file, default=None, metavar="FILE", help="draw tokens per second over waste (WISP Figure 1)")
+    add("--json", type=new_file, default=None, metavar="FILE", help="write every figure")
     return parser

@@ -4,9 +4,9 @@ import argparse
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from cluster.local import running
+from cluster.option_types import existing_file, positive_int, share
 from cluster.options import read_config
 from lab.bench.papers.wisv_pair import reports
 from lab.bench.papers.wisv_pair.cluster import LINKS, WINDOWS, Answer, measured, rows, spread
@@ -28,12 +28,24 @@ _THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--tasks", default="embedded", help="embedded, or a JSON Lines file; of these the test split")
-    add("--most-tasks", type=int, default=None, help="of the test split (default: all; the cluster answers 4)")
-    add("--max-new-tokens", type=int, default=224, help="length limit of an answer (default: %(default)s)")
-    add("--windows", type=int, nargs="+", default=None, help="K (default: frontier 24; cluster the table's, 2 and 4)")
-    add("--thresholds", type=float, nargs="+", default=_THRESHOLDS, help="of the frontier (default: %(default)s)")
-    add("--unaware", type=Path, default=None, metavar="FILE", help="a head learnt without relabelling, to compare")
-    add("--batch", type=int, default=64, help="texts computed at once for the frontier (default: %(default)s)")
+    add("--most-tasks", type=positive_int, default=None, help="of the test split (default: all; the cluster answers 4)")
+    add("--max-new-tokens", type=positive_int, default=224, help="length limit of an answer (default: %(default)s)")
+    add(
+        "--windows",
+        type=positive_int,
+        nargs="+",
+        default=None,
+        help="K (default: frontier 24; cluster the table's, 2 and 4)",
+    )
+    add("--thresholds", type=share, nargs="+", default=_THRESHOLDS, help="of the frontier (default: %(default)s)")
+    add(
+        "--unaware",
+        type=existing_file,
+        default=None,
+        metavar="FILE",
+        help="a head learnt without relabelling, to compare",
+    )
+    add("--batch", type=positive_int, default=64, help="texts computed at once for the frontier (default: %(default)s)")
     add("--links", nargs="+", default=list(LINKS), choices=list(LINKS), metavar="NAME", help=f"of {', '.join(LINKS)}")
 
 

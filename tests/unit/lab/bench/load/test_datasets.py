@@ -81,3 +81,24 @@ def test_conversations_are_shuffled_by_the_seed_and_drawn_again(
 def test_a_dataset_without_a_usable_conversation_is_refused(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="none of 1"):
         sharegpt_prompts(tokenizer, 3, sharegpt(tmp_path, (3, 3)), None, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", "Expecting value"),
+        ('{"conversations": []}', "a dict"),
+        ("[1]", "entry 1, needs"),
+        ('[{}, {"conversations": [{"from": "human"}]}]', "entry 2, needs"),
+        ('[{"conversations": "text"}]', "entry 1, needs"),
+    ],
+    ids=["empty", "no list", "no conversation", "no text", "no turns"],
+)
+def test_a_file_of_another_form_is_refused_by_its_form(
+    text: str, found: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    file = tmp_path / "other.json"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ParameterError, match=found) as refused:
+        sharegpt_prompts(tokenizer, 1, file, None, seed=0)
+    assert "needs JSON of ShareGPT" in str(refused.value)
