@@ -10,13 +10,20 @@ from ray._private import ray_constants, services, state, worker
 from ray.actor import ActorHandle
 from ray.core.generated import common_pb2
 
+from outrider.contracts.errors import OutriderError
+
 Read = Callable[[Any, bytes | None, Any, Any], Any]  # data, metadata, reference, tensors
 
 _ErrorType: Any = common_pb2.ErrorType  # type: ignore[attr-defined]  # made when it is imported
 ACTOR_DIED: int = _ErrorType.Value("ACTOR_DIED")
 TASK_CANCELLED: int = _ErrorType.Value("TASK_CANCELLED")
 TASK_EXECUTION_EXCEPTION: int = _ErrorType.Value("TASK_EXECUTION_EXCEPTION")
+_START_S, _TOO_SLOW = 30, "timed out during startup"  # both are Ray's own, and fixed: it raises a plain Exception
 RAW_BYTES: bytes = ray_constants.OBJECT_METADATA_TYPE_RAW  # metadata of an object that is not pickled
+
+
+class RayStartError(OutriderError):
+    """Ray does not start on this machine."""
 
 
 def actor_id_of(handle: "ActorHandle[Any]") -> bytes:
@@ -54,5 +61,17 @@ def clusters_disabled() -> Iterator[None]:
 
 
 def init_in(folder: Path, **options: Any) -> None:
-    """Start Ray as ``ray.init(**options)``, with its sessions in ``folder``."""
-    ray.init(_temp_dir=str(folder), **options)
+    """Start Ray as ``ray.init(**options)``, with its sessions in ``folder``.
+
+    Raises:
+        RayStartError: Ray gave up waiting for its own processes.
+    """
+    try:
+        ray.init(_temp_dir=str(folder), **options)
+    except Exception as error:
+        if _TOO_SLOW not in str(error):
+            raise
+        needed = f"Ray needs its processes on this machine to start within {_START_S} s, found that they did not"
+        raise RayStartError(
+            f"{needed}; end other work here and try again (logs: {folder}/session_latest/logs)"
+        ) from error
