@@ -21,6 +21,17 @@ from outrider.text.stops import StopMatcher
 from outrider.text.tokens import backend_of
 
 
+@dataclass(frozen=True, slots=True)
+class TokenTexts:
+    """Which tokens have a text."""
+
+    silent_ids: Collection[int] = ()  # those that end the response have none
+    special: bool = False  # whether special tokens have one
+
+
+_USUAL = TokenTexts()
+
+
 class IncrementalText:
     """Text of one response.
 
@@ -30,8 +41,7 @@ class IncrementalText:
         sent_ids: tokens of a resumed response that were pushed elsewhere; their shown text is not shown again, text
             that was held back still is.
         min_tokens: the text of this many tokens, ``sent_ids`` included, is no part of any stop string.
-        silent_ids: tokens that end the response, and whose text is not shown.
-        special: whether special tokens have a text.
+        texts: which tokens have a text.
         keeps_stop: whether the stop string that ends the response is shown.
         tag_ids: tokens whose places in the text ``take_tags`` returns.
 
@@ -46,17 +56,16 @@ class IncrementalText:
         stop: Sequence[str] = (),
         sent_ids: Sequence[int] = (),
         min_tokens: int = 0,
-        silent_ids: Collection[int] = (),
+        texts: TokenTexts = _USUAL,
         *,
-        special: bool = False,
         keeps_stop: bool = False,
         tag_ids: Collection[int] = (),
     ) -> None:
         self._tag_ids, self._coming = tag_ids, deque[tuple[int, int]]()  # coming: ids and indices of tags
         self._tags, self._end = list[TagPlace](), 0  # end: of the last shown token
-        self._decoder = text_decoder(backend_of(tokenizer), special=special)
+        self._decoder = text_decoder(backend_of(tokenizer), special=texts.special)
         self._matcher = StopMatcher(stop, keeps=keeps_stop)
-        self._silent_ids = silent_ids
+        self._silent_ids = texts.silent_ids
         self._min_tokens = min_tokens
         self._pushed_tokens = 0
         self._shown_characters = 0
@@ -124,8 +133,7 @@ def text_of(
         request.stop,
         request.output_ids,
         request.min_tokens,
-        () if request.keeps_stop else frozenset(silent),
-        special=request.special_text,
+        TokenTexts(() if request.keeps_stop else frozenset(silent), request.special_text),
         keeps_stop=request.keeps_stop,
         tag_ids=frozenset(request.tag_ids),
     )

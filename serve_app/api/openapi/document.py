@@ -1,6 +1,7 @@
 """The OpenAPI document of a service: every URL, its request, its answers and errors."""
 
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from typing import Any
 
 from outrider import __version__
@@ -46,58 +47,13 @@ _CONTENT_TYPE_METRICS = "text/plain; version=1.0.0; charset=utf-8"
 
 def openapi_document(limits: RequestLimits, *, keys: bool, reads_need_key: bool = False) -> dict[str, Any]:
     """Return the document as JSON. ``keys``: whether requests need one; ``reads_need_key``: so do /status, /metrics."""
-    tokenize = {"anyOf": [_ref("TokenizeTextBody"), _ref("TokenizeChatBody")]}
     document: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "Outrider", "version": __version__, "description": _ABOUT},
-        "paths": {
-            "/v1/chat/completions": {"post": _generation("chat", "ChatBody", "ChatCompletion", limits, keys=keys)},
-            "/v1/completions": {"post": _generation("completion", "CompletionBody", "Completion", limits, keys=keys)},
-            "/v1/responses": {
-                "post": _generation(
-                    *("response", "ResponsesBody", "ModelResponse", limits),
-                    keys=keys,
-                    events=[kind.__name__ for kind in RESPONSE_EVENTS],
-                )
-            },
-            "/v1/messages": {
-                "post": _generation(
-                    *("message", "MessagesBody", "MessageAnswer", limits),
-                    keys=keys,
-                    events=[kind.__name__ for kind in MESSAGE_EVENTS],
-                )
-            },
-            "/v1/messages/count_tokens": {
-                "post": _operation("The number of a prompt's tokens", "TokenCount", _READ_BODY, keys=keys)
-                | _body(_ref("CountTokensBody"))
-            },
-            "/v1/models": {"get": _models("The served model, in a list", "ModelList", (), keys=keys)},
-            "/v1/models/{model}": {"get": _model(keys=keys)},
-            **{
-                f"{before}/tokenize": {
-                    "post": _operation("The tokens of a text or a chat", "Tokenized", _READ_BODY, keys=keys)
-                    | _body(tokenize)
-                }
-                for before in ("", "/v1")
-            },
-            **{
-                f"{before}/detokenize": {
-                    "post": _operation("The text of tokens", "Detokenized", _READ_BODY, keys=keys)
-                    | _body(_ref("DetokenizeBody"))
-                }
-                for before in ("", "/v1")
-            },
-            "/version": {"get": _operation("Outrider's version", "Version", ())},
-            **{path: {method: _alive() for method in _methods(path)} for path in LIVE},
-            **{path: {"get": _ready()} for path in READY},
-            "/load": {"get": _operation("Responses under way at this ingress", "Load", ())},
-            "/status": {"get": _operation("What the service is doing", "Status", (500, 503, 504), keys=reads_need_key)},
-            "/metrics": {
-                "get": _text("This ingress's metrics, for Prometheus", _CONTENT_TYPE_METRICS, keys=reads_need_key)
-            },
-            "/openapi.json": {"get": {"summary": "This document", "responses": {"200": _answer({"type": "object"})}}},
-            "/docs": {"get": _text("This document, to be read", "text/html; charset=utf-8")},
-        },
+        "paths": _generating(limits, keys=keys)
+        | _counting(keys=keys)
+        | _models_read(keys=keys)
+        | _service_read(reads_need_key=reads_need_key),
         "components": {"schemas": request_schemas(limits) | answer_schemas()},
     }
     for path, methods in document["paths"].items():
@@ -113,6 +69,56 @@ def openapi_document(limits: RequestLimits, *, keys: bool, reads_need_key: bool 
             "api_key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
         }
     return document
+
+
+def _generating(limits: RequestLimits, *, keys: bool) -> Schema:
+    def made(what: str, body: str, answer: str, events: Sequence[type] = ()) -> Schema:
+        names = [kind.__name__ for kind in events]
+        return {"post": _generation(what, body, answer, limits, keys=keys, events=names)}
+
+    return {
+        "/v1/chat/completions": made("chat", "ChatBody", "ChatCompletion"),
+        "/v1/completions": made("completion", "CompletionBody", "Completion"),
+        "/v1/responses": made("response", "ResponsesBody", "ModelResponse", RESPONSE_EVENTS),
+        "/v1/messages": made("message", "MessagesBody", "MessageAnswer", MESSAGE_EVENTS),
+    }
+
+
+def _counting(*, keys: bool) -> Schema:
+    def counted(summary: str, body: Schema, answer: str) -> Schema:
+        return {"post": _operation(summary, answer, _READ_BODY, keys=keys) | _body(body)}
+
+    tokenize = {"anyOf": [_ref("TokenizeTextBody"), _ref("TokenizeChatBody")]}
+    tokenized = counted("The tokens of a text or a chat", tokenize, "Tokenized")
+    detokenized = counted("The text of tokens", _ref("DetokenizeBody"), "Detokenized")
+    count = counted("The number of a prompt's tokens", _ref("CountTokensBody"), "TokenCount")
+    return {
+        "/v1/messages/count_tokens": count,
+        **{f"{before}/tokenize": deepcopy(tokenized) for before in ("", "/v1")},
+        **{f"{before}/detokenize": deepcopy(detokenized) for before in ("", "/v1")},
+    }
+
+
+def _models_read(*, keys: bool) -> Schema:
+    return {
+        "/v1/models": {"get": _models("The served model, in a list", "ModelList", (), keys=keys)},
+        "/v1/models/{model}": {"get": _model(keys=keys)},
+    }
+
+
+def _service_read(*, reads_need_key: bool) -> Schema:
+    return {
+        "/version": {"get": _operation("Outrider's version", "Version", ())},
+        **{path: {method: _alive() for method in _methods(path)} for path in LIVE},
+        **{path: {"get": _ready()} for path in READY},
+        "/load": {"get": _operation("Responses under way at this ingress", "Load", ())},
+        "/status": {"get": _operation("What the service is doing", "Status", (500, 503, 504), keys=reads_need_key)},
+        "/metrics": {
+            "get": _text("This ingress's metrics, for Prometheus", _CONTENT_TYPE_METRICS, keys=reads_need_key)
+        },
+        "/openapi.json": {"get": {"summary": "This document", "responses": {"200": _answer({"type": "object"})}}},
+        "/docs": {"get": _text("This document, to be read", "text/html; charset=utf-8")},
+    }
 
 
 def _generation(
