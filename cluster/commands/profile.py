@@ -9,7 +9,7 @@ import argparse
 import csv
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
@@ -17,7 +17,6 @@ from typing import get_args
 import torch
 from tqdm import tqdm
 
-from cluster.option_types import natural, new_file, new_folder, positive_int
 from cluster.options import check_plots
 from cluster.reports.profile import show_profile
 from outrider.assembly.verifiers import build_verifier
@@ -52,18 +51,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--dtype", default="auto", choices=get_args(TargetDType), help="model.dtype (default: %(default)s)")
     add("--engine", default="torch", choices=tuple(VERIFIERS), help="verifiers.engine (default: %(default)s)")
     add("--device", default="cpu", help="verifiers.device (default: %(default)s)")
-    add("--tensor-parallel-size", type=positive_int, default=1, help="of verifiers (default: %(default)s)")
+    add("--tensor-parallel-size", type=_from(1), default=1, help="of verifiers (default: %(default)s)")
     options = "verifiers.vllm_options, such as '{quantization: fp8}'"
     add("--vllm-options", type=_mapping, default={}, metavar="YAML", help=options)
-    add("--threads", type=positive_int, default=1, help="verifiers.threads (default: %(default)s)")
-    add("--largest-tokens", type=positive_int, help="largest batch; the paper's is 2000 (default: 256 on a CPU)")
-    add("--repeats", type=positive_int, default=3, help="measured runs of each configuration (default: %(default)s)")
-    add("--warmups", type=natural, default=1, help="discarded passes before its first run (default: %(default)s)")
+    add("--threads", type=_from(1), default=1, help="verifiers.threads (default: %(default)s)")
+    add("--largest-tokens", type=int, help="largest batch; the paper's is 2000 (default: 256 on a CPU)")
+    add("--repeats", type=_from(1), default=3, help="measured runs of each configuration (default: %(default)s)")
+    add("--warmups", type=_from(0), default=1, help="discarded passes before its first run (default: %(default)s)")
     clock = "cpu excludes other processes (one thread on a CPU), to see which errors are their noise"
     add("--clock", default="wall", choices=tuple(_CLOCKS), help=clock)
-    add("--seed", type=natural, default=0, help="of the random configurations (default: %(default)s)")
-    add("--out", type=new_file, default=Path("cost_profile.json"), help="the profile; samples are written beside it")
-    add("--plots", type=new_folder, metavar="FOLDER", help="draw the fit and its errors (needs the extra `bench`)")
+    add("--seed", type=_from(0), default=0, help="of the random configurations (default: %(default)s)")
+    add("--out", type=Path, default=Path("cost_profile.json"), help="the profile; samples are written beside it")
+    add("--plots", type=Path, metavar="FOLDER", help="draw the fit and its errors (needs the extra `bench`)")
     add("--quick", action="store_true", help="a quarter of the configurations, smaller, measured twice: about a minute")
 
 
@@ -206,3 +205,12 @@ def _mapping(text: str) -> dict[str, object]:
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f"needs a YAML mapping, found {text!r}")
     return value
+
+
+def _from(least: int) -> Callable[[str], int]:
+    def integer(text: str) -> int:
+        if (value := int(text)) < least:
+            raise argparse.ArgumentTypeError(f"needs at least {least}, found {value}")
+        return value
+
+    return integer

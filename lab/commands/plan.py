@@ -9,11 +9,11 @@ import argparse
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from multiprocessing import get_context
+from pathlib import Path
 
 import yaml
 from tqdm import tqdm
 
-from cluster.option_types import natural, new_file
 from lab.reports.json_file import write_json
 from lab.reports.plan import plan_figures, show_plan
 from lab.scenarios import SCENARIOS, scenario_file
@@ -63,7 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--prompt-tokens", type=int, default=300, help="of a prompt (default: 300)")
     add("--output-tokens", type=int, default=150, help="of a response (default: 150)")
     add("--first-token-s", type=float, default=5.0, help="bound of the p99 of first tokens (default: 5)")
-    add("--seed", type=natural, default=None, help="the first seed (default: 0)")
+    add("--seed", type=int, default=None, help="the first seed (default: 0)")
     add("--seeds", type=int, default=3, metavar="N", help="number of seeds (default: 3)")
     add(
         "--rounds",
@@ -71,7 +71,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=MOST_ROUNDS,
         help=f"of one run, about: more search further (default: {MOST_ROUNDS})",
     )
-    add("--json", type=new_file, default=None, metavar="FILE", help="write every figure")
+    add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -51,8 +51,8 @@ def recorded_shape(responses: Sequence[npt.NDArray[np.float64]], window: int) ->
             tokens += starts[at] * float(reached.sum())
             full += starts[at] * float(reached[-1])
     if not rounds:
-        needed = f"one of at least {window} tokens, a round's draft; raise --prompts or --tokens"
-        raise ParameterError("responses", needed, f"at most {max(map(len, responses), default=0)} tokens")
+        needed = f"a response of at least {window} tokens"
+        raise ParameterError("a round (more by --prompts, --tokens)", needed, max(map(len, responses), default=0))
     return RoundShape(tokens / rounds, 1.0 - full / rounds)
 
 

@@ -42,8 +42,6 @@ MISTAKES = (
     "bench stops --windows -1",
     "bench stops --bound --thresholds 1.1",
     "bench stops --temperature nan",
-    "profile --repeats 0",
-    "profile --out .",
     "simulate capacity --workers 0",
     "simulate capacity --seed -1",
     "simulate stops --acceptances 1.5",
