@@ -12,6 +12,7 @@ from outrider.documents.yaml_text import parse_yaml
 SET = "--set"
 # Two underscores: Kubernetes gives pods OUTRIDER_GATEWAY_PORT=tcp://... for a Service of the name outrider-gateway.
 _BETWEEN_KEYS = "__"
+_MOST_DIGITS = 9  # of a place in a list; Python converts no more than 4,300
 _PREFIX = f"OUTRIDER{_BETWEEN_KEYS}"
 
 
@@ -99,7 +100,7 @@ def _key_of(node: Any, key: str, given: Assignment, *, new: bool = False) -> str
     """Return the key or index of ``key`` in ``node``; a ``new`` last key of a mapping need not exist."""
     if isinstance(node, dict) and (new or key in node):
         return key
-    if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+    if isinstance(node, list) and key.isdecimal() and len(key) <= _MOST_DIGITS and int(key) < len(node):
         return int(key)
     choices = list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
     known = ", ".join(map(str, choices)) or "nothing below it"

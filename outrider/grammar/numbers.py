@@ -27,10 +27,10 @@ def check_numbers(schema: Mapping[str, Any]) -> None:
         TooLargeError: one of them would be rounded, or not followed.
     """
     for name in ("const", "enum"):
-        for value in _numbers(schema.get(name)):
-            if not _is_written(value):
+        for number in _numbers(schema.get(name)):
+            if not _is_written(number):
                 needed = f"{name} of numbers that a double holds (integers from -{_EXACT} to {_EXACT}: all), or texts"
-                raise TooLargeError(needed, value)
+                raise TooLargeError(needed, number)
     kinds = schema.get("type", "number")
     kinds = kinds if isinstance(kinds, list) else [kinds]
     for name in _BOUNDS:
