@@ -21,7 +21,9 @@ class AuthConfig:
     reads: Literal["open", "key"] = "open"
 
     def __post_init__(self) -> None:
-        """Refuse to demand keys without a file of keys."""
+        """Refuse to demand keys without a file of keys, and a path that there is nowhere."""
+        if "\0" in (self.keys_file or ""):
+            raise ConfigError("keys_file", "a path without NUL", self.keys_file)
         if self.reads == "key" and self.keys_file is None:
             raise ConfigError("reads", "open, or a keys_file", self.reads)
 

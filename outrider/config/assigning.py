@@ -12,6 +12,7 @@ from outrider.documents.yaml_text import parse_yaml
 SET = "--set"
 # Two underscores: Kubernetes gives pods OUTRIDER_GATEWAY_PORT=tcp://... for a Service of the name outrider-gateway.
 _BETWEEN_KEYS = "__"
+_MOST_NAMED_CHARS = 200  # of what a message tells of a variable
 _MOST_DIGITS = 9  # of a place in a list; Python converts no more than 4,300
 _PREFIX = f"OUTRIDER{_BETWEEN_KEYS}"
 
@@ -93,7 +94,8 @@ def _value_of(given: Assignment) -> Any:
 
 
 def _named(given: Assignment) -> str:
-    return f"{SET} {given.path}" if given.source == SET else given.source
+    named = f"{SET} {given.path}" if given.source == SET else given.source
+    return named if len(named) <= _MOST_NAMED_CHARS else f"{named[:_MOST_NAMED_CHARS]}..."
 
 
 def _key_of(node: Any, key: str, given: Assignment, *, new: bool = False) -> str | int:

@@ -44,11 +44,13 @@ def test_a_services_variables_of_kubernetes_are_not_read() -> None:
         ({"OUTRIDER__": "1"}, r"\(in OUTRIDER__\)"),
         ({"OUTRIDER__DRAFTERS__7__COUNT": "1"}, r"^OUTRIDER__DRAFTERS__7__COUNT needs a path to a field \(here: 0\)"),
         ({f"OUTRIDER__DRAFTERS__{'9' * 5000}__COUNT": "1"}, "needs a path to a field"),
+        ({"OUTRIDER__" + "A__" * 9000: "1"}, r"^OUTRIDER__(A__)*(A|A_)?\.\.\. needs a path to a field"),
+        ({"OUTRIDER__AUTH__KEYS_FILE": '"a\\0b"'}, "auth.keys_file needs a path without NUL"),
         ({"OUTRIDER__HTTP__PORT": "none"}, r"http.port needs an integer .*found 'none' \(in OUTRIDER__HTTP__PORT\)"),
         ({"OUTRIDER__HTTP__PORT": "["}, r"http.port needs a YAML value"),
         ({"OUTRIDER__VERIFIERS__PARTS": "3"}, r"parts is no setting any more"),
     ],
-    ids=["field", "section", "top", "nothing", "place", "digits", "value", "yaml", "gone"],
+    ids=["field", "section", "top", "nothing", "place", "digits", "long", "nul", "value", "yaml", "gone"],
 )
 def test_a_variable_that_names_no_setting_is_refused_by_name(environment: Mapping[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
