@@ -30,7 +30,13 @@ def _given(asked: Asked, **more: Any) -> dict[str, Any]:
 
 
 def _response(asked: Asked, **more: Any) -> Any:
-    return client_of(asked).responses.create(**_given(asked, **more))
+    with client_of(asked) as client:
+        return client.responses.create(**_given(asked, **more))
+
+
+def _events(asked: Asked, **more: Any) -> list[Any]:
+    with client_of(asked) as client:
+        return list(client.responses.create(stream=True, **_given(asked, **more)))
 
 
 def _plain(asked: Asked) -> None:
@@ -41,16 +47,16 @@ def _plain(asked: Asked) -> None:
 
 
 def _as_a_chat(asked: Asked) -> None:
-    said = client_of(asked).chat.completions.create(
-        model=asked.model, messages=[{"role": "user", "content": _QUESTION}], max_tokens=24, temperature=0
-    )
+    messages = [{"role": "user", "content": _QUESTION}]
+    with client_of(asked) as client:
+        said = client.chat.completions.create(model=asked.model, messages=messages, max_tokens=24, temperature=0)
     text = _response(asked).output_text
     expect(text == said.choices[0].message.content, f"the chat's text, {said.choices[0].message.content!r}", text)
 
 
 def _streamed(asked: Asked) -> str:
     whole = _response(asked)
-    events = list(_response(asked, stream=True))
+    events = _events(asked)
     for event in events:
         _EVENT.validate_python(event.model_dump(by_alias=True))
     text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
@@ -62,7 +68,7 @@ def _streamed(asked: Asked) -> str:
 
 
 def _accumulated(asked: Asked) -> None:
-    with client_of(asked).responses.stream(**_given(asked)) as stream:
+    with client_of(asked) as client, client.responses.stream(**_given(asked)) as stream:
         events = list(stream)
     snapshots = [event.snapshot for event in events if event.type == "response.output_text.delta"]
     expect(events[-1].response.output_text == snapshots[-1], "the text that its pieces came to", snapshots[-1:])
@@ -73,7 +79,8 @@ def _parsed(asked: Asked) -> None:
     from lab.bench.clients.asking.with_openai import Person  # noqa: PLC0415 (which imports this)
 
     given = _given(asked, text_format=Person, max_output_tokens=80)
-    answer = client_of(asked).responses.parse(**given)
+    with client_of(asked) as client:
+        answer = client.responses.parse(**given)
     expect(isinstance(answer.output_parsed, Person), "a person", answer.output)
 
 
@@ -95,7 +102,7 @@ def _called(tool_choice: Any) -> Callable[[Asked], None]:
 def _streamed_call(asked: Asked) -> None:
     given = {"tools": [_TOOL], "tool_choice": _NAMED, "max_output_tokens": 80}
     (call,) = _response(asked, **given).output
-    events = list(_response(asked, stream=True, **given))
+    events = _events(asked, **given)
     text = "".join(event.delta for event in events if event.type == "response.function_call_arguments.delta")
     expect(text == call.arguments == events[-1].response.output[0].arguments, call.arguments, text)
 
@@ -121,8 +128,9 @@ def _refused(**more: Any) -> Callable[[Asked], None]:
 
 
 def _closed_early(asked: Asked) -> None:
+    given = _given(asked, stream=True, max_output_tokens=90, extra_body={"ignore_eos": True})
     for _ in range(3):
-        with _response(asked, stream=True, max_output_tokens=90, extra_body={"ignore_eos": True}) as stream:
+        with client_of(asked) as client, client.responses.create(**given) as stream:
             next(iter(stream))
     expect(_response(asked).output_text, "a text", "none")
 
