@@ -16,8 +16,8 @@ from serve_app.api.http_errors import ErrorAnswer, FieldError
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.fields.ignored import IgnoredFields
 from serve_app.api.openai.parsing import parse_body
-from serve_app.api.openai.written import json_parts
 from serve_app.api.service import RequestLimits
+from serve_app.api.written import json_parts
 
 FieldNames = Callable[[str], str]  # from the path of a chat's field to that of the request's own
 ErrorWriter = Callable[[ErrorAnswer, str], Mapping[str, object]]  # body of an error, which may have the request's id

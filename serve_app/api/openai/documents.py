@@ -26,7 +26,7 @@ from serve_app.answers import (
 from serve_app.api.openai.choice_reader import ChoiceDelta
 from serve_app.api.openai.responses import ResponseForm, round_report, span_report, token_report
 from serve_app.api.openai.tools.deltas import MessageDeltas, WholeMessage
-from serve_app.api.openai.written import Written, encode, json_parts
+from serve_app.api.written import Written, encode, json_parts
 
 _KEPT_ROUNDS = 1024
 

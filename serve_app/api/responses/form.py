@@ -8,12 +8,12 @@ from serve_app.api.api_forms import ReadRequest, named_by, openai_error_body
 from serve_app.api.http_errors import ErrorAnswer
 from serve_app.api.openai.bodies import ChatBody
 from serve_app.api.openai.fields.ignored import IgnoredFields
-from serve_app.api.openai.written import Encoded
 from serve_app.api.responses.answers import ResponseSettings
 from serve_app.api.responses.bodies import LOGPROBS, ResponsesBody
 from serve_app.api.responses.reading import chat_of, messages_of, own_field, read_responses_body
 from serve_app.api.responses.writing import ResponseWriter
 from serve_app.api.service import RequestLimits
+from serve_app.api.written import Encoded
 
 
 class ResponsesForm:

@@ -20,7 +20,6 @@ from serve_app.answers import (
 )
 from serve_app.api.api_forms import AnswerFacts, server_sent, server_sent_whole
 from serve_app.api.http_errors import ErrorAnswer
-from serve_app.api.openai.written import Written, encode
 from serve_app.api.responses.answers import (
     FunctionCallItem,
     ItemStatus,
@@ -34,6 +33,7 @@ from serve_app.api.responses.answers import (
     ResponseSettings,
     ResponseUsage,
 )
+from serve_app.api.written import Written, encode
 
 _PLAIN_FIELDS = 4  # of a chunk's choice: index, delta, logprobs, finish_reason
 _Kind = Literal["msg", "rs", "fc"]  # beginnings of items' ids
