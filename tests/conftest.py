@@ -1,6 +1,8 @@
 """Settings of every test: quiet, offline, one thread per process. They hold before any library is imported."""
 
+import gc
 import os
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -18,6 +20,18 @@ os.environ.setdefault("RAY_metrics_report_interval_ms", "1000")  # a test of met
 settings.register_profile("outrider", deadline=None, print_blob=True, derandomize=True)
 settings.register_profile("explore", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("outrider")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Import all without looking for garbage, and never look through what was imported: both took a while each time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 class ByModule(LoadGroupScheduling):  # type: ignore[misc]  # ships no types
