@@ -43,9 +43,9 @@ class IncrementalText:
         min_tokens: the text of this many tokens, ``sent_ids`` included, is no part of any stop string.
         texts: which tokens have a text.
         keeps_stop: whether the stop string that ends the response is shown.
-        tag_ids: tokens whose places in the text ``take_tags`` returns.
 
     Attributes:
+        tag_ids: tokens whose places in the text ``take_tags`` returns; set before any is pushed.
         shown_tokens: number of the response's leading tokens (``sent_ids`` included) whose text is all shown. A token
             without text counts once all before it do; a token that a stop string removed, even in part, never does.
     """
@@ -59,9 +59,9 @@ class IncrementalText:
         texts: TokenTexts = _USUAL,
         *,
         keeps_stop: bool = False,
-        tag_ids: Collection[int] = (),
     ) -> None:
-        self._tag_ids, self._coming = tag_ids, deque[tuple[int, int]]()  # coming: ids and indices of tags
+        self.tag_ids: Collection[int] = ()
+        self._coming = deque[tuple[int, int]]()  # ids and indices of tags
         self._tags, self._end = list[TagPlace](), 0  # end: of the last shown token
         self._decoder = text_decoder(backend_of(tokenizer), special=texts.special)
         self._matcher = StopMatcher(stop, keeps=keeps_stop)
@@ -70,20 +70,24 @@ class IncrementalText:
         self._pushed_tokens = 0
         self._shown_characters = 0
         self.shown_tokens = 0
-        for token_id in sent_ids:
-            self.push(token_id)
-        self._tags.clear()
+        self.resume(sent_ids)
 
     @property
     def stopped(self) -> bool:
         """Whether a stop string is complete; nothing after it is shown, and itself only where it is kept."""
         return self._matcher.stopped
 
+    def resume(self, sent_ids: Sequence[int]) -> None:
+        """Take tokens whose shown text and tags are known elsewhere."""
+        for token_id in sent_ids:
+            self.push(token_id)
+        self._tags.clear()
+
     def push(self, token_id: int) -> str:
         """Take the next token; return the text that may be shown now."""
         if self.stopped:
             return ""
-        if token_id in self._tag_ids:
+        if token_id in self.tag_ids:
             self._coming.append((token_id, self._pushed_tokens))
         self._pushed_tokens += 1
         decoder = self._decoder
@@ -128,15 +132,17 @@ def text_of(
     tokens this decides only where special tokens have a text.
     """
     silent = end_ids if request.special_text else request.stop_ids
-    return IncrementalText(
+    text = IncrementalText(
         tokenizer,
         request.stop,
-        request.output_ids,
+        (),
         request.min_tokens,
         TokenTexts(() if request.keeps_stop else frozenset(silent), request.special_text),
         keeps_stop=request.keeps_stop,
-        tag_ids=frozenset(request.tag_ids),
     )
+    text.tag_ids = frozenset(request.tag_ids)
+    text.resume(request.output_ids)
+    return text
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ from serve_app.answers import (
 from serve_app.api.api_forms import AnswerWriter
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.choice_reader import ChoiceDelta, ChoiceReader, ShownToken
-from serve_app.api.openai.explained import explained_usage
+from serve_app.api.openai.fields.explained import explained_usage
 from serve_app.api.openai.reasoning.message import PLAIN, MessageForm
 from serve_app.api.openai.tools.deltas import MessageDeltas, ended_by
 from serve_app.api.service import RequestLimits

@@ -74,6 +74,8 @@ def with_reasoning(chat: Sequence[dict[str, Any]], messages: Sequence[ChatMessag
         reasoning = message.reasoning_content or message.reasoning
         if reasoning and message.role == "assistant":
             plain |= {"reasoning_content": reasoning, "reasoning": reasoning}
+            if not (plain.get("tool_calls") and plain.get("content")):  # gpt-oss's template refuses these together
+                plain["thinking"] = reasoning
 
 
 def _check_values(values: Sequence[object], left: list[int], depth: int) -> None:

@@ -87,7 +87,8 @@ class TextService:
         number = len(self.requests)
         self.requests.append(request)
         ids = self.tokenizer.encode(self.texts[number % len(self.texts)])[: request.max_tokens]
-        text = IncrementalText(self.tokenizer, request.stop, min_tokens=request.min_tokens, tag_ids=request.tag_ids)
+        text = IncrementalText(self.tokenizer, request.stop, min_tokens=request.min_tokens)
+        text.tag_ids = request.tag_ids
         try:
             for first in range(0, len(ids), TOKENS_PER_ROUND):
                 if self.trouble_at == first and self.trouble_with in (None, number):

@@ -58,7 +58,8 @@ READ = {  # family, text, reasoning, content
 
 def pushed(family: str, ids: list[int], sizes: Iterator[int]) -> Iterator[tuple[str, tuple[TagPlace, ...]]]:
     """What a coordinator tells of tokens, so many at a time."""
-    text, at = IncrementalText(tokenizer_of(family), tag_ids=thinking_in(family).tag_ids), 0
+    text, at = IncrementalText(tokenizer_of(family)), 0
+    text.tag_ids = thinking_in(family).tag_ids
     while at < len(ids):
         size = next(sizes)
         shown = "".join(text.push(token_id) for token_id in ids[at : at + size])
@@ -227,6 +228,15 @@ def test_a_grammar_begins_behind_reasoning(
     assert grammar is not None
     ids = [None if mark is None else tokenizer_of(family).convert_tokens_to_ids(mark) for mark in (opens, behind)]
     assert [grammar.opened_by, grammar.begins_after] == ids
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gpt_oss"])
+def test_earlier_reasoning_is_told_to_the_template(family: str) -> None:
+    service = service_of(family, "Hi")
+    earlier = {"role": "assistant", "content": "b", "reasoning_content": "I wondered"}
+    body = CHAT | {"messages": [{"role": "user", "content": "Hi"}, earlier, {"role": "user", "content": "?"}]}
+    assert post(service, "/v1/chat/completions", body).status_code == 200
+    assert "I wondered" in str(tokenizer_of(family).decode(list(service.requests[0].prompt_ids)))
 
 
 @pytest.mark.parametrize("stop", [["ink>"], ["</think>"], ["Hm"]])

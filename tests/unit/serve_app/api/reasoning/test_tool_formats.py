@@ -88,12 +88,9 @@ def read(family: str, ids: list[int], sizes: list[int], tools: tuple[Tool, ...] 
     tags = (*tags, *(mark.token_id for mark in marks if mark.special and mark.token_id is not None))
     form = MessageForm(limits.thinking, Opened.MAYBE, FAMILIES[family], offered=tools, tool_marks=marks)
     tokenizer = tokenizer_of(family)
-    reader, text, at, pieces = (
-        form.reader(TokenTable(backend_of(tokenizer))),
-        IncrementalText(tokenizer, tag_ids=tags),
-        0,
-        list[Piece](),
-    )
+    reader, text = form.reader(TokenTable(backend_of(tokenizer))), IncrementalText(tokenizer)
+    text.tag_ids = tags
+    at, pieces = 0, list[Piece]()
     for size in cycle(sizes):
         shown = "".join(text.push(token_id) for token_id in ids[at : at + size])
         at += size
@@ -348,6 +345,10 @@ def test_what_cannot_be_enforced_is_refused_by_name(schema: dict[str, Any], para
     assert param in error["message"]
 
 
+def _any_of(inner: dict[str, Any], _: int) -> dict[str, Any]:
+    return {"anyOf": [inner]}
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_no_schema_raises_anything_but_a_refusal(form: str) -> None:
     """As a tool's parameters, and as one parameter's schema."""
@@ -357,7 +358,7 @@ def test_no_schema_raises_anything_but_a_refusal(form: str) -> None:
         "a boolean": True,
         "odd names": {"properties": {"a>b\n": {}}},
         "odd properties": {"properties": [1], "required": {"a": 1}},
-        "deep": reduce(lambda inner, _: {"anyOf": [inner]}, range(300), {"type": "string"}),
+        "deep": reduce(_any_of, range(300), {"type": "string"}),
     }
     for schema in [*SCHEMAS.values(), *odd.values()]:
         for parameters in ({"type": "object", "properties": {"a": schema}}, schema):
