@@ -27,15 +27,15 @@ class JsonEnd:
             found = (_IN_STRING if self._quoted else _IN_VALUE).search(text, at)
             if found is None:
                 return None
-            at = found.end()
-            if change := _CHANGE.get(found[0]):
+            at, char = found.end(), found[0]
+            if change := _CHANGE.get(char):
                 self._depth += change
                 self.is_deep |= self._depth > MOST_DEPTH
                 if self._depth <= 0:
                     return at
             else:
-                self._quoted ^= found[0] == '"'
-                self._escaped = found[0] == "\\"
+                self._quoted ^= char == '"'
+                self._escaped = char == "\\"
         return None
 
 
