@@ -31,6 +31,21 @@ _SET_HERE = (
 )
 _WORDS = ("if", "None", "class", "not", "environment", "context", "eval_ctx", "blocks", "exported_vars", "name", "root")
 _LONG_TEXTS = ("prompt_cache_key", "safety_identifier", "user", "request_id", "cache_salt")
+_TIERS: tuple[object, ...] = ("auto", "flex", "priority", "scale", "a" * 10**6, 1, [])
+_ARGUMENTS: tuple[object, ...] = (None, 1, "", "{", "[1]", [], [[]], 1e308, "\ud800", {"": None})
+_EFFORTS: tuple[object, ...] = ("none", "max", "a" * 10**6, ["low"], {"a": 1}, 10**30, True)
+_STOP_IDS: tuple[object, ...] = (
+    [5] * 128,
+    [1] * 390_000,
+    [-1],
+    [2**63],
+    [10**4000],
+    [1.0],
+    [True],
+    [[1]],
+    {"1": 1},
+    "1",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +142,13 @@ CASES: Mapping[str, Wanted] = {
         lambda: [_kwargs(**{name: [1]}) for name in _WORDS]
     ),
     "reasoning_effort of every kind": _each({200, 400}, routes=ROUTES)(
-        lambda: [{"reasoning_effort": value} for value in ("none", "max", "a" * 10**6, ["low"], {"a": 1}, 10**30, True)]
+        lambda: [{"reasoning_effort": value} for value in _EFFORTS]
     ),
     "reasoning of a megabyte in each turn": _one({200, 400}, routes=ROUTES)(
         lambda: {"messages": [{"role": "assistant", "content": "a", "reasoning_content": "hm " * 300_000}] * 4}
     ),
     # Taken, and obeyed or without effect.
-    "service_tier of every kind": _each({200, 400})(
-        lambda: [{"service_tier": value} for value in ("auto", "flex", "priority", "scale", "a" * 10**6, 1, [])]
-    ),
+    "service_tier of every kind": _each({200, 400})(lambda: [{"service_tier": value} for value in _TIERS]),
     "priority at its extremes": _each({200, 400})(
         lambda: [
             {"priority": n} for n in (2**31 - 1, 1 - 2**31, 2**31, -(2**31), 2**63, 10**400, 1e308, -0.0, "1", True)
@@ -147,12 +160,7 @@ CASES: Mapping[str, Wanted] = {
         for name, text in _TEXTS.items()
     },
     "128 stop ids": _one({200})(lambda: {"stop_token_ids": list(range(128)), "n": 16}),
-    "stop ids of every kind": _each({200, 400, 413})(
-        lambda: [
-            {"stop_token_ids": value}
-            for value in ([5] * 128, [1] * 390_000, [-1], [2**63], [10**4000], [1.0], [True], [[1]], {"1": 1}, "1")
-        ]
-    ),
+    "stop ids of every kind": _each({200, 400, 413})(lambda: [{"stop_token_ids": value} for value in _STOP_IDS]),
     "metadata of 20,000": _one({400})(lambda: {"metadata": {str(i): "a" for i in range(20_000)}}),
     "metadata of surrogates and control characters": _one({200, 400})(
         lambda: {"metadata": {f"{i}{_CONTROL}"[:64]: "\ud800" + _CONTROL * 14 for i in range(16)}}
@@ -190,9 +198,7 @@ CASES: Mapping[str, Wanted] = {
     "arguments: a text of JSON, 150 deep, cut": _one({200, 400}, routes=ROUTES)(
         lambda: _called(json.dumps(_nested(_NEST))[:-60])
     ),
-    "arguments: of every kind": _each({200, 400}, routes=ROUTES)(
-        lambda: [_called(value) for value in (None, 1, "", "{", "[1]", [], [[]], 1e308, "\ud800", {"": None})]
-    ),
+    "arguments: of every kind": _each({200, 400}, routes=ROUTES)(lambda: [_called(value) for value in _ARGUMENTS]),
     "128 tools of 30,000 characters": _one({400})(
         lambda: {
             "tools": [
