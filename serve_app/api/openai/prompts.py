@@ -103,6 +103,27 @@ def _checked(prompt: Prompt, field: str, limits: RequestLimits) -> Prompt:
     return prompt
 
 
+def chat_text(
+    body: ChatBody,
+    tokenizer: PreTrainedTokenizerBase,
+    limits: RequestLimits,
+    *,
+    opens_answer: bool = True,
+    continues: bool = False,
+) -> str:
+    """Render a chat with its tools and variables; raises as ``rendered``, ``read_tools`` and ``template_variables``."""
+    tools, variables = read_tools(body, limits.tool_format), template_variables(body)
+    return rendered(
+        body.messages,
+        tokenizer,
+        tools,
+        limits.tool_format,
+        opens_answer=opens_answer,
+        continues=continues,
+        variables=variables,
+    )
+
+
 def rendered(
     messages: Sequence[ChatMessage],
     tokenizer: PreTrainedTokenizerBase,

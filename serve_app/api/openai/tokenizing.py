@@ -17,10 +17,8 @@ from serve_app.api.http_errors import UnknownModelError
 from serve_app.api.openai.bodies import MAX_MESSAGES, MAX_TOKEN_IDS, ChatBody, ChatMessage, Described, Effort, Tools
 from serve_app.api.openai.encoding import decode, encode_bounded
 from serve_app.api.openai.fields.ignored import IgnoredFields
-from serve_app.api.openai.fields.template import template_variables
 from serve_app.api.openai.parsing import check_arguments, read_fields, read_object
-from serve_app.api.openai.prompts import rendered
-from serve_app.api.openai.tools.request import read_tools
+from serve_app.api.openai.prompts import chat_text
 from serve_app.api.service import RequestLimits
 from serve_app.service_answers import Detokenized, Tokenized
 
@@ -154,15 +152,7 @@ def _chat_text(
         chat_template_kwargs=body.chat_template_kwargs,
         reasoning_effort=body.reasoning_effort,
     )
-    return rendered(
-        body.messages,
-        tokenizer,
-        read_tools(chat, limits.tool_format),
-        limits.tool_format,
-        opens_answer=opens,
-        continues=body.continue_final_message,
-        variables=template_variables(chat),
-    )
+    return chat_text(chat, tokenizer, limits, opens_answer=opens, continues=body.continue_final_message)
 
 
 def _check_model(named: str | None, limits: RequestLimits) -> None:
