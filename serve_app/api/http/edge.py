@@ -17,6 +17,7 @@ from serve_app.api.tracing import TRACEPARENT, RequestTraces, Traced
 
 _MAX_REQUEST_ID_CHARS = 128
 _REQUEST_ID_CHARS = frozenset(map(chr, range(0x20, 0x7F)))
+_NAMED_BY_ANTHROPIC = "/v1/messages"  # its clients read the id from ``request-id``
 _UNTRACED = Traced(None, None)
 
 
@@ -77,6 +78,8 @@ class Edge:
                 MutableHeaders(scope=message).update(record.headers)
                 if self._returns_request_id:
                     MutableHeaders(scope=message)["x-request-id"] = record.request_id
+                if record.path.startswith(_NAMED_BY_ANTHROPIC):
+                    MutableHeaders(scope=message)["request-id"] = record.request_id
                 if traceparent is not None:
                     MutableHeaders(scope=message)[TRACEPARENT] = traceparent
             elif not has_body:

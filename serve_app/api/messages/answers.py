@@ -144,9 +144,16 @@ class MessageStopped(TypedDict):
     type: Literal["message_stop"]
 
 
+class FailureCode(TypedDict):
+    error_code: Literal["thread_unsupported_request"]
+
+
 class FailureDetail(TypedDict):
+    """``details`` of a ``thread``, upon which Anthropic's clients send the whole dialogue instead."""
+
     type: FailureType
     message: str
+    details: NotRequired[FailureCode]
 
 
 class MessageFailure(TypedDict):

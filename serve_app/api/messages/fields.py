@@ -83,6 +83,7 @@ MESSAGES_NOT_YET: Mapping[str, NotYet] = {
     **_of_chats(),
     "mcp_servers": NotYet("call their tools yourself", ([],)),
     "container": NotYet("tools run at the client"),
+    "thread": NotYet("nothing is stored; send the whole dialogue"),
 }
 _ON_TOP = FieldRules({}, MESSAGES_NOT_YET, _NEEDED)
 

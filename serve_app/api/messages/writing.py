@@ -7,7 +7,6 @@ from typing import cast
 from pydantic_core import from_json
 
 from serve_app.answers import (
-    AnswerExtension,
     ChatChoice,
     ChatChunkChoice,
     ChatCompletionChunk,
@@ -69,7 +68,9 @@ class MessageWriter:
     def failure(self, answer: ErrorAnswer) -> Iterable[bytes]:
         return [server_sent("error", failure_of(answer))]
 
-    def document(self, choice: ChatChoice, usage: CompletionUsage, extension: AnswerExtension) -> Mapping[str, object]:
+    def document(
+        self, choice: ChatChoice, usage: CompletionUsage, extension: Mapping[str, object]
+    ) -> Mapping[str, object]:
         message, content = choice["message"], list[AnswerBlock]()
         if thinking := message.get("reasoning_content"):
             self._thought.add(thinking)
@@ -88,7 +89,8 @@ class MessageWriter:
                 }
             )
         self._called = "tool_calls" in message
-        self._reason, self._sequence = choice["finish_reason"], extension.get("stop_sequence")
+        sequence = extension.get("stop_sequence")
+        self._reason, self._sequence = choice["finish_reason"], sequence if isinstance(sequence, str) else None
         return {**self._message(content, usage_of_message(usage))}
 
     def _message(self, content: list[AnswerBlock], usage: MessageUsage) -> MessageAnswer:
@@ -215,6 +217,8 @@ def failure_of(answer: ErrorAnswer, request_id: str | None = None) -> MessageFai
             "message": message,
         },
     }
+    if detail["param"] == "thread":
+        failure["error"]["details"] = {"error_code": "thread_unsupported_request"}
     return failure if request_id is None else {**failure, "request_id": request_id}
 
 

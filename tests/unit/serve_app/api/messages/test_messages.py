@@ -375,7 +375,8 @@ def test_what_cannot_be_asked_is_refused_by_name(fields: dict[str, Any], message
     refused = post(TextService(limits=TOOLS), PATH, BODY | fields)
     assert refused.status_code == (404 if "model" in fields else 400), refused.text
     found = refused.json()
-    assert (found["type"], found["request_id"]) == ("error", refused.headers["x-request-id"])
+    assert (found["type"], found["request_id"]) == ("error", refused.headers["request-id"])
+    assert refused.headers["request-id"] == refused.headers["x-request-id"]
     assert found["error"]["type"] == ("not_found_error" if "model" in fields else "invalid_request_error")
     assert found["error"]["message"].startswith(message), found
 
@@ -383,6 +384,14 @@ def test_what_cannot_be_asked_is_refused_by_name(fields: dict[str, Any], message
 def test_a_long_prompt_is_told_in_the_words_clients_look_for() -> None:
     refused = asked({"messages": [{"role": "user", "content": "word " * 1000}]})
     assert refused.json()["error"]["message"].startswith("prompt is too long: messages needs at most 255 tokens")
+
+
+def test_a_stored_dialogue_is_refused_as_clients_understand() -> None:
+    refused = asked({"thread": {"type": "create"}})
+    assert (refused.status_code, refused.json()["error"]["details"]) == (
+        400,
+        {"error_code": "thread_unsupported_request"},
+    )
 
 
 def test_errors_have_anthropics_form_wherever_they_come_from() -> None:
