@@ -59,12 +59,6 @@ def read_prompts(
     return prompts
 
 
-def chat_text(body: ChatBody, tokenizer: PreTrainedTokenizerBase, limits: RequestLimits) -> str:
-    """A chat's prompt as text; raises as ``read_prompts`` does."""
-    tools, variables = read_tools(body, limits.tool_format), template_variables(body)
-    return rendered(body.messages, tokenizer, tools, limits.tool_format, variables=variables)
-
-
 def _check_choices(field: str, prompts: int, n: int, most: int) -> None:
     if prompts * n <= most:
         return

@@ -48,7 +48,7 @@ SAME: dict[str, dict[str, Any]] = {
 
 
 def asked(call: ApiCall, user: str = "Hello", system: str | None = None, most: int = 40, **fields: Any) -> Any:
-    return call.body(user, system, most) | call.named(fields)
+    return {**call.body(user, system, most), **call.named(fields)}
 
 
 def unnamed(request: GenerationRequest) -> GenerationRequest:
