@@ -1,14 +1,21 @@
 """Tokens that end a response, of the request's own: the same text with drafts of every protocol as without."""
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
 
-from outrider.contracts.requests import FinishReason, GenerationRequest
+from outrider.contracts.requests import FinishReason, GenerationRequest, SamplingParams
 from outrider.protocols.registry import PROTOCOLS
+from tests.unit.engines.reference import tiny_alone
 from tests.unit.serve_app.api.in_memory_service import PARAMS, Service, drafter, request_for, tokens_of, truth_of
+from tests.unit.serve_app.coordination.in_memory import PROMPT
 from tests.unit.virtual_clock import on_loop
+
+LEAST = 4
+SAME_DRAWS = (None, "token_ids", "wisv_full", "wisv_selective")  # as the target's own; None: the coordinator chooses
+SEEDED = SamplingParams(temperature=1.0, top_p=0.95, seed=11, logit_bias=((3, 1.5), (7, -100.0), (12, -2.0)))
 
 
 def asked(**fields: Any) -> GenerationRequest:
@@ -51,3 +58,42 @@ async def test_min_tokens_withholds_stop_tokens_too() -> None:
     first = truth_of(base)[0]
     chunks = await Service(drafter()).response(replace(base, stop_ids=(first,), min_tokens=4))
     assert first not in tokens_of(chunks)[:4]
+
+
+@cache
+def stopped_late() -> tuple[tuple[int, ...], list[int]]:
+    """Two stop tokens, one that would be drawn at once and one that ends the response later; and that response."""
+    first = truth_of(asked(params=SEEDED))[0]
+    for later in seeded_alone((first,))[8:]:
+        tokens = seeded_alone((first, later))
+        if LEAST < len(tokens) < 24:
+            return (first, later), tokens
+    raise AssertionError("needs another seed")
+
+
+def seeded_alone(stop_ids: tuple[int, ...]) -> list[int]:
+    """What the target alone draws: none of the stop tokens before ``LEAST``, and nothing behind the first of them."""
+    withheld = replace(SEEDED, withheld_ids=stop_ids, withheld_until=len(PROMPT) + LEAST)
+    tokens = tiny_alone(PROMPT, withheld, 24)
+    end = next((i for i, token in enumerate(tokens) if i >= LEAST and token in stop_ids), len(tokens) - 1)
+    return tokens[: end + 1]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "window"),
+    [(name, 0) for name in (None, *PROTOCOLS)] + [(name, window) for name in SAME_DRAWS for window in (3, 7)],
+)
+@pytest.mark.parametrize("keeps", [False, True])
+@on_loop
+async def test_seeded_answers_are_the_same_under_every_protocol(protocol: str | None, window: int, keeps: bool) -> None:
+    """With bias, stop tokens and fewest tokens; protocols whose rules draw other tokens are asked for no drafts."""
+    stop_ids, expected = stopped_late()
+    fields: dict[str, Any] = {"stop_ids": stop_ids, "min_tokens": LEAST, "keeps_stop": keeps, "window": window}
+    service = Service(drafter(), protocols=tuple(PROTOCOLS))
+    chunks = await service.response(replace(asked(params=SEEDED), protocol=protocol, **fields))
+    assert tokens_of(chunks) == expected
+    assert chunks[-1].finish_reason is FinishReason.STOP
+    shown = expected if keeps else expected[:-1]
+    assert "".join(chunk.text for chunk in chunks).split() == [f"w{i}" for i in shown]
+    assert {name for name, _ in chunks[-1].stats.protocols} <= {"token_ids"}
+    await service.idle()
