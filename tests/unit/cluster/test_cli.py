@@ -87,7 +87,7 @@ def test_a_mistake_is_one_message_and_status_2(tmp_path: Path, capsys: pytest.Ca
         ["config"],
         ["distill"],
         ["bench", "nothing"],
-        ["serve", "--prt", "1"],
+        ["config", "show", "--prt", "1"],
         ["deploy", "--address", "auto", "--remove", "--restart"],
         ["distill", "--out", "x", "--steps", "many"],
     ],

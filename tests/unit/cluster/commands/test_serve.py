@@ -142,6 +142,7 @@ def test_a_gpu_is_asked_for_by_its_share_too() -> None:
         (("--swap-space", "4"), "--swap-space .*verifiers.swap_mib=N, in MiB"),
         (("--enable-log-requests",), "--enable-log-requests .*never logged"),
         (("--no-enable-prefix-caching",), "--no-enable-prefix-caching .*prefixes are always cached"),
+        (("--prt", "1"), "--prt .*did you mean --port\\?"),
         (("--max_model_len", "4096"), "--max_model_len .*did you mean --max-model-len\\?"),
         (("--kv-cache-dtype", "fp8"), "--kv-cache-dtype .*verifiers.vllm_options.kv_cache_dtype=VALUE"),
         (("-dp", "2"), "-dp .*verifiers.count=N"),
