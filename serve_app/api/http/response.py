@@ -21,13 +21,14 @@ from serve_app.answers import AnswerExtension, ChatCompletionChunk, Chunk, Error
 from serve_app.api.http.event_stream import EventStream
 from serve_app.api.http.merge import merged, with_deadlines
 from serve_app.api.http.record import RequestRecord
-from serve_app.api.openai.choice_reader import KEPT_REPORTS, ChoiceDelta, ChoiceReader
 from serve_app.api.openai.choices import Choice
-from serve_app.api.openai.documents import ChoiceDocument, document
 from serve_app.api.openai.fields.answer_extension import answer_extension
 from serve_app.api.openai.promises import granted_tier
-from serve_app.api.openai.responses import ResponseForm, token_counts, usage_of
 from serve_app.api.openai.tools.deltas import MessageDeltas
+from serve_app.api.openai.writing.choice_reader import KEPT_REPORTS, ChoiceDelta, ChoiceReader
+from serve_app.api.openai.writing.documents import ChoiceDocument, document
+from serve_app.api.openai.writing.response_form import ResponseForm
+from serve_app.api.openai.writing.usage import token_counts, usage_of
 from serve_app.api.service import Pass, RequestLimits, Service, ServiceSettings
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

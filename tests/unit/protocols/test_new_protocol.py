@@ -25,9 +25,9 @@ from outrider.text.tokens import TokenTable
 from outrider.wire.bits import BitReader, BitWriter, id_bits
 from outrider.wire.shapes import read_shape, shape_bits, write_shape
 from serve_app.answers import OutriderUsage
-from serve_app.api.openai.choice_reader import ChoiceReader
 from serve_app.api.openai.choices import Choice
-from serve_app.api.openai.responses import usage_of
+from serve_app.api.openai.writing.choice_reader import ChoiceReader
+from serve_app.api.openai.writing.usage import usage_of
 from tests.unit.selection.simulated_rounds import World, link
 from tests.unit.serve_app.api.asked_choices import generation
 from tests.unit.serve_app.api.in_memory_service import (

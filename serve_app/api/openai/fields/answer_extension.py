@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from outrider.contracts.requests import RoundStats
 from outrider.contracts.slo import SloClass
 from serve_app.answers import AnswerExtension, ServiceTier, SpeculativeDecoding
-from serve_app.api.openai.choice_reader import ChoiceReader
+from serve_app.api.openai.writing.choice_reader import ChoiceReader
 
 
 def answer_extension(

@@ -5,7 +5,7 @@ from dataclasses import fields
 
 from outrider.contracts.requests import ChoiceReport, PlanEstimate
 from serve_app.answers import ExplainedRound, ExplainedUsage
-from serve_app.api.openai.choice_reader import ChoiceReader
+from serve_app.api.openai.writing.choice_reader import ChoiceReader
 
 
 def explained_usage(readers: Sequence[ChoiceReader]) -> ExplainedUsage:

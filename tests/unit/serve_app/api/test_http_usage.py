@@ -15,7 +15,7 @@ from outrider.contracts.requests import (
     TextSpan,
     TokenOrigin,
 )
-from serve_app.api.openai.choice_reader import KEPT_REPORTS
+from serve_app.api.openai.writing.choice_reader import KEPT_REPORTS
 from tests.unit.serve_app.api.asking import COMPLETION, events_of, post
 from tests.unit.serve_app.api.text_service import TextService
 

@@ -23,9 +23,9 @@ from serve_app.answers import (
     CompletionUsage,
     PromptTokens,
 )
-from serve_app.api.openai.choice_reader import ChoiceDelta
-from serve_app.api.openai.responses import ResponseForm, round_report, span_report, token_report
 from serve_app.api.openai.tools.deltas import MessageDeltas, WholeMessage
+from serve_app.api.openai.writing.choice_reader import ChoiceDelta
+from serve_app.api.openai.writing.response_form import ResponseForm, round_report, span_report, token_report
 from serve_app.api.written import Written, encode, json_parts
 
 _KEPT_ROUNDS = 1024

@@ -21,8 +21,8 @@ from outrider.contracts.requests import (
 from outrider.contracts.slo import LedgerRecord
 from outrider.text.tokens import TextOffsets, TokenTable
 from serve_app.api.openai.choices import Choice
-from serve_app.api.openai.hidden_tokens import HiddenTokens
 from serve_app.api.openai.tools.deltas import MessageDeltas
+from serve_app.api.openai.writing.hidden_tokens import HiddenTokens
 
 KEPT_REPORTS = 1024  # per response, shared by its choices: some 270 bytes each
 _KEPT_CHOICES = 256  # per choice

@@ -1,0 +1,1 @@
+"""How answers of chats and completions are written: choices read, texts and usage as data."""
