@@ -133,7 +133,8 @@ class _MessageFields:
             raise MissingFieldError(f"{where}.type", f"{where}.type is missing; it needs one of {', '.join(kinds)}")
         kind = kinds.get(named) if isinstance(named, str) else None
         if kind is None:
-            advice = f"needs one of {', '.join(kinds)} here" if named in _KNOWN else TEXT_ONLY
+            misplaced = isinstance(named, str) and named in _KNOWN
+            advice = f"needs one of {', '.join(kinds)} here" if misplaced else TEXT_ONLY
             path, found = f"{where}.type", shown_value(named)[:64]
             raise UnsupportedFieldError(path, f"{path} {found} is not supported yet; {advice}")
         fields = self._known(kind, value, where)

@@ -318,6 +318,8 @@ def test_thinking_is_a_block_before_the_answer(*, shows: bool) -> None:
         ({"messages": [{"role": "tool", "content": "a"}]}, "messages[0].role needs 'user', 'assistant' or 'system'"),
         ({"messages": [{"role": "user"}]}, "messages[0].content is missing"),
         ({"messages": ["a"]}, "messages[0] needs an object"),
+        ({"messages": [{"role": "user", "content": [{"type": [1]}]}]}, "messages[0].content[0].type [1] is not"),
+        ({"messages": [{"role": [1], "content": "a"}]}, "messages[0].role needs"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
             "messages[0].content[0].type 'image' is not supported yet",
