@@ -300,13 +300,11 @@ class AnswerExtension(TypedDict):
     """Fields of an answer besides choices and usage. ``service_tier``: what was given, if one was asked for.
 
     ``system_fingerprint`` changes with whatever changes outputs; ``metrics``, if anything was drafted, are vLLM's.
-    ``stop_sequence`` is the stop string that ended it, told by APIs that do.
     """
 
     system_fingerprint: NotRequired[str]
     service_tier: NotRequired[ServiceTier]
     metrics: NotRequired[AnswerMetrics]
-    stop_sequence: NotRequired[str]
 
 
 class ChatCompletion(AnswerExtension, PromptTokens):

@@ -26,6 +26,8 @@ ErrorWriter = Callable[[ErrorAnswer, str], Mapping[str, object]]  # body of an e
 class AnswerWriter(Protocol):
     """Writes one answer in an API's own form."""
 
+    stop_string: str | None  # that ended it; set before its last chunk, or the document
+
     def events(self, chunk: ChatCompletionChunk) -> Iterable[bytes]:
         """Server-sent events for a chat's chunk, from ``server_sent``; the last chunk has no choices, but the usage."""
         ...

@@ -154,8 +154,8 @@ class GenerationResponse(Response):
         )
         if not metrics:
             extension.pop("metrics", None)
-        if self._form.writer is not None and (stop := self._readers[0].stop_string) is not None:
-            extension["stop_sequence"] = stop
+        if self._form.writer is not None:
+            self._form.writer.stop_string = self._readers[0].stop_string
         return extension
 
     def _is_last(self, event: Chunk) -> bool:

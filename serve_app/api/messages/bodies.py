@@ -90,7 +90,7 @@ class AskingTurn(BaseModel):
 
 
 class AnsweringTurn(BaseModel):
-    """An earlier answer."""
+    """An earlier answer; its thinking is given to the model's template."""
 
     model_config = _STRICT
     role: Literal["assistant"]

@@ -39,7 +39,7 @@ _FAILURES: Mapping[int, FailureType] = {
 
 
 class MessageWriter:
-    """Writes one answer. Each kind of content is a block, which ends where another begins."""
+    """Writes an answer as blocks, one for each kind of content, which ends where another begins."""
 
     def __init__(self, facts: AnswerFacts, *, shows_thinking: bool = True) -> None:
         """``shows_thinking``: thinking blocks have their text."""
@@ -49,7 +49,7 @@ class MessageWriter:
         self._open = ""  # type of the block that has begun and not ended
         self._thought = _Signature()
         self._reason: ChatFinish | None = None
-        self._sequence: str | None = None
+        self.stop_string: str | None = None
 
     def events(self, chunk: ChatCompletionChunk) -> Iterable[bytes]:
         events = list[MessageEvent]()
@@ -57,7 +57,6 @@ class MessageWriter:
             self._begun = True
             none_cached = _tokens(self._facts.prompt_tokens, 0, 0)
             events += [{"type": "message_start", "message": self._message([], none_cached)}, {"type": "ping"}]
-        self._sequence = chunk.get("stop_sequence", self._sequence)
         for choice in chunk["choices"]:
             self._add(choice, events)
         usage = chunk.get("usage")
@@ -69,7 +68,7 @@ class MessageWriter:
         return [server_sent("error", failure_of(answer))]
 
     def document(
-        self, choice: ChatChoice, usage: CompletionUsage, extension: Mapping[str, object]
+        self, choice: ChatChoice, usage: CompletionUsage, _extension: Mapping[str, object]
     ) -> Mapping[str, object]:
         message, content = choice["message"], list[AnswerBlock]()
         if thinking := message.get("reasoning_content"):
@@ -89,8 +88,7 @@ class MessageWriter:
                 }
             )
         self._called = "tool_calls" in message
-        sequence = extension.get("stop_sequence")
-        self._reason, self._sequence = choice["finish_reason"], sequence if isinstance(sequence, str) else None
+        self._reason = choice["finish_reason"]
         return {**self._message(content, usage_of_message(usage))}
 
     def _message(self, content: list[AnswerBlock], usage: MessageUsage) -> MessageAnswer:
@@ -171,8 +169,8 @@ class MessageWriter:
             return None, None
         if self._reason == "length":
             return "max_tokens", None
-        if self._sequence is not None:
-            return "stop_sequence", self._sequence
+        if self.stop_string is not None:
+            return "stop_sequence", self.stop_string
         return ("tool_use" if self._called else "end_turn"), None
 
 

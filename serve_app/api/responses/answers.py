@@ -208,7 +208,7 @@ class CallArgumentsDone(_CallEvent):
 
 
 class ErrorEvent(TypedDict):
-    """Before ``response.failed``."""
+    """Comes before ``response.failed``, which has the error as well."""
 
     type: Literal["error"]
     sequence_number: int

@@ -21,7 +21,6 @@ class ResponsesForm:
     id_prefix = "resp_"
 
     def read(self, content: bytes, limits: RequestLimits, ignored: IgnoredFields) -> ReadRequest:
-        """``ApiForm``'s."""
         body = read_responses_body(content, limits, ignored)
         messages = messages_of(body, ignored)
         own = partial(own_field, origins=messages.origins)
@@ -34,7 +33,6 @@ class ResponsesForm:
         return ReadRequest(chat, own, writer)
 
     def error_body(self, answer: ErrorAnswer, request_id: str) -> Mapping[str, object]:
-        """``ApiForm``'s: the same as of chats."""
         return openai_error_body(answer, request_id)
 
 

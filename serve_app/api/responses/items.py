@@ -72,7 +72,6 @@ class Messages:
         return self.fields
 
     def begin(self, message: dict[str, Any], path: str) -> dict[str, Any]:
-        """Append a message."""
         self.fields.append(message)
         self.origins.append(path)
         self._open = message["role"] == "assistant"

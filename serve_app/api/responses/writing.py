@@ -12,7 +12,6 @@ from serve_app.answers import (
     ChatChunkChoice,
     ChatCompletionChunk,
     ChatFinish,
-    ChoiceDetails,
     ChoiceExtension,
     CompletionUsage,
     PromptTokens,
@@ -76,20 +75,19 @@ class _OpenItem:
 
 
 class ResponseWriter:
-    """Writes one answer."""
-
     def __init__(self, facts: AnswerFacts, settings: ResponseSettings, *, logprobs: bool) -> None:
         self._facts, self._settings, self._logprobs = facts, settings, logprobs
         self._stem = facts.id.partition("_")[2]
+        self.stop_string: str | None = None  # which this API does not tell
         self._sequence = 0
         self._begun = False
         self._open: _OpenItem | None = None
         self._output: list[OutputItem] = []
         self._reason: ChatFinish | None = None
-        self._held: ChoiceExtension = {}  # of chunks without an event that could tell it
+        self._held: dict[str, Any] = {}  # of chunks without an event that could tell it
 
     def events(self, chunk: ChatCompletionChunk) -> Iterable[bytes]:
-        """``AnswerWriter``'s. A piece of a text, which most chunks are, costs no more than a chat's."""
+        """A piece of a text, which most chunks are, costs no more than a chat's."""
         opened, choices = self._open, chunk["choices"]
         if opened is not None and opened.kind == "msg" and choices and not self._held:
             choice = choices[0]
@@ -109,8 +107,8 @@ class ResponseWriter:
         choice = chunk["choices"][0]
         if choice["finish_reason"] is not None:
             self._reason = choice["finish_reason"]
-        if "outrider" in choice or "token_ids" in choice:
-            self._held = joined_extensions(self._held, choice)
+        if extension := extension_of(choice):
+            self._held = joined_extensions(self._held, extension)
         delta: Mapping[str, Any] = choice["delta"]
         if thought := delta.get("reasoning_content"):
             yield from self._opened("rs")
@@ -122,10 +120,8 @@ class ResponseWriter:
             yield from self._called(call)
 
     def failure(self, answer: ErrorAnswer) -> Iterator[bytes]:
-        """``AnswerWriter``'s."""
         error = answer.body["error"]
-        told = {"code": error["code"], "message": error["message"], "param": error["param"]}
-        yield self._event("error", told)
+        yield self._event("error", {name: error[name] for name in ("code", "message", "param")})
         code = "rate_limit_exceeded" if answer.status == 429 else "server_error"
         failure: ResponseFailure = {"code": code, "message": error["message"]}
         yield self._event("response.failed", {"response": {**self._response("failed"), "error": failure}})
@@ -133,7 +129,6 @@ class ResponseWriter:
     def document(
         self, choice: ChatChoice, usage: CompletionUsage, extension: Mapping[str, object]
     ) -> Mapping[str, object]:
-        """``AnswerWriter``'s."""
         message: Mapping[str, Any] = choice["message"]
         self._reason = choice["finish_reason"]
         status, calls = self._status, message.get("tool_calls", ())
@@ -153,9 +148,7 @@ class ResponseWriter:
             name, arguments = function["name"], function["arguments"]
             self._output.append(call_item(self._next_id("fc"), call["id"], name, arguments, "completed"))
         self._output[-1]["status"] = status
-        known: Mapping[str, object] = choice
-        told = {name: known[name] for name in ChoiceExtension.__annotations__ if name in known}
-        return {**self._response(status, usage), **told, **extension}
+        return {**self._response(status, usage), **extension_of(choice), **extension}
 
     def _begin(self, chunk: ChatCompletionChunk) -> Iterator[bytes]:
         self._begun = True
@@ -170,8 +163,8 @@ class ResponseWriter:
         yield from self._closed(status)
         usage = cast("CompletionUsage", chunk.get("usage"))
         known: Mapping[str, object] = chunk
-        told = {name: known[name] for name in AnswerExtension.__annotations__ if name in known}
-        yield self._event(f"response.{status}", {"response": {**self._response(status, usage), **self._held, **told}})
+        last = {name: known[name] for name in AnswerExtension.__annotations__ if name in known}
+        yield self._event(f"response.{status}", {"response": {**self._response(status, usage), **self._held, **last}})
 
     def _opened(self, kind: _Kind) -> Iterator[bytes]:
         """End the open item and begin one, unless it is of this kind; a call always begins one."""
@@ -267,7 +260,7 @@ class ResponseWriter:
         self, status: Literal["in_progress", "completed", "incomplete", "failed"], usage: CompletionUsage | None = None
     ) -> ModelResponse:
         facts = self._facts
-        told: AnswerExtension = {"system_fingerprint": facts.fingerprint} if facts.fingerprint else {}
+        constants: AnswerExtension = {"system_fingerprint": facts.fingerprint} if facts.fingerprint else {}
         return {
             "id": facts.id,
             "object": "response",
@@ -279,7 +272,7 @@ class ResponseWriter:
             "output": list(self._output),
             "usage": None if usage is None else response_usage(usage),
             **self._settings,
-            **told,
+            **constants,
             **_NOTHING,
             **_NO_PROMPT,
         }
@@ -319,15 +312,17 @@ def response_usage(usage: CompletionUsage) -> ResponseUsage:
     }
 
 
-def joined_extensions(held: ChoiceExtension, more: ChoiceExtension) -> ChoiceExtension:
-    """What two chunks tell, as if they were one."""
-    told: ChoiceExtension = {}
-    if "token_ids" in held or "token_ids" in more:
-        told["token_ids"] = [*held.get("token_ids", ()), *more.get("token_ids", ())]
-    if "outrider" in held or "outrider" in more:
-        details: dict[str, list[object]] = {}
-        for each in (held, more):
-            for name, items in each.get("outrider", {}).items():
-                details.setdefault(name, []).extend(cast("list[object]", items))
-        told["outrider"] = cast("ChoiceDetails", details)
-    return told
+def extension_of(choice: Mapping[str, Any]) -> dict[str, Any]:
+    """What a choice tells beyond OpenAI's fields."""
+    return {name: choice[name] for name in ChoiceExtension.__annotations__ if name in choice}
+
+
+def joined_extensions(held: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """What two chunks tell, as if they were one: lists one behind the other, at any depth."""
+    found = dict(held)
+    for name, value in more.items():
+        if name not in held:
+            found[name] = value
+        else:
+            found[name] = joined_extensions(held[name], value) if isinstance(value, dict) else [*held[name], *value]
+    return found

@@ -22,6 +22,7 @@ SHARED = {  # may only shrink, in names and in numbers
     "k_max": 9,  # of a request's limits and of a round's
     "per_up": 8,  # of every link, an emulated one or not
     "per_down": 8,  # likewise
+    "max_output_tokens": 6,  # OpenAI's field of a response, too
     "tensor_parallel_size": 6,  # vLLM's argument, and an option of ``outrider profile``
     "keys_file": 6,  # of ``AuthSettings`` and of an error
     "first_token_s": 6,  # of a request

@@ -19,6 +19,7 @@ LABELS = {
     "end",
     "group",
     "kept",
+    "key",  # of the API; an ingress tells 256 at most
     "kind",
     "model",
     "outcome",

@@ -12,6 +12,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from lab.bench.clients.asking.checking import WEATHER, Asked, Check, expect
+from lab.bench.clients.asking.person import Person
 
 _QUESTION = "Name the capital of France."
 _TOOL: dict[str, Any] = {"type": "function", **WEATHER["function"], "strict": True}
@@ -76,8 +77,6 @@ def _accumulated(asked: Asked) -> None:
 
 
 def _parsed(asked: Asked) -> None:
-    from lab.bench.clients.asking.with_openai import Person  # noqa: PLC0415 (which imports this)
-
     given = _given(asked, text_format=Person, max_output_tokens=80)
     with client_of(asked) as client:
         answer = client.responses.parse(**given)

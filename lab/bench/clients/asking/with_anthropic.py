@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import anthropic
-from pydantic import BaseModel, ConfigDict, Field
 
 from lab.bench.clients.asking.checking import CHAT, WEATHER, Asked, NotTriedError, expect, main
+from lab.bench.clients.asking.person import Person
 
 _WEATHER: dict[str, Any] = {
     "name": "weather",
@@ -21,14 +21,6 @@ _BLOCKS: list[dict[str, Any]] = [
     {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}},
     {"type": "text", "text": "Answer in English."},
 ]
-
-
-class Person(BaseModel):
-    """The type that ``parse`` returns."""
-
-    model_config = ConfigDict(extra="forbid")
-    name: str = Field(max_length=12)
-    age: int = Field(ge=0, le=99)
 
 
 def _client(asked: Asked, **more: Any) -> Any:

@@ -8,18 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import openai
-from pydantic import BaseModel, ConfigDict, Field
 
 from lab.bench.clients.asking.checking import CHAT, NAMED, WEATHER, Asked, NotTriedError, expect, main
 from lab.bench.clients.asking.openai_responses import RESPONSES
-
-
-class Person(BaseModel):
-    """The type that ``parse`` returns."""
-
-    model_config = ConfigDict(extra="forbid")
-    name: str = Field(max_length=12)
-    age: int = Field(ge=0, le=99)
+from lab.bench.clients.asking.person import Person
 
 
 def _client(asked: Asked, **more: Any) -> Any:

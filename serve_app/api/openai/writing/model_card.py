@@ -22,7 +22,7 @@ def model_card(limits: RequestLimits, created_s: int) -> Model:
             "sampling": _default_sampling(limits),
             "max_window": limits.k_max,
             "protocols": limits.protocols,
-            "slo_classes": {slo.name: slo.tokens_per_s or None for slo in limits.slo_classes},
+            "slo_classes": {slo.name: slo.promised_tokens_per_s for slo in limits.slo_classes},
         },
     }
 

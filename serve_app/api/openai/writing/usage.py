@@ -106,7 +106,7 @@ def _slo_usage(readers: Sequence[ChoiceReader], stats: RoundStats) -> SloUsage:
     kept = all(speed >= own.tokens_per_s for speed, own in speeds)
     usage: SloUsage = {
         "class": slo.name,
-        "promised_tokens_per_s": slo.tokens_per_s or None,
+        "promised_tokens_per_s": slo.promised_tokens_per_s,
         "achieved_tokens_per_s": None if achieved is None else floor(achieved * 1e3) / 1e3,  # never up to the promise
         "kept": kept,
         "cause": None if kept else response_cause(stats.late_queue_rounds, stats.late_compute_rounds),
