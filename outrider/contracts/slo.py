@@ -13,11 +13,6 @@ class SloClass:
     tokens_per_s: float = 0.0  # promised from a response's first token to its last; 0 promises nothing (best effort)
     semantic: bool = False  # whether its greedy responses are verified semantically, unless a request decides otherwise
 
-    @property
-    def promised_tokens_per_s(self) -> float | None:
-        """As APIs tell it: None promises nothing."""
-        return self.tokens_per_s or None
-
 
 BEST_EFFORT = SloClass("best_effort")
 

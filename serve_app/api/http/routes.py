@@ -60,8 +60,8 @@ from serve_app.api.openai.prompts import Prompt, read_prompts
 from serve_app.api.openai.reasoning.message import MessageForm
 from serve_app.api.openai.reasoning.request import message_form
 from serve_app.api.openai.structured import RequestedGrammar, asks_for_grammar, read_grammar
-from serve_app.api.openai.writing.model_card import model_card
 from serve_app.api.openai.writing.response_form import ResponseForm
+from serve_app.api.openai.writing.usage import model_card
 from serve_app.api.peer import peer_address
 from serve_app.api.responses.form import RESPONSES
 from serve_app.api.service import Pass, RequestLimits, Service

@@ -1,7 +1,8 @@
-"""``usage`` of a response: OpenAI's fields, and how the response was made."""
+"""What is told beside an answer: its ``usage``, with how it was made, and the model card."""
 
 from collections.abc import Sequence
 from math import floor
+from typing import Any
 
 from outrider.contracts.requests import SAMPLING_RANGES, RoundStats, SamplingParams
 from outrider.scheduling.attribution import response_cause
@@ -15,6 +16,8 @@ from serve_app.answers import (
 )
 from serve_app.api.openai.fields.explained import explained_usage
 from serve_app.api.openai.writing.choice_reader import ChoiceReader
+from serve_app.api.service import RequestLimits
+from serve_app.service_answers import Model
 
 
 def token_counts(prompt_tokens: int, completion_tokens: int) -> TokenUsage:
@@ -106,7 +109,7 @@ def _slo_usage(readers: Sequence[ChoiceReader], stats: RoundStats) -> SloUsage:
     kept = all(speed >= own.tokens_per_s for speed, own in speeds)
     usage: SloUsage = {
         "class": slo.name,
-        "promised_tokens_per_s": slo.promised_tokens_per_s,
+        "promised_tokens_per_s": slo.tokens_per_s or None,
         "achieved_tokens_per_s": None if achieved is None else floor(achieved * 1e3) / 1e3,  # never up to the promise
         "kept": kept,
         "cause": None if kept else response_cause(stats.late_queue_rounds, stats.late_compute_rounds),
@@ -118,3 +121,29 @@ def _slo_usage(readers: Sequence[ChoiceReader], stats: RoundStats) -> SloUsage:
 
 def _speed(reader: ChoiceReader) -> float | None:
     return None if reader.ledger is None else reader.ledger.tokens_per_s
+
+
+def model_card(limits: RequestLimits, created_s: int) -> Model:
+    """An entry of ``/v1/models``; ``root``, ``parent`` and ``max_model_len``, the context, are vLLM's names."""
+    return {
+        "id": limits.model_name,
+        "object": "model",
+        "created": created_s,
+        "owned_by": "outrider",
+        "root": limits.model_name,
+        "parent": None,
+        "max_model_len": limits.max_context_tokens,
+        "outrider": {
+            "sampling": _default_sampling(limits),
+            "max_window": limits.k_max,
+            "protocols": limits.protocols,
+            "slo_classes": {slo.name: slo.tokens_per_s or None for slo in limits.slo_classes},
+        },
+    }
+
+
+def _default_sampling(limits: RequestLimits) -> dict[str, float]:
+    """Defaults of requests without parameters, as ``usage`` would report them, and the default length of a chat."""
+    filled: dict[str, Any] = dict(limits.defaults.params)
+    most = limits.defaults.max_tokens
+    return sampling_of(SamplingParams(**filled)) | ({} if most is None else {"max_tokens": most})
