@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from pydantic_core import to_json
+
 encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -24,10 +26,10 @@ class Written:
 
 
 class Encoded:
-    """A value that is kept as JSON."""
+    """A value that is kept as JSON, where a number beyond a double's range (``1e999``) is null."""
 
     def __init__(self, value: object) -> None:
-        self.text = encode(value)
+        self.text = to_json(value, inf_nan_mode="null").decode()
 
 
 def json_parts(value: object) -> list[str]:

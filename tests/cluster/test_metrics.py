@@ -36,7 +36,7 @@ _SILENT_WHERE_WINDOWS_ARE_NAMED = (
     *(metrics.TUNER_ACTIVE_S, metrics.TUNER_CHANGES, metrics.TUNER_PROBES, metrics.TUNER_PROBES_LOST_S),
     *(metrics.LOOKUP_TOKENS, metrics.TUNER_REWARD, metrics.TUNER_LOSS),
 )
-_SILENT_WITHOUT_KEYS = (metrics.KEYS_AGE_S, metrics.KEYS_REFUSED)
+_SILENT_WITHOUT_KEYS = (metrics.KEYS_AGE_S, metrics.KEYS_REFUSED, metrics.KEY_TOKENS)
 _REQUESTS = 4
 _ASKED = {"window": 4, "slo_class": "speed_2"}
 

@@ -57,10 +57,16 @@ def test_the_curl_examples_answer_as_printed(service: Service) -> None:
 
 
 def test_the_openai_examples_run(service: Service) -> None:
-    (source,) = snippets("python", DOCS / "how-to" / "ask.md")
-    output = run([sys.executable, "-W", "error", "-"], source, service)
+    source, responses, _ = snippets("python", DOCS / "how-to" / "ask.md")
+    output = run([sys.executable, "-W", "error", "-"], source + responses, service)
     assert "'lossless': True" in output
-    assert len(output.splitlines()) >= 2
+    assert len(output.splitlines()) >= 3
+    assert "Paris" in output.splitlines()[-1]
+
+
+def test_the_anthropic_example_runs(service: Service) -> None:
+    *_, source = snippets("python", DOCS / "how-to" / "ask.md")
+    assert run([sys.executable, "-"], source, service).strip()
 
 
 def test_the_first_tutorial_s_requests_answer_as_printed(service: Service) -> None:

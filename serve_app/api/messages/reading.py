@@ -42,7 +42,7 @@ def read_messages(content: bytes, limits: RequestLimits, ignored: IgnoredFields)
     """
     body = _checked(read_message_fields(read_object(content, limits), MessagesBody, ignored), limits)
     values = {name: getattr(body, name) for name in body.model_fields_set & _SAME}
-    values |= _prompt(body, limits, ignored)
+    values |= _prompt(body, limits, ignored, len(content))
     values["stop"] = body.stop_sequences
     if body.metadata is not None and body.metadata.user_id is not None:
         values["user"] = body.metadata.user_id
@@ -53,6 +53,9 @@ def read_messages(content: bytes, limits: RequestLimits, ignored: IgnoredFields)
     if body.stream:
         values["stream_options"] = StreamOptions(include_usage=True)
     _check_answer(body)
+    for name in ("context_management", "speed"):
+        if getattr(body, name) is not None:
+            ignored.tell(name)
     shows = body.thinking is None or body.thinking.display != "omitted"
     # Not validated again: each part has been.
     return ReadRequest(ChatBody.model_construct(**values), own_name, partial(MessageWriter, shows_thinking=shows))
@@ -70,7 +73,7 @@ def read_counted(content: bytes, limits: RequestLimits, ignored: IgnoredFields) 
         else:
             counted[name] = value
     body = _checked(read_message_fields(counted, CountTokensBody, ignored), limits)
-    return ChatBody.model_construct(model=body.model, **_prompt(body, limits, ignored))
+    return ChatBody.model_construct(model=body.model, **_prompt(body, limits, ignored, len(content)))
 
 
 def own_name(field: str) -> str:
@@ -90,11 +93,11 @@ def _checked(body: _Counted, limits: RequestLimits) -> _Counted:
     return body
 
 
-def _prompt(body: CountTokensBody, limits: RequestLimits, ignored: IgnoredFields) -> dict[str, Any]:
+def _prompt(body: CountTokensBody, limits: RequestLimits, ignored: IgnoredFields, body_bytes: int) -> dict[str, Any]:
     """A chat's fields that make its prompt, and how tools are called."""
     messages = chat_messages(body.system, body.messages, ignored)
     with named_by(own_name):
-        check_arguments(messages, limits)
+        check_arguments(messages, limits, body_bytes)
     values: dict[str, Any] = {"messages": messages}
     if body.tools:
         values["tools"] = [_tool(tool) for tool in body.tools]
@@ -118,10 +121,13 @@ def _choice(choice: ToolSelection) -> dict[str, Any]:
 
 
 def _variables(body: CountTokensBody, ignored: IgnoredFields) -> dict[str, Any]:
-    """The chat template's variables. ``adaptive`` leaves its default; thinking has no budget but ``max_tokens``."""
+    """The chat template's variables. Without ``thinking`` there is none; ``adaptive`` leaves the template's default.
+
+    Thinking has no budget but ``max_tokens``.
+    """
     variables, thinking = dict(body.chat_template_kwargs or {}), body.thinking
     if thinking is None:
-        return variables
+        return {"enable_thinking": False, **variables}
     if thinking.budget_tokens is not None:
         ignored.tell("thinking.budget_tokens")
     if thinking.type != "adaptive":

@@ -19,7 +19,7 @@ from serve_app.api.messages.bodies import (
 from serve_app.api.openai.bodies import MAX_MESSAGES, MAX_TOOL_CALLS, ChatMessage
 from serve_app.api.openai.fields.ignored import IgnoredFields
 
-_BILLING = "x-anthropic-billing-header"  # begins a block of Claude Code's that differs in each request
+_BILLING = "x-anthropic-billing-header"  # begins a line of Claude Code's that differs in each request
 
 
 def chat_messages(
@@ -27,7 +27,7 @@ def chat_messages(
 ) -> list[ChatMessage]:
     """Return the chat's messages, with ``system`` first. Texts of one turn are joined by newlines, as in chats.
 
-    Left out, and told in ``ignored``: redacted thinking, whether a result is an error, and the block of ``system`` that
+    Left out, and told in ``ignored``: redacted thinking, whether a result is an error, and the line of ``system`` that
     would keep an agent's prompts from being cached.
 
     Raises:
@@ -35,10 +35,11 @@ def chat_messages(
     """
     messages = list[ChatMessage]()
     texts = [system] if isinstance(system, str) else [block.text for block in system]
-    kept = [text for text in texts if text and not text.startswith(_BILLING)]
-    if len(kept) < len([text for text in texts if text]):
-        ignored.tell(f"system.{_BILLING}")
-    if kept:
+    for i, text in enumerate(texts):
+        if text.startswith(_BILLING):
+            texts[i] = text.partition("\n")[2]
+            ignored.tell(f"system.{_BILLING}")
+    if kept := [text for text in texts if text]:
         messages.append(ChatMessage(role="system", content="\n".join(kept)))
     for i, turn in enumerate(turns):
         messages += _turn(turn, f"messages[{i}]", ignored)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
+from math import isfinite
 from typing import cast
 
 from pydantic_core import from_json
@@ -234,9 +235,20 @@ def _call_id(chats: str) -> str:
 
 
 def _arguments(text: str) -> dict[str, object]:
-    """A call's arguments; of those that were cut what came of them, as Anthropic's clients read a stream."""
+    """A call's arguments; of those that were cut what came of them, as Anthropic's clients read a stream.
+
+    Numbers that JSON does not have are null.
+    """
     try:
-        found = from_json(text or "{}", allow_partial=True)
+        found = _finite(from_json(text or "{}", allow_partial=True))
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not isfinite(value) else value

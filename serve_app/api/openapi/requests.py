@@ -64,8 +64,12 @@ def request_schemas(limits: RequestLimits) -> dict[str, Schema]:
             schema["properties"][name] = described if name in schema.get("required", ()) else _nullable(described)
         # The parser allows these in each object of a body.
         not_yet = RESPONSES_NOT_YET if kind in _OF_RESPONSES else NOT_YET
-        not_yet = MESSAGES_NOT_YET if kind is MessagesBody else not_yet
-        schema["properties"] |= {name: _neutral(one) for name, one in not_yet.items() if name not in kind.model_fields}
+        not_yet = MESSAGES_NOT_YET if kind in (MessagesBody, CountTokensBody) else not_yet
+        if kind is CountTokensBody:  # what only an answer depends on is passed over
+            schema["properties"] |= {name: {} for name in MessagesBody.model_fields if name not in kind.model_fields}
+        schema["properties"] |= {
+            name: _neutral(one) for name, one in not_yet.items() if name not in schema["properties"]
+        }
         schema.pop("title", None)
         if kind is not OutriderOptions and not limits.strict_fields:
             del schema["additionalProperties"]

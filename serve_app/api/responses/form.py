@@ -10,7 +10,7 @@ from serve_app.api.openai.bodies import ChatBody
 from serve_app.api.openai.fields.ignored import IgnoredFields
 from serve_app.api.responses.answers import ResponseSettings
 from serve_app.api.responses.bodies import LOGPROBS, ResponsesBody
-from serve_app.api.responses.reading import chat_of, messages_of, own_field, read_responses_body
+from serve_app.api.responses.reading import chat_of, messages_of, own_field, read_responses_body, unused_search
 from serve_app.api.responses.writing import ResponseWriter
 from serve_app.api.service import RequestLimits
 from serve_app.api.written import Encoded
@@ -57,7 +57,7 @@ def settings_of(body: ResponsesBody, chat: ChatBody, limits: RequestLimits) -> R
         "temperature": _sampled(chat, "temperature", limits),
         "text": {"format": body.text.format or {"type": "text"}, "verbosity": body.text.verbosity},
         "tool_choice": tool_choice,
-        "tools": body.tools or [],
+        "tools": [tool for tool in body.tools or () if not unused_search(tool, body.tool_choice)],
         "top_logprobs": body.top_logprobs,
         "top_p": _sampled(chat, "top_p", limits),
         "truncation": "disabled",

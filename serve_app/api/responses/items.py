@@ -88,7 +88,7 @@ class Messages:
             raise ParameterError(f"{path}.role", f"one of {', '.join(_ROLES)}", item.role)
         content = _content(_needed(item.content, path, "content"), f"{path}.content")
         if item.role == "assistant":
-            self._assistants(path, without=("content", "tool_calls"))["content"] = content
+            self._assistants(path, without=("content",))["content"] = content
         else:
             self.begin({"role": item.role, "content": content}, path)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from outrider.contracts.errors import ParameterError
 from serve_app.api.http_errors import MissingFieldError, UnsupportedFieldError
-from serve_app.api.openai.bodies import ChatBody, StreamOptions
+from serve_app.api.openai.bodies import MAX_TOOLS, ChatBody, StreamOptions
 from serve_app.api.openai.fields.ignored import MOST_NAME_CHARS, IgnoredFields
 from serve_app.api.openai.parsing import as_chat, check_model, read_fields, read_object
 from serve_app.api.responses.bodies import LOGPROBS, RULES, SHARED, ResponsesBody
@@ -94,8 +94,14 @@ def _format(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _tools(body: ResponsesBody, ignored: IgnoredFields) -> tuple[list[dict[str, Any]] | None, Any]:
-    """Tools and choice as chats have them."""
-    tools = [_tool(given, f"tools[{i}]", ignored) for i, given in enumerate(body.tools or ())]
+    """Tools and choice as chats have them, without searches that are not to be made."""
+    tools = [
+        _tool(given, f"tools[{i}]", ignored)
+        for i, given in enumerate(body.tools or ())
+        if not unused_search(given, body.tool_choice)
+    ]
+    if any(unused_search(given, body.tool_choice) for given in body.tools or ()):
+        ignored.tell("tools.type.web_search")
     choice = body.tool_choice
     if not isinstance(choice, dict):
         return tools or None, choice
@@ -108,6 +114,12 @@ def _tools(body: ResponsesBody, ignored: IgnoredFields) -> tuple[list[dict[str, 
     raise ParameterError("tool_choice", _CHOICES, choice)
 
 
+def unused_search(tool: Mapping[str, Any], choice: object) -> bool:
+    """Whether it is OpenAI's search, and the model need not call it: agents send it whether they want it or not."""
+    kind = tool.get("type")
+    return choice in (None, "auto", "none") and isinstance(kind, str) and kind.startswith("web_search")
+
+
 def _check_named(name: object, tools: Sequence[dict[str, Any]], path: str) -> None:
     if not any(tool["function"]["name"] == name for tool in tools):
         raise ParameterError(path, "the name of one of the tools", name)
@@ -118,6 +130,8 @@ def _allowed(tools: Sequence[dict[str, Any]], choice: Mapping[str, Any]) -> tupl
     mode, listed = choice.get("mode"), choice.get("tools")
     if mode not in ("auto", "required") or not isinstance(listed, list) or not listed:
         raise ParameterError("tool_choice", "allowed_tools with a mode, 'auto' or 'required', and tools", choice)
+    if len(listed) > MAX_TOOLS:
+        raise ParameterError("tool_choice.tools", f"at most {MAX_TOOLS} entries", len(listed))
     names = [each.get("name") if isinstance(each, dict) else None for each in listed]
     for i, name in enumerate(names):
         _check_named(name, tools, f"tool_choice.tools[{i}].name")

@@ -108,7 +108,7 @@ class ResponseWriter:
         if choice["finish_reason"] is not None:
             self._reason = choice["finish_reason"]
         if extension := extension_of(choice):
-            self._held = joined_extensions(self._held, extension)
+            join_extensions(self._held, extension)
         delta: Mapping[str, Any] = choice["delta"]
         if thought := delta.get("reasoning_content"):
             yield from self._opened("rs")
@@ -121,6 +121,8 @@ class ResponseWriter:
 
     def failure(self, answer: ErrorAnswer) -> Iterator[bytes]:
         error = answer.body["error"]
+        if not self._begun:  # OpenAI's client takes no error before
+            yield from self._begin({})
         yield self._event("error", {name: error[name] for name in ("code", "message", "param")})
         code = "rate_limit_exceeded" if answer.status == 429 else "server_error"
         failure: ResponseFailure = {"code": code, "message": error["message"]}
@@ -150,7 +152,7 @@ class ResponseWriter:
         self._output[-1]["status"] = status
         return {**self._response(status, usage), **extension_of(choice), **extension}
 
-    def _begin(self, chunk: ChatCompletionChunk) -> Iterator[bytes]:
+    def _begin(self, chunk: Mapping[str, object]) -> Iterator[bytes]:
         self._begun = True
         prompt = {"prompt_token_ids": chunk["prompt_token_ids"]} if "prompt_token_ids" in chunk else {}
         yield self._event("response.created", {"response": self._response("in_progress"), **prompt})
@@ -317,12 +319,10 @@ def extension_of(choice: Mapping[str, Any]) -> dict[str, Any]:
     return {name: choice[name] for name in ChoiceExtension.__annotations__ if name in choice}
 
 
-def joined_extensions(held: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """What two chunks tell, as if they were one: lists one behind the other, at any depth."""
-    found = dict(held)
+def join_extensions(held: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Add what a chunk tells to what is held: lists one behind the other, at any depth."""
     for name, value in more.items():
-        if name not in held:
-            found[name] = value
+        if isinstance(value, dict):
+            join_extensions(held.setdefault(name, {}), value)
         else:
-            found[name] = joined_extensions(held[name], value) if isinstance(value, dict) else [*held[name], *value]
-    return found
+            held.setdefault(name, []).extend(value)

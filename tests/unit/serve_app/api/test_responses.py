@@ -12,11 +12,12 @@ from pydantic import TypeAdapter
 from outrider.contracts.errors import GenerationFailedError
 from serve_app.answers import ChatCompletionChunk
 from serve_app.api.api_forms import AnswerFacts
+from serve_app.api.http_errors import answer_for
 from serve_app.api.openai.fields.ignored import IGNORED_HEADER, IgnoredFields
 from serve_app.api.openapi.document import openapi_document
 from serve_app.api.responses.bodies import LOGPROBS
 from serve_app.api.responses.form import RESPONSES
-from tests.unit.serve_app.api.asking import ALL_TEXT, RESPONSE, error_of, post
+from tests.unit.serve_app.api.asking import ALL_TEXT, RESPONSE, ask, error_of, post
 from tests.unit.serve_app.api.declared import Declared, events_in
 from tests.unit.serve_app.api.test_tools import CLOCK, WEATHER, hermes
 from tests.unit.serve_app.api.text_service import LIMITS, MODEL, TextService
@@ -314,7 +315,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {  # of fields: the one th
     "a message without content": ({"input": [{"role": "user"}]}, "input[0].content", "missing"),
     "no items": ({"input": []}, "input", "at least one item"),
     "no input": ({"input": None}, "input", "missing"),
-    "a tool of OpenAI's": ({"tools": [{"type": "web_search"}]}, "tools[0].type", "functions that you call yourself"),
+    "a tool of OpenAI's": ({"tools": [{"type": "file_search"}]}, "tools[0].type", "functions that you call yourself"),
+    "a search that must be": (
+        {"tools": [{"type": "web_search"}], "tool_choice": "required"},
+        "tools[0].type",
+        "functions that you call yourself",
+    ),
     "a tool without a name": ({"tools": [{"type": "function"}]}, "tools[0].name", "missing"),
     "a tool of a wrong name": ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name", "letters, digits"),
     "a tool that is not there": (
@@ -326,6 +332,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {  # of fields: the one th
         {"tools": TOOLS, "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"name": ["x"]}]}},
         "tool_choice.tools[0].name",
         "one of the tools",
+    ),
+    "many allowed tools": (
+        {"tools": TOOLS, "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"name": "clock"}] * 129}},
+        "tool_choice.tools",
+        "at most 128 entries",
     ),
     "a choice of another kind": ({"tools": TOOLS, "tool_choice": {"type": "mcp"}}, "tool_choice", "'allowed_tools'"),
     "a format without a schema": ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema", "missing"),
@@ -356,6 +367,52 @@ def test_an_error_amid_a_stream_is_an_event_and_the_answers_end() -> None:
     assert failed["response"]["status"] == "failed"
     assert failed["response"]["error"] == {"code": "server_error", "message": error["message"]}
     assert failed["sequence_number"] == error["sequence_number"] + 1
+
+
+def test_an_error_before_anything_else_follows_the_answers_beginning() -> None:
+    """OpenAI's client raises something else at an error before that."""
+    read = RESPONSES.read(json.dumps(RESPONSE | {"stream": True}).encode(), LIMITS, IgnoredFields())
+    assert read.writer is not None
+    writer = read.writer(AnswerFacts("resp_1", MODEL, 0, 5))
+    events = events_in(b"".join(writer.failure(answer_for(GenerationFailedError("lost")))).decode())
+    kinds = [json.loads(data)["type"] for data in events]
+    assert kinds == ["response.created", "response.in_progress", "error", "response.failed"]
+
+
+def test_a_text_behind_a_call_belongs_to_its_message() -> None:
+    """So that the call's result stands right behind it."""
+    chat = read(
+        input=[
+            {"type": "function_call", "call_id": "c1", "name": "clock", "arguments": "{}"},
+            {"role": "assistant", "content": "I look."},
+            {"type": "function_call_output", "call_id": "c1", "output": "noon"},
+        ]
+    )
+    assert [(message.role, message.text) for message in chat.messages] == [("assistant", "I look."), ("tool", "noon")]
+
+
+def test_a_search_that_the_model_may_choose_is_left_out_and_told() -> None:
+    """Agents send it whether they want it or not."""
+    response = post(TextService(), PATH, RESPONSE | {"tools": [{"type": "web_search", "search_context_size": "low"}]})
+    assert response.status_code == 200, response.text
+    assert response.headers[IGNORED_HEADER] == "tools.type.web_search"
+    assert response.json()["tools"] == []
+
+
+def test_a_number_beyond_all_is_repeated_as_null() -> None:
+    schema = {"type": "object", "properties": {"a": {"default": 1}}}
+    text = json.dumps(RESPONSE | {"tools": [{"type": "function", "name": "f", "parameters": schema}]})
+    text = text.replace('"default": 1', '"default": 1e999')
+    response = ask(
+        TextService(limits=WITH_TOOLS),
+        "POST",
+        PATH,
+        content=text.encode(),
+        headers={"content-type": "application/json"},
+    )
+    assert response.status_code == 200, response.text
+    tool = json.loads(response.text, parse_constant=pytest.fail)["tools"][0]
+    assert tool["parameters"]["properties"]["a"] == {"default": None}
 
 
 def test_an_answer_has_the_id_that_it_is_given() -> None:

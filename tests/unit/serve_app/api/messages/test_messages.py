@@ -239,7 +239,34 @@ def test_what_has_no_effect_is_told() -> None:
     )
     assert answer.status_code == 200
     told = set(answer.headers["x-outrider-ignored"].split(", "))
-    assert told == {"thinking.budget_tokens", "system.x-anthropic-billing-header", "diagnostics"}
+    without = {"thinking.budget_tokens", "system.x-anthropic-billing-header", "context_management", "diagnostics"}
+    assert told == without
+
+
+def test_only_the_line_of_a_system_text_that_differs_each_time_is_left_out() -> None:
+    said = post(TextService(), f"{PATH}/count_tokens", BODY | {"system": "You are a pirate."})
+    both_lines = BODY | {"system": "x-anthropic-billing-header: v=1;\nYou are a pirate."}
+    counted = post(TextService(), f"{PATH}/count_tokens", {k: v for k, v in both_lines.items() if k != "max_tokens"})
+    assert counted.status_code == 200, counted.text
+    assert counted.json() == said.json()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ('{"a": NaN, "b": [1e999, 1.5], "c": {"d": -Infinity}}', {"a": None, "b": [None, 1.5], "c": {"d": None}}),
+        ('{"a": "x", "b": "y', {"a": "x"}),
+        ("", {}),
+        ("[1]", {}),
+    ],
+)  # fmt: skip
+def test_arguments_are_json_whatever_the_model_writes(arguments: str, found: dict[str, Any]) -> None:
+    call: Any = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+    choice: Any = {"message": {"role": "assistant", "content": None, "tool_calls": [call]}, "finish_reason": "stop"}
+    usage: Any = usage_of()
+    answer: Any = MessageWriter(AnswerFacts("msg_1", MODEL, 0, 5)).document(choice, usage, {})
+    assert answer["content"][0]["input"] == found
+    json.loads(json.dumps(answer), parse_constant=pytest.fail)
 
 
 @pytest.mark.parametrize(
