@@ -6,6 +6,7 @@ All of them have one path to the models; ``http.routes`` has a route for each.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from pydantic_core import to_json
@@ -63,47 +64,34 @@ class ReadRequest:
     writer: Callable[[AnswerFacts], AnswerWriter] | None = None
 
 
-class ApiForm(Protocol):
-    """One API: ``POST`` of ``path``. A writer's chats have ``n`` 1, and a stream's ``include_usage``."""
-
-    @property
-    def path(self) -> str: ...
-
-    @property
-    def id_prefix(self) -> str:
-        """Of its answers' ids."""
-        ...
-
-    def read(self, content: bytes, limits: RequestLimits, ignored: IgnoredFields) -> ReadRequest:
-        """Read a body, in any thread; errors are those of ``parse_body``, with the API's own names of fields."""
-        ...
-
-    def error_body(self, answer: ErrorAnswer, request_id: str) -> Mapping[str, object]:
-        """An error in the API's form; also of paths below its own."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class OpenAiForm:
-    """Chats, or completions: what others are read as."""
+class ApiForm:
+    """One API: ``POST`` of ``path``. A writer's chats have ``n`` 1, and a stream's ``include_usage``.
+
+    Attributes:
+        id_prefix: of its answers' ids.
+        read: reads a body, in any thread; errors are those of ``parse_body``, with the API's own names of fields.
+        error_body: an error in the API's form, which may have the request's id; also of paths below its own.
+    """
 
     path: str
     id_prefix: str
-    kind: type[CompletionBody | ChatBody]
-
-    def read(self, content: bytes, limits: RequestLimits, ignored: IgnoredFields) -> ReadRequest:
-        return ReadRequest(parse_body(content, self.kind, limits, ignored))
-
-    def error_body(self, answer: ErrorAnswer, request_id: str) -> Mapping[str, object]:
-        return openai_error_body(answer, request_id)
-
-
-CHATS = OpenAiForm("/v1/chat/completions", "chatcmpl-", ChatBody)
-COMPLETIONS = OpenAiForm("/v1/completions", "cmpl-", CompletionBody)
+    read: Callable[[bytes, RequestLimits, IgnoredFields], ReadRequest]
+    error_body: ErrorWriter
 
 
 def openai_error_body(answer: ErrorAnswer, _request_id: str) -> Mapping[str, object]:
     return {**answer.body}
+
+
+def _read(
+    kind: type[CompletionBody | ChatBody], content: bytes, limits: RequestLimits, ignored: IgnoredFields
+) -> ReadRequest:
+    return ReadRequest(parse_body(content, kind, limits, ignored))
+
+
+CHATS = ApiForm("/v1/chat/completions", "chatcmpl-", partial(_read, ChatBody), openai_error_body)
+COMPLETIONS = ApiForm("/v1/completions", "cmpl-", partial(_read, CompletionBody), openai_error_body)
 
 
 @contextmanager

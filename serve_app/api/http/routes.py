@@ -50,8 +50,8 @@ from serve_app.api.http_errors import (
     UnknownModelError,
     answer_for,
 )
-from serve_app.api.messages.form import MessagesForm
 from serve_app.api.messages.models import VERSION_HEADER, model_info, model_info_list
+from serve_app.api.messages.reading import MESSAGES
 from serve_app.api.openai.bodies import ChatBody
 from serve_app.api.openai.choices import ResponseIdentity, to_choices
 from serve_app.api.openai.fields.ignored import IgnoredFields
@@ -69,7 +69,7 @@ from serve_app.api.tracing import RequestTraces, carried
 from serve_app.api.tracing import asked as traced
 from serve_app.service_answers import Health, ModelList, Version
 
-API_FORMS: Sequence[ApiForm] = (CHATS, COMPLETIONS, RESPONSES, MessagesForm())
+API_FORMS: Sequence[ApiForm] = (CHATS, COMPLETIONS, RESPONSES, MESSAGES)
 _READ = ["GET", "HEAD"]
 
 

@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 from outrider.contracts.errors import ParameterError
-from serve_app.api.api_forms import ReadRequest, named_by
+from serve_app.api.api_forms import ApiForm, ReadRequest, named_by
 from serve_app.api.http_errors import MissingFieldError, UnsupportedFieldError
 from serve_app.api.messages.bodies import CountTokensBody, MessagesBody, ToolInput, ToolSelection
 from serve_app.api.messages.fields import read_message_fields
 from serve_app.api.messages.turns import chat_messages
-from serve_app.api.messages.writing import MessageWriter
+from serve_app.api.messages.writing import MessageWriter, failure_of
 from serve_app.api.openai.bodies import ChatBody, StreamOptions
 from serve_app.api.openai.fields.ignored import IgnoredFields
 from serve_app.api.openai.parsing import check_arguments, check_model, read_object
@@ -59,6 +59,9 @@ def read_messages(content: bytes, limits: RequestLimits, ignored: IgnoredFields)
     shows = body.thinking is None or body.thinking.display != "omitted"
     # Not validated again: each part has been.
     return ReadRequest(ChatBody.model_construct(**values), own_name, partial(MessageWriter, shows_thinking=shows))
+
+
+MESSAGES = ApiForm("/v1/messages", "msg_", read_messages, lambda answer, request_id: {**failure_of(answer, request_id)})
 
 
 def read_counted(content: bytes, limits: RequestLimits, ignored: IgnoredFields) -> ChatBody:

@@ -1,11 +1,9 @@
 """``POST /v1/responses`` as an API."""
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from serve_app.api.api_forms import ReadRequest, named_by, openai_error_body
-from serve_app.api.http_errors import ErrorAnswer
+from serve_app.api.api_forms import ApiForm, ReadRequest, named_by, openai_error_body
 from serve_app.api.openai.bodies import ChatBody
 from serve_app.api.openai.fields.ignored import IgnoredFields
 from serve_app.api.responses.answers import ResponseSettings
@@ -16,27 +14,19 @@ from serve_app.api.service import RequestLimits
 from serve_app.api.written import Encoded
 
 
-class ResponsesForm:
-    path = "/v1/responses"
-    id_prefix = "resp_"
-
-    def read(self, content: bytes, limits: RequestLimits, ignored: IgnoredFields) -> ReadRequest:
-        body = read_responses_body(content, limits, ignored)
-        messages = messages_of(body, ignored)
-        own = partial(own_field, origins=messages.origins)
-        with named_by(own):
-            chat = chat_of(body, messages.ended(), limits, ignored)
-        repeated: Any = {
-            name: Encoded(value) for name, value in settings_of(body, chat, limits).items()
-        }  # as JSON: large
-        writer = partial(ResponseWriter, settings=repeated, logprobs=LOGPROBS in body.include)
-        return ReadRequest(chat, own, writer)
-
-    def error_body(self, answer: ErrorAnswer, request_id: str) -> Mapping[str, object]:
-        return openai_error_body(answer, request_id)
+def _read(content: bytes, limits: RequestLimits, ignored: IgnoredFields) -> ReadRequest:
+    body = read_responses_body(content, limits, ignored)
+    messages = messages_of(body, ignored)
+    own = partial(own_field, origins=messages.origins)
+    with named_by(own):
+        chat = chat_of(body, messages.ended(), limits, ignored)
+    # as JSON: large
+    repeated: Any = {name: Encoded(value) for name, value in settings_of(body, chat, limits).items()}
+    writer = partial(ResponseWriter, settings=repeated, logprobs=LOGPROBS in body.include)
+    return ReadRequest(chat, own, writer)
 
 
-RESPONSES = ResponsesForm()
+RESPONSES = ApiForm("/v1/responses", "resp_", _read, openai_error_body)
 
 
 def settings_of(body: ResponsesBody, chat: ChatBody, limits: RequestLimits) -> ResponseSettings:
