@@ -2,13 +2,14 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from outrider.contracts.errors import ParameterError
 from outrider.grammar.texts import literal
 from serve_app.api.openai.tools.formats.base import Tool, in_json, regex_of
 from serve_app.api.openai.tools.formats.scanning import parsed
+from serve_app.api.service import StructuredLimits
 
 _OBJECT_KEYWORDS = (  # of a whole object, which its parameters one by one cannot be held to
     *("patternProperties", "propertyNames", "minProperties", "maxProperties", "dependentRequired", "dependentSchemas"),
@@ -18,6 +19,8 @@ _MOST_CHARS = 10_000  # that a schema may count of a text
 _TEXT_KEYWORDS = ("pattern", "format")
 _MOST_REFERENCES = 16
 _MOST_OPTIONS, _MOST_DEPTH = 64, 8  # of a parameter's alternatives; beyond these its types are not looked for
+_MOST_SCHEMAS = 256  # that are looked at for one parameter's types
+_MOST_BYTES = StructuredLimits().max_bytes
 _NOT_IN_NAMES = re.compile(r"[<>\n]")
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
 _TYPES: Mapping[type, str] = {bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
@@ -33,6 +36,26 @@ def required_of(tool: Tool) -> frozenset[str]:
     """Parameters that a call has to have."""
     found = tool.parameters.get("required")
     return frozenset(each for each in found if isinstance(each, str)) if isinstance(found, list) else frozenset()
+
+
+def takes_any(tool: Tool) -> bool:
+    """Whether a call may have any parameters: none are described, and none are excluded."""
+    return "properties" not in tool.parameters and tool.parameters.get("additionalProperties", True) is True
+
+
+def bounded(rules: Iterable[str]) -> list[str]:
+    """Collect rules while they are made: a request's schemas may have to be repeated in many of them.
+
+    Raises:
+        ParameterError: together they are longer than a grammar may be.
+    """
+    collected, size = list[str](), 0
+    for rule in rules:
+        size += len(rule.encode(errors="surrogatepass")) + 1
+        if size > _MOST_BYTES:
+            raise ParameterError("tools", f"at most {_MOST_BYTES} bytes of rules for calls", "more")
+        collected.append(rule)
+    return collected
 
 
 def check_object(tool: Tool) -> None:
@@ -72,32 +95,65 @@ def resolved(tool: Tool, schema: Any) -> Any:
             return schema
         found: Any = tool.parameters
         for step in schema["$ref"].removeprefix("#/").split("/"):
-            found = found.get(step) if isinstance(found, dict) else None
+            found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
         if found is None:
             break
         schema = found
     raise refused(tool, "$ref")
 
 
-def types_of(tool: Tool, schema: Any, depth: int = 0) -> frozenset[str]:
-    """JSON types that a parameter may have; empty: any."""
-    schema = resolved(tool, schema)
-    if not isinstance(schema, dict) or depth > _MOST_DEPTH:
+def types_of(tool: Tool, schema: Any) -> frozenset[str]:
+    """JSON types that a parameter may have; empty: any, or more schemas than are looked at.
+
+    Raises:
+        ParameterError: a ``$ref`` names no schema.
+    """
+    return _types(tool, schema, {}, iter(range(_MOST_SCHEMAS)), 0)
+
+
+def _types(
+    tool: Tool, schema: Any, known: dict[str, frozenset[str]], budget: Iterator[int], depth: int
+) -> frozenset[str]:
+    """``known``: types by ``$ref``, any while they are looked for; ``budget`` has an item for each schema left."""
+    if depth > _MOST_DEPTH or next(budget, None) is None or not isinstance(schema, dict):
         return frozenset()
+    reference = schema.get("$ref")
+    if not isinstance(reference, str):
+        return _own_types(tool, schema, known, budget, depth)
+    if reference not in known:
+        known[reference] = frozenset()
+        found = resolved(tool, schema)
+        known[reference] = _own_types(tool, found, known, budget, depth) if isinstance(found, dict) else frozenset()
+    return known[reference]
+
+
+def _own_types(
+    tool: Tool, schema: Mapping[str, Any], known: dict[str, frozenset[str]], budget: Iterator[int], depth: int
+) -> frozenset[str]:
+    """Types of a schema that is no reference."""
     for keyword in ("anyOf", "oneOf"):
         if isinstance(options := schema.get(keyword), list):
-            each = [types_of(tool, option, depth + 1) for option in options[:_MOST_OPTIONS]]
-            return frozenset().union(*each) if all(each) and len(options) <= _MOST_OPTIONS else frozenset()
+            types = frozenset[str]()
+            for option in options if len(options) <= _MOST_OPTIONS else [None]:
+                found = _types(tool, option, known, budget, depth + 1)
+                if not found:
+                    return frozenset()
+                types |= found
+            return types
     if "const" in schema or isinstance(schema.get("enum"), list):
         values = schema.get("enum", [schema.get("const")])
-        return frozenset(_type_of(value) for value in values)
+        return frozenset(map(_type_of_class, set(map(type, values))))
     found = schema.get("type")
     several = found if isinstance(found, list) else [found]
     return frozenset(each for each in several if isinstance(each, str))
 
 
 def _type_of(value: object) -> str:
-    return "null" if value is None else _TYPES.get(type(value), "string")
+    return _type_of_class(type(value))
+
+
+def _type_of_class(kind: type) -> str:
+    return "null" if kind is type(None) else _TYPES.get(kind, "string")
 
 
 def as_json(text: str, types: frozenset[str]) -> str:
@@ -120,9 +176,12 @@ def as_text(value: object) -> str:
 
 
 def json_symbol(tool: Tool, schema: Any) -> str:
-    """Lark symbol of a value in JSON."""
-    shared = {name: tool.parameters[name] for name in ("$defs", "definitions") if name in tool.parameters}
-    return f"%json {json.dumps({**schema, **shared} if isinstance(schema, dict) else schema)}"
+    """Lark symbol of a value in JSON, with the definitions that its references may name."""
+    text = json.dumps(schema)
+    if isinstance(schema, dict) and '"$ref": ' in text:
+        shared = {name: tool.parameters[name] for name in ("$defs", "definitions") if name in tool.parameters}
+        text = json.dumps({**schema, **shared})
+    return f"%json {text}"
 
 
 def text_symbols(tool: Tool, schema: Any, closes: str) -> tuple[str, str]:

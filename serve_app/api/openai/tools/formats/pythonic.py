@@ -5,7 +5,8 @@ An answer that begins with such a list is read once that is whole; what is none 
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from outrider.contracts.errors import ParameterError
@@ -14,10 +15,12 @@ from serve_app.api.openai.reasoning.marks import Part, text_of_part
 from serve_app.api.openai.reasoning.pieces import CallArguments, CallBegun, Piece, Said
 from serve_app.api.openai.tools.formats.base import CallReader, Marks, Tool, in_json, sequence
 from serve_app.api.openai.tools.formats.parameters import (
+    bounded,
     check_object,
     json_symbol,
     properties_of,
     required_of,
+    takes_any,
     types_of,
 )
 
@@ -30,7 +33,8 @@ _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _WORDS: Mapping[str, Any] = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "/": "/", "\\": "\\", "'": "'", '"': '"', "\n": ""}
 _MOST_DEPTH = 64
-_MOST_BLANKS = 256
+_MOST_HEAD_CHARS = 512  # in front of the first call's bracket
+_ANY_PARAMETER = "/[A-Za-z_][A-Za-z0-9_]{0,63}=/ %json {}"
 
 
 class Pythonic:
@@ -52,31 +56,31 @@ class Pythonic:
         """Rules of one call, or of several."""
         rules = sequence(tools, literal(", "), several=several)
         rules[0] = f'calls: "[" {rules[0].removeprefix("calls: ")} "]"'
-        for i, tool in enumerate(tools):
-            check_object(tool)
-            rules.append(f"call_{i}: {literal(tool.name + '(')} first_{i}_0 {literal(')')}")
-            rules += _parameters(i, tool)
-        return rules
+        return rules + bounded(rule for i, tool in enumerate(tools) for rule in _rules(i, tool))
 
     def reader(self, tools: Sequence[Tool], marks: Marks) -> CallReader:  # noqa: ARG002 (interface)
         """A reader of one choice."""
         return _PythonicReader()
 
 
-def _parameters(i: int, tool: Tool) -> list[str]:
-    """Rules of a call's parameters in their order: ``first`` before any was written, ``rest`` behind one."""
-    rules, schemas = list[str](), properties_of(tool)
+def _rules(i: int, tool: Tool) -> Iterator[str]:
+    """Rules of a call, and of its parameters in their order: ``first`` before any was written, ``rest`` behind one."""
+    check_object(tool)
+    yield f"call_{i}: {literal(tool.name + '(')} first_{i}_0 {literal(')')}"
+    schemas, required = properties_of(tool), required_of(tool)
     for j, (name, schema) in enumerate(schemas.items()):
         if not _NAME.fullmatch(name):
             raise ParameterError(f"tools.{tool.name}.function.parameters", "names of letters, digits, _, - and .", name)
         word = types_of(tool, schema) == {"boolean"} and set(schema) <= {"type", "description", "default", "title"}
-        rules.append(
-            f"value_{i}_{j}: {literal(name + '=')} " + ('("True" | "False")' if word else json_symbol(tool, schema))
-        )
-        needed = name in required_of(tool)
-        rules.append(f"first_{i}_{j}: value_{i}_{j} rest_{i}_{j + 1}" + ("" if needed else f" | first_{i}_{j + 1}"))
-        rules.append(f'rest_{i}_{j}: ", " value_{i}_{j} rest_{i}_{j + 1}' + ("" if needed else f" | rest_{i}_{j + 1}"))
-    return [*rules, f'first_{i}_{len(schemas)}: ""', f'rest_{i}_{len(schemas)}: ""']
+        yield f"value_{i}_{j}: {literal(name + '=')} " + ('("True" | "False")' if word else json_symbol(tool, schema))
+        needed = name in required
+        yield f"first_{i}_{j}: value_{i}_{j} rest_{i}_{j + 1}" + ("" if needed else f" | first_{i}_{j + 1}")
+        yield f'rest_{i}_{j}: ", " value_{i}_{j} rest_{i}_{j + 1}' + ("" if needed else f" | rest_{i}_{j + 1}")
+    if takes_any(tool):
+        yield f"any_{i}: {_ANY_PARAMETER}"
+        yield f'first_{i}_0: "" | any_{i} (", " any_{i})*'
+    else:
+        yield from (f'first_{i}_{len(schemas)}: ""', f'rest_{i}_{len(schemas)}: ""')
 
 
 def _in_python(value: object) -> str:
@@ -91,21 +95,23 @@ class _PythonicReader:
     def __init__(self) -> None:
         self._parts, self._head = list[str](), ""  # of what may be a list
         self._plain, self._within = False, False
+        self._blanks: list[str] | None = None  # behind the calls, until text follows
         self._depth, self._quote, self._escaped = 0, "", False
 
     def push(self, text: Part) -> list[Piece]:
         """Return the pieces that this completes."""
         shown = text_of_part(text)
         if self._plain:
-            return [Said(shown)] if shown else []
+            return self._said(shown)
         if self._within:
             return self._inside(shown)
         self._head += shown
-        if _BEGINS.match(self._head) is not None:
+        opens = _BEGINS.match(self._head)
+        if opens is not None and opens.end() <= _MOST_HEAD_CHARS:
             self._within, head, self._head = True, self._head, ""
             return self._inside(head)
         begun = _MAY_BEGIN.match(self._head)
-        if begun is not None and begun.end() == len(self._head) and len(self._head) <= _MOST_BLANKS * 2:
+        if begun is not None and begun.end() == len(self._head) and len(self._head) < _MOST_HEAD_CHARS:
             return []
         return self._no_calls()
 
@@ -118,6 +124,15 @@ class _PythonicReader:
         self._parts, self._head = [], ""
         return [Said(text)] if text else []
 
+    def _said(self, text: str) -> list[Piece]:
+        """Text behind the calls, or where there are none; blanks behind the calls are told only before text."""
+        if self._blanks is not None:
+            self._blanks.append(text)
+            if not text.strip():
+                return []
+            text, self._blanks = "".join(self._blanks), None
+        return [Said(text)] if text else []
+
     def _inside(self, text: str) -> list[Piece]:
         end = self._end(text)
         self._parts.append(text if end is None else text[:end])
@@ -128,9 +143,9 @@ class _PythonicReader:
             calls = _Parser(whole).calls()
         except ValueError:
             return self._no_calls() + ([Said(behind)] if behind else [])
-        self._parts, self._plain = [], True
+        self._parts, self._plain, self._blanks = [], True, []
         pieces = [piece for name, values in calls for piece in (CallBegun(name), CallArguments(values))]
-        return [*pieces, *([Said(behind)] if behind.strip() else [])]
+        return pieces + self._said(behind)
 
     def _end(self, text: str) -> int | None:
         """Where the list ends, or None."""
@@ -201,10 +216,13 @@ class _Parser:
         if not self._next(mark):
             raise ValueError(f"needs {mark}")
 
-    def _comma(self, closes: str) -> None:
+    def _comma(self, closes: str) -> bool:
+        """Take a comma, unless what closes comes next; return whether there was one."""
         self._blank()
-        if not self._text.startswith(closes, self._at):
-            self._take(",")
+        if self._text.startswith(closes, self._at):
+            return False
+        self._take(",")
+        return True
 
     def _name(self) -> str:
         self._blank()
@@ -233,13 +251,14 @@ class _Parser:
             raise ValueError(f"{name} is no value")
         return _WORDS[name]
 
-    def _items(self, closes: str, depth: int) -> list[Any]:
+    def _items(self, closes: str, depth: int) -> Any:
+        """A list, a tuple as a list, or the one value in parentheses without a comma."""
         self._at += 1
-        items = list[Any]()
+        items, comma = list[Any](), False
         while not self._next(closes):
             items.append(self._value(depth + 1))
-            self._comma(closes)
-        return items
+            comma = self._comma(closes)
+        return items[0] if closes == ")" and len(items) == 1 and not comma else items
 
     def _object(self, depth: int) -> dict[str, Any]:
         self._at += 1
@@ -275,7 +294,9 @@ class _Parser:
         written = self._text[at + 1 : at + 1 + digits]
         if len(written) < digits or any(each not in "0123456789abcdefABCDEF" for each in written):
             raise ValueError("no character")
-        return chr(int(written, 16)), at + 1 + digits
+        if (code := int(written, 16)) > sys.maxunicode:
+            raise ValueError("no character")
+        return chr(code), at + 1 + digits
 
 
 def _finite(text: str) -> float:
