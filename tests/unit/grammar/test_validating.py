@@ -36,6 +36,8 @@ def writes(grammar: str, text: str) -> bool:
         (GrammarKind.JSON_SCHEMA, "[1]"),
         (GrammarKind.JSON_SCHEMA, '{"multipleOf": 0}'),
         (GrammarKind.JSON_SCHEMA, '{"maximum": 1e400}'),
+        (GrammarKind.JSON_SCHEMA, '{"const": 1e400}'),
+        (GrammarKind.JSON_SCHEMA, '{"multipleOf": 1e400}'),
         (GrammarKind.JSON_SCHEMA, '{"const": NaN}'),
         (GrammarKind.JSON_SCHEMA, '{"const": "\\ud800"}'),
         (GrammarKind.JSON_SCHEMA, '{"const": ' + "1" * 5_000 + "}"),

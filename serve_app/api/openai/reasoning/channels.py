@@ -41,7 +41,10 @@ class ChannelReader:
     def finish(self) -> list[Piece]:
         """Return the held pieces."""
         pieces = [piece for part in self._marked.finish() for piece in self._read(part)]
-        return pieces + (self._no_head() if self._head is not None else self._ended())
+        if self._head is None:
+            return pieces + self._ended()
+        cut = any(isinstance(part, FoundMark) and part.mark.text in _BEGINS for part in self._head)
+        return pieces if cut else pieces + self._no_head()
 
     def _read(self, part: Part) -> list[Piece]:
         if not isinstance(part, FoundMark):

@@ -83,6 +83,7 @@ class ThoughtReader:
 
     def _said(self, part: Part) -> list[Thought | Part]:
         if isinstance(part, FoundMark) and self._answer is None:
+            self._trims = self._trims and not part.shown
             return [part]
         text = self._trimmed(text_of_part(part))
         text = text if self._answer is None else self._answer.push(text)

@@ -8,8 +8,9 @@ import json
 import re
 from typing import Any
 
-from serve_app.api.openai.reasoning.marks import Part, text_of_part
+from serve_app.api.openai.reasoning.marks import FoundMark, Part, text_of_part
 from serve_app.api.openai.reasoning.pieces import CallArguments, CallBegun, Piece, Said
+from serve_app.api.openai.tools.formats.scanning import JSON, begun
 
 _MOST_HEAD_CHARS = 1024  # of a call up to its arguments; a call with a longer head is read once complete
 _ARGUMENTS = ("arguments", "parameters")  # small models write either, whatever their form says
@@ -108,7 +109,7 @@ class _Call:
     def _end_at_tag(self, text: str) -> None:
         """End what is no JSON at any tag, within quotes or not."""
         inside, tag, behind = text.partition(self._closes) if self._closes else (text, "", "")
-        kept = 0 if tag else _begun(self._closes, text)
+        kept = 0 if tag else begun(self._closes, text)
         self._pieces.append(inside[: len(inside) - kept])
         self._held = inside[len(inside) - kept :]
         if tag:
@@ -127,16 +128,13 @@ def call_of(text: str) -> list[Piece] | None:
         arguments = next((parts[key] for key in _ARGUMENTS if key in parts), "null")
         if arguments.startswith('"'):  # an object written as a string
             arguments = json.loads(arguments) or "{}"
-        parsed = _JSON.decode(arguments)
+        parsed = JSON.decode(arguments)
     except (ValueError, RecursionError):
         return None
     named = _name(name)
     if named is None or not (parsed is None or isinstance(parsed, dict)) or not _is_text(arguments):
         return None
     return [CallBegun(named), CallArguments("{}" if parsed is None else arguments)]
-
-
-_JSON = json.JSONDecoder(parse_constant=int)  # which raises ValueError: NaN and infinities are no JSON
 
 
 def _parts(text: str) -> dict[str, str]:
@@ -149,9 +147,9 @@ def _parts(text: str) -> dict[str, str]:
     parts = dict[str, str]()
     mark, at = "{", 0
     while mark != "}":
-        key, at = _JSON.raw_decode(text, _after(text, at, mark))
+        key, at = JSON.raw_decode(text, _after(text, at, mark))
         begins = _after(text, at, ":")
-        _, at = _JSON.raw_decode(text, begins)
+        _, at = JSON.raw_decode(text, begins)
         parts[str(key)] = text[begins:at]
         mark = "}" if text.startswith("}", _after(text, at)) else ","
     return parts
@@ -168,7 +166,7 @@ def _after(text: str, at: int, mark: str = "") -> int:
 def _name(literal: str) -> str | None:
     """A tool's name as JSON writes it; None if it is none."""
     try:
-        name: Any = _JSON.decode(literal)
+        name: Any = JSON.decode(literal)
     except ValueError:
         return None
     return name if isinstance(name, str) and name and _is_text(name) else None
@@ -190,11 +188,12 @@ class ToolReader:
         self._call: _Call | None = None
         self._plain = False  # an untagged answer that does not begin with a call, or goes on behind its calls
         self._after_call = False  # nothing but blanks has come since a call
-        self.calls = 0
+        self._blanks = list[str]()  # before a call or behind one, until text follows
 
     def push(self, text: Part) -> list[Piece]:
         """Return the pieces that this text completes."""
-        self._held += text_of_part(text)
+        tag = isinstance(text, FoundMark) and text.mark.text in self._opens + self._closes
+        self._held += text.mark.text if tag and isinstance(text, FoundMark) else text_of_part(text)
         pieces: list[Piece] = []
         while (more := self._step()) is not None:
             pieces += more
@@ -216,7 +215,6 @@ class ToolReader:
             return None
         text, self._held, call = self._held, "", self._call
         pieces = call.push(text)
-        self.calls += call.begun and any(isinstance(piece, CallBegun) for piece in pieces)
         if call.rest is None:
             return pieces
         self._held, self._call, self._after_call = call.rest, None, True
@@ -226,7 +224,6 @@ class ToolReader:
         """A call whose arguments did not leave as they came, or the text that it is."""
         pieces = call.read_whole()
         if pieces is not None:
-            self.calls += 1
             return pieces
         self._after_call = False
         self._plain = not self._tagged
@@ -235,23 +232,28 @@ class ToolReader:
     def _outside(self) -> list[Piece] | None:
         """Text before a tag, without the blanks between two calls."""
         before, tag, behind = self._held.partition(self._opens)
-        kept = 0 if tag else _begun(self._opens, self._held)
+        kept = 0 if tag else begun(self._opens, self._held)
         text = before[: len(before) - kept]
+        self._held = behind if tag else before[len(text) :]
         if tag:
-            self._call, self._held = _Call(self._closes), behind
-            return self._said(text)
-        if not text or (self._after_call and not text.strip()):
+            self._call, said = _Call(self._closes), self._said(text)
+            self._blanks.clear()
+            return said
+        if self._after_call and not text.strip():
+            self._blanks.append(text)
             return None
-        self._held = before[len(text) :]
-        return self._said(text)
+        return self._said(text) if text else None
 
     def _untagged(self) -> list[Piece] | None:
         """Blanks before the next call, or text to the end."""
         begun = self._held.lstrip(" \n\t\r;")
         if begun.startswith("{") and not self._plain:
             self._call, self._held = _Call(""), begun
+            self._blanks.clear()
             return []
         if not (begun or self._plain):
+            self._blanks.append(self._held)
+            self._held = ""
             return None
         text, self._held, self._plain = self._held, "", True
         return self._said(text) if text else None
@@ -259,10 +261,6 @@ class ToolReader:
     def _said(self, text: str) -> list[Piece]:
         if self._after_call and not text.strip():
             return []
+        text, self._blanks = "".join([*self._blanks, text]), []
         self._after_call = self._after_call and not text
         return [Said(text)] if text else []
-
-
-def _begun(tag: str, text: str) -> int:
-    """Length of the longest prefix of a tag that the text ends with."""
-    return next((n for n in range(min(len(tag) - 1, len(text)), 0, -1) if text.endswith(tag[:n])), 0)

@@ -9,7 +9,7 @@ from outrider.grammar.texts import literal
 from serve_app.api.openai.reasoning.marks import FoundMark, Mark, MarkedText, Part, text_of_part
 from serve_app.api.openai.reasoning.pieces import CallArguments, CallBegun, Piece, Said
 from serve_app.api.openai.tools.formats.base import CallReader, Marks, Tool, in_json, sequence, spelled
-from serve_app.api.openai.tools.formats.scanning import JsonEnd, parsed
+from serve_app.api.openai.tools.formats.scanning import JsonEnd, elements
 from serve_app.api.openai.tools.reader import call_of
 
 _CALLS, _ARGS, _ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
@@ -75,8 +75,8 @@ class _MistralReader:
         self._name: list[str] | None = None  # of the call that has begun, up to its arguments; None: text
         self._length, self._shown = 0, list[str]()  # shown: all of the call's text, until it is certainly one
         self._end: JsonEnd | None = None  # of the JSON that is being read
-        self._streams, self._after_call = False, False
-        self._is_list = False
+        self._streams, self._list_at = False, 0  # list_at: where in what is shown the list begins
+        self._after_call, self._blanks = False, list[str]()  # whether only these blanks came since a call
 
     def push(self, text: Part) -> list[Piece]:
         """Return the pieces that this completes."""
@@ -110,22 +110,24 @@ class _MistralReader:
         """A call's name, up to where its arguments or the list begin."""
         assert self._name is not None
         begins = min((at for char in "{[" if (at := text.find(char)) >= 0), default=-1)
-        self._length += len(text)
+        self._length += len(text) if begins < 0 else begins
+        if self._length > _MOST_NAME_CHARS:
+            return self._no_call()
         if begins < 0:
             self._name.append(text)
-            return self._no_call() if self._length > _MOST_NAME_CHARS else []
+            return []
         name = "".join([*self._name, text[:begins]]).strip()
         name = name.removesuffix(_ARGS).partition(_ID)[0].strip()
-        self._is_list = not name and text[begins] == "["
-        if not self._is_list and (not name or text[begins] == "[" or any(char in name for char in " \n<>[]{}")):
+        is_list = not name and text[begins] == "["
+        if not is_list and (not name or text[begins] == "[" or any(char in name for char in " \n<>[]{}")):
             return self._no_call()
-        self._end, self._streams = JsonEnd(), not self._is_list
-        begun: list[Piece] = [CallBegun(name)] if self._streams else []
-        if self._streams:
-            self._shown.clear()
-        else:
+        self._end, self._streams = JsonEnd(), not is_list
+        if is_list:
             self._shown[-1] = self._shown[-1][:begins]
-        return begun + self._json(text[begins:])
+            self._list_at = sum(map(len, self._shown))
+            return self._json(text[begins:])
+        self._shown.clear()
+        return self._called([CallBegun(name)]) + self._json(text[begins:])
 
     def _json(self, text: str) -> list[Piece]:
         assert self._end is not None
@@ -139,22 +141,26 @@ class _MistralReader:
         if end is None:
             return pieces
         pieces += [] if self._streams else self._list()
-        self._end, self._name, self._after_call = None, None, bool(pieces) or self._streams
+        self._end, self._name = None, None
         return pieces + (self._parts([behind]) if behind else [])
 
     def _list(self) -> list[Piece]:
         """The calls of a complete list, or the text that it is."""
         text = "".join(self._shown)
         self._end, self._name, self._shown = None, None, []
-        begins = text.find("[", text.find(_CALLS) + len(_CALLS) if _CALLS in text else 0)
         try:
-            values = parsed(text[begins:])
+            calls = [call_of(element) for element in elements(text[self._list_at :])]
         except ValueError:
-            values = None
-        calls = [call_of(in_json(value)) for value in values] if isinstance(values, list) and values else [None]
+            calls = [None]
         if any(call is None for call in calls):
-            return [Said(text)]
-        return [piece for call in calls for piece in call or ()]
+            return self._said(text)
+        return self._called([piece for call in calls for piece in call or ()])
+
+    def _called(self, pieces: list[Piece]) -> list[Piece]:
+        """Leave out the blanks before a call and behind it."""
+        self._after_call = True
+        self._blanks.clear()
+        return pieces
 
     def _no_call(self) -> list[Piece]:
         """Leave what has begun as text; arguments that leave as they come were a call."""
@@ -164,6 +170,8 @@ class _MistralReader:
 
     def _said(self, text: str) -> list[Piece]:
         if self._after_call and not text.strip():
+            self._blanks.append(text)
             return []
-        self._after_call = self._after_call and not text
+        text = "".join(self._blanks) + text
+        self._after_call, self._blanks = False, []
         return [Said(text)] if text else []

@@ -143,8 +143,8 @@ def _own_types(
     if "const" in schema or isinstance(schema.get("enum"), list):
         values = schema.get("enum", [schema.get("const")])
         return frozenset(map(_type_of_class, set(map(type, values))))
-    found = schema.get("type")
-    several = found if isinstance(found, list) else [found]
+    kind = schema.get("type")
+    several = kind if isinstance(kind, list) else [kind]
     return frozenset(each for each in several if isinstance(each, str))
 
 

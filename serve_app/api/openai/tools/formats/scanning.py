@@ -4,8 +4,8 @@ import json
 import re
 from typing import Any
 
-MOST_DEPTH = 256  # of brackets in each other; deeper ones are no arguments
 _IN_STRING, _IN_VALUE = re.compile(r'["\\]'), re.compile(r'["{}\[\]]')
+_BETWEEN = re.compile(r"\s*([\[,\]])\s*")
 _CHANGE = {"{": 1, "[": 1, "}": -1, "]": -1}
 JSON = json.JSONDecoder(parse_constant=int)  # which raises ValueError: NaN and infinities are no JSON
 
@@ -15,7 +15,6 @@ class JsonEnd:
 
     def __init__(self) -> None:
         self._depth, self._quoted, self._escaped = 0, False, False
-        self.is_deep = False  # deeper than ``MOST_DEPTH``
 
     def end(self, text: str) -> int | None:
         """Read the next text; return where in it the value ends, or None."""
@@ -30,7 +29,6 @@ class JsonEnd:
             at, char = found.end(), found[0]
             if change := _CHANGE.get(char):
                 self._depth += change
-                self.is_deep |= self._depth > MOST_DEPTH
                 if self._depth <= 0:
                     return at
             else:
@@ -51,6 +49,28 @@ def parsed(text: str) -> Any:
     except RecursionError:
         raise ValueError("nested too deeply") from None
     return value
+
+
+def elements(text: str) -> list[str]:
+    """Elements of a JSON list as they are written.
+
+    Raises:
+        ValueError: the text is no list, an empty one, or nested too deeply.
+    """
+    found, parts = _BETWEEN.match(text), list[str]()
+    if found is None or found[1] != "[":
+        raise ValueError("needs [ at 0")
+    try:
+        while found[1] != "]":
+            _, end = JSON.raw_decode(text, begins := found.end())
+            parts.append(text[begins:end])
+            if (found := _BETWEEN.match(text, end)) is None or found[1] == "[":
+                raise ValueError(f"needs , or ] at {end}")
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if found.end() < len(text):
+        raise ValueError(f"needs nothing at {found.end()}")
+    return parts
 
 
 def begun(tag: str, text: str) -> int:

@@ -38,6 +38,7 @@ READ = {  # family, text, reasoning, content
     "empty": ("qwen3", "<think>\n\n</think>\n\nHi", "", "Hi"),
     "opened by the prompt": ("deepseek_r1", "Hm.\n</think>\n\nHi.", "Hm.", "Hi."),
     "opened by the prompt, and again": ("deepseek_r1", "<think>Hm.</think>Hi.", "<think>Hm.", "Hi."),
+    "closed twice": ("deepseek_r1", "a</think></think>\n\nb", "a", "</think>\n\nb"),
     "never closed": ("deepseek_r1", "Hm. < think", "Hm. < think", ""),
     "special tokens": ("magistral", "[THINK]Hm.[/THINK]Hi.", "Hm.", "Hi."),
     "two marks of text": ("granite", "<think>Hm.</think>\n<response>Hi.</response>\n", "Hm.", "Hi."),
@@ -45,6 +46,13 @@ READ = {  # family, text, reasoning, content
     "one mark of text": ("kimi", "Hm.◁/thin k▷◁/think▷Hi ◁think▷.", "Hm.◁/thin k▷", "Hi ◁think▷."),
     "channels": ("gpt_oss", HARMONY, "Hm.", "Hi."),
     "a channel that was cut": ("gpt_oss", "<|channel|>analysis<|message|>Hm", "Hm", ""),
+    "a header that was cut": ("gpt_oss", "<|channel|>analysis", "", ""),
+    "a second header that was cut": (
+        "gpt_oss",
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final",
+        "Hm.",
+        "",
+    ),
     "a channel of another name": ("gpt_oss", "<|channel|>other<|message|>Hm", "", "Hm"),
     "no channel": ("gpt_oss", "Hi there.", "", "Hi there."),
     "a preamble": (

@@ -14,14 +14,19 @@ from serve_app.api.openai.tools.formats import pythonic, qwen_xml
 from serve_app.api.openai.tools.formats.base import NO_MARKS, Tool
 from serve_app.api.openai.tools.formats.parameters import resolved, types_of
 from serve_app.api.openai.tools.formats.registry import FORMS
+from serve_app.api.openai.tools.formats.scanning import begun
 from tests.unit.serve_app.api.reasoning.test_tool_formats import asked, calls_in, follows, said_in
 
 WITHOUT_JSON = ["qwen3_xml", "pythonic"]  # forms that write arguments one by one
+CALLS_IN_JSON = {
+    "hermes": '<tool_call>{"name": "f", "arguments": {}}</tool_call>',
+    "llama3_json": '{"name": "f", "parameters": {}}',
+}
 FAMILY = {"qwen3_xml": "qwen3_coder", "pythonic": "llama4"}
 
 
-def tool_of(properties: dict[str, Any], name: str = "f", **others: Any) -> Tool:
-    return Tool(name, {"type": "object", "properties": properties, **others}, {})
+def tool_of(properties: dict[str, Any], **others: Any) -> Tool:
+    return Tool("f", {"type": "object", "properties": properties, **others}, {})
 
 
 def read(form: str, parts: Iterable[Part], *tools: Tool) -> list[Piece]:
@@ -248,7 +253,7 @@ def test_tags_that_are_special_tokens_are_read(text: str, names: list[str], said
 
 
 def test_blanks_behind_a_call_are_scanned_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    scanned, begun = list[int](), qwen_xml.begun
+    scanned = list[int]()
 
     def counted(tag: str, text: str) -> int:
         scanned.append(len(text))
@@ -257,3 +262,48 @@ def test_blanks_behind_a_call_are_scanned_once(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(qwen_xml, "begun", counted)
     assert calls_in(read("qwen3_xml", [CALLS["qwen3_xml"], *(" " * 10_000)])) == [("f", "{}")]
     assert sum(scanned) < 30_000
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "calls", "said"),
+    [
+        ("mistral", '[TOOL_CALLS]f[ARGS]{"a": 1}\nHi', 1, "\nHi"),
+        ("mistral", "[TOOL_CALLS]f[ARGS]{}  \n", 1, ""),
+        ("mistral", "[TOOL_CALLS]f[ARGS]{}\n[TOOL_CALLS]g[ARGS]{}", 2, ""),
+        ("mistral", f"[TOOL_CALLS]{'f' * 300}[ARGS]{{}}", 0, f"[TOOL_CALLS]{'f' * 300}[ARGS]{{}}"),
+        ("mistral_list", "[TOOL_CALLS][1, 2]\n\nHello", 0, "[TOOL_CALLS][1, 2]\n\nHello"),
+        ("mistral_list", '[TOOL_CALLS][{"name": "f", "arguments": {}}]\n\nHello', 1, "\n\nHello"),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {}}</tool_call>\n \nHi', 1, "\n \nHi"),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {}}</tool_call>\n <tool_ca', 1, "\n <tool_ca"),
+        ("llama3_json", '{"name": "f", "parameters": {}};\n ; {"name": "g", "parameters": {}} \n', 2, ""),
+        ("llama3_json", '{"name": "f", "parameters": {}}\n Hi', 1, "\n Hi"),
+        ("llama3_json", " \n ", 0, " \n "),
+    ],
+)  # fmt: skip
+def test_text_behind_calls_is_the_same_however_it_is_cut(form: str, text: str, calls: int, said: str) -> None:
+    for size in (1, 2, 3, 7, len(text)):
+        pieces = read(form, [text[at : at + size] for at in range(0, len(text), size)])
+        assert (len(calls_in(pieces)), said_in(pieces)) == (calls, said), size
+
+
+@pytest.mark.parametrize("form", ["hermes", "llama3_json"])
+def test_blanks_behind_a_json_call_are_held_once(form: str) -> None:
+    reader, call = FORMS[form].reader((), NO_MARKS), CALLS_IN_JSON[form]
+    reader.push(call)
+    for blank in " \n" * 5_000:
+        reader.push(blank)
+        assert len(vars(reader)["_held"]) <= 1
+    assert said_in([*reader.push("Hi"), *reader.finish()]) == " \n" * 5_000 + "Hi"
+
+
+def test_tags_that_are_special_tokens_begin_and_end_calls() -> None:
+    opens, closes = (FoundMark(Mark(text, 5, special=True), "", 0, 0) for text in ("<tool_call>", "</tool_call>"))
+    pieces = read("hermes", ["I look.", opens, '{"name": "f", "arguments": {}}', closes])
+    assert (calls_in(pieces), said_in(pieces)) == ([("f", "{}")], "I look.")
+
+
+def test_arguments_in_a_list_stay_as_they_are_written() -> None:
+    text = '[TOOL_CALLS] [ {"name": "f", "arguments": {"a": 1.10, "b": 12345678901234567890123.0}}, {"name": "g"}]'
+    assert calls_in(read("mistral_list", [text])) == [("f", '{"a": 1.10, "b": 12345678901234567890123.0}'), ("g", "{}")]
+    for broken in ("[]", '[{"name": "f"} {"name": "g"}]', '[{"name": "f"},]', '[{"name": "f"}', "[" * 5000):
+        assert calls_in(read("mistral_list", [f"[TOOL_CALLS]{broken}"])) == []
