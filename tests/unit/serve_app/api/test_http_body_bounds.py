@@ -20,6 +20,7 @@ from starlette.types import Message as AsgiMessage
 
 from serve_app.api.http.routes import make_api
 from serve_app.api.messages.bodies import (
+    MESSAGES_BODIES,
     AnsweringTurn,
     AskingTurn,
     MessagesBody,
@@ -382,6 +383,7 @@ MODELS: set[type[BaseModel]] = {kind for kinds in BODIES.values() for kind, _ in
     TextOptions,
     ReasoningOptions,
     ResponseStreamOptions,
+    *MESSAGES_BODIES,
 }
 
 
