@@ -25,7 +25,9 @@ _MODEL: Mapping[str, SettingFlag] = {
     "--override-generation-config": SettingFlag(
         "model.override_generation_config", "JSON", 'single sampling defaults, as {"temperature": 0.7}', is_text=False
     ),
-    "--tool-call-parser": SettingFlag("structured.tool_format", "NAME", "hermes, llama3_json, none or auto"),
+    "--tool-call-parser": SettingFlag(
+        "structured.tool_format", "NAME", "a form of tool calls such as hermes; none, or auto"
+    ),
 }
 _ENGINE: Mapping[str, SettingFlag] = {
     "--engine": SettingFlag("verifiers.engine", "NAME", "torch or vllm"),

@@ -13,7 +13,6 @@ from typing import Any
 
 from outrider.grammar.repeats import TooLargeError
 
-_LARGEST = 1.7976931348623157e308  # of doubles
 _EXACT = 2**53  # up to which a double has every integer
 _LEAST_64_BITS = 2**63 - 1024  # the largest magnitude of a double below 2**63
 _OPEN_ENDED = 10**18  # a range without an end is written by the number of digits: 18 at most
@@ -45,7 +44,7 @@ def check_numbers(schema: Mapping[str, Any]) -> None:
         if "integer" in kinds and not _bounds_integers(name, value):
             raise TooLargeError(f"{name} {_range_of(name)} that a double holds, or none", value)
     factor = schema.get("multipleOf")
-    if isinstance(factor, int | float) and abs(factor) > (_EXACT if isinstance(factor, int) else _LARGEST):
+    if (isinstance(factor, int) and abs(factor) > _EXACT) or (isinstance(factor, float) and not isfinite(factor)):
         raise TooLargeError(f"multipleOf up to {_EXACT}", factor)
 
 

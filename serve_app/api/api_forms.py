@@ -94,6 +94,11 @@ CHATS = ApiForm("/v1/chat/completions", "chatcmpl-", partial(_read, ChatBody), o
 COMPLETIONS = ApiForm("/v1/completions", "cmpl-", partial(_read, CompletionBody), openai_error_body)
 
 
+def renamed_head(path: str, names: Iterable[str]) -> str | None:
+    """The first of a chat's fields that a path is, or begins with."""
+    return next((name for name in names if path == name or path.startswith((f"{name}.", f"{name}["))), None)
+
+
 @contextmanager
 def named_by(own_field: FieldNames) -> Iterator[None]:
     """Give errors about a chat's fields the names of the request's own."""

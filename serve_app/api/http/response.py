@@ -5,7 +5,6 @@ or only reports the disconnect (uvicorn): the chunk iterators are closed, which 
 """
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -30,8 +29,8 @@ from serve_app.api.openai.writing.documents import ChoiceDocument, document
 from serve_app.api.openai.writing.response_form import ResponseForm
 from serve_app.api.openai.writing.usage import token_counts, usage_of
 from serve_app.api.service import Pass, RequestLimits, Service, ServiceSettings
+from serve_app.api.written import encode
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _MANY_TOKENS = 256  # log-probabilities of this many tokens are serialised in a thread: a prompt's come all at once
 _PART_BYTES = 2**16  # of a document, per send
 _encode_text: Callable[[Any], bytes] = TypeAdapter(dict[str, object]).dump_json
@@ -270,7 +269,7 @@ def _written(content: Chunk | ErrorBody) -> bytes:
     Python's encoder is set up anew per document, which costs more than a token's event. pydantic's is not, but writes
     1e-05 as 1e-5; text events contain no small fractions.
     """
-    return _encode_text(content) if _is_text(content) else _encode(content).encode()
+    return _encode_text(content) if _is_text(content) else encode(content).encode()
 
 
 def _is_short(chunk: GenerationChunk) -> bool:

@@ -1,28 +1,25 @@
 """Anthropic's Messages API as data: request bodies. What a field means for a chat says ``reading``."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from serve_app.api.openai.bodies import (
     MAX_MESSAGES,
     MAX_METADATA,
-    MAX_OBJECT_FIELDS,
     MAX_PARTS,
-    MAX_STOP_CHARS,
     MAX_STOP_STRINGS,
     MAX_TOOLS,
-    MAX_USER_CHARS,
+    CacheControl,
+    Described,
     GenerationBody,
     OutriderOptions,
+    StopString,
+    User,
     with_fields_of,
 )
 
 _STRICT = ConfigDict(strict=True, extra="forbid", frozen=True)
-_Described = Annotated[dict[str, Any], Field(fail_fast=True, max_length=MAX_OBJECT_FIELDS)]
-_CacheControl = Annotated[dict[str, Any], Field(fail_fast=True, max_length=MAX_METADATA)]
-_StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
-_User = Annotated[str, Field(max_length=MAX_USER_CHARS)]
 
 
 class TextInput(BaseModel):
@@ -31,8 +28,8 @@ class TextInput(BaseModel):
     model_config = _STRICT
     type: Literal["text"]
     text: str
-    cache_control: _CacheControl | None = None  # without effect: equal prefixes are cached anyway
-    citations: Annotated[list[_Described], Field(fail_fast=True, max_length=MAX_PARTS)] | None = None  # without effect
+    cache_control: CacheControl | None = None  # without effect: equal prefixes are cached anyway
+    citations: Annotated[list[Described], Field(fail_fast=True, max_length=MAX_PARTS)] | None = None  # without effect
 
 
 class ThinkingInput(BaseModel):
@@ -59,9 +56,9 @@ class ToolUseInput(BaseModel):
     type: Literal["tool_use"]
     id: str
     name: str
-    input: _Described
-    cache_control: _CacheControl | None = None
-    caller: _Described | None = None  # without effect, as only the model itself calls
+    input: Described
+    cache_control: CacheControl | None = None
+    caller: Described | None = None  # without effect, as only the model itself calls
 
 
 class ToolResultInput(BaseModel):
@@ -72,7 +69,7 @@ class ToolResultInput(BaseModel):
     tool_use_id: str
     content: str | Annotated[list[TextInput], Field(fail_fast=True, max_length=MAX_PARTS)] = ""
     is_error: bool = False
-    cache_control: _CacheControl | None = None
+    cache_control: CacheControl | None = None
 
 
 AskingBlock = Annotated[TextInput | ToolResultInput, Field(discriminator="type")]
@@ -105,12 +102,12 @@ class ToolInput(BaseModel):
 
     model_config = _STRICT
     name: str
-    input_schema: _Described
+    input_schema: Described
     description: str | None = None
     strict: bool | None = None
     type: Literal["custom"] | None = None
-    cache_control: _CacheControl | None = None
-    input_examples: Annotated[list[_Described], Field(fail_fast=True, max_length=MAX_PARTS)] | None = None
+    cache_control: CacheControl | None = None
+    input_examples: Annotated[list[Described], Field(fail_fast=True, max_length=MAX_PARTS)] | None = None
     eager_input_streaming: bool | None = None
     defer_loading: bool | None = None
     allowed_callers: Annotated[list[str], Field(fail_fast=True, max_length=MAX_METADATA)] | None = None
@@ -139,14 +136,14 @@ class OutputConfig(BaseModel):
 
     model_config = _STRICT
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
-    format: _Described | None = None
+    format: Described | None = None
 
 
 class RequestMetadata(BaseModel):
     """``metadata``: the end user, to tell users apart."""
 
     model_config = _STRICT
-    user_id: _User | None = None
+    user_id: User | None = None
 
 
 class CountTokensBody(BaseModel):
@@ -160,9 +157,9 @@ class CountTokensBody(BaseModel):
     tool_choice: ToolSelection | None = None
     thinking: ThinkingInstruction | None = None
     output_config: OutputConfig | None = None
-    chat_template_kwargs: _Described | None = None  # vLLM's
-    cache_control: _CacheControl | None = None  # without effect, like the following
-    context_management: _Described | None = None
+    chat_template_kwargs: Described | None = None  # vLLM's
+    cache_control: CacheControl | None = None  # without effect, like the following
+    context_management: Described | None = None
     speed: Literal["standard", "fast"] | None = None
 
 
@@ -179,7 +176,7 @@ class MessagesBody(CountTokensBody):
 
     max_tokens: int
     stream: bool = False
-    stop_sequences: Annotated[list[_StopString], Field(fail_fast=True, max_length=MAX_STOP_STRINGS)] = []
+    stop_sequences: Annotated[list[StopString], Field(fail_fast=True, max_length=MAX_STOP_STRINGS)] = []
     metadata: RequestMetadata | None = None
     service_tier: Literal["auto", "standard_only", "flex", "priority"] | None = None  # the last two are chats'
     inference_geo: str | None = None  # without effect

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from outrider.contracts.errors import ParameterError
-from serve_app.api.api_forms import ApiForm, ReadRequest, named_by
+from serve_app.api.api_forms import ApiForm, ReadRequest, named_by, renamed_head
 from serve_app.api.http_errors import MissingFieldError, UnsupportedFieldError
 from serve_app.api.messages.bodies import CountTokensBody, MessagesBody, ToolInput, ToolSelection
 from serve_app.api.messages.fields import read_message_fields
@@ -85,7 +85,7 @@ def own_name(field: str) -> str:
         return field.replace(".function.parameters", ".input_schema").replace(".function", "")
     if field.startswith("messages[]"):
         return "messages"
-    head = next((name for name in _OWN_NAMES if field == name or field.startswith((f"{name}.", f"{name}["))), None)
+    head = renamed_head(field, _OWN_NAMES)
     if head is None:
         return field
     return _OWN_NAMES[head] + field.removeprefix(head).removeprefix(".json_schema")

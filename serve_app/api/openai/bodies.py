@@ -40,13 +40,13 @@ _ListsOfTokenIds = Annotated[list[_TokenIds], Field(fail_fast=True, max_length=M
 Described = Annotated[dict[str, Any], Field(fail_fast=True, max_length=MAX_OBJECT_FIELDS)]
 Tools = Annotated[list[Described], Field(fail_fast=True, max_length=MAX_TOOLS)]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-_User = Annotated[str, Field(max_length=MAX_USER_CHARS)]
+User = Annotated[str, Field(max_length=MAX_USER_CHARS)]
 _Metadata = Annotated[
     dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
     Field(fail_fast=True, max_length=MAX_METADATA),
 ]
-_CacheControl = Annotated[dict[str, Any], Field(fail_fast=True, max_length=MAX_METADATA)]
-_StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
+CacheControl = Annotated[dict[str, Any], Field(fail_fast=True, max_length=MAX_METADATA)]
+StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
 
 
 class StreamOptions(BaseModel):
@@ -90,7 +90,7 @@ class TextPart(BaseModel):
     model_config = _STRICT
     type: Literal["text"]
     text: str
-    cache_control: _CacheControl | None = None  # Anthropic's; without effect: equal prefixes are cached anyway
+    cache_control: CacheControl | None = None  # Anthropic's; without effect: equal prefixes are cached anyway
 
 
 class ChatMessage(BaseModel):
@@ -105,7 +105,7 @@ class ChatMessage(BaseModel):
     name: Annotated[str, Field(max_length=MAX_NAME_CHARS)] | None = None  # participant within the role
     reasoning_content: str | None = None  # of an earlier answer, for the chat template; or ``reasoning``
     reasoning: str | None = None
-    cache_control: _CacheControl | None = None
+    cache_control: CacheControl | None = None
 
     @property
     def text(self) -> str:
@@ -131,7 +131,7 @@ class SampledBody(BaseModel):
     n: Annotated[int, Field(ge=1, le=MAX_N)] = 1
     max_tokens: int | None = None
     min_tokens: int = 0
-    stop: _StopString | Annotated[list[_StopString], Field(fail_fast=True, max_length=MAX_STOP_STRINGS)] = []
+    stop: StopString | Annotated[list[StopString], Field(fail_fast=True, max_length=MAX_STOP_STRINGS)] = []
 
 
 class WithoutEffect(SampledBody):
@@ -153,12 +153,12 @@ class GenerationBody(WithoutEffect):
     request_id: Annotated[str, Field(min_length=1, max_length=MAX_REQUEST_ID_CHARS)] | None = None  # in the answer's id
     priority: Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0  # a lower one goes first, as in vLLM
     service_tier: Literal["auto", "default", "flex", "priority"] | None = None
-    prompt_cache_key: _User | None = None  # requests of the same are sent to one verifier
+    prompt_cache_key: User | None = None  # requests of the same are sent to one verifier
     logit_bias: Annotated[dict[str, float], Field(fail_fast=True, max_length=MAX_LOGIT_BIAS)] = {}
     seed: int | None = None
     ignore_eos: bool = False
-    user: _User | None = None  # the end user; does not affect the response's content
-    safety_identifier: _User | None = None  # its newer name
+    user: User | None = None  # the end user; does not affect the response's content
+    safety_identifier: User | None = None  # its newer name
     cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_SALT_CHARS)] | None = None  # vLLM's
     response_format: Described | None = None  # read by ``structured``, like the following
     structured_outputs: Described | None = None  # vLLM's

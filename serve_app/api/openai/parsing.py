@@ -161,12 +161,11 @@ def read_fields(
 
 
 def as_chat(fields: Mapping[str, object], limits: RequestLimits) -> ChatBody:
-    """A chat of fields that were read from another API's request, with what ``parse_body`` checks of it."""
+    """A chat of fields that were read from another API's request, with what ``parse_body`` checks of its fields."""
     try:
         body = ChatBody.model_validate(fields)
     except ValidationError as error:
         raise explained(error.errors(include_url=False), fields, NEEDED_BY_FIELD) from None
-    check_model(body.model, limits)
     check_chat(body, limits)
     return body
 

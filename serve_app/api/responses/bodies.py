@@ -8,13 +8,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from serve_app.api.openai.bodies import (
     MAX_MESSAGES,
     MAX_NAME_CHARS,
-    MAX_OBJECT_FIELDS,
     MAX_PARTS,
     MAX_TOKEN_IDS,
-    MAX_TOOLS,
     MAX_TOP_LOGPROBS,
+    Described,
+    Effort,
     GenerationBody,
     OutriderOptions,
+    Tools,
     with_fields_of,
 )
 from serve_app.api.openai.parsing import NEEDED_BY_FIELD, FieldRules
@@ -24,8 +25,7 @@ MAX_ITEMS = 2 * MAX_MESSAGES  # a turn may be reasoning, a text and calls
 LOGPROBS = "message.output_text.logprobs"
 _MOST_INCLUDED = 16
 _STRICT = ConfigDict(strict=True, extra="forbid", frozen=True)
-_Described = Annotated[dict[str, Any], Field(fail_fast=True, max_length=MAX_OBJECT_FIELDS)]
-_ListOfDescribed = Annotated[list[_Described], Field(fail_fast=True, max_length=MAX_PARTS)]
+_ListOfDescribed = Annotated[list[Described], Field(fail_fast=True, max_length=MAX_PARTS)]
 _Name = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
 
 
@@ -65,7 +65,7 @@ class ReasoningOptions(BaseModel):
     """``reasoning``. Nothing is summarised: what a model thinks is sent as it is."""
 
     model_config = _STRICT
-    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    effort: Effort | None = None
     summary: Literal["auto", "concise", "detailed", "none"] | None = None
 
 
@@ -73,7 +73,7 @@ class TextOptions(BaseModel):
     """``text``; the format is read as ``response_format`` of chats."""
 
     model_config = _STRICT
-    format: _Described | None = None
+    format: Described | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
@@ -98,8 +98,8 @@ class ResponsesBody(BaseModel):
     stream_options: ResponseStreamOptions | None = None
     instructions: str | None = None
     max_output_tokens: int | None = None
-    tools: Annotated[list[_Described], Field(fail_fast=True, max_length=MAX_TOOLS)] | None = None
-    tool_choice: str | _Described | None = None
+    tools: Tools | None = None
+    tool_choice: str | Described | None = None
     parallel_tool_calls: bool | None = None
     max_tool_calls: int | None = None  # of built-in tools, of which there are none
     text: TextOptions = TextOptions()
@@ -131,8 +131,7 @@ RESPONSES_NOT_YET: Mapping[str, NotYet] = {
     "moderation": NotYet("nothing is moderated"),
     "context_management": NotYet("shorten the input yourself", ([],)),
     "generate_summary": NotYet("what a model thinks is sent as it is"),
-    "image": NotYet(TEXT_ONLY),
-    **dict.fromkeys(("image_url", "file_id", "file_data", "file_url", "input_audio"), NotYet(TEXT_ONLY)),
+    **dict.fromkeys(("file_id", "file_data", "file_url"), NotYet(TEXT_ONLY)),
     "documents": NotYet(_NO_HOSTED, ([],)),
 }
 RULES = FieldRules(

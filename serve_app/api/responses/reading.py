@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from outrider.contracts.errors import ParameterError
+from serve_app.api.api_forms import renamed_head
 from serve_app.api.http_errors import MissingFieldError, UnsupportedFieldError
 from serve_app.api.openai.bodies import MAX_TOOLS, ChatBody, StreamOptions
 from serve_app.api.openai.fields.ignored import MOST_NAME_CHARS, IgnoredFields
@@ -81,7 +82,7 @@ def own_field(path: str, origins: Sequence[str]) -> str:
     if (found := _MESSAGE.match(path)) is not None and int(found[1]) < len(origins):
         origin, rest = origins[int(found[1])], path[found.end() :]
         return origin if "[" not in origin or rest.startswith(".tool_calls") else origin + rest
-    own = next((name for name in _OWN if path == name or path.startswith((f"{name}.", f"{name}["))), None)
+    own = renamed_head(path, _OWN)
     if own is not None:
         return "input" if own == "messages" else _OWN[own] + path.removeprefix(own)
     return path.replace("].function", "]") if path.startswith("tools[") else path

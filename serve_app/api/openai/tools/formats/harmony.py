@@ -42,9 +42,7 @@ class Harmony:
 
 class _NoCalls:
     def push(self, text: Part) -> list[Piece]:
-        """Return it."""
         return [Said(shown)] if (shown := text_of_part(text)) else []
 
     def finish(self) -> list[Piece]:
-        """Nothing is held."""
         return []
