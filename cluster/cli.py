@@ -7,7 +7,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import NoReturn
+from importlib import import_module
+from typing import Any, NoReturn
 
 from outrider.contracts.errors import OutriderError
 
@@ -28,6 +29,7 @@ _COMMANDS = {
     "plan": "predict a deployment's tokens/s and capacity, and whether drafting pays",
     "bench": "run a benchmark; `outrider bench NAME --help` lists a benchmark's own options",
 }
+_OF_CHECKOUT = frozenset({"train", "simulate", "plan", "bench"})
 
 
 class _ShowVersion(argparse.Action):
@@ -77,32 +79,14 @@ def _parser(chosen: list[str]) -> argparse.ArgumentParser:
 
 
 def _fill(parser: argparse.ArgumentParser, name: str) -> None:
-    match name:
-        case "serve":
-            from cluster.commands.serve import add_options, run
-        case "deploy":
-            from cluster.commands.deploy import add_options, run
-        case "top":
-            from cluster.commands.top import add_options, run
-        case "chat":
-            from cluster.commands.chat import add_options, run
-        case "dashboards":
-            from cluster.commands.dashboards import add_options, run
-        case "config":
-            from cluster.commands.config import add_options, run
-        case "models":
-            from cluster.commands.models import add_options, run
-        case "distill":
-            from cluster.commands.distill import add_options, run
-        case "profile":
-            from cluster.commands.profile import add_options, run
-        case _:
-            from cluster.commands import checkout
+    if name in _OF_CHECKOUT:
+        from cluster.commands import checkout
 
-            checkout.add_options(parser, name)
-            return
-    add_options(parser)
-    parser.set_defaults(run=run)
+        checkout.add_options(parser, name)
+        return
+    command: Any = import_module(f"cluster.commands.{name}")
+    command.add_options(parser)
+    parser.set_defaults(run=command.run)
 
 
 if __name__ == "__main__":

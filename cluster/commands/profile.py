@@ -7,9 +7,8 @@ not fitted to; writes the profile that ``outrider serve`` loads, and the raw sam
 
 import argparse
 import csv
-import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
@@ -17,6 +16,7 @@ from typing import get_args
 import torch
 from tqdm import tqdm
 
+from cluster.option_types import natural, new_file, new_folder, positive_int
 from cluster.options import check_plots
 from cluster.reports.profile import show_profile
 from outrider.assembly.verifiers import build_verifier
@@ -51,25 +51,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--dtype", default="auto", choices=get_args(TargetDType), help="model.dtype (default: %(default)s)")
     add("--engine", default="torch", choices=tuple(VERIFIERS), help="verifiers.engine (default: %(default)s)")
     add("--device", default="cpu", help="verifiers.device (default: %(default)s)")
-    add("--tensor-parallel-size", type=_from(1), default=1, help="of verifiers (default: %(default)s)")
+    add("--tensor-parallel-size", type=positive_int, default=1, help="of verifiers (default: %(default)s)")
     options = "verifiers.vllm_options, such as '{quantization: fp8}'"
     add("--vllm-options", type=_mapping, default={}, metavar="YAML", help=options)
-    add("--threads", type=_from(1), default=1, help="verifiers.threads (default: %(default)s)")
+    add("--threads", type=positive_int, default=1, help="verifiers.threads (default: %(default)s)")
     add("--largest-tokens", type=int, help="largest batch; the paper's is 2000 (default: 256 on a CPU)")
-    add("--repeats", type=_from(1), default=3, help="measured runs of each configuration (default: %(default)s)")
-    add("--warmups", type=_from(0), default=1, help="discarded passes before its first run (default: %(default)s)")
+    add("--repeats", type=positive_int, default=3, help="measured runs of each configuration (default: %(default)s)")
+    add("--warmups", type=natural, default=1, help="discarded passes before its first run (default: %(default)s)")
     clock = "cpu excludes other processes (one thread on a CPU), to see which errors are their noise"
     add("--clock", default="wall", choices=tuple(_CLOCKS), help=clock)
-    add("--seed", type=_from(0), default=0, help="of the random configurations (default: %(default)s)")
-    add("--out", type=Path, default=Path("cost_profile.json"), help="the profile; samples are written beside it")
-    add("--plots", type=Path, metavar="FOLDER", help="draw the fit and its errors (needs the extra `bench`)")
+    add("--seed", type=natural, default=0, help="of the random configurations (default: %(default)s)")
+    add("--out", type=new_file, default="cost_profile.json", help="the profile; samples are written beside it")
+    add("--plots", type=new_folder, metavar="FOLDER", help="draw the fit and its errors (needs the extra `bench`)")
     add("--quick", action="store_true", help="a quarter of the configurations, smaller, measured twice: about a minute")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Measure, fit, print and write the profile."""
     _check_engine(arguments)
-    _check_files(arguments)
+    check_plots(arguments.plots)
     torch.set_num_threads(arguments.threads)
     plan = _plan(arguments)
     built = build_verifier(spec_of(arguments, plan))
@@ -126,7 +126,7 @@ def write_samples(file: Path, train: Sequence[BatchSample], test: Sequence[Batch
 
 
 def _check_engine(arguments: argparse.Namespace) -> None:
-    """Refuse what no engine can do before minutes of measuring; ``_check_files`` does so for what cannot be written."""
+    """Refuse what no engine can do before minutes of measuring."""
     engine = VERIFIERS[arguments.engine]
     engine.check_installed()
     device, kind = arguments.device, arguments.device.partition(":")[0]
@@ -141,18 +141,6 @@ def _check_engine(arguments: argparse.Namespace) -> None:
     if arguments.clock == "cpu" and (arguments.threads > 1 or device != "cpu"):
         needed = "--threads 1 and --device cpu: it adds up the seconds of all threads"
         raise ParameterError("--clock cpu", needed, f"{arguments.threads} on {device}")
-
-
-def _check_files(arguments: argparse.Namespace) -> None:
-    check_plots(arguments.plots)
-    for folder in filter(None, (arguments.out.parent, arguments.plots)):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ParameterError("--out and --plots", "a folder to write to", f"{folder}: {error.strerror}") from error
-    out = arguments.out
-    if out.is_dir() or not os.access(out if out.exists() else out.parent, os.W_OK):
-        raise ParameterError("--out", "a file that can be written", str(out))
 
 
 def _plan(arguments: argparse.Namespace) -> ProfilingPlan:
@@ -205,12 +193,3 @@ def _mapping(text: str) -> dict[str, object]:
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f"needs a YAML mapping, found {text!r}")
     return value
-
-
-def _from(least: int) -> Callable[[str], int]:
-    def integer(text: str) -> int:
-        if (value := int(text)) < least:
-            raise argparse.ArgumentTypeError(f"needs at least {least}, found {value}")
-        return value
-
-    return integer
