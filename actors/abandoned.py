@@ -54,7 +54,6 @@ def end_when_abandoned(
 
 
 def end_named(name: str, namespace: str) -> None:
-    """Kill a named actor for good, if it runs."""
     try:
         actor = ray.get_actor(name, namespace=namespace)
     except ValueError:

@@ -210,7 +210,6 @@ class DrafterId:
 
     @property
     def actor_name(self) -> str:
-        """Name under which the actor is registered in Ray."""
         return f"{_DRAFTER_PREFIX}{self.group}-{self.index}"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -226,8 +225,6 @@ class DrafterId:
 
 
 class DrafterState(StrEnum):
-    """Whether a drafter may be leased."""
-
     STARTING = "starting"  # its node has not joined, or it loads its model
     READY = "ready"
     SUSPECT = "suspect"  # reported, and being probed

@@ -56,7 +56,6 @@ class PlainMethod:
         self._most_bytes = reply_bytes(name) if most_bytes is None else most_bytes
 
     def at_most(self, most_bytes: int) -> "PlainMethod":
-        """Return the method with another bound on its reply."""
         return PlainMethod(self._handle, self._name, most_bytes)
 
     def remote(self, *arguments: object) -> "PlainReference":

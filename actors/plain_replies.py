@@ -64,7 +64,6 @@ def holding(reply: Reply, most: int) -> tuple[SentSegments, frozenset[Generation
 
 
 def plain(reply: Reply) -> bytes:
-    """Encode the result of a drafter's method."""
     if reply is None:
         return bytes([_NOTHING])
     if isinstance(reply, Answer):

@@ -102,7 +102,6 @@ def grown(
 
 
 def _sockets() -> Iterator[int]:
-    """Yield the numbers of open files that are sockets."""
     files = list(_OPEN_FILES.iterdir()) if _OPEN_FILES.exists() else []
     for file in files:
         with suppress(OSError):

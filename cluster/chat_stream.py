@@ -77,7 +77,6 @@ def ask_model(client: httpx.Client, url: str) -> str:
 def ask(
     client: httpx.Client, url: str, options: ChatOptions, messages: Sequence[Message]
 ) -> Generator[Piece, None, None]:
-    """Stream one answer; closing the iterator cancels it."""
     body = options.body(messages)
     try:
         with client.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=_TIMEOUT) as answer:

@@ -64,7 +64,6 @@ def _refuse(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> NoReturn
 
 
 def _parser(chosen: list[str]) -> argparse.ArgumentParser:
-    """Build the parser; only the chosen command gets its options."""
     parser = argparse.ArgumentParser(
         prog="outrider", description="Serve large language models by distributed speculative decoding."
     )

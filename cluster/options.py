@@ -19,7 +19,6 @@ arguments in their order. Values are YAML; `outrider config show` prints the res
 
 
 def add_config_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--config`` and ``--set``, for ``read_config``."""
     group = parser.add_argument_group("configuration", _PRECEDENCE)
     group.add_argument(
         "--config",

@@ -67,7 +67,6 @@ _HOLDING: Mapping[str, str] = {
 
 
 def add_model_flags(parser: argparse.ArgumentParser) -> None:
-    """Add ``MODEL`` and the flags of model and engine."""
     model = parser.add_argument_group("model")
     served = "to serve: embedded, a folder in Hugging Face format, or a hub name (model.target)"
     model.add_argument("model", metavar="MODEL", nargs="?", help=served)
@@ -76,7 +75,6 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_http_flags(parser: argparse.ArgumentParser) -> None:
-    """Add where the API listens, and the key that it asks for."""
     http = parser.add_argument_group("HTTP")
     _add(http, _HTTP)
     asked = "that clients must send (default: $OUTRIDER_API_KEY, else $VLLM_API_KEY); for several: auth.keys_file"

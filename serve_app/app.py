@@ -59,7 +59,6 @@ def build(args: Mapping[str, Any]) -> Application:
 
 
 def config_of(args: Mapping[str, Any]) -> Config:
-    """Return the configuration that the arguments of ``build`` name."""
     for name in args:
         if name != "config":
             raise ConfigError("application arguments", "known keys (config)", name)
@@ -72,7 +71,6 @@ def config_of(args: Mapping[str, Any]) -> Config:
 
 
 def ingress_bundle() -> dict[str, float]:
-    """Return the Ray resources that an ingress claims."""
     return {"CPU": _INGRESS_CPUS}
 
 

@@ -29,7 +29,6 @@ class FleetGauges:
 
 
 def exported() -> FleetGauges:
-    """Create the gauges; called in the fleet's process."""
     return FleetGauges(Sink(in_ray))
 
 

@@ -43,7 +43,6 @@ class VerifierScaling:
         self._policy = _Policy(ScalingRules(least, most, **settings))
 
     def __call__(self, context: Any) -> tuple[int, dict[str, Any]]:
-        """Return the target number of replicas for Serve's ``AutoscalingContext``."""
         loads = verifier_loads(context.raw_metrics or {})
         demand = demand_of(loads, float(context.total_queued_requests or 0.0))
         started_in_s = max((one.started_in_s for one in loads), default=0.0)
@@ -61,7 +60,6 @@ class IngressScaling:
         self._policy = _Policy(rules)
 
     def __call__(self, context: Any) -> tuple[int, dict[str, Any]]:
-        """Return the target number of replicas for Serve's ``AutoscalingContext``."""
         streams = latest((context.raw_metrics or {}).get(STREAMS, {})).values()
         demand = sum(streams) / self._each if streams else None
         return self._policy.decide(context, demand, demand or 0.0), {}

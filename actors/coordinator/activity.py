@@ -37,7 +37,6 @@ class CoordinatorActivity:
         return _ratio(self.committed_tokens, self.rounds)
 
     def phase_ms(self, phase: str) -> float | None:
-        """Return the mean milliseconds that a round spends in a phase."""
         return _ratio(1e3 * self.phase_seconds.get(phase, 0.0), self.rounds)
 
 

@@ -62,8 +62,6 @@ class DrafterTransport(Protocol):
 
 
 class RayDrafterTransport:
-    """A drafter actor called through Ray."""
-
     def __init__(self, name: str, handle: PlainHandle) -> None:
         self._name = name
         self._handle = handle
@@ -75,12 +73,10 @@ class RayDrafterTransport:
     async def exchange(
         self, generation: GenerationId, order: bytes, deadline_s: float, most_bytes: int = MAX_MESSAGE_BYTES
     ) -> Answer:
-        """One call there and back, of which the actor says how long it worked."""
         call = self._handle.exchange.at_most(answer_bytes(most_bytes))
         return self._sound(await self._answer(call.remote(generation, order), deadline_s))
 
     async def probe(self, sent: bytes, reply_bytes: int, deadline_s: float) -> Answer:
-        """One call of the sizes asked for."""
         call = self._handle.probe.at_most(answer_bytes(reply_bytes))
         answer = self._sound(await self._answer(call.remote(sent, reply_bytes), deadline_s))
         if len(answer.data) != reply_bytes:

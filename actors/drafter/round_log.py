@@ -65,7 +65,6 @@ class RoundFiles:
             raise
 
     def flush(self) -> None:
-        """Flush all open files to the system; raise ``OSError`` as ``write``."""
         try:
             for file in self._open.values():
                 file.stream.flush()

@@ -42,7 +42,6 @@ class FleetActor(Fleet):
         return await super().beat(heartbeat)
 
     async def version(self) -> int:
-        """Return the version of heartbeats that it understands."""
         return FLEET_VERSION
 
     async def status(self) -> Any:

@@ -111,7 +111,6 @@ class Coordinators:
         )
 
     def reports(self) -> Iterable[bytes]:
-        """Return all packed reports, sorted by coordinator."""
         return (self._known[name].report for name in sorted(self._known))
 
     def _note(self, name: str) -> None:

@@ -21,8 +21,6 @@ from outrider.config.drafters import DrafterGroupConfig
 
 
 class DrafterPhase(StrEnum):
-    """State of a drafter's process."""
-
     ABSENT = "absent"  # no node has its resources, or its process is being started
     LOADING = "loading"  # its constructor runs
     RUNNING = "running"  # it can answer
@@ -51,7 +49,6 @@ class DrafterActors:
         return phase_of(await asyncio.to_thread(actor_row, handle))
 
     async def stop(self, drafter: DrafterId) -> None:
-        """Kill the named actor for good, if it runs."""
         await asyncio.to_thread(end_named, drafter.actor_name, self._namespace)
 
     async def running(self) -> frozenset[DrafterId]:

@@ -19,12 +19,10 @@ class DrafterStrikes:
     struck_at_s: float = float("-inf")
 
     def doubted(self, generation: GenerationId) -> "DrafterStrikes":
-        """Add a generation's report."""
         return replace(self, accusers=self.accusers | {generation})
 
     @property
     def broken(self) -> bool:
-        """Whether enough generations have reported the drafter."""
         return len(self.accusers) >= ENOUGH_ACCUSERS
 
     def struck(self, now_s: float) -> "DrafterStrikes":

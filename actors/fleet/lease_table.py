@@ -189,7 +189,6 @@ class LeaseTable:
         return frozenset(held) - self._entries[drafter].leases.keys()
 
     def is_ready(self, drafter: DrafterId) -> bool:
-        """Return whether a drafter is ready, with or without a free slot."""
         entry = self._entries.get(drafter)
         return entry is not None and entry.state is DrafterState.READY
 
@@ -197,7 +196,6 @@ class LeaseTable:
         return self._states[group, DrafterState.READY] > 0
 
     def loads(self) -> Mapping[DrafterId, int]:
-        """Return the number of generations leased to each ready drafter."""
         ready = DrafterState.READY
         return {drafter: len(entry.leases) for drafter, entry in self._entries.items() if entry.state is ready}
 

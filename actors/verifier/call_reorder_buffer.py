@@ -23,6 +23,5 @@ class CallReorderBuffer:
             self._next += 1
 
     def take(self) -> list[VerifyCall]:
-        """Remove and return the calls that are next in order."""
         ready, self._ready = self._ready, []
         return ready

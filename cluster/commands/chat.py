@@ -64,7 +64,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run one turn if a prompt is given, else a conversation."""
     url = arguments.url.rstrip("/")
     with httpx.Client(headers=key_headers(arguments.api_key)) as client:
         given = {one.name: getattr(arguments, one.name) for one in fields(ChatOptions)}
@@ -89,7 +88,6 @@ class Chat:
         self._messages = list(self._opening)
 
     def show_legend(self) -> None:
-        """Explain the colours, if there are any."""
         if self._out.color_system is not None:
             parts = [(f"{_LEGEND[origin]}  ", style) for origin, style in _STYLES.items()]
             self._out.print(Text.assemble(*parts))
@@ -147,7 +145,6 @@ class Chat:
 
 
 def summary(usage: ResponseCost, timing: Timing) -> str:
-    """Summarise an answer's cost in a line."""
     parts = [f"{usage.completion_tokens} tokens", f"{usage.completion_tokens / max(timing.end_s, 1e-9):.1f} tokens/s"]
     if timing.first_s is not None:
         parts.append(f"TTFT {timing.first_s:.2f} s")

@@ -27,7 +27,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Write the files; start Prometheus and Grafana if asked to."""
     out: Path = arguments.out
     places = MonitoringTargets(
         arguments.discovery or _discovery(local=arguments.start), arguments.prometheus, arguments.cluster

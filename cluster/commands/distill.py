@@ -33,7 +33,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Distil, and print acceptance before and after."""
     from outrider.training.distillation.distill import DistillConfig, distill
 
     flags = vars(arguments)

@@ -32,8 +32,6 @@ class OpenGate:
 
 @dataclass(frozen=True, slots=True)
 class Uncounted:
-    """The pass of a request that is not counted."""
-
     def settle(self, tokens: int) -> None: ...
 
 
@@ -132,7 +130,6 @@ def bodies_account(tenant: Tenant | None, address: str) -> str:
 
 
 def limits_of(tenant: Tenant | None, limits: RequestLimits) -> RequestLimits:
-    """Limits of a request of this tenant."""
     if tenant is None:
         return limits
     allowed = tenant.slo.allowed

@@ -191,7 +191,6 @@ class ErrorAnswer:
 
 
 def answer_for(error: Exception) -> ErrorAnswer:
-    """Return the answer to any error."""
     error = cause_of(error)
     kind = next(ERROR_KINDS[cls] for cls in type(error).__mro__ if cls in ERROR_KINDS)
     if isinstance(error, RayTaskError):  # its cause could not be unpickled, so it is not one of ours

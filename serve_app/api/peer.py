@@ -41,7 +41,6 @@ def peer_address(scope: Scope, trusted_proxies: Sequence[str] = ()) -> str:
 
 @lru_cache(_KEPT_ADDRESSES)
 def is_trusted(address: str, trusted_proxies: tuple[str, ...]) -> bool:
-    """Whether an address is a trusted proxy's."""
     parsed = _parsed(address)
     return parsed is not None and any(
         parsed.version == network.version and parsed in network for network in networks_of(trusted_proxies)

@@ -53,7 +53,6 @@ class MeteredResponse:
             self._promise(chunk.ledger, chunk.stats)
 
     def begun(self) -> None:
-        """Call ``on_begun``, if that was not done."""
         on_begun, self.on_begun = self.on_begun, None
         if on_begun is not None:
             on_begun()
@@ -104,7 +103,6 @@ class ResponseMeter:
 
     @contextmanager
     def response(self, prompt_tokens: int, slo: SloClass = BEST_EFFORT) -> Iterator[MeteredResponse]:
-        """Meter one response, in whatever way it ends."""
         metered, deadline_s = MeteredResponse(self._sink, self._clock, prompt_tokens, slo), self.deadline_s
         self._run(+1)
         self.waiting += 1

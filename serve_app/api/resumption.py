@@ -40,8 +40,6 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Sent:
-    """What an attempt has sent."""
-
     token_ids: list[int] = field(default_factory=list)
     last: GenerationChunk | None = None
     granted: SloClass | None = None

@@ -49,8 +49,6 @@ class StructuredLimits:
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """Limits of requests for the served model."""
-
     model_name: str
     max_context_tokens: int  # prompt and output together
     max_output_tokens: int
@@ -118,7 +116,6 @@ class ServiceSettings:
 
     @classmethod
     def from_config(cls, config: Config) -> "ServiceSettings":
-        """Take the ingress's settings from the configuration."""
         found = cls(
             model=config.model,
             max_output_tokens=config.limits.max_output_tokens,

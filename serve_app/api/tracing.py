@@ -48,7 +48,6 @@ class RequestTraces:
         self._open: dict[str, RequestTrace] = {}  # by the context that their generation requests carry
 
     def begin(self, headers: Mapping[str, str], method: str, path: str) -> Traced:
-        """Decide on an arriving request."""
         drawn = self._ids.root()
         decision = decide(headers.get(TRACEPARENT, ""), self.ratio, drawn)
         context = SpanContext(decision.trace_id, drawn.span_id)
@@ -86,7 +85,6 @@ class RequestTraces:
 
 
 def carried(choices: Sequence[Choice], trace: RequestTrace) -> list[Choice]:
-    """Add the trace's context to the choices' requests."""
     header = trace.context.traceparent()
     return [replace(choice, request=replace(choice.request, trace=header)) for choice in choices]
 

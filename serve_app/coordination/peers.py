@@ -60,8 +60,6 @@ class Peers:
 
 
 class Waited(Protocol):
-    """A verifier that may be lost."""
-
     @property
     def is_up(self) -> bool:
         """Whether the verifier answers, by its last answer or error."""
@@ -77,8 +75,6 @@ class Waited(Protocol):
 
 
 class FailoverTargets:
-    """Failover decisions for the responses of one coordinator."""
-
     def __init__(self, verifier: Waited, peers: Peers | None, clock: Callable[[], float]) -> None:
         """Without ``peers`` responses never fail over."""
         self._verifier, self._peers, self._clock = verifier, peers, clock

@@ -280,7 +280,6 @@ class RayFleet:
     async def lease(
         self, generation: GenerationId, exclude: frozenset[DrafterId], groups: frozenset[str] | None
     ) -> DrafterPort | None:
-        """Take a spare slot, or ask the fleet; see ``FleetPort``."""
         if (fleet := self._fleet.known) is None:
             return None
         place = self._places.take(generation, exclude, groups)
@@ -303,13 +302,11 @@ class RayFleet:
             self._fleet.known.release.remote(generation)
 
     def report_lost(self, drafter: DrafterId) -> None:
-        """Have the fleet probe a drafter, without waiting."""
         self._places.lost(drafter)
         if self._fleet.known is not None:
             self._fleet.known.report_lost.remote(drafter)
 
     def report_broken(self, drafter: DrafterId, fault: str, generation: GenerationId) -> None:
-        """Have the fleet probe or replace a drafter, without waiting."""
         self._places.lost(drafter)
         if self._fleet.known is not None:
             self._fleet.known.report_broken.remote(drafter, fault, generation)

@@ -125,7 +125,6 @@ class PrefixRouter(MatchingRouter):
         return [replica for replica in offered if replica.replica_id.unique_id in may]
 
     def is_matched(self, request: PendingRequest) -> bool:
-        """Return whether the call is a listener's."""
         return _listener(request) is not None
 
     def on_send_request(self, replica_id: ReplicaID) -> None:
@@ -149,7 +148,6 @@ class PrefixRouter(MatchingRouter):
             self._affinity.note(digests, replica_id)
 
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
-        """Forget a replica whose KV is gone."""
         super().on_replica_actor_died(replica_id)
         draining.died(replica_id.unique_id)
         self._forget(replica_id)

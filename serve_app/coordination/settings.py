@@ -44,7 +44,6 @@ class DraftingSettings:
 
     @property
     def has_drafters(self) -> bool:
-        """Whether any group has a drafter."""
         return any(group.count for group in self.drafters)
 
     def choices(self, vocab_size: int) -> Speculation:
@@ -80,8 +79,6 @@ class DraftingSettings:
 
 @dataclass(frozen=True, slots=True)
 class GenerationsSettings:
-    """Settings of making responses."""
-
     limits: LimitsConfig
     planning: Planning
     scheduling: SchedulingConfig

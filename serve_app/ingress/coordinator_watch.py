@@ -24,7 +24,6 @@ class CoordinatorWatch:
         self.heard()
 
     def heard(self) -> None:
-        """Note that the coordinator has sent something."""
         self._heard_at_s = asyncio.get_running_loop().time()
 
     async def wait_for_silence(self) -> None:

@@ -208,7 +208,6 @@ class CoordinatorService:
         return ConnectionLimits(self.settings.reader_deadline_s, shared)
 
     def connection_cut(self, reason: str) -> None:
-        """Count a connection that a listener has ended."""
         self._sink.record(CONNECTIONS_CUT, reason=reason)
 
     @property

@@ -62,7 +62,6 @@ class KeyGate:
         return self.in_use.keys
 
     async def start(self) -> None:
-        """Start the tasks that reload the keys and renew the counts."""
         await self._beat()
         self._begin(self.in_use.reload_for_ever())
         self._begin(self._beat_for_ever())
@@ -76,7 +75,6 @@ class KeyGate:
         await self.in_use.take(settings)
 
     def close(self) -> None:
-        """Cancel the tasks of ``start``."""
         for task in self._tasks:
             task.cancel()
 

@@ -56,7 +56,6 @@ class GrammarPool:
         self._is_closed = False
 
     def start(self) -> None:
-        """Start the processes; they warm up on their own."""
         with self._changed:
             if self._is_closed or len(self._threads) == self._processes:
                 return

@@ -23,8 +23,6 @@ _KEPT_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "SYSTEMROOT")
 
 
 class Lost(Enum):
-    """Why there is no verdict."""
-
     DEADLINE = "its time limit passed, and the process was killed"
     CRASHED = "the process ended while it compiled"
     GONE = "the process had ended, or was killed from outside"
@@ -99,7 +97,6 @@ class ValidatorProcess:
         self._process.kill()
 
     def close(self) -> None:
-        """Kill the process and wait for its end."""
         self._connection.close()
         self._process.kill()
         self._process.wait()

@@ -74,8 +74,6 @@ class Bodies:
 
 
 class Body:
-    """A body that is arriving, or not read yet."""
-
     def __init__(self, bodies: Bodies, account: str) -> None:
         self._bodies, self._account = bodies, account
         self.bytes = 0

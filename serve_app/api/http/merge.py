@@ -104,7 +104,6 @@ class _ReusedTimer:
                 raise TimeoutError from error
 
     def over(self) -> None:
-        """Cancel the timer after the last wait."""
         if self._timer is not None:
             self._timer.cancel()
 

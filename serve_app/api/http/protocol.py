@@ -38,7 +38,6 @@ class CountedTransport:
         self._bytes = 0
 
     def __getattr__(self, name: str) -> Any:
-        """Delegate everything else to the transport."""
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
@@ -63,7 +62,6 @@ class UpgradeIgnoringParser:
         self.is_between = False  # a head is parsed that is not the client's
 
     def __getattr__(self, name: str) -> Any:
-        """Delegate everything else to the parser."""
         return getattr(self._parser, name)
 
     def should_upgrade(self) -> bool:
@@ -195,7 +193,6 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
-        """Receive a piece of the request's target."""
         if self._parsing.is_between:
             return
         self._head_bytes += len(url)
@@ -289,7 +286,6 @@ class BoundedProtocol(HttpToolsProtocol):
             self._cut(self._waits_for)
 
     def _wrote(self) -> None:
-        """Start watching the reader if it is behind."""
         if self._reader is None and self.transport.get_write_buffer_size():
             self._taken_bytes, self._taken_at_s = self.transport.taken_bytes, self.loop.time()
             self._watch_reader_later()

@@ -55,7 +55,6 @@ class RequestRecord:
         return self.status is not None and 400 <= self.status < 500 and "key" not in self.facts
 
     def ended(self) -> None:
-        """Log the request's end."""
         name = "request_cancelled" if self.left else "request_finished"
         seconds = round(time.monotonic() - self.began_at_s, 6)
         event(log, name, **self._named(), status=self.status, code=self.error, seconds=seconds, **self.facts)
@@ -72,7 +71,6 @@ class RequestLog:
         self._more: int | None = None  # refusals of the present second after the first
 
     def ended(self, record: RequestRecord) -> None:
-        """Log a request's end."""
         if not record.is_strangers:
             record.ended()
         elif self._more is None:

@@ -71,7 +71,6 @@ class GenerationResponse(Response):
         self._unended, self._made_tokens = len(choices), 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Generate and send the response, unless the client disconnects."""
         record: RequestRecord = scope["state"]["record"]
         left = asyncio.ensure_future(_disconnected(receive))
         tasks: list[asyncio.Future[None]] = [left]

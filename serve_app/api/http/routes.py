@@ -120,7 +120,6 @@ def _route(respond: Callable[[Request], Awaitable[Response]]) -> Callable[[Reque
 
 
 def _reads(service: Service) -> APIRouter:
-    """The routes for GET and HEAD."""
     api = APIRouter(redirect_slashes=False)
     created_s = int(time.time())
 

@@ -229,7 +229,6 @@ def _stop_ids(body: CompletionBody | ChatBody, limits: RequestLimits) -> tuple[i
 
 
 def _keyed(text: str, limits: RequestLimits) -> bytes:
-    """Hash a text, keyed by the tenant, to 16 bytes."""
     key = blake2b(limits.tenant.encode(), digest_size=32).digest() if limits.tenant else b""
     return blake2b(text.encode(), digest_size=16, key=key).digest()
 

@@ -32,7 +32,6 @@ class JsonSize:
         return JsonSize(self.structure + other.structure, self.values + other.values)
 
     def fits(self, max_values: int) -> bool:
-        """Whether the text may be parsed."""
         return self.structure <= MAX_STRUCTURE and self.values <= max_values
 
 

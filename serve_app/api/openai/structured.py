@@ -28,8 +28,6 @@ _TOOLS_NEEDED = "tools with parameters that can be followed"
 
 @dataclass(frozen=True, slots=True)
 class _GrammarField:
-    """One field that asks for a grammar."""
-
     field: str  # path of the field
     kind: str
     value: Any

@@ -210,7 +210,6 @@ def _errors(statuses: Iterable[int]) -> Schema:
 
 
 def _codes(status: int) -> str:
-    """OpenAI's error codes of a status."""
     codes = dict.fromkeys(kind.code for kind in ERROR_KINDS.values() if kind.status == status)
     return f"An error: {', '.join(codes)}"
 

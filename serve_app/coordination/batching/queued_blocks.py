@@ -106,7 +106,6 @@ class QueuedBlock:
         self.until_round = self.round if run is None else run.until_round
 
     def pending(self) -> PendingVerification:
-        """Return the block as scheduling policies see it."""
         return PendingVerification(
             generation=self.block.generation,
             round=self.round,

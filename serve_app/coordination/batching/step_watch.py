@@ -69,7 +69,6 @@ class StepWatch:
             self._timers.append(loop.call_later(self._doubt.silence_s, self._ask))
 
     def stop(self) -> None:
-        """Stop the timers and the probing task."""
         for timer in self._timers:
             timer.cancel()
         self._timers = []

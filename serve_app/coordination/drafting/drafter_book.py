@@ -64,8 +64,6 @@ class DrafterRecord:
 
 
 class DrafterBook:
-    """The estimates of one coordinator's drafters."""
-
     def __init__(self, groups: Iterable[DrafterGroupConfig], heads: Mapping[str, Head] | None = None) -> None:
         """Start without measurements; ``heads`` are decision heads by draft model."""
         self._groups, self._heads = {group.name: group for group in groups}, heads or {}
@@ -108,7 +106,6 @@ class DrafterBook:
 
     @property
     def drifts(self) -> dict[str, RejectionDrift]:
-        """Drift of each decision head, by draft model."""
         return {model: book.drift for (model, _), book in self._acceptance.items() if book.drift is not None}
 
     def model(self, drafter: DrafterId) -> str:
@@ -120,7 +117,6 @@ class DrafterBook:
         self._exchanges[drafter.group, outcome] += 1
 
     def take_exchanges(self) -> dict[tuple[str, ExchangeOutcome], int]:
-        """Remove and return the counts of exchanges, by group and outcome."""
         taken, self._exchanges = dict(self._exchanges), Counter()
         return taken
 

@@ -153,7 +153,6 @@ class DrafterSlots:
 
     @property
     def _most(self) -> int:
-        """Number of spare slots to hold."""
         return min(self._allowed or 0, max(self._recent, default=0))
 
     def _place(self, generation: GenerationId, place: Place) -> None:

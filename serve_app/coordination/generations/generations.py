@@ -132,7 +132,6 @@ class Generations:
         self._admitting.take(settings.admission)
 
     def _made_with(self, settings: GenerationsSettings) -> tuple[RoundRules, LinkServices]:
-        """Return the rules of rounds and the services of drafter links under these settings."""
         drafting = settings.drafting
         choices = drafting.choices(self._target.card.vocab_size)
         rules = RoundRules(

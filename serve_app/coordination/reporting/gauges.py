@@ -53,7 +53,6 @@ class CoordinatorGauges:
         self.sink.record(metrics.SETTINGS_REFUSED, float(refused), deployment="coordinator")
 
     def record_drifts(self, drifts: Mapping[str, RejectionDrift]) -> None:
-        """Set the drift gauges of decision heads, by draft model."""
         for model, drift in drifts.items():
             self.sink.record(metrics.HEAD_DRIFT, float(drift.alarmed), model=model)
 
@@ -69,7 +68,6 @@ class CoordinatorGauges:
                 self.sink.record(metrics.LINK_RATE_BPS, rate_bps, group=group, direction=direction)
 
     def record_exchanges(self, outcomes: Mapping[tuple[str, ExchangeOutcome], int]) -> None:
-        """Add counts of exchanges with drafters, by group and outcome."""
         for (group, outcome), count in outcomes.items():
             self.sink.record(metrics.EXCHANGES, count, group=group, outcome=outcome)
 

@@ -42,8 +42,6 @@ class BatchRecord:
 
 @dataclass(frozen=True, slots=True)
 class GenerationsNow:
-    """State of a coordinator's generations."""
-
     admitted: int = 0  # responses that have not ended; ``running``: those of them that hold a place
     running: int = 0
     queued_blocks: int = 0
@@ -58,8 +56,6 @@ NOTHING_YET = GenerationsNow(idle=True)  # while the verifier loads its model
 
 
 class CoordinatorStats:
-    """Counters since the coordinator's start."""
-
     def __init__(self, coordinator_id: str, sink: Sink, clock: Callable[[], float]) -> None:
         """Begin at zero; ``clock`` is monotonic, in seconds."""
         self._id = coordinator_id
