@@ -58,8 +58,6 @@ class FleetSegments:
         A smaller count than before is that of a new process, and a larger one than any link carries is false: neither
         is added, and differences are counted from it on.
         """
-        if not all(type(count) is int and count >= 0 for count in said):
-            return
         before, self._words[drafter] = self._words.get(drafter), _SegmentReport(said, now_s)
         if before is None:
             return

@@ -9,7 +9,7 @@ from ray.exceptions import RayActorError, RayError
 
 from actors.messages import Answer
 from actors.plain_handle import PlainHandle
-from actors.plain_replies import answer_bytes
+from actors.plain_replies import Reply, answer_bytes
 from actors.waiting import within
 from outrider.contracts.drafting import DraftTerms
 from outrider.contracts.errors import (
@@ -68,37 +68,36 @@ class RayDrafterTransport:
 
     async def open(self, request: OpenGeneration, terms: DraftTerms, deadline_s: float) -> None:
         """The actor loads the generation's tokens; returns once it holds them."""
-        await self._answer(self._handle.open.remote(request, terms), deadline_s)
+        await self._replied(self._handle.open.remote(request, terms), deadline_s)
 
     async def exchange(
         self, generation: GenerationId, order: bytes, deadline_s: float, most_bytes: int = MAX_MESSAGE_BYTES
     ) -> Answer:
         call = self._handle.exchange.at_most(answer_bytes(most_bytes))
-        return self._sound(await self._answer(call.remote(generation, order), deadline_s))
+        return await self._answer(call.remote(generation, order), deadline_s)
 
     async def probe(self, sent: bytes, reply_bytes: int, deadline_s: float) -> Answer:
         call = self._handle.probe.at_most(answer_bytes(reply_bytes))
-        answer = self._sound(await self._answer(call.remote(sent, reply_bytes), deadline_s))
+        answer = await self._answer(call.remote(sent, reply_bytes), deadline_s)
         if len(answer.data) != reply_bytes:
             raise DrafterBrokenError(
                 f"drafter {self._name} needs to send {reply_bytes} bytes, found {len(answer.data)}"
             )
         return answer
 
-    def _sound(self, answer: Any) -> Answer:
-        drafter_s = getattr(answer, "drafter_s", None)  # an answer of another version may lack what it should have
-        sound = isinstance(answer, Answer) and isinstance(getattr(answer, "data", None), bytes)
-        if not sound or not isinstance(drafter_s, float) or not 0.0 <= drafter_s < float("inf"):
-            raise DrafterBrokenError(f"drafter {self._name} needs to send an Answer, found {answer!r:.60}")
-        return answer  # type: ignore[no-any-return]  # checked
-
     def close(self, generation: GenerationId) -> None:
         """Send the closing without waiting; if it is lost, the fleet has the drafter drop the generation later."""
         self._handle.close.remote(generation)
 
-    async def _answer(self, reference: Any, deadline_s: float) -> Any:
+    async def _answer(self, reference: Any, deadline_s: float) -> Answer:
+        answer = await self._replied(reference, deadline_s)
+        if not isinstance(answer, Answer):
+            raise DrafterBrokenError(f"drafter {self._name} needs to send an Answer, found {answer!r:.60}")
+        return answer
+
+    async def _replied(self, reference: Any, deadline_s: float) -> Reply:
         try:
-            return await within(deadline_s, reference)
+            reply: Reply = await within(deadline_s, reference)
         except TimeoutError:
             raise DrafterSilentError(
                 f"drafter {self._name} needs to answer within {deadline_s:g} s and did not; the generation continues "
@@ -110,3 +109,4 @@ class RayDrafterTransport:
             raise DrafterBrokenError(f"drafter {self._name}: {error}") from error
         except RayError as error:
             raise DrafterSilentError(f"drafter {self._name}'s answer is lost: {type(error).__name__}") from error
+        return reply

@@ -23,15 +23,12 @@ def handshake_fault(
     """
     if not isinstance(card, ModelCard):
         return f"needs a model card, found a {type(card).__name__}; install the same version of outrider on its device"
-    version = getattr(card, "protocol_version", None)  # a card of another version may lack any field
-    if version != PROTOCOL_VERSION:
-        return (
-            f"needs protocol version {PROTOCOL_VERSION}, found {version}; install the same version of outrider on its "
-            "device"
-        )
-    noise = getattr(card, "noise_version", None)
-    if noise != NOISE_VERSION:  # it would draw with other noise than the target
-        return f"needs noise version {NOISE_VERSION}, found {noise}; install the same version of outrider on its device"
+    for what, needed, found in (
+        ("protocol", PROTOCOL_VERSION, card.protocol_version),
+        ("noise", NOISE_VERSION, card.noise_version),  # else it would draw with other noise than the target
+    ):
+        if found != needed:
+            return f"needs {what} version {needed}, found {found}; install the same version of outrider on its device"
     if card.token_map_hash != token_map_hash:
         return (
             f"needs token map {token_map_hash:.12}, found {card.token_map_hash!s:.12}; give its group a drafter made "

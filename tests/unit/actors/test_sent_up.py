@@ -65,10 +65,8 @@ def test_a_process_that_begins_anew_is_counted_from_there() -> None:
     assert told((EDGE, 900, 90), (EDGE, 3, 0), (EDGE, 5, 1)) == {"edge": (2, 1)}
 
 
-@pytest.mark.parametrize(
-    "word", [(-1, 0), (9, -1), ("9", 0), (9.5, 0), (float("inf"), 0), (True, 0), (None, None), (10**400, 0)]
-)
-def test_what_no_link_carries_is_not_counted(word: tuple[Any, Any]) -> None:
+@pytest.mark.parametrize("word", [(-1, 0), (9, -1), (10**400, 0)])
+def test_what_no_link_carries_is_not_counted(word: tuple[int, int]) -> None:
     assert told((EDGE, 0, 0), (EDGE, *word)).get("edge", (0, 0)) == (0, 0)
 
 

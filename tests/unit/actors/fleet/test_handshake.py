@@ -58,26 +58,6 @@ def test_what_makes_every_other_check_meaningless_is_told_first() -> None:
         assert (handshake_fault(wrong, TOKEN_MAP, MODEL) or "").startswith(f"needs {told}")
 
 
-@pytest.mark.parametrize("fields", range(7))
-def test_a_card_of_an_older_version_lacks_fields_and_is_refused(fields: int) -> None:
-    """Pickled data of a class that has grown since arrives with its last fields unset."""
-    old = object.__new__(ModelCard)
-    for name in ("name", "model_hash", "token_map_hash", "vocab_size", "eos_token_ids", "max_context_tokens")[:fields]:
-        object.__setattr__(old, name, getattr(CARD, name))
-    fault = handshake_fault(old, TOKEN_MAP, None)
-    needed = f"needs protocol version {PROTOCOL_VERSION}, found None"
-    assert fault == f"{needed}; install the same version of outrider on its device"
-
-
-def test_a_card_from_before_the_noise_had_versions_is_refused() -> None:
-    old = object.__new__(ModelCard)
-    for name in ("name", "model_hash", "token_map_hash", "vocab_size", "eos_token_ids", "max_context_tokens"):
-        object.__setattr__(old, name, getattr(CARD, name))
-    object.__setattr__(old, "protocol_version", PROTOCOL_VERSION)
-    fault = handshake_fault(old, TOKEN_MAP, None)
-    assert fault == "needs noise version 2, found None; install the same version of outrider on its device"
-
-
 ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.lists(st.integers())
 
 
