@@ -6,7 +6,7 @@ from hashlib import blake2b
 from math import ceil, floor
 
 from outrider.contracts.requests import GenerationRequest
-from outrider.tenants.keys import MAX_KEY_CHARS, Keys, Tenant
+from outrider.tenants.keys import MAX_KEY_CHARS, Tenant
 from outrider.tenants.quotas import OverQuota, QuotaRequest, RateLeft
 from serve_app.api.http_errors import KeyRefusedError, NotAllowedError, OverQuotaError
 from serve_app.api.openai.bodies import OutriderOptions
@@ -14,36 +14,20 @@ from serve_app.api.peer import LOOPBACK, is_trusted
 from serve_app.api.service import Gate, Pass, RequestLimits
 
 
-class OpenGate:
-    """Admits every request; used without API keys."""
-
-    keys: Keys | None = None
-
-    async def ask(self, tenant: Tenant, asked: QuotaRequest) -> Pass | OverQuota:  # noqa: ARG002 (interface)
-        """Never called: without keys there is no tenant."""
-        raise AssertionError
-
-    async def enter(self, tenant: Tenant) -> OverQuota | None:  # noqa: ARG002 (interface)
-        raise AssertionError
-
-    async def left(self, tenant: Tenant) -> Mapping[str, RateLeft]:  # noqa: ARG002 (interface)
-        return {}
-
-
 @dataclass(frozen=True, slots=True)
 class Uncounted:
     def settle(self, tokens: int) -> None: ...
 
 
-def tenant_of(gate: Gate, headers: Mapping[str, str]) -> Tenant | None:
-    """Return the tenant of a request's key; None if there are no keys.
+def tenant_of(gate: Gate | None, headers: Mapping[str, str]) -> Tenant | None:
+    """Return the tenant of a request's key; None if there is no gate, as there are no keys.
 
     A key in ``Authorization`` goes before one in ``x-api-key``, Anthropic's header.
 
     Raises:
         KeyRefusedError: the request has no key, or an unknown one.
     """
-    if gate.keys is None:
+    if gate is None:
         return None
     scheme, _, bearer = headers.get("authorization", "").partition(" ")
     key = (bearer if scheme.lower() == "bearer" else "").strip() or headers.get("x-api-key", "").strip()
@@ -55,23 +39,25 @@ def tenant_of(gate: Gate, headers: Mapping[str, str]) -> Tenant | None:
     return tenant
 
 
-async def count_request(gate: Gate, tenant: Tenant | None) -> None:
+async def count_request(gate: Gate | None, tenant: Tenant | None) -> None:
     """Count a request against its key before any work: malformed and refused requests count, too.
 
     Raises:
         OverQuotaError: the key's rate of requests is used up.
     """
-    if tenant is not None and (answer := await gate.enter(tenant)) is not None:
+    if gate is not None and tenant is not None and (answer := await gate.enter(tenant)) is not None:
         raise _over_quota(answer)
 
 
-async def let_in(gate: Gate, tenant: Tenant | None, requests: Sequence[GenerationRequest], prompt_tokens: int) -> Pass:
+async def let_in(
+    gate: Gate | None, tenant: Tenant | None, requests: Sequence[GenerationRequest], prompt_tokens: int
+) -> Pass:
     """Count a request's generations and tokens against its key.
 
     Raises:
         OverQuotaError: the key's quota does not admit it now.
     """
-    if tenant is None:
+    if gate is None or tenant is None:
         return Uncounted()
     asked = QuotaRequest(tenant.name, len(requests), asked_tokens(requests, prompt_tokens))
     answer = await gate.ask(tenant, asked)
@@ -93,9 +79,9 @@ def _over_quota(answer: OverQuota) -> OverQuotaError:
     return OverQuotaError(message, answer.retry_after_s)
 
 
-async def rates_left(gate: Gate, tenant: Tenant | None) -> Mapping[str, RateLeft]:
+async def rates_left(gate: Gate | None, tenant: Tenant | None) -> Mapping[str, RateLeft]:
     """What is left of a key's rates; empty for a key without."""
-    if tenant is None or (tenant.requests_per_minute is None and tenant.tokens_per_minute is None):
+    if gate is None or tenant is None or (tenant.requests_per_minute is None and tenant.tokens_per_minute is None):
         return {}
     return await gate.left(tenant)
 

@@ -178,10 +178,10 @@ class Pass(Protocol):
 
 
 class Gate(Protocol):
+    """Access by API keys; a service that needs none has no gate."""
+
     @property
-    def keys(self) -> Keys | None:
-        """The valid keys; None: requests need none."""
-        ...
+    def keys(self) -> Keys: ...
 
     async def enter(self, tenant: Tenant) -> OverQuota | None:
         """Count a request of which only the key is known, or return why it is refused."""
@@ -208,7 +208,7 @@ class Service(Protocol):
     grammars: GrammarPool  # validates those of requests
 
     @property
-    def gate(self) -> Gate: ...
+    def gate(self) -> Gate | None: ...
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
         """Make a response; closing the generator cancels it."""

@@ -33,7 +33,6 @@ from outrider.config.schema import Config
 from outrider.contracts.errors import BusyError, FleetUnavailableError, GenerationFailedError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.events import event, write_events
-from serve_app.api.gate import OpenGate
 from serve_app.api.gateways.engine_metrics import engine_page, fullest
 from serve_app.api.grammars.pool import GrammarPool
 from serve_app.api.http.connections import ConnectionLimits, HttpConnections
@@ -98,7 +97,7 @@ class CoordinatorService:
         ProcessCollector(registry=self._registry)  # the process's own figures: memory, CPU
         self._sink = Sink(in_ray, partial(in_prometheus, self._registry))
         self._meter = ResponseMeter(self._sink, time.monotonic, deadline_s=_chunk_deadline_s(settings))
-        self.gate: Gate = OpenGate() if gate is None else gate
+        self.gate = gate
         self.settings, self.limits = settings, limits
         self.tokenizer = tokenizer
         self.grammars = GrammarPool()

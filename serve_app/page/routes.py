@@ -5,16 +5,20 @@ from collections.abc import Callable, Mapping
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
+from pydantic import TypeAdapter
 
+from actors.messages import FleetStatus
 from outrider.contracts.errors import ParameterError
 from serve_app.api.gate import tenant_of
 from serve_app.api.http_errors import UnknownPathError
 from serve_app.api.service import Service
 from serve_app.api.shared import Shared
 from serve_app.page.files import INDEX, Asset, read_assets
-from serve_app.page.watching import Watching
+from serve_app.page.history import History
+from serve_app.service_answers import Status
 
 _READ = ["GET", "HEAD"]
+_STATUS = TypeAdapter(FleetStatus)
 # Only our own files, no inline script or style, no embedding in frames, and no text that becomes markup or script.
 _POLICY = "; ".join((
     "default-src 'none'",
@@ -40,7 +44,14 @@ def with_page(api: FastAPI, service: Service, clock: Callable[[], float] = time.
 
 def _page(service: Service, clock: Callable[[], float]) -> APIRouter:
     router, assets = APIRouter(redirect_slashes=False, include_in_schema=False), read_assets()
-    watching = Watching(Shared(service.status).get, clock)
+    history = History()
+
+    async def look() -> tuple[Status, float]:
+        seen, now_s = await service.status(), clock()
+        history.looked(_STATUS.validate_python(seen), now_s)
+        return seen, now_s
+
+    seen = Shared(look)  # pages share a read a second; while none polls, nothing is read
 
     @router.api_route("/", methods=_READ)
     async def index(request: Request) -> Response:
@@ -50,7 +61,9 @@ def _page(service: Service, clock: Callable[[], float]) -> APIRouter:
     async def fleet(request: Request) -> Response:
         """Return status and history, to clients with a valid key; ``after``: time of the last sample they have."""
         tenant_of(service.gate, request.headers)
-        return JSONResponse(await watching.view(_after_s(request)), headers={"cache-control": "no-store"})
+        after_s, (status, at_s) = _after_s(request), await seen.get()
+        told = {**status, "at_s": at_s, "history": history.columns(after_s)}
+        return JSONResponse(told, headers={"cache-control": "no-store"})
 
     @router.api_route("/page/{name:path}", methods=_READ)
     async def asset(request: Request, name: str) -> Response:

@@ -52,7 +52,7 @@ class CachedPages:
             return _page(found[0])
 
         known = await _or_error("/status", whole)
-        return known, _page(_without_reasons(found[0])) if found and self._service.gate.keys is not None else known
+        return known, _page(_without_reasons(found[0])) if found and self._service.gate is not None else known
 
 
 async def _or_error(path: str, make: Callable[[], Coroutine[Any, Any, _CachedPage]]) -> _CachedPage:

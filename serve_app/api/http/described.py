@@ -53,7 +53,7 @@ class _Descriptions:
 
     def __init__(self, service: Service) -> None:
         limits = self.limits = service.limits
-        keys, reads_need_key = service.gate.keys is not None, service.settings.reads_need_key
+        keys, reads_need_key = service.gate is not None, service.settings.reads_need_key
         document = cache(lambda: openapi_document(limits, keys=keys, reads_need_key=reads_need_key))
         self.openapi_json = cache(lambda: _tagged(json.dumps(document(), ensure_ascii=False).encode()))
         self.page = cache(lambda: _tagged(page_of(document()).encode()))

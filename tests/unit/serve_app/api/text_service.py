@@ -23,7 +23,6 @@ from outrider.contracts.requests import (
 from outrider.contracts.slo import LedgerRecord
 from outrider.models.tokenizer import load_tokenizer
 from outrider.text.shown import IncrementalText, shown
-from serve_app.api.gate import OpenGate
 from serve_app.api.grammars.pool import GrammarPool
 from serve_app.api.service import Gate, RequestLimits, ServiceSettings
 from serve_app.service_answers import Ready, Status
@@ -75,7 +74,7 @@ class TextService:
     cancelled: int = 0
     requests: list[GenerationRequest] = field(default_factory=list)
     hanging: asyncio.Event = field(default_factory=asyncio.Event)
-    gate: Gate = field(default_factory=OpenGate)
+    gate: Gate | None = None
     grammars: GrammarPool = GRAMMARS
     taken: list[tuple[str, int, int]] = field(default_factory=list)  # key, prompt's and response's tokens
 

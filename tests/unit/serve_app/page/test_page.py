@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from html.parser import HTMLParser
 from typing import Any
@@ -13,8 +14,8 @@ import pytest
 from actors.messages import CoordinatorReport, DrafterState, DrafterStatus, FleetStatus, LinkReport
 from outrider.contracts.errors import FleetUnavailableError
 from outrider.tenants.keys import Tenant, parse_keys
-from outrider.tenants.quotas import OverQuota, QuotaRequest
-from serve_app.api.gate import OpenGate, Uncounted
+from outrider.tenants.quotas import OverQuota, QuotaRequest, RateLeft
+from serve_app.api.gate import Uncounted
 from serve_app.api.http.routes import make_api
 from serve_app.api.service import Pass
 from serve_app.page.files import read_assets
@@ -36,7 +37,7 @@ FLEET = FleetStatus(
 )
 
 
-class Locked(OpenGate):
+class Locked:
     """Who has a key may ask for as much as it likes."""
 
     keys = KEYS
@@ -46,6 +47,9 @@ class Locked(OpenGate):
 
     async def ask(self, tenant: Tenant, asked: QuotaRequest) -> Pass | OverQuota:  # noqa: ARG002 (interface)
         return Uncounted()
+
+    async def left(self, tenant: Tenant) -> Mapping[str, RateLeft]:  # noqa: ARG002 (interface)
+        return {}
 
 
 @dataclass
