@@ -1,5 +1,7 @@
 """Bring the application up on the Ray cluster that this process is connected to, and wait until it serves."""
 
+import json
+import shlex
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -117,6 +119,20 @@ def _running_coordinators() -> frozenset[str]:
 def _machine_text(machine: ProfiledOn) -> str:
     threads = f", {machine.threads} thread(s)" if machine.device == "cpu" else ""
     return f"{machine.engine} in {machine.dtype} on {machine.hardware}{threads}"
+
+
+def first_steps(config: Config, url: str) -> tuple[str, ...]:
+    """The page's address, and a request that can be pasted into a shell."""
+    body = {
+        "model": config.model.public_name,
+        "messages": [{"role": "user", "content": "Name the capital of France."}],
+    }
+    key = ' -H "Authorization: Bearer $OUTRIDER_API_KEY"' if config.auth.has_keys else ""
+    asked = shlex.quote(json.dumps(body, ensure_ascii=False))
+    return (
+        f"Page: {url}/",
+        f"Try: curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' -d {asked}",
+    )
 
 
 def alive_nodes() -> list[dict[str, Any]]:

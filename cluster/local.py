@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -22,12 +23,11 @@ from cluster.application import (
     alive_nodes,
     await_drafters,
     bring_up,
+    first_steps,
     node_resources,
     verifier_line,
 )
 from cluster.capacity_check import drafter_claims, misfit, service_claims
-from cluster.ending_signals import end_on_signals
-from cluster.first_steps import first_steps
 from cluster.monitoring.files import DISCOVERY_FILE
 from cluster.private_ray import (
     check_address,
@@ -48,6 +48,7 @@ from serve_app.app import ROUTER
 __all__ = ["APP_NAME", "running", "serve_locally"]
 
 _METRICS_DEADLINE_S = 5.0
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 OBJECT_STORE_BYTES = 100 * 2**20
 _TOKEN, _TOKEN_PATH = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 
@@ -70,6 +71,21 @@ def serve_locally(config: Config) -> None:
         with suppress(KeyboardInterrupt):
             threading.Event().wait()
         print("Stopping", flush=True)
+
+
+def end_on_signals() -> None:
+    """The first signal raises ``KeyboardInterrupt``, which ends the service in order; the next kills this process.
+
+    The second works even where the process hangs.
+    """
+
+    def first(*_: object) -> None:
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_DFL)  # the kernel's handler: Python's would wait for C code to return
+        raise KeyboardInterrupt
+
+    for number in _ENDING:
+        signal.signal(number, first)
 
 
 @contextmanager

@@ -29,11 +29,11 @@ from cluster.application import (
     alive_nodes,
     await_drafters,
     bring_up,
+    first_steps,
     node_resources,
     verifier_line,
 )
 from cluster.capacity_check import drafter_claims, misfit, place, service_claims, written
-from cluster.first_steps import first_steps
 from outrider import __version__
 from outrider.config.schema import Config
 from outrider.contracts.errors import OutriderError

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from actors.drafter.emulated_link import EmulatedLink
 from actors.drafter.round_log import RoundFiles, RoundLogWriter
 from actors.engine_beat import EngineBeat
 from actors.messages import Answer, DrafterHoldings, ModelCard
@@ -34,7 +33,9 @@ from outrider.contracts.verifying import KvUsage, OpenGeneration
 from outrider.engines.drafter.contained import ContainedDrafts, DraftStep
 from outrider.engines.kinds import DrafterSpec
 from outrider.events import write_events
+from outrider.link.emulator import LinkEmulator
 from outrider.link.profiles import LinkProfile
+from outrider.link.trace import LinkSource
 from outrider.protocols.registry import PLAINEST
 from outrider.session.session import DrafterSession, payload_bits
 from outrider.wire.bits import id_bits
@@ -282,6 +283,21 @@ class DrafterActor:
         for future in futures:
             if not future.done():
                 future.set_exception(error)
+
+
+class EmulatedLink:
+    """One device's link in both directions; without a source it has no delay."""
+
+    def __init__(self, source: LinkSource | None, seed: int) -> None:
+        self._emulator = None if source is None else LinkEmulator(source, seed)
+        self._began_at_s = time.monotonic()
+
+    async def carry(self, direction: Direction, payload_bits: int) -> None:
+        """Return once a message of this size has crossed."""
+        if self._emulator is None:
+            return
+        now_s = time.monotonic() - self._began_at_s
+        await asyncio.sleep(self._emulator.deliver(direction, payload_bits, now_s) - now_s)
 
 
 def _attempt(act: Callable[[], None]) -> Exception | None:

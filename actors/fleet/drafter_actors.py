@@ -9,13 +9,16 @@ from enum import StrEnum
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 from ray.util import list_named_actors
 
 from actors.abandoned import end_named
 from actors.drafter.actor import DrafterActor
+from actors.fleet.timeouts import FleetTimeouts
 from actors.head_actors import ANYWHERE, CALLS_KEPT
 from actors.messages import DrafterId
 from actors.plain_handle import PlainHandle, actor_row, listens_at
+from actors.waiting import loop_now_s, within
 from outrider.assembly.drafters import drafter_spec
 from outrider.config.drafters import DrafterGroupConfig
 
@@ -80,3 +83,35 @@ class DrafterActors:
             runtime_env={"env_vars": {"OMP_NUM_THREADS": str(group.threads)}},
         )
         return PlainHandle(actor.remote(drafter_spec(group, target), group.link, drafter.index))
+
+
+async def card_in_time(handle: Any, actors: DrafterActors, timeouts: FleetTimeouts) -> Any:
+    """Return the drafter's card.
+
+    Raises:
+        TimeoutError: its process is there and has not answered for longer than loading, or an answer, may take.
+    """
+    most_s = {DrafterPhase.LOADING: timeouts.start_deadline_s, DrafterPhase.RUNNING: timeouts.proof_deadline_s}
+    # One call throughout: Ray holds it until the actor is up. Only time with a process counts against a deadline.
+    asked: asyncio.Future[Any] = asyncio.ensure_future(handle.card.remote())
+    silent_since_s = dict[DrafterPhase, float]()
+    try:
+        while not (await asyncio.wait({asked}, timeout=timeouts.start_poll_s))[0]:
+            phase = await _phase(handle, actors, timeouts)
+            allowed_s = most_s.get(phase)
+            if allowed_s is None:
+                silent_since_s.clear()
+                continue
+            silent_s = loop_now_s() - silent_since_s.setdefault(phase, loop_now_s())
+            if silent_s >= allowed_s and not asked.done():
+                raise TimeoutError(f"needs to answer within {allowed_s:g} s, found its process {phase} and silent")
+        return await asked
+    finally:
+        asked.cancel()
+
+
+async def _phase(handle: Any, actors: DrafterActors, timeouts: FleetTimeouts) -> DrafterPhase:
+    try:
+        return await within(timeouts.probe_deadline_s, actors.phase(handle))
+    except (TimeoutError, RayError):  # the head is away: no deadline runs while the phase is unknown
+        return DrafterPhase.ABSENT

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 from ray.actor import ActorHandle
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
-from actors.fleet.card_wait import card_in_time
-from actors.fleet.drafter_actors import DrafterActors
+from actors.fleet.drafter_actors import DrafterActors, card_in_time
 from actors.fleet.drafter_strikes import DrafterStrikes
 from actors.fleet.handshake import handshake_fault
 from actors.fleet.held_generations import HeldGenerations

@@ -1,6 +1,7 @@
 """What has no public place in Ray Serve: the queue of a router, ports of replicas, versions, the address."""
 
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Any
 
 from ray._common.tls_utils import add_port_to_grpc_server
@@ -10,6 +11,7 @@ from ray.serve._private.common import RequestMetadata
 from ray.serve._private.replica_result import ReplicaResult  # the public interface names it in its signatures
 from ray.serve.context import _get_global_client
 from ray.serve.request_router import FIFOMixin, PendingRequest, ReplicaID, RequestRouter, RunningReplica
+from ray.util import get_node_ip_address
 
 __all__ = [
     "MatchingRouter",
@@ -18,7 +20,7 @@ __all__ = [
     "deployment_details",
     "deployment_version",
     "http_address",
-    "listen_on_loopback",
+    "listen_where_the_node_does",
     "with_version",
 ]
 
@@ -90,9 +92,15 @@ def with_version(deployment: Any, version: str | None) -> Deployment:
     return versioned
 
 
-def listen_on_loopback() -> None:
-    """Make replicas of this process listen for calls of other replicas on 127.0.0.1, not on all addresses."""
-    vars(replica_module)["add_port_to_grpc_server"] = _on_loopback
+def listen_where_the_node_does() -> None:
+    """Make this process's replica listen on 127.0.0.1 only if the node's address is a loopback one.
+
+    Ray's own ports follow the node's address, but Serve's replicas listen for each other's calls on all addresses, by a
+    constant in its code. Call it in a deployment's constructor.
+    """
+    node = get_node_ip_address()  # type: ignore[no-untyped-call]
+    if ip_address(node).is_loopback:
+        vars(replica_module)["add_port_to_grpc_server"] = _on_loopback
 
 
 def _client() -> Any:

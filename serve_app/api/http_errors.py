@@ -6,6 +6,7 @@ whether to try again.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError, RayServeException
@@ -31,8 +32,9 @@ from outrider.contracts.errors import (
     VerifierLostError,
 )
 from serve_app.answers import ErrorBody, ErrorDetail
-from serve_app.api.gateways.refusals import DROPPED_HEADER, dropped_reason
 
+DROPPED_HEADER = "x-llm-d-request-dropped-reason"  # why a request was not served, as llm-d's router says it
+DroppedReason = Literal["rejected-saturated", "rejected-ttl-expired", "rejected-no-endpoints"]
 _RETRY_AFTER_S = 1
 _MAX_MESSAGE_CHARS = 600  # a message ends with the value found, which may be as long as a request
 _MAX_PARAM_CHARS = 100
@@ -213,3 +215,16 @@ def answer_for(error: Exception) -> ErrorAnswer:
 
 def _shortened(text: str, max_chars: int) -> str:
     return text if len(text) <= max_chars else text[: max_chars - 3] + "..."
+
+
+def dropped_reason(error: BaseException, status: int) -> DroppedReason | None:
+    """The reason of a refusal by its error; None for other answers.
+
+    A batch gateway retries what is saturated, and gives up what has waited in vain.
+    """
+    if status == 503:
+        return "rejected-no-endpoints"
+    if status != 429:
+        return None
+    waited = isinstance(error, NotAdmittedError) and error.waited
+    return "rejected-ttl-expired" if waited else "rejected-saturated"

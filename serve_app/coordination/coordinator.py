@@ -11,6 +11,7 @@ from dataclasses import asdict
 from ray import serve
 
 from actors.messages import FleetSettings, ModelCard
+from actors.ray_internals.serve import listen_where_the_node_does
 from actors.start import started
 from outrider.config.reloadable import ReloadableFields
 from outrider.config.schema import Config
@@ -34,7 +35,6 @@ from serve_app.coordination.reporting.tracing import ResponseTraces
 from serve_app.coordination.settings import CoordinatorSettings
 from serve_app.metrics import Sink, in_ray
 from serve_app.reloadable_settings import ReloadableSettings
-from serve_app.replica_port import listen_where_the_node_does
 from serve_app.service_answers import Ready
 from serve_app.spans import close, span_sink
 

@@ -26,6 +26,7 @@ from actors.fleet.actor import find_fleet
 from actors.messages import FleetStatus, ModelCard
 from actors.named import Named
 from actors.quotas import quotas_handle
+from actors.ray_internals.serve import listen_where_the_node_does
 from actors.start import started
 from actors.waiting import within
 from outrider.config.reloadable import ReloadableFields
@@ -61,7 +62,6 @@ from serve_app.metrics import (
 )
 from serve_app.page.routes import with_page
 from serve_app.reloadable_settings import ReloadableSettings
-from serve_app.replica_port import listen_where_the_node_does
 from serve_app.scaling import STREAMS
 from serve_app.service_answers import Ready, Status
 from serve_app.spans import close, span_sink

@@ -15,7 +15,7 @@ import httpx
 import pytest
 import schemathesis
 
-from cluster.first_steps import first_steps
+from cluster.application import first_steps
 from serve_app.api.openapi.document import openapi_document
 from tests.cluster.served import MODEL, Service
 from tests.unit.serve_app.api.declared import check_against

@@ -6,8 +6,7 @@ from typing import Any
 
 from outrider import __version__
 from serve_app.api.gateways.probes import LIVE, PING, READY
-from serve_app.api.gateways.refusals import DROPPED_HEADER
-from serve_app.api.http_errors import ERROR_KINDS
+from serve_app.api.http_errors import DROPPED_HEADER, ERROR_KINDS
 from serve_app.api.messages.answers import MESSAGE_EVENTS
 from serve_app.api.messages.models import VERSION_HEADER
 from serve_app.api.openai.fields.ignored import IGNORED_HEADER

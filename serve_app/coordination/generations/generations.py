@@ -4,6 +4,7 @@ The module does not know Serve, nor how verifier and fleet are reached: the coor
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -17,8 +18,14 @@ from actors.messages import ModelCard
 from outrider.admission.decisions import AdmissionReport
 from outrider.admission.response_load import VerifierNow
 from outrider.admission.rounds import MeasuredRounds
+from outrider.contracts.cost import DEFAULT_COST_MODEL
+from outrider.contracts.errors import OtherTargetError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.contracts.verifying import KvUsage
+from outrider.costs.estimator import OnlineEstimator
+from outrider.costs.prior import PROFILED_MACHINE
+from outrider.costs.profiles import CostProfile, ProfiledOn, matches
+from outrider.events import event
 from outrider.lookup.store import EarlierTexts
 from outrider.lookup.text import LookupHistory
 from outrider.rounds.generation import Generation
@@ -32,7 +39,6 @@ from outrider.text.shown import text_of
 from outrider.text.stops import stop_automaton, tokens_that_stop
 from outrider.tracing.responses import ResponseTrace
 from serve_app.coordination.batching.batcher import Batcher, SteppedVerifier
-from serve_app.coordination.batching.cost_estimator import cost_estimator
 from serve_app.coordination.batching.step_watch import Doubt
 from serve_app.coordination.credit import Credit, endless
 from serve_app.coordination.drafting.drafter_book import DrafterBook
@@ -40,7 +46,6 @@ from serve_app.coordination.drafting.drafter_link import DrafterLink
 from serve_app.coordination.drafting.link_services import FleetPort, LinkServices, LinkSettings
 from serve_app.coordination.generations.admission_queue import AdmissionQueue
 from serve_app.coordination.generations.round_loop import RoundLoop, RoundServices
-from serve_app.coordination.generations.targets import check_target
 from serve_app.coordination.peers import FailoverTargets, Peers, Waited
 from serve_app.coordination.reporting.statistics import BatchRecord, CoordinatorStats, GenerationsNow
 from serve_app.coordination.reporting.tracing import ResponseTraces
@@ -49,6 +54,8 @@ from serve_app.coordination.settings import GenerationsSettings
 _KEPT_TIMINGS = 20_000
 _KEPT_STOPS = 64
 _LEASE_RETRY_S = 1.0
+
+log = logging.getLogger(__name__)
 
 
 class VerifierAccess(SteppedVerifier, Waited, Protocol):
@@ -287,3 +294,33 @@ class Generations:
         self._spikes.batch(record.engine_s)
         self._usage = record.usage
         self._load.batch(record.blocks, self.tuner.mode)
+
+
+def check_target(card: ModelCard, request: GenerationRequest) -> None:
+    """Refuse what another target has begun, or what was written in another one's token ids.
+
+    During an update coordinators of the old and the new target serve side by side, and either may be asked to go on.
+
+    Raises:
+        OtherTargetError: this target is not meant.
+    """
+    for what, needed, found in (
+        ("target", request.target, card.target),
+        ("token map", request.token_map, card.token_map_hash),
+    ):
+        if needed not in ("", found):
+            raise OtherTargetError(f"needs {what} {needed}, found {found}: the target was replaced; try again")
+
+
+def cost_estimator(profiles: Sequence[CostProfile], machine: ProfiledOn | None) -> OnlineEstimator:
+    """Return an estimator with the first profile measured on such a machine; log why those before it do not fit.
+
+    ``machine`` is the verifier's; None if it is not known.
+    """
+    for profile in profiles:
+        refusal = "the verifier does not report its machine" if machine is None else matches(profile, machine)
+        if refusal is None:
+            event(log, "cost_profile_taken", profile=profile.name, date=profile.date)
+            return OnlineEstimator(profile.model, PROFILED_MACHINE)
+        event(log, "cost_profile_refused", logging.WARNING, profile=profile.name, reason=refusal)
+    return OnlineEstimator(DEFAULT_COST_MODEL)

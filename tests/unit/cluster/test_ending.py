@@ -27,7 +27,7 @@ time.sleep(600)
 """
 _HANGS = """
 import threading
-from cluster.ending_signals import end_on_signals
+from cluster.local import end_on_signals
 end_on_signals()
 try:
     print("begun", flush=True)

@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from cluster.first_steps import first_steps
+from cluster.application import first_steps
 from cluster.local import sampling_line
 from outrider.config.reading import parse_config
 from outrider.config.schema import Config

@@ -7,7 +7,7 @@ import pytest
 from actors.messages import ModelCard
 from outrider.contracts.errors import OtherTargetError
 from outrider.costs.profiles import ProfiledOn
-from serve_app.coordination.generations.targets import check_target
+from serve_app.coordination.generations.generations import check_target
 from tests.unit.serve_app.api.in_memory_service import request_for
 
 MACHINE = ProfiledOn("a CPU", "cpu", 1, "torch", "tiny", "float32")

@@ -7,14 +7,14 @@ import grpc  # type: ignore[import-untyped]
 import pytest
 from ray.serve._private import replica
 
-from serve_app import replica_port
+from actors.ray_internals import serve
 
 
 @pytest.mark.parametrize(("node", "loopback"), [("127.0.0.1", True), ("10.0.0.7", False)])
 def test_it_listens_on_loopback_where_its_node_does(node: str, loopback: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_port, "get_node_ip_address", lambda: node)
+    monkeypatch.setattr(serve, "get_node_ip_address", lambda: node)
     monkeypatch.setattr(replica, "add_port_to_grpc_server", vars(replica)["add_port_to_grpc_server"])
-    replica_port.listen_where_the_node_does()
+    serve.listen_where_the_node_does()
     with ThreadPoolExecutor(1) as pool:
         server = grpc.server(pool)
         port = vars(replica)["add_port_to_grpc_server"](server, "[::]:0")

@@ -8,7 +8,7 @@ import pytest
 from outrider.contracts.cost import DEFAULT_COST_MODEL, LinearCostModel
 from outrider.costs.prior import PROFILED_MACHINE, UNKNOWN_MACHINE
 from outrider.costs.profiles import WISP_TABLE_12, CostProfile, ProfiledOn, profile_of, shipped_profile
-from serve_app.coordination.batching.cost_estimator import cost_estimator
+from serve_app.coordination.generations.generations import cost_estimator
 
 HERE = ProfiledOn(hardware="Some CPU", device="cpu", threads=1, engine="torch", model="small", dtype="float32")
 MEASURED = LinearCostModel(1e-3, 0.0, 1e-6, 2e-2)
