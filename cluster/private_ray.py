@@ -22,11 +22,7 @@ _AUTH_MODE = "RAY_AUTH_MODE"
 
 
 def check_authentication(environment: Mapping[str, str]) -> None:
-    """Refuse to start with Ray's token authentication switched off; unset, Ray switches it on.
-
-    Raises:
-        ConfigError: it is switched off.
-    """
+    """Refuse to start with Ray's token authentication switched off; unset, Ray switches it on."""
     mode = environment.get(_AUTH_MODE)
     if mode is not None and mode.lower() != "token":
         needed = "token, or not to be set: without tokens every user of this machine could run code as you"
@@ -86,11 +82,7 @@ def listening_on_loopback() -> Iterator[None]:
 
 
 def check_address(address: str) -> None:
-    """Refuse a node that other machines can reach, as another version of Ray may choose addresses differently.
-
-    Raises:
-        ConfigError: the node's address is not a loopback address.
-    """
+    """Refuse a node that other machines can reach, as another version of Ray may choose addresses differently."""
     if not ip_address(address).is_loopback:
         raise ConfigError("ray", "a version whose nodes listen on 127.0.0.1 alone (see constraints.txt)", address)
 

@@ -45,11 +45,7 @@ def taken_back_by_aws(address: str = AWS) -> bool:
 
 
 def taken_back_by_gcp(address: str = GCP) -> bool:
-    """Whether the machine is preempted.
-
-    Raises:
-        OSError: the machine's metadata cannot be had.
-    """
+    """Whether the machine is preempted."""
     headers = {"Metadata-Flavor": "Google"}
     return _read(Request(f"{address}/computeMetadata/v1/instance/preempted", headers=headers)).strip() == "TRUE"
 
@@ -58,13 +54,7 @@ CLOUDS: dict[str, Callable[[], bool]] = {"aws": taken_back_by_aws, "gcp": taken_
 
 
 def drain_command(node_id: str, cloud: str, left_s: int) -> list[str]:
-    """Ray's command that drains this node.
-
-    Args:
-        node_id: Ray's, in hexadecimal.
-        cloud: that gave notice.
-        left_s: seconds until the machine should be empty.
-    """
+    """Ray's command that drains this node."""
     return [
         str(Path(sys.executable).with_name("ray")),
         "drain-node",
@@ -98,16 +88,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def drain(
     cloud: str, output_of: Callable[[list[str], float], str], now_s: Callable[[], float], wait: Callable[[float], None]
 ) -> bool:
-    """Tell Ray to drain this node; retry until it accepts or the machine is about to go.
+    """Tell Ray to drain this node, on ``cloud``'s notice of just now; return whether it accepted in time.
 
-    Args:
-        cloud: that gave notice, just now.
-        output_of: what a command prints, within a number of seconds; raises ``OSError`` or ``SubprocessError``.
-        now_s: a monotonic clock.
-        wait: sleeps.
-
-    Returns:
-        Whether Ray accepted.
+    ``output_of`` returns what a command prints within so many seconds, or raises ``OSError`` or ``SubprocessError``.
     """
     ends_at_s = now_s() + _NOTICE_S[cloud] - _MARGIN_S
     while (left_s := ends_at_s - now_s()) >= 1:

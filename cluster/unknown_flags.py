@@ -80,9 +80,6 @@ def refuse_unknown(arguments: Sequence[str], known: Sequence[str]) -> None:
     Args:
         arguments: not empty; flags, each perhaps with its value behind it.
         known: all flags that there are.
-
-    Raises:
-        UnknownFlagError: always.
     """
     flags = [each.partition("=")[0] for each in arguments if each.startswith("-")]
     if not flags:

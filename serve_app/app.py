@@ -51,9 +51,6 @@ def build(args: Mapping[str, Any]) -> Application:
     Args:
         args: ``config`` is the path of the YAML file, or the configuration itself as a mapping; without it the
             packaged defaults apply.
-
-    Raises:
-        ConfigError: an argument or the configuration is not valid.
     """
     return build_app(config_of(args))
 

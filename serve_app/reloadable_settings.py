@@ -33,9 +33,6 @@ class ReloadableSettings:
 
         A running replica keeps its settings if the new ones cannot be applied: if it raised, Serve would end it, and
         its successor could not start. It logs ``settings_refused``, and the gauge of that name stays set meanwhile.
-
-        Raises:
-            Exception: a replica that is starting cannot apply them; Serve reports the error.
         """
         try:
             config = with_reloadable(self._built, user_config)

@@ -19,9 +19,6 @@ def configs_in(text: str, source: str) -> dict[str, Config]:
     Args:
         text: YAML of one or more documents, in Serve's format or of KubeRay's kind ``RayService``.
         source: name of the text in error messages.
-
-    Raises:
-        ConfigError: there is no such application, or its configuration is not valid.
     """
     documents = [one for one in parse_yaml_documents(text, source) if isinstance(one, dict)]
     applications = [one for document in documents for one in _applications(document, source)]

@@ -28,21 +28,13 @@ class SpanSink(Protocol):
 
 
 def check_installed(config: TracingConfig) -> None:
-    """Check that OpenTelemetry is installed if it is needed: when a service is deployed, not in its replicas.
-
-    Raises:
-        ConfigError: tracing is enabled, and OpenTelemetry is not installed.
-    """
+    """Check that OpenTelemetry is installed if it is needed: when a service is deployed, not in its replicas."""
     if config.enabled and not all(map(_is_there, _NEEDED)):
         raise ConfigError("tracing.enabled", "OpenTelemetry (pip install '.[tracing]' in a checkout), or false", True)
 
 
 def span_sink(config: TracingConfig, instance: str) -> SpanSink | None:
-    """Return an exporter; None if tracing is off. ``instance`` distinguishes this process's spans from others'.
-
-    Raises:
-        ConfigError: as ``check_installed``.
-    """
+    """Return an exporter; None if tracing is off. ``instance`` distinguishes this process's spans from others'."""
     if not config.enabled:
         return None
     check_installed(config)

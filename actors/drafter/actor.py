@@ -98,11 +98,7 @@ class DrafterActor:
             raise DrafterBrokenError(f"needs a responsive engine, found it in one step for {busy_s:.0f} s")
 
     async def prove(self) -> None:
-        """Draft a token as for a generation, which proves that the engine works.
-
-        Raises:
-            Exception: the error that prevented it.
-        """
+        """Draft a token as for a generation, which proves that the engine works."""
         self._proofs += 1
         name, params = f"{_PROOF}-{self._proofs}", SamplingParams(temperature=0.0)
         prefix_hash = extend_prefix_hash(EMPTY_PREFIX_HASH, _PROOF_IDS)
@@ -171,11 +167,7 @@ class DrafterActor:
             return plain_failure(error)
 
     async def held(self) -> DrafterHoldings:
-        """Return the generations in memory, and the TCP segments sent so far.
-
-        Raises:
-            Exception: as ``card``.
-        """
+        """Return the generations in memory, and the TCP segments sent so far."""
         self._check()
         return DrafterHoldings(tuple(self._sessions), *self._sent.look())
 

@@ -17,9 +17,6 @@ def handshake_fault(
         model_hash: the group's model, configured or else that of its first drafter; None for that one. A group has one
             model, as acceptance statistics are kept by model.
         head: the decision head for the group's model, if there is one.
-
-    Returns:
-        What was needed, what was found and what to do.
     """
     if not isinstance(card, ModelCard):
         return f"needs a model card, found a {type(card).__name__}; install the same version of outrider on its device"

@@ -60,11 +60,7 @@ class MatchingRouter(FIFOMixin, RequestRouter):
 
 
 def await_proxies() -> None:
-    """Return once Serve's proxies serve.
-
-    Raises:
-        TimeoutError: they do not in time.
-    """
+    """Return once Serve's proxies serve."""
     _client().wait_for_proxies_serving()
 
 

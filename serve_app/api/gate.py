@@ -137,11 +137,7 @@ def limits_of(tenant: Tenant | None, limits: RequestLimits) -> RequestLimits:
 def check_allowed(
     options: OutriderOptions, tenant: Tenant | None, limits: RequestLimits, everybodys: RequestLimits
 ) -> None:
-    """Refuse SLO classes and drafter groups that exist, but not for this key.
-
-    Raises:
-        NotAllowedError: the request names one.
-    """
+    """Refuse SLO classes and drafter groups that exist, but not for this key."""
     if tenant is None:
         return
     classes = options.slo_class if isinstance(options.slo_class, list) else [options.slo_class or ""]

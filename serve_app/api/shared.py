@@ -18,11 +18,7 @@ class Shared(Generic[_Answer]):
         self._made_at_s = float("inf")
 
     async def get(self) -> _Answer:
-        """Return the last answer, or a new one. Cancelling a caller does not cancel the computation.
-
-        Raises:
-            Exception: as the function that computes the answer.
-        """
+        """Return the last answer, or a new one. Cancelling a caller does not cancel the computation."""
         loop = asyncio.get_running_loop()
         if self._making is None or (self._making.done() and loop.time() - self._made_at_s >= self._kept_s):
             self._making = loop.create_task(self._made(), context=Context())  # of no request: all share it

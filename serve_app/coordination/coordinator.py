@@ -109,9 +109,6 @@ class Coordinator:
 
         ``lost`` names coordinators that have just lost their verifiers. Routers avoid these, so a coordinator that is
         named and called all the same is the only one left.
-
-        Raises:
-            OutriderError: as ``Generations.generate``.
         """
         yield self._id
         nobody_else = self._id in lost
@@ -129,11 +126,7 @@ class Coordinator:
                 yield message
 
     async def read(self, listener: Listener, tokens: Mapping[GenerationId, int]) -> None:
-        """Restore credit: an ingress has read so many tokens of each response, counted from the start of its attempt.
-
-        Raises:
-            GenerationFailedError: as ``chunks``.
-        """
+        """Restore credit: an ingress has read so many tokens of each response, from the start of its attempt on."""
         self._outlet(listener).read(tokens)
         self._heard()
 

@@ -87,11 +87,7 @@ class FailoverTargets:
         return self._clock() if nobody_else else -inf
 
     def check(self, settled_at_s: float) -> None:
-        """Refuse to begin a response here that another coordinator can begin at once.
-
-        Raises:
-            VerifierAwayError: the verifier is away, and another coordinator's is ready.
-        """
+        """Refuse to begin a response here that another coordinator can begin at once."""
         if not self._verifier.is_up and self._peers is not None and self._peers.ready(settled_at_s):
             raise VerifierAwayError("needs a verifier that answers, found it restarting; another coordinator has one")
 

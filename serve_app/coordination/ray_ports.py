@@ -161,11 +161,7 @@ class VerifierPort:
                 return card
 
     async def wait_until_up(self) -> None:
-        """Return once the verifier answers.
-
-        Raises:
-            VerifierLostError: as ``card``.
-        """
+        """Return once the verifier answers."""
         if self.is_up or self._coming_up is None:
             await self.card()
             return
@@ -214,12 +210,7 @@ class VerifierPort:
                 self._silent_s = None
 
     async def usage(self) -> KvUsage:
-        """Return the use of KV memory after the last step.
-
-        Raises:
-            TimeoutError: the verifier does not answer within a step's deadline.
-            RayError: the verifier is gone or restarts.
-        """
+        """Return the use of KV memory after the last step."""
         usage: KvUsage = await within(self._deadline_s, self._handle.usage.remote())
         return usage
 
@@ -227,9 +218,6 @@ class VerifierPort:
         """Raise if Ray will not restart the verifier; one that is busy, loading or restarting passes.
 
         A verifier that has been in one step for longer than its deadline is killed, even if no block waits for it.
-
-        Raises:
-            VerifierLostError: the verifier is gone for good.
         """
         try:
             if await self._busy_s(_PROBE_DEADLINE_S) > self._deadline_s:

@@ -43,11 +43,7 @@ class KeyGate:
     """The gate of one ingress. All methods but the constructor run on its event loop."""
 
     def __init__(self, settings: AuthSettings, find: Find, timeouts: GateTimeouts = GateTimeouts()) -> None:
-        """Read the keys; blocks for a second or more, so call it in a thread.
-
-        Raises:
-            ConfigError: the keys cannot be read.
-        """
+        """Read the keys; blocks for a second or more, so call it in a thread."""
         self._find, self._timeouts = find, timeouts
         self._owner = uuid.uuid4().hex
         self._own = Quotas()  # used while the actor does not answer
@@ -67,11 +63,7 @@ class KeyGate:
         self._begin(self._beat_for_ever())
 
     async def take(self, settings: AuthSettings) -> None:
-        """Replace the settings, and read the keys again.
-
-        Raises:
-            ConfigError: the keys cannot be read, or do not fit the settings; nothing changes.
-        """
+        """Replace the settings, and read the keys again."""
         await self.in_use.take(settings)
 
     def close(self) -> None:

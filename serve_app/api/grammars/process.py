@@ -63,11 +63,7 @@ class ValidatorProcess:
         return self._process.pid
 
     def wait_until_warm(self) -> None:
-        """Wait until the process can validate.
-
-        Raises:
-            OSError: it did not start.
-        """
+        """Wait until the process can validate; raise ``OSError`` if it did not start."""
         if not self.is_warm:
             self._connection.settimeout(_START_S)
             try:

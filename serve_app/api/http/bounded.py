@@ -31,11 +31,7 @@ class Bodies:
 
     @contextmanager
     def coming(self, account: str) -> Iterator[None]:
-        """Count a body while it arrives; account ``""`` stands for many clients and has only the limit of all.
-
-        Raises:
-            BusyError: too many arrive.
-        """
+        """Count a body while it arrives; account ``""`` stands for many clients and has only the limit of all."""
         if account and self._number[account] >= self.most_of_account:
             raise BusyError(f"needs fewer than {self.most_of_account} arriving bodies of one client")
         if self._number.total() >= self.most:
@@ -60,11 +56,7 @@ class Bodies:
                 del self._bytes[account]
 
     def add(self, account: str, body: "Body", part_bytes: int) -> None:
-        """Count ``part_bytes`` more of a body.
-
-        Raises:
-            BusyError: it is too much together with other bodies.
-        """
+        """Count ``part_bytes`` more of a body, unless that is too much together with other bodies."""
         self._bytes[account] += part_bytes
         body.bytes += part_bytes
         held, all_held = self._bytes[account], self._bytes.total()
@@ -92,11 +84,7 @@ class Bounded:
         self.bodies = Bodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI request. Handlers with a body find its ``Intake`` in the state, as ``intake``.
-
-        Raises:
-            BusyError: all places are taken.
-        """
+        """Serve one ASGI request. Handlers with a body find its ``Intake`` in the state, as ``intake``."""
         if scope["type"] != "http" or scope["path"] in _PROBES:
             await self._app(scope, receive, send)
         elif scope["method"] in _READS:
@@ -116,11 +104,7 @@ class Bounded:
                     self._give_back(intake.account)
 
     def take_place(self, account: str) -> None:
-        """Take a place for one more request.
-
-        Raises:
-            BusyError: all places, or this account's share of them, are taken.
-        """
+        """Take a place for one more request, unless all, or this account's share of them, are taken."""
         free, held = self._most - self._under_way, self._held[account]
         if free <= 0:
             raise BusyError(f"needs a free place, found all {self._most} of this server taken")

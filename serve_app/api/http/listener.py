@@ -42,11 +42,7 @@ class Listening:
     task: "asyncio.Task[None]"
 
     def check(self) -> None:
-        """Raise if the server has ended.
-
-        Raises:
-            ListenerEndedError: it has, by a failure or on request.
-        """
+        """Raise if the server has ended."""
         if self.task.done():
             where = f"{self.address.host}:{self.address.port}"
             error = None if self.task.cancelled() else self.task.exception()

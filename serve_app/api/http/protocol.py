@@ -74,11 +74,7 @@ class UpgradeIgnoringParser:
         return bool(self._parser.should_upgrade())
 
     def feed_data(self, data: bytes) -> None:
-        """Parse; the protocol's methods are called.
-
-        Raises:
-            httptools.HttpParserError: it is not HTTP.
-        """
+        """Parse; the protocol's methods are called."""
         while True:
             try:
                 self._parser.feed_data(data)

@@ -71,15 +71,7 @@ def to_choices(
     headers: Mapping[str, str] = MappingProxyType({}),
     grammar: Grammar | None = None,
 ) -> list[Choice]:
-    """Return the choices in the order of their indices.
-
-    Args:
-        body: a parsed body.
-        prompts: from ``read_prompts``.
-        limits: of the served model.
-        identity: of the response.
-        headers: of the HTTP request, their names in lower case.
-        grammar: from ``read_grammar``.
+    """Return the choices in the order of their indices; names of ``headers`` are in lower case.
 
     Raises:
         ParameterError: a value is out of range, or all choices together cost too much.

@@ -22,16 +22,7 @@ def affordable_tokens(body: CompletionBody | ChatBody, prompts: int, echoed_toke
 
 
 def check_cost(body: CompletionBody | ChatBody, choice_tokens: int, choices: int) -> None:
-    """Refuse a request that costs too much.
-
-    Args:
-        body: of the request.
-        choice_tokens: tokens of all choices together, echoed prompts included.
-        choices: their number.
-
-    Raises:
-        ParameterError: the cost exceeds ``MAX_COST``.
-    """
+    """Refuse a request beyond ``MAX_COST``; ``choice_tokens``: of all choices, echoed prompts included."""
     values = values_per_token(body)
     if choice_tokens * values > MAX_COST:
         echoed = ", those of the echoed prompt included" if isinstance(body, CompletionBody) and body.echo else ""

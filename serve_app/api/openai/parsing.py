@@ -171,11 +171,7 @@ def as_chat(fields: Mapping[str, object], limits: RequestLimits) -> ChatBody:
 
 
 def check_contents(messages: Sequence[ChatMessage]) -> None:
-    """Check that only messages with tool calls lack content.
-
-    Raises:
-        MissingFieldError: another one does.
-    """
+    """Check that only messages with tool calls lack content."""
     for i, message in enumerate(messages):
         if "content" not in message.model_fields_set and not message.tool_calls:
             field = f"messages[{i}].content"

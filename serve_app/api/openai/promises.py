@@ -37,13 +37,7 @@ class Promises:
 def read_promises(
     named: str | list[str] | None, headers: Mapping[str, str], limits: RequestLimits, tier: str | None = None
 ) -> Promises:
-    """Read a request's classes and headers.
-
-    Args:
-        named: ``outrider.slo_class``, if given.
-        headers: of the HTTP request, their names in lower case.
-        limits: of the request.
-        tier: ``service_tier``, if given.
+    """Read a request's classes (``outrider.slo_class``), headers (names in lower case) and ``service_tier``.
 
     Raises:
         NotAllowedError: the objective stands for a class that this key may not ask for.

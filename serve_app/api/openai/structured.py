@@ -46,11 +46,7 @@ class RequestedGrammar:
     source: GrammarSource
 
     def validated(self, verdict: GrammarVerdict) -> Grammar:
-        """Return the grammar for verifiers.
-
-        Raises:
-            ParameterError: the verdict is that it cannot be compiled.
-        """
+        """Return the grammar for verifiers, unless the verdict is that it cannot be compiled."""
         if verdict.needed:
             raise ParameterError(self.field, verdict.needed, verdict.found)
         if verdict.fault:

@@ -199,11 +199,7 @@ class Batcher:
             self._send_soon()
 
     async def resolve(self, resolution: Resolution) -> VerifyResult:
-        """Send the resolution of an undecided round and return its outcome; the verifier computes no pass for it.
-
-        Raises:
-            VerifierLostError: as ``verify``.
-        """
+        """Send the resolution of an undecided round and return its outcome; the verifier computes no pass for it."""
         if self._blocks.resolve(resolution, self._clock()):
             self._send_soon()
         return await self._blocks.outcomes[resolution.generation].next()

@@ -55,11 +55,7 @@ class RoundOutcomes:
         self._wake()
 
     async def next(self) -> VerifyResult:
-        """Return the next result. At most one task may wait.
-
-        Raises:
-            Exception: the error given to ``fail``.
-        """
+        """Return the next result, or raise the error given to ``fail``. At most one task may wait."""
         while not self._results:
             if self._error is not None:
                 raise self._error

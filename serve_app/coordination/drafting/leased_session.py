@@ -63,11 +63,7 @@ class LeasedDrafterSession:
         return self._book.model(self.drafter)
 
     async def open(self, end_ids: tuple[int, ...]) -> None:
-        """Give the drafter the generation, and have it compute the prefix.
-
-        Raises:
-            OutriderError: it cannot be used.
-        """
+        """Give the drafter the generation, and have it compute the prefix."""
         settings, generation = self._settings, self._generation
         terms = DraftTerms(self._session.wire, end_ids, generation.last_position)
         opening = generation.opening()

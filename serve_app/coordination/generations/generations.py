@@ -300,9 +300,6 @@ def check_target(card: ModelCard, request: GenerationRequest) -> None:
     """Refuse what another target has begun, or what was written in another one's token ids.
 
     During an update coordinators of the old and the new target serve side by side, and either may be asked to go on.
-
-    Raises:
-        OtherTargetError: this target is not meant.
     """
     for what, needed, found in (
         ("target", request.target, card.target),

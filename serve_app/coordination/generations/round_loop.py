@@ -289,11 +289,7 @@ class RoundLoop:
         return VerifierAnswered(number, result, self._round_input() if asks else None, self._credit.left)
 
     async def _follow(self, follow: Follow) -> Awaited | None:
-        """Follow an autonomous run round by round, by a callback: a wake-up of this task per token would cost too much.
-
-        Returns:
-            The effect to await after the run.
-        """
+        """Follow an autonomous run by a callback, as a wake-up per token costs much; return what to await after it."""
         batcher, name = self._services.batcher, self._generation.name
         over: asyncio.Future[Awaited | None] = asyncio.get_running_loop().create_future()
 

@@ -107,9 +107,6 @@ def bounded(render: Callable[[], _Rendered], deadline_s: float = RENDERING_DEADL
 
     The thread looks at its own clock between lines of the template and of what loops for it in Python: nothing is
     raised anywhere else, nor behind the end. Calls of C are not interrupted.
-
-    Raises:
-        ParameterError: the deadline has passed.
     """
     due_at_s, left = time.thread_time() + deadline_s, _LOOKS_EVERY
 
