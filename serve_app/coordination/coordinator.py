@@ -146,7 +146,7 @@ class Coordinator:
             "ready": alive,
             "verifier": "answers" if alive else "does not answer",
             "max_context_tokens": self._card.max_context_tokens,
-            "generations": generations.admitted,
+            "generations": generations.admissions.admitted,
             "queued_blocks": generations.batcher.queued_blocks,
             "kv": None if usage is None else asdict(usage),
             "verifier_idle_s": self._stats.idle_s,
@@ -156,7 +156,7 @@ class Coordinator:
         """Return what replica and verifier hold for responses now; all are zero once no response is being made."""
         usage, generations = await self._verifier.usage(), self._ready_generations()
         return {
-            "generations": generations.admitted,
+            "generations": generations.admissions.admitted,
             "queued_blocks": generations.batcher.queued_blocks,
             "leases": self._fleet.leases,
             "verifier_generations": usage.generations,
@@ -181,12 +181,12 @@ class Coordinator:
         """
         self._heard()
         card, generations = self._card, self._ready_generations()
-        fullness = fullness_of_report(generations.admission())
+        fullness = fullness_of_report(generations.admissions.report())
         return {
             VERIFIER_UP: self._verifier.is_up,
             TARGET: card.target,
             TOKEN_MAP: card.token_map_hash,
-            PLACES: generations.places,
+            PLACES: generations.admissions.places,
             TAKEN: fullness.share,
             BY_RESPONSES: fullness.responses,
         }
@@ -197,7 +197,7 @@ class Coordinator:
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Return the load that admission has promised. Serve calls this for ``serve_app.scaling`` where it scales."""
-        return load_of_report(self._ready_generations().admission(), self._started_in_s).figures()
+        return load_of_report(self._ready_generations().admissions.report(), self._started_in_s).figures()
 
     def _heard(self) -> None:
         """Restart the timer after which responses stop waiting for credit, as no ingress can restore it any more."""

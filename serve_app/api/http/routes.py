@@ -59,7 +59,7 @@ from serve_app.api.openai.fields.lengths import length_headers
 from serve_app.api.openai.prompts import Prompt, read_prompts
 from serve_app.api.openai.reasoning.message import MessageForm
 from serve_app.api.openai.reasoning.request import message_form
-from serve_app.api.openai.structured import RequestedGrammar, asks_for_grammar, read_grammar
+from serve_app.api.openai.structured import RequestedGrammar, read_grammar
 from serve_app.api.openai.writing.response_form import ResponseForm
 from serve_app.api.openai.writing.usage import model_card
 from serve_app.api.peer import peer_address
@@ -202,7 +202,7 @@ async def _respond(
         ignored = IgnoredFields.of(limits)
         read = partial(_read, content, form, service.tokenizer, tenant, limits, everybodys, ignored)
         await turns.next(limits.account)
-        asked, prompts, asked_grammar = await threads.run(limits.account, read)
+        asked, prompts, asked_grammar, message = await threads.run(limits.account, read)
         record.headers |= ignored.headers
     await turns.next(limits.account)
     identity = ResponseIdentity(f"{form.id_prefix}{uuid.uuid4().hex}", record.request_id, secrets.randbits(64))
@@ -220,7 +220,7 @@ async def _respond(
     facts = AnswerFacts(shown, limits.model_name, int(time.time()), prompt_tokens, limits.fingerprint)
     passed = await _admitted(service, tenant, [choice.request for choice in choices], prompt_tokens, request)
     in_thread = partial(threads.run, limits.account)
-    written = _form(asked, facts, table, message_form(asked.body, prompts[0].text, limits))
+    written = _form(asked, facts, table, message)
     return GenerationResponse(service, settings, choices, written, passed, in_thread, limits)
 
 
@@ -237,14 +237,14 @@ def _read(
     limits: RequestLimits,
     everybodys: RequestLimits,
     ignored: IgnoredFields,
-) -> tuple[ReadRequest, list[Prompt], RequestedGrammar | None]:
-    """Parse a body, tokenise its prompts and read its grammar; call it in a thread, as each may take long."""
+) -> tuple[ReadRequest, list[Prompt], RequestedGrammar | None, MessageForm]:
+    """Parse a body, tokenise its prompts, read its grammar and tools; call it in a thread, as each may take long."""
     asked = form.read(content, limits, ignored)
     body = asked.body
     with named_by(asked.own_field):
         check_allowed(body.outrider, tenant, limits, everybodys)
         prompts = read_prompts(body, tokenizer, limits)
-        return asked, prompts, read_grammar(body, limits) if asks_for_grammar(body) else None
+        return asked, prompts, read_grammar(body, limits), message_form(body, prompts[0].text, limits)
 
 
 async def _admitted(

@@ -54,12 +54,6 @@ class RequestedGrammar:
         return Grammar(verdict.text)
 
 
-def asks_for_grammar(body: CompletionBody | ChatBody) -> bool:
-    """Whether the body may ask for a grammar, which is then read in a thread."""
-    named = ("response_format", "structured_outputs", *_OLDER, "tool_choice", "tools")
-    return any(getattr(body, name, None) is not None for name in named)
-
-
 def read_grammar(body: CompletionBody | ChatBody, limits: RequestLimits) -> RequestedGrammar | None:
     """Return the one grammar that a request asks for; may be called from any thread.
 
@@ -69,7 +63,9 @@ def read_grammar(body: CompletionBody | ChatBody, limits: RequestLimits) -> Requ
         UnknownFieldError: a field that ``structured_outputs`` does not have.
         UnsupportedFieldError: one of vLLM's that is not supported here.
     """
-    asked = [*_by_format(body), *_by_structured_outputs(body), *_by_older_names(body), *_by_tools(body, limits)]
+    asked = [*_by_format(body), *_by_structured_outputs(body), *_by_older_names(body)]
+    if isinstance(body, ChatBody):
+        asked += _by_tools(body, limits, has_form=bool(asked))
     if not asked:
         return None
     first, *others = asked
@@ -137,20 +133,14 @@ def _by_older_names(body: CompletionBody | ChatBody) -> list[_GrammarField]:
     return [_GrammarField(name, kind, value) for name, kind, value in asked if value is not None]
 
 
-def _by_tools(body: CompletionBody | ChatBody, limits: RequestLimits) -> list[_GrammarField]:
-    if not isinstance(body, ChatBody):
-        return []
+def _by_tools(body: ChatBody, limits: RequestLimits, *, has_form: bool) -> list[_GrammarField]:
+    """``has_form``: the answer has to be in a form, which calls of tools are not then."""
     form, marks = limits.tool_format, {mark.text: mark for mark in limits.tool_marks}
     rules = forced_rules(body, form, marks)
     if rules is not None:
         return [_GrammarField("tool_choice", "grammar", rules, needed=_TOOLS_NEEDED)]
-    rules = None if _has_grammar(body) else strict_rules(body, form, marks)
+    rules = None if has_form else strict_rules(body, form, marks)
     return [] if rules is None else [_GrammarField("tools", "grammar", rules, needed=_TOOLS_NEEDED)]
-
-
-def _has_grammar(body: ChatBody) -> bool:
-    """Whether the answer has to be in a form, which calls of tools are not then."""
-    return bool(_by_format(body) or _by_structured_outputs(body) or _by_older_names(body))
 
 
 def _bounded(asked: _GrammarField, structured: StructuredLimits) -> RequestedGrammar:

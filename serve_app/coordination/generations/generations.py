@@ -15,7 +15,6 @@ from typing import Protocol
 from transformers import PreTrainedTokenizerBase
 
 from actors.messages import ModelCard
-from outrider.admission.decisions import AdmissionReport
 from outrider.admission.response_load import VerifierNow
 from outrider.admission.rounds import MeasuredRounds
 from outrider.contracts.cost import DEFAULT_COST_MODEL
@@ -122,7 +121,7 @@ class Generations:
             clock,
             self._measured,
         )
-        self._admitting = AdmissionQueue(settings.admission, self._verifier_now, stats.sink, clock)
+        self.admissions = AdmissionQueue(settings.admission, self._verifier_now, stats.sink, clock)
         self._spikes = SpikeDetector()
         self._experience = LookupHistory(earlier=EarlierTexts(drafting.speculation.lookup_store_tokens))
         self._rules, self._links = self._made_with(settings)
@@ -136,7 +135,7 @@ class Generations:
         if (modes := settings.drafting.modes) != self._modes:
             self._modes, self.tuner = modes, SpeculationTuner(modes, TunerSettings(), self._clock())
             self._services = replace(self._services, tuner=self.tuner)
-        self._admitting.take(settings.admission)
+        self.admissions.take(settings.admission)
 
     def _made_with(self, settings: GenerationsSettings) -> tuple[RoundRules, LinkServices]:
         drafting = settings.drafting
@@ -198,7 +197,7 @@ class Generations:
         self._failover.check(settled_at_s)  # again once admitted, as the verifier may be lost meanwhile
         asked_at_s = self._clock()  # waiting for a place counts against a resumed response's promise
         stop_ids = await asyncio.to_thread(self._read_stops, request) if request.stop else ()
-        async with self._admitting.place(request, credit) as place:
+        async with self.admissions.place(request, credit) as place:
             self._failover.check(settled_at_s)
             if trace is not None:
                 trace.admitted(self._clock())
@@ -223,24 +222,6 @@ class Generations:
         size = usage.block_tokens
         return VerifierNow(self.batcher.cost_model, shape, usage.total_blocks * size, size)
 
-    @property
-    def admitted(self) -> int:
-        """Number of responses that have not ended, waiting ones included."""
-        return self._admitting.admitted
-
-    @property
-    def places(self) -> int:
-        """Most responses that may be here, running or waiting."""
-        return self._admitting.places
-
-    @property
-    def running(self) -> int:
-        """Number of responses that hold a place."""
-        return self._admitting.running
-
-    def admission(self) -> AdmissionReport:
-        return self._admitting.report()
-
     def take_timings(self) -> list[RoundTiming]:
         """Remove and return the timings of the last 20,000 rounds, oldest first."""
         timings = list(self._timings)
@@ -249,12 +230,12 @@ class Generations:
 
     def now(self) -> GenerationsNow:
         return GenerationsNow(
-            admitted=self.admitted,
-            running=self.running,
+            admitted=self.admissions.admitted,
+            running=self.admissions.running,
             queued_blocks=self.batcher.queued_blocks,
             idle=self.batcher.idle,
             tuner=self.tuner.report(self._clock()),
-            admission=self.admission(),
+            admission=self.admissions.report(),
             machine=self._target.card.machine,
             links=self.book.links(self._clock()),
         )

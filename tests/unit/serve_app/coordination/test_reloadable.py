@@ -129,7 +129,7 @@ async def test_limits_that_shrink_refuse_new_responses_only() -> None:
     held = [coordinator.begin(request_for(name)) for name in ("a", "b", "waits")]
     await gate.reached.wait()
     coordinator.take(limits={"max_concurrent_generations": 1, "max_queued_generations": 0})
-    assert coordinator.generations.places == 1
+    assert coordinator.generations.admissions.places == 1
     with pytest.raises(NotAdmittedError):
         await coordinator.begin(request_for("new")).end()
     gate.opened.set()
@@ -143,9 +143,9 @@ async def test_limits_that_grow_let_in_who_waits() -> None:
     coordinator.verifier.gates[1] = gate = Gate()
     held = [coordinator.begin(request_for(name)) for name in ("a", "b", "waits")]
     await gate.reached.wait()
-    assert coordinator.generations.running == 2
+    assert coordinator.generations.admissions.running == 2
     coordinator.take(limits={"max_concurrent_generations": 3})
-    assert coordinator.generations.running == 3
+    assert coordinator.generations.admissions.running == 3
     gate.opened.set()
     await asyncio.gather(*(one.end() for one in held))
     await coordinator.idle()
@@ -158,7 +158,7 @@ async def test_whoever_waits_does_so_for_as_long_as_it_was_to() -> None:
     held = [coordinator.begin(request_for(name)) for name in ("a", "b")]
     await gate.reached.wait()
     patient = coordinator.begin(request_for("waits"))
-    await until(lambda: coordinator.generations.admitted == 3)
+    await until(lambda: coordinator.generations.admissions.admitted == 3)
     coordinator.take(admission={"best_effort_max_wait_s": 5.0}, limits={"max_queued_generations": 2})
     hasty, asked_at_s = coordinator.begin(request_for("hasty")), now_s()
     with pytest.raises(NotAdmittedError):
