@@ -1,21 +1,19 @@
 """Tracks live coordinators for the fleet: what each holds by its heartbeats, and news of the others for each. Pure.
 
-The time of a heartbeat and of its answer does not grow with the number of coordinators: changes are kept in a numbered
-log, and each coordinator receives those after the last one that it knows.
+The time of a heartbeat and of its answer does not grow with the number of coordinators: their last changes are numbered
+and kept in order, and each coordinator receives those after the last one that it knows.
 """
 
-from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from operator import itemgetter
+from itertools import takewhile
 
 from actors.heartbeats import CoordinatorState, Heartbeat, NewsMark
 from actors.messages import DrafterId
 from outrider.contracts.requests import GenerationId
 
 _MOST_CHANGES = 128  # changes in one answer
-_STALE = 2  # the log is compacted at this many changes per coordinator, plus
-_KEPT = 256  # changes
+_MOST_GONE = 256  # coordinators that are gone, of which the log still tells
 
 Held = Mapping[GenerationId, DrafterId | None]
 
@@ -57,8 +55,7 @@ class Coordinators:
         self._known: dict[str, _CoordinatorRecord] = {}  # the longest silent first
         self._first = self._last = first
         self._forgotten = first  # number of the last dropped change that said that a coordinator is gone
-        self._changes: list[tuple[int, str]] = []  # numbers and names
-        self._changed: dict[str, int] = {}  # number of each name's last change, gone or not
+        self._changed: dict[str, int] = {}  # number of each name's last change, gone or not; the newest last
 
     def __len__(self) -> int:
         return len(self._known)
@@ -100,11 +97,10 @@ class Coordinators:
         anew = not self._first <= last <= self._last or max(began, last) < self._forgotten
         if anew:
             began, last = self._last, self._first
-        place = bisect_right(self._changes, last, key=itemgetter(0))
-        some = self._changes[place : place + _MOST_CHANGES]
-        names = [name for number, name in some if self._changed.get(name) == number]
+        newer = list(takewhile(lambda change: change[1] > last, reversed(self._changed.items())))
+        names = [name for name, _ in newer[: -_MOST_CHANGES - 1 : -1]]
         return CoordinatorNews(
-            mark=(began, some[-1][0] if some else self._last),
+            mark=(began, self._changed[names[-1]] if names else self._last),
             changed=tuple(self._known[name].state for name in names if name in self._known),
             gone=tuple(name for name in names if name not in self._known),
             anew=anew,
@@ -115,24 +111,13 @@ class Coordinators:
 
     def _note(self, name: str) -> None:
         self._last += 1
-        self._changes.append((self._last, name))
+        self._changed.pop(name, None)
         self._changed[name] = self._last
-        if len(self._changes) > _STALE * len(self._known) + _KEPT:
-            self._drop_stale()
-
-    def _drop_stale(self) -> None:
-        """Compact the log. A coordinator whose mark is before a dropped departure has to begin anew."""
-        kept = list[tuple[int, str]]()
-        spared = len(self._changes) - _KEPT // 2
-        for place, (number, name) in enumerate(self._changes):
-            if self._changed.get(name) != number:
-                continue
-            if name in self._known or place >= spared:
-                kept.append((number, name))
-            else:
-                del self._changed[name]
-                self._forgotten = number
-        self._changes = kept
+        if len(self._changed) > len(self._known) + _MOST_GONE:
+            # Drop the older half: a coordinator whose mark is before a dropped departure has to begin anew.
+            gone = [each for each in self._changed if each not in self._known]
+            for each in gone[: _MOST_GONE // 2]:
+                self._forgotten = self._changed.pop(each)
 
 
 def _take_in(known: _CoordinatorRecord, beat: Heartbeat) -> None:
