@@ -3,28 +3,20 @@
 import asyncio
 import importlib.util
 import logging
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from actors.waiting import within
 from outrider.config.schema import TracingConfig
 from outrider.contracts.errors import ConfigError
 from outrider.events import event
-from outrider.tracing.spans import Span
+
+if TYPE_CHECKING:
+    from serve_app.otlp import SpanExport
 
 _NEEDED = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
 _LAST_S = 3.0  # deadline for the last spans when a process ends
 
 log = logging.getLogger(__name__)
-
-
-class SpanSink(Protocol):
-    def emit(self, span: Span) -> None:
-        """Queue a span; must neither wait nor raise."""
-        ...
-
-    def close(self) -> None:
-        """Send the queued spans; blocks."""
-        ...
 
 
 def check_installed(config: TracingConfig) -> None:
@@ -33,7 +25,7 @@ def check_installed(config: TracingConfig) -> None:
         raise ConfigError("tracing.enabled", "OpenTelemetry (pip install '.[tracing]' in a checkout), or false", True)
 
 
-def span_sink(config: TracingConfig, instance: str) -> SpanSink | None:
+def span_sink(config: TracingConfig, instance: str) -> "SpanExport | None":
     """Return an exporter; None if tracing is off. ``instance`` distinguishes this process's spans from others'."""
     if not config.enabled:
         return None
@@ -43,7 +35,7 @@ def span_sink(config: TracingConfig, instance: str) -> SpanSink | None:
     return SpanExport(config, instance)
 
 
-async def close(sink: SpanSink | None) -> None:
+async def close(sink: "SpanExport | None") -> None:
     """Send the queued spans, within 3 s, and close the exporter."""
     if sink is None:
         return

@@ -2,27 +2,17 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from outrider.contracts.requests import GenerationRequest
 from outrider.contracts.tracing import SpanContext
 from outrider.tracing.requests import RequestTrace
 from outrider.tracing.sampling import decide
 from outrider.tracing.spans import Emit, Ids, Value
+from serve_app.api.http.record import RequestRecord
 from serve_app.api.openai.choices import Choice
 
 TRACEPARENT = "traceparent"
 _MAX_PATH_CHARS = 200
-
-
-class RequestOutcome(Protocol):
-    """What is known of a request when it has ended: ``serve_app.api.http.record``'s."""
-
-    request_id: str
-    status: int | None
-    error: str | None
-    left: bool
-    facts: dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +55,7 @@ class RequestTraces:
             said: dict[str, Value] = {"outrider.generation": request.generation, "outrider.attempt": attempt}
             trace.happened("response_resumed", self._wall(), said)
 
-    def ended(self, trace: RequestTrace, route: str | None, record: RequestOutcome) -> None:
+    def ended(self, trace: RequestTrace, route: str | None, record: RequestRecord) -> None:
         """Emit the request's span; ``route`` is the template of its path, if there is one."""
         self._open.pop(trace.context.traceparent(), None)
         method, facts, status = trace.facts["http.request.method"], trace.facts, record.status
