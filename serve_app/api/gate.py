@@ -1,7 +1,7 @@
 """Access control: whose key a request has, and whether its quota admits it. The HTTP layer checks before any work."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from math import ceil, floor
 
@@ -14,9 +14,8 @@ from serve_app.api.peer import LOOPBACK, is_trusted
 from serve_app.api.service import Gate, Pass, RequestLimits
 
 
-@dataclass(frozen=True, slots=True)
-class Uncounted:
-    def settle(self, tokens: int) -> None: ...
+def uncounted(_tokens: int) -> None:
+    """Nothing: the pass of a request that is not counted."""
 
 
 def tenant_of(gate: Gate | None, headers: Mapping[str, str]) -> Tenant | None:
@@ -58,7 +57,7 @@ async def let_in(
         OverQuotaError: the key's quota does not admit it now.
     """
     if gate is None or tenant is None:
-        return Uncounted()
+        return uncounted
     asked = QuotaRequest(tenant.name, len(requests), asked_tokens(requests, prompt_tokens))
     answer = await gate.ask(tenant, asked)
     if isinstance(answer, OverQuota):

@@ -1,6 +1,6 @@
 """Interface between the HTTP layer and whatever makes the responses, and the ingress's settings."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -171,10 +171,7 @@ def auth_settings(config: Config) -> AuthSettings | None:
     )
 
 
-class Pass(Protocol):
-    def settle(self, tokens: int) -> None:
-        """Note its end and its tokens, of prompts and responses."""
-        ...
+Pass = Callable[[int], None]  # to be called when a request has ended, with its tokens, of prompts and responses
 
 
 class Gate(Protocol):

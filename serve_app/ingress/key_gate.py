@@ -12,6 +12,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ray.actor import ActorHandle
@@ -21,7 +22,7 @@ from actors.waiting import within
 from outrider.events import event
 from outrider.tenants.keys import Keys, Tenant
 from outrider.tenants.quotas import OverQuota, QuotaLimits, QuotaRequest, Quotas, RateLeft
-from serve_app.api.gate import Uncounted
+from serve_app.api.gate import uncounted
 from serve_app.api.service import AuthSettings, Pass
 from serve_app.ingress.keys_in_use import SETTLE_S, KeysInUse
 
@@ -83,7 +84,7 @@ class KeyGate:
     async def ask(self, tenant: Tenant, asked: QuotaRequest) -> Pass | OverQuota:
         limits = replace(QuotaLimits.of(tenant), requests_per_minute=None)
         if limits.none:
-            return Uncounted()
+            return uncounted
         over = limits.over_concurrency(self._responses[tenant.name] + asked.responses)
         if over is not None:  # the count over all ingresses is no smaller, so a call could not change the answer
             return over
@@ -98,7 +99,7 @@ class KeyGate:
             del self._held[grant]
             return answer
         self._responses[asked.tenant] += asked.responses
-        return _Counted(grant, self._over_counted)
+        return partial(self._over_counted, grant)
 
     async def left(self, tenant: Tenant) -> Mapping[str, RateLeft]:
         limits = QuotaLimits.of(tenant)
@@ -125,7 +126,8 @@ class KeyGate:
         return self._own.ask(self._owner, grant, asked, limits, asyncio.get_running_loop().time())
 
     def _over_counted(self, grant: str, tokens: int) -> None:
-        asked = self._held[grant]
+        if (asked := self._held.get(grant)) is None:  # settled before
+            return
         self._responses[asked.tenant] -= asked.responses
         if not self._responses[asked.tenant]:
             del self._responses[asked.tenant]
@@ -160,16 +162,3 @@ class KeyGate:
             self._lost(error)
         except Exception:  # without further calls of ``renew`` the actor would drop this ingress's counts
             log.exception("quota_beat_failed")
-
-
-class _Counted:
-    """A counted request under way; ``settle`` counts once, however often it is called."""
-
-    def __init__(self, grant: str, over: Callable[[str, int], None]) -> None:
-        self._grant, self._over = grant, over
-        self._settled = False
-
-    def settle(self, tokens: int) -> None:
-        if not self._settled:
-            self._settled = True
-            self._over(self._grant, tokens)

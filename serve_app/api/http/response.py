@@ -56,7 +56,7 @@ class GenerationResponse(Response):
         in_thread: InThread,
         limits: RequestLimits,
     ) -> None:
-        """``settings`` and ``limits`` stay in effect. ``passed`` is settled when the response ends, in whatever way."""
+        """``settings`` and ``limits`` stay in effect. ``passed`` is called when the response ends, in whatever way."""
         super().__init__()
         self._limits = limits
         self._passed, self._in_thread = passed, in_thread
@@ -93,7 +93,7 @@ class GenerationResponse(Response):
     def _settle(self) -> None:
         """Count its tokens for its key, against its quota and in the metrics."""
         prompt, made = self._prompt_tokens(), self._completion_tokens()
-        self._passed.settle(prompt + made)
+        self._passed(prompt + made)
         if self._limits.tenant:
             self._service.used(self._limits.tenant, prompt_tokens=prompt, generation_tokens=made)
 

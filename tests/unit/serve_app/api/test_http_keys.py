@@ -48,7 +48,7 @@ class CountingGate:
         """As told."""
         assert tenant.name == asked.tenant
         self.asked.append(asked)
-        return self.refusal or self
+        return self.refusal or self.settle
 
     async def left(self, tenant: Tenant) -> Mapping[str, RateLeft]:
         """Half of each."""

@@ -91,8 +91,8 @@ def test_two_ingresses_have_one_count(tmp_path: Path) -> None:
         assert isinstance(await one.ask(alice(one), TWO), OverQuota)
         assert not isinstance(first, OverQuota)
         assert not isinstance(second, OverQuota)
-        first.settle(3)
-        first.settle(3)
+        first(3)
+        first(3)
         assert not isinstance(await two.ask(alice(two), TWO), OverQuota)
         actor.quotas = Quotas()  # it was restarted
         await until(lambda: actor.quotas.under_way("alice") == 2)
@@ -111,7 +111,7 @@ def test_nobody_is_asked_about_a_key_that_has_all_it_may_have_here(tmp_path: Pat
         actor.ask = Call(lambda *_: pytest.fail("asked"), actor)
         assert await gate.ask(alice(gate), TWO) == OverQuota("concurrent_responses", 2, 3, 1)
         actor.ask = MemoryQuotas().ask
-        first.settle(3)
+        first(3)
         assert not isinstance(await gate.ask(alice(gate), TWO), OverQuota)
         gate.close()
 

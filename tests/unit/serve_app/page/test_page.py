@@ -15,7 +15,7 @@ from actors.messages import CoordinatorReport, DrafterState, DrafterStatus, Flee
 from outrider.contracts.errors import FleetUnavailableError
 from outrider.tenants.keys import Tenant, parse_keys
 from outrider.tenants.quotas import OverQuota, QuotaRequest, RateLeft
-from serve_app.api.gate import Uncounted
+from serve_app.api.gate import uncounted
 from serve_app.api.http.routes import make_api
 from serve_app.api.service import Pass
 from serve_app.page.files import read_assets
@@ -46,7 +46,7 @@ class Locked:
         return None
 
     async def ask(self, tenant: Tenant, asked: QuotaRequest) -> Pass | OverQuota:  # noqa: ARG002 (interface)
-        return Uncounted()
+        return uncounted
 
     async def left(self, tenant: Tenant) -> Mapping[str, RateLeft]:  # noqa: ARG002 (interface)
         return {}
