@@ -20,25 +20,17 @@ the slowest for all together.
 The condition is WISP eq. 6 and 12, with the response's ledger in place of a single round.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from outrider.selection.cheapest import seconds_per_token
 from outrider.selection.estimates import Bools, Estimates, Floats
-from outrider.selection.ranking import DEFAULT_HABITS, SwitchingHysteresis, choose_by
+from outrider.selection.ranking import choose_by
 from outrider.selection.situation import RoundChoice, RoundSituation, SpeedPromise
 
 
-@dataclass(frozen=True, slots=True)
 class CostAware:
-    """Policy over all allowed protocols, windows and tree shapes."""
-
-    habits: SwitchingHysteresis = DEFAULT_HABITS
-
     def choose(self, situation: RoundSituation, previous: RoundChoice | None) -> RoundChoice:
-        """Return the plan of the lowest cost to generation and verifier together."""
-        return choose_by(cost_per_token, situation, previous, self.habits)
+        return choose_by(cost_per_token, situation, previous)
 
 
 def cost_per_token(situation: RoundSituation, estimates: Estimates) -> Floats:

@@ -1,11 +1,11 @@
 """Choose the plan of least cost per committed token in every round, with hysteresis and exploration, for any cost.
 
 *Staying*: estimates are noisy, and a change of plan has a small cost. So the last plan is kept unless another one is
-better by more than ``stay_margin``.
+better by more than ``_STAY_MARGIN``.
 
 *Exploring*: acceptance is learned only from what is drafted, so an estimate that is too low would never be corrected.
 In three cases another plan is tried. The first and the third are paid from a budget: the expected loss of a trial is at
-most ``exploration_share`` of the cost of the rounds since the last similar one.
+most ``_EXPLORATION_SHARE`` of the cost of the rounds since the last similar one.
 
 - After rounds without a draft, one is tried unless it would lose even with every token accepted (on a saturated
   verifier none is). If the whole draft was accepted, the trial lost nothing, and the next round tries again.
@@ -13,12 +13,12 @@ most ``exploration_share`` of the cost of the rounds since the last similar one.
   rejections at the beginning would end drafting for long.
 - Where all drafts are under one rule, another rule that could win is tried every few rounds.
 
-Which plan is tried, and whether it could win, is judged with acceptances raised by ``optimism_deviations`` standard
+Which plan is tried, and whether it could win, is judged with acceptances raised by ``_OPTIMISM_DEVIATIONS`` standard
 deviations (an upper confidence bound): the less is known of a plan, the sooner it is tried.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from outrider.selection.situation import (
     no_draft_reason,
 )
 
+_STAY_MARGIN = 0.02
+_EXPLORATION_SHARE = 0.005
+_OPTIMISM_DEVIATIONS = 1.0
 _OTHER_RULES_EVERY = 8  # rounds
 _NEXT_TO_NOTHING = 0.1  # standard deviation of a first token's acceptance after some twenty tokens; above: unknown
 
@@ -40,19 +43,7 @@ _NEXT_TO_NOTHING = 0.1  # standard deviation of a first token's acceptance after
 Cost = Callable[[RoundSituation, Estimates], Floats]
 
 
-@dataclass(frozen=True, slots=True)
-class SwitchingHysteresis:
-    stay_margin: float = 0.02
-    exploration_share: float = 0.005
-    optimism_deviations: float = 1.0
-
-
-DEFAULT_HABITS = SwitchingHysteresis()
-
-
-def choose_by(
-    cost: Cost, situation: RoundSituation, previous: RoundChoice | None, habits: SwitchingHysteresis
-) -> RoundChoice:
+def choose_by(cost: Cost, situation: RoundSituation, previous: RoundChoice | None) -> RoundChoice:
     """Return the next round's plan. A window fixed by the request leaves protocol and shape to choose."""
     last_plan = None if previous is None else previous.chosen.plan
     reason = no_draft_reason(situation)
@@ -70,13 +61,13 @@ def choose_by(
     costs = cost(situation, estimates)
     index = int(costs.argmin())
     reason = ChoiceReason.CHEAPEST if len(plans.plans) > 1 else ChoiceReason.FIXED
-    kept = _kept(estimates, costs, index, previous, habits)
+    kept = _kept(estimates, costs, index, previous)
     if kept is not None and kept != index:
         index, reason = kept, ChoiceReason.KEPT
-    paid = _worth_a_try(estimates, costs, index, situation, habits)
+    paid = _worth_a_try(estimates, costs, index, situation)
     possible = paid | _hardly_known(estimates, costs, index, situation)
     if possible.any():
-        hoped = replace(situation, acceptance=situation.acceptance.optimistic(habits.optimism_deviations))
+        hoped = replace(situation, acceptance=situation.acceptance.optimistic(_OPTIMISM_DEVIATIONS))
         hoped_costs = cost(hoped, estimate(hoped, plans, last_plan))
         could_win = hoped_costs < costs[index]
         value = (possible & could_win) | (paid & (estimates.windows[index] == 0))
@@ -85,21 +76,17 @@ def choose_by(
     return RoundChoice(estimates.at(index), _runner_up(estimates, costs, index), reason)
 
 
-def _kept(
-    estimates: Estimates, costs: Floats, best: int, previous: RoundChoice | None, habits: SwitchingHysteresis
-) -> int | None:
+def _kept(estimates: Estimates, costs: Floats, best: int, previous: RoundChoice | None) -> int | None:
     """Return the index of the last plan, if it was chosen for its cost and is within the margin of the best."""
     if previous is None or previous.reason not in {ChoiceReason.CHEAPEST, ChoiceReason.KEPT}:
         return None
     index = estimates.plans.index.get(previous.chosen.plan)
     if index is None:
         return None
-    return index if costs[index] <= (1.0 + habits.stay_margin) * costs[best] else None
+    return index if costs[index] <= (1.0 + _STAY_MARGIN) * costs[best] else None
 
 
-def _worth_a_try(
-    estimates: Estimates, costs: Floats, best: int, situation: RoundSituation, habits: SwitchingHysteresis
-) -> Bools:
+def _worth_a_try(estimates: Estimates, costs: Floats, best: int, situation: RoundSituation) -> Bools:
     """Return ``[plans]``: whether a draft may be tried, within the budget, although another plan is cheaper."""
     acceptance, windows = situation.acceptance, estimates.windows
     round_costs = costs * estimates.expected_tokens
@@ -114,7 +101,7 @@ def _worth_a_try(
         possible &= idle_rounds.max() % _OTHER_RULES_EVERY == _OTHER_RULES_EVERY - 1
     if windows[best] > 0 or acceptance.streak == 0:  # after a draft accepted whole, the next trial is free
         lost = round_costs - costs[best] * estimates.expected_tokens
-        possible &= lost <= habits.exploration_share * idle_rounds * round_costs[best]
+        possible &= lost <= _EXPLORATION_SHARE * idle_rounds * round_costs[best]
     return possible
 
 
