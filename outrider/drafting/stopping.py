@@ -12,6 +12,7 @@ from outrider.drafting.cost_aware import CostAwareStop
 from outrider.drafting.recalibration import Recalibration
 from outrider.drafting.stops import NeverStop, SendAndStop, StopBefore, StopRule
 
+LEAST_ACCEPTANCE = 0.5  # probability below which the rules that flag tokens flag one
 _FREE = DraftPrice()
 
 
@@ -20,19 +21,19 @@ class StopKind:
     """An available stop rule.
 
     Attributes:
-        make: from a predictor, the probability below which a token is flagged, and an order's price.
+        make: from a predictor and an order's price.
     """
 
-    make: Callable[[AcceptancePredictor, float, DraftPrice], StopRule]
+    make: Callable[[AcceptancePredictor, DraftPrice], StopRule]
     stops: bool = True  # whether a draft may be shorter than ordered
     by_price: bool = False  # whether it uses the price in an order
 
 
 STOP_KINDS: Mapping[str, StopKind] = {
     "never": StopKind(lambda *_: NeverStop(), stops=False),
-    "stop_before": StopKind(lambda predictor, least, _: StopBefore(predictor, least)),
-    "send_and_stop": StopKind(lambda predictor, least, _: SendAndStop(predictor, least)),
-    "while_it_pays": StopKind(lambda predictor, _, price: CostAwareStop(predictor, price), by_price=True),
+    "stop_before": StopKind(lambda predictor, _: StopBefore(predictor, LEAST_ACCEPTANCE)),
+    "send_and_stop": StopKind(lambda predictor, _: SendAndStop(predictor, LEAST_ACCEPTANCE)),
+    "while_it_pays": StopKind(CostAwareStop, by_price=True),
 }
 
 
@@ -50,24 +51,18 @@ class Stops(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StopSetting:
-    """A stop rule as configured.
+    """A stop rule as configured; an unknown one raises a ``ParameterError``.
 
     Attributes:
         predictors: by rule of acceptance; without one, the model's own confidence predicts.
-
-    Raises:
-        ParameterError: an unknown rule, or a threshold outside [0, 1].
     """
 
     kind: str = "never"  # name of the rule, one of ``STOP_KINDS``
-    least_acceptance: float = 0.5  # probability in [0, 1] below which a token is flagged, for rules that flag
     predictors: Mapping[AcceptanceRule, AcceptancePredictor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.kind not in STOP_KINDS:
             raise ParameterError("kind", f"one of {', '.join(STOP_KINDS)}", self.kind)
-        if not 0.0 <= self.least_acceptance <= 1.0:
-            raise ParameterError("least_acceptance", "a probability in [0, 1]", self.least_acceptance)
 
     @property
     def stops(self) -> bool:
@@ -77,4 +72,4 @@ class StopSetting:
         return Recalibration(self.predictors)
 
     def rule(self, predictor: AcceptancePredictor, price: DraftPrice | None) -> StopRule:
-        return STOP_KINDS[self.kind].make(predictor, self.least_acceptance, price or _FREE)
+        return STOP_KINDS[self.kind].make(predictor, price or _FREE)

@@ -13,7 +13,7 @@ from outrider.config.reading import build_config, gone
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 from outrider.contracts.exchanged import WireFormat
-from outrider.drafting.stopping import StopSetting
+from outrider.drafting.stopping import LEAST_ACCEPTANCE
 from outrider.engines.registry import VERIFIERS
 from outrider.rounds.rules import DRAFTER_OPEN_DEADLINE_S, MUST_USE_DRAFT_DEADLINE_S
 from outrider.scaling.policy import ScalingRules
@@ -26,7 +26,7 @@ GONE = gone()
 RULES, LIMITS, WIRE = ScalingRules(1, 2), StructuredLimits(), WireFormat(2)
 CPU, CUDA = batch_size("cpu"), batch_size("cuda")
 HOLDS = {
-    "drafters.stopping.least_acceptance": f"{StopSetting().least_acceptance}",
+    "drafters.stopping.least_acceptance": f"{LEAST_ACCEPTANCE}",
     "verifiers.autoscaling.cold_start_s": f"{RULES.cold_start_s:g} s",
     "verifiers.autoscaling.trend_s": f"{RULES.trend_s:g} s",
     "verifiers.parts": f"{assembly.PREFILL_THREADS}",
