@@ -12,17 +12,14 @@ from outrider.contracts.slo import SloClass
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRequest:
-    """A response that is to be begun.
-
-    Attributes:
-        first_token_s: longest time until it is begun, if the client sets one; divided evenly among its classes.
-    """
+    """A response that is to be begun."""
 
     name: GenerationId
     classes: tuple[SloClass, ...]  # SLO classes it accepts, in order of preference; at least one
     prompt_tokens: int
     asked_at_s: float
     most_tokens: float = inf  # upper bound of its output, if known; not a length
+    # longest time until it is begun, if the client sets one; divided evenly among its classes
     first_token_s: float | None = None
     resumed: bool = False  # whether it was begun elsewhere, so that its client has tokens
     account: Account = NO_ACCOUNT  # account that is charged

@@ -7,14 +7,11 @@ from outrider.contracts.slo import SloClass
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRules:
-    """Settings of admission at one verifier.
-
-    Attributes:
-        best_effort_floor: share of places, KV and time that promises leave to best effort while any is there.
-    """
+    """Settings of admission at one verifier."""
 
     weighs: bool = True  # whether load and KV are checked; False lets in every response that finds a place
     max_load: float = 0.8  # verifier seconds per second that promises may need, if passes had no constant cost
+    # share of places, KV and time that promises leave to best effort while any is there
     best_effort_floor: float = 0.05
     max_active: int = 32  # responses active at once; ``max_waiting``: responses that wait to be begun
     max_waiting: int = 128

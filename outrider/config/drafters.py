@@ -88,17 +88,14 @@ class RoundLogConfig:
 
 @dataclass(frozen=True, slots=True, config=FORBID)
 class DrafterGroupConfig:
-    """Drafters of one kind of device.
-
-    Attributes:
-        trust: whether answers may depend on what they report of their drafts; None: decided by where they run.
-        model_hash: of the model's files; None: hash the files on the machine that assembles the application.
-    """
+    """Drafters of one kind of device."""
 
     name: Name
+    # whether answers may depend on what they report of their drafts; None: decided by where they run
     trust: Trust | None = None
     engine: Annotated[str, NameIn(DRAFTERS)] = "torch"
     model: Text = "smollm2-135m-drafter"
+    # of the model's files; None: hash the files on the machine that assembles the application
     model_hash: ModelHash | None = None
     dtype: DrafterDType = "auto"
     device: Device = "cpu"

@@ -142,15 +142,12 @@ class SloConfig:
 
 @dataclass(frozen=True, slots=True, config=FORBID)
 class SchedulingConfig:
-    """Policy that forms verification batches, and what predicts their time.
-
-    Attributes:
-        first_token_s: promised time from request to first token in classes with a speed; a deadline like others.
-        guard_s: WISP's delta (eq. 17), of its policies alone; None: as long as predictions err.
-    """
+    """Policy that forms verification batches, and what predicts their time."""
 
     policy: SchedulingName = "slo_aware"
+    # promised time from request to first token in classes with a speed; a deadline like others
     first_token_s: Seconds = FIRST_TOKEN_S
+    # WISP's delta (eq. 17), of its policies alone; None: as long as predictions err.
     guard_s: Annotated[float, Field(strict=True, ge=0, le=60)] | None = None
     cost_profiles: tuple[Text, ...] = ()
 

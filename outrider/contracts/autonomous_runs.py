@@ -86,15 +86,11 @@ def without_draft(block: Block) -> Block:
 
 @dataclass(slots=True, eq=False)
 class RunLog:
-    """Tokens committed by an autonomous run and by the block before it.
-
-    Attributes:
-        prefix_hashes: ``prefix_hashes[i]`` is the hash of all committed tokens before ``token_ids[i]``; the last one is
-            the hash of all.
-    """
+    """Tokens committed by an autonomous run and by the block before it."""
 
     start: int  # position of the first of ``token_ids``
     token_ids: list[int]
+    # ``prefix_hashes[i]`` is the hash of all committed tokens before ``token_ids[i]``; the last one is the hash of all
     prefix_hashes: list[int]
 
     @classmethod

@@ -109,12 +109,9 @@ class Deferral:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TargetRow(ArrayData):
-    """The target's distribution at the position of a deferred correction, as sent over the link.
+    """The target's distribution at the position of a deferred correction, as sent over the link."""
 
-    Attributes:
-        token_ids: ``[n]`` int64 strictly ascending, the tokens of probability above 0; None: the whole vocabulary.
-    """
-
+    # ``[n]`` int64 strictly ascending, the tokens of probability above 0; None: the whole vocabulary
     token_ids: IntRow | None
     probs: FloatRow  # ``[n]`` or ``[vocab]`` float32, rounded by the field; not renormalised
 

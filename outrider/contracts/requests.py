@@ -309,11 +309,7 @@ class TagPlace(Plain):
 
 @dataclass(frozen=True, slots=True)
 class RoundReport(Plain):
-    """Tokens, traffic and durations of one round.
-
-    Attributes:
-        phases_s: durations of the phases in their order; they add up to the round's duration.
-    """
+    """Tokens, traffic and durations of one round."""
 
     protocol: ProtocolName | None  # of its draft, ``lookup`` included; None: nothing was drafted
     drafted_tokens: int
@@ -323,19 +319,17 @@ class RoundReport(Plain):
     payload_up_bits: int  # of messages from a drafter; ``payload_down_bits``: of messages to it
     payload_down_bits: int
     ended_s: float  # time since its coordinator received the response, in s
+    # durations of the phases in their order; they add up to the round's duration
     phases_s: tuple[tuple[str, float], ...]
     beside_s: float = 0.0  # time of drafting and link during which the verifier decoded autonomously: part of no phase
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkDetails(Plain):
-    """Origin of a chunk: its tokens and rounds.
-
-    Attributes:
-        rounds: committed with it. A device's correction may be sent before its round is committed.
-    """
+    """Origin of a chunk: its tokens and rounds."""
 
     pieces: tuple[TextSpan, ...]  # for each of its tokens, the text it makes visible (possibly empty) and its origin
+    # committed with it. A device's correction may be sent before its round is committed.
     rounds: tuple[RoundReport, ...]
 
 

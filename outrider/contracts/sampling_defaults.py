@@ -6,12 +6,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class SamplingDefaults:
-    """Values for parameters that a request leaves out; none by default.
+    """Values for parameters that a request leaves out; none by default."""
 
-    Attributes:
-        params: values by API parameter (a field of ``SamplingParams``); parameters not named stay neutral.
-    """
-
+    # values by API parameter (a field of ``SamplingParams``); parameters not named stay neutral
     params: Mapping[str, float] = field(default_factory=dict)
     max_tokens: int | None = None  # of a chat request that names none; None: as many as the context allows
     most_tokens: int | None = None  # largest ``max_tokens`` a request may ask for; None: the service's limit applies

@@ -50,16 +50,13 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class CostFitReport:
-    """Result of one kind of fit.
-
-    Attributes:
-        by_kind: figures on the test samples of each kind of batch; on the training samples if there are no others.
-    """
+    """Result of one kind of fit."""
 
     model: LinearCostModel
     coefficients: Mapping[str, Interval]  # by field of ``LinearCostModel``
     train: FitFigures  # on the paper's kinds of batches; ``test`` likewise, None without test samples
     test: FitFigures | None
+    # figures on the test samples of each kind of batch; on the training samples if there are no others
     by_kind: Mapping[BatchKind, FitFigures]
     cross_validation: tuple[float, float]  # mean and standard deviation of R2 over five folds of the training samples
 

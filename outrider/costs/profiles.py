@@ -47,11 +47,7 @@ class ProfiledOn:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class CostProfile:
-    """Coefficients of eq. 19 with row offsets, in seconds, and their origin.
-
-    Attributes:
-        row_offsets_s: by numbers of new positions, ``7`` or ``17-32``; 0 for those left out.
-    """
+    """Coefficients of eq. 19 with row offsets, in seconds, and their origin."""
 
     name: Text
     profiled_on: ProfiledOn
@@ -60,6 +56,7 @@ class CostProfile:
     seconds_per_interaction: Slope
     seconds_per_cached_token: Slope
     seconds_per_batch: Slope
+    # by numbers of new positions, ``7`` or ``17-32``; 0 for those left out
     row_offsets_s: Mapping[Text, Offset] = Field(default_factory=dict)
     guard: Guard = 0.0  # share of a prediction to keep free behind it
     figures: Mapping[Text, float | None] = Field(default_factory=dict)  # of the fit, by name; informative only

@@ -35,13 +35,11 @@ class Calibration:
 
     The posterior takes one Newton step for each token (Spiegelhalter and Lauritzen 1990) and is forgotten towards the
     prior (Kulhavy and Zarrop 1993): it follows drift, and without verdicts it returns to the predictor as it is.
-
-    Attributes:
-        information: inverse covariance matrix, as (scale scale, scale bias, bias bias).
     """
 
     scale: float = 1.0  # of the logit
     bias: float = 0.0  # added to it
+    # inverse covariance matrix, as (scale scale, scale bias, bias bias)
     information: tuple[float, float, float] = (_PRIOR_SCALE, 0.0, _PRIOR_BIAS)
 
     def probability(self, logit: float) -> float:
@@ -78,16 +76,13 @@ UNCHANGED = Calibration()
 
 @dataclass(frozen=True, slots=True)
 class SentChain:
-    """Predictions for the tokens of a chain that was sent.
-
-    Attributes:
-        logits: of the predictor, before recalibration, one for each token; () if the chain stopped before its first.
-        features: of the row of each token, if they are kept for logs; else (). They may be computed only when used.
-    """
+    """Predictions for the tokens of a chain that was sent."""
 
     rule: AcceptanceRule  # by which it is verified
     temperature: float  # of its request
+    # of the predictor, before recalibration, one for each token; () if the chain stopped before its first
     logits: tuple[float, ...]
+    # of the row of each token, if they are kept for logs; else (). They may be computed only when used.
     features: tuple[DraftFeatures, ...] = ()
 
 

@@ -18,13 +18,9 @@ _FREE = DraftPrice()
 
 @dataclass(frozen=True, slots=True)
 class StopKind:
-    """An available stop rule.
+    """An available stop rule."""
 
-    Attributes:
-        make: from a predictor and an order's price.
-    """
-
-    make: Callable[[AcceptancePredictor, DraftPrice], StopRule]
+    make: Callable[[AcceptancePredictor, DraftPrice], StopRule]  # from a predictor and an order's price
     stops: bool = True  # whether a draft may be shorter than ordered
     by_price: bool = False  # whether it uses the price in an order
 
@@ -51,13 +47,10 @@ class Stops(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StopSetting:
-    """A stop rule as configured; an unknown one raises a ``ParameterError``.
-
-    Attributes:
-        predictors: by rule of acceptance; without one, the model's own confidence predicts.
-    """
+    """A stop rule as configured; an unknown one raises a ``ParameterError``."""
 
     kind: str = "never"  # name of the rule, one of ``STOP_KINDS``
+    # by rule of acceptance; without one, the model's own confidence predicts
     predictors: Mapping[AcceptanceRule, AcceptancePredictor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -66,12 +66,9 @@ class PassBound:
 
 @dataclass(frozen=True, slots=True)
 class FaultBisection:
-    """Remaining passes of one step.
+    """Remaining passes of one step."""
 
-    Attributes:
-        groups: members of each remaining pass, the next pass first. A member that failed alone goes last.
-    """
-
+    # members of each remaining pass, the next pass first. A member that failed alone goes last.
     groups: tuple[tuple[int, ...], ...]
     warned: frozenset[int] = frozenset()  # members that failed alone once
     culprits: tuple[int, ...] = ()  # members that failed alone twice, in that order

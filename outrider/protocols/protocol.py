@@ -83,15 +83,12 @@ class DrawnRow:
 
 @dataclass(frozen=True, slots=True)
 class RoundTerms:
-    """What deferral and costs of a generation's next round depend on.
-
-    Attributes:
-        rejection_mass: expected total variation between target and draft at the first draft position, 1 - acceptance.
-    """
+    """What deferral and costs of a generation's next round depend on."""
 
     params: SamplingParams
     wire: WireFormat
     csi: Csi | None  # state of the link to the drafter; None if not measured yet
+    # expected total variation between target and draft at the first draft position, 1 - acceptance
     rejection_mass: float
 
 

@@ -62,27 +62,21 @@ class RoundInput:
 
 @dataclass(frozen=True, slots=True)
 class DrafterAnswered:
-    """Answer to ``AskDrafter``, ``OrderAhead`` or ``AskAgain``.
-
-    Attributes:
-        censored: there is no answer, possibly because of what the drafter drew; a ratio rule is then not exact.
-    """
+    """Answer to ``AskDrafter``, ``OrderAhead`` or ``AskAgain``."""
 
     round: int  # number of the round that was ordered
     exchange: Exchange | None  # None if the drafter was lost or lacks the prefix
+    # there is no answer, possibly because of what the drafter drew; a ratio rule is then not exact
     censored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class VerifierAnswered:
-    """Answer to ``Verify``, ``Follow`` or ``Resolve``.
-
-    Attributes:
-        round_input: present state for a new choice: where ``Follow`` asks for it, and after blocks with a draft.
-    """
+    """Answer to ``Verify``, ``Follow`` or ``Resolve``."""
 
     round: int  # number of the round that was verified
     result: VerifyResult | None  # None if the verifier was lost
+    # present state for a new choice: where ``Follow`` asks for it, and after blocks with a draft
     round_input: RoundInput | None = None
     goes_on: bool = True  # whether an autonomous run's grant may be renewed: false if the client reads too slowly
 
@@ -148,14 +142,11 @@ class AwaitVerifier:
 
 @dataclass(frozen=True, slots=True)
 class AskDrafter:
-    """Order a block of a drafter and wait for it; answered by ``DrafterAnswered``.
-
-    Attributes:
-        correction: source of a pending correction that the device is to draw; None if there is none.
-    """
+    """Order a block of a drafter and wait for it; answered by ``DrafterAnswered``."""
 
     round: int
     plan: DraftPlan
+    # source of a pending correction that the device is to draw; None if there is none
     correction: CorrectionSource | None
     allowed_s: float  # that the exchange may take beyond the usual deadline
     must_use: bool  # the draft has to be used, so it is awaited as long as the drafter lives (ratio rules)

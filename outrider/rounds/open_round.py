@@ -19,20 +19,15 @@ from outrider.selection.modes import SpeculationMode
 
 @dataclass(slots=True, eq=False)
 class OpenRound:
-    """One round from its plan to its commit. Mutable: filled step by step.
-
-    Attributes:
-        expected_tokens: to be committed, correction or bonus token included; from the plan until the draft arrives.
-        sent_tokens: committed before the block was verified: such a correction, where no log-probability is requested.
-        survivals: of the draft's tokens, if it is a chain, as expected when it was ordered; see ``VerifyTerms``.
-        wrong_tokens: drafted from the first token on that differs from what was committed before the draft arrived.
-    """
+    """One round from its plan to its commit. Mutable: filled step by step."""
 
     number: int
     began_at_s: float
     plan: DraftPlan | None = None  # None in a round without a drafter
+    # to be committed, correction or bonus token included; from the plan until the draft arrives
     expected_tokens: float = 1.0
     allowed_s: float = 0.0  # that an exchange with the drafter may take beyond the usual deadline
+    # of the draft's tokens, if it is a chain, as expected when it was ordered; see ``VerifyTerms``
     survivals: tuple[float, ...] = ()
     stays_whole: bool = False  # the draft must not be trimmed
     exchanges: list[Exchange] = field(default_factory=list)  # with the drafter, so far
@@ -40,10 +35,12 @@ class OpenRound:
     from_lookup: NgramDraft | None = None  # the draft, if the coordinator found it by prompt lookup
     own_draft: OwnDraft | None = None  # the draft, if the verifier made it itself by prompt lookup
     uncommitted: tuple[int, ...] = ()  # a correction that the device drew and that is committed with the block
+    # committed before the block was verified: such a correction, where no log-probability is requested
     sent_tokens: int = 0
     block: Block | None = None  # with the verifier; of an autonomous run's round, the block before the run
     trimmed_tokens: int = 0  # drafted, and not verified
     equal_tokens: int = 0  # of these, those at the front that equal what was committed before the draft arrived
+    # drafted from the first token on that differs from what was committed before the draft arrived
     wrong_tokens: int = 0
     beside_s: float = 0.0  # part of the exchange during which an autonomous run went on
     follows: bool = False  # it is a round of an autonomous run

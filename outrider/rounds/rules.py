@@ -39,11 +39,7 @@ class RunGrant:
 
 @dataclass(frozen=True, slots=True)
 class RoundRules:
-    """Settings shared by the rounds of all responses of a verifier.
-
-    Attributes:
-        experience: earlier texts, and how often continuations of matches came true.
-    """
+    """Settings shared by the rounds of all responses of a verifier."""
 
     speculation: Speculation  # limits of all choices
     policy: SelectionPolicy  # that chooses plans
@@ -52,4 +48,5 @@ class RoundRules:
     correction_deadline_s: float  # longest wait of a pending correction for a device
     grant: RunGrant = field(default_factory=RunGrant)  # lengths of autonomous runs
     first_token_s: float = FIRST_TOKEN_S  # allowed from a request to its first token, where a speed is promised
+    # earlier texts, and how often continuations of matches came true
     experience: LookupHistory = field(default_factory=LookupHistory)

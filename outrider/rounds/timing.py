@@ -12,9 +12,6 @@ class RoundTiming:
     """One round, from the choice of its plan until its tokens are committed.
 
     ``orchestration_s`` is the remainder: Ray calls to the verifier, planning, commit, waiting for the event loop.
-
-    Attributes:
-        beside_s: part of drafting and link that passed beside an autonomous run; not part of this round's time.
     """
 
     protocol: ProtocolName | None  # None: nothing was drafted
@@ -34,6 +31,7 @@ class RoundTiming:
     behind: bool = False  # the response was behind its promised speed at this commit
     mode: SpeculationMode = DRAFT  # speculation mode when the round was begun
     trimmed_tokens: int = 0  # drafted, but not verified: neither accepted nor rejected
+    # part of drafting and link that passed beside an autonomous run; not part of this round's time
     beside_s: float = 0.0
     judged_tokens: int = 0  # mismatches on which a judge decided
     override_tokens: int = 0  # mismatches that the judge let pass

@@ -35,15 +35,12 @@ class ScalingRules:
 
 @dataclass(frozen=True, slots=True)
 class ScalingInput:
-    """Observed state.
-
-    Attributes:
-        demand: in replicas, each filled to what it allows; None if not known. ``active``: the part of active responses.
-    """
+    """Observed state."""
 
     now_s: float  # absolute; never decreases
     running: int  # replicas that serve; ``wanted``: number decided last
     wanted: int
+    # in replicas, each filled to what it allows; None if not known. ``active``: the part of active responses.
     demand: float | None
     active: float = 0.0
     started_in_s: float = 0.0  # longest start that a replica reports; 0 is not known
@@ -51,13 +48,10 @@ class ScalingInput:
 
 @dataclass(frozen=True, slots=True)
 class ScalingState:
-    """Memory between two decisions.
-
-    Attributes:
-        needs: times and numbers of replicas needed, oldest first, without those that a later one exceeds.
-    """
+    """Memory between two decisions."""
 
     samples: tuple[Sample, ...] = ()  # of the demand, oldest first
+    # times and numbers of replicas needed, oldest first, without those that a later one exceeds
     needs: tuple[tuple[float, int], ...] = ()
     asked_at_s: tuple[float, ...] = ()  # request times of replicas that do not run yet
     running: int | None = None  # replicas that served at the last decision

@@ -19,14 +19,11 @@ _LOSSES_IN_A_ROW = 6  # needed as well if the verifier never named the suspect
 
 @dataclass(frozen=True, slots=True)
 class CrashSuspects:
-    """Losses of the verifier, counted for each generation.
+    """Losses of the verifier, counted for each generation."""
 
-    Attributes:
-        losses: of the verifier in a row, by generation that was in its steps.
-        losses_alone: losses in which a suspect was alone in the step; its keys are the suspects.
-    """
-
+    # of the verifier in a row, by generation that was in its steps
     losses: Mapping[GenerationId, int] = field(default_factory=dict)
+    # losses in which a suspect was alone in the step; its keys are the suspects
     losses_alone: Mapping[GenerationId, int] = field(default_factory=dict)
     convicted: bool = False  # whether a generation was convicted since the last commit
 

@@ -46,16 +46,13 @@ class StepCandidate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """Changes to the verifier's steps from now on.
-
-    Attributes:
-        held_back: were in the steps and wait now, or wait to replace an autonomous run in the steps.
-        prefill_order: cold blocks in the order in which they share a pass's chunk; None keeps the last order.
-    """
+    """Changes to the verifier's steps from now on."""
 
     joining: tuple[GenerationId, ...] = ()  # waited, and are in the steps now
+    # were in the steps and wait now, or wait to replace an autonomous run in the steps
     held_back: tuple[GenerationId, ...] = ()
     cuts: tuple[tuple[GenerationId, int], ...] = ()  # of joining blocks whose draft is cut: draft tokens to verify
+    # cold blocks in the order in which they share a pass's chunk; None keeps the last order
     prefill_order: tuple[GenerationId, ...] | None = None
     hold_s: float = 0.0  # plan again after this time; waiting blocks are held for expected ones
 

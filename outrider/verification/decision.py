@@ -17,13 +17,10 @@ _KEPT_CHAINS = 64
 
 @dataclass(frozen=True, slots=True)
 class BlockDecision:
-    """The outcome of one block.
-
-    Attributes:
-        token_after: correction or bonus token; None if no bonus was wanted, or the device draws the correction.
-    """
+    """The outcome of one block."""
 
     path: tuple[int, ...]  # accepted nodes, indices into the draft, root first
+    # correction or bonus token; None if no bonus was wanted, or the device draws the correction
     token_after: int | None
     deferred: CorrectionSource | None = None  # what the device draws the correction from
     overrides: tuple[int, ...] = ()  # accepted nodes that differ from the target's choice
@@ -35,13 +32,10 @@ class BlockDecision:
 
 @dataclass(frozen=True, slots=True)
 class DraftShape:
-    """Parents and children of the K tokens of a draft. ``shape_of`` makes and checks it.
-
-    Attributes:
-        children: nodes by the target row that predicts them, ``K + 1`` tuples; siblings in the order they were drawn.
-    """
+    """Parents and children of the K tokens of a draft. ``shape_of`` makes and checks it."""
 
     parents: tuple[int, ...] | None  # None for a chain; else ``[K]``, -1 for a child of the prefix
+    # nodes by the target row that predicts them, ``K + 1`` tuples; siblings in the order they were drawn
     children: tuple[tuple[int, ...], ...]
 
     @property

@@ -18,15 +18,12 @@ from outrider.verification.logprobs import LogprobsQuery, launch_logprobs
 
 @dataclass(slots=True)
 class TokenScores:
-    """Log-probabilities of consecutive tokens, in order. They stay valid when the KV is evicted.
-
-    Attributes:
-        must_be_possible: sampling of the row that predicts the first token, if that token is to be checked.
-    """
+    """Log-probabilities of consecutive tokens, in order. They stay valid when the KV is evicted."""
 
     first: int  # position of the first token, >= 1
     token_ids: tuple[int, ...]
     top: int  # alternatives to report with each
+    # sampling of the row that predicts the first token, if that token is to be checked
     must_be_possible: RowGroup | None = None
     impossible: bool = False  # set if the checked token's probability is 0
     entries: list[TokenLogprobs] = field(default_factory=list)  # of the leading tokens, as far as they are known

@@ -18,13 +18,10 @@ from outrider.training.traces import Trace
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceReport:
-    """Shares of output tokens; None where there was no trace to measure it on.
-
-    Attributes:
-        overlap: mean of sum(min(target_probs, draft_probs)), on traces of temperature 1: what ratio sampling accepts.
-    """
+    """Shares of output tokens; None where there was no trace to measure it on."""
 
     greedy: float | None  # drafter's argmax equals the target's, on traces of temperature 0
+    # mean of sum(min(target_probs, draft_probs)), on traces of temperature 1: what ratio sampling accepts
     overlap: float | None
     shared_noise: float | None  # both draw the same token from the same noise, on traces of temperature 1
 
