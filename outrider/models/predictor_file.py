@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from outrider.contracts.errors import ModelUnavailableError, PairMismatchError, ShapeError
+from outrider.contracts.errors import ModelUnavailableError, ShapeError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.features import FEATURE_NAMES
 from outrider.drafting.perceptron import Perceptron
-from outrider.models.pair_file import FileKind, PairInfo, check_pair, incomplete, read_arrays, save_arrays
+from outrider.models.pair_file import FileKind, PairInfo, incomplete, read_arrays, save_arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +60,3 @@ def read_predictor(file: Path) -> LoadedPredictor:
     except (KeyError, TypeError, ValueError, ShapeError) as error:
         raise incomplete(file, PredictorInfo.kind, error) from error
     return LoadedPredictor(info, perceptron)
-
-
-def check_use(
-    info: PredictorInfo,
-    *,
-    target_hash: str | None = None,
-    drafter_hash: str | None = None,
-    rule: AcceptanceRule | None = None,
-) -> None:
-    """Check that a predictor is for this pair and rule; None is not compared.
-
-    Raises:
-        PairMismatchError: it is for another pair or rule.
-    """
-    check_pair(info, target_hash=target_hash, drafter_hash=drafter_hash)
-    if rule is not None and rule is not info.rule:
-        raise PairMismatchError(
-            f"a predictor needs blocks verified by the rule it was trained for, {info.rule}, found {rule}; train one "
-            "for this rule, or configure none"
-        )

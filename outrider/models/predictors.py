@@ -7,8 +7,8 @@ from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.acceptance import AcceptancePredictor
 from outrider.models.embedded import embedded_predictor_paths
 from outrider.models.folders import AUTO
-from outrider.models.pair_file import pair_fault
-from outrider.models.predictor_file import LoadedPredictor, PredictorInfo, check_use, read_predictor
+from outrider.models.pair_file import check_pair, pair_fault
+from outrider.models.predictor_file import LoadedPredictor, PredictorInfo, read_predictor
 
 
 def load_predictors(
@@ -33,7 +33,7 @@ def load_predictors(
     else:
         found = _by_rule([read_predictor(file) for file in _files(Path(named).expanduser())])
         for predictor in found.values():
-            check_use(predictor.info, target_hash=target_hash, drafter_hash=drafter_hash)
+            check_pair(predictor.info, target_hash=target_hash, drafter_hash=drafter_hash)
     return {rule: predictor.perceptron for rule, predictor in found.items()}
 
 
@@ -44,7 +44,6 @@ def shipped_predictors(target_hash: str, drafter_hash: str) -> dict[AcceptanceRu
 
 
 def _files(place: Path) -> list[Path]:
-    """Return the file itself, or the files of a folder."""
     if not place.is_dir():
         return [place]
     files = sorted(place.glob("*.safetensors"))

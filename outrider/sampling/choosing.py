@@ -97,28 +97,21 @@ def _choose_columns(logits: Tensor, groups: Sequence[RowGroup], columns: TokenCo
     return _argmax(adjusted).index_copy_(0, rows, _argmax(scores))
 
 
-def choose_along(logits: Tensor, groups: Sequence[RowGroup]) -> list[list[int]]:
+def launch_choices(logits: Tensor, groups: Sequence[RowGroup], readback: Readback) -> Callable[[], list[list[int]]]:
     """Choose tokens as ``choose_tokens``, but only as far as a chain of draft tokens can be accepted.
 
     On a CPU, where drawing takes a good part of a row's time, sampled groups are drawn row by row: the first rows of
-    all groups, then the second rows of those that agreed, and so on. An accelerator draws all rows at once and is
-    waited for once.
+    all groups, then the second rows of those that agreed, and so on. An accelerator draws all rows at once.
 
     Args:
         logits: ``[R, vocab]``, any float type; never written to.
         groups: describe the rows in order; ``path`` is the draft.
+        readback: the next read of the device.
 
     Returns:
-        The choices of each group's rows; those after the first that leaves the path may be -1 instead.
+        The choices of each group's rows, once ``readback`` is read; those after the first that leaves the path may be
+        -1 instead.
     """
-    readback = Readback()
-    choices = launch_choices(logits, groups, readback)
-    readback.read()
-    return choices()
-
-
-def launch_choices(logits: Tensor, groups: Sequence[RowGroup], readback: Readback) -> Callable[[], list[list[int]]]:
-    """Ask for ``choose_along`` with the next read of the device."""
     check_rows(logits, groups)
     if at_once(logits.device):
         fetched = readback.add(choose_tokens(logits, groups))

@@ -27,26 +27,20 @@ class LogprobsQuery:
     top: int  # number of most probable tokens to report with it; at most the vocabulary
 
 
-def token_logprobs(logits: Tensor, queries: Sequence[LogprobsQuery]) -> list[TokenLogprobs]:
-    """Answer each query.
+def launch_logprobs(
+    logits: Tensor, queries: Sequence[LogprobsQuery], readback: Readback, drawn: Tensor | None = None
+) -> Answers:
+    """Answer each query with the next read of the device.
 
     Args:
         logits: ``[R, vocab]``, any float type, no padding behind the vocabulary; never written to.
         queries: Q of them, in any order.
+        readback: the next read of the device.
+        drawn: tokens known only there.
 
     Returns:
         Q entries in that order, natural logarithms.
     """
-    readback = Readback()
-    answers = launch_logprobs(logits, queries, readback)
-    readback.read()
-    return answers()
-
-
-def launch_logprobs(
-    logits: Tensor, queries: Sequence[LogprobsQuery], readback: Readback, drawn: Tensor | None = None
-) -> Answers:
-    """Ask for ``token_logprobs`` with the next read of the device; ``drawn`` are tokens known only there."""
     if not queries:
         return list
     if not at_once(logits.device):

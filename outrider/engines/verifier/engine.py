@@ -179,12 +179,6 @@ class PagedVerifier:
     def last_pass(self) -> tuple[VerifyCost, ...]:
         return self._runner.last_pass
 
-    @property
-    def kept_row_bytes(self) -> int:
-        """Bytes of logits rows that wait for a device's correction, and of hidden states of pending rounds."""
-        held = self._generations.values()
-        return self._rows.kept_bytes + sum(one.open_round.nbytes for one in held if one.open_round is not None)
-
     def _verdict(self, block: Block) -> CheckedBlock | BlockRefused | Unknown | Failed:
         """Check a block, unless it is the one already begun and checked."""
         generation = self._generations.get(block.generation)

@@ -34,10 +34,6 @@ class PendingSemanticRound:
     def undecided(self) -> Undecided:
         return Undecided(self.block.generation, self.block.round, self.mismatches)
 
-    @property
-    def nbytes(self) -> int:
-        return self.target_hidden.nbytes
-
     def asked_tokens(self) -> list[tuple[int, int]]:
         """Return row and token of all that may be committed: draft tokens, then each possible correction or bonus."""
         draft = self.may_pass

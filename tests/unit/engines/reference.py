@@ -14,6 +14,7 @@ from outrider.contracts.exchanged import CorrectionSource, Deferral, DraftDistri
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import SamplingParams, TokenLogprobs
 from outrider.contracts.verifying import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified, VerifierEngine
+from outrider.engines.verifier.engine import PagedVerifier
 from outrider.verification.decision import BlockDecision
 from outrider.verification.ratio_block import RatioBlock, rows_of
 from tests.unit.engines.conftest import CONTEXT_TOKENS, VOCAB, MakeVerifier, tiny_llama
@@ -49,6 +50,12 @@ def tiny_alone(prompt: Sequence[int], params: SamplingParams, length: int, *, in
         model = tiny_llama().double() if in_float64 else tiny_llama()
         said[:] = target_alone(model, prompt, params, length)
     return said[:length]
+
+
+def kept_row_bytes(engine: PagedVerifier) -> int:
+    """Bytes of logits rows that wait for a device's correction, and of hidden states of pending rounds."""
+    pending = [held.open_round for held in engine._generations.values() if held.open_round is not None]  # noqa: SLF001
+    return engine._rows.kept_bytes + sum(one.target_hidden.nbytes for one in pending)  # noqa: SLF001
 
 
 def alone(make: MakeVerifier, prompt: Sequence[int], params: SamplingParams, length: int) -> list[int]:

@@ -1,4 +1,3 @@
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,8 @@ from outrider.contracts.errors import ModelUnavailableError, PairMismatchError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.features import DraftFeatures
 from outrider.drafting.perceptron import Perceptron
-from outrider.models.predictor_file import PredictorInfo, check_use, read_predictor, save_predictor
+from outrider.models.pair_file import check_pair
+from outrider.models.predictor_file import PredictorInfo, read_predictor, save_predictor
 from tests.unit.drafting.test_perceptron import LAYERS
 
 RATIO = AcceptanceRule.RATIO
@@ -57,17 +57,14 @@ def test_features_in_another_order_are_refused(tmp_path: Path, monkeypatch: pyte
         read_predictor(file)
 
 
-def test_another_pair_or_rule_is_refused() -> None:
-    check_use(INFO, target_hash="a" * 64, drafter_hash="b" * 64, rule=RATIO)
-    check_use(INFO)
+def test_another_pair_is_refused() -> None:
+    check_pair(INFO, target_hash="a" * 64, drafter_hash="b" * 64)
+    check_pair(INFO)
     with pytest.raises(
         PairMismatchError, match=r"the target it was trained for \(target, hash a{64}\).*found hash c{64}"
     ):
-        check_use(INFO, target_hash="c" * 64)
+        check_pair(INFO, target_hash="c" * 64)
     with pytest.raises(
         PairMismatchError, match=r"the drafter it was trained for \(drafter, hash b{64}\).*found hash c{64}"
     ):
-        check_use(INFO, drafter_hash="c" * 64)
-    greedy = replace(INFO, rule=AcceptanceRule.GREEDY)
-    with pytest.raises(PairMismatchError, match="the rule it was trained for, greedy, found ratio"):
-        check_use(greedy, rule=RATIO)
+        check_pair(INFO, drafter_hash="c" * 64)

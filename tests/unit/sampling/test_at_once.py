@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.contracts.requests import MAX_SEED, SamplingParams
-from outrider.sampling.choosing import choose_along, choose_tokens, target_probs
+from outrider.sampling.choosing import choose_tokens, launch_choices, target_probs
 from outrider.sampling.device_tensors import Readback, everywhere_at_once
 from outrider.sampling.logits import adjust_logits
 from outrider.sampling.row_groups import RowGroup, TokenCounts
@@ -50,6 +50,12 @@ def batches(draw: st.DrawFn) -> tuple[torch.Tensor, list[RowGroup]]:
         row[rng.choice(VOCAB, 4, replace=False)] = False  # more than may be withheld: something is left of each
     logits[removed] = -np.inf
     return torch.from_numpy(logits).to(draw(st.sampled_from([torch.float32, torch.bfloat16]))), groups
+
+
+def choose_along(logits: torch.Tensor, groups: list[RowGroup]) -> list[list[int]]:
+    choices = launch_choices(logits, groups, readback := Readback())
+    readback.read()
+    return choices()
 
 
 @settings(max_examples=300, deadline=None)

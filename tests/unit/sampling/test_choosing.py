@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from outrider.contracts.errors import ShapeError
 from outrider.contracts.requests import SamplingParams
-from outrider.sampling.choosing import choose_along, choose_tokens, target_probs
+from outrider.sampling.choosing import choose_tokens, launch_choices, target_probs
+from outrider.sampling.device_tensors import Readback
 from outrider.sampling.noise import noisy_scores
 from outrider.sampling.row_groups import RowGroup, TokenCounts
 
@@ -148,7 +149,7 @@ def test_choices_along_a_draft_are_the_targets_as_far_as_it_can_be_accepted(seed
             path.append(choice if row < common else (choice + 1) % 8)
         groups.append(RowGroup(group_params, 5, TokenCounts(8, [0, 1], [1, 2]), tuple(path), count))
     whole = choose_tokens(logits, groups).tolist()
-    for i, (found, common) in enumerate(zip(choose_along(logits, groups), agreed, strict=True)):
+    for i, (found, common) in enumerate(zip(launch_choices(logits, groups, Readback())(), agreed, strict=True)):
         expected = whole[sum(rows[:i]) :][: rows[i]]
         assert len(found) == rows[i]
         assert found[: common + 1] == expected[: common + 1]
@@ -157,7 +158,7 @@ def test_choices_along_a_draft_are_the_targets_as_far_as_it_can_be_accepted(seed
 def test_what_lies_behind_a_mismatch_is_not_drawn() -> None:
     logits, params = torch.zeros(4, 8), SamplingParams(seed=3)
     first = int(choose_tokens(logits[:1], [RowGroup(params, 5, None, (), 1)])[0])
-    found = choose_along(logits, [RowGroup(params, 5, None, ((first + 1) % 8, 0, 0), 4)])
+    found = launch_choices(logits, [RowGroup(params, 5, None, ((first + 1) % 8, 0, 0), 4)], Readback())()
     assert found == [[first, -1, -1, -1]]
 
 

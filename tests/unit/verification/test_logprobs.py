@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contracts.requests import TokenLogprobs
-from outrider.sampling.device_tensors import everywhere_at_once
-from outrider.verification.logprobs import LogprobsQuery, token_logprobs
+from outrider.sampling.device_tensors import Readback, everywhere_at_once
+from outrider.verification.logprobs import LogprobsQuery, launch_logprobs
 
 VOCAB = 9
 
@@ -34,6 +34,12 @@ logits_of_rows = st.lists(
 queries_of_rows = st.lists(
     st.builds(LogprobsQuery, st.integers(0, ROWS - 1), st.integers(0, VOCAB - 1), st.integers(0, VOCAB + 3)), max_size=8
 )
+
+
+def token_logprobs(logits: torch.Tensor, queries: list[LogprobsQuery]) -> list[TokenLogprobs]:
+    answers = launch_logprobs(logits, queries, readback := Readback())
+    readback.read()
+    return answers()
 
 
 def reference(row: npt.NDArray[np.float64], query: LogprobsQuery) -> TokenLogprobs:

@@ -21,7 +21,7 @@ from outrider.engines.verifier.stepper import Stepper
 from outrider.engines.verifier.work import Work
 from outrider.events import JsonLines
 from tests.unit.engines.conftest import MakeVerifier, tiny_llama
-from tests.unit.engines.reference import Client, tiny_alone
+from tests.unit.engines.reference import Client, kept_row_bytes, tiny_alone
 
 POISON = 13  # a seed
 GREEDY = SamplingParams(temperature=0.0)
@@ -95,7 +95,7 @@ def state(engine: PagedVerifier) -> dict[str, object]:
         last = held.last_outcome, held.begun, held.open_round, held.deferred
         found[name] = tuple(held.token_ids), held.prefix_hash, counts, memory, last, held.forced_scores.entries
     usage = engine.usage()
-    found["usage"] = usage.used_blocks, usage.generations, engine.kept_row_bytes
+    found["usage"] = usage.used_blocks, usage.generations, kept_row_bytes(engine)
     return found
 
 

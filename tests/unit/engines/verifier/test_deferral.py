@@ -16,6 +16,7 @@ from tests.unit.engines.reference import (
     LogitsOf,
     assert_decided,
     assert_plain_logprobs,
+    kept_row_bytes,
     plain_decision,
     tiny_alone,
     tiny_logits,
@@ -236,8 +237,8 @@ def lose_rows(engine: PagedVerifier) -> None:
     """Push a kept row out, by rejections until there is no room for more, and evict every idle generation."""
     others: list[Pair] = []
     kept_bytes = 0
-    while engine.kept_row_bytes > kept_bytes:
-        kept_bytes = engine.kept_row_bytes
+    while kept_row_bytes(engine) > kept_bytes:
+        kept_bytes = kept_row_bytes(engine)
         others.append(pair(engine, name=f"other-{len(others)}"))
         others[-1].reject()
     lose_kv(engine)
@@ -312,13 +313,13 @@ def test_closing_gives_kept_rows_back() -> None:
     for one in pairs:
         one.reject()
     row_bytes = VOCAB * np.dtype(np.float32).itemsize
-    assert engine.kept_row_bytes == 2 * row_bytes
+    assert kept_row_bytes(engine) == 2 * row_bytes
     engine.open(pairs[0].client.opening())
-    assert engine.kept_row_bytes == row_bytes
+    assert kept_row_bytes(engine) == row_bytes
     for one in pairs:
         engine.close(one.client.name, keep_cache=False)
     usage = engine.usage()
-    assert (engine.kept_row_bytes, usage.used_blocks, usage.cached_blocks, usage.generations) == (0, 0, 0, 0)
+    assert (kept_row_bytes(engine), usage.used_blocks, usage.cached_blocks, usage.generations) == (0, 0, 0, 0)
 
 
 def test_kept_rows_are_bounded_by_a_sixteenth_of_the_kv_budget() -> None:
@@ -326,4 +327,4 @@ def test_kept_rows_are_bounded_by_a_sixteenth_of_the_kv_budget() -> None:
     pairs = [pair(engine, name=f"g{i}") for i in range(12)]
     for one in pairs:
         one.reject()
-    assert engine.kept_row_bytes == 9 * VOCAB * 4
+    assert kept_row_bytes(engine) == 9 * VOCAB * 4

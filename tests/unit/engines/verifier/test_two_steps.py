@@ -29,6 +29,7 @@ from tests.unit.engines.reference import (
     Client,
     assert_decided,
     assert_plain_logprobs,
+    kept_row_bytes,
     tiny_logits,
     verify_until_done,
 )
@@ -229,7 +230,7 @@ def test_a_round_is_abandoned_as_soon_as_another_is_begun(make_verifier: MakeVer
     client.round += 1
     long = client.block(forced=[9] * 2 * chunk)
     assert isinstance(engine.verify([long])[0], Unfinished)
-    assert engine.kept_row_bytes == 0
+    assert kept_row_bytes(engine) == 0
     assert engine.verify([], [resolution(block, hidden_states(PASSES, PASSES))]) == [Stale("a", 0)]
     client.take(long, verify_until_done(engine, [long])[0])
     goes_on(engine, client)
@@ -278,11 +279,11 @@ def test_closing_or_opening_again_drops_an_open_round_and_its_memory(make_verifi
     first, _ = ask(engine, client)
     second, _ = ask(engine, other)
     one_round = 2 * 48 * 4  # two states of 48 float32
-    assert engine.kept_row_bytes == 2 * one_round
+    assert kept_row_bytes(engine) == 2 * one_round
     engine.close("a", keep_cache=True)
     engine.open(other.opening())
     states = hidden_states(PASSES, PASSES)
-    assert engine.kept_row_bytes == 0
+    assert kept_row_bytes(engine) == 0
     assert engine.verify([], [resolution(first, states), resolution(second, states)]) == [
         Unknown("a", 0),
         Stale("b", 0),

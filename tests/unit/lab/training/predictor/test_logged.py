@@ -18,7 +18,8 @@ from lab.training.predictor.train import SHIPPED, PredictorReport, train_predict
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.round_log import LoggedRound, LogHeader, write_header, write_round
-from outrider.models.predictor_file import check_use, read_predictor
+from outrider.models.pair_file import check_pair
+from outrider.models.predictor_file import read_predictor
 from tests.unit.lab.training.predictor.toy import toy, truth
 
 RATIO, SHARED = AcceptanceRule.RATIO, AcceptanceRule.SHARED_NOISE
@@ -177,7 +178,8 @@ def test_a_predictor_trained_from_logs_tells_what_is_true_and_is_for_their_pair(
 
     read = read_predictor(config.out)
     pair = pair_names(*folders)
-    check_use(read.info, target_hash=pair.target_hash, drafter_hash=pair.drafter_hash, rule=SHARED)
+    check_pair(read.info, target_hash=pair.target_hash, drafter_hash=pair.drafter_hash)
+    assert read.info.rule is SHARED
     assert read.info.temperatures == (0.7, 0.85, 1.0)
     features = toy(999, 400).features
     told = np.array([read.perceptron.probability(RecordedFeatures(row)) for row in features])

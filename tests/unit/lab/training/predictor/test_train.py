@@ -16,7 +16,8 @@ from lab.training.predictor.quality import quality
 from lab.training.predictor.train import PredictorReport, train_predictor
 from outrider.contracts.errors import ModelUnavailableError, PairMismatchError, ParameterError
 from outrider.contracts.verifying import AcceptanceRule
-from outrider.models.predictor_file import check_use, read_predictor
+from outrider.models.pair_file import check_pair
+from outrider.models.predictor_file import read_predictor
 from outrider.training.builtin_prompts import builtin_prompts
 from outrider.training.traces import is_held_out, prompt_ids
 from tests.unit.lab.training.head.tiny_pairs import load
@@ -75,9 +76,10 @@ def test_a_predictor_is_trained_compared_and_written_for_its_pair(trained: Train
     read = read_predictor(config.out)
     models = load((config.target, config.drafter))
     own, other = models.drafter.model_hash, models.target.model_hash
-    check_use(read.info, target_hash=other, drafter_hash=own, rule=AcceptanceRule.RATIO)
+    check_pair(read.info, target_hash=other, drafter_hash=own)
+    assert read.info.rule is AcceptanceRule.RATIO
     with pytest.raises(PairMismatchError, match=rf"hash {own}.* found hash {other}"):
-        check_use(read.info, drafter_hash=other)
+        check_pair(read.info, drafter_hash=other)
 
     assert {one.family for one in report.families} | set(report.left_out) == set(FAMILIES)
     assert [part.prompts for part in report.parts.values()] == [24, 6, 4, 6], "40 prompts differ"
