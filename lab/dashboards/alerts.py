@@ -14,21 +14,14 @@ _LEAST_RESPONSES = 20  # in an hour: with fewer, one broken promise would page
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One alert.
-
-    Attributes:
-        severity: ``page`` (now) or ``ticket`` (in working hours).
-        wait: how long the expression has to hold before it fires.
-        summary: one line; ``{{ $labels.x }}`` and ``{{ $value }}`` are filled in.
-        board: the dashboard that shows it.
-    """
+    """One alert."""
 
     name: str
-    severity: str
-    wait: str
-    board: str
+    severity: str  # ``page`` (now) or ``ticket`` (in working hours)
+    wait: str  # how long the expression has to hold before it fires
+    board: str  # the dashboard that shows it
     expr: str = ""
-    summary: str = ""
+    summary: str = ""  # one line; ``{{ $labels.x }}`` and ``{{ $value }}`` are filled in
 
     def when(self, expr: str, summary: str) -> "Alert":
         """Return the alert with its condition and summary."""

@@ -32,25 +32,16 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel.
-
-    Attributes:
-        unit: Grafana's name of it.
-        warn: yellow from here on; if above ``alarm``, lower values are worse. None: no colours.
-        alarm: red from here on.
-        width: of the board's 24 columns.
-        to: the board with more detail.
-        text: what the panel shows, and what to conclude from it.
-    """
+    """One panel."""
 
     title: str
-    unit: str
+    unit: str  # Grafana's name of it
     shape: Shape = Shape.LINES
-    warn: float | None = None
-    alarm: float | None = None
-    width: int = 8
-    to: str | None = None
-    text: str = ""
+    warn: float | None = None  # yellow from here on; if above ``alarm``, lower values are worse. None: no colours
+    alarm: float | None = None  # red from here on
+    width: int = 8  # of the board's 24 columns
+    to: str | None = None  # the board with more detail
+    text: str = ""  # what the panel shows, and what to conclude from it
     queries: tuple[Query, ...] = ()
 
     def showing(self, text: str, *queries: Query | str) -> "Panel":

@@ -36,13 +36,9 @@ class SimPredictor:
 
 @plain_dataclass(frozen=True, slots=True)
 class DepthAcceptance:
-    """A whole draft by depth: probabilities, nodes and drafting steps.
+    """A whole draft by depth: probabilities, nodes and drafting steps."""
 
-    Attributes:
-        passes: probability at each depth that its token, or one of its siblings, is accepted.
-    """
-
-    passes: tuple[float, ...]
+    passes: tuple[float, ...]  # probability at each depth that its token, or one of its siblings, is accepted
     nodes: tuple[int, ...]  # drafted tokens down to each depth
     steps: tuple[float, ...]  # drafting steps down to each depth; wider layers take longer (``NODE_SHARE``)
 

@@ -54,14 +54,13 @@ class SideAnswer:
 
     Attributes:
         by_group: results of each group while all the operator's devices are active, in the mix's order.
-        served: None if no group has a promise.
     """
 
     side: Side
     by_group: tuple[ClassResults, ...]
     first_token_times: Percentiles  # of that run
     busy_share: float
-    served: MixCapacity | None
+    served: MixCapacity | None  # None if no group has a promise
 
 
 @dataclass(frozen=True, slots=True)

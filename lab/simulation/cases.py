@@ -26,17 +26,12 @@ _LOADED = (Variant.KV, Variant.WISP, Variant.WISP_FAIR, Variant.SCHEDULER, Varia
 
 @dataclass(frozen=True, slots=True)
 class CapacityFigures:
-    """Figures of the experiment.
-
-    Attributes:
-        mixed: results with all classes at once, by case and KV memory.
-        loads: runs of the first case without a memory limit, over numbers of devices.
-    """
+    """Figures of the experiment."""
 
     cases: tuple[Case, ...]  # the first is WISP's own
     found: Mapping[tuple[str, Variant, float], CellResult]  # by case, system and promised speed
-    mixed: Mapping[str, Sequence[CellResult]]
-    loads: tuple[LoadResult, ...]
+    mixed: Mapping[str, Sequence[CellResult]]  # results with all classes at once, by case and KV memory
+    loads: tuple[LoadResult, ...]  # runs of the first case without a memory limit, over numbers of devices
 
     def devices(self, case: Case, variant: Variant, speed: float) -> int:
         """Return the capacity in one cell."""

@@ -56,11 +56,10 @@ class MixSearch:
     """Result of a search, or of a confirmation, with one seed.
 
     Attributes:
-        devices: the largest number tried that keeps promises; 0 if not even one device's promise is kept.
         broken_by: the failure at the next larger number tried; None if none failed: ``devices`` is the search's limit.
     """
 
-    devices: int
+    devices: int  # the largest number tried that keeps promises; 0 if not even one device's promise is kept
     broken_by: BrokenPromise | None
 
 
@@ -69,16 +68,13 @@ class MixCapacity:
     """Capacity of one server for a mix, over seeds.
 
     Attributes:
-        devices: kept with every seed; 0 if not even one device's promise is kept.
-        most: kept with at least one seed.
         searched_all: whether a larger number failed; if not, ``devices`` is the search's limit and only a lower bound.
-        broken_by: the failure at the next larger number tried; None if none failed.
     """
 
-    devices: int
-    most: int
+    devices: int  # kept with every seed; 0 if not even one device's promise is kept
+    most: int  # kept with at least one seed
     searched_all: bool
-    broken_by: BrokenPromise | None
+    broken_by: BrokenPromise | None  # the failure at the next larger number tried; None if none failed
 
 
 @dataclass(frozen=True)

@@ -85,9 +85,6 @@ class Devices(Drafting):
 class DeviceGroup(Devices):
     """Devices of one kind, as they are simulated.
 
-    Attributes:
-        stopping: ends chains early, in place of a ``predictor``.
-
     Raises:
         ParameterError: a ``stopping`` beside a tree or a predictor.
     """
@@ -98,7 +95,7 @@ class DeviceGroup(Devices):
     stagger_s: float = 0.0  # the first response is requested within so many seconds, uniformly
     from_s: float = 0.0  # no response is requested before this time, nor from ``until_s`` on
     until_s: float = inf
-    stopping: SimStopSetting | None = None
+    stopping: SimStopSetting | None = None  # ends chains early, in place of a ``predictor``
 
     def __post_init__(self) -> None:
         """Refuse settings of which more than one decides on the draft."""
@@ -151,13 +148,12 @@ class CoordinatorRules:
             does. Batches are the same and the simulation is many times as fast. But drafts are cut with all blocks of a
             step known, not only those that arrived before.
         plans_once: with ``plans_late``: a block that arrives between a plan and its step waits for the next step.
-        first_token_s: time in which a first token is due, where a speed is promised.
     """
 
     admission: AdmissionRules | None = None
     plans_late: bool = False
     plans_once: bool = False
-    first_token_s: float = FIRST_TOKEN_S
+    first_token_s: float = FIRST_TOKEN_S  # time in which a first token is due, where a speed is promised
 
 
 @dataclass(frozen=True, slots=True)

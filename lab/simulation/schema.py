@@ -162,17 +162,12 @@ class SimAdmissionConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class VerifiersConfig:
-    """A number of equal verifiers.
-
-    Attributes:
-        lost_every_s: mean time until a verifier is lost with its coordinator; None: none is lost.
-        reload_s: time until it is back, with empty memory.
-    """
+    """A number of equal verifiers."""
 
     count: Annotated[int, Field(strict=True, ge=1, le=100_000)]
     server: ServerConfig
-    lost_every_s: Seconds | None = None
-    reload_s: SecondsOrNone = 60.0
+    lost_every_s: Seconds | None = None  # mean time until a verifier is lost with its coordinator; None: none is lost
+    reload_s: SecondsOrNone = 60.0  # time until it is back, with empty memory
 
 
 class SimulationFile(Protocol):

@@ -29,15 +29,11 @@ _UNCHUNKED = 2**31
 
 @dataclass(slots=True, eq=False)
 class StepChanges:
-    """A plan on its way to the verifier: which devices' blocks join its steps, and which no longer take part.
-
-    Attributes:
-        hold_s: above 0, no block joins yet, and the next plan is made after this time.
-    """
+    """A plan on its way to the verifier: which devices' blocks join its steps, and which no longer take part."""
 
     joining: list[SimDevice]
     held_back: list[SimDevice]
-    hold_s: float = 0.0
+    hold_s: float = 0.0  # above 0, no block joins yet, and the next plan is made after this time
 
 
 @dataclass(slots=True, eq=False)

@@ -34,11 +34,7 @@ _PRESETS = files("lab.simulation").joinpath("presets")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of one experiment.
-
-    Attributes:
-        first_token_s: a promise is also broken if the p99 of times to first token exceeds this.
-    """
+    """Settings of one experiment."""
 
     draft_tokens_per_s: float  # of a device
     window: int  # tokens drafted in a round by systems that do not choose it
@@ -60,7 +56,7 @@ class Settings:
     kv_bytes_per_token: int = 262_144  # of Qwen3-32B in bfloat16
     host_bytes_per_s: float = 25e9  # copied each way: a PCIe 4 link of 16 lanes
     overhead_s: float = 0.002  # from a decision on a batch to its begin on an idle verifier
-    first_token_s: float = 5.0
+    first_token_s: float = 5.0  # a promise is also broken if the p99 of times to first token exceeds this
 
     @property
     def accepted_fraction(self) -> float:

@@ -48,13 +48,12 @@ class Rates:
     """Rates over all repeats of one measurement.
 
     Attributes:
-        kept_share: of the responses that ended or were refused.
         against: goodput over that of another measurement; None without one. ``each_against``: per common repeat.
     """
 
     goodput: Estimate  # committed tokens per second
     kept_per_s: Estimate  # responses per second that ended with their promise kept
-    kept_share: Estimate
+    kept_share: Estimate  # of the responses that ended or were refused
     against: Estimate | None
     each_against: tuple[float, ...]
 

@@ -66,15 +66,10 @@ class ResponseEntry:
 
 @dataclass(frozen=True, slots=True)
 class BatchEntry:
-    """One step of the verifier.
+    """One step of the verifier."""
 
-    Attributes:
-        sent_at_s: when the call that started it was sent; for one that followed at once, the reply before.
-        members: generation, round, and what was computed of its block.
-    """
-
-    sent_at_s: float
-    members: tuple[tuple[GenerationId, int, VerifyCost], ...]
+    sent_at_s: float  # when the call that started it was sent; for one that followed at once, the reply before
+    members: tuple[tuple[GenerationId, int, VerifyCost], ...]  # generation, round, and what was computed of its block
     engine_s: float
 
     @property

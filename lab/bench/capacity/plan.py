@@ -46,7 +46,6 @@ class UserPlan:
 
     Attributes:
         responses: those it requests, in its own order, repeatedly. In a closed loop no two users have one in common.
-        asks: number of requests; None: no limit.
     """
 
     user: int
@@ -55,7 +54,7 @@ class UserPlan:
     seed: tuple[int, ...]  # of its pauses and the order of its prompts
     responses: tuple[RecordedResponse, ...]
     pause_s: float  # mean, exponentially distributed
-    asks: int | None = None
+    asks: int | None = None  # number of requests; None: no limit
 
     def requests(self) -> Iterator[tuple[RecordedResponse, float]]:
         """Its requests, each with the pause after it."""

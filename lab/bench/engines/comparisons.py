@@ -12,18 +12,13 @@ _GOODPUT = "tokens_per_s"
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One arm against the fastest of its rivals.
-
-    Attributes:
-        turns: number of turns in which both were measured.
-        ratio: of their tokens per second over these.
-    """
+    """One arm against the fastest of its rivals."""
 
     clients: int
     arm: str
     rival: str
-    turns: int
-    ratio: Estimate
+    turns: int  # number of turns in which both were measured
+    ratio: Estimate  # of their tokens per second over these
 
 
 def compared(samples: Sequence[Sample], windows: Sequence[int | None]) -> list[Compared]:

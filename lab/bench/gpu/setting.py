@@ -10,17 +10,11 @@ from lab.bench.harness.timing import Call, seconds_of
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Device and extent.
+    """Device and extent."""
 
-    Attributes:
-        device: of torch.
-        small: shapes that a CPU computes in seconds, to test that the campaign runs.
-        seed: of everything random.
-    """
-
-    device: torch.device
-    small: bool = False
-    seed: int = 0
+    device: torch.device  # of torch
+    small: bool = False  # shapes that a CPU computes in seconds, to test that the campaign runs
+    seed: int = 0  # of everything random
 
     @property
     def dtype(self) -> torch.dtype:
@@ -30,19 +24,12 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Result of a part.
+    """Result of a part."""
 
-    Attributes:
-        header: of its table.
-        rows: of its table.
-        figures: all of them, for JSON.
-        faults: violations.
-    """
-
-    header: Sequence[str]
-    rows: Sequence[Sequence[object]]
-    figures: Mapping[str, object]
-    faults: Sequence[str] = ()
+    header: Sequence[str]  # of its table
+    rows: Sequence[Sequence[object]]  # of its table
+    figures: Mapping[str, object]  # all of them, for JSON
+    faults: Sequence[str] = ()  # violations
 
 
 def repeated_s(run: Call, repeats: int, warmups: int = 2) -> list[float]:

@@ -41,17 +41,12 @@ class PassPlan:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """All figures, turn by turn.
-
-    Attributes:
-        seconds: of a pass by arm and shape.
-        bytes_per_s: of reading memory.
-    """
+    """All figures, turn by turn."""
 
     behind: int
     sizes: ModelBytes
-    seconds: Mapping[str, Mapping[PassShape, list[float]]]
-    bytes_per_s: list[float]
+    seconds: Mapping[str, Mapping[PassShape, list[float]]]  # of a pass by arm and shape
+    bytes_per_s: list[float]  # of reading memory
 
 
 def measured(plan: PassPlan, on_cell: Callable[[str], object]) -> Measured:

@@ -22,19 +22,13 @@ _HELLO, _SHORT = "Say hello to number", 8  # of a first request, which makes a d
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Requests of every client.
-
-    Attributes:
-        protocol: of the drafts.
-        tokens: of a response, upper limit.
-        responses: per client.
-    """
+    """Requests of every client."""
 
     model: str
-    protocol: str
+    protocol: str  # of the drafts
     temperature: float
-    tokens: int
-    responses: int
+    tokens: int  # of a response, upper limit
+    responses: int  # per client
 
 
 @dataclass(frozen=True, slots=True)

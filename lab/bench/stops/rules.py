@@ -11,16 +11,11 @@ NEVER = "never"
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One way.
-
-    Attributes:
-        rule: of the devices (``STOP_KINDS``).
-        options: the request's ``outrider``.
-    """
+    """One way."""
 
     name: str
-    rule: str
-    options: Mapping[str, object] = field(default_factory=dict)
+    rule: str  # of the devices (``STOP_KINDS``)
+    options: Mapping[str, object] = field(default_factory=dict)  # the request's ``outrider``
 
 
 # All by protocol token_ids; none of them is a chain.

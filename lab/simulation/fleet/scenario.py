@@ -32,14 +32,12 @@ class DrafterTraits(Drafting):
     """Drafters of one kind, with their spread: the fields that a file and the simulation have in common.
 
     Attributes:
-        acceptance_spread: standard deviation, from device to device, of its log-odds.
-        prefill_tokens_per_s: of a prompt, before the first draft; None takes no time.
         present_s: mean time until a device leaves; None stays. ``away_s``: mean time until it is back.
     """
 
-    acceptance_spread: Spread = 0.0
+    acceptance_spread: Spread = 0.0  # standard deviation, from device to device, of its log-odds
     speed_spread: Spread = 0.0  # standard deviation of the logarithm of a drafting step's time
-    prefill_tokens_per_s: Often | None = None
+    prefill_tokens_per_s: Often | None = None  # of a prompt, before the first draft; None takes no time
     max_generations: PositiveNumber = 1  # responses that it drafts for at once
     present_s: Often | None = None
     away_s: SecondsOrNone = 60.0
@@ -94,13 +92,11 @@ class ConversationTraits:
     Attributes:
         users: number of users, each with one conversation after another (closed loop). ``conversations_per_s`` begin
             independently of them (open loop); one of the two may be 0.
-        prompt: tokens of a conversation's first request after its system prompt.
         message: tokens that each later request adds to the conversation so far; None where there is one turn only.
-        retries: times that a refused request is repeated.
     """
 
     name: Name
-    prompt: Lengths
+    prompt: Lengths  # tokens of a conversation's first request after its system prompt
     output: Lengths
     users: Number = 0
     conversations_per_s: Annotated[float, Field(ge=0, le=1_000_000)] = 0.0
@@ -113,7 +109,7 @@ class ConversationTraits:
     system_prompts: SystemPrompts | None = None
     day: DailyCycle | None = None
     bursts: Bursts | None = None
-    retries: Number = 3
+    retries: Number = 3  # times that a refused request is repeated
 
     def __post_init__(self) -> None:
         """Refuse traffic without anybody, and turns with nothing to say."""
@@ -162,15 +158,13 @@ class FleetScenario:
     """One run.
 
     Attributes:
-        verifier: the model of each of the ``verifiers``.
         lost_every_s: mean time until a verifier is lost with its coordinator; after ``reload_s`` it is back, empty.
         coordinator_round_s: a coordinator's CPU time for a round; ``coordinator_token_s``: for a committed token.
-        admission: None begins every response as soon as it is requested.
     """
 
     name: str
     verifiers: int
-    verifier: VerifierModel
+    verifier: VerifierModel  # the model of each of the ``verifiers``
     drafters: tuple[DrafterGroup, ...]
     traffic: tuple[Traffic, ...]
     duration_s: float
@@ -178,7 +172,7 @@ class FleetScenario:
     warmup_s: float = 0.0  # responses requested before this time are left out of the results
     router: RouterRules = field(default_factory=RouterRules)
     scheduling: Scheduling = SCHEDULING["slo_aware"]
-    admission: AdmissionRules | None = None
+    admission: AdmissionRules | None = None  # None begins every response as soon as it is requested
     lost_every_s: float = inf
     reload_s: float = 60.0
     coordinator_round_s: float = 0.0

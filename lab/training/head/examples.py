@@ -19,21 +19,13 @@ _Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Examples(ArrayData):
-    """I examples of M mismatches under L links.
+    """I examples of M mismatches under L links."""
 
-    Attributes:
-        hidden: states at the M mismatches.
-        links: ``[L, 5]``, from ``csi_features``.
-        mismatch: ``[I]``, index of each example's mismatch.
-        link: ``[I]``, index of each example's link.
-        labels: ``[I]``; 1: reject.
-    """
-
-    hidden: HiddenPair
-    links: npt.NDArray[np.float64]
-    mismatch: _Ints
-    link: _Ints
-    labels: _Ints
+    hidden: HiddenPair  # states at the M mismatches
+    links: npt.NDArray[np.float64]  # ``[L, 5]``, from ``csi_features``
+    mismatch: _Ints  # ``[I]``, index of each example's mismatch
+    link: _Ints  # ``[I]``, index of each example's link
+    labels: _Ints  # ``[I]``; 1: reject
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +34,15 @@ class ExampleSettings:
 
     Attributes:
         smoothing: of importance; None: labels are the same on every link (the ablation of WISV's Figure 5).
-        kappa: see ``smoothed_importance``.
-        links_per_answer: links that each answer is repeated under.
     """
 
     smoothing: Smoothing | None
     policy: Relabelling
     scale: LinkScale
     ranges: LinkRanges
-    links_per_answer: int
+    links_per_answer: int  # links that each answer is repeated under
     seed: int
-    kappa: float = 2.0
+    kappa: float = 2.0  # see ``smoothed_importance``
 
 
 def examples(

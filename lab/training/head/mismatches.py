@@ -33,19 +33,12 @@ def as_sent(field: FloatField) -> Rounding:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """One mismatch of an answer.
+    """One mismatch of an answer."""
 
-    Attributes:
-        index: among the mismatches of its answer, from 0.
-        offset: of the token in the answer; row ``offset`` predicts it.
-        target_id: the answer's token there.
-        draft_id: the drafter's argmax behind the same tokens.
-    """
-
-    index: int
-    offset: int
-    target_id: int
-    draft_id: int
+    index: int  # among the mismatches of its answer, from 0
+    offset: int  # of the token in the answer; row ``offset`` predicts it
+    target_id: int  # the answer's token there
+    draft_id: int  # the drafter's argmax behind the same tokens
 
 
 @dataclass(frozen=True, slots=True, eq=False)

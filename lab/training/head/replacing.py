@@ -25,21 +25,13 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class LabelledAnswer:
-    """One labelled task.
+    """One labelled task."""
 
-    Attributes:
-        asked: the task.
-        answer_ids: the target's greedy answer, its end-of-sequence token included.
-        score: of the answer.
-        found: number of mismatches.
-        replaced: the tried mismatches, in order.
-    """
-
-    asked: EncodedTask
-    answer_ids: tuple[int, ...]
-    score: float
-    found: int
-    replaced: tuple[Replaced, ...]
+    asked: EncodedTask  # the task
+    answer_ids: tuple[int, ...]  # the target's greedy answer, its end-of-sequence token included
+    score: float  # of the answer
+    found: int  # number of mismatches
+    replaced: tuple[Replaced, ...]  # the tried mismatches, in order
 
     @property
     def labels(self) -> tuple[int, ...]:

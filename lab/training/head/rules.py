@@ -14,25 +14,15 @@ from outrider.verification.decision_head import DecisionHead, HeadWeights, csi_f
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundFacts:
-    """Rows of a drafter and its target behind one prefix; K draft tokens, M mismatches.
+    """Rows of a drafter and its target behind one prefix; K draft tokens, M mismatches."""
 
-    Attributes:
-        draft: K tokens.
-        choices: ``[K + 1]``, the target's argmax at each row.
-        found: ``[M]``, the mismatching rows.
-        drafter_hidden: ``[M, d_drafter]``, as decoded from the link.
-        target_hidden: ``[M, d_target]``.
-        draft_probs: ``[M]``, the target's probability of the draft token, at temperature 1.
-        draft_ranks: ``[M]``, number of tokens that the target prefers to it.
-    """
-
-    draft: Sequence[int]
-    choices: Sequence[int]
-    found: Sequence[int]
-    drafter_hidden: FloatRow
-    target_hidden: FloatRow
-    draft_probs: npt.NDArray[np.float64]
-    draft_ranks: npt.NDArray[np.int64]
+    draft: Sequence[int]  # K tokens
+    choices: Sequence[int]  # ``[K + 1]``, the target's argmax at each row
+    found: Sequence[int]  # ``[M]``, the mismatching rows
+    drafter_hidden: FloatRow  # ``[M, d_drafter]``, as decoded from the link
+    target_hidden: FloatRow  # ``[M, d_target]``
+    draft_probs: npt.NDArray[np.float64]  # ``[M]``, the target's probability of the draft token, at temperature 1
+    draft_ranks: npt.NDArray[np.int64]  # ``[M]``, number of tokens that the target prefers to it
 
 
 class MismatchRule(Protocol):

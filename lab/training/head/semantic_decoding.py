@@ -27,17 +27,12 @@ _BEGUN = 2  # tasks started per pass beside the running ones: each grows into ma
 
 @dataclass(frozen=True, slots=True)
 class AnswerCounts:
-    """Counts of one answer so far.
-
-    Attributes:
-        judged: mismatches decided: those that passed, and the rejection that ended a block.
-        overrides: mismatches that passed.
-    """
+    """Counts of one answer so far."""
 
     rounds: int = 0
     accepted: int = 0  # draft tokens
-    judged: int = 0
-    overrides: int = 0
+    judged: int = 0  # mismatches decided: those that passed, and the rejection that ended a block
+    overrides: int = 0  # mismatches that passed
 
 
 @dataclass(frozen=True, slots=True)

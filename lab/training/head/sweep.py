@@ -20,31 +20,25 @@ class SweptRow:
     """One rule on one set of tasks.
 
     Attributes:
-        score: mean, 0..1; ``score_low`` and ``score_high`` its 95 % bootstrap interval.
-        drop: mean of strict minus this score; ``drop_bound`` its one-sided 95 % upper bound, paired by task.
-        aal: committed tokens a round, correction and bonus tokens included.
-        rounds: mean per answer.
-        tokens: mean per answer.
         rejection_share: of the mismatches decided: those that passed, and rejections that ended a block;
             ``rejection_low`` and ``rejection_high`` its 99 % bootstrap interval, answers redrawn.
-        link_s: mean time of an answer's rounds on the link with full-hidden upload (WISV eq. 6); 0 without a link.
     """
 
     rule: str
     link: str
     threshold: float
-    score: float
+    score: float  # mean, 0..1; ``score_low`` and ``score_high`` its 95 % bootstrap interval
     score_low: float
     score_high: float
-    drop: float
+    drop: float  # mean of strict minus this score; ``drop_bound`` its one-sided 95 % upper bound, paired by task
     drop_bound: float
-    aal: float
-    rounds: float
-    tokens: float
+    aal: float  # committed tokens a round, correction and bonus tokens included
+    rounds: float  # mean per answer
+    tokens: float  # mean per answer
     rejection_share: float
     rejection_low: float
     rejection_high: float
-    link_s: float
+    link_s: float  # mean time of an answer's rounds on the link with full-hidden upload (WISV eq. 6); 0 without a link
 
 
 def sweep(

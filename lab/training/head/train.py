@@ -40,48 +40,32 @@ class RelabellingReport:
     """Result of one way of relabelling.
 
     Attributes:
-        relabelling: ``sum``, ``max`` or ``none``.
-        rejected_share: share of labels that are 1, after relabelling.
-        epochs: number run.
-        best_epoch: the one kept.
-        validation_loss: class-balanced cross-entropy in nats, against the labels of this relabelling.
         validation_auc: of the probabilities on the best link against base labels, critical against harmless; None
             unless both kinds occur.
-        mean_rejection: mean probability of rejection on the validation mismatches, by link.
     """
 
-    relabelling: str
-    rejected_share: float
-    epochs: int
-    best_epoch: int
-    validation_loss: float
+    relabelling: str  # ``sum``, ``max`` or ``none``
+    rejected_share: float  # share of labels that are 1, after relabelling
+    epochs: int  # number run
+    best_epoch: int  # the one kept
+    validation_loss: float  # class-balanced cross-entropy in nats, against the labels of this relabelling
     validation_auc: float | None
-    mean_rejection: dict[str, float]
+    mean_rejection: dict[str, float]  # mean probability of rejection on the validation mismatches, by link
 
 
 @dataclass(frozen=True, slots=True)
 class HeadReport:
-    """Result of a training.
+    """Result of a training."""
 
-    Attributes:
-        answers: labelled; ``scored`` of them scored above 0, the only ones with mismatches to learn from.
-        mismatches: tried; ``critical`` of them lower the score.
-        fits: with sum, maximum and no relabelling, on the same mismatches.
-        bounds: upper bound of each threshold's drop on the calibration tasks, over all links.
-        calibration: rows of each threshold and link, then of strict verification.
-        threshold: chosen.
-        test: rows at that threshold, and of strict verification.
-    """
-
-    answers: int
+    answers: int  # labelled; ``scored`` of them scored above 0, the only ones with mismatches to learn from
     scored: int
-    mismatches: int
+    mismatches: int  # tried; ``critical`` of them lower the score
     critical: int
-    fits: tuple[RelabellingReport, ...]
-    bounds: tuple[float, ...]
-    calibration: tuple[SweptRow, ...]
-    threshold: float
-    test: tuple[SweptRow, ...]
+    fits: tuple[RelabellingReport, ...]  # with sum, maximum and no relabelling, on the same mismatches
+    bounds: tuple[float, ...]  # upper bound of each threshold's drop on the calibration tasks, over all links
+    calibration: tuple[SweptRow, ...]  # rows of each threshold and link, then of strict verification
+    threshold: float  # chosen
+    test: tuple[SweptRow, ...]  # rows at that threshold, and of strict verification
 
 
 def train_head(

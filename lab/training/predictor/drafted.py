@@ -20,19 +20,12 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DraftedTokens(ArrayData):
-    """N tokens, ordered by request, then by position.
+    """N tokens, ordered by request, then by position."""
 
-    Attributes:
-        features: ``[N, 4]``, as ``DraftFeatures.vector``.
-        accepted: ``[N]``: 1, or 0 for the first rejection of a round.
-        temperature: ``[N]``, of the request.
-        prompt: ``[N]``, index of the request's prompt.
-    """
-
-    features: Floats
-    accepted: Ints
-    temperature: Floats
-    prompt: Ints
+    features: Floats  # ``[N, 4]``, as ``DraftFeatures.vector``
+    accepted: Ints  # ``[N]``: 1, or 0 for the first rejection of a round
+    temperature: Floats  # ``[N]``, of the request
+    prompt: Ints  # ``[N]``, index of the request's prompt
 
     def __len__(self) -> int:
         return len(self.accepted)
@@ -52,19 +45,12 @@ def together(parts: Sequence[DraftedTokens]) -> DraftedTokens:
 
 @dataclass(frozen=True, slots=True)
 class DataSplit:
-    """Parts with disjoint prompts, so that no text is on both sides.
+    """Parts with disjoint prompts, so that no text is on both sides."""
 
-    Attributes:
-        train: to fit.
-        validation: to stop early and to choose among fits.
-        calibration: to turn scores into probabilities.
-        test: to report on.
-    """
-
-    train: DraftedTokens
-    validation: DraftedTokens
-    calibration: DraftedTokens
-    test: DraftedTokens
+    train: DraftedTokens  # to fit
+    validation: DraftedTokens  # to stop early and to choose among fits
+    calibration: DraftedTokens  # to turn scores into probabilities
+    test: DraftedTokens  # to report on
 
 
 _SHARES = {"validation": 0.15, "calibration": 0.1, "test": 0.15}  # of the prompts; the rest is for training

@@ -32,17 +32,14 @@ class Fitted:
 
     Attributes:
         scores: ``[N, 4]`` features to ``[N]`` scores; at least 0, the logit of one half, predicts acceptance.
-        settings: chosen ones.
-        tried: number of settings tried.
         predictor: the same for one row, as a device would call it; None: ``scores`` of one row.
-        perceptron: set if it is one.
     """
 
     scores: Callable[[Floats], Floats]
-    settings: Mapping[str, object]
-    tried: int = 1
+    settings: Mapping[str, object]  # chosen ones
+    tried: int = 1  # number of settings tried
     predictor: AcceptancePredictor | None = None
-    perceptron: Perceptron | None = None
+    perceptron: Perceptron | None = None  # set if it is one
 
     def one_call(self, features: Floats) -> Callable[[], object]:
         """The call a device would make for a row with these features, ``[4]``."""

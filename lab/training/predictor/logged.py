@@ -27,24 +27,17 @@ class LoggedRounds:
     """Logged rounds of one pair and rule.
 
     Attributes:
-        tokens: of the rounds; ``prompt`` is an index of ``texts``.
         texts: groups of requests that share no row with any other group; each a number, as a sequence of one.
-        requests: number.
-        rounds: number.
-        files: number read.
-        copies: files left out as copies of others.
-        unread_bytes: behind the first incomplete or damaged record of each file.
-        stops: rounds by the rule that ended their drafts.
     """
 
-    tokens: DraftedTokens
+    tokens: DraftedTokens  # of the rounds; ``prompt`` is an index of ``texts``
     texts: tuple[tuple[int], ...]
-    requests: int
-    rounds: int
-    files: int
-    copies: int
-    unread_bytes: int
-    stops: Mapping[str, int]
+    requests: int  # number
+    rounds: int  # number
+    files: int  # number read
+    copies: int  # files left out as copies of others
+    unread_bytes: int  # behind the first incomplete or damaged record of each file
+    stops: Mapping[str, int]  # rounds by the rule that ended their drafts
 
     def check_enough(self, least_tokens: int) -> None:
         """Raise ``ParameterError`` if there are too few tokens; it says how many rounds are needed."""

@@ -23,19 +23,12 @@ _MOST_TEMPERATURES = 6  # reported one by one
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """Tokens, and the pair they are of.
+    """Tokens, and the pair they are of."""
 
-    Attributes:
-        pair: names of both models.
-        tokens: all of them.
-        parts: the same, split by prompt or by logged request.
-        temperatures: of their requests, ascending.
-    """
-
-    pair: PairNames
-    tokens: DraftedTokens
-    parts: DataSplit
-    temperatures: tuple[float, ...]
+    pair: PairNames  # names of both models
+    tokens: DraftedTokens  # all of them
+    parts: DataSplit  # the same, split by prompt or by logged request
+    temperatures: tuple[float, ...]  # of their requests, ascending
 
     @property
     def told_temperatures(self) -> tuple[float, ...]:

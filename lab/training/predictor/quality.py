@@ -100,29 +100,17 @@ def log_loss(probs: Floats, accepted: Labels) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Figures of one model on some tokens.
+    """Figures of one model on some tokens."""
 
-    Attributes:
-        tokens: N.
-        accepted_share: share of accepted tokens.
-        confusion: at the model's own operating point.
-        auc: see ``area_under_curve``.
-        waste_at_80: false positive rate at a recall of 80 % (that of the paper's MLP).
-        raw_error: calibration error of the model's own probabilities.
-        error: the same after calibration.
-        raw_loss: log loss of the model's own probabilities.
-        loss: the same after calibration.
-    """
-
-    tokens: int
-    accepted_share: float
-    confusion: Confusion
-    auc: float | None
-    waste_at_80: float | None
-    raw_error: float | None
-    error: float | None
-    raw_loss: float
-    loss: float
+    tokens: int  # N
+    accepted_share: float  # share of accepted tokens
+    confusion: Confusion  # at the model's own operating point
+    auc: float | None  # see ``area_under_curve``
+    waste_at_80: float | None  # false positive rate at a recall of 80 % (that of the paper's MLP)
+    raw_error: float | None  # calibration error of the model's own probabilities
+    error: float | None  # the same after calibration
+    raw_loss: float  # log loss of the model's own probabilities
+    loss: float  # the same after calibration
 
 
 def quality(raw: Floats, calibrated: Floats, accepted: Labels, threshold: float = 0.5) -> Quality:
@@ -146,13 +134,11 @@ class FeatureTrend:
     """Acceptance against one feature (WISP figures 2 and 3).
 
     Attributes:
-        feature: its name.
-        correlation: Pearson's, with acceptance; None if either does not vary.
         bins: mean of the feature, accepted share, tokens; per tenth of the tokens by rising feature.
     """
 
-    feature: str
-    correlation: float | None
+    feature: str  # its name
+    correlation: float | None  # Pearson's, with acceptance; None if either does not vary
     bins: tuple[tuple[float, float, int], ...]
 
 

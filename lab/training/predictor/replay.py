@@ -14,21 +14,13 @@ from outrider.drafting.recalibration import ChainVerdict, Recalibration, SentCha
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """One predictor on some tokens, fixed and recalibrated.
+    """One predictor on some tokens, fixed and recalibrated."""
 
-    Attributes:
-        tokens: number.
-        loss_before: log loss of the fixed predictor.
-        loss: of the recalibrated one.
-        error_before: calibration error of the fixed predictor.
-        error: of the recalibrated one.
-    """
-
-    tokens: int
-    loss_before: float
-    loss: float
-    error_before: float | None
-    error: float | None
+    tokens: int  # number
+    loss_before: float  # log loss of the fixed predictor
+    loss: float  # of the recalibrated one
+    error_before: float | None  # calibration error of the fixed predictor
+    error: float | None  # of the recalibrated one
 
 
 def replay(logits: Floats, tokens: DraftedTokens, rule: AcceptanceRule, window_tokens: int) -> dict[str, Replay]:

@@ -35,19 +35,12 @@ _SEED_STRIDE = 0x9E3779B97F4A7C15
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One response to generate.
+    """One response to generate."""
 
-    Attributes:
-        prompt: index of its prompt.
-        prompt_ids: the prompt's tokens.
-        params: of sampling, with a seed of its own.
-        most_tokens: length limit of the response.
-    """
-
-    prompt: int
-    prompt_ids: tuple[int, ...]
-    params: SamplingParams
-    most_tokens: int
+    prompt: int  # index of its prompt
+    prompt_ids: tuple[int, ...]  # the prompt's tokens
+    params: SamplingParams  # of sampling, with a seed of its own
+    most_tokens: int  # length limit of the response
 
 
 def requests_of(

@@ -38,25 +38,15 @@ class PartReport:
 
 @dataclass(frozen=True, slots=True)
 class FamilyReport:
-    """One kind of model.
+    """One kind of model."""
 
-    Attributes:
-        family: its name.
-        settings: chosen ones.
-        tried: number of settings tried.
-        platt: turns its scores into probabilities.
-        test: on the whole test part.
-        by_temperature: on the test tokens of each temperature.
-        latency: of a call for one row, its features known.
-    """
-
-    family: str
-    settings: Mapping[str, object]
-    tried: int
-    platt: Platt
-    test: Quality
-    by_temperature: Mapping[str, Quality]
-    latency: Latency
+    family: str  # its name
+    settings: Mapping[str, object]  # chosen ones
+    tried: int  # number of settings tried
+    platt: Platt  # turns its scores into probabilities
+    test: Quality  # on the whole test part
+    by_temperature: Mapping[str, Quality]  # on the test tokens of each temperature
+    latency: Latency  # of a call for one row, its features known
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +54,16 @@ class PredictorReport:
     """Result of a training.
 
     Attributes:
-        parts: by name.
-        trends: of each feature, over all tokens.
-        families: compared.
-        left_out: kinds that could not be tried, and why.
         replays: on the test part, recalibrated online: by kind (the perceptron, the raw confidence, and the package's
             predictor) and temperature.
-        threshold: probability at which the perceptron's classes weigh the same: its operating point.
     """
 
-    parts: Mapping[str, PartReport]
-    trends: tuple[FeatureTrend, ...]
-    families: tuple[FamilyReport, ...]
-    left_out: Mapping[str, str]
+    parts: Mapping[str, PartReport]  # by name
+    trends: tuple[FeatureTrend, ...]  # of each feature, over all tokens
+    families: tuple[FamilyReport, ...]  # compared
+    left_out: Mapping[str, str]  # kinds that could not be tried, and why
     replays: Mapping[str, Mapping[str, Replay]]
-    threshold: float
+    threshold: float  # probability at which the perceptron's classes weigh the same: its operating point
 
 
 def train_predictor(

@@ -23,16 +23,13 @@ class Task:
     """One prompt.
 
     Attributes:
-        key: unique; alone decides the split.
-        kind: of task, for reports.
-        prompt: one user message.
         parts: what a right answer contains, at least one; compared without regard to case and to runs of blanks. A
             number is not found within a longer one, nor a word (of Latin letters) within another.
     """
 
-    key: str
-    kind: str
-    prompt: str
+    key: str  # unique; alone decides the split
+    kind: str  # of task, for reports
+    prompt: str  # one user message
     parts: tuple[str, ...]
     check: Check
 

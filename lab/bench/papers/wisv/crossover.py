@@ -71,17 +71,12 @@ def break_even_rtt_s(window: int, mismatch: float, rate_bps: float, point: Opera
 
 @dataclass(frozen=True, slots=True)
 class Uploads:
-    """The two uploads of a block of ``window`` tokens, each a mismatch with the same probability.
-
-    Attributes:
-        break_even_rtt_s: at each of ``RATES_BPS``.
-        cells: every RTT at every rate.
-    """
+    """The two uploads of a block of ``window`` tokens, each a mismatch with the same probability."""
 
     window: int
     mismatch: float
-    break_even_rtt_s: tuple[float, ...]
-    cells: tuple[Cell, ...]
+    break_even_rtt_s: tuple[float, ...]  # at each of ``RATES_BPS``
+    cells: tuple[Cell, ...]  # every RTT at every rate
 
     @property
     def wrong(self) -> tuple[Cell, ...]:

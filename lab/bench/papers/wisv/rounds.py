@@ -30,13 +30,11 @@ class OperatingPoint:
     """Models and machines; the defaults fit Table I.
 
     Attributes:
-        step_s: drafter's time per token: fitted, as the paper prints no times of its machines.
-        verify_s: verifier's time per block; Table I leaves none for it.
         overhead_bits: of every message (O_up, O_dn); the paper gives no number, and Table I shows no trace of one.
     """
 
-    step_s: float = 0.01889
-    verify_s: float = 0.0
+    step_s: float = 0.01889  # drafter's time per token: fitted, as the paper prints no times of its machines
+    verify_s: float = 0.0  # verifier's time per block; Table I leaves none for it
     vocab_size: int = 128_256  # Llama 3
     hidden_size: int = 2_048  # of Llama-3.2-1B
     hidden_bits: int = 16

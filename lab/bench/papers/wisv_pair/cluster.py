@@ -31,19 +31,13 @@ _SETTLING_TOKENS = 48
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How a request is answered.
-
-    Attributes:
-        options: of the request, without its window.
-        free: the service chooses the window.
-        slow: it sends whole distributions, and answers one task only.
-    """
+    """How a request is answered."""
 
     name: str
-    options: Mapping[str, object] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)  # of the request, without its window
     temperature: float = 0.0
-    free: bool = False
-    slow: bool = False
+    free: bool = False  # the service chooses the window
+    slow: bool = False  # it sends whole distributions, and answers one task only
 
 
 _SEMANTIC: Mapping[str, object] = {"verification": "semantic"}
@@ -98,23 +92,17 @@ def spread(tasks: Sequence[Task], count: int) -> list[Task]:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One response.
-
-    Attributes:
-        window: requested; None: free.
-        rounds: verify outcomes, the prompt's own included.
-        judged: mismatches that a head decided, of which ``overrides`` passed.
-    """
+    """One response."""
 
     link: str
     method: str
-    window: int | None
+    window: int | None  # requested; None: free
     task: str
     score: float
     tokens: int
-    rounds: int
+    rounds: int  # verify outcomes, the prompt's own included
     elapsed_s: float
-    judged: int
+    judged: int  # mismatches that a head decided, of which ``overrides`` passed
     overrides: int
 
 
