@@ -7,7 +7,6 @@ from lab.bench.catalogue import run as run_bench
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Which benchmark; it reads its own options."""
     parser.description = __doc__
     parser.add_argument("name", choices=BENCHES, metavar="NAME", help=", ".join(BENCHES))
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="passed to the benchmark")

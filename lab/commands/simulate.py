@@ -82,7 +82,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Simulate every system and print each class's results."""
     check_plots(arguments.plots)
     of_its_own = {_CAPACITY: _run_capacity, _STOPS: _run_stops}.get(arguments.file)
     if of_its_own is not None:

@@ -21,7 +21,6 @@ _COLLECTED = (100_000, 50, 1000)
 
 
 def run_fleet(fleet: ReadFleet, json: Path | None) -> None:
-    """Simulate the scenario and print the results of each kind of traffic."""
     scenario = fleet.scenario
     drafters = sum(group.count for group in scenario.drafters)
     print(f"{scenario.name}: {drafters:,} drafters, {scenario.verifiers:,} verifiers; costs: {fleet.cost_source}")

@@ -59,7 +59,6 @@ def _add(kinds: Any, name: str, config: type[PairConfig], text: str, description
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Train, write the result, and print the report."""
     flags = vars(arguments)
     del flags["run"]
     flags.pop("train")(flags)

@@ -14,8 +14,6 @@ _LEAST_RESPONSES = 20  # in an hour: with fewer, one broken promise would page
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One alert."""
-
     name: str
     severity: str  # ``page`` (now) or ``ticket`` (in working hours)
     wait: str  # how long the expression has to hold before it fires
@@ -24,7 +22,6 @@ class Alert:
     summary: str = ""  # one line; ``{{ $labels.x }}`` and ``{{ $value }}`` are filled in
 
     def when(self, expr: str, summary: str) -> "Alert":
-        """Return the alert with its condition and summary."""
         return replace(self, expr=expr, summary=summary)
 
 

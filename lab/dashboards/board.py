@@ -5,8 +5,6 @@ from enum import StrEnum
 
 
 class Shape(StrEnum):
-    """How a panel shows its queries."""
-
     LINES = "lines"  # over time
     STACK = "stack"  # likewise, stacked
     NUMBER = "number"  # the last value
@@ -32,8 +30,6 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel."""
-
     title: str
     unit: str  # Grafana's name of it
     shape: Shape = Shape.LINES
@@ -52,8 +48,6 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Panels under a heading."""
-
     title: str
     panels: tuple[Panel, ...]
 

@@ -13,7 +13,6 @@ GROUP = f'{CLUSTER}, group=~"$group"'
 
 
 def named(metric: Metric, suffix: str = "") -> str:
-    """The metric's name as Ray exports it."""
     return f"ray_{metric.name}{suffix}"
 
 
@@ -28,7 +27,6 @@ def _over(how: str, labels: str) -> str:
 
 
 def rate(counter: Metric, *where: str, by: str = "", over: str = RATE) -> str:
-    """Rate of a counter, per second."""
     assert counter.kind is MetricKind.COUNTER, counter.name
     return _rate(counter, *where, by=by, over=over)
 

@@ -13,8 +13,6 @@ _MODEL = {"model_name": "outrider"}
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One recording rule."""
-
     record: str
     expr: str
     labels: dict[str, str] = field(default_factory=dict)

@@ -32,14 +32,12 @@ def repository_path(source: str) -> str:
 
 
 def targets(text: str, file: str, root: Path) -> Iterator[str]:
-    """Yield the files of the repository that a file's text links to."""
     found: list[str] = []
     rewrite(text, file, root, found.append)
     yield from found
 
 
 def for_site(text: str, file: str, root: Path) -> str:
-    """Return the text with its links as they are on the site."""
     return rewrite(text, file, root, lambda _: None)
 
 

@@ -21,7 +21,6 @@ def type_of(schema: Schema) -> str:
 
 
 def name_of(schema: Schema) -> str:
-    """Name of the schema that a ``$ref`` points to."""
     return str(schema["$ref"]).rpartition("/")[2]
 
 

@@ -39,7 +39,6 @@ class Setting:
 
 
 def settings() -> list[Setting]:
-    """Return every setting, in the schema's order."""
     schema, defaults = _schema(), json.loads(TypeAdapter(Config).dump_json(Config()))
     return list(_leaves("", schema, defaults, schema["$defs"]))
 

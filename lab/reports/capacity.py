@@ -13,7 +13,6 @@ from lab.simulation.settings import PRODUCT, Settings, Variant
 
 
 def show_capacity(figures: CapacityFigures) -> None:
-    """Print the requested tables, the service's headline figures first."""
     _show_headlines(figures)
     for case in figures.cases:
         print(f"\n{case.name}: {case.source}\n  {_lengths(case.settings)}")
@@ -90,7 +89,6 @@ def _show_goodput(figures: CapacityFigures) -> None:
 
 
 def _show_mixed(figures: CapacityFigures) -> None:
-    """Print the capacity with all classes at once."""
     rows = []
     for limit, results in figures.mixed.items():
         fcfs = next(one.devices for one in results if one.variant is Variant.KV)

@@ -11,7 +11,6 @@ _ROWS = ("rule", "threshold", "link", "score", "95 %", "drop", "bound", "AAL", "
 
 
 def show_head(config: HeadConfig, report: HeadReport) -> None:
-    """Print labels, fits, thresholds and the test."""
     critical = percent(report.critical / report.mismatches)
     print(f"{report.mismatches} mismatches in {report.scored} of {report.answers} answers, {critical} critical")
     show_table(

@@ -21,7 +21,6 @@ _SIDES = ("", "first token p50", "p99", "busy", "devices served", "by seed", "se
 
 
 def show_plan(advice: Advice, rule: PromiseRule, seeds: int) -> None:
-    """Print each group's speeds, the capacity of both sides, and the recommendation."""
     rows = []
     for index, group in enumerate(advice.mix.groups):
         draft = advice.drafts[index]
@@ -52,7 +51,6 @@ def show_plan(advice: Advice, rule: PromiseRule, seeds: int) -> None:
 
 
 def plan_figures(advice: Advice) -> dict[str, object]:
-    """The whole plan, for a JSON file."""
     groups = [
         {
             "name": group.name,

@@ -13,7 +13,6 @@ _COLUMNS = 4
 
 
 def plot_predictor(file: Path, report: PredictorReport) -> None:
-    """Plot acceptance by each feature, their correlations with it, and each model's confusion matrix."""
     panels = len(report.trends) + 1 + len(report.families)
     rows = -(-panels // _COLUMNS)
     drawn = figure(3.2 * _COLUMNS, 2.9 * rows)

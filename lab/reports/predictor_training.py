@@ -13,7 +13,6 @@ _LATENCY = ("mean", "median", "std", "min", "max", "p95", "p99")
 
 
 def show_predictor(config: PredictorConfig, report: PredictorReport) -> None:
-    """Print tokens, trends, models and their latencies."""
     split_by = "texts" if config.logged else "prompts"
     _show_tokens(config.rule, split_by, report)
     _show_models(split_by, report)

@@ -30,7 +30,6 @@ _CAUSES = {None: "in time", ViolationCause.QUEUE: "late, queue", ViolationCause.
 
 
 def plot_capacity(folder: Path, figures: CapacityFigures) -> None:
-    """Draw the plots of the ``outrider simulate capacity`` tables that were computed."""
     if figures.cases:
         _capacities(folder / "capacity.png", figures)
     if figures.loads:

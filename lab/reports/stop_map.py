@@ -17,7 +17,6 @@ _BASES: tuple[tuple[str, Sequence[DraftEnding]], ...] = (
 
 
 def show_stops(cases: Sequence[CostCase], found: Sequence[PlaceResult]) -> None:
-    """Print capacities, goodput and latency by place, and what each rule gains and loses over all places."""
     for case in cases:
         print(f"{case.name}: {case.source}")
     _show_capacities(found)
@@ -66,7 +65,6 @@ def _show_load(found: Sequence[PlaceResult], *, full: bool) -> None:
 
 
 def _show_balance(found: Sequence[PlaceResult]) -> None:
-    """Print each rule against fixed windows."""
     rows = []
     for name, base in _BASES:
         for ending in STOPPING:

@@ -84,8 +84,6 @@ class FirstLook:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Both sides, and the conclusions from them."""
-
     mix: Mix
     drafts: tuple[Outlook, ...]  # of each group, in the mix's order
     # Of one device of each group, with the server to itself and without drafts.
@@ -161,7 +159,6 @@ def answer(question: PlanQuestion, look: FirstLook, confirmed: Sequence[MixSearc
 
 
 def advice_of(mix: Mix, drafting: SideAnswer, autoregressive: SideAnswer) -> Advice:
-    """Combine the answers of both sides."""
     drafts = tuple(_outlook(group, mix.verifier) for group in mix.groups)
     speeds = tuple(target_alone(group, mix.verifier, _NO_SPEED).tokens_per_s_alone for group in mix.groups)
     return Advice(mix, drafts, speeds, drafting, autoregressive)
@@ -218,7 +215,6 @@ def _count(found: MixCapacity) -> str:
 
 
 def _wanting(advice: Advice, rule: PromiseRule) -> str:
-    """Say what to promise if nobody is served."""
     pairs = zip(advice.mix.groups, advice.drafts, advice.autoregressive_tokens_per_s, strict=True)
     speeds = [(group, max(draft.tokens_per_s_alone, speed)) for group, draft, speed in pairs if group.slo.tokens_per_s]
     group, speed = min(speeds, key=lambda pair: pair[1] / pair[0].slo.tokens_per_s)
@@ -236,7 +232,6 @@ def _wanting(advice: Advice, rule: PromiseRule) -> str:
 
 
 def _cure(advice: Advice, found: MixCapacity) -> str:
-    """Say what would serve more devices."""
     resident = min(resident_devices(group, advice.mix.verifier) for group in advice.mix.groups)
     if found.devices >= _FULL * resident:
         return f". KV memory is full there ({resident:.0f} responses fit): more of it or shorter prompts serve more"
@@ -254,7 +249,6 @@ def _best(group: DeviceGroup, verifier: VerifierModel) -> Outlook:
 
 
 def _outlook(group: DeviceGroup, verifier: VerifierModel) -> Outlook:
-    """Return the outlook of the draft that a group makes."""
     return outlook(group, verifier, DraftSetting(group.window, group.expansion), group.slo.tokens_per_s or _NO_SPEED)
 
 

@@ -69,7 +69,6 @@ class _Search:
             factor **= 1.5
 
     def bisect(self, resolution: float) -> None:
-        """Bisect between ``held`` and ``broken``."""
         while self.broken - self.held > max(1, int(resolution * self.held)):
             self._try((self.held + self.broken) // 2)
 

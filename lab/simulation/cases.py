@@ -26,15 +26,12 @@ _LOADED = (Variant.KV, Variant.WISP, Variant.WISP_FAIR, Variant.SCHEDULER, Varia
 
 @dataclass(frozen=True, slots=True)
 class CapacityFigures:
-    """Figures of the experiment."""
-
     cases: tuple[Case, ...]  # the first is WISP's own
     found: Mapping[tuple[str, Variant, float], CellResult]  # by case, system and promised speed
     mixed: Mapping[str, Sequence[CellResult]]  # results with all classes at once, by case and KV memory
     loads: tuple[LoadResult, ...]  # runs of the first case without a memory limit, over numbers of devices
 
     def devices(self, case: Case, variant: Variant, speed: float) -> int:
-        """Return the capacity in one cell."""
         return self.found[case.name, variant, speed].devices
 
     def multiple(self, case: Case, variant: Variant, over: Variant, speed: float) -> float | None:
@@ -105,7 +102,6 @@ def cases(profile: Path | None, *, quick: bool) -> list[Case]:
 
 
 def capacity_cells(case: Case, seed: int, *, quick: bool) -> list[Cell]:
-    """Return a cell for every system at every speed."""
     cell = partial(Cell, case, seed=seed, responses=1.0 if quick else 2.0, resolution=0.05 if quick else 0.015)
     return [cell(variant, (speed,)) for variant in case.variants for speed in case.speeds_tokens_per_s]
 

@@ -23,7 +23,6 @@ def normals(seed: int, purpose: int, block: int, count: int) -> list[float]:
 
 
 def link_seed(seed: int, device: int) -> int:
-    """Return the seed of one device's link."""
     return (seed << _LINK_BITS | device) % 2**64
 
 

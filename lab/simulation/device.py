@@ -54,7 +54,6 @@ class SimDevice:
         self.name = device_name(self.number)
 
     def pending(self) -> PendingVerification:
-        """Return its block, as the scheduling policy sees it; there must be one."""
         assert self.verification is not None
         return self.verification
 
@@ -85,7 +84,6 @@ class SimDevice:
         self.follows = False
 
     def cut(self, tokens: int) -> None:
-        """Cut its draft to ``tokens`` before it is verified."""
         block, dropped = self.pending(), self.draft.nodes - tokens
         self.draft = self.draft.cut(tokens)
         self.verification = replace(

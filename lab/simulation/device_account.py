@@ -9,8 +9,6 @@ from outrider.scheduling.attribution import ViolationCause, round_is_late
 
 @dataclass(slots=True, eq=False)
 class DeviceAccount:
-    """Updates a device's ``results`` while the simulation runs."""
-
     results: DeviceResults
     since_s: float = 0.0  # from when the speed of the response under way is measured
     open_tokens: int = 0  # its tokens since then; the last came ``open_s`` after ``since_s``
@@ -39,7 +37,6 @@ class DeviceAccount:
             self.since_s = now_s
 
     def judge_round(self, drafted: int, accepted: int, round_s: float, cause: ViolationCause) -> bool:
-        """Count a measured round; return whether it was late."""
         self.results.rounds += 1
         self.results.drafted_tokens += drafted
         self.results.accepted_tokens += accepted
@@ -49,7 +46,6 @@ class DeviceAccount:
         return late
 
     def end_response(self, *, measured: bool) -> None:
-        """Count the response under way, which is complete."""
         if measured:
             self._count_response()
             if self.open_s > 0.0:

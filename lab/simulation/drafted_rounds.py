@@ -27,8 +27,6 @@ _NORMAL = NormalDist()
 
 
 class SimResponse(NamedTuple):
-    """The lengths of a response, and the pause before its request."""
-
     pause_s: float
     prompt_tokens: int
     output_tokens: int
@@ -166,7 +164,6 @@ class ModelledDevice:
         return drafts.draft(depth, accepted, self.step_s)
 
     def stays_autonomous(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:  # noqa: ARG002 (a choice's)
-        """Return whether it never drafts."""
         return not self._longest
 
 

@@ -25,8 +25,6 @@ class Measure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CostCase:
-    """A cost model with the settings it is run with."""
-
     name: str
     source: str  # where its figures come from, for the reader
     settings: Settings
@@ -35,8 +33,6 @@ class CostCase:
 
 @dataclass(frozen=True, slots=True)
 class Case(CostCase):
-    """A cost model with its settings, promised speeds and systems."""
-
     speeds_tokens_per_s: tuple[float, ...]
     variants: tuple[Variant, ...]
 
@@ -74,7 +70,6 @@ class CellResult:
 
 
 def violation_rate(found: ClassResults, measure: Measure) -> float:
-    """Return a class's share of violations."""
     if measure is Measure.RESPONSE:
         return found.response_violation_rate
     return found.round_violation_rate if measure is Measure.ROUND else found.device_violation_rate
@@ -123,7 +118,6 @@ def run_cell(cell: Cell) -> CellResult:
 
 
 def run(cell: Cell, devices: int) -> SimulationResults:
-    """Simulate a cell with a number of devices."""
     case, speeds = cell.case, cell.speeds_tokens_per_s
     return simulate(scenario_of(case.settings, case.costs, cell.variant, speeds, devices, cell.seed, cell.responses))
 
@@ -142,7 +136,6 @@ def first_guess(cell: Cell) -> int:
 
 
 def drafts_of(cell: Cell) -> str:
-    """Describe what the devices of each class draft."""
     if cell.variant is Variant.CENTRALIZED:
         return "none"
     verifier = verifier_of(cell.case.settings, cell.case.costs)

@@ -33,7 +33,6 @@ class Lengths:
     sigma: Spread | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a mixture of forms and an incomplete form."""
         given = {name for name in ("tokens", "least", "most", "median", "sigma") if getattr(self, name) is not None}
         if given not in _FORMS:
             needed = "tokens alone, least and most, or median and sigma (and most)"
@@ -43,7 +42,6 @@ class Lengths:
 
     @property
     def most_tokens(self) -> int:
-        """The largest length that can be drawn."""
         return self.tokens or self.most or _MOST_TOKENS
 
     def at(self, uniform: float) -> int:

@@ -47,14 +47,11 @@ class DraftSetting:
     expansion: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        """Return the text that tables show."""
         return f"tree {'x'.join(map(str, self.expansion))}" if self.expansion else f"chain {self.window}"
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Estimates for a group of devices with one draft."""
-
     draft: DraftSetting
     nodes: int  # drafted tokens of a round
     expected_tokens: float  # committed by a round, correction or bonus token included
@@ -70,8 +67,6 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class TargetAlone:
-    """Estimates for the target without drafts (continuous batching)."""
-
     tokens_per_s_alone: float  # of a response that has the verifier for itself
     devices: float  # number of responses that can keep the given speed and whose KV fits
 
@@ -147,7 +142,6 @@ def target_alone(group: DeviceGroup, verifier: VerifierModel, tokens_per_s: floa
 
 
 def chains(longest: int = LONGEST_WINDOW) -> tuple[DraftSetting, ...]:
-    """Return every chain up to a length."""
     return tuple(DraftSetting(window) for window in range(1, longest + 1))
 
 
@@ -172,7 +166,6 @@ def best_draft(
 
 
 def fastest_draft(group: DeviceGroup, verifier: VerifierModel, candidates: Iterable[DraftSetting]) -> Outlook:
-    """Return the draft with which one device alone is fastest, of at least one candidate."""
     return max(
         (outlook(group, verifier, draft, 1.0) for draft in candidates), key=lambda found: found.tokens_per_s_alone
     )

@@ -50,8 +50,6 @@ class ReadFile:
 
 @dataclass(frozen=True, slots=True)
 class ReadScenario(ReadFile):
-    """The contents of a scenario file."""
-
     name: str
     groups: tuple[DeviceGroup, ...]  # of devices
     verifier: VerifierModel  # what they share
@@ -61,8 +59,6 @@ class ReadScenario(ReadFile):
 
 @dataclass(frozen=True, slots=True)
 class ReadFleet(ReadFile):
-    """The contents of a fleet file."""
-
     scenario: FleetScenario
 
 
@@ -82,7 +78,6 @@ def load_simulation(path: str | Path, seed: int | None = None) -> ReadScenario |
 
 
 def load_scenario(path: str | Path, seed: int | None = None) -> ReadScenario:
-    """Read a scenario file as ``load_simulation`` does."""
     return parse_scenario(read_text(path, "scenario", "YAML"), str(path), seed)
 
 
@@ -116,7 +111,6 @@ def parse_scenario(text: str, source: str, seed: int | None = None) -> ReadScena
 
 
 def parse_fleet(text: str, source: str, seed: int | None = None) -> ReadFleet:
-    """Read YAML text; ``source`` names it in messages."""
     file = _parsed(_FLEET, text, source)
     classes = _classes_of(file.slo_classes)
     verifiers = file.verifiers
@@ -193,7 +187,6 @@ def _verifier_of(config: ServerConfig) -> VerifierModel:
 
 
 def _cost_model_of(config: CostConfig) -> CostModel:
-    """Return the cost model that a file names."""
     if config.roofline is not None:
         return RooflineCostModel(MODELS[config.roofline.model], HARDWARE[config.roofline.gpu])
     if config.profile is not None:
@@ -205,7 +198,6 @@ def _cost_model_of(config: CostConfig) -> CostModel:
 
 
 def _cost_source_of(config: CostConfig) -> str:
-    """Say in words where a verifier's times come from."""
     if config.roofline is not None:
         gpu = HARDWARE[config.roofline.gpu].name
         return f"a roofline of {config.roofline.model} on {gpu}, from data sheets: nothing of it was measured"

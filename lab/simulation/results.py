@@ -41,7 +41,6 @@ class DeviceCounts:
 
     @property
     def late_rounds(self) -> int:
-        """Number of late rounds of either cause."""
         return self.late_queue_rounds + self.late_compute_rounds
 
 
@@ -193,7 +192,6 @@ class SimulationResults(RunResults):
 
     @property
     def busy_share(self) -> float:
-        """Share of the measured time in which the verifier computed."""
         return _share(self.busy_s, self.measured_s)
 
     @property

@@ -53,7 +53,6 @@ class ModelShape:
 
     @property
     def kv_bytes_per_token(self) -> float:
-        """Bytes of keys and values of one position in all layers."""
         return 2 * self.layers * self.kv_heads * self.head_dim * self.bytes_per_kv_value
 
 
@@ -94,11 +93,9 @@ class RooflineCostModel:
         object.__setattr__(self, "_slopes", slopes)
 
     def predict_s(self, batch: Sequence[VerifyCost]) -> float:
-        """Predict the time of one forward pass over a batch."""
         return self.predict_work_s(work_of(batch))
 
     def predict_work_s(self, work: tuple[int, int, int]) -> float:
-        """Predict it from a batch's sums."""
         per_new, per_interaction, weights_s, per_token = self._slopes
         new, interactions, cached = work
         compute_s = per_new * new + per_interaction * interactions

@@ -142,7 +142,6 @@ class EventLoop:
         self._tally.step(step)
 
     def first_token(self, device: SimDevice, now_s: float) -> None:
-        """Count the first token; the response's speed is measured from here."""
         measured = self._count(now_s)
         device.account.first_tokens(now_s, measured=measured)
         if measured:

@@ -70,8 +70,6 @@ class Drafting:
 
 @pydantic.dataclasses.dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class Devices(Drafting):
-    """Devices that each request one response after another: what a file and the simulation have in common."""
-
     prompt: Lengths  # tokens, drawn for each response
     output: Lengths  # tokens of each response, the first included
     expansion: tuple[Siblings, ...] = ()  # children by depth of a draft tree, in place of ``window``; () is a chain
@@ -98,15 +96,12 @@ class DeviceGroup(Devices):
     stopping: SimStopSetting | None = None  # ends chains early, in place of a ``predictor``
 
     def __post_init__(self) -> None:
-        """Refuse settings of which more than one decides on the draft."""
         if self.stopping is not None and (self.expansion or self.predictor is not None):
             raise ParameterError("stopping", "neither expansion nor predictor", self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:
-    """Host memory to which evicted KV may be copied."""
-
     blocks: int  # number of KV blocks that it holds
     prices: SwapPrices
 
@@ -134,7 +129,6 @@ class VerifierModel:
 
     @property
     def planner(self) -> CostModel:
-        """The cost model that plans are made with."""
         return self.planner_cost_model or self.cost_model
 
 
@@ -177,6 +171,5 @@ class Scenario(CoordinatorRules):
     keep_batch_log: bool = False  # whether results hold every batch
 
     def __post_init__(self) -> None:
-        """Refuse a seed that the streams of chance cannot take."""
         if self.seed < 0:
             raise ParameterError("seed", "a number of at least 0", self.seed)

@@ -41,7 +41,6 @@ class DeviceGroupConfig(Devices):
     link: LinkConfig | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a tree that the protocol's messages do not carry, and a predictor beside a tree."""
         if self.expansion and self.protocol not in tree_protocols():
             raise ConfigError("expansion", f"a protocol of trees ({', '.join(tree_protocols())})", self.protocol)
         if self.expansion and self.predictor is not None:
@@ -66,7 +65,6 @@ class RooflineConfig:
     gpu: Text
 
     def __post_init__(self) -> None:
-        """Refuse names of which there are no figures."""
         if self.model not in MODELS:
             raise ConfigError("model", f"one of {', '.join(MODELS)}", self.model)
         if self.gpu not in HARDWARE:
@@ -82,7 +80,6 @@ class CostConfig:
     roofline: RooflineConfig | None = None
 
     def __post_init__(self) -> None:
-        """Refuse none of the three and more than one."""
         given = [name for name in ("coefficients", "profile", "roofline") if getattr(self, name) is not None]
         if len(given) != 1:
             raise ConfigError("coefficients", "exactly one of coefficients, profile and roofline", given)
@@ -118,16 +115,12 @@ class ServerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_FORBID)
 class SimDrafterGroupConfig(DrafterTraits):
-    """Drafters of one kind, with their link by name."""
-
     draft_tokens_per_s: Rate  # at the median
     link: LinkConfig | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_FORBID)
 class TrafficConfig(ConversationTraits):
-    """Conversations of one kind, with their SLO class by name."""
-
     slo: Name = "best_effort"
 
 
@@ -162,8 +155,6 @@ class SimAdmissionConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class VerifiersConfig:
-    """A number of equal verifiers."""
-
     count: Annotated[int, Field(strict=True, ge=1, le=100_000)]
     server: ServerConfig
     lost_every_s: Seconds | None = None  # mean time until a verifier is lost with its coordinator; None: none is lost
@@ -192,8 +183,6 @@ def _check(file: SimulationFile, named: Collection[str]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_FORBID)
 class ScenarioFile:
-    """A scenario: devices, a server, and the systems to compare."""
-
     devices: Annotated[tuple[DeviceGroupConfig, ...], Field(min_length=1)]
     server: ServerConfig
     name: Text = "scenario"
@@ -211,8 +200,6 @@ class ScenarioFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_FORBID)
 class FleetFile:
-    """A fleet: verifiers, drafters and traffic."""
-
     verifiers: VerifiersConfig
     drafters: Annotated[tuple[SimDrafterGroupConfig, ...], Field(min_length=1)]
     traffic: Annotated[tuple[TrafficConfig, ...], Field(min_length=1)]

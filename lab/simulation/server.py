@@ -111,7 +111,6 @@ class SimulatedServer:
 
     @property
     def deadlines(self) -> DeadlineRule:
-        """The rule that sets blocks' deadlines."""
         return self._rules.scheduling.deadlines
 
     def now(self, shape: RoundShape) -> VerifierNow:

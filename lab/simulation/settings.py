@@ -34,8 +34,6 @@ _PRESETS = files("lab.simulation").joinpath("presets")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of one experiment."""
-
     draft_tokens_per_s: float  # of a device
     window: int  # tokens drafted in a round by systems that do not choose it
     token_acceptance: float  # of a draft token, given that those before it were accepted
@@ -113,7 +111,6 @@ _SYSTEMS: Mapping[Variant, System] = MappingProxyType(
 
 
 def verifier_of(settings: Settings, costs: CostModel) -> VerifierModel:
-    """Return the verifier of an experiment."""
     blocks = max(1, settings.kv_tokens // _KV_BLOCK_TOKENS)
     limits = BatchLimits(settings.max_blocks, settings.max_new_tokens, settings.prefill_chunk_tokens, blocks)
     host_bytes = settings.kv_bytes_per_token, settings.host_bytes_per_s
@@ -197,7 +194,6 @@ def admission_of(verifier: VerifierModel) -> AdmissionRules:
 
 
 def preset(name: str) -> Settings:
-    """Read settings that are shipped with the package."""
     return Settings(**yaml.safe_load(_PRESETS.joinpath(f"{name}.yaml").read_text(encoding="utf-8")))
 
 

@@ -17,13 +17,9 @@ _DECIDED_EVERY_S = (
 
 
 class AdmissionPort(Protocol):
-    """What admission needs of its coordinator."""
-
     down: bool
 
-    def verifier_now(self, rounds: MeasuredRounds) -> VerifierNow:
-        """Return the verifier as admission sees it, for rounds as they were measured."""
-        ...
+    def verifier_now(self, rounds: MeasuredRounds) -> VerifierNow: ...
 
     def admit(self, device: SimDevice, now_s: float) -> None:
         """Begin a response, or go on with one that another verifier lost."""
@@ -61,7 +57,6 @@ class SimAdmission:
         self._decide(now_s)
 
     def end(self, device: SimDevice, now_s: float) -> None:
-        """Free the place of an ended response."""
         del self._begun[device.name]
         self._suspended.pop(device.name, None)
         self._admission.end(device.name, now_s, device.committed, kept=device.promised.kept)

@@ -32,19 +32,13 @@ _JUST_BEFORE_S = 1e-6
 
 
 class VerifierListener(Protocol):
-    """Receives the events of a simulated verifier."""
-
     def admitted(self, device: SimDevice, now_s: float) -> None:
         """Handle the begin of a response, or of its continuation after the loss of another verifier."""
         ...
 
-    def stepped(self, step: SimStep) -> None:
-        """Handle the begin of a step."""
-        ...
+    def stepped(self, step: SimStep) -> None: ...
 
-    def first_token(self, device: SimDevice, now_s: float) -> None:
-        """Handle the commit of a response's first token."""
-        ...
+    def first_token(self, device: SimDevice, now_s: float) -> None: ...
 
     def round(self, device: SimDevice, tokens: int, now_s: float) -> None:
         """Handle the commit of a round after the first token."""
@@ -58,9 +52,7 @@ class VerifierListener(Protocol):
         """Handle the release of an ended response's place; the device may make another request."""
         ...
 
-    def refused(self, device: SimDevice, refused: AdmissionRefused, now_s: float) -> None:
-        """Handle a refusal by admission."""
-        ...
+    def refused(self, device: SimDevice, refused: AdmissionRefused, now_s: float) -> None: ...
 
 
 class SimVerifier:
@@ -89,7 +81,6 @@ class SimVerifier:
         self.down = False
 
     def ask(self, device: SimDevice, now_s: float) -> None:
-        """Request a response."""
         device.ask(now_s, self._tracker_of(device, now_s))
         if self._admission is None:
             self._begin(device, now_s)
@@ -118,7 +109,6 @@ class SimVerifier:
         self.serve(now_s)
 
     def report(self) -> AdmissionReport | None:
-        """Return what admission reports; None without an admission."""
         return None if self._admission is None else self._admission.report()
 
     def verifier_now(self, rounds: MeasuredRounds) -> VerifierNow:

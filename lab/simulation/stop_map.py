@@ -64,8 +64,6 @@ STOPPING = (DraftEnding.BEFORE, DraftEnding.SENT, DraftEnding.PRICED)
 
 @dataclass(frozen=True, slots=True)
 class MapCell:
-    """One cell of the map."""
-
     case: CostCase  # with the cell's acceptance and drafting speed
     promise: float  # share of the speed of one device alone
     auc: float  # of the predictor
@@ -197,7 +195,6 @@ def places(cases: Sequence[CostCase], grid: Grid, seed: int) -> Iterator[MapCell
 
 
 def run_place(place: MapCell) -> PlaceResult:
-    """Run all rules in a cell; a pure function of the cell."""
     speed, settings, chain = place.tokens_per_s, place.case.settings, place.best_chain(place.tokens_per_s)
     closed_form, longest, guess = chain.draft.window, settings.window, int(chain.devices)
     windows = windows_of(place, speed)
@@ -231,7 +228,6 @@ def run_place(place: MapCell) -> PlaceResult:
 
 
 def windows_of(place: MapCell, tokens_per_s: float) -> Windows:
-    """Return runs of every fixed window at a promised speed."""
     return Windows(place.case.settings.window, lambda window: _runs(place, tokens_per_s, window))
 
 

@@ -44,7 +44,6 @@ class GroupPrices:
         return DraftPrice.at_levels(*exact.levels)
 
     def learn(self, exchange_s: float, sent: int, accepted: int) -> None:
-        """Update the means with a round's verdict."""
         self._rounds += 1
         weight = max(_WEIGHT / self._load.lately().batch_blocks, 1.0 / self._rounds)
         self._exchange_s += weight * (exchange_s - self._exchange_s)

@@ -83,7 +83,6 @@ class Calibrated:
     auc: float
 
     def __post_init__(self) -> None:
-        """Refuse an AUC that no such signal has."""
         if not _EVEN <= self.auc < 1.0:
             raise ParameterError("auc", "a number in [0.5, 1)", self.auc)
 

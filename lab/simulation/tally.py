@@ -16,8 +16,6 @@ _SAMPLE = 4096  # points of the queue-compute plane, at most
 
 
 class RunTally:
-    """Counts and times of all devices' rounds and of batches."""
-
     def __init__(self, warmup_s: float, *, keep_batch_log: bool) -> None:
         self.warmup_s, self._keep_batch_log = warmup_s, keep_batch_log
         self.spikes = SpikeDetector()
@@ -33,7 +31,6 @@ class RunTally:
         self._plane_stride, self._plane_seen = 1, 0
 
     def step(self, step: SimStep) -> None:
-        """Count a step that begins now."""
         entry = step.entry
         if self._keep_batch_log:
             self.log.append(entry)
@@ -62,12 +59,10 @@ class RunTally:
         self._plane_seen += 1
 
     def busy_s(self, end_s: float) -> float:
-        """Return the time that the verifier computed between warm-up and end."""
         return sum(max(0.0, min(end, end_s) - max(begin, self.warmup_s)) for begin, end in self._spans)
 
 
 def percentiles(times_s: "Sequence[float] | array[float]") -> Percentiles:
-    """Return percentiles of any number of times, none included."""
     if not times_s:
         return Percentiles(0, 0.0, 0.0, 0.0)
     values = np.asarray(times_s, dtype=np.float64)

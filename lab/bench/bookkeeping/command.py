@@ -21,7 +21,6 @@ _PARTS = ("coordinator", "ingress", "verifier")
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the bench and print its tables."""
     parser = argparse.ArgumentParser(prog="outrider bench bookkeeping", description=__doc__)
     add = parser.add_argument
     add("--parts", nargs="+", choices=_PARTS, default=_PARTS, metavar="PART", help="of %(choices)s (default: all)")

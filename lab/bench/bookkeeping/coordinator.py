@@ -30,7 +30,6 @@ class _Verifier:
         self._actor.give.remote(call)
 
     async def steps(self) -> AsyncGenerator[StepReply]:
-        """Yield the replies of its steps."""
         async for reply in self._actor.steps.options(num_returns="streaming").remote():
             yield await reply
 

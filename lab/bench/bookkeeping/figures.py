@@ -28,7 +28,6 @@ class BlockCost:
 
 
 def middle(runs: Sequence[Flow] | Sequence[BlockCost], name: str) -> float:
-    """Median of a figure over several runs of one part or kind."""
     return float(median(getattr(run, name) for run in runs))
 
 

@@ -45,8 +45,6 @@ class _Call:
 
 
 class _Method:
-    """A method of a deployment handle."""
-
     def __init__(self, call: Callable[..., AsyncGenerator[object]]) -> None:
         self._call = call
 

@@ -29,7 +29,6 @@ class WakefulVerifier:
         self._some.set()
 
     async def steps(self) -> AsyncGenerator[StepReply]:
-        """Yield the replies of its steps."""
         while True:
             if not self._given and self._stepped.idle:
                 self._some.clear()

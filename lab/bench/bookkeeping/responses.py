@@ -54,8 +54,6 @@ async def make(
     tokens: int,
     put: Callable[[GenerationId, GenerationChunk], None],
 ) -> None:
-    """Make responses of these names at once, of ``tokens`` tokens each."""
-
     async def one(name: GenerationId) -> None:
         params = SamplingParams(temperature=0.0)
         request = GenerationRequest(name, _PROMPT, params, max_tokens=tokens)

@@ -16,7 +16,6 @@ _FIRST_ID, _IDS = 1000, 20_000  # its tokens, in a cycle
 
 
 def step_s(sequences: int) -> float:
-    """Duration of a step."""
     return STEP_S + SEQUENCE_S * sequences
 
 
@@ -40,14 +39,12 @@ class SleepingEngine:
         return {}
 
     def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:  # noqa: ARG002
-        """Sleep, and return a token for each block."""
         if not self._wakeful:
             time.sleep(step_s(len(blocks)))
         self._computed = tuple(VerifyCost(1, block.position) for block in blocks)
         return [Verified(b.generation, b.round, (), _FIRST_ID + 7919 * b.position % _IDS) for b in blocks]
 
     def last_pass(self) -> tuple[VerifyCost, ...]:
-        """Cost of one token per block."""
         return self._computed
 
     def due(self, generation: GenerationId, at_s: float) -> None:
@@ -67,7 +64,6 @@ class SleepingVerifierActor(VerifierActor):
         self._begin(ThreadPoolExecutor(1), SleepingEngine())
 
     def engine_tokens_per_s(self, sequences: int, steps: int) -> float:
-        """``own_tokens_per_s`` of its engine."""
         return own_tokens_per_s(sequences, steps)
 
 

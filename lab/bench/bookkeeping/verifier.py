@@ -34,7 +34,6 @@ class SilentModel:
         self._logits[:, _NEXT] = 1.0
 
     def forward(self, segments: Sequence[Segment], *, want_hidden: bool = False) -> PassResult:  # noqa: ARG002
-        """Return the requested rows."""
         return PassResult(self._logits[: sum(segment.logit_rows for segment in segments)], None)
 
     def move(self, moves: Sequence[Move]) -> None:
@@ -69,7 +68,6 @@ def _opened(context_tokens: int, generations: int) -> list[OpenGeneration]:
 def _runs(
     engine: SteppedEngine, opened: Sequence[OpenGeneration], steps: int, repeats: int, *, drafting: bool
 ) -> list[BlockCost]:
-    """Compute the prompts, then measure."""
     autonomous_run = None if drafting else AutonomousRun(_STEP_ROUNDS)
     blocks = [
         Block(one.generation, 0, len(one.prompt_ids), _hash_of(one.prompt_ids), autonomous_run=autonomous_run)

@@ -29,7 +29,6 @@ def arrival_times_s(arrivals: str, rate_per_s: float, count: int, seed: tuple[in
 
 
 def _poisson(rate_per_s: float, count: int, rng: np.random.Generator) -> tuple[float, ...]:
-    """Independent arrivals."""
     return tuple(np.cumsum(rng.exponential(1.0 / rate_per_s, count)).tolist())
 
 

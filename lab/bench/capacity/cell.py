@@ -42,8 +42,6 @@ _SESSIONS = 1000  # more than one cell can have
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Parts that all cells of a run share."""
-
     config: Config
     target: Target
     verifier: VerifierAccess
@@ -64,8 +62,6 @@ class Until:
 
 @dataclass(slots=True, eq=False)
 class _Response:
-    """A response in progress."""
-
     plan: UserPlan
     number: int
     recorded: RecordedResponse
@@ -76,11 +72,9 @@ class _Response:
     refused_at_s: float | None = None
 
     def put(self, chunk: GenerationChunk) -> None:
-        """Add a chunk."""
         self.token_ids += chunk.token_ids
 
     def entry(self) -> ResponseEntry:
-        """Its record so far."""
         return ResponseEntry(
             user=self.plan.user,
             number=self.number,
@@ -103,7 +97,6 @@ class _Progress:
     enough: asyncio.Event = field(default_factory=asyncio.Event)
 
     def response(self, ended_at_s: float) -> None:
-        """Count a response."""
         self.ended += ended_at_s >= self.until.warmup_s
         if self.ended >= self.until.responses:
             self.enough.set()
@@ -121,7 +114,6 @@ class _Stats(CoordinatorStats):
         self._now_s = clock
 
     def round(self, timing: RoundTiming) -> None:
-        """Count a round, and add it to the response in progress."""
         super().round(timing)
         _MAKING.get().rounds.append(RoundEntry(self._now_s(), timing))
 
@@ -130,7 +122,6 @@ class NotedPolicy:
     """A policy that records its decisions."""
 
     def __init__(self, policy: SchedulingPolicy) -> None:
-        """Decide by ``policy``."""
         self._policy = policy
         self.decisions: list[DecisionEntry] = []
 
@@ -142,7 +133,6 @@ class NotedPolicy:
         cost_model: CostModel,
         promised: Promised = NOTHING_PROMISED,
     ) -> BatchPlan:
-        """Decide, and record the decision."""
         plan = self._policy.plan(pending, now_s, limits, cost_model, promised)
         self.decisions.append(DecisionEntry(tuple((p.generation, p.round) for p in plan.batch), plan.reason))
         return plan
@@ -239,7 +229,6 @@ async def _use(
 async def _make(
     generations: Generations, cell: Cell, response: _Response, clock: Callable[[], float]
 ) -> NotAdmittedError | None:
-    """Make one response; return the error if it was refused."""
     recorded, user = response.recorded, response.plan.user
     request = GenerationRequest(
         generation=generation_name(cell.name, user, response.number),

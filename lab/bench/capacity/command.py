@@ -30,7 +30,6 @@ _DEFAULT = RunSettings()
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the bench and print its figures."""
     args = _parser().parse_args(argv)
     settings = _settings(args)
     with tqdm(total=len(settings.cells), unit="cell", disable=None) as bar:

@@ -36,8 +36,6 @@ class DeviceSpec:
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """A generation on the device."""
-
     session: DrafterSession
     prompt_tokens: int
     response: RecordedResponse
@@ -98,7 +96,6 @@ class EmulatedDevice:
         return Answer(bytes(reply_bytes), 0.0)
 
     def close(self, generation: GenerationId) -> None:
-        """Forget the generation at once."""
         self._held.pop(generation, None)
 
     def _answered(self, generation: GenerationId, order: bytes) -> tuple[bytes, float]:
@@ -163,7 +160,6 @@ class EmulatedFleet:
         exclude: frozenset[DrafterId],
         groups: frozenset[str] | None,  # noqa: ARG002 (there is one)
     ) -> DrafterPort | None:
-        """Lease the device of the generation's user."""
         drafter = DrafterId(GROUP, user_of(generation))
         return None if drafter in exclude else DrafterPort(drafter, self._devices[drafter.index])
 
@@ -175,7 +171,6 @@ class EmulatedFleet:
         self.faults.append(f"{drafter.actor_name} was lost")
 
     def report_broken(self, drafter: DrafterId, fault: str, generation: GenerationId) -> None:  # noqa: ARG002 (no device is replaced)
-        """Record the fault."""
         self.faults.append(f"{drafter.actor_name}: {fault}")
 
 
@@ -185,5 +180,4 @@ def generation_name(cell: str, user: int, number: int) -> GenerationId:
 
 
 def user_of(generation: GenerationId) -> int:
-    """The user of a response."""
     return int(generation.split("/", 1)[0])

@@ -88,7 +88,6 @@ def figures(
 
 
 def batch_model(batches: Iterable[BatchEntry]) -> LinearCostModel:
-    """Fit a model of pass times to batches."""
     return fit_offsets([BatchSample(BatchKind.VERIFICATION, batch.costs, (batch.engine_s,)) for batch in batches])
 
 

@@ -43,8 +43,6 @@ class RoundEntry:
 
 @dataclass(frozen=True, slots=True)
 class ResponseEntry:
-    """A response, finished or not."""
-
     user: int  # number of the user and its device
     number: int
     slo: SloClass
@@ -79,8 +77,6 @@ class BatchEntry:
 
 @dataclass(frozen=True, slots=True)
 class DecisionEntry:
-    """Choice of a policy."""
-
     batch: tuple[tuple[GenerationId, int], ...]
     reason: StopReason
 

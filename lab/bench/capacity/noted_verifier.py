@@ -69,7 +69,6 @@ class NotedVerifier:
         self._calls += 1
 
     async def steps(self) -> AsyncGenerator[StepReply]:
-        """Record each step's blocks and duration."""
         async for told in self._verifier.steps():
             reply = replace(told, session=told.session - self._first_session)
             began_at_s, self._replied_at_s = max(self._sent_at_s, self._replied_at_s), self._clock()
@@ -89,7 +88,6 @@ class NotedVerifier:
         await self._verifier.wait_until_up()
 
     def forget_all(self) -> None:
-        """Close all open generations."""
         self.give(VerifyCall(closings=tuple(Closing(generation, keep_cache=False) for generation in self._open)))
 
     def _forgetful(self, call: VerifyCall, opened: Collection[GenerationId]) -> VerifyCall:

@@ -16,8 +16,6 @@ from outrider.scheduling.registry import SCHEDULING
 
 @dataclass(frozen=True, slots=True)
 class PolicySetting:
-    """How a policy of the bench is served."""
-
     scheduling: str  # the configured policy
     keeps_kv: bool  # whether the verifier keeps KV from one round to the next
     admits: bool = False  # whether admission control is on; else everything is admitted
@@ -57,7 +55,6 @@ class UserPlan:
     asks: int | None = None  # number of requests; None: no limit
 
     def requests(self) -> Iterator[tuple[RecordedResponse, float]]:
-        """Its requests, each with the pause after it."""
         rng = np.random.default_rng((*self.seed, 1))
         for index in islice(cycle(rng.permutation(len(self.responses)).tolist()), self.asks):
             yield self.responses[index], float(rng.exponential(self.pause_s))
@@ -83,7 +80,6 @@ def cells(policies: Sequence[str], loads: Sequence[Load], repeats: Sequence[int]
 
 
 def speed_classes(speeds: Sequence[float]) -> tuple[SloClass, ...]:
-    """A class for each promised speed."""
     return tuple(SloClass(f"speed_{speed:g}", speed) for speed in speeds)
 
 

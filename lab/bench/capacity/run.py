@@ -83,7 +83,6 @@ class RunSettings:
         return max(load.users for load in self.loads)
 
     def devices(self, users: int) -> tuple[DeviceSpec, ...]:
-        """Devices of this many users."""
         return tuple(
             DeviceSpec(self.step_s, self.prefill_token_s, self.profile, seed=_DEVICE_SEEDS * self.seed + 2 * user)
             for user in range(users)
@@ -91,7 +90,6 @@ class RunSettings:
 
     @property
     def cells(self) -> list[Cell]:
-        """The cells, in order."""
         return cells(self.policies, self.loads, range(self.first_repeat, self.first_repeat + self.repeats))
 
 

@@ -8,7 +8,6 @@ from lab.simulation.results import ClassResults
 
 
 def show_figures(figures: Sequence[Figures]) -> None:
-    """Print every load and policy."""
     show_table(
         "Goodput in tokens/s and kept responses, with 95 % intervals (stretches of time redrawn)",
         (

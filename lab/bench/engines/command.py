@@ -30,7 +30,6 @@ from outrider.models.folders import EMBEDDED, resolve_folder
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the bench, print its table, write figures."""
     args = _arguments(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))  # so that the servers end as well
     served = _service(args)

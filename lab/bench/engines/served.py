@@ -25,8 +25,6 @@ _WARM_UP_TOKENS = 16
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Requests to every arm."""
-
     clients: tuple[int, ...]  # numbers of concurrent clients
     requests: int  # of each client, one after another
     tokens: int  # of every answer
@@ -49,7 +47,6 @@ def measured(servers: Sequence[Server], load: Load, on_cell: Callable[[str], obj
 
 
 def _started(server: Server, log: Path, running: ExitStack) -> str | ServerFailedError:
-    """The server's URL, or why it failed."""
     try:
         return running.enter_context(started(server, log))
     except ServerFailedError as error:

@@ -18,7 +18,6 @@ _COLUMNS = {
 
 
 def show_served(samples: Sequence[Sample]) -> None:
-    """Print services by arm and clients, and failed arms."""
     found = sorted(figures(samples), key=lambda one: one.clients)
     title = "service, output tokens per second: median [smallest-largest] over turns"
     rows = [(one.arm, one.clients, *(_shown(one, name) for name in _COLUMNS.values())) for one in found]
@@ -29,7 +28,6 @@ def show_served(samples: Sequence[Sample]) -> None:
 
 
 def _show_kinds(found: Sequence[ArmFigures]) -> None:
-    """Print the speed of one request of each kind of prompt."""
     kinds = [kind for kind in KINDS if any(_of(kind) in one.values for one in found)]
     if kinds:
         rows = [(one.arm, one.clients, *(_shown(one, _of(kind)) for kind in kinds)) for one in found]

@@ -29,8 +29,6 @@ class StuckError(OutriderError):
 
 @dataclass(slots=True)
 class _Member:
-    """One generation and its reference."""
-
     request: Request
     said: Said
     tokens: list[int]
@@ -53,7 +51,6 @@ class _Member:
 
 
 def tried(target: Target, requests: Sequence[Request], seed: int) -> Counts:
-    """Answer the requests alone, then in batches."""
     said = [said_alone(target.engine(target.max_context_tokens), request) for request in requests]
     own = Counts(requests=len(requests), reference_tokens=sum(len(one.token_ids) for one in said))
     return own + Company(target, seed).run(requests, said)
@@ -63,7 +60,6 @@ class Company:
     """Generations of one target that run together."""
 
     def __init__(self, target: Target, seed: int) -> None:
-        """Draw everything random from the seed."""
         self._target, self._rng = target, random.Random(seed)  # noqa: S311 (inputs, not secrets)
         self._members: list[_Member] = []
         self.counts = Counts()

@@ -20,8 +20,6 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Sums over parts of a campaign."""
-
     requests: int = 0
     reference_tokens: int = 0
     tokens: int = 0  # compared with the reference

@@ -29,7 +29,6 @@ class Drafted:
 
 
 def draw_draft(ahead: Ahead, rng: random.Random, vocab_size: int) -> Drafted:
-    """Draw a draft of 0 to 16 tokens."""
     window = rng.randint(0, MOST_TOKENS)
     if window and rng.random() < _TREES:
         return _tree(ahead, window, rng, vocab_size)

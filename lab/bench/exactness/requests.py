@@ -14,8 +14,6 @@ _LOGPROBS = (None, None, 0, 3)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request."""
-
     name: str
     prompt_ids: tuple[int, ...]
     params: SamplingParams
@@ -63,7 +61,6 @@ def _sampled(rng: random.Random, vocab_size: int) -> SamplingParams:
 
 
 def _edits(rng: random.Random, vocab_size: int) -> dict[str, object]:
-    """Penalties, and sometimes a bias."""
     biased = rng.sample(range(vocab_size), rng.randint(0, min(_MOST_BIASED, vocab_size)))
     return {
         "repetition_penalty": rng.choice((1.0, 1.1, 1.3)),

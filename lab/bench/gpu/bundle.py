@@ -99,7 +99,6 @@ def _git(*arguments: str) -> str:
 
 
 def _fetch_wheels(wheels: Path) -> None:
-    """Download wheels of the pinned versions."""
     pins = pins_in((_ROOT / "constraints.txt").read_text(encoding="utf-8"))
     command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet", "--no-deps"]
     command += ["--only-binary=:all:", f"--python-version={_PYTHON}", "--dest", str(wheels)]

@@ -43,7 +43,6 @@ _SAID = 4000  # characters of a part's output that are kept
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the parts, and write the findings after each."""
     args = _arguments(argv)
     setting = Setting(torch.device(args.device), small=args.small, seed=args.seed)
     if args.one is not None:

@@ -32,7 +32,6 @@ _COUNTED = ("host waits", "copies up", "copies down", "warned of")
 
 
 def run(setting: Setting) -> Found:
-    """Measure both engines at several numbers of generations."""
     shape = "tiny" if setting.small else "1B"
     counts, repeats = ((1, 3), 2) if setting.small else ((1, 8, 32), 10)
     rows, figures = list[list[object]](), list[dict[str, object]]()

@@ -59,7 +59,6 @@ def compared(models: Mapping[str, Callable[[], MaskedModel | BranchModel]], sett
 
 
 def shape_of(setting: Setting) -> str:
-    """The target's shape among ``SHAPES``."""
     return "tiny" if setting.small else "30M"
 
 

@@ -18,7 +18,6 @@ _COMPARED = ("torch", "transformers", "numpy", "numba", "safetensors", "pydantic
 
 
 def described(device: torch.device) -> dict[str, object]:
-    """Describe this machine and tree."""
     versions = {name: _version(name) for name in _COMPARED}
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

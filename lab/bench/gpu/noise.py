@@ -21,7 +21,6 @@ _WORDS_A_COUNTER = 4
 
 
 def run(setting: Setting) -> Found:
-    """Compare at least a million draws."""
     counters = (_FEW_DRAWS if setting.small else _DRAWS) // _WORDS_A_COUNTER
     found = compare(setting.device, counters, _VOCAB)
     draws = found.counters * _WORDS_A_COUNTER
@@ -33,15 +32,12 @@ def run(setting: Setting) -> Found:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Agreement of a device."""
-
     counters: int  # of Philox, four words each
     other_words: int  # that differ
     other_noise: int  # values that differ
 
     @property
     def equal(self) -> bool:
-        """To the last bit."""
         return not (self.other_words or self.other_noise)
 
 

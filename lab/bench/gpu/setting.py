@@ -10,22 +10,17 @@ from lab.bench.harness.timing import Call, seconds_of
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Device and extent."""
-
     device: torch.device  # of torch
     small: bool = False  # shapes that a CPU computes in seconds, to test that the campaign runs
     seed: int = 0  # of everything random
 
     @property
     def dtype(self) -> torch.dtype:
-        """Default dtype of engines on the device."""
         return torch.bfloat16 if self.device.type == "cuda" else torch.float32
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Result of a part."""
-
     header: Sequence[str]  # of its table
     rows: Sequence[Sequence[object]]  # of its table
     figures: Mapping[str, object]  # all of them, for JSON
@@ -33,5 +28,4 @@ class Found:
 
 
 def repeated_s(run: Call, repeats: int, warmups: int = 2) -> list[float]:
-    """Wall seconds of ``repeats`` calls, after some warm-ups."""
     return [seconds_of(run) for _ in range(warmups + repeats)][warmups:]

@@ -44,7 +44,6 @@ def run(setting: Setting) -> Found:
 
 @contextmanager
 def _started(dtype: torch.dtype, setting: Setting) -> Iterator[VllmForward]:
-    """An engine with random weights."""
     shape, kind = shape_of(setting), setting.device.type
     model, block_tokens = random_model(shape, torch.device("cpu"), dtype), VLLM_VERIFIER.block_tokens[kind]
     limits = EngineLimits((blocks_of(block_tokens) + 1) * block_tokens * kv_bytes_per_token(model), block_tokens)

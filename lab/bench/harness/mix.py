@@ -18,15 +18,12 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class MixedPrompt:
-    """A prompt and its kind, one of ``KINDS``."""
-
     kind: str
     text: str
 
 
 @cache
 def prompts_of(kind: str) -> tuple[str, ...]:
-    """All prompts of a kind."""
     return tuple(tomllib.loads((_FOLDER / f"{kind}.toml").read_text(encoding="utf-8"))["prompts"])
 
 

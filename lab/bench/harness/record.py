@@ -18,14 +18,12 @@ _PACKAGES = ("ray", "torch", "transformers", "vllm")
 
 
 def write_record(file: Path, settings: Namespace | Mapping[str, object], content: Mapping[str, object]) -> None:
-    """Write settings, environment and results."""
     asked = vars(settings) if isinstance(settings, Namespace) else settings
     shown = {name: str(value) if isinstance(value, Path) else value for name, value in asked.items()}
     write_json(file, {"run": described(), "settings": shown, **content})
 
 
 def described() -> dict[str, object]:
-    """This run: command, machine, date and versions."""
     return {
         "command": shlex.join(sys.argv),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -19,8 +19,6 @@ from outrider.rounds.timing import RoundTiming
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One response: its text, its client-side time, and its rounds' timings."""
-
     text: str
     tokens: int
     elapsed_s: float  # from the request to the end of the answer
@@ -29,8 +27,6 @@ class Answered:
 
 
 class RunningService:
-    """Access to a service's answers, links and timings."""
-
     def __init__(self, client: httpx.AsyncClient, config: Config) -> None:
         """``client`` has the service's URL as its base."""
         self._client, self._config = client, config
@@ -42,7 +38,6 @@ class RunningService:
         ]
 
     async def emulate(self, link: LinkProfile | None) -> None:
-        """Emulate this link between every drafter and the coordinator."""
         for drafter in self._drafters:
             changed: Awaitable[None] = drafter.emulate_link.remote(link)
             await changed

@@ -21,7 +21,6 @@ class Spread:
         return self.shown(1)
 
     def shown(self, digits: int) -> str:
-        """The same with this many decimals."""
         return f"{self.median:.{digits}f} [{self.low:.{digits}f}-{self.high:.{digits}f}]"
 
 
@@ -32,8 +31,6 @@ def spread_of(values: Collection[float]) -> Spread:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One measurement of one arm with a number of clients."""
-
     clients: int
     arm: str
     values: Mapping[str, float]  # by name; values that could not be measured are missing

@@ -33,8 +33,6 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """How a server is started."""
-
     name: str
     command: tuple[str, ...]  # ``{port}`` stands for the port to listen on
     ready: str  # what it prints when it is ready

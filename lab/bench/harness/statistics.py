@@ -22,7 +22,6 @@ class Estimate:
         return self.shown()
 
     def shown(self, scale: float = 1.0, digits: int = 3) -> str:
-        """The same in other units."""
         mean, low, high = (f"{scale * value:.{digits}f}" for value in (self.mean, self.low, self.high))
         return f"{mean} [{low}, {high}]"
 

@@ -32,7 +32,6 @@ def open_client(url: str, timeout_s: float) -> httpx.AsyncClient:
 
 
 async def served_model(client: httpx.AsyncClient) -> str:
-    """Name of the first served model."""
     try:
         response = await client.get("/v1/models", timeout=10)
         response.raise_for_status()
@@ -52,7 +51,6 @@ class Endpoint:
     timeout_s: float
 
     def body(self, request: PlannedRequest) -> dict[str, object]:
-        """The body to send."""
         return {"model": self.model, **request.body, "stream": True, "stream_options": {"include_usage": True}}
 
 
@@ -93,7 +91,6 @@ async def drive(
 
 
 def stopwatch() -> Callable[[], float]:
-    """Returns the seconds since its creation."""
     started_at_s = time.perf_counter()
     return lambda: time.perf_counter() - started_at_s
 
@@ -141,8 +138,6 @@ def _seconds(text: str | None) -> float | None:
 
 
 class _Stream:
-    """State of one stream of server-sent events."""
-
     def __init__(self, since_start_s: Callable[[], float]) -> None:
         self._now_s = since_start_s
         self.events_s: list[float] = []

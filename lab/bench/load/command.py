@@ -26,7 +26,6 @@ _DURATION_S = 60.0
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the bench and print its figures."""
     parser = _parser()
     args = parser.parse_args(argv)
     args.rate = args.rate or [1.0 if args.dataset_name == "mixed" else math.inf]
@@ -83,7 +82,6 @@ def _add_datasets(parser: argparse.ArgumentParser) -> None:
 
 
 def _asked(args: argparse.Namespace, count: int, seed: int) -> list[tuple[str, Mapping[str, object]]]:
-    """Path and body of each request."""
     if args.dataset_name == "mixed":
         return [*mixed_requests(count, seed, args.max_tokens)]
     tokenizer = load_tokenizer(args.tokenizer)

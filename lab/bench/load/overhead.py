@@ -37,7 +37,6 @@ _TIMEOUT_S = 600.0
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the bench and print its tables."""
     parser = argparse.ArgumentParser(prog="outrider bench overhead", description=__doc__)
     add = parser.add_argument
     add("--config", type=existing_file, default=None, help="needs drafters, and one verifier")

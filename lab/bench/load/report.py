@@ -37,8 +37,6 @@ _TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one response, from its ``usage``."""
-
     prompt: int
     output: int
     cached: int = 0
@@ -81,8 +79,6 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class ClassSummary:
-    """Outcomes of one SLO class's requests."""
-
     offered: int
     kept: int
     late: int  # completed, slower than promised
@@ -120,7 +116,6 @@ class Summary:
 
 
 def summarise(request_rate: float, answers: Sequence[Answer]) -> Summary:
-    """Summarise one rate; one answer per request."""
     outcomes = Counter(answer.outcome for answer in answers)
     done = [answer for answer in answers if answer.outcome == COMPLETED]
     usages = [answer.usage for answer in done if answer.usage is not None]
@@ -166,7 +161,6 @@ def as_json(summary: Summary) -> dict[str, object]:
 
 
 def kept(answer: Answer) -> bool:
-    """Whether a response completed and kept its promise."""
     told = None if answer.usage is None else answer.usage.kept
     return answer.outcome == COMPLETED and told is not False
 
@@ -207,7 +201,6 @@ def times_s(answer: Answer) -> dict[str, list[float]]:
 
 
 def latencies_of(values_s: Sequence[float]) -> Latencies | None:
-    """None of no values."""
     if not values_s:
         return None
     ms = 1e3 * np.array(values_s)

@@ -32,7 +32,6 @@ _OF_HEADS = {"frontier": frontier_part, "cluster": cluster_part}
 
 
 def main(argv: Sequence[str]) -> None:
-    """Compute and print one paper's tables."""
     parser = argparse.ArgumentParser(
         prog="outrider bench paper", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

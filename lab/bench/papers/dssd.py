@@ -30,8 +30,6 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Measurements of one way to sample."""
-
     ratio: Series  # the ratio rule, whole draft rows
     shared_noise: Series  # token ids only
     vocab: int
@@ -39,7 +37,6 @@ class Sampling:
 
 
 def reproduce_dssd(pair: Pair, amount: Amount) -> dict[str, object]:
-    """Measure, print, and return the figures."""
     vocab = pair.target.vocab_size
     found: dict[str, object] = {}
     for name, params in (("top-k 10", SamplingParams(top_k=DSSD_TOP_K)), ("whole vocabulary", SamplingParams())):
@@ -60,7 +57,6 @@ def reproduce_dssd(pair: Pair, amount: Amount) -> dict[str, object]:
 
 
 def results(sampling: Sampling, row: DssdRow) -> list[Result]:
-    """Every protocol under one condition."""
     draft_s = row.window * DSSD_STEP_RATIO * DSSD_LLM_S
     found = []
     for protocol, shape, comm_s in _rounds(sampling, row):

@@ -34,14 +34,11 @@ class Series:
         return np.concatenate(self.acceptance)
 
     def shape(self, window: int) -> RoundShape:
-        """The average round along these responses."""
         return recorded_shape(self.given_token, window)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Figures of a pair's rows."""
-
     series: Mapping[tuple[Scheme, int], Series]  # by scheme and number of draft tokens kept
     top_mass: Responses  # for each response ``[n, sizes]``, mass of the draft's most probable tokens
     entropy_bits: Responses  # of the draft distribution, for each response

@@ -24,8 +24,6 @@ from outrider.training.traces import prompt_ids
 
 @dataclass(frozen=True)
 class Pair:
-    """A target and its drafter."""
-
     target: LoadedModel
     drafter: LoadedModel
 

@@ -52,7 +52,6 @@ class SpeedUps:
 
 
 def reproduce_tslt(pair: Pair, amount: Amount) -> dict[str, object]:
-    """Measure, print, and return the figures."""
     vocab = pair.target.vocab_size
     kept = [max(1, round(vocab * share)) for share in TSLT_KEPT_SHARES]
     schemes = {**dict.fromkeys(RATIO_SCHEMES, kept), Scheme.SHARED_NOISE: [vocab], Scheme.ARGMAX: [vocab]}
@@ -91,7 +90,6 @@ def show_truncations(sampled: Measured, greedy: Measured, vocab: int, kept: Sequ
 
 
 def protocol_bits(sampled: Measured, vocab: int, kept: Sequence[int]) -> list[ProtocolBits]:
-    """The papers' protocols and ours."""
     ids, whole = id_bits(vocab), row_bits(vocab, vocab, PROB_BITS)
     single = sampled.series[Scheme.SINGLE, vocab]
     plan = candidate_plan(single.all_acceptances, ids + PROB_BITS, whole, fixed_bits=0.0)

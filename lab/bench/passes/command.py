@@ -29,7 +29,6 @@ _PARTS = ("passes", "rounds")
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the parts and print their tables."""
     args = _arguments(argv)
     torch.set_num_threads(args.threads)
     content: dict[str, object] = {}
@@ -42,7 +41,6 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _passes(args: argparse.Namespace) -> dict[str, object]:
-    """Measure and print; return what is recorded."""
     shapes = tuple(starmap(PassShape, _SHAPES))
     plan = PassPlan(args.target, args.dtype, args.threads, shapes, args.prefix, args.repeats, args.passes)
     with tqdm(desc="passes", disable=None) as bar:

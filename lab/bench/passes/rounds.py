@@ -26,7 +26,6 @@ _PARAMS = {
 
 
 def measured_rounds(args: argparse.Namespace) -> dict[str, object]:
-    """Run the part, print its table, and return what is recorded."""
     # Two copies of the model: the engine replaces the attention of its own.
     bare = load_target(args.target, dtype=args.dtype, device=args.device)
     ours = load_target(args.target, dtype=args.dtype, device=args.device)

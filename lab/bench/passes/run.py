@@ -22,8 +22,6 @@ _READINGS, _BLOCK_TOKENS = 5, 16
 
 @dataclass(frozen=True, slots=True)
 class PassPlan:
-    """What is measured, and how often."""
-
     target: str
     dtype: str
     threads: int
@@ -34,15 +32,12 @@ class PassPlan:
     buffer_mib: int = BUFFER_MIB  # read to measure memory bandwidth
 
     def pool(self) -> Pool:
-        """A pool for all shapes."""
         longest = self.behind + max(shape.rows for shape in self.shapes)
         return Pool(_BLOCK_TOKENS, longest, max(shape.generations for shape in self.shapes))
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """All figures, turn by turn."""
-
     behind: int
     sizes: ModelBytes
     seconds: Mapping[str, Mapping[PassShape, list[float]]]  # of a pass by arm and shape
@@ -82,7 +77,6 @@ def _arms(plan: PassPlan, pool: Pool) -> tuple[dict[str, MaskedModel], ModelByte
 
 
 def _pass_seconds(model: ForwardModel, segments: Sequence[Segment], passes: int, threads: int) -> list[float]:
-    """Times of ``passes`` passes, after a warm-up."""
     model.forward(segments)
     return [_seconds_of(lambda: model.forward(segments), threads) for _ in range(passes)]
 

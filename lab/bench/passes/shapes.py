@@ -33,7 +33,6 @@ class ModelBytes:
         return self.weights + self.of_kv(behind) * shape.generations
 
     def of_kv(self, tokens: int) -> int:
-        """KV bytes of one sequence's resident positions."""
         return self.kv_token * tokens
 
 

@@ -37,7 +37,6 @@ def _figures(measured: Measured, shape: PassShape) -> dict[str, object]:
 
 
 def fastest(seconds: Mapping[str, Mapping[PassShape, Sequence[float]]], shape: PassShape) -> str | None:
-    """The fastest inexact arm, by its median."""
     known = [name for name in INEXACT if name in seconds]
     return min(known, key=lambda name: median(seconds[name][shape]), default=None)
 
@@ -53,7 +52,6 @@ def over_bound(seconds: Sequence[float], size_bytes: int, bytes_per_s: Sequence[
 
 
 def show_passes(title: str, found: Sequence[Mapping[str, object]]) -> None:
-    """Print each shape with its two ratios."""
     columns = {
         "rows x generations": "shape",
         "ms": "ms",

@@ -27,7 +27,6 @@ from outrider.contracts.errors import ConfigError
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the bench; print its tables, and write figures."""
     args = _parser().parse_args(argv)
     config = read_config(args)
     if config.drafter_count == 0 or any(group.link is not None for group in config.drafters):
@@ -53,7 +52,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _report(found: Sequence[Response], args: argparse.Namespace) -> None:
-    """Print and write all figures of the measured responses."""
     of = seconds(found)
     table: list[MethodFigures] = []
     charged: list[Comparison] = []

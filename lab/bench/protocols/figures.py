@@ -76,7 +76,6 @@ def seconds(responses: Sequence[Response]) -> dict[int, Seconds]:
 
 
 def figures(responses: Sequence[Response], of: dict[int, Seconds]) -> MethodFigures:
-    """Figures of responses of one cell and method."""
     rounds = [response.rounds for response in responses]
     tokens = [response.tokens for response in responses]
 

@@ -30,7 +30,6 @@ class Amount:
 
 
 async def measure(url: str, config: Config, chosen: Sequence[Cell], amount: Amount) -> list[Response]:
-    """Send one request at a time."""
     found: list[Response] = []
     per_cell = len(METHODS) * amount.prompts * amount.repeats
     async with open_client(url, _TIMEOUT_S) as client:

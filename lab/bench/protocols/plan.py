@@ -18,8 +18,6 @@ METHODS = (*FIXED, CHEAPEST)
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One link, the same both ways, and one temperature."""
-
     rate_mbps: float
     rtt_ms: float
     temperature: float
@@ -30,7 +28,6 @@ class Cell:
 
     @property
     def greedy(self) -> bool:
-        """Whether the temperature is 0."""
         return self.temperature == 0.0
 
     @property
@@ -69,8 +66,6 @@ def options(method: str, plan: DraftPlan | None = None) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request: method, prompt and repetition."""
-
     repeat: int
     prompt: int
     method: str

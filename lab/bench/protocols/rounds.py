@@ -22,8 +22,6 @@ from outrider.selection.situation import ChoiceReason
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The chosen plan of a round, and the reason."""
-
     reason: str
     plan: DraftPlan | None
 
@@ -37,7 +35,6 @@ class Round:
 
     @property
     def exchanged(self) -> bool:
-        """Whether the drafter took part."""
         return self.timing.up_bits > 0
 
     def charged_s(self, cell: Cell) -> float:

@@ -7,7 +7,6 @@ from lab.bench.protocols.figures import Comparison, MethodFigures, plan_name
 
 
 def show_figures(found: Sequence[MethodFigures]) -> None:
-    """Print one table per cell."""
     header = (
         *("method", "drafts", "ms/token charged", "wall", "bits up/token", "down/token"),
         *("accepted", "accepted/round", "rounds/token"),
@@ -32,7 +31,6 @@ def show_figures(found: Sequence[MethodFigures]) -> None:
 
 
 def show_comparisons(found: Sequence[Comparison]) -> None:
-    """Print ``cheapest`` against the best fixed method of each cell."""
     rows = [
         (
             *(one.cell.name, one.best, _number(one.best_s), _number(one.cheapest_s), one.ratio),

@@ -117,7 +117,6 @@ def whole_rounds(along: Sequence[Sequence[Round]]) -> list[Round]:
 
 
 def waste(rounds: Sequence[Round], threshold: float) -> Waste:
-    """The bound, and the actual waste."""
     rejected = [one for one in rounds if False in one.accepted]
     alarms = [one for one in rejected if one.told[one.accepted_len] >= threshold]
     lengths = [(one.drafted(threshold), one.accepted_len) for one in rounds]

@@ -34,7 +34,6 @@ from outrider.protocols.registry import PROTOCOLS
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the bench; print its tables, and write figures."""
     args = _parser().parse_args(argv)
     config = read_config(args)
     if args.skip_layers:
@@ -64,8 +63,6 @@ def main(argv: Sequence[str]) -> None:
 def _served(
     config: Config, chosen: Sequence[Arm], asking: Asking, clients: Sequence[int], repeat: int
 ) -> list[Figures]:
-    """Start a service and run its arms."""
-
     async def measured(url: str) -> list[Figures]:
         return [await measure(url, arm, asking, count, repeat) for count in clients for arm in chosen]
 

@@ -22,8 +22,6 @@ _HELLO, _SHORT = "Say hello to number", 8  # of a first request, which makes a d
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Requests of every client."""
-
     model: str
     protocol: str  # of the drafts
     temperature: float
@@ -75,7 +73,6 @@ async def measure(url: str, arm: Arm, asking: Asking, clients: int, repeat: int)
 
 
 def figures(arm: str, clients: int, repeat: int, timings: Sequence[RoundTiming], took_s: float) -> Figures:
-    """Figures of the rounds committed within ``took_s`` seconds."""
     committed = sum(timing.committed_tokens for timing in timings)
     drafted = [timing for timing in timings if timing.ordered_tokens]
     sent = sum(timing.drafted_tokens for timing in drafted)

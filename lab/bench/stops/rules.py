@@ -11,8 +11,6 @@ NEVER = "never"
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One way."""
-
     name: str
     rule: str  # of the devices (``STOP_KINDS``)
     options: Mapping[str, object] = field(default_factory=dict)  # the request's ``outrider``

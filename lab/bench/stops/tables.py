@@ -56,5 +56,4 @@ def show_bound(found: Sequence[Waste], rounds: int, window: int) -> None:
 
 
 def is_fixed(arm: str) -> bool:
-    """Whether it is one of the fixed windows."""
     return arm == "target alone" or arm.startswith("window ")

@@ -26,19 +26,16 @@ class LoadBoard(Generic[Name]):
         self._heap: LazyHeap[Name] = LazyHeap()
 
     def add(self, name: Name) -> None:
-        """Add a candidate with nothing under way."""
         self._ongoing[name] = self._dispatched[name] = 0
         self._reported[name], self._beyond[name] = NOTHING_REPORTED, 0.0
         self._rank(name)
 
     def drop(self, name: Name) -> None:
-        """Remove a candidate and what was under way there."""
         self.report(name, NOTHING_REPORTED)
         del self._ongoing[name], self._dispatched[name], self._reported[name], self._beyond[name]
         self._heap.drop(name)
 
     def report(self, name: Name, fullness: CoordinatorLoad) -> None:
-        """Record how full a candidate says it is."""
         before, self._reported[name] = self._reported[name], fullness
         self._shares += fullness.bounded - before.bounded
         self._responses += fullness.responses - before.responses
@@ -46,7 +43,6 @@ class LoadBoard(Generic[Name]):
         self._rank(name)
 
     def sent(self, name: Name) -> None:
-        """Count one more response under way."""
         self._dispatched[name] += 1
         self._change(name, 1)
 
@@ -60,7 +56,6 @@ class LoadBoard(Generic[Name]):
         return self._ongoing[name] + self._beyond[name]
 
     def has_room(self, name: Name) -> bool:
-        """Return whether it takes one more response."""
         return self._ongoing[name] < self._capacity
 
     def best(self, cached_tokens: Mapping[Name, int]) -> Name | None:

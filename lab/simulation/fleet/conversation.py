@@ -36,7 +36,6 @@ class DraftedTurns:
         return 0 if self.conversation.drafted_at(self._agenda.now_s) else _WITH_DRAFTER
 
     def stays_autonomous(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> bool:  # noqa: ARG002 (a choice's)
-        """Return whether no drafter is ready yet."""
         return not self.conversation.drafted_at(self._agenda.now_s)
 
     def draft(self, committed_tokens: int, remaining_tokens: int, promise: SpeedPromise | None) -> SimDraft:  # noqa: ARG002 (a choice's)
@@ -172,7 +171,6 @@ class Conversation(SimDevice):
                 self.ready_at_s = self.drafter.prefill(self.position, now_s)
 
     def release(self) -> None:
-        """Give the leased drafter back, if there is one."""
         if self.drafter is not None:
             self._pool.release(self.drafter, self.number)
             self.drafter = None

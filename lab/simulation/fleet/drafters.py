@@ -18,8 +18,6 @@ _NORMAL = NormalDist()
 
 
 class DrafterGroupTables:
-    """Tables that all drafters of a group share."""
-
     def __init__(self, group: DrafterGroup) -> None:
         """Compute probabilities of acceptance for ``_LEVELS`` quantiles of the spread; a drafter's is one of them."""
         self.group, self.drafts = group, GroupDrafts(_devices(group))
@@ -83,7 +81,6 @@ class DrafterPool:
             self._ready.set(number, 0.0)
 
     def __len__(self) -> int:
-        """Return the number of drafters, ready or not."""
         return len(self._table_of)
 
     @property

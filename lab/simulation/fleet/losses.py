@@ -24,13 +24,9 @@ def around(share: float) -> float:
 class Responses(Protocol):
     """The responses under way in a fleet."""
 
-    def conversation(self, number: int) -> Conversation:
-        """Return the conversation whose response has not ended."""
-        ...
+    def conversation(self, number: int) -> Conversation: ...
 
-    def detach(self, conversation: Conversation) -> None:
-        """Take a conversation from the verifier that its response was sent to."""
-        ...
+    def detach(self, conversation: Conversation) -> None: ...
 
     def request(self, conversation: Conversation, now_s: float) -> None:
         """Route a response, also one that was begun elsewhere."""
@@ -61,7 +57,6 @@ class Losses:
         self.responses = self.drafts = 0
 
     def begin(self) -> None:
-        """Schedule the first loss of each kind."""
         self._await_loss(0.0)
         for index, table in enumerate(self._pool.tables):
             if table.group.present_s is not None:
@@ -78,7 +73,6 @@ class Losses:
         )
 
     def _lose_verifier(self, number: int, now_s: float) -> None:
-        """Lose a verifier with its coordinator; ingresses resume its responses elsewhere."""
         replica = self._replicas[number]
         if replica.is_up:
             self.verifiers += 1

@@ -36,8 +36,6 @@ class TimeHistogram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficResults:
-    """Results of one kind of traffic."""
-
     name: str
     slo: str
     tokens_per_s: float  # promised
@@ -61,8 +59,6 @@ class TrafficResults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaResults:
-    """Results of one verifier and its coordinator."""
-
     busy_share: float
     coordinator_share: float  # of one core
     responses: int  # that ended there
@@ -103,7 +99,6 @@ class FleetResults:
 
     @property
     def hit_share(self) -> float:
-        """Share of all prompt tokens that were found in KV memory."""
         return _share(sum(one.hit_tokens for one in self.traffic), sum(one.prompt_tokens for one in self.traffic))
 
     @property

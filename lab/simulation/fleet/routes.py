@@ -40,9 +40,7 @@ class Routes:
         return chosen
 
     def report(self, coordinator: int, fullness: CoordinatorLoad) -> None:
-        """Record the load that a coordinator reports."""
         self._board.report(coordinator, fullness)
 
     def ended(self, coordinator: int) -> None:
-        """Record that a response at ``coordinator`` ended or was refused."""
         self._board.ended(coordinator)

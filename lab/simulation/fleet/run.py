@@ -47,7 +47,6 @@ def simulate_fleet(scenario: FleetScenario, progress: Callable[[float], None] | 
 
 class FleetSimulation:
     def __init__(self, scenario: FleetScenario) -> None:
-        """Build the fleet; nothing is scheduled before ``run``."""
         self.scenario, self.agenda = scenario, Agenda()
         admission = scenario.admission
         capacity = _WITHOUT_LIMIT if admission is None else admission.max_active + admission.max_waiting
@@ -69,7 +68,6 @@ class FleetSimulation:
         self._asked: dict[int, Conversation] = {}  # those whose response has not ended
 
     def run(self, progress: Callable[[float], None] | None = None) -> None:
-        """Run until ``duration_s`` is over."""
         scenario, first = self.scenario, 0
         for kind, traffic in enumerate(scenario.traffic):
             for number in range(first, first + traffic.users):
@@ -119,7 +117,6 @@ class FleetSimulation:
         )
 
     def conversation(self, number: int) -> Conversation:
-        """Return the conversation whose response has not ended."""
         return self._asked[number]
 
     def under_way(self) -> list[Conversation]:
@@ -127,7 +124,6 @@ class FleetSimulation:
         return [self._asked[number] for number in sorted(self._asked) if self._asked[number].counted]
 
     def admitted(self, device: SimDevice, now_s: float) -> None:
-        """Lease a drafter as soon as a response begins."""
         conversation = cast("Conversation", device)
         conversation.lease(now_s)
         conversation.autonomous_rounds = conversation.drafts.autonomous_rounds
@@ -136,7 +132,6 @@ class FleetSimulation:
         """Do nothing: verifiers count their steps."""
 
     def first_token(self, device: SimDevice, now_s: float) -> None:
-        """Count a response's first token."""
         conversation = cast("Conversation", device)
         self._rounds += 1
         tally = self._tallies[conversation.kind]
@@ -145,7 +140,6 @@ class FleetSimulation:
             tally.first_token.add(now_s - conversation.asked_at_s)
 
     def round(self, device: SimDevice, tokens: int, now_s: float) -> None:
-        """Count a committed round after the first token."""
         conversation = cast("Conversation", device)
         self._rounds += 1
         self._drafted += conversation.draft.nodes > 0
@@ -155,7 +149,6 @@ class FleetSimulation:
                 self._round_times.add(now_s - conversation.began_at_s)
 
     def over(self, device: SimDevice, now_s: float) -> None:
-        """Count a complete response as kept or late."""
         conversation = cast("Conversation", device)
         assert conversation.replica is not None
         self.replicas[conversation.replica].responses += now_s >= self.scenario.warmup_s
@@ -248,7 +241,6 @@ class FleetSimulation:
             replica.verifier.resume(conversation, now_s)
 
     def _heartbeat(self, _: object, now_s: float) -> None:
-        """Report every running coordinator's load to the router."""
         for number in self.routes.up:
             report = self.replicas[number].verifier.report()
             if report is not None:
@@ -270,7 +262,6 @@ class FleetSimulation:
         self.next(conversation, now_s)
 
     def detach(self, conversation: Conversation) -> None:
-        """Take a conversation from the coordinator that its response was sent to."""
         assert conversation.replica is not None
         replica, conversation.replica = self.replicas[conversation.replica], None
         self.routes.ended(replica.number)

@@ -45,8 +45,6 @@ class DrafterTraits(Drafting):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrafterGroup(DrafterTraits):
-    """Drafters of one kind, as they are simulated."""
-
     step_s: float  # seconds to draft one token, at the median
     link: LinkSource | None = None
 
@@ -80,7 +78,6 @@ class Bursts:
     times: Often
 
     def __post_init__(self) -> None:
-        """Refuse a burst without an end."""
         if self.lasts_s > self.every_s:
             raise ConfigError("lasts_s", f"at most every_s ({self.every_s:g})", self.lasts_s)
 
@@ -112,7 +109,6 @@ class ConversationTraits:
     retries: Number = 3  # times that a refused request is repeated
 
     def __post_init__(self) -> None:
-        """Refuse traffic without anybody, and turns with nothing to say."""
         if not self.users and not self.conversations_per_s:
             raise ConfigError("users", "a number above 0, or conversations_per_s", self.users)
         if self.message is None and self.turns.most_tokens > 1:
@@ -121,8 +117,6 @@ class ConversationTraits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic(ConversationTraits):
-    """Conversations of one kind, as they are simulated."""
-
     slo: SloClass = BEST_EFFORT
 
     def rate_at(self, at_s: float) -> float:
@@ -181,5 +175,4 @@ class FleetScenario:
 
     @property
     def coordinator(self) -> CoordinatorRules:
-        """The rules of every coordinator."""
         return CoordinatorRules(admission=self.admission, plans_late=self.plans_late, plans_once=self.plans_late)

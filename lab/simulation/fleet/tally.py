@@ -5,8 +5,6 @@ from lab.simulation.fleet.scenario import Traffic
 
 
 class TrafficTally:
-    """Counts of one kind of traffic, from the warm-up on."""
-
     __slots__ = (
         "_traffic",
         "asked",

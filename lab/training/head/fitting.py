@@ -106,7 +106,6 @@ class _HeadInputs:
         return self._states.shape[1] + self._links.shape[1]
 
     def loss(self, module: HeadModule, rows: Tensor) -> Tensor:
-        """Mean loss over the given rows."""
         x = torch.cat([self._states[self._mismatch[rows]], self._links[self._link[rows]]], 1)
         return binary_cross_entropy_with_logits(module(x), self._labels[rows], weight=self._weights[rows])
 

@@ -68,7 +68,6 @@ class HeadConfig(PairConfig):
 
     @property
     def sampling(self) -> Sampling:
-        """Which mismatches are tried."""
         return Sampling(self.mismatches_per_task, self.seed)
 
     @property

@@ -14,8 +14,6 @@ Floats = npt.NDArray[np.float64]
 
 
 class Smoothing(StrEnum):
-    """How the contributions of several critical mismatches combine."""
-
     SUM = "sum"
     MAX = "max"
 

@@ -33,8 +33,6 @@ def as_sent(field: FloatField) -> Rounding:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """One mismatch of an answer."""
-
     index: int  # among the mismatches of its answer, from 0
     offset: int  # of the token in the answer; row ``offset`` predicts it
     target_id: int  # the answer's token there

@@ -60,8 +60,6 @@ class TextRows:
 
 
 class PagedTexts:
-    """Allocator of one model's whole KV pool."""
-
     def __init__(self, model: ForwardModel, vocab_size: int) -> None:
         """Take the whole pool; logits are cut to ``vocab_size``."""
         self._model, self._vocab_size = model, vocab_size
@@ -78,7 +76,6 @@ class PagedTexts:
         return len(self._users)
 
     def blocks_for(self, tokens: int) -> int:
-        """Blocks needed by a text of ``tokens`` tokens."""
         return -(-tokens // self._size)
 
     def fork(self, text: PagedText, length: int) -> PagedText:
@@ -118,7 +115,6 @@ class PagedTexts:
         return Segment(text.token_ids[start:], start, list(text.blocks), rows)
 
     def _drop(self, text: PagedText, first: int) -> None:
-        """Free the text's blocks from index ``first`` on."""
         for block in text.blocks[first:]:
             self._users[block] -= 1
             if not self._users[block]:

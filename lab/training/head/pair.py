@@ -39,8 +39,6 @@ class LoadedPair:
 
 @dataclass(frozen=True, slots=True)
 class EncodedTask:
-    """A task in the target's tokens."""
-
     task: Task
     prompt_ids: tuple[int, ...]
     most_tokens: int  # length limit of an answer
@@ -48,23 +46,18 @@ class EncodedTask:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Both models, each with KV for a number of texts."""
-
     models: LoadedPair
     target: PagedTexts
     drafter: PagedTexts
 
     @property
     def drafter_width(self) -> int:
-        """Width of the drafter's hidden state."""
         return int(self.models.drafter.model.config.get_text_config(decoder=True).hidden_size)
 
     def ends(self, token_id: int) -> bool:
-        """Whether a token ends an answer."""
         return token_id in self.models.target.eos_token_ids
 
     def score(self, task: Task, answer_ids: list[int]) -> float:
-        """Score of an answer, 0..1."""
         return task.score(str(self.models.target.tokenizer.decode(answer_ids, skip_special_tokens=True)))
 
 

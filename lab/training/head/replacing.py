@@ -25,8 +25,6 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class LabelledAnswer:
-    """One labelled task."""
-
     asked: EncodedTask  # the task
     answer_ids: tuple[int, ...]  # the target's greedy answer, its end-of-sequence token included
     score: float  # of the answer
@@ -41,8 +39,6 @@ class LabelledAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Which mismatches are tried."""
-
     most_per_task: int | None = None  # None: all
     seed: int = 0
 
@@ -78,7 +74,6 @@ class _AnswerInProgress:
 
 
 def texts_needed(batch: int) -> int:
-    """Texts for which the pair needs KV."""
     return batch + _most_open(batch)
 
 

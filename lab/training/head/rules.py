@@ -26,8 +26,6 @@ class RoundFacts:
 
 
 class MismatchRule(Protocol):
-    """Decides which mismatches of a block pass."""
-
     def accepts(self, facts: RoundFacts) -> Sequence[bool]:
         """``[M]``, M >= 1."""
         ...
@@ -58,8 +56,6 @@ class LinkedHead:
 
 @dataclass(frozen=True, slots=True)
 class HeadRule:
-    """A head on a link, at one threshold."""
-
     linked: LinkedHead
     threshold: float
 
@@ -70,8 +66,6 @@ class HeadRule:
 
 @dataclass(frozen=True, slots=True)
 class ProbabilityRule:
-    """Accept draft tokens to which the target gives at least this probability."""
-
     least_prob: float
 
     def accepts(self, facts: RoundFacts) -> Sequence[bool]:

@@ -27,8 +27,6 @@ _BEGUN = 2  # tasks started per pass beside the running ones: each grows into ma
 
 @dataclass(frozen=True, slots=True)
 class AnswerCounts:
-    """Counts of one answer so far."""
-
     rounds: int = 0
     accepted: int = 0  # draft tokens
     judged: int = 0  # mismatches decided: those that passed, and the rejection that ended a block
@@ -37,8 +35,6 @@ class AnswerCounts:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Answer to one task under one rule."""
-
     answer_ids: tuple[int, ...]
     score: float
     counts: AnswerCounts

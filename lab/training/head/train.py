@@ -55,8 +55,6 @@ class RelabellingReport:
 
 @dataclass(frozen=True, slots=True)
 class HeadReport:
-    """Result of a training."""
-
     answers: int  # labelled; ``scored`` of them scored above 0, the only ones with mismatches to learn from
     scored: int
     mismatches: int  # tried; ``critical`` of them lower the score
@@ -151,7 +149,6 @@ def train_head(
 
 
 def _taught(config: HeadConfig, answers: Sequence[LabelledAnswer]) -> tuple[list[LabelledAnswer], list[LabelledAnswer]]:
-    """Split answers with tried mismatches into training and validation."""
     parts: tuple[list[LabelledAnswer], list[LabelledAnswer]] = [], []
     for answer in answers:
         if answer.replaced:
@@ -175,7 +172,6 @@ def _fitted(
     width: int,
     kind: str,
 ) -> tuple[Fit, RelabellingReport]:
-    """Fit a head with one way of relabelling."""
     lesson = ExampleSettings(
         smoothing=None if kind == UNRELABELLED else Smoothing(kind),
         policy=Relabelling(config.least_repair_share),
@@ -243,7 +239,6 @@ def _info(config: HeadConfig, models: LoadedPair, report: HeadReport | None = No
 
 
 def _measured(report: HeadReport) -> dict[str, float]:
-    """Figures of the test over all links."""
     heads = [row for row in report.test if row.rule == "head"]
     (strict,) = (row for row in report.test if row.rule == STRICT)
     figures = {

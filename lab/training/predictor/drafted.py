@@ -31,14 +31,12 @@ class DraftedTokens(ArrayData):
         return len(self.accepted)
 
     def where(self, chosen: npt.NDArray[np.bool_]) -> "DraftedTokens":
-        """Select tokens, keeping their order."""
         return DraftedTokens(
             self.features[chosen], self.accepted[chosen], self.temperature[chosen], self.prompt[chosen]
         )
 
 
 def together(parts: Sequence[DraftedTokens]) -> DraftedTokens:
-    """Concatenate, in order."""
     columns = ("features", "accepted", "temperature", "prompt")
     return DraftedTokens(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns))
 

@@ -159,7 +159,6 @@ def fit_xgboost(train: DraftedTokens, validation: DraftedTokens, effort: SearchE
 
 
 def fit_lightgbm(train: DraftedTokens, validation: DraftedTokens, effort: SearchEffort) -> Fitted:
-    """Histogram-based gradient boosting (LightGBM)."""
     lightgbm = importlib.import_module("lightgbm")
 
     def drawn(rng: np.random.Generator) -> dict[str, Any]:

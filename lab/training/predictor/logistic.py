@@ -70,7 +70,6 @@ class Platt:
 
 
 def fit_platt(scores: Floats, accepted: Ints) -> Platt:
-    """Fit to ``[N]`` scores and labels."""
     ones = int(accepted.sum())
     targets = np.where(accepted == 1, (ones + 1.0) / (ones + 2.0), 1.0 / (len(accepted) - ones + 2.0))
     found = fit_logistic(scores[:, None], targets, least_weight=0.0)

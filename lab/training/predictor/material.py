@@ -23,8 +23,6 @@ _MOST_TEMPERATURES = 6  # reported one by one
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """Tokens, and the pair they are of."""
-
     pair: PairNames  # names of both models
     tokens: DraftedTokens  # all of them
     parts: DataSplit  # the same, split by prompt or by logged request

@@ -27,8 +27,6 @@ _MOST_DROPOUT = 0.3
 
 @dataclass(frozen=True, slots=True)
 class MlpSettings:
-    """One point of the search."""
-
     hidden: tuple[int, ...] = (512, 128, 64)
     learning_rate: float = 1e-3  # of Adam
     batch: int = 128
@@ -38,8 +36,6 @@ class MlpSettings:
 
 @dataclass(frozen=True, slots=True)
 class EarlyStopping:
-    """Limits of a fit."""
-
     epochs: int = 60  # upper limit
     patience: int = 6  # stop after this many epochs without a lower validation loss
 
@@ -56,7 +52,6 @@ class MlpFit:
 
 
 def drawn_settings(seed: int, trials: int) -> list[MlpSettings]:
-    """Draw the points of the search."""
     rng = np.random.default_rng(seed)
     low, high = map(math.log, _LEARNING_RATES)
     return [
@@ -163,7 +158,6 @@ class _PredictorInputs:
         return len(self._labels)
 
     def loss(self, module: _Module, rows: Tensor) -> Tensor:
-        """Mean loss over the given rows."""
         return binary_cross_entropy_with_logits(module(self._x[rows]), self._labels[rows], weight=self._weights[rows])
 
 

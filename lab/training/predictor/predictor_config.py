@@ -57,19 +57,16 @@ class PredictorConfig(PairConfig):
 
     @property
     def acceptance_rule(self) -> AcceptanceRule:
-        """The rule that rounds are verified by."""
         return AcceptanceRule(self.rule)
 
     @property
     def asked_temperatures(self) -> tuple[float, ...]:
-        """Temperatures that responses are generated at."""
         if self.temperatures is not None:
             return self.temperatures
         return _GREEDY if self.rule == AcceptanceRule.GREEDY else _SAMPLED
 
     @property
     def logged(self) -> bool:
-        """Whether rounds were logged by devices."""
         return bool(self.rounds) and [file.suffix for file in self.rounds] != [".safetensors"]
 
     @property
@@ -78,5 +75,4 @@ class PredictorConfig(PairConfig):
 
     @property
     def rounds_file(self) -> Path:
-        """File of the tokens verified here."""
         return self.rounds[0] if self.rounds else self.out.with_suffix(".rounds.safetensors")

@@ -28,7 +28,6 @@ class Confusion:
 
     @property
     def accuracy(self) -> float | None:
-        """Share of correct predictions."""
         return _share(
             self.true_rejected + self.true_accepted,
             self.true_rejected + self.false_accepted + self.false_rejected + self.true_accepted,
@@ -50,13 +49,11 @@ class Confusion:
 
     @property
     def balanced_accuracy(self) -> float | None:
-        """Mean of both classes' shares of correct predictions."""
         accepted, rejected = self.recall_accepted, self.specificity
         return None if accepted is None or rejected is None else (accepted + rejected) / 2.0
 
 
 def confusion(says_accepted: npt.NDArray[np.bool_], accepted: Labels) -> Confusion:
-    """Count ``[N]`` decisions against labels."""
     right = np.asarray(accepted) == 1
     _check(len(says_accepted), len(right))
     return Confusion(
@@ -100,8 +97,6 @@ def log_loss(probs: Floats, accepted: Labels) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Figures of one model on some tokens."""
-
     tokens: int  # N
     accepted_share: float  # share of accepted tokens
     confusion: Confusion  # at the model's own operating point
@@ -166,7 +161,6 @@ class Latency:
 
 
 def latency(calls_s: Sequence[float]) -> Latency:
-    """Summarise the seconds of each call."""
     ms = np.asarray(calls_s, np.float64) * 1e3
     p95, p99 = np.quantile(ms, [0.95, 0.99])
     values = (ms.mean(), np.median(ms), ms.std(), ms.min(), ms.max(), p95, p99)

@@ -35,8 +35,6 @@ _SEED_STRIDE = 0x9E3779B97F4A7C15
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One response to generate."""
-
     prompt: int  # index of its prompt
     prompt_ids: tuple[int, ...]  # the prompt's tokens
     params: SamplingParams  # of sampling, with a seed of its own

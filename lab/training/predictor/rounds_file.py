@@ -63,7 +63,6 @@ def read_rounds(file: Path, header: dict[str, Any]) -> DraftedTokens | None:
 
 
 def save_rounds(file: Path, tokens: DraftedTokens, header: dict[str, Any]) -> None:
-    """Write tokens; the file appears complete or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f".{file.name}.partial")
     columns = {name: np.ascontiguousarray(getattr(tokens, name)) for name in _COLUMNS}

@@ -38,8 +38,6 @@ class PartReport:
 
 @dataclass(frozen=True, slots=True)
 class FamilyReport:
-    """One kind of model."""
-
     family: str  # its name
     settings: Mapping[str, object]  # chosen ones
     tried: int  # number of settings tried

@@ -32,7 +32,6 @@ def builtin_tasks(per_kind: int = TASKS_PER_KIND) -> tuple[Task, ...]:
 
 
 def solved_builtin_tasks(per_kind: int = TASKS_PER_KIND) -> tuple[SolvedTask, ...]:
-    """The same, each with a right answer."""
     source = yaml.safe_load(_PARTS.read_text(encoding="utf-8"))
     by_kind: list[list[SolvedTask]] = []
     for kind, templates in source["kinds"].items():

@@ -11,8 +11,6 @@ _NUMBER = re.compile(r"(?:(?<!\w)-)?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
 
 
 class Check(StrEnum):
-    """How an answer is compared with its required parts."""
-
     IN_ORDER = "in_order"  # each part occurs behind those before it; counts the most that fit in order
     ANYWHERE = "anywhere"  # each part occurs
     LAST_NUMBER = "last_number"  # the one part is the last number of the answer (GSM8K)
@@ -34,7 +32,6 @@ class Task:
     check: Check
 
     def __post_init__(self) -> None:
-        """Refuse a task that every answer, or none, could get right."""
         if not self.parts or not all(part.strip() for part in self.parts):
             raise ParameterError("parts", "at least one, none of them empty", f"{self.parts} of task {self.key}")
         one_number = len(self.parts) == 1 and _NUMBER.fullmatch(self.parts[0].strip())
@@ -42,7 +39,6 @@ class Task:
             raise ParameterError("parts", f"one number for {self.check}", f"{self.parts} of task {self.key}")
 
     def score(self, answer: str) -> float:
-        """The share of parts that are right, 0..1."""
         if self.check is Check.LAST_NUMBER:
             numbers = _NUMBER.findall(answer)
             return float(bool(numbers) and _value(numbers[-1]) == _value(self.parts[0]))

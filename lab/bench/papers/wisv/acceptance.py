@@ -30,7 +30,6 @@ class Acceptance:
     drift: float = 0.0  # of its logarithm, per position
 
     def at_depths(self, window: int) -> tuple[float, ...]:
-        """Of each token of a block."""
         return tuple(min(1.0, self.first * exp(self.drift * depth)) for depth in range(window))
 
     def tokens(self, window: int, *, bonus: bool) -> float:
@@ -57,8 +56,6 @@ def fitted(method: Method, rate_bps: float) -> Acceptance:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """A method at one window and rate."""
-
     method: Method
     rate_bps: float
     bonus: bool

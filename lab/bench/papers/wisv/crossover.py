@@ -42,7 +42,6 @@ class Cell:
 
 
 def cell(window: int, mismatch: float, rate_bps: float, rtt_s: float, point: OperatingPoint = TABLE_1_POINT) -> Cell:
-    """Seconds of a round on the link."""
     found = mismatches((1.0 - mismatch,) * window)
     csi = link(rate_bps, rtt_s)
     full_s, selective_s = (
@@ -85,6 +84,5 @@ class Uploads:
 
 
 def uploads(window: int, mismatch: float, point: OperatingPoint = TABLE_1_POINT) -> Uploads:
-    """Compare over all RTTs and rates."""
     even = tuple(break_even_rtt_s(window, mismatch, rate_bps, point) for rate_bps in RATES_BPS)
     return Uploads(window, mismatch, even, tuple(grid(window, mismatch, point)))

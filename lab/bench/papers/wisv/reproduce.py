@@ -92,7 +92,6 @@ def _uploads(point: OperatingPoint) -> dict[str, object]:
 
 
 def _mbps(rate_bps: float) -> str:
-    """``500 Mb/s``."""
     return f"{rate_bps / 1e6:.0f} Mb/s"
 
 

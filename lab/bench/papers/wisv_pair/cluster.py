@@ -31,8 +31,6 @@ _SETTLING_TOKENS = 48
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How a request is answered."""
-
     name: str
     options: Mapping[str, object] = field(default_factory=dict)  # of the request, without its window
     temperature: float = 0.0
@@ -92,8 +90,6 @@ def spread(tasks: Sequence[Task], count: int) -> list[Task]:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One response."""
-
     link: str
     method: str
     window: int | None  # requested; None: free

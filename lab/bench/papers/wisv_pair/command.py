@@ -50,7 +50,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def frontier_part(args: argparse.Namespace) -> dict[str, object]:
-    """Compute, print, plot, and return frontiers."""
     config, head = _configured(args)
     group = config.drafters[0]
     models = load_pair(PairSpec(config.model.target, group.model, config.model.dtype, group.dtype, "cpu"))
@@ -75,7 +74,6 @@ def frontier_part(args: argparse.Namespace) -> dict[str, object]:
 
 
 def cluster_part(args: argparse.Namespace) -> dict[str, object]:
-    """Start a cluster, measure, print, plot, and return the results."""
     config, head = _configured(args)
     if any(group.link is not None for group in config.drafters):
         raise ConfigError("drafters", "link: null (the bench sets the links itself)", config.drafters)

@@ -19,8 +19,6 @@ HEAD, UNAWARE = "head", "head, not told of links"  # the second is trained witho
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """All rules at one window."""
-
     window: int
     tasks: int
     rows: tuple[SweptRow, ...]  # ``rule`` is HEAD, UNAWARE, STRICT or a rule without a head

@@ -12,7 +12,6 @@ from lab.training.head.sweep import SweptRow
 
 
 def show_frontier(found: Frontier) -> None:
-    """Print every rule against strict verification."""
     strict = found.strict
     show_table(
         f"{found.tasks} tasks, K = {found.window}: cost and gain of each rule; strict verification scores "
@@ -32,7 +31,6 @@ def _row_cells(row: SweptRow, strict: SweptRow) -> Sequence[object]:
 
 
 def show_judging(found: Sequence[JudgingTime]) -> None:
-    """Print the head's share of a verify step."""
     show_table(
         f"Judging half of the tokens of each block, {WINDOW} of them, in one call, beside the target's pass",
         ("blocks", "mismatches", "pass ms", "judge ms", "share"),
