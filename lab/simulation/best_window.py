@@ -80,12 +80,7 @@ class Windows:
         return self._windows[window]
 
     def serving_most(self, start: int, guess: int) -> Runs:
-        """Return the window above 0 that serves most devices; of equal ones, the first found.
-
-        Args:
-            start: the window to begin with.
-            guess: its expected capacity.
-        """
+        """Return the window above 0 that serves most devices; of equal ones, the first found."""
         return self._climbed(start, lambda one, than: one.serves_more_than(than.capacity(guess).devices))
 
     def bringing_most(self, start: int, devices: int) -> Runs:

@@ -155,13 +155,7 @@ def breaks(found: SimulationResults, rule: PromiseRule, devices: int) -> BrokenP
 
 
 def search(broken: Callable[[int], BrokenPromise | None], guess: int, most: int) -> MixSearch:
-    """Search the largest number of devices whose promises are kept.
-
-    Args:
-        broken: how a run with a number of devices broke promises; None if it kept them.
-        guess: number to begin with.
-        most: largest number to try.
-    """
+    """Search the largest number of devices, at most ``most``, of which a run is not ``broken``."""
     tried: dict[int, BrokenPromise | None] = {}
 
     def broke(devices: int) -> bool:
@@ -184,12 +178,7 @@ def confirm(broken: Callable[[int], BrokenPromise | None], devices: int) -> MixS
 
 
 def served(searched: MixSearch, confirmed: Sequence[MixSearch]) -> MixCapacity:
-    """Combine the results of all seeds.
-
-    Args:
-        searched: the search, made with one seed.
-        confirmed: the confirmation of each seed; at least one.
-    """
+    """Combine the search, made with one seed, and the confirmation of each seed (at least one)."""
     kept = [one.devices for one in confirmed]
     ends = [one.broken_by for one in (*confirmed, searched) if one.broken_by is not None]
     beyond = min((end for end in ends if end.devices > min(kept)), key=lambda end: end.devices, default=None)

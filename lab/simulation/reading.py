@@ -137,11 +137,6 @@ def parse_fleet(text: str, source: str, seed: int | None = None) -> ReadFleet:
 
 
 def _parsed(adapter: TypeAdapter[File], text: str, source: str) -> File:
-    """Validate a YAML text with ``adapter``; ``source`` names it in messages.
-
-    Raises:
-        ConfigError: it is no YAML, or fields are unknown, of the wrong type or out of range.
-    """
     try:
         return adapter.validate_python(parse_yaml(text, source) or {})
     except ValidationError as error:
@@ -155,11 +150,6 @@ def _classes_of(configs: Sequence[SloClassConfig]) -> dict[str, SloClass]:
 
 
 def _verifier_of(config: ServerConfig) -> VerifierModel:
-    """Return the verifier that a file describes.
-
-    Raises:
-        ConfigError: the model does not fit the GPU.
-    """
     cost_model = _cost_model_of(config.cost)
     kv_tokens = config.kv_tokens
     if kv_tokens is None and isinstance(cost_model, RooflineCostModel):

@@ -16,14 +16,7 @@ _SEEDS = {"poisson": 1, "bursts": 2}
 
 
 def arrival_times_s(arrivals: str, rate_per_s: float, count: int, seed: tuple[int, ...]) -> tuple[float, ...]:
-    """The first ``count`` times, ascending, in seconds from the start.
-
-    Args:
-        arrivals: a key of ``OPEN``.
-        rate_per_s: long-term mean rate of requests.
-        count: how many.
-        seed: of all random draws.
-    """
+    """The first ``count`` times, ascending, in seconds from the start; ``arrivals`` is a key of ``OPEN``."""
     rng = np.random.default_rng((*seed, _SEEDS[arrivals]))
     return OPEN[arrivals](rate_per_s, count, rng)
 

@@ -28,14 +28,10 @@ class NotedVerifier:
     def __init__(
         self, verifier: VerifierAccess, *, keeps_kv: bool, clock: Callable[[], float], first_session: int = 0
     ) -> None:
-        """Wrap a verifier.
+        """Wrap a verifier; with ``keeps_kv`` it may keep KV from one round to the next.
 
-        Args:
-            verifier: the real one.
-            keeps_kv: whether it may keep KV from one round to the next.
-            clock: gives the times of ``batches``.
-            first_session: replaces session 0, above all earlier sessions: the verifier takes calls in order of their
-                numbers, and has taken those of an earlier coordinator.
+        ``first_session`` replaces session 0, above all earlier ones: the verifier takes calls in order of their
+        numbers, and has taken those of an earlier coordinator.
         """
         self._verifier = verifier
         self._keeps_kv = keeps_kv

@@ -18,12 +18,8 @@ def chats(
 ) -> tuple[PlannedRequest, ...]:
     """Chats of exactly ``tokens`` output tokens, one for each prompt.
 
-    Args:
-        prompts: what is asked.
-        tokens: of each answer.
-        session: prefix of every chat, so that no server finds KV of another session.
-        arm: its fields are added to every body; above temperature 0 all arms get the same seeds, if they take any.
-        temperature: 0 is greedy.
+    ``session`` is the prefix of every chat, so that no server finds KV of another session. ``arm`` adds fields to every
+    body; above temperature 0 all arms get the same seeds, if they take any.
     """
     return tuple(_chat(number, one, tokens, session, arm, temperature) for number, one in enumerate(prompts))
 

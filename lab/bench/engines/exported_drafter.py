@@ -14,13 +14,7 @@ from outrider.models.drafter_model import load_drafter_from_target_dir
 
 
 def export_drafter(file: Path, target_folder: Path, out: Path) -> Path:
-    """Write the drafter of ``file`` as a Hugging Face folder in float32, with the target's tokenizer.
-
-    Args:
-        file: made by ``outrider distill``.
-        target_folder: of its target.
-        out: folder to write; returned.
-    """
+    """Write the drafter of ``file`` as a Hugging Face folder ``out`` in float32, with the target's tokenizer."""
     drafter: Any = load_drafter_from_target_dir(file, target_folder, dtype=torch.float32, device="cpu", whole_head=True)
     projection, head = drafter.lm_head
     alone: Any = AutoModelForCausalLM.from_config(drafter.config, dtype=torch.float32)

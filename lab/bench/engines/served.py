@@ -83,11 +83,8 @@ async def _values_of(url: str, arm: Arm, load: Load, clients: int, session: str)
 def _values(answers: Sequence[Answer], acceptance: float | None) -> dict[str, float]:
     """Figures of one load. ``tpot_ms`` is per output token after the first, as tokens of one event come together.
 
-    ``<kind>_tokens_per_s`` is that of requests of one kind, ``client_tokens_per_s`` that of any.
-
-    Args:
-        answers: to all requests of one load.
-        acceptance: accepted over draft tokens as the server counts them; None if only answers report it.
+    ``<kind>_tokens_per_s`` is that of requests of one kind, ``client_tokens_per_s`` that of any. ``acceptance`` is
+    accepted over draft tokens as the server counts them; None if only answers report it.
     """
     summary = summarise(0.0, answers)
     medians_ms = {name: None if found is None else found.median for name, found in summary.latencies_ms.items()}

@@ -76,14 +76,7 @@ def outrider_server(engine: str, options: ServingOptions, lookup: int = 0) -> Se
 
 
 def central_server(folder: Path, options: ServingOptions, threads: int, speculation: Speculation | None) -> Server:
-    """A vLLM server: the target alone, or speculating.
-
-    Args:
-        folder: of the target.
-        options: of all servers.
-        threads: of computation.
-        speculation: None: none.
-    """
+    """A vLLM server of the target in ``folder``: alone, or speculating."""
     command = [
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)),
         *("--host", "127.0.0.1", "--port", "{port}", "--dtype", options.dtype),

@@ -24,11 +24,7 @@ class Request:
 def draw_requests(texts: Sequence[Sequence[int]], count: int, seed: int, vocab_size: int) -> tuple[Request, ...]:
     """Draw ``count`` requests, every other one greedy.
 
-    Args:
-        texts: token ids of prompts; each is cut at a random length, and continued by the next one if it is too short.
-        count: how many.
-        seed: the same seed draws the same requests.
-        vocab_size: number of token ids.
+    ``texts`` are token ids of prompts, each cut at a random length and continued by the next one if it is too short.
     """
     rng = random.Random(seed)  # noqa: S311 (inputs, not secrets)
     return tuple(_request(number, texts, rng, vocab_size) for number in range(count))

@@ -16,11 +16,7 @@ from outrider.models.loading import load_target, load_target_facts
 
 
 def without_layers(target: str, skipped: Collection[int]) -> Path:
-    """Return the folder of such a model in the user's cache; create it if needed.
-
-    Args:
-        target: name or path.
-        skipped: layers, counted from 0.
+    """Return the folder of such a model in the user's cache; create it if needed. Layers are counted from 0.
 
     Raises:
         ParameterError: the target has no such layer, or none would be left.

@@ -56,11 +56,7 @@ def parse_share(text: str) -> tuple[str, float]:
 
 
 def shares_of(pairs: list[tuple[str, float]]) -> dict[str, float]:
-    """Shares by kind.
-
-    Raises:
-        ValueError: a kind is named twice, or the shares do not add up to 1.
-    """
+    """Shares by kind; ``ValueError`` if a kind is named twice, or they do not add up to 1."""
     shares = dict(pairs)
     if len(shares) < len(pairs) or abs(sum(shares.values()) - 1.0) > _ROUNDING:
         told = " ".join(f"{kind}={share:g}" for kind, share in pairs)

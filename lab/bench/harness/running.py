@@ -43,12 +43,7 @@ class RunningService:
             await changed
 
     async def ask(self, prompt: str, options: Mapping[str, object], **parameters: object) -> Answered:
-        """Request one response.
-
-        Args:
-            prompt: of the user.
-            options: the request's ``outrider``.
-            **parameters: further fields of its body.
+        """Request one response; ``options`` are the request's ``outrider``, ``parameters`` further fields of its body.
 
         Raises:
             ServiceUnusableError: it is refused.

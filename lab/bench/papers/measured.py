@@ -53,10 +53,8 @@ def measure(
 ) -> Measured:
     """Reduce rows to figures, one response at a time.
 
-    Args:
-        responses: rows of a pair.
-        kept: for each scheme, the numbers of draft tokens to keep; the vocabulary's size keeps all.
-        mass_sizes: numbers of tokens to add up for ``top_mass``.
+    For each scheme ``kept`` has the numbers of draft tokens to keep (the vocabulary's size keeps all), ``mass_sizes``
+    the numbers of tokens to add up for ``top_mass``.
     """
     wanted = [(scheme, count) for scheme, counts in kept.items() for count in counts]
     found: list[npt.NDArray[np.float64]] = []  # [n, wanted, 2] for each response

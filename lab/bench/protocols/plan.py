@@ -49,12 +49,7 @@ def cells(only: Sequence[str] = ()) -> tuple[Cell, ...]:
 
 
 def options(method: str, plan: DraftPlan | None = None) -> dict[str, object]:
-    """``outrider`` options of a request by this method.
-
-    Args:
-        method: of ``METHODS``.
-        plan: window and tree shape to fix; None leaves them to the service. Methods without a protocol take none.
-    """
+    """``outrider`` options of a request by this method; without a ``plan`` the service chooses window and tree."""
     if method == NO_DRAFT:
         return {"window": 0}
     if method == CHEAPEST:

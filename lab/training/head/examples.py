@@ -51,14 +51,9 @@ def examples(
     lesson: ExampleSettings,
     priced: Sequence[LabelledAnswer] | None = None,
 ) -> Examples:
-    """Make seeded examples from some answers.
+    """Make seeded examples from some answers, at least one with tried mismatches; ``hidden``: states at these.
 
-    Args:
-        answers: at least one with tried mismatches.
-        hidden: states at the tried mismatches of each answer.
-        lesson: how labels become examples.
-        priced: answers from which each link's repair price is computed, so that held-out ones do not shift it;
-            None: ``answers``.
+    ``priced``: answers from which each link's repair price is computed, so that held-out ones do not shift it.
     """
     rng = np.random.default_rng(lesson.seed)
     among = answers if priced is None else priced

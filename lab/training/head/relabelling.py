@@ -40,11 +40,7 @@ def repair_probs(importance: Floats, labels: Labels, price: float, temperature: 
 def repair_price(importance: Floats, labels: Labels, budget: float, temperature: float) -> float:
     """The lowest price at which at most ``budget`` repairs are expected; minus infinity if all are within it.
 
-    Args:
-        importance: ``[M]``.
-        labels: ``[M]``, 1 if critical.
-        budget: expected repairs, above 0.
-        temperature: above 0.
+    ``importance`` and ``labels`` (1 if critical) are ``[M]``, ``budget`` and ``temperature`` above 0.
     """
     if budget >= labels.sum():
         return -np.inf

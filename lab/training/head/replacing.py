@@ -85,15 +85,7 @@ def label_answers(
     batch: int,
     on_written: Callable[[int], None] = lambda _tokens: None,
 ) -> Iterator[LabelledAnswer]:
-    """Label answers, in the order of the tasks.
-
-    Args:
-        pair: with KV for ``texts_needed(batch)`` texts.
-        tasks: what to answer.
-        sampling: which mismatches are tried.
-        batch: texts generated at once.
-        on_written: called with the tokens of each pass.
-    """
+    """Label answers, in the order of the tasks; ``pair`` has KV for ``texts_needed(batch)`` texts."""
     coming = deque(enumerate(tasks))
     opened: list[_Open] = []
     writing: list[_AnswerInProgress] = []

@@ -68,14 +68,8 @@ def decode(
 ) -> dict[str, list[Decoded]]:
     """Decode every task by every rule; answers in the order of the tasks.
 
-    Args:
-        pair: with KV for ``batch`` texts of prompt, answer and window.
-        tasks: what to answer.
-        rules: by name.
-        window_tokens: draft tokens per round, at least 1; fewer at the end of an answer.
-        batch: texts computed at once.
-        rounding: what the link's encoding does to a drafter's hidden states.
-        progress: show a progress bar on stderr.
+    ``pair`` has KV for ``batch`` texts of prompt, answer and window; ``rounding`` is what the link's encoding does to a
+    drafter's hidden states. A round drafts ``window_tokens``, fewer at the end of an answer.
     """
     decoded: dict[str, dict[int, Decoded]] = {name: {} for name in rules}
     live: list[_State] = []

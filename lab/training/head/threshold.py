@@ -23,11 +23,7 @@ def drop_upper_bound(
 ) -> float:
     """Upper end of the one-sided bootstrap interval (percentiles) of the mean of ``strict - semantic``.
 
-    Args:
-        strict: ``[T]`` scores of T tasks, T >= 1.
-        semantic: ``[T]``, of the same tasks.
-        confidence: of the bound.
-        seed: of the resampling.
+    Both are ``[T]`` scores of the same T tasks, T >= 1.
     """
     if len(strict) != len(semantic) or not len(strict):
         raise ShapeError(f"needs scores of the same tasks, at least one, found {len(strict)} and {len(semantic)}")
@@ -56,13 +52,7 @@ def ratio_interval(
 
 
 def choose_threshold(thresholds: Sequence[float], bounds: Sequence[float], most_drop: float) -> float:
-    """The last threshold before the first whose bound is not below ``most_drop``; 0 if that is the first.
-
-    Args:
-        thresholds: ascending.
-        bounds: upper bound of each threshold's drop.
-        most_drop: limit of the drop.
-    """
+    """The last of rising thresholds before the first whose bound is not below ``most_drop``; 0 if there is none."""
     chosen = 0.0
     for threshold, bound in zip(thresholds, bounds, strict=True):
         if not bound < most_drop:

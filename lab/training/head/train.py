@@ -73,13 +73,7 @@ def train_head(
     progress: bool = True,
     on_stage: Callable[[str], None] = lambda _stage: None,
 ) -> HeadReport:
-    """Train a head and write it to ``config.out``.
-
-    Args:
-        config: models and hyperparameters.
-        tasks: to learn from, to choose the threshold on, and to report on.
-        progress: show progress bars on stderr.
-        on_stage: called with the name of each stage that begins.
+    """Train a head and write it to ``config.out``; ``on_stage`` is called with the name of each stage that begins.
 
     Raises:
         ModelUnavailableError: target or drafter cannot be loaded.

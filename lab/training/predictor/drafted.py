@@ -57,11 +57,7 @@ _LEAST_OF_A_KIND = 10  # accepted, and rejected, tokens needed in each part
 
 
 def part_prompts(prompts: Sequence[Sequence[int]], field: str = "prompts") -> dict[str, list[int]]:
-    """Indices of prompts by part, in order. A prompt's part depends on the prompts' token ids, not on their order.
-
-    Raises:
-        ParameterError: fewer prompts than parts.
-    """
+    """Indices of prompts by part, in order. A prompt's part depends on the prompts' token ids, not on their order."""
     digests = [hashlib.sha256(np.asarray(ids, dtype="<u8").tobytes()).digest() for ids in prompts]
     waiting = sorted(range(len(prompts)), key=lambda index: digests[index])
     parts: dict[str, list[int]] = {}

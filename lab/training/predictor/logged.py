@@ -54,12 +54,7 @@ class LoggedRounds:
 
 
 def read_logs(folders: Sequence[Path], pair: PairNames, rule: AcceptanceRule) -> LoggedRounds:
-    """Read all rounds of a pair and a rule, at any temperature.
-
-    Args:
-        folders: of devices, searched recursively.
-        pair: whose rounds.
-        rule: by which they were verified.
+    """Read all rounds of a pair and a rule, at any temperature; folders of devices are searched recursively.
 
     Raises:
         ParameterError: a folder is missing or holds no log, no log is of this pair and rule (the message lists those

@@ -33,13 +33,7 @@ class Logistic(ArrayData):
 
 
 def fit_logistic(inputs: Floats, targets: Floats, *, least_weight: float | None = None) -> Logistic:
-    """Maximum likelihood fit with a slight ridge penalty.
-
-    Args:
-        inputs: ``[N, d]``.
-        targets: ``[N]`` in 0..1.
-        least_weight: lower bound of weights; None: none.
-    """
+    """Maximum likelihood fit of ``[N]`` targets in 0..1 on ``[N, d]``, with a slight ridge penalty."""
     mean, deviation = inputs.mean(0), np.maximum(inputs.std(0), 1e-9)
     x = (inputs - mean) / deviation
 

@@ -24,16 +24,9 @@ class Replay:
 
 
 def replay(logits: Floats, tokens: DraftedTokens, rule: AcceptanceRule, window_tokens: int) -> dict[str, Replay]:
-    """Replay responses one after the other, round by round, as a device sees them.
+    """Replay responses one after the other, round by round, as a device sees them; by temperature, ``all`` first.
 
-    Args:
-        logits: ``[N]``, the predictor's.
-        tokens: N, of rounds of at most ``window_tokens`` drafted.
-        rule: by which they were verified.
-        window_tokens: see ``tokens``.
-
-    Returns:
-        By temperature, ``all`` first.
+    ``logits``: ``[N]``, the predictor's, of ``tokens`` of rounds of at most ``window_tokens``, verified by ``rule``.
     """
     recalibration, reported = Recalibration({}), np.empty(len(tokens))
     for part in _rounds(tokens, window_tokens):

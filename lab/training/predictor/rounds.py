@@ -138,13 +138,8 @@ def drafted_tokens(
 ) -> DraftedTokens:
     """Decode speculatively; return which draft tokens were accepted.
 
-    Args:
-        pair: with KV for ``batch`` texts of prompt and response.
-        requests: at temperatures that the rule supports.
-        rule: of acceptance.
-        window_tokens: draft tokens per round; a fully accepted block is followed by the target's token, undrafted.
-        batch: texts generated at once.
-        on_written: called with the tokens of each pass.
+    ``pair`` has KV for ``batch`` texts of prompt and response. A fully accepted block of ``window_tokens`` is followed
+    by the target's token, undrafted.
 
     Raises:
         ParameterError: no protocol verifies a request by this rule.

@@ -71,13 +71,7 @@ def train_predictor(
     progress: bool = True,
     on_stage: Callable[[str], None] = lambda _stage: None,
 ) -> PredictorReport:
-    """Train a predictor and write it to ``config.out``.
-
-    Args:
-        config: models, data and hyperparameters.
-        clock: seconds, to time calls.
-        progress: show progress bars on stderr.
-        on_stage: called with the name of each stage that begins.
+    """Train a predictor and write it to ``config.out``; ``clock`` times calls, in seconds.
 
     Raises:
         ModelUnavailableError: target or drafter cannot be found or, where rounds are made, loaded.

@@ -14,12 +14,6 @@ _MISMATCHES = (0.02, 0.05, 0.1, 0.2)  # of a token; Table I's strict acceptance 
 
 
 def reproduce_wisv(point: OperatingPoint, plots: Path | None) -> dict[str, object]:
-    """Compute, print, plot, and return the figures.
-
-    Args:
-        point: models and machines.
-        plots: a folder for a figure; None draws none.
-    """
     found = {"operating_point": point, **_table_1(point), **_windows(point), **_uploads(point)}
     if plots is not None:
         from lab.bench.papers.wisv.plots import plot_latencies  # noqa: PLC0415 (needs matplotlib)

@@ -65,11 +65,7 @@ class Turn:
 def turns(link: str, tasks: Sequence[Task], methods: Sequence[Method], windows: Sequence[int]) -> Iterator[Turn]:
     """Every method at every window answers a task before any answers the next one, in rotated order.
 
-    Args:
-        link: of ``LINKS``.
-        tasks: for all but slow methods, which answer the first.
-        methods: to compare.
-        windows: for those whose window is not free.
+    Slow methods answer the first task alone; ``windows`` are for methods whose window is not free.
     """
     kinds = [(method, window) for method in methods for window in ((None,) if method.free else windows)]
     for number, task in enumerate(tasks):
@@ -105,16 +101,7 @@ class Answer:
 async def measured(
     url: str, config: Config, links: Sequence[str], tasks: Sequence[Task], windows: Sequence[int], most_tokens: int
 ) -> list[Answer]:
-    """Ask by all methods on one link after another; see ``turns``.
-
-    Args:
-        url: of the service.
-        config: it was started with.
-        links: of ``LINKS``.
-        tasks: to answer.
-        windows: for methods whose window is not free.
-        most_tokens: length limit of an answer.
-    """
+    """Ask by all methods on one link after another; see ``turns``."""
     answers: list[Answer] = []
     async with open_client(url, _TIMEOUT_S) as client:
         service = RunningService(client, config)

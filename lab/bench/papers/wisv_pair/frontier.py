@@ -38,17 +38,7 @@ def frontier(
     batch: int,
     field: FloatField,
 ) -> Frontier:
-    """Measure at one window.
-
-    Args:
-        pair: with KV for ``batch`` texts of prompt, answer and window.
-        asked: tasks unused in training.
-        heads: by ``HEAD`` and perhaps ``UNAWARE``, of this pair.
-        window: draft tokens per round.
-        thresholds: of rejection.
-        batch: texts computed at once.
-        field: of hidden states on the link.
-    """
+    """Measure at one window; ``pair`` has KV for ``batch`` texts of prompt, answer and window."""
     rows: list[SweptRow] = []
     for name, head in heads.items():
         swept = sweep(
