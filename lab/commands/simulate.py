@@ -28,16 +28,17 @@ from tqdm import tqdm
 
 from cluster.option_types import natural, number, positive, positive_int, share
 from cluster.options import add_output_options, check_plots
-from cluster.reports.tables import percent, show_table
+from cluster.reports.tables import percent
 from lab.commands.simulate_fleet import run_fleet
 from lab.reports.capacity import show_capacity
+from lab.reports.columns import Columns, decimals, ms, show_columns
 from lab.reports.json_file import write_json
 from lab.reports.stop_map import show_stops
 from lab.scenarios import FLEETS, SCENARIOS, scenario_file
 from lab.simulation.cases import CapacityFigures, capacity_cells, cases, loaded, mixed_cases, mixed_cells
 from lab.simulation.experiment import Case, Cell, CellResult, LoadResult, run_cell, run_load
 from lab.simulation.reading import ReadFleet, ReadScenario, load_simulation
-from lab.simulation.results import SimulationResults
+from lab.simulation.results import ClassResults, SimulationResults
 from lab.simulation.run import simulate
 from lab.simulation.settings import Variant
 from lab.simulation.stop_map import COSTS, QUICK, Grid, PlaceResult, cost_cases, places, run_place
@@ -47,8 +48,27 @@ _CAPACITY = "capacity"
 _STOPS = "stops"
 _PARTS = (*(case.name for case in cases(None, quick=False)), "mixed", "loads")
 _LOAD_STEPS = (0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.8)  # of the devices that first come first served can serve
-_HEADER = ("system", "class", "promised", "devices", "achieved", "late devices", "late responses", "late rounds")
-_TOTALS = ("system", "goodput", "rounds/s", "round p50", "p99", "queue p99", "first token p99", "blocks", "busy")
+_CLASSES: Columns[tuple[SimulationResults, ClassResults]] = (
+    ("system", lambda row: row[0].system),
+    ("class", lambda row: row[1].slo.name),
+    ("promised", lambda row: f"{row[1].slo.tokens_per_s:g}"),
+    ("devices", lambda row: row[1].devices),
+    ("achieved", lambda row: decimals(row[1].achieved_tokens_per_s, 2)),
+    ("late devices", lambda row: percent(row[1].device_violation_rate)),
+    ("late responses", lambda row: percent(row[1].response_violation_rate)),
+    ("late rounds", lambda row: percent(row[1].round_violation_rate)),
+)
+_TOTALS: Columns[SimulationResults] = (
+    ("system", lambda found: found.system),
+    ("goodput", lambda found: f"{found.goodput_tokens_per_s:.1f}"),
+    ("rounds/s", lambda found: f"{found.rounds / found.measured_s:.1f}"),
+    ("round p50", lambda found: ms(found.round_times.p50_s)),
+    ("p99", lambda found: ms(found.round_times.p99_s)),
+    ("queue p99", lambda found: ms(found.queue_times.p99_s)),
+    ("first token p99", lambda found: ms(found.first_token_times.p99_s)),
+    ("blocks", lambda found: f"{found.mean_batch_blocks:.1f}"),
+    ("busy", lambda found: percent(found.busy_share)),
+)
 
 Work = TypeVar("Work")
 Result = TypeVar("Result")
@@ -116,29 +136,10 @@ def _each(function: Callable[[Work], Result], work: Sequence[Work], workers: int
 
 
 def _show(scenario: ReadScenario, results: Sequence[SimulationResults]) -> None:
-    rows = []
-    for found in results:
-        for one in found.by_class():
-            achieved = "-" if one.achieved_tokens_per_s is None else f"{one.achieved_tokens_per_s:.2f}"
-            rates = (one.device_violation_rate, one.response_violation_rate, one.round_violation_rate)
-            rows.append(
-                (found.system, one.slo.name, f"{one.slo.tokens_per_s:g}", one.devices, achieved, *map(percent, rates))
-            )
-    show_table("tokens per second and lateness by class", _HEADER, rows)
-    totals = [
-        (
-            found.system,
-            f"{found.goodput_tokens_per_s:.1f}",
-            f"{found.rounds / found.measured_s:.1f}",
-            *(f"{1e3 * seconds:.0f} ms" for seconds in (found.round_times.p50_s, found.round_times.p99_s)),
-            *(f"{1e3 * seconds:.0f} ms" for seconds in (found.queue_times.p99_s, found.first_token_times.p99_s)),
-            f"{found.mean_batch_blocks:.1f}",
-            percent(found.busy_share),
-        )
-        for found in results
-    ]
+    by_class = [(found, one) for found in results for one in found.by_class()]
+    show_columns("tokens per second and lateness by class", _CLASSES, by_class)
     note = "" if scenario.measured else "A roofline was asked, not a machine: compare systems, trust no time."
-    show_table("the server", _TOTALS, totals, note)
+    show_columns("the server", _TOTALS, results, note)
 
 
 def _run_capacity(arguments: argparse.Namespace) -> None:

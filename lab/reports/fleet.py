@@ -3,43 +3,30 @@
 from collections.abc import Sequence
 
 from cluster.reports.tables import percent, show_table
-from lab.simulation.fleet.results import FleetResults
+from lab.reports.columns import Columns, ms, show_columns
+from lab.simulation.fleet.results import FleetResults, TrafficResults
 
-_TRAFFIC = (
-    "traffic",
-    "class",
-    "promised",
-    "asked",
-    "kept",
-    "late",
-    "refused",
-    "unfinished",
-    "first token p50",
-    "p99",
-    "tokens/s",
-    "kept tokens/s",
-    "prefix hits",
+_TRAFFIC: Columns[TrafficResults] = (
+    ("traffic", lambda one: one.name),
+    ("class", lambda one: one.slo),
+    ("promised", lambda one: f"{one.tokens_per_s:g}"),
+    ("asked", lambda one: f"{one.asked:,}"),
+    ("kept", lambda one: f"{one.kept:,}"),
+    ("late", lambda one: f"{one.late:,}"),
+    ("refused", lambda one: f"{one.refused:,}"),
+    ("unfinished", lambda one: f"{one.unfinished:,}"),
+    ("first token p50", lambda one: ms(one.first_token_p50_s)),
+    ("p99", lambda one: ms(one.first_token_p99_s)),
+    ("tokens/s", lambda one: f"{one.goodput_tokens_per_s:,.0f}"),
+    ("kept tokens/s", lambda one: f"{one.kept_goodput_tokens_per_s:,.0f}"),
+    ("prefix hits", lambda one: percent(one.hit_share)),
 )
 _REPLICAS = ("of verifiers", "least", "median", "mean", "most")
 
 
 def show_fleet(found: FleetResults, note: str, wall_s: float, cpu_s: float, peak_mib: float) -> None:
     """Print results by traffic, balance of the verifiers, losses, and the cost of the simulation."""
-    rows = [
-        (
-            one.name,
-            one.slo,
-            f"{one.tokens_per_s:g}",
-            *(f"{count:,}" for count in (one.asked, one.kept, one.late, one.refused, one.unfinished)),
-            f"{1e3 * one.first_token_p50_s:.0f} ms",
-            f"{1e3 * one.first_token_p99_s:.0f} ms",
-            f"{one.goodput_tokens_per_s:,.0f}",
-            f"{one.kept_goodput_tokens_per_s:,.0f}",
-            percent(one.hit_share),
-        )
-        for one in found.traffic
-    ]
-    show_table("responses by traffic", _TRAFFIC, rows)
+    show_columns("responses by traffic", _TRAFFIC, found.traffic)
     replicas = found.replicas
     show_table(
         "balance of the verifiers",
