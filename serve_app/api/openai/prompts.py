@@ -4,7 +4,8 @@ Prompts are tokenised as in vLLM: a chat is rendered by the model's template, th
 spells a special token, such as ``<|im_end|>``, therefore becomes that token, in message contents too.
 """
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -17,7 +18,8 @@ from outrider.text.tokens import backend_of
 from serve_app.api.http_errors import PromptTooLongError, UnsupportedFieldError
 from serve_app.api.openai.bodies import ChatBody, ChatMessage, CompletionBody
 from serve_app.api.openai.encoding import decode, encode_bounded
-from serve_app.api.openai.fields.template import bounded, template_variables, with_reasoning
+from serve_app.api.openai.fields.system_turns import are_told, joined_in_front, joined_leading, later_turns
+from serve_app.api.openai.fields.template import RENDERING_DEADLINE_S, bounded, template_variables, with_reasoning
 from serve_app.api.openai.tools.formats.base import Tool
 from serve_app.api.openai.tools.request import read_tools, with_tools
 from serve_app.api.service import RequestLimits
@@ -146,7 +148,6 @@ def rendered(
     with_reasoning(chat, messages)
     render = partial(
         tokenizer.apply_chat_template,
-        chat,
         tools=offered,
         add_generation_prompt=opens_answer,
         continue_final_message=continues,
@@ -154,12 +155,29 @@ def rendered(
         **variables,
     )
     try:
-        return str(bounded(render))
+        return _told(joined_leading(chat), lambda taken: str(render(taken)))
     except ParameterError:  # the deadline
         raise
     except Exception as error:  # templates raise any type, such as OverflowError
         roles = ", ".join(message.role for message in messages)
         raise ParameterError("messages", f"what the model's chat template takes ({error})", roles) from error
+
+
+def _told(chat: list[dict[str, Any]], render: Callable[[list[dict[str, Any]]], str]) -> str:
+    """Render a chat; where the template refuses or leaves out a later system turn, all of them as one in front."""
+    if not later_turns(chat):
+        return bounded(partial(render, chat))
+    began_s = time.thread_time()
+    try:
+        text = bounded(partial(render, chat))
+    except ParameterError:
+        raise
+    except Exception:  # noqa: BLE001 (as above)
+        text = None
+    if text is not None and are_told(chat, text):
+        return text
+    left_s = RENDERING_DEADLINE_S - (time.thread_time() - began_s)
+    return bounded(partial(render, joined_in_front(chat)), left_s)
 
 
 def _tokenised(
