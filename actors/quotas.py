@@ -33,8 +33,12 @@ class QuotasActor:
         self._quotas.expire(now_s, OWNER_TTL_S)
         return self._quotas.ask(owner, grant, asked, limits, now_s)
 
-    async def left(self, tenant: str, limits: QuotaLimits) -> dict[str, RateLeft]:
-        return self._quotas.left(tenant, limits, asyncio.get_running_loop().time())
+    async def admit(
+        self, owner: str, grant: str, asked: QuotaRequest, limits: QuotaLimits, rates: QuotaLimits
+    ) -> tuple[OverQuota | None, dict[str, RateLeft]]:
+        """As ``ask``, and what is then left of the tenant's ``rates``."""
+        answer = await self.ask(owner, grant, asked, limits)
+        return answer, self._quotas.left(asked.tenant, rates, asyncio.get_running_loop().time())
 
     async def settle(self, owner: str, grant: str, tokens: int) -> None:
         self._quotas.settle(owner, grant, tokens)

@@ -7,13 +7,14 @@ by ``serve_app.ingress.keys_in_use``.
 """
 
 import asyncio
+import contextlib
 import logging
 import uuid
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from ray.actor import ActorHandle
 from ray.exceptions import ActorDiedError, RayError
@@ -50,6 +51,7 @@ class KeyGate:
         self._own = Quotas()  # used while the actor does not answer
         self._held: dict[str, QuotaRequest] = {}  # admitted requests, and those being asked about
         self._responses = Counter[str]()  # admitted and not ended, by tenant
+        self._left: dict[str, Mapping[str, RateLeft]] = {}  # as last told, by tenant
         self._actor: ActorHandle[Any] | None = None
         self._tasks: set[asyncio.Task[None]] = set()  # kept, as asyncio itself keeps only weak references
         self.in_use = KeysInUse(settings, timeouts.settle_s)
@@ -73,11 +75,11 @@ class KeyGate:
 
     async def enter(self, tenant: Tenant) -> OverQuota | None:
         """Count a request as ``Gate.enter``, as one of no responses: an actor of an earlier version knows that, too."""
-        limits = QuotaLimits(requests_per_minute=tenant.requests_per_minute)
-        if limits.none:
+        if _rates_of(tenant).none:
             return None
+        limits = QuotaLimits(requests_per_minute=tenant.requests_per_minute)
         grant = uuid.uuid4().hex
-        answer = await self._asked(grant, QuotaRequest(tenant.name, 0, 0), limits)
+        answer = await self._asked(tenant, grant, QuotaRequest(tenant.name, 0, 0), limits)
         self._own.settle(self._owner, grant, 0)  # the actor drops it with the next ``renew``, which does not name it
         return answer
 
@@ -91,7 +93,7 @@ class KeyGate:
         grant = uuid.uuid4().hex
         self._held[grant] = asked
         try:
-            answer = await self._asked(grant, asked, limits)
+            answer = await self._asked(tenant, grant, asked, limits)
         except BaseException:  # cancelled: the actor may have counted it, so settle it there
             self._over(grant, 0)
             raise
@@ -102,28 +104,25 @@ class KeyGate:
         return partial(self._over_counted, grant)
 
     async def left(self, tenant: Tenant) -> Mapping[str, RateLeft]:
-        limits = QuotaLimits.of(tenant)
-        if limits.requests_per_minute is None and limits.tokens_per_minute is None:
-            return {}
-        if self._actor is not None:
-            try:
-                asking: Any = self._actor.left.remote(tenant.name, limits)
-                answer: Mapping[str, RateLeft] = await within(self._timeouts.ask_deadline_s, asking)
-            except (TimeoutError, RayError, AttributeError):  # the last: an actor of an earlier version
-                return {}
-            return answer
-        return self._own.left(tenant.name, limits, asyncio.get_running_loop().time())
+        """What the last answer about the key said: its own request was entered before."""
+        return {} if _rates_of(tenant).none else self._left.get(tenant.name, {})
 
-    async def _asked(self, grant: str, asked: QuotaRequest, limits: QuotaLimits) -> OverQuota | None:
+    async def _asked(self, tenant: Tenant, grant: str, asked: QuotaRequest, limits: QuotaLimits) -> OverQuota | None:
+        rates = _rates_of(tenant)
         if self._actor is not None:
             try:
-                asking: Any = self._actor.ask.remote(self._owner, grant, asked, limits)
-                answer: OverQuota | None = await within(self._timeouts.ask_deadline_s, asking)
+                asking = _asking(self._actor, (self._owner, grant, asked, limits), rates)
+                answer = await within(self._timeouts.ask_deadline_s, asking)
             except (TimeoutError, RayError) as error:
                 self._lost(error)
             else:
-                return answer
-        return self._own.ask(self._owner, grant, asked, limits, asyncio.get_running_loop().time())
+                over, left = answer if isinstance(answer, tuple) else (answer, {})
+                self._left[tenant.name] = left
+                return cast("OverQuota | None", over)
+        now_s = asyncio.get_running_loop().time()
+        own = self._own.ask(self._owner, grant, asked, limits, now_s)
+        self._left[tenant.name] = self._own.left(tenant.name, rates, now_s)
+        return own
 
     def _over_counted(self, grant: str, tokens: int) -> None:
         if (asked := self._held.get(grant)) is None:  # settled before
@@ -162,3 +161,15 @@ class KeyGate:
             self._lost(error)
         except Exception:  # without further calls of ``renew`` the actor would drop this ingress's counts
             log.exception("quota_beat_failed")
+
+
+def _rates_of(tenant: Tenant) -> QuotaLimits:
+    return replace(QuotaLimits.of(tenant), concurrent_responses=None)
+
+
+def _asking(actor: "ActorHandle[Any]", asked: tuple[str, str, QuotaRequest, QuotaLimits], rates: QuotaLimits) -> Any:
+    """Ask the actor, and for a key with rates what is left of them by the same call."""
+    if not rates.none:
+        with contextlib.suppress(AttributeError):  # an actor of an earlier version
+            return actor.admit.remote(*asked, rates)
+    return actor.ask.remote(*asked)

@@ -10,7 +10,7 @@ from ray.exceptions import ActorUnavailableError
 
 from outrider.contracts.errors import ConfigError
 from outrider.tenants.keys import Tenant
-from outrider.tenants.quotas import OverQuota, QuotaRequest, Quotas
+from outrider.tenants.quotas import OverQuota, QuotaRequest, Quotas, RateLeft
 from serve_app.api.service import AuthSettings
 from serve_app.ingress.key_gate import GateTimeouts, KeyGate
 
@@ -48,8 +48,13 @@ class MemoryQuotas:
         self.ask = Call(
             lambda owner, grant, asked, limits: self.quotas.ask(owner, grant, asked, limits, _now_s()), self
         )
+        self.admit = Call(self._admit, self)
         self.settle = Call(self.quotas.settle, self)
         self.renew = Call(lambda owner, held: self.quotas.renew(owner, held, _now_s()), self)
+
+    def _admit(self, *asked: Any) -> tuple[OverQuota | None, dict[str, RateLeft]]:
+        *known, rates = asked
+        return self.quotas.ask(*known, _now_s()), self.quotas.left(known[2].tenant, rates, _now_s())
 
 
 def keys_file(folder: Path, limits: str = "concurrent_responses: 2") -> Path:
@@ -113,6 +118,31 @@ def test_nobody_is_asked_about_a_key_that_has_all_it_may_have_here(tmp_path: Pat
         actor.ask = MemoryQuotas().ask
         first(3)
         assert not isinstance(await gate.ask(alice(gate), TWO), OverQuota)
+        gate.close()
+
+    bounded(run())
+
+
+@pytest.mark.parametrize("limits", ["requests_per_minute: 60, tokens_per_minute: 600", "tokens_per_minute: 600"])
+def test_what_is_left_comes_with_the_two_calls_that_count_a_request(tmp_path: Path, limits: str) -> None:
+    async def run() -> None:
+        actor = MemoryQuotas()
+        gate = await gate_of(keys_file(tmp_path, limits), actor)
+        assert await gate.left(alice(gate)) == {}
+        tokens = []
+        for done in (gate.enter(alice(gate)), gate.ask(alice(gate), TWO), gate.enter(alice(gate))):
+            assert not isinstance(await done, OverQuota)
+            left = await gate.left(alice(gate))
+            assert ("requests" in left) == ("requests" in limits)
+            tokens.append(round(left["tokens"].left))
+        assert tokens == [600, 590, 590]
+        assert not hasattr(actor, "left"), "no call of its own"
+        del actor.admit  # as of an earlier version
+        assert await gate.enter(alice(gate)) is None
+        assert await gate.left(alice(gate)) == {}
+        actor.gone = True
+        assert await gate.enter(alice(gate)) is None
+        assert round((await gate.left(alice(gate)))["tokens"].left) == 600, "by its own count"
         gate.close()
 
     bounded(run())
