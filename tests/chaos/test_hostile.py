@@ -9,7 +9,20 @@ import pytest
 
 from actors.messages import Answer, DrafterHoldings, ModelCard
 from actors.plain_replies import Reply, plain
-from tests.hostile import agents, bodies, connections, devices, files, floods, grammars, heads, starts
+from tests.hostile import (
+    agents,
+    bodies,
+    connections,
+    devices,
+    files,
+    floods,
+    grammars,
+    heads,
+    messages,
+    responses,
+    starts,
+    thoughts,
+)
 from tests.hostile.measures import Noted, beside, read_notes
 from tests.hostile.planted import sitecustomize
 from tests.hostile.promises import PROMISES, Family, Figure, broken_promises
@@ -19,6 +32,7 @@ from tests.unit.serve_app.api.text_service import TextService
 
 ROOT = Path(__file__).parents[2]
 _WITHIN_S = 580
+_MODULES = (agents, responses, messages, grammars, thoughts, heads, connections, floods, devices, files, starts)
 _DOCUMENT = {
     "paths": {
         "/v1/completions": {
@@ -68,11 +82,14 @@ def test_every_field_of_the_api_is_filled() -> None:
     assert {route for route, _ in found} == set(document["paths"]) & {
         path for path, methods in document["paths"].items() if "requestBody" in methods.get("post", {})
     }
+    assert {route for route, _ in found} == bodies.ROUTES, "else what is hostile stands beside a required field"
     for name in ("ChatBody", "CompletionBody"):
         route = "/v1/chat/completions" if name == "ChatBody" else "/v1/completions"
         assert {(route, (field,)) for field in document["components"]["schemas"][name]["properties"]} <= found
     assert ("/v1/chat/completions", ("messages", "0", "content", "0", "text")) in found
     assert ("/v1/completions", ("outrider", "expansion", "0")) in found
+    before, behind = bodies.body_around(bodies.FieldOf("/v1/responses", ("input", "0", "id")))
+    assert json.loads(f"{before}1{behind}")["input"] == [{"role": "user", "content": "a", "id": 1}]
 
 
 @pytest.mark.parametrize("filling", sorted(bodies.FILLINGS))
@@ -89,11 +106,7 @@ def test_a_filling_is_as_large_as_a_body_may_be(filling: str) -> None:
 def test_names_of_cases_are_unique_and_the_short_form_has_some_of_each_family() -> None:
     cases = [
         *bodies.cases(ask(TextService(), "GET", "/openapi.json").json()),
-        *(
-            case
-            for module in (agents, grammars, heads, connections, floods, devices, files, starts)
-            for case in module.cases()
-        ),
+        *(case for module in _MODULES for case in module.cases()),
         *heads.keyless_cases(),
         *floods.keyless_cases(),
     ]

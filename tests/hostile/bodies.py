@@ -32,6 +32,7 @@ Path = tuple[str, ...]  # keys; "0" is the first item of a list
 _BASES: Mapping[str, Mapping[str, Any]] = {
     "/v1/completions": {"model": MODEL, "prompt": "a", "max_tokens": 1},
     "/v1/chat/completions": {"model": MODEL, "messages": [{"role": "user", "content": "a"}], "max_tokens": 1},
+    "/v1/responses": {"model": MODEL, "input": "a", "max_output_tokens": 1},
     "/v1/messages": {"model": MODEL, "messages": [{"role": "user", "content": "a"}], "max_tokens": 1},
     "/v1/messages/count_tokens": {"model": MODEL, "messages": [{"role": "user", "content": "a"}]},
     "/tokenize": {"model": MODEL, "prompt": "a"},
@@ -39,6 +40,7 @@ _BASES: Mapping[str, Mapping[str, Any]] = {
     "/v1/detokenize": {"model": MODEL, "tokens": [1]},
     "/detokenize": {"model": MODEL, "tokens": [1]},
 }
+ROUTES = frozenset(_BASES)
 
 
 def _repeated(item: str, opens: str = "[", closes: str = "]") -> str:
@@ -145,7 +147,7 @@ def _value_at(path: Path) -> Any:
 def body_around(place: FieldOf) -> tuple[str, str]:
     """A sound body up to the value of a field, and from there on."""
     value = _value_at(place.path[1:])
-    if place.path[0] == "messages" and isinstance(value, list):
+    if place.path[0] in ("messages", "input") and isinstance(value, list):
         first = value[0]
         value = [{"role": "user", "content": "a", **first}] if isinstance(first, dict) else value
         if isinstance(first, dict) and isinstance(first.get("content"), list) and isinstance(first["content"][0], dict):
