@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tests.hostile.cases import ANSWER_WITHIN_S, MODEL, Case, Target
@@ -18,6 +19,7 @@ _READY_WITHIN_S = 90.0
 _JOINS = ("card", "prove")  # asked of a device that joins: it is killed, so that it joins again
 _LASTS_S = {"held": 13.0, "card": 20.0, "prove": 20.0}  # held: two sweeps of the fleet
 _ELSE_S = 9.0
+_BEHIND_S = 5.0  # a lie, at least
 _ASK_EVERY_S = 0.2
 
 
@@ -87,21 +89,27 @@ def _told(lie: Lie, number: int) -> Callable[[Target], Any]:
         if not await _ready(target, group):
             target.wrong.append(f"{group} did not become ready: nothing was driven")
             return Answer(0, SILENT, 0.0)
-        (folder / "lies").unlink(missing_ok=True)
+        lied = folder / "lies"
+        lied.unlink(missing_ok=True)
         told = {"actor": f"drafter-{group}-0", "method": lie.method, "kind": lie.kind, "size": lie.size}
         (folder / "device.new").write_text(json.dumps(told))
         (folder / "device.new").replace(folder / "device.json")
         try:
             if lie.method in _JOINS:
                 _kill(target, group)
-            answer, target.figures[Figure.FLEET_S] = await _watch(target, group, _LASTS_S.get(lie.method, _ELSE_S))
+            lasts_s = _LASTS_S.get(lie.method, _ELSE_S)
+            answer, target.figures[Figure.FLEET_S] = await _watch(target, group, lasts_s, lied)
         finally:
             (folder / "device.json").unlink()
-        if not (folder / "lies").exists():
+        if not _exists(lied):
             target.wrong.append(f"{group} was never asked for {lie.method}: nothing was driven")
         return answer
 
     return drive
+
+
+def _exists(path: Path) -> bool:
+    return path.exists()
 
 
 def _kill(target: Target, group: str) -> None:
@@ -120,9 +128,13 @@ async def _ready(target: Target, group: str) -> bool:
     return False
 
 
-async def _watch(target: Target, group: str, lasts_s: float) -> tuple[Answer, float]:
-    """Have it draft for whoever is hostile, and ask the fleet meanwhile; the fleet's longest silence."""
-    until_s = time.monotonic() + lasts_s
+async def _watch(target: Target, group: str, lasts_s: float, lied: Path) -> tuple[Answer, float]:
+    """Have it draft for whoever is hostile, and ask the fleet meanwhile; the fleet's longest silence.
+
+    It lasts until the device was asked for what it lies about, which on a busy machine takes one that joins a minute.
+    """
+    began_s = time.monotonic()
+    until_s = began_s + _READY_WITHIN_S
     body = json.dumps(
         {"model": MODEL, "prompt": "One, two, ", "max_tokens": 60, "ignore_eos": True, "temperature": 0}
         | {"outrider": {"window": 4, "lookup": False, "drafters": [group]}}
@@ -135,7 +147,9 @@ async def _watch(target: Target, group: str, lasts_s: float) -> tuple[Answer, fl
     drafting = [asyncio.ensure_future(drafted()) for _ in range(2)]
     answer, longest_s = Answer(0, SILENT, 0.0), 0.0
     try:
-        while time.monotonic() < until_s:
+        while (now_s := time.monotonic()) < until_s:
+            if _exists(lied):
+                until_s = min(until_s, max(began_s + lasts_s, now_s + _BEHIND_S))
             head = head_of("/status", target.key, None, "GET", ["Connection: close"])
             answer = await ask(target.port, [head], ANSWER_WITHIN_S)
             longest_s = max(longest_s, answer.answered_s)
