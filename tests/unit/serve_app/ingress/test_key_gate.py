@@ -10,7 +10,7 @@ from ray.exceptions import ActorUnavailableError
 
 from outrider.contracts.errors import ConfigError
 from outrider.tenants.keys import Tenant
-from outrider.tenants.quotas import OverQuota, QuotaRequest, Quotas, RateLeft
+from outrider.tenants.quotas import OverQuota, QuotaLimits, QuotaRequest, Quotas, RateLeft
 from serve_app.api.service import AuthSettings
 from serve_app.ingress.key_gate import GateTimeouts, KeyGate
 
@@ -52,9 +52,11 @@ class MemoryQuotas:
         self.settle = Call(self.quotas.settle, self)
         self.renew = Call(lambda owner, held: self.quotas.renew(owner, held, _now_s()), self)
 
-    def _admit(self, *asked: Any) -> tuple[OverQuota | None, dict[str, RateLeft]]:
-        *known, rates = asked
-        return self.quotas.ask(*known, _now_s()), self.quotas.left(known[2].tenant, rates, _now_s())
+    def _admit(
+        self, owner: str, grant: str, asked: QuotaRequest, limits: QuotaLimits, rates: QuotaLimits
+    ) -> tuple[OverQuota | None, dict[str, RateLeft]]:
+        answer = self.quotas.ask(owner, grant, asked, limits, _now_s())
+        return answer, self.quotas.left(asked.tenant, rates, _now_s())
 
 
 def keys_file(folder: Path, limits: str = "concurrent_responses: 2") -> Path:
