@@ -161,8 +161,9 @@ async def run_cell(
     verifier = NotedVerifier(
         server.verifier, keeps_kv=setting.keeps_kv, clock=clock, first_session=next(server.first_sessions)
     )
-    scheduling = SchedulingConfig(setting.scheduling)
-    settings = generations_settings(replace(server.config, scheduling=scheduling))
+    speculation = server.config.speculation if setting.drafts else replace(server.config.speculation, window=0)
+    config = replace(server.config, scheduling=SchedulingConfig(setting.scheduling), speculation=speculation)
+    settings = generations_settings(config)
     policy = NotedPolicy(settings.planning.policy)
     grant = RunGrant() if setting.keeps_kv else RunGrant(0, 0)  # a round without kept KV begins with all of its prefix
     limits = replace(settings.planning.limits, max_blocks=server.config.limits.max_concurrent_generations)

@@ -19,11 +19,15 @@ class PolicySetting:
     scheduling: str  # the configured policy
     keeps_kv: bool  # whether the verifier keeps KV from one round to the next
     admits: bool = False  # whether admission control is on; else everything is admitted
+    drafts: bool = True  # whether devices draft
+    stopping: str = "never"  # when devices end a draft, as ``drafters[].stopping.rule``
 
 
 POLICIES = {
     "sled": PolicySetting("fcfs", keeps_kv=False),
+    "centralized": PolicySetting("fcfs", keeps_kv=True, drafts=False),
     **{name: PolicySetting(name, keeps_kv=True) for name in SCHEDULING},
+    "wisp_predictor": PolicySetting("wisp", keeps_kv=True, stopping="stop_before"),
     "slo_aware_admission": PolicySetting("slo_aware", keeps_kv=True, admits=True),
 }
 BASELINE = "fcfs"  # the others are compared with it

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -13,7 +13,7 @@ from lab.bench.capacity.arrivals import CLOSED, OPEN
 from lab.bench.capacity.cell import Server, Until, run_cell
 from lab.bench.capacity.emulated_devices import GROUP, DeviceSpec
 from lab.bench.capacity.log import Cell, CellLog
-from lab.bench.capacity.plan import BASELINE, Load, UserPlan, cells, speed_classes, user_plans
+from lab.bench.capacity.plan import BASELINE, POLICIES, Load, UserPlan, cells, speed_classes, user_plans
 from lab.bench.harness.recorded_drafts import RecordedResponse, RecordSettings, recorded_drafts
 from outrider.config.drafters import DrafterGroupConfig
 from outrider.config.replicas import VerifierConfig
@@ -102,19 +102,23 @@ def measure(settings: RunSettings, on_cell: Callable[[CellLog], None]) -> list[C
         tokens=settings.tokens,
         k_max=max(settings.window, _RECORDED_WINDOW),
     )
-    responses = [one for one in recorded_drafts(record) if len(one.output_ids) >= settings.least_tokens]
+    least = settings.least_tokens
+    responses = {  # by the rule that ends their drafts
+        rule: [one for one in recorded_drafts(replace(record, stopping=rule)) if len(one.output_ids) >= least]
+        for rule in {POLICIES[policy].stopping for policy in (BASELINE, *settings.policies)}
+    }
     return asyncio.run(_measure(settings, responses, on_cell))
 
 
 async def _measure(
-    settings: RunSettings, responses: Sequence[RecordedResponse], on_cell: Callable[[CellLog], None]
+    settings: RunSettings, responses: Mapping[str, Sequence[RecordedResponse]], on_cell: Callable[[CellLog], None]
 ) -> list[CellLog]:
     until = Until(settings.warmup_s, settings.responses, settings.most_s)
     logs = list[CellLog]()
     async with _server(configured(settings)) as server:
-        await _warm_up(settings, responses, server)
+        await _warm_up(settings, responses[POLICIES[BASELINE].stopping], server)
         for cell in settings.cells:
-            users = _users(settings, cell, responses)
+            users = _users(settings, cell, responses[POLICIES[cell.policy].stopping])
             logs.append(await run_cell(server, cell, users, settings.devices(cell.users), until))
             on_cell(logs[-1])
     return logs

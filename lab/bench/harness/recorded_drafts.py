@@ -19,20 +19,20 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from lab.bench.harness.prompts import PROMPTS
+from lab.training.predictor.pair_names import pair_names
 from outrider.contracts.drafting import Draft, DrafterEngine, DraftPlan, DraftRequest, DraftTerms
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.verifying import OpenGeneration, VerifierEngine
 from outrider.costs.driver import GREEDY, GenerationDriver
-from outrider.drafting.stopping import Stops
+from outrider.drafting.stopping import Stops, StopSetting
 from outrider.engines.drafter.engine import TorchDrafter
 from outrider.engines.limits import EngineLimits
 from outrider.engines.torch.verifier import TorchVerifier
-from outrider.models.embedded import DRAFTER_NAME, embedded_drafter_path, outrider_home
-from outrider.models.file_hash import sampled_hash
-from outrider.models.folders import EMBEDDED, resolve_folder
+from outrider.models.embedded import outrider_home
+from outrider.models.folders import EMBEDDED
 from outrider.models.loading import load_drafter, load_target
-from outrider.models.target_folder import model_hash
+from outrider.models.predictors import load_predictors
 from outrider.models.tokenizer import load_tokenizer
 from outrider.training.builtin_prompts import builtin_prompts
 from outrider.training.traces import is_held_out, prompt_ids
@@ -71,16 +71,18 @@ class RecordSettings:
     prompts: int = 64  # number of them
     tokens: int = 48  # of a response, upper limit
     k_max: int = 8  # the longest draft
+    stopping: str = "never"  # rule that ends a draft before that, by the pair's predictor
 
 
 def recorded_drafts(settings: RecordSettings) -> tuple[RecordedResponse, ...]:
     """Recorded responses of a pair of models; recorded now if they are not in the cache."""
     tokenizer = load_tokenizer(settings.target)
     prompts = distinct_prompts(tokenizer, settings.prompts)
+    names = pair_names(settings.target, settings.drafter)
     made_of = {
         **asdict(settings),
-        "target": model_hash(resolve_folder(settings.target)),
-        "drafter": _drafter_hash(settings.drafter),
+        "target": names.target_hash,
+        "drafter": names.drafter_hash,
         "prompt_ids": prompts,
     }
     digest = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:20]
@@ -112,15 +114,16 @@ def _chat_ids(tokenizer: PreTrainedTokenizerBase, number: int, text: str) -> lis
     return list(ids)
 
 
-def _drafter_hash(name: str) -> str:
-    file = embedded_drafter_path() if name in (EMBEDDED, DRAFTER_NAME) else Path(name).expanduser()
-    return sampled_hash(file) if file.is_file() else model_hash(resolve_folder(name))
+def _stops(settings: RecordSettings) -> StopSetting:
+    names = pair_names(settings.target, settings.drafter)
+    hashes = {"target_hash": names.target_hash, "drafter_hash": names.drafter_hash}
+    return StopSetting(settings.stopping, load_predictors("auto", **hashes))
 
 
 def _made(settings: RecordSettings, prompts: Sequence[tuple[int, ...]]) -> list[RecordedResponse]:
     target = load_target(settings.target, dtype="float32", device="cpu")
     verifier = TorchVerifier(target, _LIMITS)
-    drafter = recording_drafter(settings)
+    drafter = recording_drafter(settings, _stops(settings))
     responses: list[RecordedResponse] = []
     with tqdm(total=len(prompts), desc="responses and drafts", disable=None) as bar:
         for start in range(0, len(prompts), _AT_ONCE):

@@ -62,6 +62,15 @@ async def test_users_are_answered_as_recorded_and_devices_really_draft() -> None
 
 
 @on_loop
+async def test_the_centralized_baseline_drafts_nothing() -> None:
+    log = await cell("centralized")
+    assert all(response.as_recorded for response in log.responses)
+    rounds = [entry.timing for response in log.responses for entry in response.rounds]
+    assert rounds
+    assert {timing.drafted_tokens for timing in rounds} == {0}
+
+
+@on_loop
 async def test_every_committed_round_was_in_a_batch_that_a_policy_chose() -> None:
     log = await cell("sled")
     chosen = [member for decision in log.decisions for member in decision.batch]
