@@ -28,6 +28,7 @@ from outrider.costs.driver import GREEDY, GenerationDriver
 from outrider.drafting.stopping import Stops, StopSetting
 from outrider.engines.drafter.engine import TorchDrafter
 from outrider.engines.limits import EngineLimits
+from outrider.engines.registry import VERIFIERS
 from outrider.engines.torch.verifier import TorchVerifier
 from outrider.models.embedded import outrider_home
 from outrider.models.folders import EMBEDDED
@@ -79,8 +80,10 @@ def recorded_drafts(settings: RecordSettings) -> tuple[RecordedResponse, ...]:
     tokenizer = load_tokenizer(settings.target)
     prompts = distinct_prompts(tokenizer, settings.prompts)
     names = pair_names(settings.target, settings.drafter)
+    dtype = VERIFIERS["torch"].settled_dtype("auto", "cpu", settings.target)  # a service's: so it answers as recorded
     made_of = {
         **asdict(settings),
+        "dtype": dtype,
         "target": names.target_hash,
         "drafter": names.drafter_hash,
         "prompt_ids": prompts,
@@ -89,7 +92,7 @@ def recorded_drafts(settings: RecordSettings) -> tuple[RecordedResponse, ...]:
     file = outrider_home() / "bench" / f"drafts-{digest}.json"
     if not file.is_file():
         torch.set_num_threads(1)
-        write_responses(file, _made(settings, prompts))
+        write_responses(file, _made(settings, dtype, prompts))
     return read_responses(file)
 
 
@@ -120,8 +123,8 @@ def _stops(settings: RecordSettings) -> StopSetting:
     return StopSetting(settings.stopping, load_predictors("auto", **hashes))
 
 
-def _made(settings: RecordSettings, prompts: Sequence[tuple[int, ...]]) -> list[RecordedResponse]:
-    target = load_target(settings.target, dtype="float32", device="cpu")
+def _made(settings: RecordSettings, dtype: str, prompts: Sequence[tuple[int, ...]]) -> list[RecordedResponse]:
+    target = load_target(settings.target, dtype=dtype, device="cpu")
     verifier = TorchVerifier(target, _LIMITS)
     drafter = recording_drafter(settings, _stops(settings))
     responses: list[RecordedResponse] = []
