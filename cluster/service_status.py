@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter, ValidationError
 
-from actors.coordinator.activity import CoordinatorActivity, activity_between
 from actors.messages import CoordinatorReport, DrafterStatus
 from outrider.contracts.errors import OutriderError
 
@@ -32,8 +31,3 @@ def parse_status(body: str | bytes) -> ServiceStatus:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "the answer"
         raise StatusError(f"needs the status of an Outrider service, found in {where}: {first['msg']}") from error
-
-
-def activity(before: ServiceStatus | None, now: ServiceStatus, elapsed_s: float) -> CoordinatorActivity:
-    """Activity since ``before``, ``elapsed_s`` seconds ago; None: since the coordinators' start."""
-    return activity_between(None if before is None else before.coordinators, now.coordinators, elapsed_s)

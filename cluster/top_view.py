@@ -4,9 +4,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from actors.coordinator.activity import CoordinatorActivity
+from actors.coordinator.activity import CoordinatorActivity, activity_between
 from actors.messages import CoordinatorReport
-from cluster.service_status import ServiceStatus, activity
+from cluster.service_status import ServiceStatus
 
 _BAR_CELLS = 30
 _PHASES = ("draft", "link", "queue", "verify", "orchestration")
@@ -22,7 +22,8 @@ _RATES = (
 def view(before: ServiceStatus, now: ServiceStatus, elapsed_s: float, url: str) -> RenderableType:
     """Render what the service did between two polls, ``elapsed_s`` apart, of ``url``."""
     uptime_s = max((c.uptime_s for c in now.coordinators), default=0.0)
-    recent, whole = activity(before, now, elapsed_s), activity(None, now, uptime_s)
+    recent = activity_between(before.coordinators, now.coordinators, elapsed_s)
+    whole = activity_between(None, now.coordinators, uptime_s)
     header = Text.assemble((now.model, "bold"), f"  {url}  up {duration(uptime_s)}")
     return Group(
         header,

@@ -63,7 +63,7 @@ class Fleet:
             self._table.renew(owner, word.held, now_s, word.changed)
         if now_s - self._noted_at_s >= self._timeouts.noted_s:
             self._noted_at_s = now_s
-            self._note(self._sums())
+            self._note(self.sums())
         return self._answer(heartbeat, None if word is None else word.held)
 
     def _answer(self, heartbeat: Heartbeat, held: Held | None) -> FleetNews:
@@ -107,10 +107,7 @@ class Fleet:
         self._coordinators.forget_silent(loop_now_s())
         return PackedStatus(self._table.rows(self._care.held.numbers), tuple(self._coordinators.reports()))
 
-    async def sums(self) -> FleetSums:
-        return self._sums()
-
-    def _sums(self) -> FleetSums:
+    def sums(self) -> FleetSums:
         return replace(self._table.sums(), sent=dict(self._care.held.segments.groups))
 
     async def lease(

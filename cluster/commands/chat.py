@@ -4,7 +4,7 @@ import argparse
 import os
 import time
 from contextlib import closing, suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import httpx
 from rich.console import Console
@@ -32,14 +32,6 @@ _HELP = "/reset forgets the conversation, /quit or Ctrl-D leaves, Ctrl-C cancels
 _CONTROLS = {
     code: "�" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
 }  # control characters that could steer the terminal
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Seconds from the request to the first text and to the end."""
-
-    first_s: float | None
-    end_s: float
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -112,7 +104,7 @@ class Chat:
             self._out.print()
         self._messages = [*messages, {"role": "assistant", "content": answer}]
         if usage is not None:
-            self._out.print(Text(summary(usage, Timing(first_s, time.monotonic() - started_at_s)), "dim"))
+            self._out.print(Text(summary(usage, first_s, time.monotonic() - started_at_s), "dim"))
 
     def run(self) -> None:
         """Read prompts until the user leaves: by ``/quit``, Ctrl-D, or Ctrl-C twice."""
@@ -144,10 +136,11 @@ class Chat:
                 self._out.print(Text(str(error), "red"))
 
 
-def summary(usage: ResponseCost, timing: Timing) -> str:
-    parts = [f"{usage.completion_tokens} tokens", f"{usage.completion_tokens / max(timing.end_s, 1e-9):.1f} tokens/s"]
-    if timing.first_s is not None:
-        parts.append(f"TTFT {timing.first_s:.2f} s")
+def summary(usage: ResponseCost, first_s: float | None, end_s: float) -> str:
+    """Return an answer's cost in a line; seconds are from the request to the first text and to the end."""
+    parts = [f"{usage.completion_tokens} tokens", f"{usage.completion_tokens / max(end_s, 1e-9):.1f} tokens/s"]
+    if first_s is not None:
+        parts.append(f"TTFT {first_s:.2f} s")
     if judged := usage.drafted_tokens - usage.trimmed_tokens:
         share = usage.accepted_tokens / judged
         parts.append(f"accepted {usage.accepted_tokens} of {judged} drafted ({share:.0%})")

@@ -19,39 +19,32 @@ class Peers:
         """Start without peers; ``own`` is this coordinator's id, ``clock`` monotonic, in seconds."""
         self._own, self._clock = own, clock
         self.target = ""  # only coordinators of the same target can resume responses; "": not known yet
-        self._targets: dict[str, str] = {}  # of others whose verifier is ready
-        self._ready_since_s: dict[str, float] = {}
+        self._ready: dict[str, tuple[str, float]] = {}  # others whose verifier is ready: its target, and since when
         self._heard_at_s = -inf
         self._news = asyncio.Event()
 
     def heard(self, changed: Iterable[CoordinatorState] = (), gone: Iterable[str] = (), *, anew: bool = False) -> None:
         """Take in the fleet's news of coordinators; with ``anew`` drop all earlier news first."""
         self._heard_at_s = now_s = self._clock()
-        targets, since_s = self._targets, self._ready_since_s
+        before = self._ready
         if anew:
-            self._targets, self._ready_since_s = {}, {}
+            self._ready = {}
         for one in changed:
             if one.verifier != "ready" or one.id == self._own:
-                self._forget(one.id)
+                self._ready.pop(one.id, None)
             else:
-                was_ready = targets.get(one.id) == one.target
-                self._ready_since_s[one.id] = since_s[one.id] if was_ready else now_s
-                self._targets[one.id] = one.target
+                target, since_s = before.get(one.id, ("", now_s))
+                self._ready[one.id] = one.target, since_s if target == one.target else now_s
         for name in gone:
-            self._forget(name)
+            self._ready.pop(name, None)
         news, self._news = self._news, asyncio.Event()
         news.set()
-
-    def _forget(self, name: str) -> None:
-        self._targets.pop(name, None)
-        self._ready_since_s.pop(name, None)
 
     def ready(self, after_s: float = -inf) -> bool:
         """Return whether another coordinator's verifier is ready, and became so after ``after_s``."""
         if self._clock() - self._heard_at_s > _HEARD_TTL_S:
             return False
-        since_s = self._ready_since_s
-        return any(since_s[name] > after_s for name, target in self._targets.items() if target == self.target)
+        return any(target == self.target and since_s > after_s for target, since_s in self._ready.values())
 
     async def come(self, after_s: float) -> None:
         """Wait until another coordinator's verifier becomes ready; without a deadline."""

@@ -137,10 +137,6 @@ class CoordinatorService:
                     metered.chunk(chunk)
                     yield chunk
 
-    @property
-    def running(self) -> int:
-        return self._meter.running
-
     async def _attempt(self, record: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
         try:
             async with aclosing(self._streams.chunks(record)) as chunks:
@@ -305,7 +301,7 @@ class Ingress:
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Return the number of responses under way. Serve calls this for ``serve_app.scaling`` where it scales."""
-        return {STREAMS: float(self._service.running)}
+        return {STREAMS: float(self._service.load)}
 
     async def check_health(self) -> None:
         """Serve's health probe: raise if the own listener has ended, so that Serve replaces the replica."""

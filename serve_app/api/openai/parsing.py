@@ -119,8 +119,9 @@ def parse_body(body: bytes, kind: type[_Body], limits: RequestLimits, ignored: I
     return parsed
 
 
-def check_model(named: str, limits: RequestLimits) -> None:
-    if named != limits.model_name:
+def check_model(named: str | None, limits: RequestLimits) -> None:
+    """Refuse another model than the one served; None: the request names none."""
+    if named not in (None, limits.model_name):
         raise UnknownModelError("model", f"model needs one of: {limits.model_name}; found {shown_value(named)}")
 
 

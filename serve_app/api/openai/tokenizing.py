@@ -11,13 +11,12 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 from transformers import PreTrainedTokenizerBase
 
-from outrider.contracts.errors import ParameterError, shown_value
+from outrider.contracts.errors import ParameterError
 from outrider.text.tokens import backend_of
-from serve_app.api.http_errors import UnknownModelError
 from serve_app.api.openai.bodies import MAX_MESSAGES, MAX_TOKEN_IDS, ChatBody, ChatMessage, Described, Effort, Tools
 from serve_app.api.openai.encoding import decode, encode_bounded
 from serve_app.api.openai.fields.ignored import IgnoredFields
-from serve_app.api.openai.parsing import check_arguments, read_fields, read_object
+from serve_app.api.openai.parsing import check_arguments, check_model, read_fields, read_object
 from serve_app.api.openai.prompts import chat_text
 from serve_app.api.service import RequestLimits
 from serve_app.service_answers import Detokenized, Tokenized
@@ -74,13 +73,13 @@ def tokenize(
     data = read_object(content, limits)
     if "messages" in data:
         chat = read_fields(data, TokenizeChatBody, ignored)
-        _check_model(chat.model, limits)
+        check_model(chat.model, limits)
         check_arguments(chat.messages, limits, len(content))
         text, special = _chat_text(chat, "add_generation_prompt" in data, tokenizer, limits), chat.add_special_tokens
         names = chat.return_token_strs
     else:
         body = read_fields(data, TokenizeTextBody, ignored)
-        _check_model(body.model, limits)
+        check_model(body.model, limits)
         text, special, names = body.prompt, body.add_special_tokens, body.return_token_strs
     ids = token_ids(text, "messages" if "messages" in data else "prompt", tokenizer, limits, special=special)
     backend = backend_of(tokenizer)
@@ -118,7 +117,7 @@ def detokenize(
         OutriderError: as ``parse_body``; or an id is outside the vocabulary, or ids or text are too long.
     """
     body = read_fields(read_object(content, limits), DetokenizeBody, ignored)
-    _check_model(body.model, limits)
+    check_model(body.model, limits)
     if len(body.tokens) > (most := _most_tokens(limits)):
         raise ParameterError("tokens", f"at most {most} tokens; send them in pieces", len(body.tokens))
     for i, token_id in enumerate(body.tokens):
@@ -153,8 +152,3 @@ def _chat_text(
         reasoning_effort=body.reasoning_effort,
     )
     return chat_text(chat, tokenizer, limits, opens_answer=opens, continues=body.continue_final_message)
-
-
-def _check_model(named: str | None, limits: RequestLimits) -> None:
-    if named not in (None, limits.model_name):
-        raise UnknownModelError("model", f"model needs one of: {limits.model_name}; found {shown_value(named)}")

@@ -106,9 +106,10 @@ def _models_read(*, keys: bool) -> Schema:
 
 
 def _service_read(*, reads_need_key: bool) -> Schema:
+    alive = "Whether the process answers"
     return {
         "/version": {"get": _operation("Outrider's version", "Version", ())},
-        **{path: {method: _alive() for method in _methods(path)} for path in LIVE},
+        **{path: {method: _operation(alive, "Health", ()) for method in _methods(path)} for path in LIVE},
         **{path: {"get": _ready()} for path in READY},
         "/load": {"get": _operation("Responses under way at this ingress", "Load", ())},
         "/status": {"get": _operation("What the service is doing", "Status", (500, 503, 504), keys=reads_need_key)},
@@ -175,10 +176,6 @@ def _models(summary: str, answer: str, errors: Iterable[int], *, keys: bool) -> 
 
 def _methods(probe: str) -> tuple[str, ...]:
     return ("get", "post") if probe == PING else ("get",)
-
-
-def _alive() -> Schema:
-    return _operation("Whether the process answers", "Health", ())
 
 
 def _ready() -> Schema:

@@ -237,29 +237,10 @@ class RoundLoop:
     async def _carry_out(self, effect: Awaited) -> Event | None:
         """Await one effect; return its result as an event, or None if the machine needs no event for it."""
         services = self._services
-        match effect:
-            case AskDrafter() | AskAgain() | AwaitDraft():
-                return await self._answered(effect)
-            case Verify():
-                return await self._verified(effect)
-            case Follow():
-                self._verifying = True
-                awaited = await self._follow(effect)
-                return None if awaited is None else await self._carry_out(awaited)
-            case Resolve(resolution):
-                return VerifierAnswered(resolution.round, await _unless_lost(services.batcher.resolve(resolution)))
-            case AwaitDrafter(until_s):
-                await self._link.wait_ready(until_s - services.clock())
-            case AwaitVerifier():
-                await services.await_verifier()
-            case Fail(error):
-                raise error
-        return None
-
-    async def _answered(self, effect: AskDrafter | AskAgain | AwaitDraft) -> DrafterAnswered:
+        event: Event | None = None
         match effect:
             case AskDrafter():
-                self._services.batcher.expect(self._generation.name, effect.expected_s, effect.due_at_s)
+                services.batcher.expect(self._generation.name, effect.expected_s, effect.due_at_s)
                 return await self._link.draft(effect)
             case AskAgain():
                 return await self._link.ask_again(effect)
@@ -267,6 +248,21 @@ class RoundLoop:
                 assert self._ahead is not None, "what is ordered is told once"
                 ahead, self._ahead = self._ahead, None
                 return await ahead
+            case Verify():
+                return await self._verified(effect)
+            case Follow():
+                self._verifying = True
+                awaited = await self._follow(effect)
+                event = None if awaited is None else await self._carry_out(awaited)
+            case Resolve(resolution):
+                event = VerifierAnswered(resolution.round, await _unless_lost(services.batcher.resolve(resolution)))
+            case AwaitDrafter(until_s):
+                await self._link.wait_ready(until_s - services.clock())
+            case AwaitVerifier():
+                await services.await_verifier()
+            case Fail(error):
+                raise error
+        return event
 
     async def _verified(self, effect: Verify) -> VerifierAnswered:
         services, block = self._services, effect.block

@@ -3,8 +3,9 @@ from dataclasses import replace
 
 import pytest
 
+from actors.coordinator.activity import activity_between
 from actors.messages import CoordinatorReport
-from cluster.service_status import ServiceStatus, StatusError, activity, parse_status
+from cluster.service_status import StatusError, parse_status
 
 BUSY = CoordinatorReport(
     id="a",
@@ -20,10 +21,6 @@ BUSY = CoordinatorReport(
 )
 
 
-def status(*coordinators: CoordinatorReport) -> ServiceStatus:
-    return ServiceStatus("m", coordinators, ())
-
-
 def test_figures_are_differences_of_two_polls() -> None:
     later = replace(
         BUSY,
@@ -36,7 +33,7 @@ def test_figures_are_differences_of_two_polls() -> None:
         phase_seconds={"draft": 2.5, "verify": 3.1},
         verifier_idle_s=91.5,
     )
-    span = activity(status(BUSY), status(later), 2.0)
+    span = activity_between((BUSY,), (later,), 2.0)
     assert (span.tokens_per_s(), span.rounds_per_s()) == (10.0, 5.0)
     assert (span.accepted_fraction(), span.tokens_per_round()) == (0.5, 2.0)
     assert span.phase_ms("draft") == pytest.approx(50.0)
@@ -45,25 +42,25 @@ def test_figures_are_differences_of_two_polls() -> None:
 
 
 def test_an_idle_service_has_no_ratios() -> None:
-    span = activity(status(BUSY), status(BUSY), 2.0)
+    span = activity_between((BUSY,), (BUSY,), 2.0)
     assert (span.tokens_per_s(), span.rounds_per_s()) == (0.0, 0.0)
     assert (span.accepted_fraction(), span.tokens_per_round(), span.phase_ms("draft")) == (None, None, None)
-    assert activity(status(BUSY), status(BUSY), 0.0).tokens_per_s() is None
+    assert activity_between((BUSY,), (BUSY,), 0.0).tokens_per_s() is None
 
 
 def test_a_coordinator_that_restarted_counts_from_its_start() -> None:
     new = CoordinatorReport(id="b", verifier="ready", uptime_s=1.0, rounds=2, committed_tokens=4)
-    assert activity(status(BUSY), status(new), 2.0).tokens_per_s() == 2.0
+    assert activity_between((BUSY,), (new,), 2.0).tokens_per_s() == 2.0
 
 
 def test_one_that_was_not_heard_of_for_a_while_adds_nothing() -> None:
     other = replace(BUSY, id="b")
-    assert activity(status(BUSY), status(BUSY, other), 2.0).rounds == 0
+    assert activity_between((BUSY,), (BUSY, other), 2.0).rounds == 0
 
 
 def test_counters_that_fall_make_no_negative_rate() -> None:
     fallen = replace(BUSY, rounds=1, committed_tokens=1, phase_seconds={"draft": 0.1}, verifier_idle_s=0.0)
-    span = activity(status(BUSY), status(fallen), 2.0)
+    span = activity_between((BUSY,), (fallen,), 2.0)
     assert (span.rounds, span.tokens_per_s(), span.phase_seconds, span.verifier_idle_s) == (
         0,
         0.0,
@@ -73,7 +70,7 @@ def test_counters_that_fall_make_no_negative_rate() -> None:
 
 
 def test_since_start_is_all_of_it() -> None:
-    span = activity(None, status(BUSY, replace(BUSY, id="b")), 100.0)
+    span = activity_between(None, (BUSY, replace(BUSY, id="b")), 100.0)
     assert (span.rounds, span.committed_tokens) == (100, 220)
 
 

@@ -401,7 +401,7 @@ def test_what_devices_say_to_have_sent_is_told_with_the_gauges_and_nothing_else_
         await asyncio.sleep(3 * PACE.sweep_s)
         actors.processes[FIRST].sent, actors.processes[SECOND].sent = (30, 4), ("many", 2**200)
         await asyncio.sleep(3 * PACE.sweep_s)
-        assert (await fleet.sums()).sent == {"edge": SentSegments(30, 4)}
+        assert fleet.sums().sent == {"edge": SentSegments(30, 4)}
         await asyncio.sleep(0.2)
         await ready(fleet, 2, beat())
         assert noted[-1].sent == {"edge": SentSegments(30, 4)}
@@ -501,7 +501,7 @@ def test_a_restarted_fleet_has_everything_told_before_it_takes_changes_or_gives_
         assert (asked.tell_all, asked.places, asked.withdrawn) == (True, (), ())
         assert asked.beat_s < PACE.beat_s, "soon"
         assert (await beaten(fleet, places)).tell_all is False
-        assert dict((await fleet.sums()).leases) == {"edge": 2}
+        assert dict(fleet.sums().leases) == {"edge": 2}
         assert places.at_hand == 2
 
     bounded(run())

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from cluster.chat_stream import ChatError, ChatOptions, ResponseCost, pieces
 from cluster.cli import main
-from cluster.commands.chat import Chat, Timing, summary
+from cluster.commands.chat import Chat, summary
 from outrider.contracts.requests import TextSpan, TokenOrigin
 from tests.unit.cluster.recorded_service import Answer, events, serving
 
@@ -202,10 +202,10 @@ def test_comments_of_a_stream_are_skipped_and_its_end_is_needed() -> None:
 
 def test_a_summary_tells_what_was_used() -> None:
     usage = ResponseCost(3, 0, 0, 0, 3, sampling={"temperature": 0.2, "top_p": 0.9})
-    assert summary(usage, Timing(None, 1.5)) == "3 tokens, 2.0 tokens/s, 3 rounds, temperature 0.2, top_p 0.9"
+    assert summary(usage, None, 1.5) == "3 tokens, 2.0 tokens/s, 3 rounds, temperature 0.2, top_p 0.9"
     told = events({"choices": [], "usage": {"completion_tokens": 1, "outrider": {"sampling": {"temperature": 0.0}}}})
     assert list(pieces(told.splitlines())) == [ResponseCost(1, 0, 0, 0, 0, sampling={"temperature": 0.0})]
 
 
 def test_a_summary_without_drafts() -> None:
-    assert summary(ResponseCost(3, 0, 0, 0, 3), Timing(None, 1.5)) == "3 tokens, 2.0 tokens/s, 3 rounds"
+    assert summary(ResponseCost(3, 0, 0, 0, 3), None, 1.5) == "3 tokens, 2.0 tokens/s, 3 rounds"
