@@ -15,6 +15,7 @@ from outrider.contracts.requests import TextSpan, TokenOrigin
 
 Message = Mapping[str, str]
 
+_OURS = ("window", "protocol", "slo_class", "verification")
 _ORIGINS = {origin.value: origin for origin in TokenOrigin}
 _TIMEOUT = httpx.Timeout(10.0, read=600.0)  # longer than the service's own deadlines
 
@@ -23,32 +24,16 @@ class ChatError(OutriderError):
     """The service cannot be reached, or refuses the request."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChatOptions:
-    """Parameters sent with every turn; None leaves one to the service."""
-
-    model: str
-    temperature: float | None = None
-    top_p: float | None = None
-    seed: int | None = None
-    max_tokens: int | None = None
-    window: int | None = None
-    protocol: str | None = None
-    slo_class: str | None = None
-    verification: str | None = None
-
-    def body(self, messages: Sequence[Message]) -> dict[str, object]:
-        wished = {name: getattr(self, name) for name in ("window", "protocol", "slo_class", "verification")}
-        outrider = {"spans": True, **{name: value for name, value in wished.items() if value is not None}}
-        chosen = {name: getattr(self, name) for name in ("temperature", "top_p", "seed", "max_tokens")}
-        return {
-            "model": self.model,
-            "messages": list(messages),
-            "stream": True,
-            "stream_options": {"include_usage": True},
-            "outrider": outrider,
-            **{name: value for name, value in chosen.items() if value is not None},
-        }
+def body_of(options: Mapping[str, object], messages: Sequence[Message]) -> dict[str, object]:
+    """Return the request of a turn; ``options`` by their fields' names, those of None are left to the service."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return {
+        **{name: value for name, value in given.items() if name not in _OURS},
+        "messages": list(messages),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "outrider": {"spans": True, **{name: value for name, value in given.items() if name in _OURS}},
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +60,9 @@ def ask_model(client: httpx.Client, url: str) -> str:
 
 
 def ask(
-    client: httpx.Client, url: str, options: ChatOptions, messages: Sequence[Message]
+    client: httpx.Client, url: str, options: Mapping[str, object], messages: Sequence[Message]
 ) -> Generator[Piece, None, None]:
-    body = options.body(messages)
+    body = body_of(options, messages)
     try:
         with client.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=_TIMEOUT) as answer:
             if not answer.is_success:

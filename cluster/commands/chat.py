@@ -3,14 +3,14 @@
 import argparse
 import os
 import time
+from collections.abc import Mapping
 from contextlib import closing, suppress
-from dataclasses import fields
 
 import httpx
 from rich.console import Console
 from rich.text import Text
 
-from cluster.chat_stream import ChatError, ChatOptions, Message, ResponseCost, ask, ask_model
+from cluster.chat_stream import ChatError, Message, ResponseCost, ask, ask_model
 from cluster.options import add_key_option, add_url_option, key_headers
 from outrider.contracts.requests import TextSpan, TokenOrigin
 
@@ -28,6 +28,10 @@ _LEGEND = {
     TokenOrigin.CORRECTION: "correction",
     TokenOrigin.VERIFIER: "the verifier's own",
 }
+_SENT = (
+    *("model", "temperature", "top_p", "seed", "max_tokens"),
+    *("window", "protocol", "slo_class", "verification"),
+)
 _HELP = "/reset forgets the conversation, /quit or Ctrl-D leaves, Ctrl-C cancels an answer"
 _CONTROLS = {
     code: "�" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
@@ -58,8 +62,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     url = arguments.url.rstrip("/")
     with httpx.Client(headers=key_headers(arguments.api_key)) as client:
-        given = {one.name: getattr(arguments, one.name) for one in fields(ChatOptions)}
-        options = ChatOptions(**given | {"model": arguments.model or ask_model(client, url)})
+        options = {name: getattr(arguments, name) for name in _SENT}
+        options["model"] = options["model"] or ask_model(client, url)
         conversation = Chat(client, url, options, arguments.system, make_console())
         conversation.show_legend()
         if arguments.prompt is None:
@@ -74,7 +78,9 @@ def make_console() -> Console:
 
 
 class Chat:
-    def __init__(self, client: httpx.Client, url: str, options: ChatOptions, system: str | None, out: Console) -> None:
+    def __init__(
+        self, client: httpx.Client, url: str, options: Mapping[str, object], system: str | None, out: Console
+    ) -> None:
         self._client, self._url, self._options, self._out = client, url, options, out
         self._opening: list[Message] = [] if system is None else [{"role": "system", "content": system}]
         self._messages = list(self._opening)

@@ -13,27 +13,13 @@ from serve_app.api.gate import tenant_of
 from serve_app.api.http_errors import UnknownPathError
 from serve_app.api.service import Service
 from serve_app.api.shared import Shared
-from serve_app.page.files import INDEX, Asset, read_assets
+from serve_app.api.tagged_page import TaggedPage
+from serve_app.page.files import INDEX, read_assets
 from serve_app.page.history import History
 from serve_app.service_answers import Status
 
 _READ = ["GET", "HEAD"]
 _STATUS = TypeAdapter(FleetStatus)
-# Only our own files, no inline script or style, no embedding in frames, and no text that becomes markup or script.
-_POLICY = "; ".join((
-    "default-src 'none'",
-    *(f"{kind}-src 'self'" for kind in ("script", "style", "img", "connect")),
-    *(f"{what} 'none'" for what in ("base-uri", "form-action", "frame-ancestors")),
-    "require-trusted-types-for 'script'",
-    "trusted-types 'none'",
-))  # fmt: skip
-HEADERS = {
-    "content-security-policy": _POLICY,
-    "cross-origin-opener-policy": "same-origin",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-    "cache-control": "no-cache",  # browsers revalidate each time by the entity tag
-}
 
 
 def with_page(api: FastAPI, service: Service, clock: Callable[[], float] = time.time) -> FastAPI:
@@ -72,14 +58,11 @@ def _page(service: Service, clock: Callable[[], float]) -> APIRouter:
     return router
 
 
-def _asset(assets: Mapping[str, Asset], name: str, request: Request) -> Response:
+def _asset(assets: Mapping[str, TaggedPage], name: str, request: Request) -> Response:
     found = assets.get(name)
     if found is None:
         raise UnknownPathError(f"needs a URL of this API, found {request.method} {request.url.path:.200}")
-    headers = {**HEADERS, "etag": found.tag}
-    if request.headers.get("if-none-match") == found.tag:
-        return Response(status_code=304, headers=headers)
-    return Response(found.content, media_type=found.media_type, headers=headers)
+    return found.response(request)
 
 
 def _after_s(request: Request) -> float:

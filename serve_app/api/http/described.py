@@ -3,7 +3,6 @@
 import asyncio
 import json
 from functools import cache
-from hashlib import blake2b
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -12,6 +11,7 @@ from fastapi.responses import Response
 from serve_app.api.openapi.document import openapi_document
 from serve_app.api.openapi.page import CONTENT_SECURITY_POLICY, page_of
 from serve_app.api.service import Service
+from serve_app.api.tagged_page import TaggedPage
 
 _READ = ["GET", "HEAD"]
 
@@ -32,19 +32,18 @@ def docs_routes(service: Service) -> APIRouter:
 
     @api.api_route("/openapi.json", methods=_READ)
     async def openapi(request: Request) -> Response:
-        return _respond(await _rendered(current().openapi_json), request, {"content-type": "application/json"})
+        return (await _rendered(current().openapi_json)).response(request)
 
     @api.api_route("/docs", methods=_READ)
     async def docs(request: Request) -> Response:
-        headers = {"content-type": "text/html; charset=utf-8", "content-security-policy": CONTENT_SECURITY_POLICY}
-        return _respond(await _rendered(current().page), request, headers)
+        return (await _rendered(current().page)).response(request)
 
     return api
 
 
-async def _rendered(page: Any) -> tuple[bytes, str]:
+async def _rendered(page: Any) -> TaggedPage:
     """Get a page from its cached function, in a thread if it has not been generated."""
-    rendered: tuple[bytes, str] = page() if page.cache_info().currsize else await asyncio.to_thread(page)
+    rendered: TaggedPage = page() if page.cache_info().currsize else await asyncio.to_thread(page)
     return rendered
 
 
@@ -55,18 +54,8 @@ class _Descriptions:
         limits = self.limits = service.limits
         keys, reads_need_key = service.gate is not None, service.settings.reads_need_key
         document = cache(lambda: openapi_document(limits, keys=keys, reads_need_key=reads_need_key))
-        self.openapi_json = cache(lambda: _tagged(json.dumps(document(), ensure_ascii=False).encode()))
-        self.page = cache(lambda: _tagged(page_of(document()).encode()))
-
-
-def _tagged(content: bytes) -> tuple[bytes, str]:
-    return content, f'"{blake2b(content, digest_size=12).hexdigest()}"'
-
-
-def _respond(page: tuple[bytes, str], request: Request, headers: dict[str, str]) -> Response:
-    """Send a page, or 304 if the client's copy is current."""
-    content, tag = page
-    headers |= {"etag": tag, "cache-control": "no-cache"}
-    if request.headers.get("if-none-match") == tag:
-        return Response(status_code=304, headers=headers)
-    return Response(content, headers=headers)
+        policy = {"content-security-policy": CONTENT_SECURITY_POLICY}
+        self.openapi_json = cache(
+            lambda: TaggedPage(json.dumps(document(), ensure_ascii=False).encode(), "application/json")
+        )
+        self.page = cache(lambda: TaggedPage(page_of(document()).encode(), "text/html; charset=utf-8", policy))

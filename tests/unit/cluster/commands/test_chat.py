@@ -10,7 +10,7 @@ import httpx
 import pytest
 from rich.console import Console
 
-from cluster.chat_stream import ChatError, ChatOptions, ResponseCost, pieces
+from cluster.chat_stream import ChatError, ResponseCost, body_of, pieces
 from cluster.cli import main
 from cluster.commands.chat import Chat, summary
 from outrider.contracts.requests import TextSpan, TokenOrigin
@@ -68,13 +68,19 @@ def test_one_turn_asks_for_spans_and_prints_the_answer(capsys: pytest.CaptureFix
 
 
 def test_what_is_not_asked_for_is_left_to_the_service() -> None:
-    assert set(ChatOptions("m").body([])) == {"model", "messages", "stream", "stream_options", "outrider"}
+    assert set(body_of({"model": "m", "seed": None}, [])) == {
+        "model",
+        "messages",
+        "stream",
+        "stream_options",
+        "outrider",
+    }
 
 
 def test_colours_tell_who_proposed_what() -> None:
     out = Console(record=True, force_terminal=True, color_system="standard", file=io.StringIO(), width=100)
     with serving(respond) as service, httpx.Client() as client:
-        chat = Chat(client, service.url, ChatOptions("m"), None, out)
+        chat = Chat(client, service.url, {"model": "m"}, None, out)
         chat.show_legend()
         chat.turn("Go on.")
     legend, answer, *_ = out.export_text(styles=True).splitlines()
