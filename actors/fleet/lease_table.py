@@ -114,18 +114,13 @@ class LeaseTable:
                     best = found if best is None else min(best, found)
         if best is None:
             return None
-        rooms = dict[DrafterId, int]()
-        self._give(generation, best[1], owner, rooms)
+        self._give(generation, best[1], owner)
         self._unsettle(owner, generation)
-        self._rank(best[1], rooms[best[1]])
         return best[1]
 
     def release(self, generation: GenerationId) -> None:
         if generation in self._holders:
-            rooms = dict[DrafterId, int]()
-            self._unsettle(self._take(generation, rooms), generation)
-            for drafter, before in rooms.items():
-                self._rank(drafter, before)
+            self._unsettle(self._take(generation), generation)
 
     def renew(
         self,
@@ -150,24 +145,21 @@ class LeaseTable:
             names = {*changed, *unsettled}
         self._owners[owner] = now_s
         self._heard.add(owner)
-        rooms = dict[DrafterId, int]()
         for name in names:
             drafter = self._holders.get(name)
             if drafter is not None and held.get(name, _NONE_HELD) not in (None, drafter) and self._owns(owner, name):
-                self._take(name, rooms)
+                self._take(name)
         left = set[GenerationId]()
         for name in names:
             held_by = held.get(name)
             if held_by is None:
                 continue
             if name not in self._holders and held_by in self._entries:
-                self._give(name, held_by, owner, rooms)
+                self._give(name, held_by, owner)
             if self._holders.get(name) != held_by or not self._owns(owner, name):
                 left.add(name)  # its drafter is unknown here, or another owner holds it: check again next time
         if left:
             self._unsettled[owner] = left
-        for drafter, before in rooms.items():
-            self._rank(drafter, before)
 
     def expire(self, now_s: float, ttl_s: float) -> Mapping[GenerationId, DrafterId]:
         """End and return the leases of owners that were silent for ``ttl_s`` seconds."""
@@ -220,23 +212,24 @@ class LeaseTable:
         """Note that a lease changed other than by its owner's heartbeat, so that the next ``renew`` compares it."""
         self._unsettled.setdefault(owner, set()).add(generation)
 
-    def _give(self, generation: GenerationId, drafter: DrafterId, owner: str, rooms: dict[DrafterId, int]) -> None:
-        """Enter a lease. ``rooms`` notes the drafter's free slots before the change, for the caller's ``_rank``."""
+    def _give(self, generation: GenerationId, drafter: DrafterId, owner: str) -> None:
         entry = self._entries[drafter]
-        rooms.setdefault(drafter, entry.room)
+        room = entry.room
         entry.leases[generation] = owner
         self._leased[drafter.group] += 1
         self._holders[generation] = drafter
         self._of_owner.setdefault(owner, set()).add(generation)
+        self._rank(drafter, room)
 
-    def _take(self, generation: GenerationId, rooms: dict[DrafterId, int]) -> str:
-        """End a lease and return its owner; ``rooms`` as in ``_give``."""
+    def _take(self, generation: GenerationId) -> str:
+        """End a lease and return its owner."""
         drafter = self._holders.pop(generation)
         entry = self._entries[drafter]
-        rooms.setdefault(drafter, entry.room)
+        room = entry.room
         self._leased[drafter.group] -= 1
         owner = entry.leases.pop(generation)
         self._disown(generation, owner)
+        self._rank(drafter, room)
         return owner
 
     def _disown(self, generation: GenerationId, owner: str) -> None:
