@@ -1,7 +1,7 @@
 """Traces at an ingress: sampling, the span of each HTTP request, and the context passed on."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from outrider.contracts.requests import GenerationRequest
 from outrider.contracts.tracing import SpanContext
@@ -15,19 +15,6 @@ TRACEPARENT = "traceparent"
 _MAX_PATH_CHARS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Traced:
-    """Result of tracing's decision on a request.
-
-    Attributes:
-        header: to return; None: the caller named no trace, and none is made.
-        trace: None: it is not sampled.
-    """
-
-    header: str | None
-    trace: RequestTrace | None
-
-
 class RequestTraces:
     def __init__(self, emit: Emit, ratio: float, random_bits: Callable[[int], int], wall: Callable[[], float]) -> None:
         """``ratio`` is sampled of the requests whose callers do not decide; ``wall`` returns seconds since 1970.
@@ -37,17 +24,18 @@ class RequestTraces:
         self._emit, self.ratio, self._ids, self._wall = emit, ratio, Ids(random_bits), wall
         self._open: dict[str, RequestTrace] = {}  # by the context that their generation requests carry
 
-    def begin(self, headers: Mapping[str, str], method: str, path: str) -> Traced:
+    def begin(self, headers: Mapping[str, str], method: str, path: str) -> tuple[str | None, RequestTrace | None]:
+        """Return the header for a request's answer, if its caller names a trace, and its trace, if it is sampled."""
         drawn = self._ids.root()
         decision = decide(headers.get(TRACEPARENT, ""), self.ratio, drawn)
         context = SpanContext(decision.trace_id, drawn.span_id)
         if not decision.sampled:
-            return Traced(None if decision.parent_id is None else context.traceparent(sampled=False), None)
+            return None if decision.parent_id is None else context.traceparent(sampled=False), None
         facts: dict[str, Value] = {"http.request.method": method, "url.path": path[:_MAX_PATH_CHARS]}
         trace = RequestTrace(context, decision.parent_id, self._wall(), facts)
         header = context.traceparent()
         self._open[header] = trace
-        return Traced(header, trace)
+        return header, trace
 
     def resumed(self, request: GenerationRequest, attempt: int) -> None:
         """Record that another coordinator continues one of its responses, in the same trace."""

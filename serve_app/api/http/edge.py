@@ -13,12 +13,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from serve_app.api.api_forms import ErrorWriter
 from serve_app.api.http.record import RequestLog, RequestRecord
 from serve_app.api.http_errors import ErrorAnswer
-from serve_app.api.tracing import TRACEPARENT, RequestTraces, Traced
+from serve_app.api.tracing import TRACEPARENT, RequestTraces
 
 _MAX_REQUEST_ID_CHARS = 128
 _REQUEST_ID_CHARS = frozenset(map(chr, range(0x20, 0x7F)))
 _NAMED_BY_ANTHROPIC = "/v1/messages"  # its clients read the id from ``request-id``
-_UNTRACED = Traced(None, None)
 
 
 class Edge:
@@ -46,11 +45,10 @@ class Edge:
         record.error_body = next(own, record.error_body)
         scope.setdefault("state", {})["record"] = record
 
-        traced = _UNTRACED
+        traceparent = None
         if self._traces is not None and scope["method"] == "POST":
-            traced = self._traces.begin(Headers(scope=scope), "POST", record.path)
-            record.trace = traced.trace
-        tagged_send = self._tagging(send, record, traced.header, has_body=scope["method"] != "HEAD")
+            traceparent, record.trace = self._traces.begin(Headers(scope=scope), "POST", record.path)
+        tagged_send = self._tagging(send, record, traceparent, has_body=scope["method"] != "HEAD")
         try:
             await self._app(scope, receive, tagged_send)
         except ClientDisconnect:

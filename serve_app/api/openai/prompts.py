@@ -5,10 +5,9 @@ spells a special token, such as ``<|im_end|>``, therefore becomes that token, in
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -16,11 +15,10 @@ from transformers import PreTrainedTokenizerBase
 from outrider.contracts.errors import ParameterError
 from outrider.text.tokens import backend_of
 from serve_app.api.http_errors import PromptTooLongError, UnsupportedFieldError
-from serve_app.api.openai.bodies import ChatBody, ChatMessage, CompletionBody
+from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.encoding import decode, encode_bounded
 from serve_app.api.openai.fields.system_turns import are_told, joined_in_front, joined_leading, later_turns
 from serve_app.api.openai.fields.template import RENDERING_DEADLINE_S, bounded, template_variables, with_reasoning
-from serve_app.api.openai.tools.formats.base import Tool
 from serve_app.api.openai.tools.request import read_tools, with_tools
 from serve_app.api.service import RequestLimits
 
@@ -107,43 +105,19 @@ def chat_text(
     opens_answer: bool = True,
     continues: bool = False,
 ) -> str:
-    """Render a chat with its tools and variables; raises as ``rendered``, ``read_tools`` and ``template_variables``."""
-    tools, variables = read_tools(body, limits.tool_format), template_variables(body)
-    return rendered(
-        body.messages,
-        tokenizer,
-        tools,
-        limits.tool_format,
-        opens_answer=opens_answer,
-        continues=continues,
-        variables=variables,
-    )
-
-
-def rendered(
-    messages: Sequence[ChatMessage],
-    tokenizer: PreTrainedTokenizerBase,
-    tools: Sequence[Tool] = (),
-    tool_format: str = "",
-    *,
-    opens_answer: bool = True,
-    continues: bool = False,
-    variables: Mapping[str, Any] = MappingProxyType({}),
-) -> str:
     """Render a chat by the model's template; ``continues``: the last message is left open.
 
-    ``variables`` are the request's own, from ``template_variables``.
-
     Raises:
-        ParameterError: the template refuses the messages, or takes too long.
+        ParameterError: the template refuses the messages or takes too long, or tools or variables are invalid.
         UnsupportedFieldError: there is no template.
     """
+    messages, tools = body.messages, read_tools(body, limits.tool_format)
     template = tokenizer.chat_template
     if template is None:
         raise UnsupportedFieldError(
             "messages", "chat is not supported by this model (no template); use /v1/completions"
         )
-    chat = with_tools(messages, tools, str(template), tool_format)
+    chat = with_tools(messages, tools, str(template), limits.tool_format)
     offered: Any = [dict(tool.given) for tool in tools] or None
     with_reasoning(chat, messages)
     render = partial(
@@ -152,7 +126,7 @@ def rendered(
         add_generation_prompt=opens_answer,
         continue_final_message=continues,
         tokenize=False,
-        **variables,
+        **template_variables(body),
     )
     try:
         return _told(joined_leading(chat), lambda taken: str(render(taken)))

@@ -52,7 +52,7 @@ async def moved(ingress: SpanExport, first: Service, second: Service) -> None:
     first.services = replace(first.services, await_verifier=cannot_go_on)
     coordinators = [first, second]
     traces = RequestTraces(ingress.emit, 0.0, random.Random(1).getrandbits, wall)
-    trace = traces.begin({"traceparent": CALLER.traceparent()}, "POST", "/v1/completions").trace
+    _, trace = traces.begin({"traceparent": CALLER.traceparent()}, "POST", "/v1/completions")
     assert trace is not None
     request = replace(request_for(), trace=trace.context.traceparent())
     attempts = 0

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from outrider.models.tokenizer import load_tokenizer
-from serve_app.api.openai.bodies import ChatMessage
+from serve_app.api.openai.bodies import ChatBody
 from serve_app.api.openai.fields.template import MAX_KWARGS, MAX_NUMBER
 from serve_app.api.openai.promises import FAIRNESS_HEADER, MOST_SHARES, OBJECTIVE_HEADER, read_promises
-from serve_app.api.openai.prompts import rendered
+from serve_app.api.openai.prompts import chat_text
 from tests.unit.serve_app.api.asked_choices import choices, generation
 from tests.unit.serve_app.api.asking import CHAT, COMPLETION, error_of, events_of, post
 from tests.unit.serve_app.api.text_service import LIMITS, TOKENIZER, TextService
@@ -145,8 +145,8 @@ def test_reasoning_reaches_the_template_and_nobody_else() -> None:
         {"role": "assistant", "content": "a", "reasoning": "hm"},
         {"role": "user", "content": "b", "reasoning": "x"},
     ]
-    messages = [ChatMessage.model_validate(each) for each in said]
-    assert rendered(messages, tokenizer, variables={"reasoning_effort": "low"}) == "[hm]a[]blow"
+    chat = ChatBody.model_validate({"model": "m", "messages": said, "reasoning_effort": "low"})
+    assert chat_text(chat, tokenizer, LIMITS) == "[hm]a[]blow"
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,13 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from outrider.contracts.errors import ParameterError
 from outrider.models.tokenizer import load_tokenizer
-from serve_app.api.openai.bodies import ChatMessage
+from serve_app.api.openai.bodies import ChatBody, ChatMessage
 from serve_app.api.openai.fields import template
 from serve_app.api.openai.fields.template import RenderingOverdueError, bounded
-from serve_app.api.openai.prompts import rendered
+from serve_app.api.openai.prompts import chat_text
+from tests.unit.serve_app.api.text_service import LIMITS
 
-MESSAGES = [ChatMessage(role="user", content="a")]
+CHAT = ChatBody(model="m", messages=[ChatMessage(role="user", content="a")], chat_template_kwargs={"n": 90_000})
 ENDLESS = {
     "loops": "{% for a in range(n) %}{% for b in range(n) %}{% set c = b %}{% endfor %}{% endfor %}",
     "a loop on one line": "{% for a in range(n) if a < 0 %}{% endfor %}" * 2000,
@@ -43,7 +44,7 @@ def test_rendering_has_a_deadline(name: str) -> None:
     tokenizer.chat_template = ENDLESS[name]
     began_s = time.thread_time()
     with pytest.raises(ParameterError, match="what the model's chat template renders within"):
-        rendered(MESSAGES, tokenizer, variables={"n": 90_000})
+        chat_text(CHAT, tokenizer, LIMITS)
     assert time.thread_time() - began_s < 10.0  # minutes without a deadline
 
 

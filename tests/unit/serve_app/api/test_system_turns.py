@@ -8,11 +8,11 @@ from transformers import PreTrainedTokenizerBase
 
 from outrider.contracts.errors import ParameterError
 from outrider.models.tokenizer import load_tokenizer
-from serve_app.api.openai.bodies import ChatMessage
-from serve_app.api.openai.prompts import rendered
+from serve_app.api.openai.bodies import ChatBody, ChatMessage
+from serve_app.api.openai.prompts import chat_text
 from tests.unit.serve_app.api.asking import MESSAGE, RESPONSE, post
 from tests.unit.serve_app.api.reasoning.model_families import limits_for, tokenizer_of
-from tests.unit.serve_app.api.text_service import TextService
+from tests.unit.serve_app.api.text_service import LIMITS, TextService
 
 _FOLDER = Path(__file__).parent / "reasoning" / "templates" / "system_turns"
 TEMPLATES = {path.stem: path.read_text().rstrip("\n") for path in sorted(_FOLDER.glob("*.jinja"))}
@@ -28,7 +28,7 @@ def tokenizer_with(template: str) -> PreTrainedTokenizerBase:
 
 def text_of(name: str, turns: list[tuple[str, str]]) -> str:
     messages = [ChatMessage(role=role, content=content) for role, content in turns]  # type: ignore[arg-type]
-    return rendered(messages, tokenizer_with(TEMPLATES[name]))
+    return chat_text(ChatBody(model="m", messages=messages), tokenizer_with(TEMPLATES[name]), LIMITS)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -66,7 +66,7 @@ def test_the_second_rendering_has_a_deadline() -> None:
     first = "{% if messages | length > 2 %}{{ raise_exception('no') }}{% endif %}"
     messages = [ChatMessage(role=role, content="a") for role in ("user", "system", "system")]  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="processor time"):
-        rendered(messages, tokenizer_with(first + slow))
+        chat_text(ChatBody(model="m", messages=messages), tokenizer_with(first + slow), LIMITS)
 
 
 @pytest.mark.parametrize(

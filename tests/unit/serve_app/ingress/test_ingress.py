@@ -68,15 +68,15 @@ async def test_a_lost_coordinator_is_replaced_and_counted() -> None:
 async def test_a_resumed_response_carries_its_trace_and_tells_its_request() -> None:
     spans = list[Span]()
     traces = RequestTraces(spans.append, 1.0, random.Random(1).getrandbits, lambda: 0.0)
-    begun = traces.begin({}, "POST", "/v1/completions")
-    assert begun.trace is not None
-    assert begun.header is not None
-    handle, request = MemoryHandle((2, ActorDiedError())), replace(request_for(window=0), trace=begun.header)
+    header, trace = traces.begin({}, "POST", "/v1/completions")
+    assert trace is not None
+    assert header is not None
+    handle, request = MemoryHandle((2, ActorDiedError())), replace(request_for(window=0), trace=header)
     service = CoordinatorService(cast("DeploymentHandle[Any]", handle), SETTINGS, LIMITS, TOKENIZER, traces=traces)
     assert tokens_of([chunk async for chunk in service.generate(request)]) == truth_of(request)
     await handle.closed()
-    assert [record.trace for record in handle.coordinators.records] == 2 * [begun.header]
-    assert [event.name for event in begun.trace.events] == ["response_resumed"]
+    assert [record.trace for record in handle.coordinators.records] == 2 * [header]
+    assert [event.name for event in trace.events] == ["response_resumed"]
 
 
 @pytest.mark.parametrize(("tokens_per_s", "kept"), [(1e-3, "yes"), (1e12, "no")])
