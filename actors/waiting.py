@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 _Result = TypeVar("_Result")
 
@@ -20,3 +20,9 @@ async def within(deadline_s: float, awaited: Awaitable[_Result]) -> _Result:
     """
     async with asyncio.timeout(deadline_s):
         return await awaited
+
+
+def retrieve(task: "asyncio.Future[Any]") -> None:
+    """Take an ended task's error, or asyncio would log that it was never retrieved. A callback of the task."""
+    if not task.cancelled():
+        task.exception()

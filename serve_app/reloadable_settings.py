@@ -24,10 +24,6 @@ class ReloadableSettings:
         """Set the gauge again: Ray drops a gauge that is not set for a while."""
         self._note(self._refused)
 
-    def _say(self, *, refused: bool) -> None:
-        self._refused = refused
-        self.say_again()
-
     async def take(self, user_config: ReloadableFields, change: Callable[[Config], Awaitable[None]]) -> None:
         """Apply settings by ``change``, which must apply all of them or raise.
 
@@ -42,9 +38,11 @@ class ReloadableSettings:
                 raise
             reason = str(error) if isinstance(error, OutriderError) else repr(error)
             event(log, "settings_refused", logging.ERROR, reason=reason)
-            self._say(refused=True)
+            self._refused = True
+            self.say_again()
             return
-        self._say(refused=False)
+        self._refused = False
+        self.say_again()
         before, self._config = reloadable_of(self._config), config
         if self._begun:
             event(log, "settings_taken", changed=_changed(before, reloadable_of(config)))

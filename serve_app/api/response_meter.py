@@ -24,7 +24,6 @@ class MeteredResponse:
         self._prompt_tokens = prompt_tokens
         self._began_at_s = clock()
         self._last_chunk_at_s: float | None = None
-        self.on_begun: Callable[[], None] | None = None  # called once, at the first token
         self._untold_tokens, self._told_at_s = 0, self._began_at_s
         self.finish: FinishReason | None = None
 
@@ -35,7 +34,6 @@ class MeteredResponse:
         self._slo = chunk.granted or self._slo
         now_s, sink, tokens = self._clock(), self._sink, len(chunk.token_ids)
         if self._last_chunk_at_s is None:
-            self.begun()
             sink.record(metrics.TTFT_S, now_s - self._began_at_s)
             sink.record(metrics.PROMPT_TOKENS, self._prompt_tokens)
             sink.record(metrics.CACHED_TOKENS, chunk.stats.cached_tokens)
@@ -52,10 +50,10 @@ class MeteredResponse:
             sink.record(metrics.E2E_S, now_s - self._began_at_s)
             self._promise(chunk.ledger, chunk.stats)
 
-    def begun(self) -> None:
-        on_begun, self.on_begun = self.on_begun, None
-        if on_begun is not None:
-            on_begun()
+    @property
+    def begun(self) -> bool:
+        """Whether the client has got a token."""
+        return self._last_chunk_at_s is not None
 
     def tell_tokens(self) -> None:
         """Count the tokens that are not counted yet."""
@@ -97,16 +95,24 @@ class ResponseMeter:
         self._sink = sink
         self._clock = clock
         self.deadline_s = deadline_s
-        self.running = 0  # number of responses
-        self.waiting = 0  # of these without a token
+        self._under_way: set[MeteredResponse] = set()
         self._keys: set[str] = set()  # names of API keys that have series
+
+    @property
+    def running(self) -> int:
+        """Number of responses under way."""
+        return len(self._under_way)
+
+    @property
+    def waiting(self) -> int:
+        """Number of these without a token."""
+        return sum(not metered.begun for metered in self._under_way)
 
     @contextmanager
     def response(self, prompt_tokens: int, slo: SloClass = BEST_EFFORT) -> Iterator[MeteredResponse]:
         metered, deadline_s = MeteredResponse(self._sink, self._clock, prompt_tokens, slo), self.deadline_s
-        self._run(+1)
-        self.waiting += 1
-        metered.on_begun = self._on_begun
+        self._under_way.add(metered)
+        self._sink.record(metrics.RUNNING, self.running)
         end = "failed"
         try:
             yield metered
@@ -119,8 +125,8 @@ class ResponseMeter:
             end = "failed" if answer_for(error).status >= 500 else "refused"
             raise
         finally:
-            self._run(-1)
-            metered.begun()
+            self._under_way.discard(metered)
+            self._sink.record(metrics.RUNNING, self.running)
             metered.tell_tokens()
             self._sink.record(metrics.RESPONSES, end=str(end))
 
@@ -132,10 +138,3 @@ class ResponseMeter:
             self._keys.add(key)
         self._sink.record(metrics.KEY_TOKENS, prompt_tokens, key=key, kind="prompt")
         self._sink.record(metrics.KEY_TOKENS, generation_tokens, key=key, kind="generation")
-
-    def _on_begun(self) -> None:
-        self.waiting -= 1
-
-    def _run(self, change: int) -> None:
-        self.running += change
-        self._sink.record(metrics.RUNNING, self.running)

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable
 from contextvars import Context
 from typing import Generic, TypeVar
 
+from actors.waiting import retrieve
+
 _Answer = TypeVar("_Answer")
 KEPT_S = 1.0
 
@@ -22,7 +24,7 @@ class Shared(Generic[_Answer]):
         loop = asyncio.get_running_loop()
         if self._making is None or (self._making.done() and loop.time() - self._made_at_s >= self._kept_s):
             self._making = loop.create_task(self._made(), context=Context())  # of no request: all share it
-            self._making.add_done_callback(_heard)
+            self._making.add_done_callback(retrieve)  # perhaps no caller waits any more
         return await asyncio.shield(self._making)
 
     async def _made(self) -> _Answer:
@@ -30,9 +32,3 @@ class Shared(Generic[_Answer]):
             return await self._make()
         finally:
             self._made_at_s = asyncio.get_running_loop().time()
-
-
-def _heard(making: "asyncio.Task[_Answer]") -> None:
-    """Retrieve the error: callers get it, but perhaps none waits any more."""
-    if not making.cancelled():
-        making.exception()

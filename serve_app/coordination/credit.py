@@ -64,8 +64,3 @@ class Credit:
             self._left.set()
         else:
             self._left.clear()
-
-
-def endless() -> Credit:
-    """Return credit without a bound, for a reader that takes chunks as they come."""
-    return Credit(float("inf"))

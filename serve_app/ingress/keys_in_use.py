@@ -32,18 +32,13 @@ class KeysInUse:
         self._settings, self._settle_s = settings, settle_s
         self._watch, self.keys = _read_settled(settings, settle_s)
         self._confirmed_at_s = time.monotonic()
-        self._refused = False
+        self.refused = False  # whether the file now has other content that is not valid
         self._failure = ""
 
     @property
     def age_s(self) -> float:
         """Seconds since the file was found to hold the keys in use."""
         return time.monotonic() - self._confirmed_at_s
-
-    @property
-    def refused(self) -> bool:
-        """Whether the file now has other content that is not valid."""
-        return self._refused
 
     async def take(self, settings: AuthSettings) -> None:
         """Read the keys again, under other settings.
@@ -72,7 +67,7 @@ class KeysInUse:
             return KeyFileRead.CHANGING
         self._watch, look = after_read(self._watch, content, now_s, self._settle_s)
         self._failure = ""
-        if look is KeyFileRead.SAME and not self._refused:
+        if look is KeyFileRead.SAME and not self.refused:
             self._confirmed_at_s = now_s
         elif look is KeyFileRead.SETTLED:
             await self._judge(settings, content)
@@ -91,7 +86,7 @@ class KeysInUse:
 
     def _use(self, keys: Keys) -> None:
         before, self.keys = self.keys, keys
-        was_refused, self._refused = self._refused, False
+        was_refused, self.refused = self.refused, False
         self._confirmed_at_s = time.monotonic()
         if before.tenants == keys.tenants and not was_refused:
             return
@@ -106,7 +101,7 @@ class KeysInUse:
             event(log, "keys_look_failed", logging.ERROR, reason=reason)
 
     def _refuse(self, error: Exception) -> None:
-        self._refused = True
+        self.refused = True
         # A library's message may contain a part of the file, and so keys: log only the type of its error.
         reason = str(error) if isinstance(error, OutriderError) else type(error).__name__
         event(log, "keys_not_read", logging.ERROR, reason=reason, in_use=len(self.keys.tenants))

@@ -18,7 +18,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from actors.ray_errors import cause_of
-from actors.waiting import within
+from actors.waiting import retrieve, within
 from outrider.contracts.errors import (
     CoordinatorDrainingError,
     CoordinatorSilentError,
@@ -159,7 +159,7 @@ class CoordinatorStreams:
                 with suppress(RayError, RayServeException):  # cancel() of a call that failed raises its error again
                     call.cancel()
             if first is not None:
-                first.add_done_callback(_ended)
+                first.add_done_callback(retrieve)
                 loop.call_later(_ANSWERS_WITHIN_S, first.cancel)
 
     def _note_lost(self, generation: GenerationId, error: Exception) -> None:
@@ -260,9 +260,3 @@ class CoordinatorStreams:
         except (RayError, RayServeException, OutriderError):  # not silent: its stream raises this, too
             return True
         return True
-
-
-def _ended(first: asyncio.Future[str]) -> None:
-    """Retrieve the error of an abandoned call, or asyncio would log that it was never retrieved."""
-    if not first.cancelled():
-        first.exception()

@@ -4,6 +4,8 @@ import asyncio
 
 from starlette.types import Send
 
+from actors.waiting import retrieve
+
 _HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 _COMMENT = b": keep-alive\n\n"
 
@@ -48,11 +50,5 @@ class EventStream:
             return
         if not self._saying.locked():  # otherwise a part is on its way
             self._comment = self._loop.create_task(self.say(_COMMENT))
-            self._comment.add_done_callback(_heard)
+            self._comment.add_done_callback(retrieve)  # the next event fails as well, and raises its error
         self._wait(self._quiet_s)
-
-
-def _heard(comment: "asyncio.Task[None]") -> None:
-    """Drop a comment's error: the next event fails as well and raises it."""
-    if not comment.cancelled():
-        comment.exception()

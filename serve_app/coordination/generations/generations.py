@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from math import inf
 from typing import Protocol
 
 from transformers import PreTrainedTokenizerBase
@@ -39,7 +40,7 @@ from outrider.text.stops import stop_automaton, tokens_that_stop
 from outrider.tracing.responses import ResponseTrace
 from serve_app.coordination.batching.batcher import Batcher, SteppedVerifier
 from serve_app.coordination.batching.step_watch import Doubt
-from serve_app.coordination.credit import Credit, endless
+from serve_app.coordination.credit import Credit
 from serve_app.coordination.drafting.drafter_book import DrafterBook
 from serve_app.coordination.drafting.drafter_link import DrafterLink
 from serve_app.coordination.drafting.link_services import FleetPort, LinkServices, LinkSettings
@@ -182,7 +183,7 @@ class Generations:
         """
         check_target(self._target.card, request)
         with nullcontext() if self._traces is None else self._traces.response(request) as trace:
-            await self._make(request, put, credit or endless(), trace, nobody_else=nobody_else)
+            await self._make(request, put, credit or Credit(inf), trace, nobody_else=nobody_else)
 
     async def _make(
         self,

@@ -73,12 +73,15 @@ class CoordinatorStats:
 
     def round(self, timing: RoundTiming) -> None:
         """Record a committed round. Autonomous ones without a draft are many: they are only counted."""
-        if timing.follows and not timing.drafted_tokens:
-            self._followed_round(timing)
-            return
         sink, counts = self.sink, self._counts
         counts["rounds"] += 1
         counts["committed"] += timing.committed_tokens
+        self._slo_round(timing)
+        if timing.follows:
+            self._took(timing)
+            if not timing.drafted_tokens:
+                self._followed += 1
+                return
         protocol = timing.protocol or "none"
         sink.record(metrics.ROUNDS, protocol=protocol)
         for direction, bits in (("up", timing.up_bits), ("down", timing.down_bits)):
@@ -90,9 +93,7 @@ class CoordinatorStats:
             sink.record(metrics.WASTED_DRAFT_S, timing.wasted_draft_s)
         if timing.drafted_tokens or timing.up_bits:
             sink.record(metrics.DRAFT_WINDOW, timing.ordered_tokens or timing.drafted_tokens)
-        self._slo_round(timing)
         if timing.follows:
-            self._took(timing)
             return
         for phase, seconds in timing.phases_s.items():
             self._phase_s[phase] += seconds
@@ -117,14 +118,6 @@ class CoordinatorStats:
             rejected = drafted - timing.trimmed_tokens - accepted
             sink.record(metrics.LOOKUP_TOKENS, accepted, outcome="accepted")
             sink.record(metrics.LOOKUP_TOKENS, rejected, outcome="rejected")
-
-    def _followed_round(self, timing: RoundTiming) -> None:
-        counts = self._counts
-        counts["rounds"] += 1
-        counts["committed"] += timing.committed_tokens
-        self._followed += 1
-        self._slo_round(timing)
-        self._took(timing)
 
     def _took(self, timing: RoundTiming) -> None:
         phase_s = self._phase_s
