@@ -53,7 +53,7 @@ class FleetNews:
     """
 
     mark: NewsMark  # position in the news of coordinators, to be sent back with the next heartbeat
-    beat_s: float  # seconds until the next heartbeat; longer where there are many coordinators
+    beat_s: float = 0.1  # seconds until the next heartbeat; by default that of one that has to carry everything
     changed: tuple[CoordinatorState, ...] = ()
     gone: tuple[str, ...] = ()  # coordinators that have fallen silent
     anew: bool = False  # earlier news of coordinators must be dropped first

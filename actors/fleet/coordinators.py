@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
-from actors.heartbeats import CoordinatorState, Heartbeat, NewsMark
+from actors.heartbeats import CoordinatorState, FleetNews, Heartbeat, NewsMark
 from actors.messages import DrafterId
 from outrider.contracts.requests import GenerationId
 
@@ -34,16 +34,6 @@ class _CoordinatorRecord:
     report: bytes = b""
     number: int = -1  # of the newest heartbeat so far
     held: dict[GenerationId, DrafterId | None] | None = None  # None: not known, a complete heartbeat is needed
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorNews:
-    """News of coordinators for one of them; the fields are those of ``FleetNews``."""
-
-    mark: NewsMark
-    changed: tuple[CoordinatorState, ...]
-    gone: tuple[str, ...]
-    anew: bool
 
 
 class Coordinators:
@@ -87,8 +77,8 @@ class Coordinators:
             del self._known[name]
             self._note(name)
 
-    def news(self, known: NewsMark | None) -> CoordinatorNews:
-        """Return at most 128 changes after the mark ``known``, oldest first.
+    def news(self, known: NewsMark | None) -> FleetNews:
+        """Return an answer with at most 128 changes after the mark ``known``, oldest first.
 
         A coordinator without a valid mark begins anew from the present state, so that earlier dropped changes do not
         matter to it.
@@ -99,7 +89,7 @@ class Coordinators:
             began, last = self._last, self._first
         newer = list(takewhile(lambda change: change[1] > last, reversed(self._changed.items())))
         names = [name for name, _ in newer[: -_MOST_CHANGES - 1 : -1]]
-        return CoordinatorNews(
+        return FleetNews(
             mark=(began, self._changed[names[-1]] if names else self._last),
             changed=tuple(self._known[name].state for name in names if name in self._known),
             gone=tuple(name for name in names if name not in self._known),

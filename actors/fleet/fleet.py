@@ -24,7 +24,6 @@ from actors.waiting import loop_now_s
 from outrider.contracts.requests import GenerationId
 from outrider.events import event
 
-_AGAIN_S = 0.1  # interval to the next heartbeat where that has to carry everything
 _SPARED = 16  # even when all are leased, one slot in so many may be kept spare, to be used again without a call
 
 log = logging.getLogger(__name__)
@@ -68,10 +67,9 @@ class Fleet:
 
     def _answer(self, heartbeat: Heartbeat, held: Held | None) -> FleetNews:
         table, timeouts, coordinators = self._table, self._timeouts, len(self._coordinators)
-        changes, number = self._coordinators.news(heartbeat.known), self._order.number(heartbeat.state.id)
+        news = replace(self._coordinators.news(heartbeat.known), settings_number=self._order.number(heartbeat.state.id))
         if held is None:
-            news = FleetNews(changes.mark, _AGAIN_S, changes.changed, changes.gone, changes.anew, tell_all=True)
-            return replace(news, settings_number=number)
+            return replace(news, tell_all=True)
         withdrawn = [name for name in heartbeat.spare if not self._may_be_used(held.get(name))]
         for name in withdrawn:
             table.release(name)
@@ -84,17 +82,8 @@ class Fleet:
             handle = self._care.known_handle(drafter)
             if drafter is not None and handle is not None:  # every ready drafter has a handle
                 places.append((name, drafter, handle))
-        return FleetNews(
-            mark=changes.mark,
-            beat_s=min(max(timeouts.beat_s, coordinators / timeouts.beats_per_s), timeouts.most_beat_s),
-            changed=changes.changed,
-            gone=changes.gone,
-            anew=changes.anew,
-            most_spare=most_spare,
-            places=tuple(places),
-            withdrawn=tuple(withdrawn),
-            settings_number=number,
-        )
+        beat_s = min(max(timeouts.beat_s, coordinators / timeouts.beats_per_s), timeouts.most_beat_s)
+        return replace(news, beat_s=beat_s, most_spare=most_spare, places=tuple(places), withdrawn=tuple(withdrawn))
 
     def _may_be_used(self, drafter: DrafterId | None) -> bool:
         return drafter is not None and self._table.is_ready(drafter)
