@@ -116,6 +116,7 @@ class ServiceSettings:
 
     @classmethod
     def from_config(cls, config: Config) -> "ServiceSettings":
+        keys, groups = config.auth.keys_file, tuple(group.name for group in config.drafters)
         found = cls(
             model=config.model,
             max_output_tokens=config.limits.max_output_tokens,
@@ -129,7 +130,7 @@ class ServiceSettings:
                 for group in config.drafters
             ),
             drafters={group.name: group.trusted for group in config.drafters if group.count},
-            auth=auth_settings(config),
+            auth=None if keys is None else AuthSettings(keys, (), groups, KEYS_RELOAD_S),
             body_deadline_s=BODY_DEADLINE_S,
             reader_deadline_s=READER_DEADLINE_S,
             open_to_all=config.open_to_all,
@@ -157,18 +158,6 @@ class ServiceSettings:
             structured=config.structured,
             tracing=config.tracing,
         )
-
-
-def auth_settings(config: Config) -> AuthSettings | None:
-    """The configuration's settings of keys; None: there are none."""
-    if config.auth.keys_file is None:
-        return None
-    return AuthSettings(
-        config.auth.keys_file,
-        classes=tuple(slo.name for slo in config.slo.classes),
-        groups=tuple(group.name for group in config.drafters),
-        reload_s=KEYS_RELOAD_S,
-    )
 
 
 Pass = Callable[[int], None]  # to be called when a request has ended, with its tokens, of prompts and responses

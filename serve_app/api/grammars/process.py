@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
 import outrider
 from outrider.grammar.validating import GrammarSource, GrammarVerdict
@@ -82,7 +81,8 @@ class ValidatorProcess:
         except OSError:
             return Lost.GONE
         try:
-            return GrammarVerdict(**self._received(give_up_at_s))
+            self._connection.settimeout(max(give_up_at_s - time.monotonic(), 1e-6))
+            return GrammarVerdict(**receive(self._connection))
         except TimeoutError:
             return Lost.DEADLINE
         except (EOFError, OSError):
@@ -96,11 +96,6 @@ class ValidatorProcess:
         self._connection.close()
         self._process.kill()
         self._process.wait()
-
-    def _received(self, give_up_at_s: float) -> dict[str, Any]:
-        self._connection.settimeout(max(give_up_at_s - time.monotonic(), 1e-6))
-        received: dict[str, Any] = receive(self._connection)
-        return received
 
 
 def _environment() -> dict[str, str]:

@@ -167,12 +167,11 @@ def _may_read(service: Service, request: Request) -> bool:
     Raises:
         KeyRefusedError: reads need a key, and it has none.
     """
-    if service.settings.reads_need_key:
-        tenant_of(service.gate, request.headers)
-        return True
     try:
         tenant_of(service.gate, request.headers)
     except KeyRefusedError:
+        if service.settings.reads_need_key:
+            raise
         return False
     return True
 
@@ -220,13 +219,9 @@ async def _respond(
     facts = AnswerFacts(shown, limits.model_name, int(time.time()), prompt_tokens, limits.fingerprint)
     passed = await _admitted(service, tenant, [choice.request for choice in choices], prompt_tokens, request)
     in_thread = partial(threads.run, limits.account)
-    written = _form(asked, facts, table, message)
-    return GenerationResponse(service, settings, choices, written, passed, in_thread, limits)
-
-
-def _form(asked: ReadRequest, facts: AnswerFacts, table: TokenTable, message: MessageForm) -> ResponseForm:
     writer = None if asked.writer is None else asked.writer(facts)
-    return ResponseForm(facts.id, facts.model, facts.created_s, table, asked.body, message, facts.fingerprint, writer)
+    written = ResponseForm(shown, facts.model, facts.created_s, table, asked.body, message, facts.fingerprint, writer)
+    return GenerationResponse(service, settings, choices, written, passed, in_thread, limits)
 
 
 def _read(

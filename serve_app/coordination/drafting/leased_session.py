@@ -58,10 +58,6 @@ class LeasedDrafterSession:
         self._known_tokens = generation.position  # tokens of the prefix that the drafter has been sent
         self._probing: asyncio.Task[None] | None = None  # kept to be cancelled by ``close``
 
-    @property
-    def model(self) -> str:
-        return self._book.model(self.drafter)
-
     async def open(self, end_ids: tuple[int, ...]) -> None:
         """Give the drafter the generation, and have it compute the prefix."""
         settings, generation = self._settings, self._generation
@@ -182,7 +178,7 @@ class LeasedDrafterSession:
         self._generation.exchanged(up_bits, down_bits)
         steps = drafted_layers(answer) if isinstance(answer, Draft) and not catches_up else 0
         self._record.observe(LinkSample(sent_at_s + elapsed_s, down_bits, up_bits, elapsed_s, drafter_s), steps)
-        return Exchange(answer, drafter_s, elapsed_s - drafter_s, up_bits, down_bits, self.model)
+        return Exchange(answer, drafter_s, elapsed_s - drafter_s, up_bits, down_bits, self._book.model(self.drafter))
 
     def _down_patience_s(self, message: bytes) -> float:
         """Return the time added to a deadline for the message down, which may carry a whole row of probabilities."""
