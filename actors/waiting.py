@@ -1,7 +1,7 @@
 """Await something no longer than it may take."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 _Result = TypeVar("_Result")
@@ -26,3 +26,36 @@ def retrieve(task: "asyncio.Future[Any]") -> None:
     """Take an ended task's error, or asyncio would log that it was never retrieved. A callback of the task."""
     if not task.cancelled():
         task.exception()
+
+
+class Named:
+    """A named actor's handle for one event loop, found in a thread: the cluster's head may not answer for long."""
+
+    def __init__(self, find: Callable[[], Any], deadline_s: float = 5.0) -> None:
+        """``find`` may block for as long as the head is away; ``handle`` waits ``deadline_s`` for it at most."""
+        self._find, self._deadline_s = find, deadline_s
+        self._finding: asyncio.Future[Any] | None = None
+        self.known: Any = None
+
+    async def handle(self) -> Any:
+        """Return the actor, found again if it was ``lost``.
+
+        Raises:
+            TimeoutError: the head does not answer in time.
+            Exception: as ``find``.
+        """
+        if self.known is not None:
+            return self.known
+        if self._finding is None:
+            self._finding = asyncio.ensure_future(asyncio.to_thread(self._find))
+            self._finding.add_done_callback(self._found)
+        return await within(self._deadline_s, asyncio.shield(self._finding))  # shielded: all callers share the search
+
+    def lost(self) -> None:
+        """Drop the handle: the actor is gone for good, and another one may have its name."""
+        self.known = None
+
+    def _found(self, finding: "asyncio.Future[Any]") -> None:
+        self._finding = None
+        if not finding.cancelled() and finding.exception() is None:
+            self.known = finding.result()

@@ -29,7 +29,7 @@ from serve_app.coordination.generations.outlets import Message, Outlet, Outlets
 from serve_app.coordination.listener import BY_RESPONSES, PLACES, TAKEN, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
 from serve_app.coordination.peers import Peers
 from serve_app.coordination.ray_ports import RayFleet, VerifierPort
-from serve_app.coordination.reporting.faults import FaultCounter
+from serve_app.coordination.reporting.gauges import FaultCounter
 from serve_app.coordination.reporting.statistics import NOTHING_YET, CoordinatorStats
 from serve_app.coordination.reporting.tracing import ResponseTraces
 from serve_app.coordination.settings import CoordinatorSettings

@@ -24,12 +24,11 @@ from actors.messages import (
     StepReply,
     VerifyCall,
 )
-from actors.named import Named
 from actors.plain_handle import address_of
 from actors.ray_errors import last_line
 from actors.tcp_counts import connections
 from actors.verifier.actor import VerifierActor
-from actors.waiting import within
+from actors.waiting import Named, within
 from outrider.assembly.verifiers import process_variables
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import GenerationId

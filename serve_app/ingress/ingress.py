@@ -24,16 +24,16 @@ from transformers import PreTrainedTokenizerBase
 
 from actors.fleet.actor import find_fleet
 from actors.messages import FleetStatus, ModelCard
-from actors.named import Named
 from actors.quotas import quotas_handle
 from actors.ray_internals.serve import listen_where_the_node_does
 from actors.start import started
-from actors.waiting import within
+from actors.waiting import Named, within
 from outrider.config.reloadable import ReloadableFields
 from outrider.config.schema import Config
 from outrider.contracts.errors import BusyError, FleetUnavailableError, GenerationFailedError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.events import event, write_events
+from serve_app import metrics
 from serve_app.api.gateways.engine_metrics import engine_page, fullest
 from serve_app.api.grammars.pool import GrammarPool
 from serve_app.api.http.connections import ConnectionLimits, HttpConnections
@@ -50,16 +50,7 @@ from serve_app.ingress.key_gate import KeyGate
 from serve_app.ingress.keys_in_use import KeysInUse
 from serve_app.ingress.model_limits import limits_of_model, load_target, sampling_defaults
 from serve_app.ingress.streams import CoordinatorStreams
-from serve_app.metrics import (
-    CONNECTIONS_CUT,
-    KEYS_AGE_S,
-    KEYS_REFUSED,
-    SETTINGS_REFUSED,
-    Sink,
-    in_prometheus,
-    in_ray,
-    page_of,
-)
+from serve_app.metrics import Sink, in_prometheus, in_ray, page_of
 from serve_app.page.routes import with_page
 from serve_app.reloadable_settings import ReloadableSettings
 from serve_app.scaling import STREAMS
@@ -112,12 +103,12 @@ class CoordinatorService:
 
     def settings_refused(self, refused: bool) -> None:
         """Set the gauge that says whether the last reloadable settings were refused."""
-        self._sink.record(SETTINGS_REFUSED, float(refused), deployment="ingress")
+        self._sink.record(metrics.SETTINGS_REFUSED, float(refused), deployment="ingress")
 
     def keys_read(self, keys: KeysInUse) -> None:
         """Set the gauges of the keys. Call it again and again: Ray drops a gauge that is not set for a while."""
-        self._sink.record(KEYS_AGE_S, keys.age_s)
-        self._sink.record(KEYS_REFUSED, float(keys.refused))
+        self._sink.record(metrics.KEYS_AGE_S, keys.age_s)
+        self._sink.record(metrics.KEYS_REFUSED, float(keys.refused))
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
         """Yield a response's chunks; resume elsewhere when a coordinator is lost. Closing the generator cancels it."""
@@ -203,7 +194,7 @@ class CoordinatorService:
         return ConnectionLimits(self.settings.reader_deadline_s, shared)
 
     def connection_cut(self, reason: str) -> None:
-        self._sink.record(CONNECTIONS_CUT, reason=reason)
+        self._sink.record(metrics.CONNECTIONS_CUT, reason=reason)
 
     @property
     def load(self) -> int:

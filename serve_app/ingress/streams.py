@@ -29,13 +29,13 @@ from outrider.contracts.errors import (
 from outrider.contracts.requests import GenerationChunk, GenerationId, GenerationRequest
 from serve_app.coordination.credit import MOST_UNREAD_TOKENS
 from serve_app.coordination.listener import Listener
-from serve_app.ingress.coordinator_watch import CoordinatorWatch
 from serve_app.ingress.fair_gate import FairGate
 
 _TELL_TOKENS = MOST_UNREAD_TOKENS // 2  # tokens read between two reports of a response to its coordinator
 _TELL_AGAIN_S, _TELL_AGAIN_AT_MOST_S = 0.1, 2.0
 _LOST_FOR_S = 5.0  # longer than routers take to learn that a verifier is gone
 _LEAVES_EVERY_S = 1.0
+_SILENCE_S = 1.5  # time without a message of a coordinator that makes responses, after which it is probed
 _ANSWERS_WITHIN_S = 0.75  # a coordinator that takes longer is silent
 _ROUTED, _WAIT_FOR_ROUTING = 64, 1024  # responses that are being routed, and that wait to be
 
@@ -66,6 +66,40 @@ class _ChunkQueue:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
         return self._pieces.popleft()
+
+
+class CoordinatorWatch:
+    """Finds that a coordinator is silent, so that its responses can resume elsewhere.
+
+    One that hangs or is cut off may continue at any moment, and Serve ends it only after many seconds. Where another
+    coordinator is ready, its responses need not wait for that: a wrong guess costs one prefill.
+    """
+
+    def __init__(self, answers: Callable[[], Awaitable[bool]], elsewhere: Callable[[], Awaitable[bool]]) -> None:
+        """Start the silence now.
+
+        Args:
+            answers: probes the coordinator; False if it does not answer in time.
+            elsewhere: returns whether another coordinator can make responses now.
+        """
+        self._answers, self._elsewhere = answers, elsewhere
+        self.heard()
+
+    def heard(self) -> None:
+        self._heard_at_s = asyncio.get_running_loop().time()
+
+    async def wait_for_silence(self) -> None:
+        """Return once the coordinator is silent, does not answer a probe, and another one is ready."""
+        loop = asyncio.get_running_loop()
+        while True:
+            heard_at_s = self._heard_at_s
+            await asyncio.sleep(heard_at_s + _SILENCE_S - loop.time())
+            silent = self._heard_at_s == heard_at_s and not await self._answers() and await self._elsewhere()
+            if self._heard_at_s != heard_at_s:
+                continue
+            self.heard()
+            if silent:
+                return
 
 
 class CoordinatorStreams:

@@ -1,6 +1,7 @@
 """Publishes what a coordinator's parts report about themselves, once per heartbeat."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 from actors.messages import DrafterId
 from actors.tcp_counts import Carried
@@ -10,7 +11,15 @@ from outrider.selection.drift import RejectionDrift
 from outrider.selection.tuning.report import TunerReport
 from serve_app import metrics
 from serve_app.coordination.drafting.drafter_book import ExchangeOutcome
-from serve_app.metrics import Sink
+from serve_app.metrics import Metric, Sink
+
+_FAULTS = {
+    metrics.DRAFTER_LOSSES.name: "drafter_losses",
+    metrics.VERIFIER_LOSSES.name: "verifier_losses",
+    metrics.PASS_FAULTS.name: "pass_faults",
+    metrics.DRAFTS_GIVEN_UP.name: "drafts_given_up",
+    metrics.CORRECTIONS_GIVEN_UP.name: "corrections_given_up",
+}
 
 
 class CoordinatorGauges:
@@ -78,3 +87,19 @@ class CoordinatorGauges:
                 self.sink.record(metrics.WIRE_BITS, sent_bytes * 8, group=group, direction=direction)
             self.sink.record(metrics.SENT_SEGMENTS, carried.sent_segments, group=group)
             self.sink.record(metrics.RESENT_SEGMENTS, carried.resent_segments, group=group)
+
+
+class FaultCounter:
+    """Counts faults since the coordinator's start for ``/status``, as an exporter: metrics count the same."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def exporter(self, metric: Metric) -> Callable[[float, dict[str, str]], None] | None:
+        name = _FAULTS.get(metric.name)
+        return None if name is None else lambda value, _: self._counts.update({name: int(value)})
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Counts above zero, by kind."""
+        return {name: count for name, count in self._counts.items() if count}

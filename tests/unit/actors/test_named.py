@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from actors.named import Named
+from actors.waiting import Named
 
 
 class Head:

@@ -15,7 +15,7 @@ from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle
 
 from actors.messages import CoordinatorReport, FleetStatus, ModelCard
-from actors.named import Named
+from actors.waiting import Named
 from outrider.config.reading import parse_config
 from outrider.contracts.errors import ConfigError, ParameterError
 from outrider.contracts.slo import SloClass

@@ -18,7 +18,7 @@ from outrider.scheduling.policy import StopReason
 from outrider.selection.tuning.report import TunerReport
 from serve_app import metrics
 from serve_app.coordination.drafting.drafter_book import ExchangeOutcome
-from serve_app.coordination.reporting.faults import FaultCounter
+from serve_app.coordination.reporting.gauges import FaultCounter
 from serve_app.coordination.reporting.statistics import POSITIONS, BatchRecord, CoordinatorStats, GenerationsNow
 from serve_app.metrics import Sink
 from tests.unit.serve_app.coordination.in_memory import RecordingSink
