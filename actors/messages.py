@@ -315,7 +315,5 @@ class FleetSums:
 
 @dataclass(frozen=True, slots=True)
 class FleetStatus:
-    """Drafters and coordinators of one cluster."""
-
     drafters: tuple[DrafterStatus, ...]
     coordinators: tuple[CoordinatorReport, ...]

@@ -94,7 +94,6 @@ class PlainReader:
         self._read, self._watched = read, watched
 
     def __call__(self, data: Any, metadata: bytes | None, reference: Any, tensors: Any = None) -> Any:
-        """Return one object, or the error that it stands for."""
         if not self._watched(reference):
             return self._read(data, metadata, reference, tensors)
         kind = (metadata or b"").split(b",")[0]

@@ -190,7 +190,6 @@ def announce_metrics(url: str, folder: Path) -> Path:
 
 
 def _check_port(config: Config) -> None:
-    """Detect a taken port before anything is started."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

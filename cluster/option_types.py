@@ -52,7 +52,6 @@ share = number(0.0, 1.0)
 
 
 def existing_file(text: str) -> Path:
-    """A file that can be read."""
     path = Path(text).expanduser()
     if not path.is_file():
         raise _error("a file that exists", f"{text}: {'a folder' if path.is_dir() else 'nothing there'}")

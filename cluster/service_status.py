@@ -14,8 +14,6 @@ class StatusError(OutriderError):
 
 @dataclass(frozen=True, slots=True)
 class ServiceStatus:
-    """The fleet's status, and what is served."""
-
     model: str
     coordinators: tuple[CoordinatorReport, ...]
     drafters: tuple[DrafterStatus, ...]

@@ -25,7 +25,6 @@ def start_reaper(session: Path) -> "subprocess.Popen[bytes]":
 
 
 def dismiss(reaper: "subprocess.Popen[bytes]") -> None:
-    """Stop the reaper: the session has ended in order."""
     reaper.kill()
     reaper.wait()
     if reaper.stdin is not None:

@@ -45,7 +45,6 @@ def taken_back_by_aws(address: str = AWS) -> bool:
 
 
 def taken_back_by_gcp(address: str = GCP) -> bool:
-    """Whether the machine is preempted."""
     headers = {"Metadata-Flavor": "Google"}
     return _read(Request(f"{address}/computeMetadata/v1/instance/preempted", headers=headers)).strip() == "TRUE"
 
@@ -54,7 +53,6 @@ CLOUDS: dict[str, Callable[[], bool]] = {"aws": taken_back_by_aws, "gcp": taken_
 
 
 def drain_command(node_id: str, cloud: str, left_s: int) -> list[str]:
-    """Ray's command that drains this node."""
     return [
         str(Path(sys.executable).with_name("ray")),
         "drain-node",

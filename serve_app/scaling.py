@@ -38,7 +38,6 @@ class VerifierScaling:
     """Scales verifiers by the load that their admissions have promised."""
 
     def __init__(self, **settings: Any) -> None:
-        """``settings``: the fields of ``VerifierScalingConfig``."""
         least, most = settings.pop("min"), settings.pop("max")
         self._policy = _Policy(ScalingRules(least, most, **settings))
 
@@ -54,7 +53,6 @@ class IngressScaling:
     """Scales ingresses by the responses that they have under way."""
 
     def __init__(self, **settings: Any) -> None:
-        """``settings``: the fields of ``IngressScalingConfig``."""
         least, most, self._each = settings.pop("min"), settings.pop("max"), settings.pop("streams")
         rules = ScalingRules(least, most, target_load=1.0, cold_start_s=INGRESS_START_S, trend_s=_INGRESS_TREND_S)
         self._policy = _Policy(rules)
@@ -66,7 +64,6 @@ class IngressScaling:
 
 
 def latest(series: Mapping[Any, Iterable[Any]]) -> dict[Any, float]:
-    """Return each replica's newest value."""
     found = {replica: max(values, key=lambda one: one.timestamp, default=None) for replica, values in series.items()}
     return {replica: float(one.value) for replica, one in found.items() if one is not None}
 

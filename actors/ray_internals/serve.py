@@ -60,7 +60,6 @@ class MatchingRouter(FIFOMixin, RequestRouter):
 
 
 def await_proxies() -> None:
-    """Return once Serve's proxies serve."""
     _client().wait_for_proxies_serving()
 
 
@@ -77,7 +76,6 @@ def deployment_version(application: str, deployment: str) -> str:
 
 
 def http_address() -> tuple[str, int]:
-    """Return host and port at which Serve's proxies listen."""
     options = _client().http_config
     return options.host, options.port
 

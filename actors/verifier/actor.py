@@ -178,7 +178,6 @@ class SteppedEngine:
         return self._stepper.idle
 
     def step(self, calls: Iterable[VerifyCall]) -> StepReply:
-        """Apply calls in order, make one step and return its outcomes."""
         started_at_s = time.monotonic()
         idle_s = 0.0 if self._idle_since_s is None else started_at_s - self._idle_since_s
         refused = dict[GenerationId, Refusal]()

@@ -14,7 +14,6 @@ _IS_CHECKOUT = (_CHECKOUT / "lab" / "__init__.py").is_file()
 
 
 def add_options(parser: argparse.ArgumentParser, name: str) -> None:
-    """Give the parser the command's own options, and what carries it out."""
     if not _IS_CHECKOUT:
         parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="needs a source checkout")
         parser.set_defaults(run=partial(_refuse, name))

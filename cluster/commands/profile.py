@@ -67,7 +67,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Measure, fit, print and write the profile."""
     _check_engine(arguments)
     check_plots(arguments.plots)
     torch.set_num_threads(arguments.threads)
@@ -126,7 +125,6 @@ def write_samples(file: Path, train: Sequence[BatchSample], test: Sequence[Batch
 
 
 def _check_engine(arguments: argparse.Namespace) -> None:
-    """Refuse what no engine can do before minutes of measuring."""
     engine = VERIFIERS[arguments.engine]
     engine.check_installed()
     device, kind = arguments.device, arguments.device.partition(":")[0]

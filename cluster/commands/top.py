@@ -36,7 +36,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Show the service's state repeatedly, or once."""
     interval_s, url = arguments.interval_s, arguments.url.rstrip("/")
     if not 0 < interval_s <= _LONGEST_INTERVAL_S:
         raise ParameterError("--interval-s", f"a number in (0, {_LONGEST_INTERVAL_S:g}]", interval_s)

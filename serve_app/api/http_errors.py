@@ -184,8 +184,6 @@ ERROR_KINDS: Mapping[type[BaseException], ErrorKind] = {
 
 @dataclass(frozen=True, slots=True)
 class ErrorAnswer:
-    """An HTTP answer: status, OpenAI's code, body and extra headers."""
-
     status: int
     code: str
     body: ErrorBody

@@ -56,7 +56,6 @@ class MeteredResponse:
         return self._last_chunk_at_s is not None
 
     def tell_tokens(self) -> None:
-        """Count the tokens that are not counted yet."""
         if self._untold_tokens:
             self._sink.record(metrics.GENERATION_TOKENS, self._untold_tokens)
             self._untold_tokens = 0
@@ -85,8 +84,6 @@ class MeteredResponse:
 
 
 class ResponseMeter:
-    """Meter of all responses of one ingress."""
-
     def __init__(self, sink: Sink, clock: Callable[[], float], deadline_s: float) -> None:
         """``clock`` is monotonic, in seconds; ``deadline_s`` is the shortest deadline of a chunk.
 
@@ -100,7 +97,6 @@ class ResponseMeter:
 
     @property
     def running(self) -> int:
-        """Number of responses under way."""
         return len(self._under_way)
 
     @property

@@ -77,8 +77,6 @@ class RequestLimits:
 
 @dataclass(frozen=True, slots=True)
 class AuthSettings:
-    """Where API keys are, and the classes and groups that they may name."""
-
     keys_file: str
     classes: tuple[str, ...]
     groups: tuple[str, ...]
@@ -209,9 +207,7 @@ class Service(Protocol):
         ...
 
     @property
-    def load(self) -> int:
-        """Number of responses under way at this ingress."""
-        ...
+    def load(self) -> int: ...
 
     def used(self, key: str, *, prompt_tokens: int, generation_tokens: int) -> None:
         """Count what an ended request took, for the name of its API key."""

@@ -25,7 +25,6 @@ class Credit:
 
     @property
     def left(self) -> bool:
-        """Whether another round may begin."""
         return self._left.is_set()
 
     def sent(self, tokens: int) -> None:
@@ -51,7 +50,6 @@ class Credit:
         self._judge()
 
     async def restored(self) -> None:
-        """Wait until another round may begin."""
         await self._left.wait()
 
     def _judge(self) -> None:

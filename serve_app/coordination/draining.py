@@ -17,7 +17,6 @@ def update(there: Mapping[str, RoutedCoordinator]) -> None:
 
 
 def died(coordinator: str) -> None:
-    """Note a coordinator that died. Called by the router."""
     _WATCH.died(coordinator)
 
 

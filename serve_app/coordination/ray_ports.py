@@ -160,7 +160,6 @@ class VerifierPort:
                 return card
 
     async def wait_until_up(self) -> None:
-        """Return once the verifier answers."""
         if self.is_up or self._coming_up is None:
             await self.card()
             return

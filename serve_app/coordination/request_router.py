@@ -138,7 +138,6 @@ class PrefixRouter(MatchingRouter):
         self._ongoing[replica_id] = max(0, self._ongoing[replica_id] - 1)
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: ReplicaResult) -> None:
-        """Remember at which replica a prefix will be."""
         super().on_request_routed(pending_request, replica_id, result)
         if _listener(pending_request) is not None and pending_request.metadata.is_streaming:
             self._streams[pending_request.metadata.internal_request_id] = replica_id

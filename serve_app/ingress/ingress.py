@@ -211,7 +211,6 @@ class CoordinatorService:
         return self.own_metrics() + as_vllm
 
     def own_metrics(self) -> bytes:
-        """Return what ``serve_app.metrics`` defines."""
         return page_of(self._registry, self._replica)
 
     async def _look_at_kv(self) -> float | None:

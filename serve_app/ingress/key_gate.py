@@ -33,8 +33,6 @@ Find = Callable[[], "ActorHandle[Any]"]  # may wait for the cluster's head
 
 @dataclass(frozen=True, slots=True)
 class GateTimeouts:
-    """Deadlines and intervals of an ingress's gate, in seconds."""
-
     ask_deadline_s: float = 1.0
     find_deadline_s: float = 10.0
     beat_s: float = 3.0  # well below ``actors.quotas.OWNER_TTL_S``
@@ -66,7 +64,6 @@ class KeyGate:
         self._begin(self._beat_for_ever())
 
     async def take(self, settings: AuthSettings) -> None:
-        """Replace the settings, and read the keys again."""
         await self.in_use.take(settings)
 
     def close(self) -> None:

@@ -45,7 +45,6 @@ class History:
         self._last: tuple[float, FleetStatus] | None = None
 
     def looked(self, status: FleetStatus, now_s: float) -> None:
-        """Add a sample of the present status, and drop old ones."""
         self._samples.append(sample_of(status, now_s, self._last))
         self._last = now_s, status
         while self._samples[0].at_s < now_s - KEPT_S:

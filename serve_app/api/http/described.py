@@ -48,8 +48,6 @@ async def _rendered(page: Any) -> TaggedPage:
 
 
 class _Descriptions:
-    """The API under these limits, as a document and as a page."""
-
     def __init__(self, service: Service) -> None:
         limits = self.limits = service.limits
         keys, reads_need_key = service.gate is not None, service.settings.reads_need_key

@@ -42,7 +42,6 @@ class Listening:
     task: "asyncio.Task[None]"
 
     def check(self) -> None:
-        """Raise if the server has ended."""
         if self.task.done():
             where = f"{self.address.host}:{self.address.port}"
             error = None if self.task.cancelled() else self.task.exception()

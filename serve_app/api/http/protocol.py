@@ -74,7 +74,6 @@ class UpgradeIgnoringParser:
         return bool(self._parser.should_upgrade())
 
     def feed_data(self, data: bytes) -> None:
-        """Parse; the protocol's methods are called."""
         while True:
             try:
                 self._parser.feed_data(data)
@@ -140,7 +139,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self._half_closed = False  # the client has ended its side, and may still read
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's, too
-        """Wait for a request, if there is room for the connection."""
         transport.set_write_buffer_limits(high=_UNSENT_BYTES)
         _set_options(transport.get_extra_info("socket"), self._all.limits.reader_s)
         super().connection_made(CountedTransport(transport, self._wrote))  # type: ignore[arg-type]  # all that is used
@@ -210,7 +208,6 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what the parser could not accept."""
         if self._head_is_refused:
             self._refuse()
         else:
@@ -248,7 +245,6 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Start the next request, if it has arrived."""
         super().on_response_complete()
         if self._half_closed and not self.pipeline and self.cycle.response_complete:
             self.transport.close()

@@ -23,6 +23,5 @@ _OTHERWISE = "GET /openapi.json lists them all, GET /docs in a browser; answers 
 
 
 def unknown_path(method: str, path: str) -> UnknownPathError:
-    """Return the error for a request that matches no route."""
     advice = next((_NOT_YET[start] for start in _NOT_YET if path == start or path.startswith(f"{start}/")), _OTHERWISE)
     return UnknownPathError(f"needs a URL of this API, found {method} {path:.200}; {advice}")

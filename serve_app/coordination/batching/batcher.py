@@ -47,8 +47,6 @@ log = logging.getLogger(__name__)
 
 
 class SteppedVerifier(Protocol):
-    """A coordinator's verifier, as the batcher sees it."""
-
     def give(self, call: VerifyCall) -> None:
         """Send a call; do not wait for its delivery."""
         ...

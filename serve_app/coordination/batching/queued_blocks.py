@@ -173,7 +173,6 @@ class QueuedBlock:
 
     @property
     def has_grant(self) -> bool:
-        """Whether the grant covers the next round."""
         return self.round <= self.until_round
 
     @property

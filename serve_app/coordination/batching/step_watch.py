@@ -58,7 +58,6 @@ class StepWatch:
         self._slowest_s = max(step_s, _FORGOTTEN * self._slowest_s)
 
     def anew(self, *, under_way: bool) -> None:
-        """Restart the timers if something is under way, else stop them."""
         self.stop()
         if not under_way:
             return

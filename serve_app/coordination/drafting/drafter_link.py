@@ -80,7 +80,6 @@ class DrafterLink:
         return LeasedDrafter(book.model(drafter), book.acceptance(drafter), view, book.is_trusted(drafter))
 
     def start(self) -> None:
-        """Lease and prefill a drafter in the background, unless drafting has ended."""
         self._is_ready.clear()
         if self._may_lease:
             self._acquiring = asyncio.get_running_loop().create_task(self._acquire_or_end())

@@ -136,7 +136,6 @@ class DrafterSlots:
         )
 
     def heard(self, news: FleetNews) -> None:
-        """Take in the fleet's answer to the last heartbeat."""
         self._known = news.mark
         if news.settings_number is not None:
             self._settings_number = news.settings_number

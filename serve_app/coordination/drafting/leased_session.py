@@ -88,7 +88,6 @@ class LeasedDrafterSession:
         return await self._carried(_Message(question, read, most_bytes), deadline_s)
 
     async def _order(self, request: DraftRequest, deadline_s: float, *, must_use: bool = False) -> Exchange | None:
-        """Send one order and return its checked answer."""
         order = self._session.encode_order(request)
         deadline_s += self._down_patience_s(order)
         read = partial(self._read, request=request)

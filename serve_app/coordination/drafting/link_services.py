@@ -26,9 +26,7 @@ class FleetPort(Protocol):
         """Lease a drafter of ``groups`` (None: of any); None if none is free or the fleet does not answer."""
         ...
 
-    def release(self, generation: GenerationId) -> None:
-        """End the lease, without waiting for the fleet."""
-        ...
+    def release(self, generation: GenerationId) -> None: ...
 
     def report_lost(self, drafter: DrafterId) -> None:
         """Report a drafter that does not answer, without waiting for the fleet."""
@@ -41,8 +39,6 @@ class FleetPort(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LinkSettings:
-    """Deadlines of exchanges with a drafter, and the format of its messages."""
-
     draft_deadline_s: float
     must_use_deadline_s: float  # to a must-use draft, while the drafter answers probes
     prefill_deadline_s: float

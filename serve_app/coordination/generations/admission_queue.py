@@ -62,7 +62,6 @@ class AdmissionQueue:
 
     @property
     def running(self) -> int:
-        """Number of responses that hold a place."""
         return self._admission.active
 
     @property

@@ -104,8 +104,6 @@ class Outlet:
 
 
 class Outlets:
-    """The outlets of all ingresses that have asked for a response."""
-
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._unheard = clock, False
         self._outlets: dict[str, Outlet] = {}

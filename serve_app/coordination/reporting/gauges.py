@@ -58,7 +58,6 @@ class CoordinatorGauges:
         self._tuner = tuner
 
     def settings_refused(self, refused: bool) -> None:
-        """Set the gauge that says whether the last reloadable settings were refused."""
         self.sink.record(metrics.SETTINGS_REFUSED, float(refused), deployment="coordinator")
 
     def record_drifts(self, drifts: Mapping[str, RejectionDrift]) -> None:
@@ -81,7 +80,6 @@ class CoordinatorGauges:
             self.sink.record(metrics.EXCHANGES, count, group=group, outcome=outcome)
 
     def record_wire(self, groups: Mapping[str, Carried]) -> None:
-        """Add what connections with drafters have carried, by group."""
         for group, carried in groups.items():
             for direction, sent_bytes in (("up", carried.received_bytes), ("down", carried.sent_bytes)):
                 self.sink.record(metrics.WIRE_BITS, sent_bytes * 8, group=group, direction=direction)
@@ -101,5 +99,4 @@ class FaultCounter:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Counts above zero, by kind."""
         return {name: count for name, count in self._counts.items() if count}

@@ -24,7 +24,6 @@ class IgnoredFields:
 
     @classmethod
     def of(cls, limits: RequestLimits) -> "IgnoredFields":
-        """Make those of a request that is held to these limits."""
         return cls(strict=limits.strict_fields)
 
     def add(self, path: str, name: str, known: Iterable[str]) -> None:
@@ -53,7 +52,6 @@ class IgnoredFields:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The header that tells them, if there are any."""
         named = [sanitised(name) for name in self._names][:MOST_NAMED]
         return {IGNORED_HEADER: ", ".join(named)} if named else {}
 
