@@ -68,16 +68,11 @@ class Waited(Protocol):
 
 
 class FailoverTargets:
-    def __init__(self, verifier: Waited, peers: Peers | None, clock: Callable[[], float]) -> None:
+    """``settled_at_s``: time after which a peer must have become ready to count."""
+
+    def __init__(self, verifier: Waited, peers: Peers | None) -> None:
         """Without ``peers`` responses never fail over."""
-        self._verifier, self._peers, self._clock = verifier, peers, clock
-
-    def settled_at_s(self, *, nobody_else: bool) -> float:
-        """Return the time after which a peer must have become ready to count.
-
-        A response that no peer would take must not be handed back to those that were ready then: for it that is now.
-        """
-        return self._clock() if nobody_else else -inf
+        self._verifier, self._peers = verifier, peers
 
     def check(self, settled_at_s: float) -> None:
         """Refuse to begin a response here that another coordinator can begin at once."""

@@ -89,13 +89,8 @@ class GenerationsSettings:
 
     def with_reloadable(self, config: Config) -> "GenerationsSettings":
         """Return these settings with the reloadable ones of ``config``, which must differ in nothing else."""
-        return replace(
-            self,
-            limits=config.limits,
-            scheduling=config.scheduling,
-            drafting=replace(self.drafting, speculation=config.speculation),
-            admission=admission_rules(config),
-        )
+        built = generations_settings(config, self.profiles, self.drafting.heads)
+        return replace(built, planning=self.planning, grant=self.grant)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,13 +41,13 @@ async def json_body(request: Request, settings: ServiceSettings, account: str, s
         raise MediaTypeError(f"needs Content-Encoding: gzip, or none, found {encoding:.100}")
     content, most, deadline_s = bytearray(), settings.max_body_bytes, settings.body_deadline_s
     intake: Intake = request.state.intake
-    with intake.bodies.held(shared) as body:
+    with intake.bodies.held(shared) as count:
         try:
             with intake.bodies.coming(shared):
                 async with asyncio.timeout(deadline_s):
                     parts = request.stream() if encoding == "identity" else _unpacked(request.stream(), most)
                     async for part in parts:
-                        body.add(len(part))
+                        count(len(part))
                         content += part
                         if len(content) > most:
                             needed = f"a body of at most {most} bytes"

@@ -7,7 +7,7 @@ admitted beside any number of them.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -45,33 +45,28 @@ class Bodies:
                 del self._number[account]
 
     @contextmanager
-    def held(self, account: str) -> Iterator["Body"]:
-        """Yield a body whose bytes count until it has been read."""
-        body = Body(self, account)
+    def held(self, account: str) -> Iterator[Callable[[int], None]]:
+        """Yield a function that counts so many more bytes of a body, until the body has been read.
+
+        It raises ``BusyError`` if they are too many together with other bodies.
+        """
+        own = 0
+
+        def add(part_bytes: int) -> None:
+            nonlocal own
+            self._bytes[account] += part_bytes
+            own += part_bytes
+            held, all_held = self._bytes[account], self._bytes.total()
+            too_much_of_one = account and own < held > self.most_bytes_of_account
+            if too_much_of_one or own < all_held > self.most_bytes:
+                raise BusyError(f"needs fewer bytes of bodies to read, found {held} of one client, {all_held} of all")
+
         try:
-            yield body
+            yield add
         finally:
-            self._bytes[account] -= body.bytes
+            self._bytes[account] -= own
             if not self._bytes[account]:
                 del self._bytes[account]
-
-    def add(self, account: str, body: "Body", part_bytes: int) -> None:
-        """Count ``part_bytes`` more of a body, unless that is too much together with other bodies."""
-        self._bytes[account] += part_bytes
-        body.bytes += part_bytes
-        held, all_held = self._bytes[account], self._bytes.total()
-        too_much_of_one = account and body.bytes < held > self.most_bytes_of_account
-        if too_much_of_one or body.bytes < all_held > self.most_bytes:
-            raise BusyError(f"needs fewer bytes of bodies to read, found {held} of one client, {all_held} of all")
-
-
-class Body:
-    def __init__(self, bodies: Bodies, account: str) -> None:
-        self._bodies, self._account = bodies, account
-        self.bytes = 0
-
-    def add(self, part_bytes: int) -> None:
-        self._bodies.add(self._account, self, part_bytes)
 
 
 class Bounded:

@@ -95,7 +95,7 @@ class Generations:
     ) -> None:
         """Start without responses; ``stats`` record rounds and batches, ``clock`` is monotonic, in seconds."""
         self._traces = around.traces
-        self._failover = FailoverTargets(verifier, around.peers, clock)
+        self._failover = FailoverTargets(verifier, around.peers)
         self._fleet, self._target = fleet, target
         # It tests the whole vocabulary, so it runs in a thread, once for each set of stop strings.
         self._stop_ids = lru_cache(_KEPT_STOPS)(partial(tokens_that_stop, target.texts))
@@ -194,7 +194,8 @@ class Generations:
         *,
         nobody_else: bool,
     ) -> None:
-        settled_at_s = self._failover.settled_at_s(nobody_else=nobody_else)
+        # One that no peer would take must not be handed back to those that are ready now.
+        settled_at_s = self._clock() if nobody_else else -inf
         self._failover.check(settled_at_s)  # again once admitted, as the verifier may be lost meanwhile
         asked_at_s = self._clock()  # waiting for a place counts against a resumed response's promise
         stop_ids = await asyncio.to_thread(self._read_stops, request) if request.stop else ()

@@ -52,15 +52,15 @@ def test_bytes_of_bodies_are_bounded_by_account_and_together() -> None:
     bodies = Bodies()
     bodies.most_bytes_of_account, bodies.most_bytes = 100, 150
     with bodies.held("a") as alone:
-        alone.add(120)
+        alone(120)
     with bodies.held("a") as one, bodies.held("a") as two, bodies.held("b") as other:
-        one.add(60)
-        two.add(40)
+        one(60)
+        two(40)
         with pytest.raises(BusyError):
-            two.add(1)
-        other.add(49)
+            two(1)
+        other(49)
         with pytest.raises(BusyError):
-            other.add(1)
+            other(1)
     assert (bodies._number, bodies._bytes) == ({}, {})  # noqa: SLF001 (nothing is left of them)
 
 

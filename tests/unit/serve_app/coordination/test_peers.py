@@ -69,7 +69,7 @@ async def test_a_response_is_handed_back_at_once_where_another_verifier_is_ready
     """``is_up``: it hangs, and nobody knows yet."""
     peers = Peers("own", now_s)
     peers.heard(sent(other="ready"))
-    homes, begun_s = FailoverTargets(Loading(300.0, is_up=is_up), peers, now_s), now_s()
+    homes, begun_s = FailoverTargets(Loading(300.0, is_up=is_up), peers), now_s()
     with pytest.raises(VerifierLostError, match="handed to another"):
         await homes.verifier_answers(-inf)
     assert now_s() - begun_s < 1.0
@@ -81,7 +81,7 @@ async def test_who_may_have_cost_the_verifier_its_process_is_not_sent_to_the_nex
     peers = Peers("own", now_s)
     peers.heard(sent(other="ready"))
     begun_s = now_s()
-    await FailoverTargets(Loading(300.0), peers, now_s).verifier_answers(-inf, stays=lambda: True)
+    await FailoverTargets(Loading(300.0), peers).verifier_answers(-inf, stays=lambda: True)
     assert now_s() - begun_s >= 300.0
 
 
@@ -89,7 +89,7 @@ async def test_who_may_have_cost_the_verifier_its_process_is_not_sent_to_the_nex
 async def test_a_verifier_that_is_well_keeps_its_responses() -> None:
     peers = Peers("own", now_s)
     peers.heard(sent(other="ready"))
-    await FailoverTargets(Loading(0.1, is_up=True), peers, now_s).verifier_answers(-inf)
+    await FailoverTargets(Loading(0.1, is_up=True), peers).verifier_answers(-inf)
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -99,8 +99,8 @@ async def test_it_waits_for_whoever_comes_first(*, known: bool) -> None:
     peers, begun_s = Peers("own", now_s), now_s()
     if known:
         peers.heard(sent(other="ready"))
-    homes = FailoverTargets(Loading(300.0), peers, now_s)
-    waiting = asyncio.create_task(homes.verifier_answers(homes.settled_at_s(nobody_else=True)))
+    homes = FailoverTargets(Loading(300.0), peers)
+    waiting = asyncio.create_task(homes.verifier_answers(now_s()))
     await asyncio.sleep(10.0)
     assert not waiting.done()
     peers.heard(sent(other="restarting"))
@@ -109,19 +109,19 @@ async def test_it_waits_for_whoever_comes_first(*, known: bool) -> None:
     with pytest.raises(VerifierLostError, match="handed to another"):
         await waiting
     assert now_s() - begun_s < 20.0
-    await FailoverTargets(Loading(300.0), peers, now_s).verifier_answers(now_s())
-    await FailoverTargets(Loading(300.0), None, now_s).verifier_answers(-inf)
+    await FailoverTargets(Loading(300.0), peers).verifier_answers(now_s())
+    await FailoverTargets(Loading(300.0), None).verifier_answers(-inf)
 
 
 @on_loop
 async def test_nothing_is_begun_without_a_verifier_where_another_has_one() -> None:
     peers, verifier = Peers("own", now_s), Loading(300.0)
-    homes = FailoverTargets(verifier, peers, now_s)
+    homes = FailoverTargets(verifier, peers)
     homes.check(-inf)
     peers.heard(sent(other="ready"))
     with pytest.raises(VerifierAwayError, match="another coordinator has one"):
         homes.check(-inf)
-    homes.check(homes.settled_at_s(nobody_else=True))
+    homes.check(now_s())
     verifier.is_up = True
     homes.check(-inf)
 
@@ -132,7 +132,7 @@ async def test_a_response_that_is_handed_back_leaves_nothing_and_goes_on_exactly
     peers, service, request = Peers("own", now_s), Service(drafter()), request_for(params=SAMPLED)
     peers.heard(sent(other="ready"))
     service.verifier.dies_after, service.verifier.restarting = (5,), Gate()
-    homes = FailoverTargets(service.verifier, peers, now_s)
+    homes = FailoverTargets(service.verifier, peers)
     service.services = replace(service.services, await_verifier=partial(homes.verifier_answers, -inf))
     got = list[GenerationChunk]()
     with pytest.raises(VerifierLostError, match="handed to another"):
