@@ -7,23 +7,18 @@ import argparse
 import math
 import os
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
+
+_Number = TypeVar("_Number", int, float)
 
 
 def integer(least: int, most: int | None = None) -> Callable[[str], int]:
     """Return the type of an integer in ``least..most``; None: without an upper bound."""
     needed = f"an integer of at least {least}" if most is None else f"an integer in {least}..{most}"
-
-    def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise _error(needed, text) from None
-        if value < least or (most is not None and value > most):
-            raise _error(needed, text)
-        return value
-
-    return read
+    return partial(_read, int, lambda value: least <= value and (most is None or value <= most), needed)
 
 
 def number(least: float, most: float = math.inf, *, above: bool = False) -> Callable[[str], float]:
@@ -32,16 +27,17 @@ def number(least: float, most: float = math.inf, *, above: bool = False) -> Call
     if most < math.inf:
         needed = f"a number in {'(' if above else '['}{least:g}, {most:g}]"
 
-    def read(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            raise _error(needed, text) from None
-        if not (least < value if above else least <= value) or value > most or not math.isfinite(value):
-            raise _error(needed, text)
-        return value
+    def fits(value: float) -> bool:
+        return (least < value if above else least <= value) and value <= most and math.isfinite(value)
 
-    return read
+    return partial(_read, float, fits, needed)
+
+
+def _read(kind: Callable[[str], _Number], fits: Callable[[_Number], bool], needed: str, text: str) -> _Number:
+    with suppress(ValueError):
+        if fits(value := kind(text)):
+            return value
+    raise _error(needed, text)
 
 
 natural = integer(0)

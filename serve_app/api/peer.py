@@ -31,9 +31,7 @@ def peer_address(scope: Scope, trusted_proxies: Sequence[str] = ()) -> str:
         return network_of(peer)
     proxies = tuple(trusted_proxies)
     for hop in _forwarded_for(scope):
-        if not is_trusted(peer, proxies):
-            break
-        if _parsed(hop) is None:  # the proxy's own address is the last that is known
+        if not is_trusted(peer, proxies) or _parsed(hop) is None:  # None: the proxy's own address is the last known
             break
         peer = hop
     return network_of(peer)

@@ -1,9 +1,8 @@
 """An ingress's load under vLLM's names, which endpoint pickers (llm-d, Gateway API), KEDA and routers read."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from outrider.contracts.verifying import KvUsage
 
@@ -18,19 +17,12 @@ def fullest(usages: Iterable[KvUsage | None]) -> float | None:
 
 def engine_page(model: str, *, waiting: int, running: int, kv_usage: float | None) -> bytes:
     """The gauges in Prometheus's text format, labelled with the served model's name."""
-
-    class _Gauges:
-        def collect(self) -> Iterator[GaugeMetricFamily]:
-            for name, about, value in (
-                (WAITING, "Responses of this ingress that have no token yet.", float(waiting)),
-                (RUNNING, "Responses of this ingress that have begun.", float(running)),
-                (KV_USAGE, "KV that responses hold at the fullest verifier; 1 is all.", kv_usage),
-            ):
-                if value is not None:
-                    family = GaugeMetricFamily(name, about, labels=["model_name"])
-                    family.add_metric([model], value)
-                    yield family
-
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Gauges())
+    registry = CollectorRegistry()
+    for name, about, value in (
+        (WAITING, "Responses of this ingress that have no token yet.", waiting),
+        (RUNNING, "Responses of this ingress that have begun.", running),
+        (KV_USAGE, "KV that responses hold at the fullest verifier; 1 is all.", kv_usage),
+    ):
+        if value is not None:
+            Gauge(name, about, ["model_name"], registry=registry).labels(model).set(value)
     return generate_latest(registry)

@@ -1,7 +1,6 @@
 """``/ready`` and ``/status``: computed and serialised once a second at most, for any number of clients."""
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from fastapi.responses import JSONResponse, Response
@@ -14,15 +13,13 @@ from serve_app.service_answers import Status
 _TOLD_WITH_A_KEY = "shown to clients with an API key"
 
 
-@dataclass(frozen=True, slots=True)
 class _CachedPage:
-    status: int
-    content: bytes
-    headers: dict[str, str]
+    def __init__(self, content: Mapping[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> None:
+        self._content, self._status, self._headers = bytes(JSONResponse(content).body), status, headers
 
     def response(self) -> Response:
         """Make a new response each time, as outer layers add headers to it."""
-        return Response(self.content, self.status, self.headers, "application/json")
+        return Response(self._content, self._status, self._headers, "application/json")
 
 
 class CachedPages:
@@ -42,17 +39,17 @@ class CachedPages:
 
     async def _make_ready(self) -> _CachedPage:
         answer = await self._service.ready()
-        return _page(answer, 200 if answer["ready"] else 503)
+        return _CachedPage(answer, 200 if answer["ready"] else 503)
 
     async def _make_status(self) -> tuple[_CachedPage, _CachedPage]:
         found: list[Status] = []  # stays empty on an error
 
         async def whole() -> _CachedPage:
             found.append(await self._service.status())
-            return _page(found[0])
+            return _CachedPage(found[0])
 
         known = await _or_error("/status", whole)
-        return known, _page(_without_reasons(found[0])) if found and self._service.gate is not None else known
+        return known, _CachedPage(_without_reasons(found[0])) if found and self._service.gate is not None else known
 
 
 async def _or_error(path: str, make: Callable[[], Coroutine[Any, Any, _CachedPage]]) -> _CachedPage:
@@ -61,11 +58,7 @@ async def _or_error(path: str, make: Callable[[], Coroutine[Any, Any, _CachedPag
         return await make()
     except Exception as error:  # noqa: BLE001 (any error has an answer)
         answer = RequestRecord("", path).answer_to(error)
-        return _page(answer.body, answer.status, answer.headers)
-
-
-def _page(content: Mapping[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> _CachedPage:
-    return _CachedPage(status, bytes(JSONResponse(content).body), headers or {})
+        return _CachedPage(answer.body, answer.status, answer.headers)
 
 
 def _without_reasons(status: Status) -> Status:

@@ -38,10 +38,9 @@ from serve_app.api.http.cors import allow_cors
 from serve_app.api.http.described import docs_routes
 from serve_app.api.http.edge import Edge, error_response
 from serve_app.api.http.hosts import Hosts
-from serve_app.api.http.loop_turns import LoopTurns
 from serve_app.api.http.response import GenerationResponse
-from serve_app.api.http.threads import RequestThreads
 from serve_app.api.http.tokenizing import tokenizing
+from serve_app.api.http.turns import LoopTurns, RequestThreads
 from serve_app.api.http.unknown import unknown_path
 from serve_app.api.http_errors import (
     KeyRefusedError,

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from serve_app.api.gate import account_of, bodies_account, count_request, tenant_of
 from serve_app.api.http.body import json_body
 from serve_app.api.http.response import DocumentResponse
-from serve_app.api.http.threads import RequestThreads
+from serve_app.api.http.turns import RequestThreads
 from serve_app.api.messages.counting import count_tokens
 from serve_app.api.openai.fields.ignored import IgnoredFields
 from serve_app.api.openai.tokenizing import detokenize, tokenize

@@ -31,9 +31,6 @@ class JsonSize:
     def __add__(self, other: "JsonSize") -> "JsonSize":
         return JsonSize(self.structure + other.structure, self.values + other.values)
 
-    def fits(self, max_values: int) -> bool:
-        return self.structure <= MAX_STRUCTURE and self.values <= max_values
-
 
 def most_values(context_tokens: int) -> int:
     """Limit of values in a body: admits two prompts of token ids that fill the context, however long it is."""
@@ -47,7 +44,7 @@ def check_json_size(texts: Sequence[bytes], max_values: int, what: str = "a body
         BodyTooLargeError: more objects, lists and keys than ``MAX_STRUCTURE``, or more values than ``max_values``.
     """
     size = sum(map(_counted, texts), JsonSize())
-    if not size.fits(max_values):
+    if size.structure > MAX_STRUCTURE or size.values > max_values:
         size = sum((_counted(chunk) for text in texts for chunk in _outside_strings(text)), JsonSize())
     if size.structure > MAX_STRUCTURE:
         raise BodyTooLargeError(

@@ -5,7 +5,7 @@ equal absent fields, and fields of which only neutral values are accepted. A bod
 constraints between fields, or on the tokens of a prompt, refuse more.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel
@@ -49,7 +49,6 @@ BODIES: tuple[type[BaseModel], ...] = (
 )
 REF = "#/components/schemas/"
 _NULL: Schema = {"type": "null"}
-_NUMBERS: Mapping[str, int] = {"seed": 2**63}  # exclusive bound of a number's magnitude
 
 
 def request_schemas(limits: RequestLimits) -> dict[str, Schema]:
@@ -90,7 +89,7 @@ def _known(kind: type[BaseModel], limits: RequestLimits) -> dict[str, Schema]:
     lengths = {"max_tokens": int(kind is not CompletionBody), "max_completion_tokens": 1, "max_output_tokens": 1}
     if limits.strict_fields:
         numbers |= {name: (low, most) for name, low in lengths.items()}
-    numbers["seed"] = (-_NUMBERS["seed"], _NUMBERS["seed"] - 1)
+    numbers["seed"] = (-(2**63), 2**63 - 1)
     numbers |= {"logprobs": (0, MAX_TOP_LOGPROBS)} if kind is CompletionBody else {}
     found: dict[str, Schema] = {name: {"minimum": low} for name, low in lengths.items()}
     found |= {name: {"minimum": low, "maximum": high} for name, (low, high) in numbers.items()}

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 
-from serve_app.api.http.loop_turns import LoopTurns
+from serve_app.api.http.turns import LoopTurns
 from tests.unit.serve_app.api.listening import on_a_loop
 
 

@@ -1,9 +1,15 @@
-"""Turns at the event loop: one of the runnable requests continues per iteration, accounts alternating."""
+"""Turns of requests, accounts alternating: at the event loop, one an iteration, and in threads for slow parts."""
 
 import asyncio
 import sys
+from collections.abc import Callable
+from typing import TypeVar
 
 from outrider.fair_queueing.queue import FairQueue
+from outrider.fair_queueing.worker import FairWorker
+
+_THREADS = 4  # tokenising releases the GIL; one account gets three at most
+_T = TypeVar("_T")
 
 
 class LoopTurns:
@@ -33,3 +39,12 @@ class LoopTurns:
         self._begun = bool(self._waiting)
         if self._begun:
             asyncio.get_running_loop().call_soon(self._give)
+
+
+class RequestThreads:
+    def __init__(self) -> None:
+        self._worker = FairWorker("request", _THREADS)
+
+    async def run(self, account: str, work: Callable[[], _T]) -> _T:
+        """Run ``work`` in a thread, behind the account's earlier work; cancelled before its turn, it never starts."""
+        return await asyncio.wrap_future(self._worker.submit(work, account))
