@@ -42,7 +42,7 @@ from outrider.text.stops import tokens_that_stop
 from outrider.tracing.responses import ResponseTrace
 from outrider.verification.semantic import MismatchJudge
 from serve_app.coordination.batching.batcher import Batcher, Planning
-from serve_app.coordination.credit import Credit, endless
+from serve_app.coordination.credit import Credit
 from serve_app.coordination.drafting.drafter_book import DrafterBook
 from serve_app.coordination.drafting.drafter_link import DrafterLink
 from serve_app.coordination.drafting.link_services import LinkServices
@@ -264,7 +264,7 @@ class Service:
     ) -> None:
         """The same, told to ``put``."""
         with nullcontext() if self.traces is None else self.traces.response(request) as trace:
-            await self._make(request, put, credit or endless(), trace)
+            await self._make(request, put, credit or Credit(float("inf")), trace)
 
     async def _make(
         self,
