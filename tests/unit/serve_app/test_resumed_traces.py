@@ -2,13 +2,14 @@
 
 import random
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
 from outrider.config.schema import TracingConfig
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.tracing import SpanContext
+from serve_app.api.http.record import RequestRecord
 from serve_app.api.resumption import resumed
 from serve_app.api.tracing import RequestTraces
 from serve_app.coordination.reporting.tracing import ResponseTraces
@@ -20,17 +21,6 @@ from tests.unit.virtual_clock import now_s, on_loop
 EPOCH_S = 1_764_000_000.0
 CALLER = SpanContext("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
 FAILS_AT_STEP = 6
-
-
-@dataclass
-class Answered:
-    """What the ingress knows of a request when it is over."""
-
-    facts: dict[str, object]
-    request_id: str = "r"
-    status: int | None = 200
-    error: str | None = None
-    left: bool = False
 
 
 def wall() -> float:
@@ -65,7 +55,7 @@ async def moved(ingress: SpanExport, first: Service, second: Service) -> None:
     making = resumed(request, lambda record: coordinators.pop(0).chunks(record), max_failures=3, on_resume=on_resume)
     async with aclosing(making) as chunks:
         assert tokens_of([chunk async for chunk in chunks]) == truth_of(request)
-    traces.ended(trace, "/v1/completions", Answered({}))
+    traces.ended(trace, "/v1/completions", RequestRecord("r", "/v1/completions", status=200))
     await second.idle()
 
 

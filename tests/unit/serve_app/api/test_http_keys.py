@@ -31,7 +31,7 @@ class CountingGate:
     """Lets everybody in with a key, until told otherwise; keeps what was asked and settled."""
 
     def __init__(self, keys: Keys = KEYS) -> None:
-        self.keys: Keys | None = keys
+        self.keys = keys
         self.refusal: OverQuota | None = None
         self.entered, self.most_requests = 0, 1000
         self.asked: list[QuotaRequest] = []
@@ -39,7 +39,6 @@ class CountingGate:
 
     async def enter(self, tenant: Tenant) -> OverQuota | None:
         """As many as there may be."""
-        assert self.keys is not None
         assert tenant in self.keys.tenants
         self.entered += 1
         return None if self.entered <= self.most_requests else OverQuota("requests_per_minute", 1, 1, 60)
