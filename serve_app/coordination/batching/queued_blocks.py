@@ -136,6 +136,11 @@ class QueuedBlock:
         resident = min(resident_tokens, self.cost.cached_tokens, total - own)
         self.cost = VerifyCost(total - resident, resident)
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the grant covers another round, unless this round's outcome ends the response."""
+        return self.round < self.until_round
+
     def went_on(self, outcome: Outcome) -> bool:
         """Move on to the next autonomous round if one follows this outcome, granted or not; return whether one does."""
         if not isinstance(outcome, Verified) or not goes_on(self.block, outcome):
