@@ -74,11 +74,7 @@ def ask(
 
 
 def pieces(lines: Iterable[str]) -> Iterator[Piece]:
-    """Parse the lines of an event stream.
-
-    Raises:
-        ChatError: an event reports an error, or the stream ends without its last event.
-    """
+    """Parse the lines of an event stream."""
     for line in lines:
         field, _, value = line.partition(":")
         if field != "data":

@@ -27,11 +27,7 @@ _NODE_ID = 'import ray; ray.init("auto", log_to_driver=False); print(ray.get_run
 
 
 def taken_back_by_aws(address: str = AWS) -> bool:
-    """Whether an interruption is announced.
-
-    Raises:
-        OSError: the machine's metadata cannot be had.
-    """
+    """Whether an interruption is announced."""
     life = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
     token = _read(Request(f"{address}/latest/api/token", headers=life, method="PUT"))
     headers = {"X-aws-ec2-metadata-token": token}

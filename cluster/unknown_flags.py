@@ -75,12 +75,7 @@ INSTEAD: Mapping[str, str] = {
 
 
 def refuse_unknown(arguments: Sequence[str], known: Sequence[str]) -> None:
-    """Refuse the first of the arguments that no parser took.
-
-    Args:
-        arguments: not empty; flags, each perhaps with its value behind it.
-        known: all flags that there are.
-    """
+    """Refuse the first of the arguments that no parser took."""
     flags = [each.partition("=")[0] for each in arguments if each.startswith("-")]
     if not flags:
         raise UnknownFlagError(f"needs one MODEL, found {len(arguments)} arguments more")

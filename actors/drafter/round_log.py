@@ -41,13 +41,7 @@ class RoundFiles:
     """
 
     def __init__(self, folder: Path, most_bytes: int, header: LogHeader) -> None:
-        """Touch no file before the first record.
-
-        Args:
-            folder: used by this drafter only.
-            most_bytes: total size of its files.
-            header: of all files; rule and file id are filled in.
-        """
+        """Touch no file before the first record. ``folder`` is this drafter's alone, with ``most_bytes`` in all."""
         self._folder, self._most_bytes, self._header = folder, most_bytes, header
         self._open: dict[AcceptanceRule, _OpenFile] = {}
         self._closed: dict[Path, int] | None = None  # bytes of each, the oldest first; None: not looked at yet

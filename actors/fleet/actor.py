@@ -50,11 +50,7 @@ class FleetActor(Fleet):
 
 
 def find_fleet(namespace: str) -> "ActorHandle[Any]":
-    """Return the cluster's fleet actor. Asks the head: call it in a thread.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """Return the cluster's fleet actor; ValueError: there is none. Asks the head: call it in a thread."""
     found: ActorHandle[Any] = ray.get_actor(FLEET_NAME, namespace=namespace)
     return found
 

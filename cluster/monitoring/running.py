@@ -19,11 +19,7 @@ _LOOKED_AFTER_S = 0.5
 
 
 def run_until_interrupted(out: Path, places: MonitoringTargets) -> None:
-    """Start both and wait.
-
-    Raises:
-        ParameterError: Prometheus is not installed, or it ended.
-    """
+    """Start both and wait."""
     with ExitStack() as stack:
         prometheus = stack.enter_context(prometheus_over(out, places.prometheus_url))
         print(f"Prometheus: {places.prometheus_url}, alerts at {places.prometheus_url}/alerts", flush=True)

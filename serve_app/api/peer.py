@@ -47,11 +47,7 @@ def is_trusted(address: str, trusted_proxies: tuple[str, ...]) -> bool:
 
 @lru_cache(16)
 def networks_of(trusted_proxies: tuple[str, ...]) -> tuple[IPv4Network | IPv6Network, ...]:
-    """Parse addresses and networks.
-
-    Raises:
-        ValueError: one is neither.
-    """
+    """Parse addresses and networks."""
     return tuple(ip_network(proxy, strict=False) for proxy in trusted_proxies)
 
 

@@ -92,11 +92,7 @@ class Coordinator:
         event(log, "coordinator_ready", coordinator=self._id, model=card.name, positions=card.max_context_tokens)
 
     async def reconfigure(self, user_config: ReloadableFields) -> None:
-        """Take in reloadable settings. Serve calls this after the constructor and when they have changed.
-
-        Raises:
-            ConfigError: they are not valid at the start; later invalid ones are logged and change nothing.
-        """
+        """Take in reloadable settings. Serve calls this after the constructor and when they have changed."""
         await self._light.take(user_config, self._take)
 
     async def _take(self, config: Config) -> None:

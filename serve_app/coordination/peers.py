@@ -59,11 +59,7 @@ class Waited(Protocol):
         ...
 
     async def wait_until_up(self) -> None:
-        """Return once the verifier answers.
-
-        Raises:
-            VerifierLostError: the verifier is gone.
-        """
+        """Return once the verifier answers."""
         ...
 
 

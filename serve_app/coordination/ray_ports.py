@@ -123,12 +123,7 @@ class VerifierPort:
             return True
 
     async def _busy_s(self, deadline_s: float) -> float:
-        """Return for how many seconds the engine has been in its present step.
-
-        Raises:
-            TimeoutError: the actor does not answer.
-            RayError: the actor is gone or restarts.
-        """
+        """Return for how many seconds the engine has been in its present step."""
         busy_s: float = await within(deadline_s, self._handle.busy_s.remote())
         return busy_s
 

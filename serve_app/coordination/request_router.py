@@ -59,13 +59,7 @@ class PrefixRouter(MatchingRouter):
     def order(
         self, offered: Sequence[RunningReplica], digests: Sequence[bytes] | None, affinity: bytes = b""
     ) -> Sequence[ReplicaID]:
-        """Rank replicas, best first. A subclass may override this rule.
-
-        Args:
-            offered: all replicas that may take the request.
-            digests: of the full blocks of its prefix; None for a call that is not a generation.
-            affinity: as in ``GenerationRequest``.
-        """
+        """Rank replicas, best first; ``digests`` are of a generation's prefix. A subclass may override this rule."""
         names = sorted((replica.replica_id for replica in offered), key=str)
         return ranked(
             names,

@@ -165,11 +165,7 @@ class CoordinatorService:
         return draining.should_migrate(coordinator, self.settings.drain_s)
 
     async def status(self) -> Status:
-        """Return the fleet's status, which has every coordinator's last report.
-
-        Raises:
-            FleetUnavailableError: the fleet does not answer within 5 s.
-        """
+        """Return the fleet's status, which has every coordinator's last report."""
         fleet = asdict(await self._fleet_status())
         return {
             "model": self.settings.model.public_name,
@@ -272,11 +268,7 @@ class Ingress:
         started()
 
     async def reconfigure(self, user_config: ReloadableFields) -> None:
-        """Take in reloadable settings. Serve calls this after the constructor and when they have changed.
-
-        Raises:
-            OutriderError: they cannot be used at the start; later such settings are logged and change nothing.
-        """
+        """Take in reloadable settings. Serve calls this after the constructor and when they have changed."""
         await self._light.take(user_config, self._take)
 
     async def _take(self, config: Config) -> None:

@@ -72,11 +72,7 @@ def _fingerprint(verifier: ModelCard) -> str:
 
 
 def _reasoning(end: str | None, tokenizer: PreTrainedTokenizerBase) -> Reasoning | None:
-    """Return the tokens that begin and end the model's reasoning.
-
-    Raises:
-        ConfigError: ``end`` is not a token of the target.
-    """
+    """Return the tokens that begin and end the model's reasoning."""
     if end is None:
         return None
     backend = backend_of(tokenizer)

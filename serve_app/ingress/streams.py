@@ -117,10 +117,8 @@ class CoordinatorStreams:
     ) -> None:
         """Open no stream yet.
 
-        Args:
-            coordinator: the deployment.
-            elsewhere: returns whether a coordinator other than the named one can make responses now.
-            should_migrate: returns whether a response of the named coordinator is to move now, as that is draining.
+        ``elsewhere`` returns whether a coordinator other than the named one can make responses now, ``should_migrate``
+        whether a response of the named one is to move now, as that is draining.
         """
         self._elsewhere, self._should_migrate = elsewhere, should_migrate
         self._routing = FairGate(_ROUTED, _WAIT_FOR_ROUTING)

@@ -195,11 +195,7 @@ class GrammarPool:
         return outcome
 
     def _refill(self) -> None:
-        """Replace lost processes. The account whose grammars lost them waits until the replacements are warm.
-
-        Raises:
-            OSError: a process cannot be started now; it is tried again after the next job.
-        """
+        """Replace lost processes. The account whose grammars lost them waits until the replacements are warm."""
         while True:
             with self._changed:
                 if self._is_closed or len(self._warm) + len(self._busy) >= self._processes + self._spares:

@@ -39,11 +39,7 @@ class ValidatorProcess:
     """Starts at once, warms up in a moment. Methods block, so never call them on an event loop. Not thread-safe."""
 
     def __init__(self, memory_bytes: int = MEMORY_BYTES) -> None:
-        """Start with ``memory_bytes`` beyond what a warm process needs.
-
-        Raises:
-            OSError: this process, or its machine, has no resources for it.
-        """
+        """Start with ``memory_bytes`` beyond what a warm process needs."""
         self._connection, theirs = socket.socketpair()
         with theirs, ExitStack() as undone:
             undone.callback(self._connection.close)

@@ -193,11 +193,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Receive a header field, or a trailer.
-
-        Raises:
-            RefusedRequestError: head or trailers are too large.
-        """
+        """Receive a header field, or a trailer."""
         if self._parsing.is_between:
             return
         self._head_bytes += len(name) + len(value) + 4  # ": " and the end of the line
@@ -214,11 +210,7 @@ class BoundedProtocol(HttpToolsProtocol):
             super().send_400_response(msg)
 
     def on_headers_complete(self) -> None:
-        """Wait for the body.
-
-        Raises:
-            RefusedRequestError: too many requests wait before this one.
-        """
+        """Wait for the body."""
         if self._parsing.is_between:
             return
         if len(self.pipeline) >= self.waiting_requests:

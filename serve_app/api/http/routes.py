@@ -75,10 +75,7 @@ _READ = ["GET", "HEAD"]
 def make_api(service: Service, *, returns_request_id: bool = True, traces: RequestTraces | None = None) -> FastAPI:
     """Build the ASGI application.
 
-    Args:
-        service: makes the responses.
-        returns_request_id: whether to set ``X-Request-Id`` on responses; False behind a server that does.
-        traces: of sampled requests; None: tracing is off.
+    ``returns_request_id``: whether to set ``X-Request-Id``, not behind a server that does; ``traces`` None: of none.
     """
     api = FastAPI(title="Outrider", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     api.add_middleware(Bounded, most=service.settings.max_requests)
@@ -161,11 +158,7 @@ def _reads(service: Service) -> APIRouter:
 
 
 def _may_read(service: Service, request: Request) -> bool:
-    """Return whether the reader may see everything: it has a key, or there are no keys.
-
-    Raises:
-        KeyRefusedError: reads need a key, and it has none.
-    """
+    """Return whether the reader may see everything: it has a key, or there are no keys."""
     try:
         tenant_of(service.gate, request.headers)
     except KeyRefusedError:

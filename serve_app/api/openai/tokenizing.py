@@ -95,11 +95,7 @@ def tokenize(
 def token_ids(
     text: str, field: str, tokenizer: PreTrainedTokenizerBase, limits: RequestLimits, *, special: bool
 ) -> list[int]:
-    """Encode a text, with special tokens around it if ``special``.
-
-    Raises:
-        ParameterError: it is too long; ``field`` is where it comes from.
-    """
+    """Encode a text, with special tokens around it if ``special``; refuse one that is too long, as ``field``."""
     most = _most_tokens(limits)
     ids = encode_bounded(text, backend_of(tokenizer), most, add_special_tokens=special)
     if isinstance(ids, int) or len(ids) > most:

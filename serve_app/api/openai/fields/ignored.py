@@ -27,12 +27,7 @@ class IgnoredFields:
         return cls(strict=limits.strict_fields)
 
     def add(self, path: str, name: str, known: Iterable[str]) -> None:
-        """Note a field that is not among the ``known`` ones beside it.
-
-        Args:
-            path: where it is; the same field of several messages has several paths.
-            name: of the field, as it was sent.
-            known: names of the fields there may be.
+        """Note a field, by its name and where it is, that is not among the ``known`` ones beside it.
 
         Raises:
             UnknownFieldError: it resembles one of them, fields must be known, or there are too many.

@@ -54,11 +54,7 @@ class RenderingOverdueError(BaseException):
 
 
 def template_variables(body: ChatBody) -> Mapping[str, Any]:
-    """Variables for the template beside its own.
-
-    Raises:
-        ParameterError: one replaces a variable of ours, or they are too many, too long or too deep.
-    """
+    """Variables for the template beside its own."""
     given = body.chat_template_kwargs or {}
     if len(given) > MAX_KWARGS:
         raise ParameterError(_FIELD, f"at most {MAX_KWARGS} entries", len(given))
