@@ -11,13 +11,10 @@ _ROOTS = ("outrider", "actors", "serve_app", "cluster")
 
 
 def event(log: logging.Logger, name: str, level: int = logging.INFO, /, **fields: object) -> None:
-    """Log an event, such as ``drafter_lost``, with what it concerns.
+    """Log an event, such as ``drafter_lost``, with what it concerns: ids, numbers and short reasons.
 
-    Args:
-        log: of the module.
-        name: what happened, in snake case; closed set, so that logs can be counted by it.
-        level: of ``logging``.
-        **fields: ids, numbers and short reasons. Values JSON does not know are written as text; None is left out.
+    Names are a closed set in snake case, so that logs can be counted by them. Values JSON does not know are written as
+    text; None is left out.
     """
     log.log(level, name, extra={"fields": {key: value for key, value in fields.items() if value is not None}})
 

@@ -12,10 +12,9 @@ _BESIDE = Path(__file__).resolve().parents[1]
 
 
 def check_packages() -> None:
-    """Look for ``actors``, ``cluster`` and ``serve_app``; imports none of them.
+    """Look for ``actors``, ``cluster`` and ``serve_app``, without importing them.
 
-    Raises:
-        InstallationError: one is found elsewhere than beside this package, or not at all.
+    One that is found elsewhere than beside this package, or not at all, is an ``InstallationError``.
     """
     for name in ("actors", "cluster", "serve_app"):
         spec = find_spec(name)

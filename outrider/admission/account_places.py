@@ -28,7 +28,6 @@ class AccountPlaces:
 
     @property
     def several(self) -> bool:
-        """Whether more than one account or user is present."""
         return self.service.several
 
     def count(self, active: Iterable[TrackedResponse], now_s: float) -> None:

@@ -47,7 +47,6 @@ class Admission:
 
     @property
     def waiting(self) -> int:
-        """Number of responses that wait to be begun."""
         return len(self._state.waiting)
 
     @property
@@ -96,7 +95,6 @@ class Admission:
         self._state.prices.ended(one, output_tokens, now_s, kept=kept, pressure=self._pressure)
 
     def _take(self, name: GenerationId, now_s: float) -> TrackedResponse | None:
-        """Remove a response that is active or suspended."""
         self._state.accounts.count(self._state.active.values(), now_s)
         return self._state.active.pop(name, None) or self._state.suspended.pop(name, None)
 

@@ -47,5 +47,4 @@ class TrackedResponse:
 
     @property
     def until_s(self) -> float:
-        """When its wait for the present class ends."""
         return self.since_s + self.wait_s

@@ -60,7 +60,6 @@ class Sums:
 
 
 def sums_of(needs: Iterable[Needs]) -> Sums:
-    """Add up the needs of any number of responses."""
     places, load, share, kv_tokens, kv_variance = 0, 0.0, 1.0, 0.0, 0.0
     for one in needs:
         places += 1

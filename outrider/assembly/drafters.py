@@ -31,10 +31,6 @@ def drafter_spec(group: DrafterGroupConfig, target: str) -> DrafterSpec:
 def build_drafter(spec: DrafterSpec, on_verdict: OnVerdict | None = None) -> BuiltDrafter:
     """Load the draft model and build its engine, in the thread that will use it.
 
-    Args:
-        spec: of the drafter.
-        on_verdict: called with the verdicts on its chains.
-
     Raises:
         VocabularyMismatchError: target and drafter disagree on a token id.
         ModelUnavailableError: a model or predictor cannot be found or loaded, or the models do not fit each other.

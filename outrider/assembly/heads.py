@@ -26,11 +26,7 @@ def read_heads(config: Config) -> dict[str, Head]:
 
 
 def head_files(config: Config) -> dict[str, Path]:
-    """Return the file of each draft model's head, if it has one.
-
-    Raises:
-        ConfigError: two groups of one draft model name different heads.
-    """
+    """Return the file of each draft model's head, if it has one; two for one model are a ``ConfigError``."""
     named: dict[str, str | None] = {}
     for group in config.drafters:
         if group.count and (other := named.setdefault(group.model, group.decision_head)) != group.decision_head:

@@ -21,7 +21,6 @@ class AuthConfig:
     reads: Literal["open", "key"] = "open"
 
     def __post_init__(self) -> None:
-        """Refuse to demand keys without a file of keys, and a path that there is nowhere."""
         if "\0" in (self.keys_file or ""):
             raise ConfigError("keys_file", "a path without NUL", self.keys_file)
         if self.reads == "key" and self.keys_file is None:
@@ -29,11 +28,9 @@ class AuthConfig:
 
     @property
     def has_keys(self) -> bool:
-        """Whether there is a file of keys."""
         return self.keys_file is not None
 
     def with_keys(self, file: str) -> "AuthConfig":
-        """Return the same with a file of keys."""
         return replace(self, keys_file=file)
 
 
@@ -50,7 +47,6 @@ class HttpConfig:
     strict_fields: Annotated[bool, Field(strict=True)] = False
 
     def __post_init__(self) -> None:
-        """Refuse trusted proxies that are not addresses or networks."""
         for proxy in self.trusted_proxies:
             try:
                 ip_network(proxy, strict=False)

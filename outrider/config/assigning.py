@@ -26,11 +26,7 @@ class Assignment(NamedTuple):
 
 
 def assignment_of(text: str) -> Assignment:
-    """Read an argument of ``--set`` such as ``verifiers.threads=2``.
-
-    Raises:
-        ConfigError: it has no ``=``.
-    """
+    """Read an argument of ``--set`` such as ``verifiers.threads=2``; without ``=`` it is a ``ConfigError``."""
     path, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(SET, "KEY=VALUE, such as verifiers.threads=2", text)

@@ -47,7 +47,6 @@ class LinkConfig:
     jitter_ms: Milliseconds | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an unknown profile, several forms at once, and an incomplete form."""
         needed_figures = {"up_mbps": self.up_mbps, "down_mbps": self.down_mbps, "rtt_ms": self.rtt_ms}
         figures = needed_figures | {"per_up": self.per_up, "per_down": self.per_down, "jitter_ms": self.jitter_ms}
         forms = {"profile": self.profile, "trace": self.trace} | figures

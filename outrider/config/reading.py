@@ -55,11 +55,7 @@ def dumped(config: Config) -> dict[str, Any]:
 
 
 def build_config(data: object, source: str) -> Config:
-    """Validate parsed data; ``source`` names it in messages.
-
-    Raises:
-        ConfigError: fields are unknown, of the wrong type or out of range.
-    """
+    """Validate parsed data; ``source`` names it in messages. A ``ConfigError`` lists all that is wrong."""
     try:
         return _ADAPTER.validate_python(data)
     except ValidationError as error:

@@ -47,7 +47,6 @@ COUNTS: Mapping[str, tuple[str, ...]] = {
 
 
 def reloadable_of(config: Config) -> dict[str, dict[str, Any]]:
-    """Return all reloadable settings, in the form of JSON."""
     data = dumped(config)
     return {section: {name: data[section][name] for name in names} for section, names in RELOADABLE.items()}
 

@@ -33,7 +33,6 @@ class ScalingConfig:
     max: PositiveNumber = 1
 
     def __post_init__(self) -> None:
-        """Refuse a maximum below the minimum."""
         if self.max < self.min:
             raise ConfigError("max", f"at least min ({self.min})", self.max)
 
@@ -74,7 +73,6 @@ class VerifierConfig:
     emulated_row_ms: Milliseconds = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what the engine or its device does not support."""
         check_gpu(self.device, self.num_gpus)
         _check_begin(self.count, self.autoscaling)
         self._check_engine()
@@ -83,7 +81,6 @@ class VerifierConfig:
 
     @property
     def most(self) -> int:
-        """Largest number of verifiers."""
         return self.count if self.autoscaling is None else self.autoscaling.max
 
     @property
@@ -121,12 +118,10 @@ class IngressConfig:
     autoscaling: IngressScalingConfig | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a count outside of the scaling range."""
         _check_begin(self.count, self.autoscaling)
 
     @property
     def most(self) -> int:
-        """Largest number of replicas."""
         return self.count if self.autoscaling is None else self.autoscaling.max
 
 

@@ -61,7 +61,6 @@ class ModelConfig:
     override_generation_config: Mapping[Text, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse sampling defaults that no request could ask for."""
         try:
             checked_override(self.override_generation_config)
         except ParameterError as error:
@@ -87,7 +86,6 @@ class SpeculationConfig:
     lookup_store_tokens: Annotated[int, Field(strict=True, ge=0, le=2**24)] = 0
 
     def __post_init__(self) -> None:
-        """Refuse a window above ``k_max``, and a policy without the window that it needs."""
         if self.window is not None and self.window > self.k_max:
             raise ConfigError("window", f"at most k_max ({self.k_max})", self.window)
         if SELECTION[self.policy].needs_window and self.window is None:
@@ -101,7 +99,6 @@ class WireConfig:
     hidden_field: Literal["fp32", "fp16", "int8"] = "fp16"
 
     def format(self, vocab_size: int) -> WireFormat:
-        """Return the wire format for a vocabulary."""
         return WireFormat(vocab_size, hidden_field=FloatField(self.hidden_field))
 
 
@@ -123,7 +120,6 @@ class SloConfig:
     objectives: Mapping[Text, Name] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse two classes of one name, and a default or an objective's that is not a class."""
         names = [known.name for known in self.classes]
         if len(set(names)) < len(names):
             raise ConfigError("classes", "a different name for each class", names)
@@ -152,7 +148,6 @@ class SchedulingConfig:
     cost_profiles: tuple[Text, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a guard time of a policy that has none."""
         if self.guard_s is not None and not isinstance(SCHEDULING[self.policy].policy, Wisp):
             raise ConfigError("guard_s", f"null where policy is {self.policy}, which has no guard time", self.guard_s)
 
@@ -223,7 +218,6 @@ class TracingConfig:
     sample_ratio: Probability = 0.05
 
     def __post_init__(self) -> None:
-        """Refuse an address that is not an HTTP URL."""
         if self.endpoint is not None and not _is_http(self.endpoint):
             needed = "the URL of a collector that takes OTLP over HTTP, such as http://collector:4318"
             raise ConfigError("endpoint", needed, self.endpoint)
@@ -284,7 +278,6 @@ class Config:
 
     @property
     def drafter_count(self) -> int:
-        """Number of drafters in all groups."""
         return sum(group.count for group in self.drafters)
 
     @property

@@ -100,7 +100,6 @@ class LinearCostModel:
     relative_guard: float = 0.0  # guard time as a share of the prediction
 
     def __post_init__(self) -> None:
-        """Raise ``ParameterError`` for a table whose length is not that of the buckets."""
         if len(self.row_offsets_s) not in (0, ROW_BUCKETS):
             raise ParameterError("row_offsets_s", f"none or {ROW_BUCKETS} numbers", len(self.row_offsets_s))
 

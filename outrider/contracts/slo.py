@@ -21,11 +21,7 @@ DEFAULT_CLASSES = (*(SloClass(f"speed_{speed}", float(speed)) for speed in (2, 4
 
 
 def slo_class_named(name: str, classes: Sequence[SloClass]) -> SloClass:
-    """Return the class of this name.
-
-    Raises:
-        ParameterError: unknown name; the message lists the known ones.
-    """
+    """Return the class of this name; a ``ParameterError`` lists the known ones."""
     by_name: Mapping[str, SloClass] = {known.name: known for known in classes}
     if name not in by_name:
         raise ParameterError("outrider.slo_class", f"one of {', '.join(by_name)}", name)

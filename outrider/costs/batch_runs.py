@@ -114,13 +114,7 @@ def measure(
 ) -> tuple[list[BatchSample], list[BatchSample]]:
     """Time each configuration ``repeats`` times, in another order each time; return training and test samples.
 
-    Args:
-        runner: of the engine.
-        plan: configurations to run.
-        repeats: timed passes of each configuration.
-        warmups: untimed passes before the first timed one of each configuration.
-        seed: of the orders.
-        on_batch: called after each timed pass.
+    ``warmups`` untimed passes come before the first timed one of each; ``on_batch`` is called after each timed pass.
     """
     configurations = (*plan.train, *plan.test)
     seconds: list[list[float]] = [[] for _ in configurations]

@@ -64,7 +64,6 @@ class CostProfile:
     schema_version: Count = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
-        """Refuse another schema version, and offsets of rows that have no bucket."""
         if self.schema_version != SCHEMA_VERSION:
             needed = f"{SCHEMA_VERSION}, the one this version reads; run `outrider profile` again"
             raise ConfigError("schema_version", needed, self.schema_version)
@@ -103,11 +102,7 @@ def profile_of(
 
 
 def read_profile(path: str | Path) -> CostProfile:
-    """Read a profile's file.
-
-    Raises:
-        ConfigError: the file cannot be read or is no profile; lists all problems with field and file.
-    """
+    """Read a profile's file; a ``ConfigError`` lists all problems with field and file."""
     return parse_profile(read_text(path, "cost profile", "JSON"), str(path))
 
 

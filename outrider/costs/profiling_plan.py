@@ -55,10 +55,10 @@ def profiling_plan(largest_tokens: int, seed: int = 0, share: float = 1.0) -> Pr
     Args:
         largest_tokens: positions of the largest computed batch, and of the longest mostly cached block.
         seed: of the random configurations.
-        share: of each kind to keep, evenly spaced over its grid; 1 keeps all.
+        share: in (0, 1], of each kind to keep, evenly spaced over its grid.
 
     Raises:
-        ParameterError: ``largest_tokens`` is too small, or ``share`` outside of (0, 1].
+        ParameterError: ``largest_tokens`` is too small, or ``share`` is out of range.
     """
     if largest_tokens < SMALLEST_LARGEST_TOKENS:
         raise ParameterError("largest_tokens", f"at least {SMALLEST_LARGEST_TOKENS}", largest_tokens)

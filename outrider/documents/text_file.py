@@ -28,11 +28,7 @@ def read_text(path: str | Path, field: str, kind: str, max_bytes: int = MAX_SETT
 
 
 def decode(data: bytes, path: str | Path, field: str, kind: str) -> str:
-    """Decode the bytes of a file.
-
-    Raises:
-        ConfigError: they are not UTF-8.
-    """
+    """Decode the bytes of a file; other text than UTF-8 is a ``ConfigError``."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -40,11 +36,7 @@ def decode(data: bytes, path: str | Path, field: str, kind: str) -> str:
 
 
 def read_bytes(path: str | Path, field: str, kind: str, max_bytes: int = MAX_SETTINGS_BYTES) -> bytes:
-    """Read a file as ``read_text`` does, without decoding.
-
-    Raises:
-        ConfigError: it cannot be read, is no regular file, or has more than ``max_bytes``.
-    """
+    """Read a file as ``read_text`` does, without decoding."""
     try:
         data = _read_regular(path, max_bytes + 1)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path

@@ -34,6 +34,5 @@ def whole_file(file: Path) -> Iterator[Path]:
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Write text as UTF-8 by ``whole_file``."""
     with whole_file(file) as partial:
         partial.write_text(text, encoding="utf-8")

@@ -27,11 +27,7 @@ def parse_yaml(text: str, source: str) -> Any:
 
 
 def parse_yaml_documents(text: str, source: str) -> list[Any]:
-    """Return all documents of a YAML text.
-
-    Raises:
-        ConfigError: as ``parse_yaml``.
-    """
+    """Return all documents of a YAML text; errors as of ``parse_yaml``."""
     documents: list[Any] = _parsed(lambda: list(yaml.load_all(text, Loader=_BoundedLoader)), source)
     return documents
 

@@ -58,11 +58,7 @@ class GrowingTree:
             raise ParameterError("rows", "at least 1", self.rows)
 
     def grown(self, children: Sequence[Sequence[Child]]) -> "GrowingTree":
-        """Return the tree with one layer more.
-
-        Args:
-            children: of each growing node in order, no token twice; the most probable ``rows`` are enough.
-        """
+        """Return the tree with one layer more: ``children`` by growing node, the best ``rows`` of each are enough."""
         new = [
             Branch((*parent.token_ids, token_id), parent.survival * probability)
             for parent, own in zip(self.growing, children, strict=True)

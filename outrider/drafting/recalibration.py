@@ -173,13 +173,7 @@ class Recalibration:
         begin: Calibration = UNCHANGED,
         known: Mapping[tuple[AcceptanceRule, int], Calibration] | None = None,
     ) -> None:
-        """Begin with known calibrations.
-
-        Args:
-            predictors: by rule of acceptance; without one, the model's own confidence predicts.
-            begin: calibration of bands without verdicts.
-            known: by rule and band of temperatures; None: none.
-        """
+        """Begin with ``known`` calibrations by rule and band of temperatures, others with ``begin``."""
         self._predictors, self._begin = predictors, begin
         self._calibrations = dict(known or {})
 

@@ -101,11 +101,7 @@ def write_round(logged: LoggedRound) -> bytes:
 
 
 def read_log(data: bytes) -> RoundLogContents | None:
-    """Read a file up to its last whole record; None if not even its first line is complete.
-
-    Raises:
-        ParameterError: it is no log, or has another format or other features.
-    """
+    """Read up to the last whole record; None: no whole first line. Another format is a ``ParameterError``."""
     line, found, body = data.partition(b"\n")
     if not found:
         return None

@@ -47,11 +47,7 @@ class NeverStop:
 
 @dataclass(frozen=True, slots=True)
 class _Threshold:
-    """Flags tokens whose predicted acceptance is below a threshold.
-
-    Raises:
-        ParameterError: a threshold outside [0, 1].
-    """
+    """Flags tokens whose predicted acceptance is below a threshold; one outside [0, 1] is a ``ParameterError``."""
 
     predictor: AcceptancePredictor  # of acceptance
     least_acceptance: float  # probability in [0, 1] below which a token is flagged; 0 flags none

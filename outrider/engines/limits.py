@@ -15,22 +15,14 @@ class EngineLimits:
     swap_bytes: int = 0  # size of the host cache for evicted KV
 
     def total_blocks(self, kv_bytes_per_token: int) -> int:
-        """Return the number of KV blocks that fit the budget.
-
-        Raises:
-            ParameterError: not even one block fits.
-        """
+        """Return the number of KV blocks that fit the budget; none is a ``ParameterError``."""
         block_bytes = kv_bytes_per_token * self.block_tokens
         if self.kv_budget_bytes is None or self.kv_budget_bytes < block_bytes:
             raise ParameterError("kv budget", f"at least {block_bytes} bytes (one block)", self.kv_budget_bytes)
         return self.kv_budget_bytes // block_bytes
 
     def host_blocks(self, kv_bytes_per_token: int) -> int:
-        """Return the number of KV blocks that fit into ``swap_bytes``.
-
-        Raises:
-            ParameterError: it is above 0, and not even one block fits.
-        """
+        """Return the number of KV blocks in ``swap_bytes``; less than one, though above 0, is a ``ParameterError``."""
         block_bytes = kv_bytes_per_token * self.block_tokens
         if 0 < self.swap_bytes < block_bytes:
             raise ParameterError("swap_mib", f"0, or at least {block_bytes} bytes (one block)", self.swap_bytes)

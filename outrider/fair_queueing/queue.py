@@ -25,7 +25,6 @@ class FairQueue(Generic[Item]):
         return sum(map(len, self._waiting.values()))
 
     def waiting(self, account: str) -> int:
-        """Return how many items of an account wait."""
         return len(self._waiting.get(account, ()))
 
     def put(self, account: str, item: Item) -> bool:

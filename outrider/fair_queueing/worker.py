@@ -46,11 +46,7 @@ class FairWorker:
         self._running = self._idle = 0
 
     def submit(self, task: Callable[[], _T], account: str) -> "Future[_T]":
-        """Queue a task behind its account's others. A task cancelled before its turn is not run.
-
-        Raises:
-            RuntimeError: the system starts no more threads; the task is not run.
-        """
+        """Queue a task, which may be cancelled before its turn; ``RuntimeError`` if no more threads start."""
         future: Future[_T] = Future()
         with self._lock:
             self._waiting.put(account, _QueuedTask(task, future))

@@ -41,13 +41,7 @@ class Grammars:
     """Grammars of one tokenizer: one thread reads its tokens at the start, another compiles grammars."""
 
     def __init__(self, make_tokens: MakeTokens, ends: Sequence[int], vocab_size: int) -> None:
-        """Start to read the tokens.
-
-        Args:
-            make_tokens: takes about a second; called once, in another thread.
-            ends: tokens that end a response.
-            vocab_size: of the target's logits.
-        """
+        """Start to read the tokens: ``make_tokens`` takes about a second in another thread; ``ends`` end a response."""
         self._make_tokens, self._vocabulary = make_tokens, VocabularyMasks.of(ends, vocab_size)
         self._vocab_size = vocab_size
         self._tokens: LLTokenizer | None = None

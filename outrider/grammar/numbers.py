@@ -22,11 +22,7 @@ _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 
 
 def check_numbers(schema: Mapping[str, Any]) -> None:
-    """Check the numbers of one schema, without its parts.
-
-    Raises:
-        TooLargeError: one of them would be rounded, or not followed.
-    """
+    """Check one schema's numbers, without its parts; one rounded, or not followed, is a ``TooLargeError``."""
     for name in ("const", "enum"):
         for number in _numbers(schema.get(name)):
             if not _is_written(number):
@@ -56,7 +52,6 @@ def _range_of(name: str) -> str:
 
 
 def _numbers(value: object) -> Iterator[int | float]:
-    """Yield the numbers in plain data."""
     if isinstance(value, dict | list):
         for each in value.values() if isinstance(value, dict) else value:
             yield from _numbers(each)

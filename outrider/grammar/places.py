@@ -54,10 +54,7 @@ class Rewritten:
 def explained_expression(pattern: str, widths: list[int], fault: str) -> str:
     """Return the library's message about a regular expression, with a place in it.
 
-    Args:
-        pattern: as the user wrote it.
-        widths: characters that the library shows for each of the pattern's.
-        fault: its message.
+    ``widths``: characters that the library shows for each of the pattern's.
     """
     found = _EXPRESSION.search(fault)
     if found is None:

@@ -63,11 +63,7 @@ class TooLargeError(ValueError):
 
 
 def check_regex(pattern: str) -> int:
-    """Check the repetitions of an expression; return its length with these written out.
-
-    Raises:
-        TooLargeError: a quantifier or the written-out length is too large.
-    """
+    """Check the repetitions of an expression (``TooLargeError``); return its length with these written out."""
     size = _RepeatSizes(_written_out)
     verbose = _VERBOSE.search(pattern) is not None  # then comments may contain brackets, so classes are not trusted
     at, in_class = 0, False
@@ -147,11 +143,7 @@ def check_rules(text: str, check_schema: Callable[[object], None]) -> None:
 
 
 def replace_json(text: str, replaced: Callable[[object], object]) -> Rewritten:
-    """Replace each JSON schema in rules.
-
-    Raises:
-        GrammarSyntaxError: there is no JSON behind ``%json``.
-    """
+    """Replace each JSON schema in rules; ``%json`` without JSON is a ``GrammarSyntaxError``."""
     written, begins, pieces, at, kept = list[str](), list[int](), list[tuple[int, int, int]](), 0, 0
     while at < len(text):
         token = _TOKEN.match(text, at)

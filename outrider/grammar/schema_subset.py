@@ -11,11 +11,7 @@ _FORMATS = frozenset(
 
 
 def followed(schema: Any) -> Any:
-    """Return a schema as the library can follow it: every schema that reaches the library passes here.
-
-    Raises:
-        TooLargeError: a bound is exceeded (``check_schema``).
-    """
+    """Return a schema as the library can follow it; all pass here. Beyond a bound it is a ``TooLargeError``."""
     check_schema(schema)
     return _known(schema)
 

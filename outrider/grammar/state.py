@@ -63,7 +63,6 @@ class MaskCost:
     """Whether the masks of one grammar are slow; shared by its responses."""
 
     def __init__(self) -> None:
-        """Start as a fast grammar."""
         self._usual = _FORGIVEN
 
     def took(self, mask_s: float) -> None:
@@ -139,9 +138,7 @@ class GrammarState:
     def prepare(self, paths: Sequence[Sequence[int]], within_s: float) -> bool:
         """Make masks after the output and each path; return whether all of them are known.
 
-        Args:
-            paths: as for ``masks``.
-            within_s: no mask is begun after this much CPU time of this thread.
+        No mask is begun after ``within_s`` of CPU time of this thread.
         """
         with self._lock:
             wanted = [tuple(path) for path in paths]
@@ -236,7 +233,6 @@ class GrammarState:
         return allowed
 
     def _back(self, fed: int) -> None:
-        """Roll back to the first ``fed`` tokens."""
         fed_to_matcher = self._fed_to_matcher
         del self._tokens[fed:]
         if self._ended_at is not None and self._ended_at >= fed:

@@ -61,7 +61,6 @@ class GrammarVerdict:
 
     @property
     def is_valid(self) -> bool:
-        """Whether it can be compiled."""
         return not (self.fault or self.needed)
 
 
@@ -95,10 +94,7 @@ def validate(source: GrammarSource) -> GrammarVerdict:
 def fault_of(text: str) -> str | None:
     """Compile a grammar in the library's form and make its first mask; return what is wrong, or None.
 
-    Uses bytes as tokens, not the target's tokenizer.
-
-    Raises:
-        TooLargeError: its compiled form takes too much memory.
+    Uses bytes as tokens, not the target's tokenizer. A compiled form of too much memory is a ``TooLargeError``.
     """
     from llguidance import LLMatcher  # noqa: PLC0415 (takes a while)
 

@@ -34,11 +34,7 @@ def send(connection: socket.socket, message: object) -> None:
 
 
 def receive(connection: socket.socket) -> Any:
-    """Read one message.
-
-    Raises:
-        EOFError: the peer has closed the socket.
-    """
+    """Read one message; ``EOFError`` once the peer has closed the socket."""
     (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
     return json.loads(_exactly(connection, length))
 

@@ -83,7 +83,6 @@ class LinkEmulator:
         return int(times[:-1].sum()) * PACKET_BITS + int(times[-1]) * last_bits, jitter_s
 
     def _uniforms_of(self, direction: Direction, number: int) -> list[float]:
-        """Return a message's two numbers in [0, 1)."""
         block, within = divmod(number, _BLOCK)
         if self._block[direction] != block:
             self._block[direction] = block

@@ -24,11 +24,7 @@ from outrider.contracts.link import Direction
 
 @dataclass(frozen=True, slots=True)
 class LinkProfile:
-    """Conditions of a link that do not change.
-
-    Raises:
-        ParameterError: a field is out of range.
-    """
+    """Conditions of a link that do not change; a field out of range is a ``ParameterError``."""
 
     up_bps: float  # bits per second on the air from the drafter, retransmissions included; likewise ``down_bps``
     down_bps: float
@@ -38,7 +34,6 @@ class LinkProfile:
     jitter_s: float = 0.0  # standard deviation of a message's one-way delay
 
     def __post_init__(self) -> None:
-        """Refuse values out of range."""
         for field in ("up_bps", "down_bps"):
             value = getattr(self, field)
             if not (isfinite(value) and value > 0.0):
@@ -58,7 +53,6 @@ class LinkProfile:
         return self.jitter_s == self.per_up == self.per_down == 0.0
 
     def rate_bps(self, direction: Direction) -> float:
-        """Return the bits per second in a direction."""
         return self.up_bps if direction is Direction.UP else self.down_bps
 
 

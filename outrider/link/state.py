@@ -61,7 +61,6 @@ class LinkSample:
     peer_s: float  # part of it that the peer spent between the two messages
 
     def bits(self, way: Direction) -> int:
-        """Return the size of the message in a direction."""
         return self.up_bits if way is Direction.UP else self.down_bits
 
     @property

@@ -57,16 +57,11 @@ def segments(source: LinkSource, t_s: float) -> Iterator[tuple[LinkProfile, floa
 
 
 def profile_at(source: LinkSource, t_s: float) -> LinkProfile:
-    """Return the conditions at time ``t_s`` of the trace."""
     return next(segments(source, t_s))[0]
 
 
 def load_trace(path: str | Path) -> LinkTrace:
-    """Read a trace file.
-
-    Raises:
-        ConfigError: the file cannot be read, or is not a trace; names the line.
-    """
+    """Read a trace file; a ``ConfigError`` names the line that is wrong."""
     return parse_trace(read_text(path, "link trace", "CSV", MAX_DATA_BYTES), str(path))
 
 
@@ -99,7 +94,6 @@ def parse_trace(text: str, source: str) -> LinkTrace:
 
 
 def _rows(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield each row with its line number."""
     rows = csv.reader(text.splitlines(), skipinitialspace=True)
     try:
         for row in rows:

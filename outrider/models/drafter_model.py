@@ -89,12 +89,7 @@ def build_drafter(
 
 
 def projected_head(projection: torch.Tensor, head: torch.Tensor) -> nn.Sequential:
-    """Return the module ``h -> (h @ projection) @ head.T``; ``head`` is shared, not copied.
-
-    Args:
-        projection: ``[hidden, hidden]``.
-        head: ``[vocab, hidden]``.
-    """
+    """Return ``h -> (h @ projection) @ head.T`` of ``[hidden, hidden]`` and ``[vocab, hidden]``, which is shared."""
     vocab, hidden = head.shape
     with torch.device("meta"):
         steps = nn.Linear(hidden, hidden, bias=False), nn.Linear(hidden, vocab, bias=False)

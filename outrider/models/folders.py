@@ -20,8 +20,7 @@ def is_embedded_target(name_or_path: str) -> bool:
 def resolve_folder(name_or_path: str) -> Path:
     """Return a model's local folder; fetch it if it is the embedded target or a name on the hub.
 
-    Raises:
-        ModelUnavailableError: it is none of these, or cannot be fetched.
+    Else, or where it cannot be fetched, it is a ``ModelUnavailableError``.
     """
     if is_embedded_target(name_or_path):
         return ensure_embedded_target()

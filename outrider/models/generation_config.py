@@ -97,11 +97,7 @@ def read_sampling_defaults(source: str, target: str, override: Mapping[str, Any]
 
 
 def checked_override(override: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the override as numbers.
-
-    Raises:
-        ParameterError: an unsupported name, or an invalid value.
-    """
+    """Return the override as numbers; an unsupported name or an invalid value is a ``ParameterError``."""
     for name in override:
         if name not in _TAKEN:
             raise ParameterError("override_generation_config", f"names among {', '.join(_TAKEN)}", name)

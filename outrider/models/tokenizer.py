@@ -13,20 +13,12 @@ _GENERIC = {"PreTrainedTokenizerFast", "TokenizersBackend"}  # classes for which
 
 
 def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
-    """Load a model's tokenizer, with its chat template if it has one.
-
-    Raises:
-        ModelUnavailableError: no such model, or it has no tokenizer.
-    """
+    """Load a model's tokenizer, with its chat template if any; without one it is a ``ModelUnavailableError``."""
     return read_tokenizer(resolve_folder(name_or_path))
 
 
 def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer in a folder.
-
-    Raises:
-        ModelUnavailableError: there is none.
-    """
+    """Load the tokenizer in a folder; without one it is a ``ModelUnavailableError``."""
     kind: Any = PreTrainedTokenizerFast
     if not _names_generic_class(folder):
         from transformers import AutoTokenizer as kind  # noqa: N813, PLC0415 (knows all classes; imports torch)

@@ -19,8 +19,7 @@ _SOURCE = "source_sha256"  # with ``format`` it distinguishes our manifests from
 def recorded_hashes(folder: Path) -> dict[str, str]:
     """Return SHA-256 by file name; empty if nothing is recorded.
 
-    Raises:
-        ModelUnavailableError: the record cannot be read, or names a file elsewhere.
+    A record that cannot be read, or names a file elsewhere, is a ``ModelUnavailableError``.
     """
     try:
         manifest = _manifest(folder / MANIFEST)

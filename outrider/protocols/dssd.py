@@ -62,12 +62,10 @@ class Dssd(DraftProtocol):
         return DraftRow(row, numerators=fixed_point_row(row, wire, params))
 
     def draw_sampled(self, rows: Sequence[DraftRow], layer: Layer) -> list[DrawnRow]:
-        """Draw from the rows in fixed point."""
         numbers = layer.numbers()
         return [DrawnRow(siblings(row.probs, numbers, distinct=False), numerators=row.numerators) for row in rows]
 
     def distribution(self, rows: Sequence[DrawnRow], wire: WireFormat, params: SamplingParams) -> DraftDistribution:  # noqa: ARG002 (one signature for all)
-        """Return the numerators of the drawn tokens."""
         drawn = [row.numerators[row.token_ids[0]] for row in rows if row.numerators is not None]
         return ScalarDraft(np.array(drawn, dtype=np.int64), wire.scalar_bits)
 

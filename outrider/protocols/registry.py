@@ -54,12 +54,10 @@ def answer_bits(plan: DraftPlan, wire: WireFormat, support: int) -> int:
 
 
 def tree_protocols() -> tuple[ProtocolName, ...]:
-    """Return the protocols whose messages carry token trees."""
     return tuple(name for name, protocol in _PROTOCOLS.items() if protocol.trees)
 
 
 def growing_protocols() -> tuple[ProtocolName, ...]:
-    """Return the protocols whose trees are grown by the drafter's confidence."""
     return tuple(name for name, protocol in _PROTOCOLS.items() if protocol.grows)
 
 

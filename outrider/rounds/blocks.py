@@ -37,15 +37,7 @@ def empty_block(generation: Generation, number: int, forced: tuple[int, ...] = (
 def with_device_draft(
     block: Block, draft: Draft, rule: AcceptanceRule, deferral: Deferral | None = None, judging: Judging | None = None
 ) -> Block:
-    """Put a device's draft into a block.
-
-    Args:
-        block: without a draft.
-        draft: of at least one token.
-        rule: of its protocol.
-        deferral: what the verifier sends for a correction that the device draws; None: it draws corrections itself.
-        judging: decision head, for protocols that use one.
-    """
+    """Put a device's draft, of at least one token, into a block; ``deferral`` None: the verifier draws corrections."""
     block = replace(
         block,
         draft=draft.token_ids,

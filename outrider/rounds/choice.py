@@ -94,7 +94,6 @@ class RoundChooser:
 
     @property
     def may_draft(self) -> bool:
-        """Whether devices may draft for this generation at all."""
         return bool(self._protocols) and self._window != 0 and self._speculation.has_drafters
 
     @property
@@ -246,7 +245,6 @@ class RoundChooser:
             self._acceptance.observe_drafted(rule, accepted_len, device_tokens, plan.window)
 
     def rule(self, plan: DraftPlan) -> AcceptanceRule:
-        """Return the rule by which a plan's draft is accepted."""
         return PROTOCOLS[plan.protocol].rule(self._generation.request.params, self._speculation.wire)
 
 

@@ -80,7 +80,6 @@ class RoundMachine:
 
     @property
     def drafting_follows_tuner(self) -> bool:
-        """Whether the speculation tuner decides if devices draft for this response."""
         return self._chooser.drafting_follows_tuner
 
     @property
@@ -89,11 +88,7 @@ class RoundMachine:
         return self._chooser.may_draft or self._generation.correction_by is not None
 
     def step(self, event: Event, now_s: float) -> list[Effect]:
-        """Return the effects of an event, in the order in which they are to be carried out.
-
-        Raises:
-            IllegalTransitionError: the event is impossible in the present state.
-        """
+        """Return an event's effects, to be carried out in this order; an ``IllegalTransitionError`` if impossible."""
         match event:
             case RoundInput():
                 effects = self._on_round_input(event, now_s)

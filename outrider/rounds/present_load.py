@@ -40,7 +40,6 @@ class PresentLoad:
     """
 
     def __init__(self) -> None:
-        """Begin with the averages of an idle service."""
         self._modes: dict[SpeculationMode, _Averages] = {}
         self._last: SpeculationMode | None = None
 

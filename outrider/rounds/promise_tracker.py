@@ -44,12 +44,10 @@ class PromiseTracker:
 
     @property
     def record(self) -> LedgerRecord | None:
-        """For the resume record; None before the first commit."""
         return self._ledger.record()
 
     @property
     def kept(self) -> bool:
-        """Whether the response has kept its promised speed so far."""
         return self._ledger.kept
 
     def promise(self, now_s: float) -> SpeedPromise | None:

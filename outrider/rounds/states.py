@@ -129,11 +129,7 @@ _Event = TypeVar("_Event", bound=StrEnum)
 
 
 def after(table: Mapping[tuple[_State, _Event], _State], who: str, state: _State, event: _Event) -> _State:
-    """Return the state after an event; ``who`` names the subject in the error.
-
-    Raises:
-        IllegalTransitionError: the event cannot happen in this state.
-    """
+    """Return the state after an event; an ``IllegalTransitionError`` names ``who`` if it cannot happen."""
     try:
         return table[state, event]
     except KeyError:

@@ -19,12 +19,9 @@ _FIRST, _SECOND = 0x9E37_79B9_7F4A_7C15, 0xBF58_476D_1CE4_E5B9
 
 
 def hashed_to(key: Hashable, candidates: Sequence[Name], salts: dict[Name, int]) -> Name:
-    """Return the hashed coordinator of a conversation.
+    """Return the hashed coordinator of a conversation, of at least one candidate in any order.
 
-    Args:
-        key: a block digest (bytes), or a number that stands for one.
-        candidates: at least one, in any order.
-        salts: of known candidates; new ones are added.
+    ``key`` is a block digest (bytes), or a number that stands for one; new candidates are added to ``salts``.
     """
     return nearest(key, candidates, salts, 1)[0]
 

@@ -32,18 +32,7 @@ _WORDS_AT_ONCE_ELSEWHERE = 1 << 23  # takes about 0.5 GiB of memory
 def device_words(
     seeds: Sequence[int], positions: Sequence[int], purpose: Purpose, count: int, device: torch.device
 ) -> Tensor:
-    """Return the random words of R keys.
-
-    Args:
-        seeds: R unsigned 64-bit numbers.
-        positions: R of them.
-        purpose: of all draws.
-        count: number of words for each key.
-        device: where to make them.
-
-    Returns:
-        ``[R, count]`` int64, the bits of numpy's unsigned words.
-    """
+    """Return the random words of R keys, ``[R, count]`` int64: the bits of numpy's unsigned words."""
     blocks = -(-count // BLOCK_WORDS)
     key, at = index_tensor([*map(_signed, seeds), *map(_signed, positions)], device).view(2, -1, 1)
     block = torch.arange(1, blocks + 1, device=device)[None]  # numpy increments the counter before making a block

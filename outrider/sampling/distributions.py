@@ -17,8 +17,7 @@ _MIN_BITS, _MAX_BITS = 8, 32
 def softmax(logits: npt.NDArray[np.floating]) -> Probs:
     """Return probabilities of a row of logits, or of each row of a matrix; 0 for -inf.
 
-    Raises:
-        ParameterError: a row has no finite logit, or one that is NaN or +inf.
+    A row with no finite logit, or one that is NaN or +inf, is a ``ParameterError``.
     """
     rows = np.asarray(logits, dtype=np.float64)
     largest = rows.max(axis=-1, keepdims=True, initial=-np.inf)
@@ -30,14 +29,9 @@ def softmax(logits: npt.NDArray[np.floating]) -> Probs:
 
 
 def draw(probs: Probs, uniform: float) -> int:
-    """Draw an index by inverting the cumulative sum: a pure function of (probs, uniform).
+    """Draw an index of positive probability by inverting the cumulative sum: a pure function of (probs, uniform).
 
-    Args:
-        probs: ``[n]``, non-negative, any positive sum.
-        uniform: in the open interval (0, 1).
-
-    Returns:
-        An index with a positive probability.
+    ``probs`` ``[n]``: non-negative, any positive sum; ``uniform``: in the open interval (0, 1).
     """
     return int(draws(probs, np.array([uniform]))[0])
 
@@ -90,16 +84,10 @@ def without(probs: Probs, index: int) -> Probs:
 
 
 def fixed_point(probs: Probs, bits: int) -> npt.NDArray[np.int64]:
-    """Round a distribution to multiples of ``2**-bits`` that add up to exactly 1 (largest remainders first).
+    """Round a distribution ``[n]`` to multiples of ``2**-bits`` that add up to exactly 1 (largest remainders first).
 
-    A token whose probability rounds to 0 cannot be drawn any more; that is a truncation like any other.
-
-    Args:
-        probs: ``[n]``, sums to 1 up to rounding.
-        bits: 8..32.
-
-    Returns:
-        ``[n]`` numerators that sum to ``2**bits``.
+    A token whose probability rounds to 0 cannot be drawn any more; that is a truncation like any other. Return the
+    ``[n]`` numerators, which sum to ``2**bits``; ``bits`` is 8..32.
     """
     if not _MIN_BITS <= bits <= _MAX_BITS:
         raise ParameterError("scalar_bits", f"an integer in {_MIN_BITS}..{_MAX_BITS}", bits)

@@ -35,14 +35,9 @@ def header_bits(field: FloatField) -> int:
 
 
 def encode_floats(values: npt.ArrayLike, field: FloatField) -> FloatCodes:
-    """Round a vector to the field.
+    """Round a vector ``[n]`` to the field; -inf is allowed, and values below the field's range become -inf.
 
-    Args:
-        values: ``[n]``, -inf allowed. Values below the field's range become -inf.
-        field: to round to.
-
-    Raises:
-        ParameterError: a value is NaN, +inf, or above the field's range.
+    A value that is NaN, +inf, or above the field's range is a ``ParameterError``.
     """
     with np.errstate(over="ignore"):
         single = np.ascontiguousarray(values, dtype=np.float32)
@@ -73,8 +68,7 @@ def encode_floats(values: npt.ArrayLike, field: FloatField) -> FloatCodes:
 def decode_floats(encoded: FloatCodes, field: FloatField) -> FloatRow:
     """Return ``[n]`` float32. Damaged codes may give NaN and infinities, which the caller must check.
 
-    Raises:
-        MessageError: the scale is not a positive power of two.
+    A scale that is not a positive power of two is a ``MessageError``.
     """
     codes = encoded.codes
     if field is FloatField.FP32:

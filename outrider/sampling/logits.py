@@ -157,10 +157,7 @@ _NEUTRAL = SamplingParams()  # changes nothing
 def _keep_best(rows: Tensor, least: Tensor, most: Tensor) -> None:
     """Set logits to -inf but for those from ``least`` on, of which ``most`` stay: of those equal to it the lowest ids.
 
-    Args:
-        rows: ``[n, vocab]`` float32.
-        least: ``[n, 1]`` float32; fewer than ``most`` logits are larger.
-        most: ``[n, 1]`` int64.
+    ``rows`` ``[n, vocab]`` and ``least`` ``[n, 1]`` are float32, ``most`` ``[n, 1]`` int64: fewer logits are larger.
     """
     if at_once(rows.device):
         above, tied = rows > least, rows == least

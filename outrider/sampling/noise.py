@@ -34,16 +34,10 @@ class Purpose(IntEnum):
 
 
 def uniforms(seed: int, position: int, purpose: Purpose, count: int) -> npt.NDArray[np.float64]:
-    """Return independent uniforms in the open interval (0, 1), odd multiples of 2**-53.
+    """Return ``[count]`` float64 independent uniforms in the open interval (0, 1), odd multiples of 2**-53.
 
-    Args:
-        seed: the request's, unsigned 64 bit.
-        position: absolute position of the token drawn, prompt included; unsigned 64 bit.
-        purpose: what the draw is for.
-        count: numbers wanted; a longer draw begins with the numbers of a shorter one.
-
-    Returns:
-        ``[count]`` float64.
+    Seed and absolute position (prompt included) are unsigned 64 bit. A longer draw begins with the numbers of a shorter
+    one.
     """
     return to_uniforms(_generator(seed, position, purpose).random_raw(count))
 
@@ -54,19 +48,17 @@ def gumbel_noise(
     """Return standard Gumbel noise, one value per token, for ``argmax(log p + g)``.
 
     The same to the last bit in every process, on every machine and on every device (``outrider.sampling.gumbel``).
+    Seed and absolute position are as of ``uniforms``.
 
     Args:
-        seed: the request's, unsigned 64 bit.
-        position: absolute position of the token drawn, prompt included; unsigned 64 bit.
+        seed: the request's.
+        position: of the token drawn.
         purpose: what the draw is for.
         vocab_size: number of tokens.
-        token_ids: ``[n]`` int64 ascending, the tokens whose noise is wanted; None: all of the vocabulary.
+        token_ids: ``[n]`` int64 ascending, the tokens whose noise is wanted; None: all. A ``ParameterError`` else.
 
     Returns:
         ``[vocab_size]`` or ``[n]`` float32, between -3.7 and 36.8; a token's noise does not depend on ``token_ids``.
-
-    Raises:
-        ParameterError: token ids outside of the vocabulary, or not ascending.
 
     Source: Gumbel-max coupling with shared randomness, Daliri, Musco, Suresh 2024 (arXiv 2408.07978).
     """
@@ -82,17 +74,9 @@ def gumbel_noise(
 def noisy_scores(rows: FloatRow, seed: int, position: int, *, token_ids: IntRow | None = None) -> FloatRow:
     """Return logits of one position plus noise; the token with the largest score is the one drawn.
 
-    The arithmetic is a difference and a sum, each rounded once, so all processes get the same numbers.
-
-    Args:
-        rows: ``[vocab]`` or ``[n, vocab]`` float32; with ``token_ids`` only their columns. Scores equal those over the
-            whole vocabulary if the row's largest logit is among the columns.
-        seed: the request's.
-        position: absolute position of the token drawn.
-        token_ids: int64 ascending, the columns; None: the whole vocabulary.
-
-    Returns:
-        The shape of ``rows``, float32.
+    The arithmetic is a difference and a sum, each rounded once, so all processes get the same numbers. ``rows`` are
+    ``[vocab]`` or ``[n, vocab]`` float32; with ``token_ids``, ascending int64, only these columns: their scores equal
+    those over the whole vocabulary if the row's largest logit is among them.
     """
     columns = rows.shape[-1]
     if token_ids is not None and len(token_ids) != columns:

@@ -21,18 +21,11 @@ def round_floats(values: npt.ArrayLike, field: FloatField) -> FloatRow:
 
 
 def rounded_logits(logits: FloatRow, field: FloatField) -> FloatRow:
-    """Return logits as a message carries them: shifted so that the largest is 0, then rounded.
+    """Return ``[n]`` logits as a message carries them: shifted so that the largest is 0, then rounded to float32.
 
     Finite logits below the field's range (fp16: -65504; int8, by choice: -15.875) become -inf: these tokens cannot be
     drawn any more. That is a truncation like any other (TSLT eq. 12), and lossless because the drafter samples from the
     result. Rounded to the lowest finite number, a whole vocabulary of them would get a mass that it does not have.
-
-    Args:
-        logits: ``[n]``, -inf for removed tokens.
-        field: of the message.
-
-    Returns:
-        ``[n]`` float32, largest 0.
     """
     row = np.asarray(logits, dtype=np.float32)
     largest = row.max(initial=-np.inf)

@@ -22,12 +22,8 @@ _Bools = npt.NDArray[np.bool_]
 def edit_tokens(logits: Tensor, placed: Sequence[tuple[int, RowGroup]]) -> None:
     """Apply, in place, each group's bias, then its penalties, its withheld tokens and its grammar masks.
 
-    Args:
-        logits: ``[R, vocab]`` float32, contiguous.
-        placed: the groups, each with its first row.
-
-    Raises:
-        ParameterError: a logit bias names a token outside the vocabulary.
+    ``logits``: ``[R, vocab]`` float32, contiguous; ``placed``: groups with their first rows. A bias of a token outside
+    the vocabulary is a ``ParameterError``.
     """
     vocab, flat = logits.shape[1], logits.view(-1)
     if biased := [_bias(start, group, vocab) for start, group in placed if group.params.logit_bias]:

@@ -35,8 +35,6 @@ class ScalingRules:
 
 @dataclass(frozen=True, slots=True)
 class ScalingInput:
-    """Observed state."""
-
     now_s: float  # absolute; never decreases
     running: int  # replicas that serve; ``wanted``: number decided last
     wanted: int

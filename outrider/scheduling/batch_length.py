@@ -38,12 +38,9 @@ _FILLED_ROUND_SHARE = 0.25  # the same for a batch with best effort in it
 
 
 def batch_length_s(promised: Promised, constant_s: float, longest_s: float) -> float:
-    """Return the target length of the next batch, in seconds.
+    """Return the target length of the next batch; ``constant_s`` is the predicted time of one without blocks.
 
-    Args:
-        promised: needs of all active responses.
-        constant_s: predicted time of a batch without blocks.
-        longest_s: upper bound of the target, unless the bounds in fixed costs exceed it.
+    ``longest_s`` is the upper bound of the target, unless the bounds in fixed costs exceed it.
     """
     most_s = max(min(_ROUND_SHARE * promised.round_s, longest_s), _MOST_CONSTANTS * constant_s)
     spare = 1.0 - _RESERVE - promised.load

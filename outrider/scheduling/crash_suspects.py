@@ -37,12 +37,8 @@ class CrashSuspects:
     ) -> tuple["CrashSuspects", GenerationId | None]:
         """Count a loss of the verifier with these generations ``within`` its steps.
 
-        Args:
-            within: generations in the step.
-            named: those of them that the verifier named as suspects, if it could.
-
-        Returns:
-            The new state, and the convicted generation if there is one.
+        ``named``: those that the verifier named as suspects, if it could. Return the new state, and the convicted
+        generation if there is one.
         """
         losses, losses_alone = dict(self.losses), dict(self.losses_alone)
         for name in within:

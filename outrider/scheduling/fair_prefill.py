@@ -32,7 +32,6 @@ class FairPrefill:
 
     @property
     def competing(self) -> bool:
-        """Whether several accounts had cold blocks in the last plan."""
         return self._service.several
 
     @property

@@ -47,5 +47,4 @@ class SwapPrices:
 
     @property
     def copying_pays(self) -> bool:
-        """Whether copying a block out and in takes less time than computing it."""
         return self.out_s + self.in_s < self.recompute_s

@@ -53,14 +53,10 @@ def trim(
     idle_s: float,
     model: CostModel,
 ) -> Trim:
-    """Cut the chains of one step.
+    """Cut the chains of one step, each of which commits one token even without a draft.
 
-    Args:
-        chains: chains that may be cut; each commits one token even without a draft.
-        others: work of everything else in the step.
-        other_tokens: tokens expected of that.
-        idle_s: idle time of the verifier behind the step, taken as independent of its length.
-        model: predicts the step's time.
+    ``others`` is the work of everything else in the step, of which ``other_tokens`` are expected. ``idle_s`` is the
+    verifier's idle time behind the step, taken as independent of its length.
     """
     whole = tuple(len(chain.survivals) for chain in chains)
     if not any(whole):
@@ -181,7 +177,6 @@ def cut_drafts(
 
 
 def _costs(members: Sequence[StepMember], chunk_tokens: int) -> list[VerifyCost]:
-    """Return what one step computes of these blocks."""
     costs = [(member.block.cost, member.block.cost.new_tokens - member.prefill_tokens) for member in members]
     return pass_costs(costs, chunk_tokens)
 

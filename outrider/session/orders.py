@@ -70,12 +70,7 @@ def write_order(writer: BitWriter, order: Order, wire: WireFormat, block_length:
 
 
 def read_order(reader: BitReader, wire: WireFormat, block_length: int | None) -> Order:
-    """Read an order to the end of its body.
-
-    Args:
-        reader: of the body.
-        wire: of the message.
-        block_length: of the last block, for a relative verdict; None if the verdict is absolute.
+    """Read an order to the end of its body; ``block_length`` is the last block's, for a relative verdict.
 
     Raises:
         ChecksumError: it accepts more than the last block had.

@@ -116,11 +116,7 @@ def digest_of(key: str) -> bytes:
 
 
 def parse_keys(text: str, source: str) -> Keys:
-    """Parse keys from YAML; ``source`` names the text in messages, which never contain a key.
-
-    Raises:
-        ConfigError: the text is not valid.
-    """
+    """Parse keys from YAML; ``source`` names the text in a ``ConfigError``, which never contains a key."""
     try:
         document = parse_yaml(text, source)
     except ConfigError as error:  # whose cause quotes the text
@@ -134,38 +130,22 @@ def parse_keys(text: str, source: str) -> Keys:
 
 
 def read_keys(path: str) -> Keys:
-    """Read and parse a file of keys.
-
-    Raises:
-        ConfigError: it cannot be read, or holds no keys.
-    """
+    """Read and parse a file of keys; a ``ConfigError`` if it cannot be read, or holds no keys."""
     return decode_keys(read_key_file(path), path)
 
 
 def read_key_file(path: str) -> bytes:
-    """Read the bytes of a file of keys, for ``decode_keys``.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
+    """Read the bytes of a file of keys, for ``decode_keys``."""
     return read_bytes(path, _FIELD, _KIND)
 
 
 def decode_keys(data: bytes, path: str) -> Keys:
-    """Parse the bytes of a file of keys.
-
-    Raises:
-        ConfigError: they hold no keys.
-    """
+    """Parse the bytes of a file of keys; a ``ConfigError`` if they hold none."""
     return parse_keys(decode(data, path, _FIELD, _KIND), path)
 
 
 def check_against(keys: Keys, classes: Sequence[str], groups: Sequence[str], source: str) -> None:
-    """Check the names in keys against the configuration.
-
-    Raises:
-        ConfigError: a key names an unknown SLO class or drafter group.
-    """
+    """Check the names in keys: an unknown SLO class or drafter group is a ``ConfigError``."""
     for index, tenant in enumerate(keys.tenants):
         named = [*(tenant.slo.allowed or ()), *filter(None, [tenant.slo.default])]
         for field_name, names, known in (("slo", named, classes), ("drafters", tenant.drafters or (), groups)):

@@ -123,7 +123,6 @@ class Quotas:
         return None
 
     def left(self, tenant: str, limits: QuotaLimits, now_s: float) -> dict[str, RateLeft]:
-        """Return what is left of a tenant's rates, by their names."""
         rates = {"requests": limits.requests_per_minute, "tokens": limits.tokens_per_minute}
         found = dict[str, RateLeft]()
         for name, per_minute in rates.items():

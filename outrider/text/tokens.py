@@ -49,9 +49,7 @@ class TokenTable:
     def data(self, token_id: int, *, leading: bool = False) -> bytes | None:
         """Return the bytes of a token in a text, b"" for a special one; None if there is no such token.
 
-        Args:
-            token_id: any.
-            leading: whether it is the first of the text (some tokenizers drop its leading space).
+        ``leading``: whether it is the first of the text (some tokenizers drop its leading space).
         """
         if (known := self._spelled.get(token_id)) is not None:
             return known

@@ -15,12 +15,9 @@ class SamplingDecision:
 
 
 def decide(header: str, ratio: float, drawn: SpanContext) -> SamplingDecision:
-    """Decide whether a request is sampled: as its caller says, else at random.
+    """Decide whether a request is sampled: as its caller's ``traceparent`` says, else a share ``ratio`` at random.
 
-    Args:
-        header: ``traceparent``, or "".
-        ratio: share of requests to sample whose callers do not decide, 0 to 1.
-        drawn: a new trace for these. Its id is the random number, so that all who sample it decide alike.
+    ``drawn`` is a new trace for these. Its id is the random number, so that all who sample it decide alike.
     """
     caller = read_traceparent(header) if header else None
     if caller is not None:

@@ -20,14 +20,7 @@ from outrider.sampling.noise import Purpose, uniforms
 
 
 def correction_source(target_row: FloatRow, deferral: Deferral, seed: int, position: int) -> CorrectionSource:
-    """Return what the device is sent for a correction at ``position``.
-
-    Args:
-        target_row: ``[vocab]`` probabilities, rounded by ``deferral.row_field``.
-        deferral: row or candidates, and their number.
-        seed: the request's.
-        position: absolute position of the correction.
-    """
+    """Return what the device is sent; ``target_row``: ``[vocab]``, rounded by ``deferral.row_field``."""
     if deferral.candidates > 0:
         numbers = uniforms(seed, position, Purpose.CANDIDATE, deferral.candidates)
         token_ids = draws(target_row.astype(np.float64), numbers)

@@ -91,13 +91,7 @@ class DecisionHead:
         return len(self.weights.drafter.mean)
 
     def rejection_probs(self, drafter_hidden: Floats, target_hidden: Floats, csi: Floats) -> Floats:
-        """Return ``[M]`` rejection probabilities in 0..1.
-
-        Args:
-            drafter_hidden: ``[M, d_drafter]``.
-            target_hidden: ``[M, d_target]``.
-            csi: ``[M, 5]``, of ``csi_features``.
-        """
+        """Return ``[M]`` in 0..1, of ``[M, d_drafter]``, ``[M, d_target]`` and ``[M, 5]`` ``csi_features``."""
         w = self.weights
         x = np.concatenate([w.drafter(drafter_hidden), w.target(target_hidden), link_inputs(w.csi, csi)], axis=1)
         logits = np.maximum(x @ w.inner.T + w.inner_bias, 0.0) @ w.outer + w.outer_bias

@@ -12,13 +12,7 @@ class DraftRows:
     """Rows numbered as the target's: the prefix's children were drawn from row 0, those of node n from row 1 + n."""
 
     def __init__(self, distribution: DraftDistribution, children: Sequence[Sequence[int]], vocab_size: int) -> None:
-        """Compute rows lazily: most of a block's are needed only after a rejection.
-
-        Args:
-            distribution: of the block; it has one row for each node with children, in order.
-            children: nodes by row, ``DraftShape.children``.
-            vocab_size: length of a dense row.
-        """
+        """Compute rows lazily: most of a block's, one for each node with ``children``, serve only a rejection."""
         self._distribution = distribution
         self._vocab_size = vocab_size
         self._index = {row: index for index, row in enumerate(row for row, nodes in enumerate(children) if nodes)}

@@ -52,16 +52,9 @@ class _RatioRequest:
 def launch_ratio(
     target_probs: Tensor, blocks: Sequence[RatioBlock], choices: Tensor, first: Readback
 ) -> Callable[[Readback], Drawing]:
-    """Compute ``verify_ratio`` in two device reads.
+    """Compute ``verify_ratio`` in two device reads; ``first`` brings what acceptance needs.
 
-    Args:
-        target_probs: as there.
-        blocks: as there.
-        choices: ``[R]`` on the same device.
-        first: read for what acceptance needs.
-
-    Returns:
-        A function to call after the first read; it adds corrections and rows to the second one.
+    Return a function to call after the first read; it adds corrections and rows to the second one.
     """
     vocab, device = target_probs.shape[1], target_probs.device
     starts = [0, *accumulate(map(rows_of, blocks))]

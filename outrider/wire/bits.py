@@ -86,8 +86,7 @@ class BitWriter:
     def floats(self, values: npt.ArrayLike, field: FloatField) -> None:
         """Write ``[n]`` numbers, already rounded to the field (``outrider.sampling.rounding``).
 
-        Raises:
-            MessageError: rounding changes a number: the sender computed with numbers that do not cross the link.
+        If rounding changes one, the sender computed with numbers that do not cross the link: a ``MessageError``.
         """
         try:
             encoded = encode_floats(values, field)

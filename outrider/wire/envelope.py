@@ -53,14 +53,7 @@ def envelope_bits(body_bits: int) -> int:
 
 
 def seal(kind: MessageKind, number: int, body: bytes, prefix_hash: int) -> bytes:
-    """Return a whole message.
-
-    Args:
-        kind: of the message.
-        number: of the round.
-        body: whole bytes.
-        prefix_hash: of the committed sequence that the message assumes (``outrider.contracts.prefix``).
-    """
+    """Return a whole message; ``prefix_hash``: of the committed sequence that it assumes (``contracts.prefix``)."""
     content = bytes((VERSION << 4 | kind, round_low(number))) + body
     size = _checksum_bytes(len(body))
     if len(content) + size > MAX_MESSAGE_BYTES:
@@ -73,8 +66,7 @@ def seal(kind: MessageKind, number: int, body: bytes, prefix_hash: int) -> bytes
 def unseal(data: bytes) -> Envelope:
     """Open a message. ``check`` verifies its checksum, once the prefix it assumes is known.
 
-    Raises:
-        MessageError: too short, too long, of another version or of an unknown kind.
+    One too short, too long, of another version or of an unknown kind is a ``MessageError``.
     """
     if not HEADER_BYTES + 2 <= len(data) <= MAX_MESSAGE_BYTES:
         raise MessageError(

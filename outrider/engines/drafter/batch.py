@@ -68,13 +68,7 @@ _STOPPED = Drawn([], StopDecision.STOP)
 
 
 def launch_batch(drawing: Sequence[Drawing], rows: HeadRows, readback: Readback) -> Callable[[], list[Drawn]]:
-    """Ask for the next layer of each block; the answer comes once ``readback`` is read, the only wait for the device.
-
-    Args:
-        drawing: blocks, each with as many rows as growing nodes, in order.
-        rows: logits of the draft model.
-        readback: carries all questions of the pass.
-    """
+    """Ask for the next layer of each block; it comes once ``readback`` is read, the only wait for the device."""
     groups = [_row_groups(generation, job) for generation, job in drawing]
     firsts = [0, *accumulate(map(len, groups))]
     plain = [i for i, (generation, job) in enumerate(drawing) if _is_plain(generation, job)]

@@ -34,11 +34,7 @@ class ContainedDrafts:
         self._bound, self._failures = PassBound(), ConsecutiveFailures()
 
     def step(self) -> DraftStep:
-        """Step as the engine does, in as many passes as needed.
-
-        Raises:
-            DrafterBrokenError: the engine itself fails, not a generation.
-        """
+        """Step as the engine, in as many passes as needed; if the engine itself fails, a ``DrafterBrokenError``."""
         names, made = self._engine.started(), DraftStep()
         attempts, reasons = FaultBisection.of(len(names), self._bound), dict[GenerationId, str]()
         if not names:

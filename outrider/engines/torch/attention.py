@@ -96,15 +96,7 @@ class _SegmentSpan(NamedTuple):
 def prepare_span_attention(
     segments: Sequence[Segment], block_tokens: int, group: int, like: Tensor, upload: Upload
 ) -> Callable[[], "SpanAttention"]:
-    """Return a function that makes the attention of these segments once the upload is sent.
-
-    Args:
-        segments: of the pass.
-        block_tokens: positions in a KV block.
-        group: query heads per KV head.
-        like: a tensor of the pool, for dtype and device of masks.
-        upload: collects the pass's integers.
-    """
+    """Return a maker of a pass's attention, to call once the upload is sent; ``group`` query heads per KV head."""
     blocks = [upload.add(segment.blocks[: -(-segment.stop // block_tokens)]) for segment in segments]
     masks = [_prepare_mask(segment, group, like, upload) for segment in segments]
     ends = list(accumulate(len(segment.token_ids) for segment in segments))
@@ -221,7 +213,6 @@ class TiledAttention:
         self._groups, self._block_tokens = groups, block_tokens
 
     def __call__(self, query: Tensor, keys: Tensor, values: Tensor, scale: float | None) -> Tensor:
-        """``[N, heads, d]``."""
         heads, kv_heads, width = query.shape[0], keys.shape[0], query.shape[2]
         out = query.new_empty(query.shape[1], heads, values.shape[2])
         grouped = query.view(kv_heads, heads // kv_heads, *query.shape[1:])

@@ -90,11 +90,7 @@ def loaded_drafter(spec: DrafterSpec) -> "LoadedModel":
 
 
 def drafter_dtype(spec: DrafterSpec) -> str:
-    """Resolve ``auto`` to the fastest dtype on this machine; drafts need not be exact.
-
-    Raises:
-        ParameterError: ``int8`` on a device that does not compute in it.
-    """
+    """Resolve ``auto`` to this machine's fastest; ``int8`` where a device lacks it is a ``ParameterError``."""
     from outrider.engines.torch.int8 import has_int8  # noqa: PLC0415
 
     on_cpu = spec.device == "cpu"

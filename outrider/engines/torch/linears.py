@@ -39,12 +39,9 @@ class LinearKernel:
 
 
 def pack_linears(model: PreTrainedModel, sizes: Sizes | None = None, kernel: LinearKernel | None = None) -> None:
-    """Replace all linear layers of a model in place.
+    """Replace all linear layers of a model in place: a bfloat16 one on a CPU that computes in it.
 
-    Args:
-        model: in bfloat16, on a CPU that computes in it, unless the kernel takes others.
-        sizes: numbers of rows to compute at once; None: find them by a trial for each shape.
-        kernel: computes the layers; None: oneDNN's.
+    ``sizes``: numbers of rows to compute at once; None: find them by a trial for each shape.
     """
     trials = _Trials(sizes, kernel or PACKED)
     replace_linears(model, lambda layers: _packed(layers, trials))

@@ -75,13 +75,11 @@ class PagedModel:
 
     @property
     def no_logits(self) -> Tensor:
-        """``[0, vocab]``."""
         width = int(self._model.config.get_text_config().vocab_size)
         return torch.empty(0, width, dtype=self._model.dtype, device=self._model.device)
 
     @property
     def pools(self) -> list[Tensor]:
-        """Keys and values of all layers."""
         return [*self._keys, *self._values]
 
     @torch.inference_mode()
@@ -122,7 +120,6 @@ class PagedModel:
 
     @torch.inference_mode()
     def move(self, moves: Sequence[Move]) -> None:
-        """Copy keys and values between slots; every source is read before any target is written."""
         upload = Upload()
         sources = upload.add(np.concatenate([self._pool_slots(move.blocks, move.sources) for move in moves]))
         targets = upload.add(np.concatenate([self._pool_slots(move.blocks, move.targets) for move in moves]))
@@ -175,11 +172,7 @@ class PagedModel:
         return cache.view(cache.shape[0], -1, self.block_tokens, cache.shape[2])
 
     def _try(self) -> None:
-        """Run one token through the model, to refuse an unsupported one now instead of at its first request.
-
-        Raises:
-            UnsupportedModelError: for instance, the model does not attend by transformers' interface.
-        """
+        """Run one token, so that an ``UnsupportedModelError`` comes now instead of with the first request."""
         try:
             self.forward([Segment([0], 0, [0], 1)])
         except TypeError as error:  # its layers do not pass on what attention needs

@@ -17,11 +17,7 @@ def target_model(
 ) -> FusedModel | PagedModel:
     """Take over a target's model, and replace its linear layers. Rows are batch-invariant if ``keeps_bits``.
 
-    Args:
-        model: the target's.
-        total_blocks: of its KV pool.
-        block_tokens: positions per block.
-        parts: as ``FusedModel``'s, limited to this machine's cores.
+    ``parts``: as ``FusedModel``'s, limited to this machine's cores.
     """
     if not _fits(model):
         return PagedModel(model, total_blocks, block_tokens)
@@ -44,7 +40,6 @@ def keeps_bits(model: PreTrainedModel) -> bool:
 
 
 def _cores() -> int:
-    """Return the number of cores this process may use."""
     allowed = getattr(os, "sched_getaffinity", None)  # on Linux
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 

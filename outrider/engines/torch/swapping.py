@@ -18,11 +18,7 @@ def swap_prices(
 ) -> SwapPrices:
     """Measure copies and recomputation. Call it while the KV pool is empty: it overwrites blocks.
 
-    Args:
-        model: with ``slots`` of host memory.
-        slots: at least 1.
-        chunk_tokens: prefix positions that a pass computes together.
-        clock: in seconds.
+    ``model`` has ``slots``, at least 1, of host memory; ``chunk_tokens`` are computed together.
     """
     blocks = min(_BLOCKS, slots, model.total_blocks)
     rows = min(chunk_tokens, model.total_blocks * model.block_tokens)

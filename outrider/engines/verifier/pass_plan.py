@@ -26,13 +26,9 @@ class PassPlan:
     def add(
         self, index: int, checked: CheckedBlock, generation: HeldGeneration, kept_row: Tensor | None
     ) -> Outcome | None:
-        """Add a block's work to the pass; return an outcome instead if it contributes nothing.
+        """Add the work of the block at ``index`` of its batch; return an outcome instead if it contributes nothing.
 
-        Args:
-            index: of the block in its batch.
-            checked: the block.
-            generation: of the block, which must be its next one.
-            kept_row: ``[vocab]``, the logits row after the committed tokens, if it is kept.
+        ``kept_row``: ``[vocab]``, the logits row after the committed tokens, if it is kept.
         """
         block, kv = checked.block, generation.kv
         if checked is not generation.begun:

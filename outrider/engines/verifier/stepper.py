@@ -65,13 +65,10 @@ class Stepper:
         experience: LookupHistory | None = None,
         on_opened: Callable[[], None] = lambda: None,
     ) -> None:
-        """Take over an engine, which nobody else may call ``verify`` of.
+        """Take over an engine without open generations, which nobody else may call ``verify`` of.
 
-        Args:
-            engine: no generation is open.
-            experience: prior knowledge of prompt lookup.
-            on_opened: called when a generation's grammar or masks are ready, possibly in another thread: an idle
-                stepper may have work then.
+        ``on_opened`` is called when a generation's grammar or masks are ready, possibly in another thread, as an idle
+        stepper may have work then.
         """
         self._on_opened = on_opened
         self._openings: dict[GenerationId, Future[Any]] = {}  # unfinished when last checked
@@ -86,7 +83,6 @@ class Stepper:
 
     @property
     def idle(self) -> bool:
-        """Whether a step would do nothing."""
         going = any(map(self._may_step, self._under_way.values()))
         return not (self._resolutions or self._settled or going)
 

@@ -54,12 +54,9 @@ class ScoredRows:
 
 
 def score(logits: torch.Tensor, scored: Sequence[ScoredRows], readback: Readback) -> Callable[[], None]:
-    """Ask for the log-probabilities of the tokens that these rows predict.
+    """Ask for the log-probabilities of the tokens that rows of different ``TokenScores`` predict.
 
-    Args:
-        logits: ``[R, vocab]``, raw.
-        scored: rows of different ``TokenScores`` each.
-        readback: read it before calling the returned function, which adds the entries.
+    Read ``readback`` before calling the returned function, which adds the entries. ``logits``: ``[R, vocab]``, raw.
     """
     queries: list[LogprobsQuery] = []
     for one in scored:

@@ -138,13 +138,7 @@ def rows_in_order(works: Sequence[Work]) -> list[int] | None:
 
 
 def score_rows(logits: Tensor, works: Sequence[Work], readback: Readback) -> Callable[[], None]:
-    """Score prompts and forced tokens whose rows this pass has computed; see ``token_scores.score``.
-
-    Args:
-        logits: all rows of ``works``.
-        works: the blocks of the pass.
-        readback: read it before calling the returned function, which adds the scores.
-    """
+    """Score prompts and forced tokens whose rows (``logits``) this pass has computed; see ``token_scores.score``."""
     if not any(work.scored for work in works):
         return lambda: None
     scored: list[ScoredRows] = []

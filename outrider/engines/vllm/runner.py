@@ -59,8 +59,7 @@ class Runner:
     ) -> tuple[Tensor, Tensor | None]:
         """Run one pass; return ``[R, vocab]`` logits and, if wanted, ``[R, d]`` hidden states of the wanted rows.
 
-        Raises:
-            VerifierLostError: a worker process died or does not answer.
+        A worker process that died or does not answer is a ``VerifierLostError``.
         """
         self._passes += 1
         names = [f"{self._passes}.{index}" for index in range(len(segments))]

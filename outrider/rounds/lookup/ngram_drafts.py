@@ -90,10 +90,7 @@ def _reported(choice: RoundChoice, tokens: int, expected_tokens: float, round_s:
 def lookup_of(request: GenerationRequest, experience: LookupHistory, most_tokens: int) -> ResponseLookup | None:
     """Return the prompt lookup of a response; None if it wants none, or fixes its drafts otherwise.
 
-    Args:
-        request: may name the longest draft itself.
-        experience: shared by all responses of the verifier.
-        most_tokens: configured length of the longest draft; 0: none, unless the request asks for it.
+    ``most_tokens``: configured length of the longest draft; 0: none, unless the request itself asks for one.
     """
     most_tokens = lookup_tokens(request, most_tokens)
     return ResponseLookup(request, experience, most_tokens) if most_tokens else None

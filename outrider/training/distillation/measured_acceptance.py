@@ -30,10 +30,7 @@ class AcceptanceReport:
 def evaluate_acceptance(target: LoadedModel, drafter: PreTrainedModel, traces: Sequence[Trace]) -> AcceptanceReport:
     """Measure a drafter on its target's traces; traces at temperatures other than 0 and 1 are skipped.
 
-    Args:
-        target: the model that wrote the traces.
-        drafter: any causal LM with the target's token map.
-        traces: held out from the drafter's training (``training.traces.split_traces``).
+    ``traces`` are held out from the drafter's training (``training.traces.split_traces``).
     """
     greedy, sampled = ([trace for trace in traces if trace.temperature == kind] for kind in (0.0, 1.0))
     same_argmax: list[torch.Tensor] = []

@@ -149,7 +149,6 @@ class Code:
     arrays: Sequence[Any]  # pointers to their first elements
 
     def at(self, array: int, offset: Any, kind: Any) -> Any:
-        """Return a pointer to ``kind`` at an offset of an array."""
         return self.builder.bitcast(self.builder.gep(self.arrays[array], [offset]), kind.as_pointer())
 
     def plus(self, offset: Any, number: int) -> Any:

@@ -104,11 +104,7 @@ class FusedModel:
     def __init__(self, model: PreTrainedModel, total_blocks: int, block_tokens: int, parts: int = 1) -> None:
         """Take over a model for which ``can_fuse``, whose linear layers are replaced already, and allocate the pool.
 
-        Args:
-            model: the model.
-            total_blocks: of the pool.
-            block_tokens: positions per block.
-            parts: most parts of a pass, each computed by a thread.
+        ``parts``: most parts of a pass, each computed by a thread.
         """
         config: Any = model.config
         body: Any = model.base_model
@@ -132,7 +128,6 @@ class FusedModel:
 
     @property
     def pools(self) -> list[_Array]:
-        """Keys and values of all layers."""
         return [pool for layer in self._layers for pool in (layer.keys, layer.values)]
 
     @torch.inference_mode()
@@ -194,7 +189,6 @@ class FusedModel:
 
     @torch.inference_mode()
     def move(self, moves: Sequence[Move]) -> None:
-        """Copy keys and values between slots; every source is read before any target is written."""
         size = self.block_tokens
         sources = np.array([_slot(move.blocks, at, size) for move in moves for at in move.sources], np.int64)
         targets = np.array([_slot(move.blocks, at, size) for move in moves for at in move.targets], np.int64)
@@ -203,7 +197,6 @@ class FusedModel:
             layer.values[:, targets] = layer.values[:, sources]
 
     def give_host_memory(self, slots: int) -> None:
-        """Allocate slots for KV blocks, in place of those before."""
         keys, values = self._pool
         self._host = (
             np.zeros((slots, *keys.shape[:2], *keys.shape[3:]), keys.dtype),
@@ -211,7 +204,6 @@ class FusedModel:
         )
 
     def swap(self, copies: Sequence[HostCopy]) -> None:
-        """Copy blocks out and back, in this order."""
         size, (keys, values), (host_keys, host_values) = self.block_tokens, self._pool, self._host
         for copy in copies:
             positions = slice(copy.block * size, (copy.block + 1) * size)
