@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from outrider.contracts.errors import ModelUnavailableError
+from outrider.documents.whole_file import whole_file
 
 FORMAT_VERSION = 2
 _METADATA_KEY = "outrider_drafter"
@@ -84,11 +85,9 @@ def save_drafter(file: Path, weights: DrafterWeights, info: DrafterInfo) -> None
 def write_drafter_file(file: Path, tensors: Mapping[str, torch.Tensor], info: DrafterInfo) -> None:
     # A single entry: safetensors writes several in random order, and equal drafters should give equal files.
     metadata = {_METADATA_KEY: json.dumps({"format": FORMAT_VERSION, **asdict(info)})}
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(f".{file.name}.partial")
-    save_file({name: value.cpu().contiguous() for name, value in tensors.items()}, partial, metadata=metadata)
-    partial.chmod(0o644)
-    partial.replace(file)
+    with whole_file(file) as partial:
+        save_file({name: value.cpu().contiguous() for name, value in tensors.items()}, partial, metadata=metadata)
+        partial.chmod(0o644)
 
 
 def read_drafter_info(file: Path) -> DrafterInfo:

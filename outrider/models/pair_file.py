@@ -15,7 +15,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from outrider.contracts.errors import ModelUnavailableError, PairMismatchError
+from outrider.documents.whole_file import whole_file
 
+_FORMAT = 1  # of all kinds
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 
@@ -26,7 +28,6 @@ class FileKind:
     name: str  # used in messages
     key: str  # of the description in the header
     command: str  # that writes such a file
-    version: int = 1  # of its format
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +43,15 @@ class PairInfo:
 
 def save_arrays(file: Path, arrays: Arrays, info: PairInfo, **more: object) -> None:
     """Write arrays and their description; the file appears complete or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(f".{file.name}.partial")
     # A single entry: safetensors writes several in random order, and equal content should give equal files.
-    header = {info.kind.key: json.dumps({"format": info.kind.version, **more, **asdict(info)})}
-    save_file({name: np.ascontiguousarray(values) for name, values in arrays.items()}, partial, metadata=header)
-    partial.chmod(0o644)
-    partial.replace(file)
+    header = {info.kind.key: json.dumps({"format": _FORMAT, **more, **asdict(info)})}
+    with whole_file(file) as partial:
+        save_file({name: np.ascontiguousarray(values) for name, values in arrays.items()}, partial, metadata=header)
+        partial.chmod(0o644)
 
 
 def read_arrays(file: Path, kind: FileKind) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-    """Read arrays and their description.
-
-    Raises:
-        ModelUnavailableError: the file is missing or damaged, or of another kind or format.
-    """
+    """Read arrays and their description; of another kind or format they are a ``ModelUnavailableError``."""
     try:
         with safe_open(file, framework="np") as opened:
             described: dict[str, Any] = json.loads((opened.metadata() or {}).get(kind.key, "{}"))
@@ -65,9 +60,9 @@ def read_arrays(file: Path, kind: FileKind) -> tuple[dict[str, npt.NDArray[Any]]
         raise ModelUnavailableError(
             f"needs a {kind.name} written by `{kind.command}` at {file}, found: {error}; train one for this pair"
         ) from error
-    if (found := described.pop("format", None)) != kind.version:
+    if (found := described.pop("format", None)) != _FORMAT:
         raise ModelUnavailableError(
-            f"needs {kind.name} format {kind.version} in {file}, found {found}; train it again with `{kind.command}`"
+            f"needs {kind.name} format {_FORMAT} in {file}, found {found}; train it again with `{kind.command}`"
         )
     return arrays, described
 

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from outrider.contracts.errors import ParameterError
+from outrider.documents.whole_file import whole_file
 
 
 def save_checkpoint(
@@ -17,12 +18,10 @@ def save_checkpoint(
     optimizer: torch.optim.Optimizer,
 ) -> None:
     """Write the state after ``done`` steps; the file appears complete or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(f"partial-{file.name}")
     state: dict[str, Any] = {"fingerprint": fingerprint, "done": done, "loss": loss}
     values = {name: value.detach() for name, value in parameters.items()}
-    torch.save({**state, "parameters": values, "optimizer": optimizer.state_dict()}, partial)
-    partial.replace(file)
+    with whole_file(file) as partial:
+        torch.save({**state, "parameters": values, "optimizer": optimizer.state_dict()}, partial)
 
 
 def load_checkpoint(
@@ -31,13 +30,9 @@ def load_checkpoint(
     parameters: dict[str, torch.nn.Parameter],
     optimizer: torch.optim.Optimizer,
 ) -> tuple[int, float]:
-    """Load a checkpoint into ``parameters`` and ``optimizer``, if there is one.
+    """Load a checkpoint, if there is one; return the steps done and the loss of the last one.
 
-    Returns:
-        Steps done, and the loss of the last one.
-
-    Raises:
-        ParameterError: the file belongs to another run (the message names what differs).
+    One of another run is a ``ParameterError``, whose message names what differs.
     """
     if not file.exists():
         return 0, float("nan")
