@@ -78,11 +78,7 @@ class AcceptanceBook:
         self._judged, self._rejected = keep * self._judged + judged, keep * self._rejected + rejected
 
     def observe(self, rule: AcceptanceRule, accepted_len: int, drafted: int) -> None:
-        """Learn from a chain's verdict.
-
-        Raises:
-            ParameterError: more tokens accepted than drafted.
-        """
+        """Learn from a chain's verdict; more tokens accepted than drafted are a ``ParameterError``."""
         self._tokens.observe(rule, accepted_len, drafted)
 
     def observe_drafted(self, rule: AcceptanceRule, accepted_len: int, drafted: int, ordered: int) -> None:
@@ -93,10 +89,7 @@ class AcceptanceBook:
         """Learn from the verdict on a dynamic tree: its accepted depth, and whether its ``first`` node was accepted.
 
         The first node is the token that a chain would begin with. Deeper nodes were selected for their probability, so
-        they are no sample of a chain's tokens.
-
-        Raises:
-            ParameterError: more tokens accepted than the tree may be deep.
+        they are no sample of a chain's tokens. More tokens than the tree may be deep are a ``ParameterError``.
         """
         self._grown.setdefault(shape, Tally(_PAIR_MEMORY_TOKENS)).observe(rule, accepted_len, shape[1])
         self._tokens.observe_firsts(rule, (first,))
@@ -128,7 +121,6 @@ class AcceptanceBook:
         self._tokens.observe_firsts(rule, first_siblings(siblings, accepted))
 
     def view(self) -> AcceptanceView:
-        """Return the acceptance to expect of a new generation of this pair."""
         means, weights = self._posterior()
         idle_rounds = np.zeros(len(RULES), dtype=np.int64)
         weight = _JUDGED_TOKENS + self._judged
@@ -145,7 +137,7 @@ class AcceptanceBook:
 
     def _posterior(self) -> tuple[Floats, Floats]:
         """Return posterior means and their weights in tokens, ``[rules, DEPTHS]`` each."""
-        accepted, seen = self._tokens.accepted, self._tokens.seen
+        accepted, seen = self._tokens.hits, self._tokens.seen
         all_accepted, all_seen = accepted.sum(axis=1), seen.sum(axis=1)
         prior, prior_weight = related_prior(all_accepted, all_seen)
         pooled_weight = prior_weight + all_seen
@@ -176,11 +168,7 @@ class GenerationAcceptance:
         self._streak = 0
 
     def observe(self, rule: AcceptanceRule, accepted_len: int, drafted: int) -> None:
-        """Learn from a chain's verdict; ``drafted`` 0 is a round without a draft.
-
-        Raises:
-            ParameterError: more tokens accepted than drafted.
-        """
+        """Learn from a chain's verdict, as ``AcceptanceBook``; ``drafted`` 0 is a round without a draft."""
         if self._teaches(min(accepted_len + 1, drafted)):
             self.book.observe(rule, accepted_len, drafted)
         self._tokens.observe(rule, accepted_len, drafted)
@@ -225,7 +213,7 @@ class GenerationAcceptance:
         """
         pair = self.book.view()
         means = np.clip(pair.means, _LEAST, 1.0 - _LEAST)
-        seen, accepted = float(self._tokens.seen.sum()), float(self._tokens.accepted.sum())
+        seen, accepted = float(self._tokens.seen.sum()), float(self._tokens.hits.sum())
         foretold = float((self._tokens.seen * means).sum())
         expected = foretold / seen if seen > 0.0 else 0.5
         level = (_GENERATION_TOKENS * expected + accepted) / (_GENERATION_TOKENS + seen)
@@ -265,7 +253,7 @@ def _at_odds(factor: float, means: Floats) -> Floats:
 
 def _as_far(tally: Tally, guessed: Floats) -> Floats:
     """Return ``[rules, DEPTHS]`` acceptance of a dynamic tree by depth, with the guess as prior."""
-    accepted, seen = tally.accepted[TOKEN_ROW], tally.seen[TOKEN_ROW]
+    accepted, seen = tally.hits[TOKEN_ROW], tally.seen[TOKEN_ROW]
     passes: Floats = (_DEPTH_TOKENS * guessed + accepted) / (_DEPTH_TOKENS + seen)
     return passes
 

@@ -14,30 +14,44 @@ TOKEN_ROW = np.array(
 )
 
 
-class Tally:
-    """Exponentially forgotten counts ``[rules, DEPTHS]`` of tokens tested and accepted. Mutable."""
+class Forgotten:
+    """Exponentially forgotten counts ``[rows, depths]`` of observations, and of hits among them. Mutable."""
+
+    def __init__(self, rows: int, depths: int, memory: float) -> None:
+        """Begin empty. A weight falls to 1/e after ``memory`` more observations; deeper ones count as the last."""
+        self._memory = memory
+        self.seen = np.zeros((rows, depths))
+        self.hits = np.zeros((rows, depths))
+
+    def count(self, row: int, hits: Sequence[bool]) -> None:
+        """Count an observation at each depth from the first."""
+        keep, last = np.exp(-len(hits) / self._memory), self.seen.shape[1] - 1
+        self.seen *= keep  # all rows: statistics of a rule that is no longer used are forgotten too
+        self.hits *= keep
+        for depth, one in enumerate(hits):
+            self.seen[row, min(depth, last)] += 1.0
+            self.hits[row, min(depth, last)] += one
+
+
+class Tally(Forgotten):
+    """Counts by rule of tokens tested, and of those accepted."""
 
     def __init__(self, memory_tokens: float) -> None:
-        """Begin empty. A weight falls to 1/e after ``memory_tokens`` more observations."""
-        self._memory_tokens = memory_tokens
-        self.seen = np.zeros((len(RULES), DEPTHS))
-        self.accepted = np.zeros((len(RULES), DEPTHS))
+        super().__init__(len(RULES), DEPTHS, memory_tokens)
 
     def observe(self, rule: AcceptanceRule, accepted_len: int, drafted: int) -> None:
         """Count a chain's verdict. More tokens accepted than drafted raise a ``ParameterError``."""
-        if not 0 <= accepted_len <= drafted:
-            raise ParameterError("accepted_len", f"a number in 0..{drafted}, the tokens drafted", accepted_len)
+        check_length(accepted_len, drafted)
         self.observe_firsts(rule, [True] * accepted_len + [False] * (accepted_len < drafted))
 
     def observe_firsts(self, rule: AcceptanceRule, accepted: Sequence[bool]) -> None:
         """Count, for each position from the first, whether the only token or the first sibling was accepted."""
-        row = TOKEN_ROW[rule_row(rule)]
-        keep = np.exp(-len(accepted) / self._memory_tokens)
-        self.seen *= keep  # all rules: statistics of a rule that is no longer used are forgotten too
-        self.accepted *= keep
-        for depth, one in enumerate(accepted):
-            self.seen[row, min(depth, DEPTHS - 1)] += 1.0
-            self.accepted[row, min(depth, DEPTHS - 1)] += one
+        self.count(TOKEN_ROW[rule_row(rule)], accepted)
+
+
+def check_length(accepted_len: int, drafted: int) -> None:
+    if not 0 <= accepted_len <= drafted:
+        raise ParameterError("accepted_len", f"a number in 0..{drafted}, the tokens drafted", accepted_len)
 
 
 def check_path(siblings: Sequence[int], accepted: Sequence[int]) -> None:
