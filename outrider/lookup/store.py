@@ -6,7 +6,7 @@ The oldest response is dropped first. Only committed token ids are kept, in the 
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from outrider.lookup.suffixes import LEAST_MATCH, MOST_COMPARED, SuffixMatch
+from outrider.lookup.suffixes import LEAST_MATCH, SuffixMatch, match_length
 
 _MOST_PLACES = 16  # of one n-gram and tenant, the latest
 
@@ -51,9 +51,7 @@ class EarlierTexts:
         best, followed = 0, tuple[int, ...]()
         for number, at in reversed(places.get(tuple(text[-LEAST_MATCH:]), ())):
             kept = self._texts[number][1]
-            matched, most = LEAST_MATCH, min(at, len(text), MOST_COMPARED)
-            while matched < most and kept[at - 1 - matched] == text[-1 - matched]:
-                matched += 1
+            matched = match_length(kept, at, text)
             if matched > best:
                 best, followed = matched, kept[at : at + most_tokens]
         return SuffixMatch(best, followed) if best else None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 LEAST_MATCH = 3  # length of the indexed n-grams: the shortest match
-MOST_COMPARED = 32  # longest match that is measured; a longer one says no more
+_MOST_COMPARED = 32  # longest match that is measured; a longer one says no more
 _MOST_PLACES = 16  # of one n-gram, the latest
 
 
@@ -24,9 +24,7 @@ class Suffixes:
 
     def __init__(self) -> None:
         self._tokens: list[int] = []
-        self._places: defaultdict[tuple[int, ...], list[int]] = defaultdict(
-            list
-        )  # behind each run of tokens, the latest last
+        self._places = defaultdict[tuple[int, ...], list[int]](list)  # behind each run of tokens, the latest last
 
     def extend(self, token_ids: Sequence[int]) -> None:
         """Append tokens and index the n-grams before them."""
@@ -51,7 +49,7 @@ class Suffixes:
         tokens = self._tokens
         best, at = 0, 0
         for place in reversed(self._places.get(tuple(tokens[-LEAST_MATCH:]), ())):
-            matched = self._matched(place)
+            matched = match_length(tokens, place, tokens)
             if matched > best:
                 best, at = matched, place
         if not best or most_tokens < 1:
@@ -59,9 +57,10 @@ class Suffixes:
         period = len(tokens) - at  # a continuation that reaches the text's end repeats from the match on
         return SuffixMatch(best, tuple(tokens[at + i % period] for i in range(most_tokens)))
 
-    def _matched(self, place: int) -> int:
-        tokens, count = self._tokens, LEAST_MATCH
-        most = min(place, MOST_COMPARED)
-        while count < most and tokens[place - 1 - count] == tokens[-1 - count]:
-            count += 1
-        return count
+
+def match_length(text: Sequence[int], at: int, tail: Sequence[int]) -> int:
+    """Count the tokens before ``at`` that equal those at the end of ``tail``; the first ``LEAST_MATCH`` do."""
+    count, most = LEAST_MATCH, min(at, len(tail), _MOST_COMPARED)
+    while count < most and text[at - 1 - count] == tail[-1 - count]:
+        count += 1
+    return count
