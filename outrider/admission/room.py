@@ -36,13 +36,7 @@ class Sums:
     kv_variance: float = 0.0
 
     def plus(self, needs: Needs) -> "Sums":
-        return Sums(
-            self.places + 1,
-            self.load + needs.load,
-            min(self.share, needs.bound),
-            self.kv_tokens + needs.kv_tokens,
-            self.kv_variance + needs.kv_variance,
-        )
+        return self.beside(sums_of([needs]))
 
     def beside(self, other: "Sums") -> "Sums":
         return Sums(

@@ -8,7 +8,7 @@ from outrider.admission.history import Histories, ResponseMean
 from outrider.admission.response_load import VerifierNow, response_load, useful_share
 from outrider.admission.rounds import MeasuredRounds, RoundShape
 from outrider.admission.rules import AdmissionRules
-from outrider.admission.share_correction import ShareCorrection
+from outrider.admission.share_correction import ShareCorrections
 from outrider.contracts.cost import LinearCostModel
 from outrider.selection.modes import DRAFT, NONE
 
@@ -94,8 +94,9 @@ def test_the_floor_is_a_place_at_least_and_never_all() -> None:
 
 @pytest.mark.parametrize("late_share", [0.02, 0.3])
 def test_trust_settles_by_how_many_promises_are_broken(late_share: float) -> None:
-    correction, every = ShareCorrection(), round(1 / late_share)
+    corrections, every = ShareCorrections(), round(1 / late_share)
     for number in range(3000):
-        correction = correction.after(kept=number % every != 0, pressure=1.0)
-    assert (correction.share > 0.9) is (late_share < 0.1)
-    assert 0.2 <= correction.share <= 1.0
+        corrections.ended("fast", kept=number % every != 0, pressure=1.0)
+    assert (corrections.of("fast") > 0.9) is (late_share < 0.1)
+    assert 0.2 <= corrections.of("fast") <= 1.0
+    assert corrections.of("slow") == 1.0
