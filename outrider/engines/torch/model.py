@@ -25,6 +25,7 @@ from transformers import PretrainedConfig
 from outrider.contracts.errors import UnsupportedModelError
 from outrider.engines.forward_model import Move, PassResult, Segment
 from outrider.engines.kv.host_cache import HostCopy
+from outrider.engines.torch import buffers
 from outrider.engines.torch.attention import (
     ATTENTION_NAME,
     Attends,
@@ -33,7 +34,6 @@ from outrider.engines.torch.attention import (
     prepare_span_attention,
     prepare_tiled_attention,
 )
-from outrider.engines.torch.buffers import PoolShape, bucket_of, kept_buffers
 from outrider.engines.torch.linears import can_pack, pack_linears, unpackable_weights
 from outrider.engines.torch.sizes import ANY, Sizes
 from outrider.models.model_classes import PreTrainedModel
@@ -61,16 +61,13 @@ class PagedModel:
         self._attended = set[int]()
         self._host = torch.empty(0)
         model.set_attn_implementation(ATTENTION_NAME)
-        layers = config.num_hidden_layers
-        pool = PoolShape(layers, _kv_heads(config), _head_dim(config), total_blocks, block_tokens)
-        self._rows = self._settled(model)
-        kept = {
-            one.name: torch.zeros(one.shape, dtype=one.dtype, device=model.device)
-            for one in kept_buffers(pool, model.dtype, filled=at_once(model.device))
-        }
-        self._inputs = kept.get("inputs")
-        self._keys = [kept[f"keys.{layer}"] for layer in range(layers)]
-        self._values = [kept[f"values.{layer}"] for layer in range(layers)]
+        self._rows, filled = self._settled(model), at_once(model.device)
+        shape = (_kv_heads(config), (total_blocks + filled) * block_tokens, _head_dim(config))
+        self._inputs = torch.zeros(buffers.INPUTS, dtype=torch.int64, device=model.device) if filled else None
+        self._keys, self._values = (
+            [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(config.num_hidden_layers)]
+            for _ in range(2)
+        )
         self._try()
 
     @property
@@ -90,7 +87,7 @@ class PagedModel:
         """
         upload = Upload()  # one copy for all index tensors: each copy would synchronise with the device
         ends = [*accumulate(len(segment.token_ids) for segment in segments)]
-        filling = [0] * (bucket_of(ends[-1]) - ends[-1] if self._inputs is not None else 0)
+        filling = [0] * (buffers.bucket_of(ends[-1]) - ends[-1] if self._inputs is not None else 0)
         packed = upload.add([[*(token for segment in segments for token in segment.token_ids), *filling]])
         positions = upload.add([[*(position for segment in segments for position in segment.positions()), *filling]])
         spare = np.full(len(filling), self.total_blocks * self.block_tokens, np.int64)

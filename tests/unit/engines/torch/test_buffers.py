@@ -9,7 +9,7 @@ import torch
 
 from outrider.engines.forward_model import Move, PassResult, Segment
 from outrider.engines.torch import buffers
-from outrider.engines.torch.buffers import BUCKETS, LARGEST_BUCKET, Buffer, PoolShape, bucket_of, kept_buffers
+from outrider.engines.torch.buffers import BUCKETS, LARGEST_BUCKET, bucket_of
 from outrider.engines.torch.linears import can_pack
 from outrider.engines.torch.model import DraftModel, PagedModel
 from outrider.sampling.device_tensors import everywhere_at_once
@@ -37,18 +37,6 @@ def test_a_pass_is_filled_up_to_the_next_bucket(rows: int, filled: int) -> None:
 def test_few_rows_fill_up() -> None:
     assert all(rows <= bucket_of(rows) < rows + 8 for rows in range(1, LARGEST_BUCKET + 1))
     assert {bucket_of(rows) for rows in range(1, LARGEST_BUCKET + 1)} == set(BUCKETS)
-
-
-def test_buffers_are_told_by_name_shape_and_bytes() -> None:
-    pool = PoolShape(layers=1, kv_heads=2, head_dim=64, blocks=10, block_tokens=16)
-    kept = [*kept_buffers(pool, torch.bfloat16, filled=True)]
-    assert kept == [
-        Buffer("keys.0", (2, 11 * 16, 64), torch.bfloat16),
-        Buffer("values.0", (2, 11 * 16, 64), torch.bfloat16),
-        Buffer("inputs", (65536,), torch.int64),
-    ]
-    assert [one.nbytes for one in kept] == [45056, 45056, 524288]
-    assert [one.shape for one in kept_buffers(pool, torch.bfloat16, filled=False)] == [(2, 160, 64)] * 2
 
 
 Make = Callable[[], Any]
@@ -125,8 +113,11 @@ def test_nor_does_it_change_what_is_said_in_float32(make: Make, kind: type[Paged
 def test_no_pass_makes_inputs_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     filled = Noted(llama, PagedModel, torch.float32, filled=True)
     said(filled.model)
+    assert {pool.shape[1] for pool in filled.model.pools} == {(BLOCKS + 1) * BLOCK_TOKENS}, (
+        "a spare block for what fills"
+    )
     assert len({address for _, address in filled.seen}) == 1
-    monkeypatch.setattr(buffers, "_INPUTS", 10)
+    monkeypatch.setattr(buffers, "INPUTS", 10)
     small = Noted(llama, PagedModel, torch.float32, filled=True)
     for expected, found in zip(said(filled.model), said(small.model), strict=True):
         assert torch.equal(found.logits, expected.logits)
