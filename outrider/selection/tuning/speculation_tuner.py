@@ -12,7 +12,6 @@ Pure: the caller reports events with their times. ``round`` is called at every c
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from math import log
 
 from outrider.selection.modes import SpeculationMode
@@ -26,11 +25,18 @@ from outrider.selection.tuning.epoch_samples import (
 from outrider.selection.tuning.evidence import TunerEvidence
 from outrider.selection.tuning.report import TunerReport, at_load
 from outrider.selection.tuning.rewards import Rewards
-from outrider.selection.tuning.trial_budget import TrialBudget, TrialRules
+from outrider.selection.tuning.trial_budget import TrialBudget
 from outrider.selection.tuning.trial_choice import ComparedMode, TrialChoice
 
+_TICK_S = 0.25  # shortest time between two decisions
+_EPOCH_S = 0.75  # shortest epoch
+_MIN_ROUNDS = 4.0  # mean number of rounds of a generation that an epoch needs, unless it becomes too long
+_SETTLE_S = 0.3  # shortest settling time after a change of modes
+_LONGEST_SETTLE_S = 2.5  # longest, where generations wait for drafters
+_MARGIN = 0.03  # relative gain below which a mode does not count as better
+_CHANGE_S = 0.3  # cost of a change of modes, in seconds of all generations' time
 _STEADY = log(1.5)  # loads of two epochs in a row within this ratio (log) are steady: only then is a trial begun
-_LONGEST_EPOCH = 3.0  # times ``epoch_s``
+_LONGEST_EPOCH_S = 3.0 * _EPOCH_S
 _LEAST_ROUNDS = 2.0  # per generation, for an epoch to be judged at all
 _MOST_TRIAL_EPOCHS = 12  # of one trial; what the kept mode showed grows old meanwhile
 _GIVEN_UP = 0.25  # a trial that loses a larger share of the reward ends before its epoch is over
@@ -38,28 +44,14 @@ _WITH_DRAFTERS = 0.75  # of the generations; settling does not wait for the othe
 _FORGOTTEN_S = 5.0  # a trial ends without result if the verifier is idle for longer
 
 
-@dataclass(frozen=True, slots=True)
-class TunerSettings:
-    """How modes are measured and changed."""
-
-    tick_s: float = 0.25  # shortest time between two decisions
-    epoch_s: float = 0.75  # shortest epoch
-    min_rounds: float = 4.0  # mean number of rounds of a generation that an epoch needs, unless it becomes too long
-    settle_s: float = 0.3  # shortest settling time after a change of modes
-    longest_settle_s: float = 2.5  # longest, where generations wait for drafters
-    margin: float = 0.03  # relative gain below which a mode does not count as better
-    change_s: float = 0.3  # cost of a change of modes, in seconds of all generations' time
-    trials: TrialRules = field(default_factory=TrialRules)  # budget of trials
-
-
 class SpeculationTuner:
     """Chooses the speculation mode of one verifier. Mutable."""
 
-    def __init__(self, modes: Sequence[SpeculationMode], settings: TunerSettings, now_s: float) -> None:
-        self._modes, self._settings = tuple(modes), settings
+    def __init__(self, modes: Sequence[SpeculationMode], now_s: float) -> None:
+        self._modes = tuple(modes)
         self._mode = self._kept = self._modes[0]
-        self._rewards, self._trials, self._evidence = Rewards(), TrialBudget(settings.trials), TunerEvidence(now_s)
-        self._choice = TrialChoice(self._trials, 2.0 * settings.settle_s + settings.epoch_s)
+        self._rewards, self._trials, self._evidence = Rewards(), TrialBudget(), TunerEvidence(now_s)
+        self._choice = TrialChoice(self._trials, 2.0 * _SETTLE_S + _EPOCH_S)
         self._due_at_s = self._changed_at_s = now_s
         # Since the last change of modes, and since the last tick.
         self._changed = self._tick_span = ActiveInterval(self._evidence.activity, now_s)
@@ -134,8 +126,8 @@ class SpeculationTuner:
         )
 
     def _tick(self, now_s: float) -> None:
-        settings, passed = self._settings, self._tick_span
-        self._due_at_s, self._tick_span = now_s + settings.tick_s, ActiveInterval(self._evidence.activity, now_s)
+        passed = self._tick_span
+        self._due_at_s, self._tick_span = now_s + _TICK_S, ActiveInterval(self._evidence.activity, now_s)
         passed_s, load = passed.seconds(now_s), passed.load(now_s)
         self._trials.accrue(self._unpaid.seconds(now_s))
         self._unpaid = ActiveInterval(self._evidence.choosing, now_s)
@@ -152,9 +144,9 @@ class SpeculationTuner:
 
     def _settled(self, now_s: float) -> bool:
         waited_s, canaries = now_s - self._changed_at_s, self._canaries
-        if waited_s < self._settings.settle_s:
+        if waited_s < _SETTLE_S:
             return False
-        if not (canaries.mode or self._mode).needs_drafters or waited_s >= self._settings.longest_settle_s:
+        if not (canaries.mode or self._mode).needs_drafters or waited_s >= _LONGEST_SETTLE_S:
             return True
         counting = canaries.out or self._evidence.samples.undisturbed.keys()
         return len(self._evidence.ready & counting) >= _WITH_DRAFTERS * len(counting)
@@ -165,8 +157,8 @@ class SpeculationTuner:
 
     def _measure(self, epoch: ActiveInterval, now_s: float) -> None:
         """Take the epoch's reward if the epoch is long enough, and decide what follows."""
-        settings, seconds = self._settings, epoch.seconds(now_s)
-        if seconds < settings.epoch_s:
+        seconds = epoch.seconds(now_s)
+        if seconds < _EPOCH_S:
             return
         if self._canaries.mode is not None:
             self._weigh(self._canaries.mode, epoch, now_s)
@@ -174,9 +166,9 @@ class SpeculationTuner:
         mean_rounds = self._evidence.samples.mean_rounds()
         # An epoch ends with enough rounds, early if the trial is hopeless, or at its longest with what there is:
         # then even disturbed rounds count, if there are hardly any others.
-        if seconds < _LONGEST_EPOCH * settings.epoch_s:
+        if seconds < _LONGEST_EPOCH_S:
             found = self._evidence.samples.found(epoch.load(now_s), seconds, disturbed=False)
-            enough = mean_rounds >= settings.min_rounds or (mean_rounds >= _LEAST_ROUNDS and self._hopeless(found))
+            enough = mean_rounds >= _MIN_ROUNDS or (mean_rounds >= _LEAST_ROUNDS and self._hopeless(found))
             if found is None or not enough:
                 return
         else:
@@ -221,12 +213,12 @@ class SpeculationTuner:
 
     def _weigh(self, mode: SpeculationMode, epoch: ActiveInterval, now_s: float) -> None:
         """Judge the canaries of an epoch, if they had enough rounds or are hopeless; then recall them."""
-        canaries, settings, samples = self._canaries, self._settings, self._evidence.samples.undisturbed
+        canaries, samples = self._canaries, self._evidence.samples.undisturbed
         known = self._rewards.tokens_per_s(self._kept.name, epoch.load(now_s))
         ratio, fewest_rounds = canaries.ratio(samples, known), canaries.fewest_rounds(samples)
         hopeless = fewest_rounds >= _LEAST_ROUNDS and ratio is not None and ratio < 1.0 - 2.0 * _GIVEN_UP
-        timely = epoch.seconds(now_s) < _LONGEST_EPOCH * settings.epoch_s
-        if timely and not hopeless and fewest_rounds < settings.min_rounds:
+        timely = epoch.seconds(now_s) < _LONGEST_EPOCH_S
+        if timely and not hopeless and fewest_rounds < _MIN_ROUNDS:
             return
         found = CanaryResult(mode, 1.0 if ratio is None else ratio, epoch.load(now_s), now_s)
         lost_s = self._cost_s((1.0 - found.ratio) * len(canaries.out) / len(samples), found.load, now_s)
@@ -236,12 +228,12 @@ class SpeculationTuner:
 
     def _judge(self, load: float, now_s: float) -> None:
         """After an epoch of a trial: keep the tried mode, give it up, or try on while the result is unclear."""
-        settings, trials = self._settings, self._trials
+        trials = self._trials
         tried = self._rewards.compare(self._mode.name, self._kept.name, load)
         lost_s = self._cost_s(tried.loss, load, now_s)
         self._trial_epochs += 1
-        better = tried.known and tried.better(settings.margin)
-        lost = tried.known and tried.no_better(settings.margin)
+        better = tried.known and tried.better(_MARGIN)
+        lost = tried.known and tried.no_better(_MARGIN)
         # A loss by older rewards is not certain where the last epoch was much better than these.
         surprised = lost and self._rewards.surprise(self._mode.name, load) > 0.0
         unclear = tried.known and not better and (surprised or not lost)
@@ -269,17 +261,16 @@ class SpeculationTuner:
         if load <= 0.0 or len(self._modes) == 1:
             return False
         mode, comparison = min(self._others(load), key=_loss)
-        if comparison.better(self._settings.margin):
+        if comparison.better(_MARGIN):
             self._regret_s -= passed_s * comparison.loss
         else:
             self._regret_s = max(0.0, self._regret_s - passed_s * max(0.0, comparison.loss))
-        if self._regret_s < self._settings.change_s:
+        if self._regret_s < _CHANGE_S:
             return False
         self._keep(mode)
         return True
 
     def _others(self, load: float) -> list[ComparedMode]:
-        """Return every mode but the kept one, each with its comparison to that."""
         kept = self._kept
         return [(mode, self._rewards.compare(mode.name, kept.name, load)) for mode in self._modes if mode is not kept]
 

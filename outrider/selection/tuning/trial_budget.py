@@ -5,32 +5,26 @@ and a fiftieth of the time with active generations. A mode that loses again and 
 it is unknown at a load, or something has changed, it is due as soon as the budget allows.
 """
 
-from dataclasses import dataclass
 from math import inf
 
 from outrider.selection.tuning.rewards import Comparison
 
+_SHARE = 0.02  # of the time with active generations, that trials may cost
+_ALLOWANCE_S = 0.2  # budget to begin with
+_MOST_SAVED_S = 2.0  # largest budget that is saved up
+_RETRY_S = 5.0  # pause between two trials of a mode while it is unclear whether it is better
+_LONGEST_RETRY_S = 300.0  # longest pause of a mode that lost every trial
 _UNKNOWN_LOSS = 0.4  # expected of a mode without any reward
 _BORROWED_LOSS = 0.2  # least expected loss of a mode known at other loads only
 _EXTRA_S = 0.6  # overdraft for a mode that is known at other loads only and may win
-_BEATEN_RETRIES = 4.0  # pause of a mode that was just left for a better one, in ``retry_s``
+_BEATEN_S = 4.0 * _RETRY_S  # pause of a mode that was just left for a better one
 _LEAST_LOSS = 0.02  # even an equal mode costs the changes to it and back
-_LEAST_RETRIES = 6.0  # least pause after a lost trial, in ``retry_s``, whatever has changed
-
-
-@dataclass(frozen=True, slots=True)
-class TrialRules:
-    share: float = 0.02  # of the time with active generations, that trials may cost
-    allowance_s: float = 0.2  # budget to begin with
-    most_saved_s: float = 2.0  # largest budget that is saved up
-    retry_s: float = 5.0  # pause between two trials of a mode while it is unclear whether it is better
-    longest_retry_s: float = 300.0  # longest pause of a mode that lost every trial
+_LEAST_PAUSE_S = 6.0 * _RETRY_S  # after a lost trial, whatever has changed
 
 
 class TrialBudget:
-    def __init__(self, rules: TrialRules) -> None:
-        self._rules = rules
-        self.left_s = rules.allowance_s
+    def __init__(self) -> None:
+        self.left_s = _ALLOWANCE_S
         self.lost_s = 0.0  # cost of all trials together
         self.made: dict[str, int] = {}
         self._waits_s: dict[str, float] = {}
@@ -40,7 +34,7 @@ class TrialBudget:
 
     def accrue(self, seconds: float) -> None:
         """Add to the budget for time with active generations."""
-        self.left_s = min(self.left_s + self._rules.share * seconds, self._rules.most_saved_s)
+        self.left_s = min(self.left_s + _SHARE * seconds, _MOST_SAVED_S)
 
     def due(
         self,
@@ -61,15 +55,14 @@ class TrialBudget:
         if comparison.known or comparison.log_ratio == 0.0:
             return waited and cost_s <= self.left_s
         budget_s = _EXTRA_S if comparison.log_ratio + comparison.deviation > 0.0 else 0.0
-        return cost_s <= self.left_s + budget_s and now_s >= self._last_at_s + self._rules.retry_s
+        return cost_s <= self.left_s + budget_s and now_s >= self._last_at_s + _RETRY_S
 
     def spent(self, mode: str, lost_s: float, now_s: float, *, lost: bool) -> None:
         """Charge a trial and set the pause after it; ``lost``: it lost for certain."""
-        rules = self._rules
         self._charge(mode, lost_s)
-        wait_s = self._waits_s.get(mode, rules.retry_s) if lost else rules.retry_s
+        wait_s = self._waits_s.get(mode, _RETRY_S) if lost else _RETRY_S
         self._next_at_s[mode], self._last_at_s = now_s + wait_s, now_s
-        self._waits_s[mode] = min(2.0 * wait_s, rules.longest_retry_s) if lost else rules.retry_s
+        self._waits_s[mode] = min(2.0 * wait_s, _LONGEST_RETRY_S) if lost else _RETRY_S
         if lost:
             self._lost_at_s[mode] = now_s
 
@@ -82,14 +75,12 @@ class TrialBudget:
 
     def beaten(self, mode: str, now_s: float) -> None:
         """Set the pause of a mode that was left for a better one; the trial has just compared the two."""
-        wait_s = _BEATEN_RETRIES * self._rules.retry_s
-        self._next_at_s[mode], self._waits_s[mode] = now_s + wait_s, 2.0 * wait_s
+        self._next_at_s[mode], self._waits_s[mode] = now_s + _BEATEN_S, 2.0 * _BEATEN_S
 
     def forget_losses(self) -> None:
         """Shorten the pauses after a change, as losers may win now. Keep a least one: shared machines change often."""
-        pause_s = _LEAST_RETRIES * self._rules.retry_s
         for mode, next_at_s in self._next_at_s.items():
-            self._next_at_s[mode] = min(next_at_s, self._lost_at_s.get(mode, -inf) + pause_s)
+            self._next_at_s[mode] = min(next_at_s, self._lost_at_s.get(mode, -inf) + _LEAST_PAUSE_S)
         self._waits_s.clear()
 
     def _charge(self, mode: str, lost_s: float) -> None:

@@ -34,7 +34,7 @@ from outrider.rounds.present_load import PresentLoad
 from outrider.rounds.rules import DRAFTER_OPEN_DEADLINE_S, MUST_USE_DRAFT_DEADLINE_S, RoundRules
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import SpikeDetector
-from outrider.selection.tuning.speculation_tuner import SpeculationTuner, TunerSettings
+from outrider.selection.tuning.speculation_tuner import SpeculationTuner
 from outrider.text.shown import text_of
 from outrider.text.stops import stop_automaton, tokens_that_stop
 from outrider.tracing.responses import ResponseTrace
@@ -111,7 +111,7 @@ class Generations:
         self.batcher = Batcher(
             verifier, settings.planning, estimator, self._note_batch, clock, around.doubt, around.traces
         )
-        self._modes, self.tuner = drafting.modes, SpeculationTuner(drafting.modes, TunerSettings(), clock())
+        self._modes, self.tuner = drafting.modes, SpeculationTuner(drafting.modes, clock())
         self._services = RoundServices(
             self.batcher,
             verifier.wait_until_up,
@@ -134,7 +134,7 @@ class Generations:
         """
         self._rules, self._links = self._made_with(settings)
         if (modes := settings.drafting.modes) != self._modes:
-            self._modes, self.tuner = modes, SpeculationTuner(modes, TunerSettings(), self._clock())
+            self._modes, self.tuner = modes, SpeculationTuner(modes, self._clock())
             self._services = replace(self._services, tuner=self.tuner)
         self.admissions.take(settings.admission)
 

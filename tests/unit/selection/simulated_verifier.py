@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from outrider.selection.modes import DRAFT, NONE, SpeculationMode
-from outrider.selection.tuning.speculation_tuner import SpeculationTuner, TunerSettings
+from outrider.selection.tuning.speculation_tuner import SpeculationTuner
 
 Speed = Callable[
     [SpeculationMode, int, float], float
@@ -27,12 +27,11 @@ class World:
     late: dict[SpeculationMode, float] = field(
         default_factory=dict
     )  # share of rounds that break their promise; empty: no promises
-    settings: TunerSettings = field(default_factory=TunerSettings)
     arms_to_choose: tuple[SpeculationMode, ...] = (NONE, DRAFT)
 
     def __post_init__(self) -> None:
         """Begin with nobody."""
-        self.tuner = SpeculationTuner(self.arms_to_choose, self.settings, 0.0)
+        self.tuner = SpeculationTuner(self.arms_to_choose, 0.0)
         self.now_s = 0.0
         self.modes: list[tuple[float, SpeculationMode]] = [(0.0, NONE)]  # since when which was in use
         self.tokens: dict[float, int] = defaultdict(int)  # in each second

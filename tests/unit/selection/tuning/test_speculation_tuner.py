@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 
 from outrider.selection.modes import DRAFT, LOOKUP, LOOKUP_DRAFT, MODES, NONE, SpeculationMode, within
-from outrider.selection.tuning.speculation_tuner import SpeculationTuner, TunerSettings
-from outrider.selection.tuning.trial_budget import TrialRules
+from outrider.selection.tuning import trial_budget
+from outrider.selection.tuning.speculation_tuner import SpeculationTuner
 from tests.unit.selection.simulated_verifier import Speed, World, constant, crossing
 
 MINUTE_S = 60.0
@@ -190,7 +190,7 @@ def rewards(tuner: SpeculationTuner, now_s: float) -> list[float]:
 
 
 def test_neither_prefills_nor_idle_time_count() -> None:
-    tuner = SpeculationTuner((NONE,), TunerSettings(), 0.0)
+    tuner = SpeculationTuner((NONE,), 0.0)
     for number in range(4):  # a second each, and three between them in which nobody is active
         name, begins_s = f"g{number}", 4.0 * number
         tuner.began(name, begins_s)
@@ -201,7 +201,7 @@ def test_neither_prefills_nor_idle_time_count() -> None:
 
 
 def test_one_that_fixes_its_drafts_is_load_and_no_evidence() -> None:
-    tuner = SpeculationTuner((NONE,), TunerSettings(), 0.0)
+    tuner = SpeculationTuner((NONE,), 0.0)
     tuner.began("fixed", 0.0, counts=False)
     steps(tuner, ["fixed"], 0.0, 3.0)
     assert not rewards(tuner, 3.0)
@@ -210,10 +210,11 @@ def test_one_that_fixes_its_drafts_is_load_and_no_evidence() -> None:
     assert rewards(tuner, 8.0)[-2:] == pytest.approx([2.0, 20.0])
 
 
-def test_those_that_fix_their_drafts_pay_for_no_tries() -> None:
+def test_those_that_fix_their_drafts_pay_for_no_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial_budget, "_ALLOWANCE_S", 0.0)
     first_try_at_s = []
     for fixed_s in (0.0, 300.0):
-        tuner = SpeculationTuner((NONE, DRAFT), TunerSettings(trials=TrialRules(allowance_s=0.0)), 0.0)
+        tuner = SpeculationTuner((NONE, DRAFT), 0.0)
         tuner.began("fixed", 0.0, counts=False)
         steps(tuner, ["fixed"], 0.0, fixed_s)
         tuner.ended("fixed", fixed_s)
@@ -226,7 +227,7 @@ def test_those_that_fix_their_drafts_pay_for_no_tries() -> None:
 
 def test_a_try_is_charged_with_what_drafters_take_before_it_is_measured() -> None:
     """They compute prefixes, on the verifier's processors maybe; then drafting is as fast."""
-    tuner = SpeculationTuner((NONE, DRAFT), TunerSettings(), 0.0)
+    tuner = SpeculationTuner((NONE, DRAFT), 0.0)
     tuner.began("g", 0.0)
     now_s = alone_until(tuner, "g", DRAFT, 0.0)
     for _ in range(5):
@@ -239,7 +240,7 @@ def test_a_try_is_charged_with_what_drafters_take_before_it_is_measured() -> Non
 
 def test_what_comes_right_behind_a_change_counts_for_neither_mode() -> None:
     """Rounds begun before drafters are ready, however many, tell nothing of drafting."""
-    tuner = SpeculationTuner((NONE, DRAFT), TunerSettings(), 0.0)
+    tuner = SpeculationTuner((NONE, DRAFT), 0.0)
     tuner.began("g", 0.0)
     now_s = alone_until(tuner, "g", DRAFT, 0.0)
     settled_s = now_s + 1.5

@@ -36,7 +36,7 @@ from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
 from outrider.selection.fixed import Fixed
 from outrider.selection.modes import DRAFT
-from outrider.selection.tuning.speculation_tuner import SpeculationTuner, TunerSettings
+from outrider.selection.tuning.speculation_tuner import SpeculationTuner
 from outrider.text.shown import text_of
 from outrider.text.stops import tokens_that_stop
 from outrider.tracing.responses import ResponseTrace
@@ -233,7 +233,7 @@ class Service:
             ),
             await_verifier=self.verifier.wait_until_up,
             load=PresentLoad(),
-            tuner=tuner or SpeculationTuner((DRAFT,), TunerSettings(), 0.0),
+            tuner=tuner or SpeculationTuner((DRAFT,), 0.0),
             observe=self.timings.append,
             sink=self.sink,
             clock=now_s,

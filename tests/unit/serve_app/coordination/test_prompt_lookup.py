@@ -10,7 +10,7 @@ from outrider.contracts.requests import FinishReason, GenerationChunk, Generatio
 from outrider.rounds.lookup.ngram_drafts import LOOKUP
 from outrider.selection.fixed import Fixed
 from outrider.selection.modes import DRAFT, LOOKUP_DRAFT, SpeculationMode
-from outrider.selection.tuning.speculation_tuner import SpeculationTuner, TunerSettings
+from outrider.selection.tuning.speculation_tuner import SpeculationTuner
 from tests.unit.serve_app.api.in_memory_service import (
     ENGINE_S,
     LONG_PROMPT,
@@ -31,7 +31,7 @@ REPEATING = LONG_PROMPT[:15] * 4
 
 
 def serving(*drafters: EngineTransport, lookup_window: int = 8, **settings: object) -> Service:
-    tuner = SpeculationTuner((LOOKUP_DRAFT if lookup_window else DRAFT,), TunerSettings(), 0.0)
+    tuner = SpeculationTuner((LOOKUP_DRAFT if lookup_window else DRAFT,), 0.0)
     service = Service(*drafters, tuner=tuner, **settings)  # type: ignore[arg-type]
     speculation = replace(service.rules.speculation, lookup_window=lookup_window)
     service.rules = replace(service.rules, speculation=speculation)
@@ -215,7 +215,7 @@ async def test_where_a_match_is_worth_more_no_device_is_asked() -> None:
 @on_loop
 async def test_a_request_says_it_whatever_the_mode(mode: SpeculationMode, asked: int | None, looks: bool) -> None:
     service = serving()
-    service.services = replace(service.services, tuner=SpeculationTuner((mode,), TunerSettings(), 0.0))
+    service.services = replace(service.services, tuner=SpeculationTuner((mode,), 0.0))
     request = replace(request_for(params=REPETITIVE, window=None), max_tokens=60, lookup=asked)
     chunks = await service.response(request)
     check(service, request, chunks)

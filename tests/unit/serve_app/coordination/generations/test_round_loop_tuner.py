@@ -8,7 +8,7 @@ import pytest
 
 from outrider.contracts.requests import SamplingParams
 from outrider.selection.modes import DRAFT, NONE, SpeculationMode
-from outrider.selection.tuning.speculation_tuner import SpeculationTuner, TunerSettings
+from outrider.selection.tuning.speculation_tuner import SpeculationTuner
 from tests.unit.engines.conftest import tiny_llama, torch_drafter
 from tests.unit.serve_app.api.in_memory_service import Service, request_for, tokens_of, truth_of
 from tests.unit.serve_app.coordination.in_memory import GREEDY, SAMPLED, EngineTransport
@@ -36,7 +36,7 @@ def service_under(tuner: SpeculationTuner) -> Service:
 
 @on_loop
 async def test_without_a_drafting_mode_no_drafter_is_asked_for() -> None:
-    service = service_under(SpeculationTuner((NONE,), TunerSettings(), now_s()))
+    service = service_under(SpeculationTuner((NONE,), now_s()))
     request = request_for()
     assert tokens_of(await service.response(request)) == truth_of(request)
     assert (service.generations["g"].stats.drafted_tokens, service.fleet.excluded) == (0, [])
@@ -49,7 +49,7 @@ async def test_without_a_drafting_mode_no_drafter_is_asked_for() -> None:
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 @on_loop
 async def test_changing_modes_changes_no_token_and_drafts_are_as_good_as_before(params: SamplingParams) -> None:
-    service = service_under(tuner := Alternating((NONE, DRAFT), TunerSettings(), now_s()))
+    service = service_under(tuner := Alternating((NONE, DRAFT), now_s()))
     request = replace(request_for(params=params), max_tokens=200, ignore_eos=True)
     assert tokens_of(await service.response(request)) == truth_of(request)
     arms = [timing.mode for timing in service.timings]
@@ -72,7 +72,7 @@ async def test_canaries_draft_while_the_others_do_not() -> None:
         def mode_of(self, generation: str) -> SpeculationMode:
             return DRAFT if generation == "canary" else NONE
 
-    service = service_under(OneCanary((NONE, DRAFT), TunerSettings(), now_s()))
+    service = service_under(OneCanary((NONE, DRAFT), now_s()))
     requests = [replace(request_for(name), max_tokens=40, ignore_eos=True) for name in ("one", "canary", "two")]
     responses = await asyncio.gather(*map(service.response, requests))
     assert [tokens_of(chunks) for chunks in responses] == [truth_of(request) for request in requests]
@@ -100,7 +100,7 @@ async def test_a_tuner_hears_of_all_that_is_active_and_of_nobody_else() -> None:
             heard.append(f"ended {generation}")
             super().ended(generation, now_s)
 
-    service = service_under(Hearing((NONE, DRAFT), TunerSettings(), now_s()))
+    service = service_under(Hearing((NONE, DRAFT), now_s()))
     leaving = asyncio.create_task(service.make(request_for("left"), lambda _: None))
     await asyncio.sleep(0.0005)
     leaving.cancel()
