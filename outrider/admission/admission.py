@@ -112,7 +112,6 @@ class Admission:
         return decision.decisions()
 
     def report(self) -> AdmissionReport:
-        """Return the state as of the last decision."""
         state = self._state
         held = sums_of(one.needs for one in state.active.values() if one.needs is not None)
         queued, kv_limit = Sums(), None

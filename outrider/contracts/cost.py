@@ -73,15 +73,12 @@ class CostModel(Protocol):
 
     def predict_work_s(self, work: tuple[int, int, int]) -> float:
         """Return the same from a batch's sums, a ``BatchWork``."""
-        ...
 
     def predict_works_s(self, works: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Return the same for many batches: ``[n, 3]`` new, interactions, cached; returns ``[n]`` seconds."""
-        ...
 
     def guard_s(self, predicted_s: Seconds) -> Seconds:
         """Return the time to keep free after each prediction, learned from underestimates (WISP's delta)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,6 @@ class DrafterEngine(Protocol):
     @property
     def max_context_tokens(self) -> int:
         """Positions a generation may have. A block that would exceed them is drafted shorter, possibly empty."""
-        ...
 
     def open(self, request: OpenGeneration, terms: DraftTerms) -> None:
         """Hold a generation; run no forward pass (later steps compute its prefix).
@@ -130,7 +129,6 @@ class DrafterEngine(Protocol):
         Raises:
             ContextTooLongError: it leaves no position to draft.
         """
-        ...
 
     def submit(self, request: DraftRequest) -> None:
         """Start a block. A generation has at most one: a new one replaces it, and the old one is never answered.
@@ -141,7 +139,6 @@ class DrafterEngine(Protocol):
         Raises:
             UnsupportedBlockError: this engine cannot draft the plan; nothing has changed.
         """
-        ...
 
     def step(self, among: Collection[GenerationId] | None = None) -> list[DraftAnswer]:
         """Run one batched forward pass for all started blocks, or those in ``among``; return the completed answers.
@@ -152,7 +149,6 @@ class DrafterEngine(Protocol):
             Exception: the pass failed. Each of its blocks is as if it had just been started, or is complete and
                 answered by the next step.
         """
-        ...
 
     def started(self) -> tuple[GenerationId, ...]: ...
 
@@ -161,6 +157,5 @@ class DrafterEngine(Protocol):
 
     def close(self, generation: GenerationId) -> None:
         """Forget a generation and its block; ignore an unknown one."""
-        ...
 
     def usage(self) -> KvUsage: ...

@@ -118,7 +118,6 @@ class NotAdmittedError(BusyError):
         super().__init__(message)
 
     def __reduce__(self) -> tuple[type, tuple[str, int, bool]]:
-        """Pickle by constructor arguments, so that the error crosses process boundaries."""
         return type(self), (self.message, self.retry_after_s, self.waited)
 
 

@@ -273,7 +273,6 @@ class VerifierEngine(Protocol):
     @property
     def max_context_tokens(self) -> int:
         """Positions a generation may have: the model's context, or fewer if the KV memory holds fewer."""
-        ...
 
     def open(self, request: OpenGeneration) -> Future[Any] | None:
         """Hold a generation; run no forward pass. An open generation of the same id is replaced.
@@ -285,7 +284,6 @@ class VerifierEngine(Protocol):
         Raises:
             ContextTooLongError: it can never fit the model's context or the KV budget.
         """
-        ...
 
     def prepare(
         self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()
@@ -297,7 +295,6 @@ class VerifierEngine(Protocol):
             are made in another thread. Call ``prepare`` again after it. ``verify`` of such a block is correct but may
             block for long.
         """
-        ...
 
     def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:
         """Verify a ragged batch in one forward pass; outcomes in the order of ``blocks``, then ``resolutions``.
@@ -311,32 +308,26 @@ class VerifierEngine(Protocol):
             Exception: the pass failed. Each of its blocks is then either as before the call, or wholly decided and
                 answered from memory when it is submitted again. KV evicted for the pass stays evicted.
         """
-        ...
 
     def committed(self, generation: GenerationId) -> Sequence[int]:
         """Return the committed sequence, not to be modified; empty if the generation is not held."""
-        ...
 
     def due(self, generation: GenerationId, at_s: float) -> None:
         """Set the time at which the response falls behind its promise; the latest is evicted first.
 
         Times may be of any clock, the same for all generations. Infinity, the default: nothing is promised.
         """
-        ...
 
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
         """Forget a generation; ignore an unknown one. ``keep_cache``: keep its full blocks in the prefix cache."""
-        ...
 
     def usage(self) -> KvUsage: ...
 
     def evicted(self) -> tuple[tuple[GenerationId, int], ...]:
         """Return generations that lost KV in the last ``verify``, each with how many leading positions kept it."""
-        ...
 
     def last_pass(self) -> tuple[VerifyCost, ...]:
         """Return the cost of each segment that the last ``verify`` computed; empty if no pass ran.
 
         Only the engine knows it: chunks, prefix cache and eviction decide how much of a block a pass computes.
         """
-        ...

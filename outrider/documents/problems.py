@@ -30,12 +30,9 @@ class ConfigFileError(ConfigError):
 def explain(
     error: ValidationError, schema: dict[str, Any], gone: Mapping[str, str] = _NOTHING
 ) -> tuple[ConfigError, ...]:
-    """Return all problems that pydantic found, each mistake once.
+    """Return all problems that pydantic found, each mistake once; ``schema`` is of what was validated.
 
-    Args:
-        error: pydantic's.
-        schema: the JSON schema of what was validated.
-        gone: what became of keys of earlier versions, by their path without indices, as in ``speculation.arms``.
+    ``gone``: what became of keys of earlier versions, by their path without indices, as in ``speculation.arms``.
     """
     found = error.errors(include_url=False)
     inner = {details["loc"][:depth] for details in found for depth in range(len(details["loc"]))}

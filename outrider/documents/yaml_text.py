@@ -77,7 +77,6 @@ class _BoundedLoader(yaml.SafeLoader):
             raise _refused(f"no valid {node.tag.rpartition(':')[2]} (quote what is text)", node) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT002 (PyYAML's signature)
-        """Build a mapping after checking for repeated keys."""
         seen: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):

@@ -16,7 +16,6 @@ _LEAST = 1e-12  # confidence stays this far inside (0, 1), so that its logit exi
 class AcceptancePredictor(Protocol):
     def probability(self, features: DraftFeatures) -> float:
         """Return P(accepted) of a token to be drawn from a row with these features, if those before it are accepted."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,11 +38,9 @@ class Stops(Protocol):
 
     def recalibration(self) -> Recalibration:
         """Return a new recalibration of the configured predictors; each engine learns its own."""
-        ...
 
     def rule(self, predictor: AcceptancePredictor, price: DraftPrice | None) -> StopRule:
         """Return the rule for a chain's first position; ``price`` is the order's, None: tokens cost nothing."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,9 @@ class StopRule(Protocol):
 
     def step(self, features: DraftFeatures) -> StopDecision:
         """Return the decision at a position whose token would be drawn from a row with these features."""
-        ...
 
     def after(self, features: DraftFeatures) -> "StopRule":
         """Return the rule for the next position, after a token is drawn from a row with these features."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,6 @@ class ForwardModel(Protocol):
     @property
     def total_blocks(self) -> int:
         """Number of KV blocks, numbered 0 .. total - 1."""
-        ...
 
     @property
     def block_tokens(self) -> int: ...
@@ -85,14 +84,12 @@ class ForwardModel(Protocol):
     @property
     def no_logits(self) -> Tensor:
         """``[0, vocab]``: result of a pass that wants no logits, with the dtype and device of all others."""
-        ...
 
     def forward(self, segments: Sequence[Segment], *, want_hidden: bool = False) -> PassResult:
         """Compute the segments' KV in place, and return the logits they want.
 
         An implementation may split a pass, as long as segments are computed in their order.
         """
-        ...
 
 
 @runtime_checkable
@@ -101,7 +98,6 @@ class MaskedModel(ForwardModel, Protocol):
 
     def move(self, moves: Sequence[Move]) -> None:
         """Copy KV between slots; every source is read before any target is written."""
-        ...
 
 
 @runtime_checkable
@@ -117,11 +113,9 @@ class SwappingModel(ForwardModel, Protocol):
 
     def give_host_memory(self, slots: int) -> None:
         """Allocate this many slots in place of those before, whose content is lost."""
-        ...
 
     def swap(self, copies: Sequence[HostCopy]) -> None:
         """Copy blocks out and back, in this order, before the next pass."""
-        ...
 
 
 class BranchModel(ForwardModel, Protocol):
@@ -131,4 +125,3 @@ class BranchModel(ForwardModel, Protocol):
         self, segments: Sequence[Segment], copies: Sequence[BlockCopy] = (), *, want_hidden: bool = False
     ) -> PassResult:
         """Copy whole blocks, then compute as ``ForwardModel.forward``."""
-        ...

@@ -118,14 +118,9 @@ def longest(pattern: str) -> int | None:
 
 
 def check_rules(text: str, check_schema: Callable[[object], None]) -> None:
-    """Check the repetitions of a Lark grammar.
+    """Check the repetitions of a Lark grammar, and each JSON schema in it by ``check_schema``.
 
-    Args:
-        text: of the grammar.
-        check_schema: checks each JSON schema in it, and raises likewise.
-
-    Raises:
-        TooLargeError: a repetition, a product of nested ones, or a written-out terminal is too large.
+    A repetition, a product of nested ones, or a written-out terminal that is too large is a ``TooLargeError``.
     """
     for place in re.finditer(r"%json\s*", text):  # also in comments: a missed schema would cost more than a check
         found = _json_at(text, place.end())

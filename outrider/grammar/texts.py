@@ -63,7 +63,6 @@ def of_regex(pattern: str) -> str:
 
 
 def of_choices(choices: Sequence[str]) -> str:
-    """Return the grammar of one of several texts."""
     return of_lark("start: " + " | ".join(map(literal, choices)))
 
 

@@ -21,8 +21,6 @@ from outrider.selection.situation import DrafterView, VerifierView
 
 @dataclass(frozen=True, slots=True)
 class LeasedDrafter:
-    """The drafter that a response has leased."""
-
     model: str  # its draft model
     acceptance: AcceptanceBook  # statistics of all drafters of that model with this target
     view: DrafterView | None  # what the choice of a plan needs of it; None until its KV holds the prefix

@@ -249,7 +249,6 @@ class Generation:
         self.stats += RoundStats(late_queue_rounds=int(queue), late_compute_rounds=int(compute))
 
     def exchanged(self, up_bits: int, down_bits: int) -> None:
-        """Count a message from a drafter and one to it."""
         self.stats += RoundStats(payload_up_bits=up_bits, payload_down_bits=down_bits)
 
     def _take(

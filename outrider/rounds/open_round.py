@@ -106,7 +106,6 @@ class OpenRound:
 
     @property
     def draft_model(self) -> str | None:
-        """Name of the model that drafted; None without a device."""
         return self.exchanges[0].model if self.exchanges else None
 
     @property

@@ -22,7 +22,6 @@ class VerifierSide:
     def __init__(
         self, generation: Generation, rules: RoundRules, tracker: PromiseTracker, chooser: RoundChooser
     ) -> None:
-        """Begin with a verifier that does not hold the response."""
         self._generation, self._tracker, self._chooser = generation, tracker, chooser
         self._lookup_window = rules.speculation.lookup_window
         self._is_open = False

@@ -13,13 +13,8 @@ def ahead(samples: Sequence[Sample], now_s: float, window_s: float, ahead_s: flo
     """Return the demand expected ``ahead_s`` from now: the mean of the window's last quarter plus growth.
 
     Growth is the slope of the least-squares line through the window less its standard error, so that chance is no
-    trend; it is never negative. A single peak within the quarter is averaged.
-
-    Args:
-        samples: at least one, oldest first.
-        now_s: not before the newest.
-        window_s: how far back samples count.
-        ahead_s: from now.
+    trend; it is never negative. A single peak within the quarter is averaged. ``samples``, at least one, are the oldest
+    first, and none is newer than ``now_s``.
     """
     within = [one for one in samples if now_s - one[0] <= window_s] or [samples[-1]]
     newest = [one for one in within if now_s - one[0] <= _LEVEL_SHARE * window_s] or [within[-1]]

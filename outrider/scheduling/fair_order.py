@@ -117,16 +117,10 @@ def fair_order(
     user_level: Callable[[Account], Level],
     amount_of: Callable[[Item], float],
 ) -> Iterator[Item]:
-    """Yield items in fair order; each yielded item raises the level of its account and user.
+    """Yield items in fair order; each yielded item raises the level of its account and user by ``amount_of`` it.
 
     On equal levels the earlier item goes first, so the order of items within one account and user is kept.
-
-    Args:
-        items: in their own order, such as that of arrival.
-        account_of: account of an item.
-        account_level: level of an account, whatever its user.
-        user_level: level of a user among those of its account.
-        amount_of: by how much an item raises the first number of both levels.
+    ``account_level`` counts whatever the user, ``user_level`` among the users of the account.
     """
     # Two nested heaps: accounts by level, and in each account its users by level. Each user has a FIFO queue. The index
     # of the first item breaks ties.

@@ -84,4 +84,3 @@ class SchedulingPolicy(Protocol):
         promised: Promised = NOTHING_PROMISED,
     ) -> BatchPlan:
         """Split ``pending`` into the next batch and the rest; the batch is empty only if ``pending`` is."""
-        ...

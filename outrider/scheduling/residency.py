@@ -19,7 +19,6 @@ class Holder(Protocol):
     @property
     def due_at_s(self) -> float:
         """Deadline of its response's next round; infinity for best effort."""
-        ...
 
     @property
     def last_used(self) -> int: ...

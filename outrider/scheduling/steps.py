@@ -31,17 +31,14 @@ class StepCandidate(Protocol):
 
     def pending(self) -> PendingVerification:
         """Return the policy's view of what it needs of the next step, as of now."""
-        ...
 
     @property
     def goes_on(self) -> bool:
         """Whether an autonomous run follows once its block is decided."""
-        ...
 
     @property
     def prefill_tokens(self) -> int:
         """Positions still to compute in chunks; each step has one chunk for all blocks."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,6 @@ class AcceptanceBook:
     """Statistics of all generations of one pair of models. Mutable; not thread-safe."""
 
     def __init__(self, drift: RejectionDrift | None = None) -> None:
-        """Begin with the prior only."""
         self.drift = drift  # test on the judge of this pair's mismatches; None without one
         self._tokens = Tally(_PAIR_MEMORY_TOKENS)
         self._drafted = DraftedShares(len(RULES), DEPTHS, _PAIR_MEMORY_TOKENS)

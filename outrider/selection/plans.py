@@ -91,7 +91,6 @@ def candidate_plans(
 
 
 def _grown(protocol: ProtocolName, longest: int, most: int) -> list[DraftPlan]:
-    """Return the dynamic trees of ``GROWN_SHAPES`` with at most so many nodes."""
     return [DraftPlan(protocol, min(depth, longest), rows=rows) for rows, depth in GROWN_SHAPES if rows <= most]
 
 

@@ -22,8 +22,6 @@ from outrider.selection.verifier_load import VerifierLoad
 
 @dataclass(frozen=True, slots=True)
 class DrafterView:
-    """The generation's drafter at present."""
-
     csi: Csi | None  # link state; None if not measured yet: the link then counts as free but for ``fixed_s``
     step_s: float  # seconds per draft step at its present load
     fixed_s: float  # seconds per exchange beyond link and steps
@@ -36,8 +34,6 @@ class DrafterView:
 
 @dataclass(frozen=True, slots=True)
 class VerifierView:
-    """The generation's verifier at present."""
-
     cost_model: LinearCostModel  # predicts its batches
     queue_s: float  # recent mean wait of a block before its batch began
     batch_blocks: float  # blocks per batch lately, >= 1
@@ -132,11 +128,8 @@ class RoundChoice:
 
 
 class SelectionPolicy(Protocol):
-    """Chooses what is drafted in each round."""
-
     def choose(self, situation: RoundSituation, previous: RoundChoice | None) -> RoundChoice:
         """Return the choice of the next round's plan; ``previous`` is that of this generation's last round."""
-        ...
 
 
 def round_terms(protocol: ProtocolName, situation: RoundSituation) -> RoundTerms:

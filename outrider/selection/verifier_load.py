@@ -28,9 +28,8 @@ class VerifierLoad:
 def verifier_load(waited_batches: float, work_share: float) -> float:
     """Return the load in 0..1.
 
-    Args:
-        waited_batches: number of batches that a block waits for before its own begins (w).
-        work_share: share of a batch's time that its blocks account for, 0..1 (1 - c / T).
+    ``waited_batches``: that a block waits for before its own begins (w); ``work_share``: share of a batch's time that
+    its blocks account for, 0..1 (1 - c / T).
     """
     share = min(max(work_share, 0.0), 1.0)
     return 1.0 - (1.0 - min(1.0, 2.0 * waited_batches) * share) / max(1.0, waited_batches)

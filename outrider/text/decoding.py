@@ -29,15 +29,12 @@ class TextDecoder(Protocol):
 
     def push(self, token_id: int) -> str:
         """Take a token; return the characters it completes."""
-        ...
 
     def skip(self) -> str:
         """Take a token without a text of its own; return the characters that the tokens before it had waiting."""
-        ...
 
     def finish(self) -> str:
         """Return the rest; incomplete characters become U+FFFD."""
-        ...
 
 
 def text_decoder(backend: Tokenizer, *, special: bool = False) -> TextDecoder:

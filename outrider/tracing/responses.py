@@ -38,15 +38,9 @@ class ResponseTrace:
     def __init__(
         self, request: GenerationRequest, parent: SpanContext, began_at_s: float, epoch_s: float, ids: Ids, emit: Emit
     ) -> None:
-        """Start the trace when the response is requested.
+        """Start the trace when the response is requested, by a span (``parent``) in another process.
 
-        Args:
-            request: the response.
-            parent: the requester's span, in another process.
-            began_at_s: on the caller's clock, which shows 0 at ``epoch_s``.
-            epoch_s: seconds since 1970.
-            ids: for its spans.
-            emit: receives them.
+        ``began_at_s`` is on the caller's clock, which shows 0 at ``epoch_s``, seconds since 1970; ``emit`` gets spans.
         """
         self._request, self._parent = request, parent
         self._began_at_s, self._epoch_s = epoch_s + began_at_s, epoch_s

@@ -16,17 +16,10 @@ from outrider.tracing.spans import Ids, Span, SpanLink, Value
 def round_spans(
     timing: RoundTiming, parent: SpanContext, committed_at_s: float, passes: Sequence[SpanContext], ids: Ids
 ) -> list[Span]:
-    """Return the spans of a round and of its phases, which are its children.
+    """Return the spans of a round and of its phases, which are its children; the round is the first.
 
-    Args:
-        timing: of the round.
-        parent: span of its response.
-        committed_at_s: seconds since 1970.
-        passes: spans of the verifier's passes that it was part of.
-        ids: for the spans.
-
-    Returns:
-        The round first. A round ordered while others were made begins with its order.
+    ``committed_at_s`` is in seconds since 1970; ``passes`` are the verifier's that it was part of. A round ordered
+    while others were made begins with its order.
     """
     context = ids.child(parent)
     # The part beside other rounds came before the time that is counted as the round's own.

@@ -46,11 +46,9 @@ class MismatchJudge(Protocol):
     @property
     def drafter_width(self) -> int:
         """Length of a drafter's hidden state; what a device sends is checked against it."""
-        ...
 
     def accepts(self, questions: Sequence[MismatchQuestion]) -> Sequence[Sequence[bool]]:
         """Return whether each mismatch of each block may be accepted, regardless of those before it."""
-        ...
 
 
 def judged(judge: MismatchJudge, questions: Sequence[MismatchQuestion]) -> list[Sequence[bool]]:

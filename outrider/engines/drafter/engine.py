@@ -57,15 +57,11 @@ class TorchDrafter:
         stops: Stops | None = None,
         on_verdict: OnVerdict | None = None,
     ) -> None:
-        """Take over the draft model and allocate its KV pool.
+        """Take over the draft model and allocate its KV pool; without ``stops``, chains are never stopped.
 
-        Args:
-            drafter: the model.
-            limits: of memory and prefill.
-            stops: makes the stop rules of chains; None: chains are never stopped.
-            on_verdict: called with the verdict on each chain and the features of its rows; must return at once and
-                never raise. Until the verdict rows are kept: per token 4 bytes * the tokens that the model proposes, or
-                8 * vocabulary.
+        ``on_verdict`` is called with the verdict on each chain and the features of its rows; it must return at once and
+        never raise. Until the verdict rows are kept: per token 4 bytes * the tokens that the model proposes, or
+        8 * vocabulary.
         """
         total_blocks = limits.total_blocks(kv_bytes_per_token(drafter.model))
         self._limits = limits

@@ -19,8 +19,6 @@ class DraftWork:
 
 @dataclass(slots=True)
 class DraftPassPlan:
-    """The pass under construction."""
-
     store: KvStore
     chunk_left: int  # prefix positions that this pass may still compute
     works: list[DraftWork] = field(default_factory=list)

@@ -38,7 +38,6 @@ class Attends(Protocol):
 
     def __call__(self, query: Tensor, keys: Tensor, values: Tensor, scale: float | None) -> Tensor:
         """``[N, heads, d]``."""
-        ...
 
 
 class PagedPass(NamedTuple):

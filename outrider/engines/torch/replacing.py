@@ -26,7 +26,6 @@ class Product(Protocol):
 
     def __call__(self, rows: Tensor) -> Tensor:
         """``[..., inputs] -> [..., sum(widths)]``."""
-        ...
 
 
 def replace_linears(model: PreTrainedModel, made: Callable[[Sequence[WeightAndBias]], Product]) -> None:

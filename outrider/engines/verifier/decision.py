@@ -67,12 +67,7 @@ def launch_decisions(
     """Ask for the decisions of complete blocks; the returned function completes them once ``readback`` is read.
 
     An accelerator is waited for at most twice, whatever the number of blocks: for tests and choices, then for what
-    depends on these (log-probabilities, corrections).
-
-    Args:
-        computed: rows of the pass; blocks with ``remaining_tokens`` get no decision.
-        judges: of mismatches, all that blocks name.
-        readback: carries other questions to the same pass as well.
+    depends on these (log-probabilities, corrections). Blocks with ``remaining_tokens`` get no decision.
     """
     works = computed.works
     rows, decided = _block_rows(computed.logits, works), [work for work in works if not work.remaining_tokens]

@@ -44,7 +44,6 @@ class LeadingExecutor(UniProcExecutor):  # type: ignore[misc]  # vLLM is importe
         non_block: bool = False,  # noqa: FBT002 (vLLM's)
         single_value: bool = False,  # noqa: FBT002 (vLLM's)
     ) -> Any:
-        """Call a method on every rank, and wait for all."""
         assert isinstance(method, str), "only methods of workers are called"
         assert not non_block, "only vLLM's scheduler does not wait, and it is idle"
         self._followers.broadcast(method, args, kwargs or {})
@@ -52,7 +51,6 @@ class LeadingExecutor(UniProcExecutor):  # type: ignore[misc]  # vLLM is importe
         return answers[0] if single_value else answers
 
     def shutdown(self) -> None:
-        """End the other ranks, and the process groups shared with them."""
         self._followers.close()
         super().shutdown()
         destroy_model_parallel()

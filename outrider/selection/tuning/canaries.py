@@ -74,9 +74,7 @@ class Canaries:
     def ratio(self, samples: Mapping[str, ThroughputSample], known: float | None) -> float | None:
         """Predict ``CanaryResult.ratio``; None if canaries or others had no rounds.
 
-        Args:
-            samples: of all generations in one epoch.
-            known: reward of the kept mode before, in tokens/s of a generation.
+        ``samples`` are of all generations in one epoch; ``known`` is the kept mode's reward before, in tokens/s of one.
         """
         mine = _speed(sample for name, sample in samples.items() if name in self.out)
         theirs = _speed(sample for name, sample in samples.items() if name not in self.out)

@@ -110,12 +110,7 @@ class DistillReport:
 def distill(
     config: DistillConfig, *, progress: bool = True, on_step: Callable[[int, float], None] | None = None
 ) -> DistillReport:
-    """Distil a drafter and write it to ``config.out``.
-
-    Args:
-        config: models, data and hyperparameters.
-        progress: show progress bars on stderr.
-        on_step: called after each step with the number of steps done and the loss.
+    """Distil a drafter and write it to ``config.out``; ``on_step`` gets the number of steps done, and the loss.
 
     Raises:
         ParameterError: the traces or the checkpoint do not belong to this configuration, or the target is too shallow.
