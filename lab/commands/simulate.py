@@ -16,9 +16,13 @@ cost models, acceptances and device speeds.
 """
 
 import argparse
+import gc
+import resource
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -29,20 +33,61 @@ from tqdm import tqdm
 from cluster.option_types import natural, number, positive, positive_int, share
 from cluster.options import add_output_options, check_plots
 from cluster.reports.tables import percent
-from lab.commands.simulate_fleet import run_fleet
 from lab.reports.capacity import show_capacity
 from lab.reports.columns import Columns, decimals, ms, show_columns
+from lab.reports.fleet import show_fleet
 from lab.reports.json_file import write_json
 from lab.reports.stop_map import show_stops
 from lab.scenarios import FLEETS, SCENARIOS, scenario_file
 from lab.simulation.cases import CapacityFigures, capacity_cells, cases, loaded, mixed_cases, mixed_cells
 from lab.simulation.experiment import Case, Cell, CellResult, LoadResult, run_cell, run_load
+from lab.simulation.fleet.run import simulate_fleet
 from lab.simulation.reading import ReadFleet, ReadScenario, load_simulation
 from lab.simulation.results import ClassResults, SimulationResults
 from lab.simulation.run import simulate
 from lab.simulation.settings import Variant
 from lab.simulation.stop_map import COSTS, QUICK, Grid, PlaceResult, cost_cases, places, run_place
 from outrider.contracts.errors import ParameterError
+
+_MIB = 2**20 if sys.platform == "darwin" else 2**10  # units of ru_maxrss per MiB: bytes on macOS, KiB elsewhere
+
+_COLLECTED = (100_000, 50, 1000)
+
+
+def run_fleet(fleet: ReadFleet, json: Path | None) -> None:
+    scenario = fleet.scenario
+    drafters = sum(group.count for group in scenario.drafters)
+    print(f"{scenario.name}: {drafters:,} drafters, {scenario.verifiers:,} verifiers; costs: {fleet.cost_source}")
+    began_at_s, cpu_began_at_s = time.monotonic(), time.process_time()
+    with (
+        _collected_seldom(),
+        tqdm(total=scenario.duration_s, unit="virtual s", desc="fleet", disable=None) as bar,
+    ):
+
+        def progress(now_s: float) -> None:
+            bar.update(now_s - bar.n)
+
+        found = simulate_fleet(scenario, progress)
+        progress(scenario.duration_s)
+    wall_s, cpu_s = time.monotonic() - began_at_s, time.process_time() - cpu_began_at_s
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MIB
+    note = "" if fleet.measured else "A roofline was asked, not a machine: compare settings, trust no time."
+    show_fleet(found, note, wall_s, cpu_s, peak_mib)
+    if json is not None:
+        took = {"wall_s": wall_s, "cpu_s": cpu_s, "peak_mib": peak_mib, "rounds_per_s": found.rounds / wall_s}
+        write_json(json, {"scenario": scenario.name, "costs": fleet.cost_source, "results": found, "simulation": took})
+
+
+@contextmanager
+def _collected_seldom() -> Iterator[None]:
+    """Run the cyclic garbage collector less often: a fleet is some million objects, and hardly any are garbage."""
+    before = gc.get_threshold()
+    gc.set_threshold(*_COLLECTED)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
 
 _CAPACITY = "capacity"
 _STOPS = "stops"

@@ -8,14 +8,13 @@ from cluster.option_types import new_folder, positive_int
 from lab.reports.head_training import show_head
 from lab.reports.json_file import write_json
 from lab.reports.predictor_training import show_predictor
-from lab.training.head.division import TaskDivision
 from lab.training.head.head_config import HeadConfig
 from lab.training.head.train import train_head
 from lab.training.pair_config import PairConfig, add_flags
 from lab.training.predictor.predictor_config import PredictorConfig
 from lab.training.predictor.train import train_predictor
 from lab.training.tasks.loading import load_tasks
-from lab.training.tasks.splits import split_tasks
+from lab.training.tasks.task import TaskDivision, split_tasks
 
 _HEAD = """Train the decision head of semantic verification for a target and its drafter.
 
@@ -87,5 +86,5 @@ def _train_predictor(flags: dict[str, Any]) -> None:
 
 def division(source: str, most: int | None) -> TaskDivision:
     """Divide named tasks, with at most ``most`` to train on."""
-    splits = split_tasks(load_tasks(source))
-    return TaskDivision(splits.train[:most], splits.calibration, splits.test)
+    train, calibration, test = split_tasks(load_tasks(source))
+    return TaskDivision(train[:most], calibration, test)

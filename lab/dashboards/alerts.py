@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from lab.dashboards.promql import NOT_READY, READY, named, series
-from lab.dashboards.summing import BY_CLASS, BY_CLUSTER, BY_PROCESS, broken, summed
+from lab.dashboards.promql import BY_CLASS, BY_CLUSTER, BY_PROCESS, NOT_READY, READY, broken, named, series, summed
 from serve_app import metrics as m
 from serve_app.metrics import Metric
 

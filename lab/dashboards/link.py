@@ -1,8 +1,7 @@
 """Board: the links to devices, their state and traffic."""
 
 from lab.dashboards.board import Board, Panel, Query, Row, Shape, Variable
-from lab.dashboards.percentiles import percentiles
-from lab.dashboards.promql import CLUSTER, GROUP, UP, rate, ratio, series
+from lab.dashboards.promql import CLUSTER, GROUP, UP, percentiles, rate, ratio, series
 from serve_app import metrics as m
 
 _STATE = Row(

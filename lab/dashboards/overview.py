@@ -1,8 +1,7 @@
 """Board: what clients notice of requests, first tokens, speeds and promises."""
 
 from lab.dashboards.board import Board, Panel, Query, Row, Shape, Variable
-from lab.dashboards.percentiles import percentiles
-from lab.dashboards.promql import CLASS, CLUSTER, READY, events, quantile, rate, ratio, total, worst
+from lab.dashboards.promql import CLASS, CLUSTER, READY, events, percentiles, quantile, rate, ratio, total, worst
 from serve_app import metrics as m
 
 _NUMBERS = Row(

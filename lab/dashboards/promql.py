@@ -1,5 +1,6 @@
 """PromQL expressions over our metrics as Ray exports them, filtered by the board's variables."""
 
+from lab.dashboards.board import Query
 from serve_app.metrics import Metric, MetricKind
 
 CLUSTER_LABEL = "ray_io_cluster"  # KubeRay's name for it; the scrape configuration sets it elsewhere
@@ -63,3 +64,25 @@ def buckets(histogram: Metric, *where: str, by: str = "", over: str = RATE) -> s
 def ratio(part: str, whole: str) -> str:
     """A share; without a sample while the whole is absent."""
     return f"{part} / {whole}"
+
+
+USUAL = (0.5, 0.9, 0.99)
+
+
+def percentiles(histogram: Metric, *where: str, of: tuple[float, ...] = USUAL, called: str = "") -> tuple[Query, ...]:
+    """One query per quantile; ``called`` precedes the percentile in its legend."""
+    return tuple(Query(quantile(q, histogram, *where), f"{called}p{q * 100:g}") for q in of)
+
+
+BY_CLUSTER = CLUSTER_LABEL
+BY_CLASS = f"{BY_CLUSTER}, slo_class"
+BY_PROCESS = f"{BY_CLUSTER}, {COORDINATOR_LABEL}"
+
+
+def summed(counter: Metric, over: str, *where: str, by: str = BY_CLUSTER) -> str:
+    return rate(counter, *where, by=by, over=over)
+
+
+def broken(window: str) -> str:
+    """Name of the recorded share of promises broken in this window."""
+    return f"outrider:promises_broken:ratio_rate{window}"

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from lab.dashboards.promql import named, quantile, series
-from lab.dashboards.summing import BY_CLASS, BY_CLUSTER, BY_PROCESS, broken, summed
+from lab.dashboards.promql import BY_CLASS, BY_CLUSTER, BY_PROCESS, broken, named, quantile, series, summed
 from serve_app import metrics as m
 from serve_app.metrics import MetricKind
 

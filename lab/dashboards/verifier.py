@@ -1,8 +1,7 @@
 """Board: the verifier's batches, predicted against measured time, memory and admission."""
 
 from lab.dashboards.board import Board, Panel, Query, Row, Shape, Variable
-from lab.dashboards.percentiles import percentiles
-from lab.dashboards.promql import CLUSTER, COORDINATOR, RATE, buckets, rate, ratio, series, total
+from lab.dashboards.promql import CLUSTER, COORDINATOR, RATE, buckets, percentiles, rate, ratio, series, total
 from serve_app import metrics as m
 
 _NOW = Row(

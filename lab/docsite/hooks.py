@@ -8,8 +8,7 @@ from mkdocs.structure.pages import Page
 
 from lab.docsite.api_page import api_page
 from lab.docsite.cli_page import cli_page
-from lab.docsite.links import for_site, repository_path, site_path, targets
-from lab.docsite.lists import with_space_before_lists
+from lab.docsite.links import for_site, repository_path, site_path, targets, with_space_before_lists
 from lab.docsite.settings_page import settings_page
 
 DRAWN = {"reference/settings.md": settings_page, "reference/command-line.md": cli_page, "reference/api.md": api_page}

@@ -59,3 +59,11 @@ def rewrite(text: str, file: str, root: Path, seen: Callable[[str], None]) -> st
         return match[0].replace(link, f"{PurePosixPath(relpath(site_path(target), here))}{mark}{anchor}")
 
     return _LINK.sub(replaced, text)
+
+
+_CODE_OR_LIST = re.compile(r"^```.*?^```|^(?P<before>(?!- |  |\d+\. )\S[^\n]*\n)(?=- )", re.MULTILINE | re.DOTALL)
+
+
+def with_space_before_lists(text: str) -> str:
+    """Return the text with an empty line before each list that follows a paragraph; code stays."""
+    return _CODE_OR_LIST.sub(lambda match: f"{match['before']}\n" if match["before"] else match[0], text)

@@ -1,5 +1,7 @@
 """Terminal report of a decision head's training."""
 
+from collections.abc import Callable
+
 from cluster.reports.tables import percent
 from lab.reports.columns import Columns, decimals, show_columns
 from lab.training.head.head_config import HeadConfig
@@ -31,11 +33,13 @@ _FITS: Columns[RelabellingReport] = (
 def show_head(config: HeadConfig, report: HeadReport) -> None:
     critical = percent(report.critical / report.mismatches)
     print(f"{report.mismatches} mismatches in {report.scored} of {report.answers} answers, {critical} critical")
-    by_link: Columns[RelabellingReport] = [
-        (link, lambda fit, link=link: f"{fit.mean_rejection[link]:.3f}") for link in report.fits[0].mean_rejection
-    ]
+    by_link = [(link, _mean_rejection(link)) for link in report.fits[0].mean_rejection]
     note = "by link: mean probability of rejection"
     show_columns("fits, by smoothing of importance", (*_FITS, *by_link), report.fits, note)
     show_columns("calibration", _ROWS, report.calibration)
     show_columns("test", _ROWS, report.test)
     print(f"{config.out}: threshold {report.threshold}")
+
+
+def _mean_rejection(link: str) -> Callable[[RelabellingReport], str]:
+    return lambda fit: f"{fit.mean_rejection[link]:.3f}"

@@ -14,7 +14,21 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from lab.simulation.yields import expected_tokens
+
+def expected_tokens(acceptances: Sequence[float], *, bonus: bool = True) -> float:
+    """Return a round's expected committed tokens, correction or bonus token included: vLLM's mean acceptance length.
+
+    Args:
+        acceptances: at each depth, P(accepted) given acceptance up to there: of a chain's token, or of one of a tree
+            node's siblings. Equal ones give (1 - b^(K+1)) / (1 - b).
+        bonus: whether the target's own token follows a draft that was accepted whole.
+
+    Source: TSLT eq. 8, generalised to acceptances that differ from position to position.
+    """
+    survivals: list[float] = list(accumulate(acceptances, mul))
+    complete = survivals[-1] if survivals else 1.0
+    return sum(survivals) + (1.0 if bonus else 1.0 - complete)
+
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 

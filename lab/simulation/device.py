@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from lab.simulation.device_account import DeviceAccount
 from lab.simulation.drafted_rounds import NO_DRAFT, SimDraft, Workload
+from lab.simulation.results import DeviceAccount
 from outrider.contracts.link import Direction
 from outrider.link.emulator import LinkEmulator
 from outrider.rounds.promise_tracker import PromiseTracker

@@ -7,10 +7,9 @@ from operator import mul
 from statistics import NormalDist
 from typing import NamedTuple, Protocol
 
-from lab.simulation.acceptance_models import draft_shape
+from lab.simulation.acceptance_models import draft_shape, expected_tokens
 from lab.simulation.chance import uniforms
 from lab.simulation.scenario import WIRE, DeviceGroup
-from lab.simulation.yields import expected_tokens
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import RATIO_RULES

@@ -13,11 +13,10 @@ from types import MappingProxyType
 
 import yaml
 
-from lab.simulation.acceptance_models import SimPredictor
+from lab.simulation.acceptance_models import SimPredictor, expected_tokens
 from lab.simulation.lengths import Lengths
 from lab.simulation.planning import best_draft, chains
 from lab.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel, host_memory
-from lab.simulation.yields import expected_tokens
 from outrider.admission.rules import AdmissionRules
 from outrider.contracts.cost import CostModel
 from outrider.contracts.slo import SloClass

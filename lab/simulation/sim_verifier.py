@@ -11,24 +11,107 @@ from math import inf
 from typing import Protocol
 
 from lab.simulation.agenda import Agenda
-from lab.simulation.coordinator_cpu import CoordinatorCpu
 from lab.simulation.device import SimDevice
 from lab.simulation.drafted_rounds import NO_DRAFT
 from lab.simulation.scenario import CoordinatorRules
 from lab.simulation.server import SimStep, SimulatedServer, StepChanges
-from lab.simulation.sim_admission import SimAdmission
-from outrider.admission.decisions import AdmissionRefused, AdmissionReport
+from outrider.admission.admission import Admission
+from outrider.admission.decisions import AdmissionRefused, AdmissionReport, AdmissionRequest
 from outrider.admission.response_load import VerifierNow
 from outrider.admission.rounds import MeasuredRounds
+from outrider.admission.rules import AdmissionRules
 from outrider.rounds.present_load import PresentLoad
 from outrider.rounds.promise_tracker import PromiseTracker
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.ledger import Ledger
 from outrider.selection.modes import DRAFT
 
+# Admission decides at least this often while a response waits, as a coordinator's heartbeat does.
+_DECIDED_EVERY_S = 1.0
+
 # A step's end is on the agenda before the changes planned during it, so at equal times the end runs first and the next
 # step begins without them. A late plan is therefore made so much earlier that its changes still count.
 _JUST_BEFORE_S = 1e-6
+
+
+class CoordinatorCpu:
+    __slots__ = ("_free_at_s", "_round_s", "_token_s", "busy_s")
+
+    def __init__(self, round_s: float, token_s: float = 0.0) -> None:
+        """Set the CPU time of each round in a step and of each committed token."""
+        self._round_s, self._token_s = round_s, token_s
+        self._free_at_s = 0.0
+        self.busy_s = 0.0  # in all
+
+    def done_at_s(self, at_s: float, step: SimStep) -> float:
+        """Return when the result of a step that arrives at ``at_s`` is processed, first come, first served."""
+        took_s = self._round_s * len(step.members)
+        if self._token_s:
+            took_s += self._token_s * sum(device.draft.accepted + 1 for device in step.members)
+        self.busy_s += took_s
+        self._free_at_s = max(at_s, self._free_at_s) + took_s
+        return self._free_at_s
+
+
+class SimAdmission:
+    """The responses that wait for a coordinator's admission, and those that it suspends."""
+
+    def __init__(self, rules: AdmissionRules, agenda: Agenda, verifier: "SimVerifier") -> None:
+        self._admission, self._agenda, self._verifier = Admission(rules), agenda, verifier
+        self.rounds = MeasuredRounds()
+        self.waiting: dict[str, SimDevice] = {}  # the server does not know them
+        self._begun: dict[str, SimDevice] = {}  # these may be suspended
+        self._suspended: dict[str, SimDevice] = {}
+        self._halted: set[str] = set()  # suspended responses whose next round is due
+        self._decides_at_s = inf
+
+    def report(self) -> AdmissionReport:
+        return self._admission.report()
+
+    def ask(self, device: SimDevice, now_s: float, *, resumed: bool) -> None:
+        """Request a place for a response. Its length is not told, as in the product."""
+        self.waiting[device.name] = device
+        asked = AdmissionRequest(device.name, (device.account.slo,), device.prompt_tokens, now_s, resumed=resumed)
+        self._admission.ask(asked)
+        self._decide(now_s)
+
+    def end(self, device: SimDevice, now_s: float) -> None:
+        del self._begun[device.name]
+        self._suspended.pop(device.name, None)
+        self._admission.end(device.name, now_s, device.committed, kept=device.promised.kept)
+        self._decide(now_s)
+
+    def suspends(self, device: SimDevice) -> bool:
+        return device.name in self._suspended
+
+    def halt(self, device: SimDevice) -> None:
+        """Take note that a suspended response's next round is due."""
+        self._halted.add(device.name)
+
+    def _decide(self, now_s: float) -> None:
+        """Carry out admission's decisions, and schedule the next ones while a response waits."""
+        admission = self._admission
+        decisions = admission.decide(now_s, self._verifier.verifier_now(self.rounds))
+        for admitted in decisions.admitted:
+            device = self._begun[admitted.name] = self.waiting.pop(admitted.name)
+            self._verifier.admit(device, now_s)
+        for refused in decisions.refused:
+            self._verifier.refuse(self.waiting.pop(refused.name), refused, now_s)
+        for name in decisions.suspended:
+            self._suspended[name] = self._begun[name]
+        for name in decisions.continued:
+            device = self._suspended.pop(name)
+            if name in self._halted:
+                self._halted.remove(name)
+                self._verifier.draft(device, now_s)
+        if admission.waiting and not now_s < self._decides_at_s < inf:
+            self._decides_at_s = min(admission.due_at_s, now_s + _DECIDED_EVERY_S)
+            self._agenda.at(self._decides_at_s, self._decided, None)
+
+    def _decided(self, _: object, now_s: float) -> None:
+        if not self._verifier.down:
+            self._decide(now_s)
+            self._verifier.serve(now_s)
 
 
 class VerifierListener(Protocol):

@@ -3,10 +3,10 @@
 The order matters: a decision that depended on the drawn token would bias ratio rules (docs/design/0029).
 """
 
+from lab.simulation.acceptance_models import expected_tokens
 from lab.simulation.chance import uniforms
 from lab.simulation.drafted_rounds import NO_DRAFT, GroupDrafts, ModelledDevice, SimDraft, SimResponse, accepted_of
 from lab.simulation.stopping import UNCHANGED, SimFeatures, SimStopSetting
-from lab.simulation.yields import expected_tokens
 from outrider.contracts.cost import CostModel
 from outrider.contracts.price import PRICE_BITS, DraftPrice
 from outrider.drafting.cost_aware import CostAwareStop

@@ -19,7 +19,7 @@ from cluster.monitoring.files import CLUSTER_NAME, FOLDER, MonitoringTargets, wr
 from cluster.monitoring.running import prometheus_over
 from cluster.top_view import view
 from lab.dashboards.alerts import ALERTS
-from lab.dashboards.rules import as_dict
+from lab.dashboards.drawn import as_dict
 from serve_app import metrics as m
 from serve_app.metrics import Metric
 from tests.cluster.served import PLAIN, Service, eventually, free_port

@@ -10,8 +10,7 @@ import ray
 from actors.messages import StepReply, VerifyCall
 from actors.start import started
 from lab.bench.bookkeeping.figures import Flow
-from lab.bench.bookkeeping.responses import generations_over, make
-from lab.bench.bookkeeping.sleeping import SleepingVerifierActor
+from lab.bench.bookkeeping.sleeping import SleepingVerifierActor, generations_over, make
 from outrider.contracts.requests import GenerationChunk, GenerationId
 from serve_app.coordination.generations.generations import Generations
 

@@ -4,27 +4,80 @@ import asyncio
 import json
 import pickle
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, cast
 
 from ray.serve.handle import DeploymentHandle
 from starlette.types import Message as AsgiMessage
 
+from actors.messages import StepReply, VerifyCall
 from actors.start import started
+from actors.verifier.actor import SteppedEngine
 from lab.bench.bookkeeping.figures import Flow
-from lab.bench.bookkeeping.recording import recorded
-from lab.bench.bookkeeping.sleeping import own_tokens_per_s, step_s
+from lab.bench.bookkeeping.sleeping import SleepingEngine, generations_over, make, own_tokens_per_s, step_s
 from outrider.config.access import HttpConfig
 from outrider.config.schema import ModelConfig
-from outrider.contracts.requests import GenerationId, GenerationRequest
+from outrider.contracts.requests import GenerationChunk, GenerationId, GenerationRequest
 from outrider.models.folders import EMBEDDED
 from outrider.models.tokenizer import load_tokenizer
 from serve_app.api.http.routes import make_api
 from serve_app.api.service import RequestLimits, ServiceSettings
-from serve_app.coordination.generations.outlets import Message
+from serve_app.coordination.generations.outlets import Message, Piece
 from serve_app.coordination.listener import Listener
 from serve_app.ingress.ingress import CoordinatorService
+
+
+class WakefulVerifier:
+    """A verifier in this process that steps as fast as its replies are read."""
+
+    is_up = True
+
+    def __init__(self, on_step: Callable[[], None]) -> None:
+        """``on_step`` is called before each step."""
+        self._stepped = SteppedEngine(SleepingEngine(wakeful=True))
+        self._given: list[VerifyCall] = []
+        self._some = asyncio.Event()
+        self._on_step = on_step
+
+    def give(self, call: VerifyCall) -> None:
+        self._given.append(call)
+        self._some.set()
+
+    async def steps(self) -> AsyncGenerator[StepReply]:
+        while True:
+            if not self._given and self._stepped.idle:
+                self._some.clear()
+                await self._some.wait()
+            given, self._given = self._given, []
+            self._on_step()
+            yield self._stepped.step(given)
+            await asyncio.sleep(0)  # lets other tasks process them
+
+    def kill_hung(self) -> None:
+        raise AssertionError("a verifier in this process hangs")
+
+    async def wait_until_up(self) -> None: ...
+
+
+async def recorded(names: Sequence[GenerationId], tokens: int) -> list[bytes]:
+    """Record the messages (``outlets.Message``) of concurrent responses of ``tokens`` tokens; pickled."""
+    messages, gathered = list[bytes](), list[tuple[GenerationId, Piece]]()
+
+    def put(name: GenerationId, chunk: GenerationChunk) -> None:
+        gathered.append((name, chunk))
+
+    def cut() -> None:
+        if gathered:
+            messages.append(pickle.dumps(tuple(gathered), pickle.HIGHEST_PROTOCOL))
+            gathered.clear()
+
+    generations = generations_over(WakefulVerifier(cut), len(names))
+    await make(generations, names, tokens, put)
+    cut()
+    generations.batcher.stop()
+    return messages
+
 
 _NAME, _MODEL = "recorded", "sleeping"
 _HTTP = HttpConfig(host="0.0.0.0")  # noqa: S104 (whatever name a request is for)

@@ -6,7 +6,7 @@ responses have ended. Loads are closed (users who send the next request after th
 Poisson or in bursts, each from a user with its own device). Every policy gets the same requests, one policy after the
 other. ``sled`` computes the whole prefix in every verification, the others keep KV; ``slo_aware_admission`` admits as
 the service does, the others admit everything. No response finds KV of another one. Lateness is defined in
-``lab.simulation.results``, intervals in ``lab.bench.capacity.intervals``. *Slowness* compares the machine between
+``lab.simulation.results``, intervals in ``lab.bench.capacity.figures``. *Slowness* compares the machine between
 cells: the time of the batches over that of a model fitted to the batches of all cells.
 """
 
@@ -19,11 +19,10 @@ from tqdm import tqdm
 
 from cluster.option_types import natural, new_file, not_negative, positive, positive_int
 from lab.bench.capacity.arrivals import CLOSED, OPEN
-from lab.bench.capacity.figures import batch_model, figures
+from lab.bench.capacity.figures import batch_model, figures, show_figures
 from lab.bench.capacity.log import CellLog
 from lab.bench.capacity.plan import BASELINE, POLICIES
 from lab.bench.capacity.run import RunSettings, measure
-from lab.bench.capacity.tables import show_figures
 from lab.bench.harness.record import write_record
 
 _DEFAULT = RunSettings()

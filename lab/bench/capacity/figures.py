@@ -8,17 +8,92 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
+from cluster.reports.tables import percent
 from lab.bench.capacity.emulated_devices import GROUP
-from lab.bench.capacity.intervals import Rates, rates, time_slices
 from lab.bench.capacity.log import BatchEntry, CellLog, ResponseEntry, RoundEntry
 from lab.bench.capacity.plan import POLICIES
-from lab.simulation.device_account import DeviceAccount
-from lab.simulation.results import ClassResults, DeviceResults, RunResults, by_class, promised
-from lab.simulation.tally import percentiles
+from lab.bench.harness.statistics import Estimate, quotient, ratio
+from lab.reports.columns import Columns, decimals, show_columns
+from lab.simulation.results import ClassResults, DeviceAccount, DeviceResults, RunResults, by_class, promised
+from lab.simulation.run import percentiles
 from outrider.contracts.cost import CostModel, LinearCostModel
 from outrider.costs.fit_figures import BatchKind, BatchSample
 from outrider.costs.fitting import fit_offsets
 from outrider.scheduling.attribution import ViolationCause
+
+STRETCH_S = 5.0  # minimum; a cell is cut into equal periods
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A period of one cell after its warm-up; for intervals, periods of all repeats are redrawn.
+
+    Responses and rounds of the same time are correlated, those of different periods less so. Differences between cells,
+    such as from other load on the machine, are in no period: repeats show them.
+    """
+
+    seconds: float
+    tokens: int  # committed
+    kept: int  # responses that ended with their promise kept
+    ended: int  # responses that ended
+    refused: int
+
+
+def time_slices(log: CellLog, length_s: float = STRETCH_S) -> list[Stretch]:
+    """Cut a cell's time after its warm-up into equal periods, none shorter than ``length_s`` unless the whole is."""
+    count = max(1, int(log.measured_s / length_s))
+    edges_s = np.linspace(log.warmup_s, log.ended_at_s, count + 1)
+
+    def sums(found: Sequence[tuple[float, int]]) -> list[int]:
+        at_s = [at_s for at_s, _ in found]
+        counted, _ = np.histogram(at_s, edges_s, weights=[float(number) for _, number in found])
+        return [round(number) for number in counted.tolist()]
+
+    tokens = [(made.committed_at_s, made.timing.committed_tokens) for one in log.responses for made in one.rounds]
+    ended = [(one.ended_at_s, one.kept) for one in log.responses if one.ended_at_s is not None]
+    refused = [(one.refused_at_s, 1) for one in log.responses if one.refused_at_s is not None]
+    columns = sums(tokens), sums(ended), sums([(at_s, 1) for at_s, _ in ended]), sums(refused)
+    return [Stretch(log.measured_s / count, *row) for row in zip(*columns, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Rates over all repeats of one measurement.
+
+    Attributes:
+        against: goodput over that of another measurement; None without one. ``each_against``: per common repeat.
+    """
+
+    goodput: Estimate  # committed tokens per second
+    kept_per_s: Estimate  # responses per second that ended with their promise kept
+    kept_share: Estimate  # of the responses that ended or were refused
+    against: Estimate | None
+    each_against: tuple[float, ...]
+
+
+def rates(logs: Sequence[CellLog], others: Sequence[CellLog] = ()) -> Rates:
+    """Rates of cells (at least one, with a response that ended), and their goodput relative to other cells."""
+    mine, theirs = ([piece for log in group for piece in time_slices(log)] for group in (logs, others))
+    seconds = [piece.seconds for piece in mine]
+    tokens = [float(piece.tokens) for piece in mine]
+    kept = [float(piece.kept) for piece in mine]
+    goodputs = {log.cell.repeat: _goodput(log) for log in others}
+    against = None
+    if theirs:
+        against = quotient((tokens, seconds), ([float(p.tokens) for p in theirs], [p.seconds for p in theirs]))
+    return Rates(
+        goodput=ratio(tokens, seconds),
+        kept_per_s=ratio(kept, seconds),
+        kept_share=ratio(kept, [float(piece.ended + piece.refused) for piece in mine]),
+        against=against,
+        each_against=tuple(_goodput(log) / goodputs[log.cell.repeat] for log in logs if log.cell.repeat in goodputs),
+    )
+
+
+def _goodput(log: CellLog) -> float:
+    return sum(piece.tokens for piece in time_slices(log)) / log.measured_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,3 +231,57 @@ def _first_token_times_s(log: CellLog) -> list[float]:
         for response in log.responses
         if response.rounds and response.rounds[0].committed_at_s > log.warmup_s
     ]
+
+
+_LOAD: Columns[Figures] = (("load", lambda one: one.load), ("policy", lambda one: one.policy))
+_RATES: Columns[Figures] = (
+    *_LOAD,
+    ("ended", lambda one: " ".join(map(str, one.ended))),
+    ("goodput", lambda one: one.rates.goodput.shown(digits=1)),
+    ("against fcfs", lambda one: one.rates.against or "-"),
+    ("each repeat", lambda one: " ".join(f"{each:.3f}" for each in one.rates.each_against) or "-"),
+    ("kept/s", lambda one: one.rates.kept_per_s.shown(digits=2)),
+    ("kept of asked, %", lambda one: one.rates.kept_share.shown(100.0, digits=1)),
+    ("refused", lambda one: one.promised.refused),
+)
+_LATENESS: Columns[Figures] = (
+    *_LOAD,
+    ("rounds", lambda one: percent(one.promised.round_violation_rate)),
+    ("(queue", lambda one: percent(one.promised.late_queue_rounds / max(one.promised.rounds, 1))),
+    ("compute)", lambda one: percent(one.promised.late_compute_rounds / max(one.promised.rounds, 1))),
+    ("responses", lambda one: percent(one.promised.response_violation_rate)),
+    ("devices", lambda one: percent(one.promised.device_violation_rate)),
+    ("round p50", lambda one: f"{one.round_times.p50_s * 1e3:.0f}"),
+    ("p99", lambda one: f"{one.round_times.p99_s * 1e3:.0f}"),
+    ("first token p50", lambda one: f"{one.first_token_times.p50_s * 1e3:.0f}"),
+    ("p99", lambda one: f"{one.first_token_times.p99_s * 1e3:.0f}"),
+    ("blocks/batch", lambda one: f"{one.mean_batch_blocks:.1f}"),
+    ("busy", lambda one: percent(one.busy_share)),
+    ("slowness", lambda one: decimals(one.slowness, 3)),
+    ("batches ended by", lambda one: " ".join(f"{reason} {count}" for reason, count in one.stop_reasons)),
+)
+_BY_CLASS: Columns[tuple[Figures, ClassResults]] = (
+    ("load", lambda row: row[0].load),
+    ("policy", lambda row: row[0].policy),
+    ("promised", lambda row: f"{row[1].slo.tokens_per_s:g}/s"),
+    ("achieved", lambda row: "-" if (speed := row[1].achieved_tokens_per_s) is None else f"{speed:.2f}/s"),
+    ("late rounds", lambda row: percent(row[1].round_violation_rate)),
+    ("(queue", lambda row: percent(row[1].late_queue_rounds / max(row[1].rounds, 1))),
+    ("compute)", lambda row: percent(row[1].late_compute_rounds / max(row[1].rounds, 1))),
+    ("kept or on time", lambda row: row[1].responses - row[1].late_responses),
+    ("late", lambda row: row[1].late_responses),
+    ("refused", lambda row: row[1].refused),
+    ("late devices", lambda row: f"{row[1].late_devices} of {row[1].devices}"),
+)
+
+
+def show_figures(figures: Sequence[Figures]) -> None:
+    show_columns(
+        "Goodput in tokens/s and kept responses, with 95 % intervals (stretches of time redrawn)", _RATES, figures
+    )
+    show_columns("Late rounds, responses and devices; times in ms", _LATENESS, figures)
+    by_class = [(one, of_class) for one in figures for of_class in one.by_class]
+    show_columns("By promised speed", _BY_CLASS, by_class)
+    for one in figures:
+        if one.off_record or one.faults:
+            print(f"{one.policy}, {one.load}: {one.off_record} responses off record, {one.faults} faults")

@@ -21,9 +21,9 @@ from lab.bench.engines.exported_drafter import export_drafter
 from lab.bench.engines.served import Load, measured
 from lab.bench.engines.servers import ServingOptions, all_servers
 from lab.bench.engines.tables import show_compared, show_served
-from lab.bench.harness.mix import USUAL_SHARES, parse_share, shares_of
+from lab.bench.harness.prompts import USUAL_SHARES, parse_share, shares_of
 from lab.bench.harness.record import write_record
-from lab.bench.harness.samples import Sample
+from lab.bench.harness.statistics import Sample
 from outrider.engines.registry import VERIFIERS
 from outrider.models.embedded import DRAFTER_NAME, embedded_drafter_path
 from outrider.models.folders import EMBEDDED, resolve_folder

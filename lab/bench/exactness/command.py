@@ -19,8 +19,7 @@ from tqdm import tqdm
 
 from cluster.option_types import natural, new_file, positive_int
 from cluster.reports.tables import show_table
-from lab.bench.exactness.company import MOST_GENERATIONS, tried
-from lab.bench.exactness.counts import Counts, faults, total
+from lab.bench.exactness.company import MOST_GENERATIONS, Counts, faults, total, tried
 from lab.bench.exactness.reference import Target
 from lab.bench.exactness.requests import Request, draw_requests
 from lab.bench.harness.prompts import PROMPTS

@@ -19,7 +19,7 @@ from cluster.options import add_config_options, add_output_options, check_plots
 from lab.bench.harness.prompts import PROMPTS
 from lab.bench.harness.record import write_record
 from lab.bench.papers.dssd import reproduce_dssd
-from lab.bench.papers.pair import Amount, load_pair
+from lab.bench.papers.measured import Amount, load_pair
 from lab.bench.papers.published import DSSD_ROWS
 from lab.bench.papers.tslt import DEPTH, reproduce_tslt
 from lab.bench.papers.wisv.reproduce import reproduce_wisv

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from cluster.reports.tables import show_table
 from lab.bench.papers.coupling import Scheme
-from lab.bench.papers.measured import Series, measure
-from lab.bench.papers.pair import Amount, Pair, pair_rows
+from lab.bench.papers.measured import Amount, Pair, Series, measure, pair_rows
 from lab.bench.papers.published import DSSD_LLM_S, DSSD_ROWS, DSSD_STEP_RATIO, DSSD_TOKENS, DSSD_TOP_K, DssdRow
 from lab.bench.papers.rounds import PROB_BITS, SCALAR_BITS, RoundShape, candidate_plan, row_bits, rows_s, speed_up
 from outrider.contracts.requests import SamplingParams

@@ -12,8 +12,7 @@ import numpy as np
 from cluster.reports.tables import show_table
 from lab.bench.harness.statistics import Estimate, estimate
 from lab.bench.papers.coupling import Scheme
-from lab.bench.papers.measured import Measured, measure
-from lab.bench.papers.pair import Amount, Pair, pair_rows
+from lab.bench.papers.measured import Amount, Measured, Pair, measure, pair_rows
 from lab.bench.papers.published import TSLT_EXPANSION, TSLT_KEPT_SHARES, TSLT_LLM_S, TSLT_STEP_RATIO
 from lab.bench.papers.rounds import PROB_BITS, SCALAR_BITS, candidate_plan, formula_shape, row_bits, speed_up, tree_rows
 from outrider.contracts.requests import SamplingParams

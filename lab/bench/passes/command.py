@@ -19,9 +19,8 @@ from tqdm import tqdm
 from cluster.option_types import new_file, positive_int
 from lab.bench.harness.record import write_record
 from lab.bench.passes.rounds import measured_rounds
-from lab.bench.passes.run import BUFFER_MIB, PassPlan, measured
+from lab.bench.passes.run import BUFFER_MIB, PassPlan, figures, measured, show_passes
 from lab.bench.passes.shapes import PassShape
-from lab.bench.passes.tables import figures, show_passes
 from outrider.engines.torch.kind import cpu_dtype
 
 _SHAPES = ((1, 1), (1, 4), (4, 1), (4, 4), (1, 16), (16, 1), (1, 32), (32, 1))  # rows and generations

@@ -6,7 +6,7 @@ protocol and window every round. A fixed protocol uses the plan that the service
 was given. Methods take turns prompt by prompt; there is one request at a time.
 
 The comparison uses *charged* time: the link's model for the bits really sent, plus measured computation (see
-``lab.bench.protocols.rounds``); payload bits per committed token are listed.
+``lab.bench.protocols.plan``); payload bits per committed token are listed.
 """
 
 import argparse
@@ -18,11 +18,17 @@ from cluster.option_types import integer, new_file, positive_int
 from cluster.options import add_config_options, read_config
 from lab.bench.harness.prompts import PROMPTS
 from lab.bench.harness.record import write_record
-from lab.bench.protocols.figures import Comparison, MethodFigures, compare, figures, seconds
+from lab.bench.protocols.figures import (
+    Comparison,
+    MethodFigures,
+    compare,
+    figures,
+    seconds,
+    show_comparisons,
+    show_figures,
+)
 from lab.bench.protocols.measure import Amount, measure
-from lab.bench.protocols.plan import METHODS, cells
-from lab.bench.protocols.rounds import Response
-from lab.bench.protocols.tables import show_comparisons, show_figures
+from lab.bench.protocols.plan import METHODS, Response, cells
 from outrider.contracts.errors import ConfigError
 
 

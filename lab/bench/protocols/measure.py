@@ -9,8 +9,18 @@ from tqdm import tqdm
 from lab.bench.harness.prompts import PROMPTS
 from lab.bench.harness.running import RunningService
 from lab.bench.load.client import ServiceUnusableError, open_client
-from lab.bench.protocols.plan import CHEAPEST, METHODS, NO_DRAFT, Cell, Turn, options, turns
-from lab.bench.protocols.rounds import Response, at_work, parse_choices
+from lab.bench.protocols.plan import (
+    CHEAPEST,
+    METHODS,
+    NO_DRAFT,
+    Cell,
+    Response,
+    Turn,
+    at_work,
+    options,
+    parse_choices,
+    turns,
+)
 from outrider.config.schema import Config
 from outrider.contracts.drafting import DraftPlan
 

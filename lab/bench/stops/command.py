@@ -20,10 +20,8 @@ from lab.bench.harness.fewer_layers import without_layers
 from lab.bench.harness.record import write_record
 from lab.bench.harness.recorded_drafts import RecordSettings
 from lab.bench.stops.bound import drafts_along, waste, whole_rounds
-from lab.bench.stops.measure import Asking, Figures, measure
-from lab.bench.stops.plots import plot_waste
-from lab.bench.stops.rules import Arm, arms, served_by
-from lab.bench.stops.tables import show, show_bound
+from lab.bench.stops.measure import Arm, Asking, Figures, arms, measure, served_by
+from lab.bench.stops.tables import plot_waste, show, show_bound
 from lab.training.predictor.pair_names import pair_names
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError

@@ -2,18 +2,53 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import httpx
 from ray import serve
 
 from cluster.local import APP_NAME
-from lab.bench.harness.mix import mixed
+from lab.bench.harness.prompts import mixed
 from lab.bench.harness.running import answered
 from lab.bench.load.client import open_client
-from lab.bench.stops.rules import Arm
+from outrider.config.schema import Config
+from outrider.drafting.stopping import STOP_KINDS
 from outrider.rounds.timing import RoundTiming
+
+NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    name: str
+    rule: str  # of the devices (``STOP_KINDS``)
+    options: Mapping[str, object] = field(default_factory=dict)  # the request's ``outrider``
+
+
+# All by protocol token_ids; none of them is a chain.
+_TREES = (
+    Arm("tree 2,2,1", NEVER, {"protocol": "token_ids", "window": 3, "expansion": (2, 2, 1)}),
+    Arm("tree grown to 8", NEVER, {"protocol": "token_ids", "window": 4, "rows": 8}),
+    Arm("own choice of trees, too", NEVER, {"protocol": "token_ids"}),
+    Arm("tree grown, priced", "while_it_pays", {"protocol": "token_ids", "window": 6, "rows": 16}),
+    Arm("own choice of trees, too, priced", "while_it_pays", {"protocol": "token_ids"}),
+)
+
+
+def arms(windows: Sequence[int], longest: int) -> tuple[Arm, ...]:
+    """Fixed windows, the service's own choice, trees, each rule at the longest window; and priced choices."""
+    fixed = [Arm("target alone" if not window else f"window {window}", NEVER, {"window": window}) for window in windows]
+    stopping = [Arm(rule.replace("_", " "), rule, {"window": longest}) for rule in STOP_KINDS if rule != NEVER]
+    own = [Arm("own choice" if rule == NEVER else "own choice, priced", rule) for rule in (NEVER, "while_it_pays")]
+    return (*fixed, own[0], *_TREES[:3], *stopping, own[1], *_TREES[3:])
+
+
+def served_by(config: Config, rule: str) -> Config:
+    """Configuration for a rule's arms, without prompt lookup: a request that disables it does not inform the tuner."""
+    groups = tuple(replace(group, stopping=replace(group.stopping, rule=rule)) for group in config.drafters)
+    return replace(config, drafters=groups, speculation=replace(config.speculation, lookup_window=0))
+
 
 _DEADLINE_S = 300.0
 _SHARES = {"chat": 0.5, "lists": 0.25, "code": 0.25}

@@ -6,10 +6,10 @@ from math import log
 from lab.simulation.agenda import Agenda
 from lab.simulation.chance import hashed, uniforms
 from lab.simulation.device import SimDevice
-from lab.simulation.device_account import DeviceAccount
 from lab.simulation.drafted_rounds import LENGTHS, NO_DRAFT, TOKENS, SimDraft, SimResponse, accepted_of
 from lab.simulation.fleet.drafters import DrafterPool, SimDrafter, exponential
 from lab.simulation.fleet.scenario import Traffic
+from lab.simulation.results import DeviceAccount
 from outrider.rounds.rules import RunGrant
 from outrider.routing.prefix_index import BLOCK_TOKENS
 from outrider.selection.situation import SpeedPromise

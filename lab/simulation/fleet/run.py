@@ -10,16 +10,14 @@ from typing import cast
 from lab.simulation.agenda import Agenda
 from lab.simulation.chance import hashed
 from lab.simulation.device import SimDevice
-from lab.simulation.device_account import DeviceAccount
 from lab.simulation.fleet.conversation import Conversation
 from lab.simulation.fleet.drafters import DrafterPool, exponential
 from lab.simulation.fleet.losses import Losses, around
-from lab.simulation.fleet.results import FleetResults, ReplicaResults, TimeHistogram
+from lab.simulation.fleet.results import FleetResults, ReplicaResults, TimeHistogram, TrafficTally
 from lab.simulation.fleet.routes import Routes
 from lab.simulation.fleet.scenario import FleetScenario
 from lab.simulation.fleet.sim_replica import SimReplica
-from lab.simulation.fleet.tally import TrafficTally
-from lab.simulation.results import DeviceResults
+from lab.simulation.results import DeviceAccount, DeviceResults
 from lab.simulation.server import SimStep
 from outrider.admission.decisions import AdmissionRefused
 from outrider.contracts.errors import ParameterError

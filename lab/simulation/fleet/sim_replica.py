@@ -3,12 +3,11 @@
 from typing import cast
 
 from lab.simulation.agenda import Agenda
-from lab.simulation.coordinator_cpu import CoordinatorCpu
 from lab.simulation.fleet.conversation import Conversation
 from lab.simulation.fleet.scenario import FleetScenario
 from lab.simulation.memory import KvMemory
 from lab.simulation.server import SimulatedServer, StepCounts
-from lab.simulation.sim_verifier import SimVerifier, VerifierListener
+from lab.simulation.sim_verifier import CoordinatorCpu, SimVerifier, VerifierListener
 from lab.simulation.systems import fleet_rules
 
 

@@ -6,10 +6,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lab.training.head.importance import Smoothing, smoothed_importance
 from lab.training.head.links import LinkRanges, LinkScale
 from lab.training.head.mismatches import HiddenPair
-from lab.training.head.relabelling import Relabelling, relabelled, repair_price, repair_probs
+from lab.training.head.relabelling import (
+    Relabelling,
+    Smoothing,
+    relabelled,
+    repair_price,
+    repair_probs,
+    smoothed_importance,
+)
 from lab.training.head.replacing import LabelledAnswer
 from outrider.contracts.exchanged import ArrayData
 from outrider.verification.decision_head import csi_features

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from lab.training.head.fitting import FitConfig
-from lab.training.head.importance import Smoothing
+from lab.training.head.relabelling import Smoothing
 from lab.training.head.replacing import Sampling
 from lab.training.pair_config import PairConfig, numbers
 from outrider.contracts.errors import ParameterError

@@ -5,12 +5,45 @@ mismatch is repaired with probability ``sigmoid((importance - price) / temperatu
 until the expected number is within budget. Relabelling changes labels only from 1 to 0.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
 
-from lab.training.head.importance import Floats
+Floats = npt.NDArray[np.float64]
+
+
+class Smoothing(StrEnum):
+    """How the contributions of several critical mismatches combine (WISV eq. 28; the published formula is lost).
+
+    The sum ranks a critical mismatch among others above a lone one; the maximum gives every critical one 1, so that
+    relabelling cannot tell them apart.
+    """
+
+    SUM = "sum"
+    MAX = "max"
+
+
+def smoothed_importance(
+    places: Sequence[int], labels: Sequence[int], kappa: float, smoothing: Smoothing = Smoothing.SUM
+) -> Floats:
+    """``[M]``: sum or maximum over m' of ``l_m' exp(-|m - m'| / kappa)``.
+
+    Args:
+        places: ``[M]``, which mismatch of its answer each one is.
+        labels: ``[M]``, 1 if it is critical.
+        kappa: mismatches over which importance falls to 1 / e, above 0.
+        smoothing: sum or maximum.
+    """
+    if not len(places):
+        return np.empty(0)
+    at = np.asarray(places, np.float64)
+    parts = np.exp(-np.abs(at[:, None] - at[None]) / kappa) * np.asarray(labels, np.float64)
+    found: Floats = parts.sum(1) if smoothing is Smoothing.SUM else parts.max(1)
+    return found
+
 
 _HALVINGS = 60
 _FAR = 60.0  # the policy is 0 or 1 this many temperatures away from the price

@@ -13,20 +13,17 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from lab.training.head.division import TaskDivision, is_validation
 from lab.training.head.examples import Examples, ExampleSettings, examples
 from lab.training.head.fitting import Fit, fit
 from lab.training.head.head_config import UNRELABELLED, HeadConfig
-from lab.training.head.importance import Floats, Smoothing
-from lab.training.head.label_file import header_of, make_labels, read_labels
 from lab.training.head.links import CALIBRATED, LinkRanges, LinkScale
 from lab.training.head.mismatches import HiddenPair, as_sent, hidden_at
 from lab.training.head.pair import EncodedTask, LoadedPair, ask, load_pair, paged
-from lab.training.head.relabelling import Relabelling
-from lab.training.head.replacing import LabelledAnswer, texts_needed
-from lab.training.head.sweep import STRICT, SweptRow, sweep, worst_bounds
-from lab.training.head.threshold import choose_threshold
+from lab.training.head.relabelling import Floats, Relabelling, Smoothing
+from lab.training.head.replacing import LabelledAnswer, header_of, make_labels, read_labels, texts_needed
+from lab.training.head.sweep import STRICT, SweptRow, choose_threshold, sweep, worst_bounds
 from lab.training.ranking import area_under_curve
+from lab.training.tasks.task import TaskDivision, is_validation
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.exchanged import FloatField
 from outrider.models.head_file import HeadInfo, read_head, save_head

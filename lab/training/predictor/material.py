@@ -1,9 +1,15 @@
 """Training data of a predictor: rounds made here from prompts, or logged by devices."""
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 from tqdm import tqdm
 
 from lab.training.head.pair import LoadedPair, load_pair, paged
@@ -12,11 +18,66 @@ from lab.training.predictor.logged import read_logs
 from lab.training.predictor.pair_names import PairNames, pair_names
 from lab.training.predictor.predictor_config import PredictorConfig
 from lab.training.predictor.rounds import drafted_tokens, requests_of
-from lab.training.predictor.rounds_file import header_of, read_rounds, save_rounds
 from outrider.contracts.errors import ParameterError
 from outrider.documents.text_file import MAX_DATA_BYTES, read_text
+from outrider.drafting.features import FEATURE_NAMES
 from outrider.training.builtin_prompts import builtin_prompts
 from outrider.training.traces import is_held_out, prompt_ids
+
+_FORMAT = 1
+_METADATA_KEY = "outrider_rounds"
+_COLUMNS = ("features", "accepted", "temperature", "prompt")
+
+
+def header_of(models: LoadedPair, config: PredictorConfig, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """Return everything that decides which draft tokens are accepted."""
+    reported = {
+        "format": _FORMAT,
+        "features": FEATURE_NAMES,
+        "target": models.target.model_hash,
+        "drafter": models.drafter.model_hash,
+        "rule": config.rule,
+        "temperatures": config.asked_temperatures,
+        "dtype": models.spec.dtype,
+        "drafter_dtype": models.spec.drafter_dtype,
+        "max_new_tokens": config.max_new_tokens,
+        "window_tokens": config.window_tokens,
+        "seed": config.seed,
+        "prompts": hashlib.sha256(json.dumps([list(ids) for ids in prompts]).encode()).hexdigest(),
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(reported))
+    return plain
+
+
+def read_rounds(file: Path, header: dict[str, Any]) -> DraftedTokens | None:
+    """Read saved tokens; None if there is no file.
+
+    Raises:
+        ParameterError: the file is not of this kind, or of another pair or rule, or made in another way.
+    """
+    if not file.exists():
+        return None
+    try:
+        with safe_open(file, framework="np") as opened:
+            found = json.loads((opened.metadata() or {}).get(_METADATA_KEY, "{}"))
+            columns = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise ParameterError("rounds", "a file that `outrider train predictor` made", f"{file}: {error}") from error
+    if differing := [key for key in {**header, **found} if header.get(key) != found.get(key)]:
+        ours, theirs = (", ".join(f"{key} {one.get(key)}" for key in differing) for one in (header, found))
+        needed = f"rounds of this pair and rule, made in this way ({ours}), or another file, or this one deleted"
+        raise ParameterError("rounds", needed, f"{theirs} in {file}")
+    return DraftedTokens(*(columns[name] for name in _COLUMNS))
+
+
+def save_rounds(file: Path, tokens: DraftedTokens, header: dict[str, Any]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_name(f".{file.name}.partial")
+    columns = {name: np.ascontiguousarray(getattr(tokens, name)) for name in _COLUMNS}
+    save_file(columns, partial, metadata={_METADATA_KEY: json.dumps(header)})
+    partial.chmod(0o644)
+    partial.replace(file)
+
 
 _MOST_TEMPERATURES = 6  # reported one by one
 

@@ -1,7 +1,8 @@
 """A prompt whose answer has checkable parts; the score is the share of parts that are right."""
 
+import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -79,3 +80,46 @@ def _plain(text: str) -> str:
 
 def _value(number: str) -> float:
     return float(number.replace(",", ""))
+
+
+_TRAIN_SHARE, _CALIBRATION_SHARE = 0.6, 0.2  # the rest is the test
+_VALIDATION_SHARE = 5  # one training task in this many
+
+
+def split_tasks(tasks: Iterable[Task]) -> tuple[tuple[Task, ...], tuple[Task, ...], tuple[Task, ...]]:
+    """Train with 60 %, calibrate with 20 %, test with 20 %, each in order; a task's split depends on its key alone."""
+    train, calibration, test = list[Task](), list[Task](), list[Task]()
+    for task in tasks:
+        at = _uniform(task.key)
+        held_out = calibration if at < _TRAIN_SHARE + _CALIBRATION_SHARE else test
+        (train if at < _TRAIN_SHARE else held_out).append(task)
+    return tuple(train), tuple(calibration), tuple(test)
+
+
+def _uniform(key: str) -> float:
+    """In [0, 1), by the key's hash."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "big") / 2**48
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDivision:
+    """Disjoint, non-empty sets of tasks; ``training`` includes the validation tasks."""
+
+    training: tuple[Task, ...]
+    calibration: tuple[Task, ...]
+    test: tuple[Task, ...]
+
+    def __post_init__(self) -> None:
+        keys = [task.key for part in (self.training, self.calibration, self.test) for task in part]
+        if twice := sorted({key for key in keys if keys.count(key) > 1}):
+            raise ParameterError("tasks", "tasks with distinct keys", f"{', '.join(twice[:3])} more than once")
+        for name in ("training", "calibration", "test"):
+            if not getattr(self, name):
+                needed = f"enough for training, calibration and test ({name} got none)"
+                raise ParameterError("tasks", needed, f"{len(keys)} tasks")
+
+
+def is_validation(task: Task) -> bool:
+    """Return whether a training task is held out for early stopping; depends on its key alone."""
+    digest = hashlib.sha256(f"validation\0{task.key}".encode()).digest()
+    return int.from_bytes(digest[:8]) % _VALIDATION_SHARE == 0

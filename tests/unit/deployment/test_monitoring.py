@@ -10,7 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from lab.dashboards.boards import BOARDS
+from lab.dashboards.drawn import BOARDS
 from tests.unit.deployment.manifests import ROOT, kustomized
 from tests.unit.deployment.test_kubernetes import KUBERNETES
 

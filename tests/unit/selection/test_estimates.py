@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lab.simulation.yields import expected_tokens
+from lab.simulation.acceptance_models import expected_tokens
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.errors import ParameterError

@@ -1,21 +1,22 @@
 """Token acceptances behind the AALs of Table I, and the speed of each method at any window by them.
 
 b_i = min(1, first * exp(drift * i)),  i = 0 .. K - 1
-AAL = as ``lab.simulation.yields.expected_tokens``, with or without a bonus token after a full block
+AAL = as ``lab.simulation.acceptance_models.expected_tokens``, with or without a bonus token after a full block
 
 Table I lists windows from 10 on. Below that the acceptance is extrapolated: it is nearly flat.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import exp, inf
 
+import numpy as np
 from scipy.optimize import least_squares
 
-from lab.bench.papers.wisv.published import RTT_S, WisvRow, printed
+from lab.bench.papers.wisv.published import RATES_BPS, RTT_S, TABLE_1, WisvRow, printed
 from lab.bench.papers.wisv.rounds import TABLE_1_POINT, Method, OperatingPoint, link, mismatches, round_s
-from lab.simulation.yields import expected_tokens
+from lab.simulation.acceptance_models import expected_tokens
 
 LONGEST = 64
 A40_PASS_S = 8.03e9 * 2 / 696e9  # reads Llama-3.1-8B's fp16 weights once: the minimum of a pass on the testbed's server
@@ -87,3 +88,53 @@ def best_speed(method: Method, rate_bps: float, *, bonus: bool, point: Operating
     """Speed at the window with the most tokens per second, 1 to 64."""
     speeds = [speed(method, rate_bps, window, bonus=bonus, point=point) for window in range(1, LONGEST + 1)]
     return max(speeds, key=lambda one: one.tokens_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduced:
+    """A printed row's AAL and rounds at our cost of a round; errors are ours over printed, minus 1.
+
+    The selective upload is listed with the full one's row: Table I does not print it, and it has no errors.
+    """
+
+    row: WisvRow
+    method: Method
+    latency_s: float
+    tokens_per_s: float
+    latency_error: float | None
+    throughput_error: float | None
+
+
+def reproduce(point: OperatingPoint = TABLE_1_POINT) -> list[Reproduced]:
+    """All rows in the table's order, the selective upload after each full one."""
+    found = []
+    for row in TABLE_1:
+        found.append(_priced(row, row.method, point))
+        if row.method is Method.WISV_FULL:
+            beside = _priced(row, Method.WISV_SELECTIVE, point)
+            found.append(replace(beside, latency_error=None, throughput_error=None))
+    return found
+
+
+def worst(found: Sequence[Reproduced], method: Method) -> float:
+    """The largest error of a method's latencies and throughputs, of either sign."""
+    errors = [(one.latency_error, one.throughput_error) for one in found if one.method is method]
+    return max(abs(error) for pair in errors for error in pair if error is not None)
+
+
+def fitted_step_s() -> float:
+    """Time of a drafted token: least squares of relative errors of the greedy rows' latencies."""
+    rows = [row for rate_bps in RATES_BPS for row in printed(Method.SD_GREEDY, rate_bps)]
+    latencies = np.array([row.latency_s for row in rows])
+    links = np.array([_priced(row, row.method, OperatingPoint(step_s=0.0)).latency_s for row in rows])
+    drafted = np.array([row.rounds * row.window for row in rows])
+    solved = np.linalg.lstsq((drafted / latencies)[:, None], (latencies - links) / latencies)[0]
+    return float(solved[0])
+
+
+def _priced(row: WisvRow, method: Method, point: OperatingPoint) -> Reproduced:
+    matches = fitted(Method.SD_GREEDY, row.rate_bps).at_depths(row.window) if method is Method.WISV_SELECTIVE else ()
+    seconds = round_s(method, link(row.rate_bps, RTT_S), row.window, mismatches(matches), point)
+    latency_s, tokens_per_s = row.rounds * seconds, row.aal_tokens / seconds
+    errors = latency_s / row.latency_s - 1.0, tokens_per_s / row.tokens_per_s - 1.0
+    return Reproduced(row, method, latency_s, tokens_per_s, *errors)

@@ -3,12 +3,11 @@
 from pathlib import Path
 
 from cluster.reports.tables import show_table
-from lab.bench.papers.wisv.acceptance import A40_PASS_S, best_speed
+from lab.bench.papers.wisv.acceptance import A40_PASS_S, best_speed, fitted_step_s, reproduce, worst
 from lab.bench.papers.wisv.crossover import RATES_BPS as CROSSOVER_RATES_BPS
 from lab.bench.papers.wisv.crossover import RTTS_S, RULE_RTT_S, uploads
 from lab.bench.papers.wisv.published import METHODS, RATES_BPS, WINDOWS, printed
 from lab.bench.papers.wisv.rounds import Method, OperatingPoint
-from lab.bench.papers.wisv.table import fitted_step_s, reproduce, worst
 
 _MISMATCHES = (0.02, 0.05, 0.1, 0.2)  # of a token; Table I's strict acceptance is about 0.9
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from tqdm import tqdm
 
 from lab.bench.harness.running import RunningService
-from lab.bench.harness.samples import rotated
-from lab.bench.harness.statistics import Estimate, ratio
+from lab.bench.harness.statistics import Estimate, ratio, rotated
 from lab.bench.load.client import open_client
 from lab.training.tasks.task import Task
 from outrider.config.schema import Config

@@ -10,12 +10,10 @@ from cluster.option_types import existing_file, positive_int, share
 from cluster.options import read_config
 from lab.bench.papers.wisv_pair import reports
 from lab.bench.papers.wisv_pair.cluster import LINKS, WINDOWS, Answer, measured, rows, spread
-from lab.bench.papers.wisv_pair.frontier import HEAD, UNAWARE, frontier
-from lab.bench.papers.wisv_pair.judging import BLOCKS, judging_times
+from lab.bench.papers.wisv_pair.frontier import BLOCKS, HEAD, UNAWARE, frontier, judging_times
 from lab.training.head.pair import PairSpec, ask, load_pair, paged
 from lab.training.tasks.loading import load_tasks
-from lab.training.tasks.splits import split_tasks
-from lab.training.tasks.task import Task
+from lab.training.tasks.task import Task, split_tasks
 from outrider.assembly.heads import read_heads
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
@@ -109,5 +107,5 @@ def _configured(args: argparse.Namespace) -> tuple[Config, Head]:
 
 
 def _tasks(source: str, most: int | None) -> list[Task]:
-    tasks = list(split_tasks(load_tasks(source)).test)
-    return tasks if most is None else spread(tasks, most)
+    _, _, test = split_tasks(load_tasks(source))
+    return list(test) if most is None else spread(test, most)

@@ -5,14 +5,21 @@ Both models run in this process; a link matters only as an input of the head. Se
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
+import numpy as np
+
+from lab.bench.harness.timing import Call, seconds_of
 from lab.training.head.links import EVALUATED
 from lab.training.head.mismatches import as_sent
+from lab.training.head.paged_texts import PagedText
 from lab.training.head.pair import EncodedTask, Pair
-from lab.training.head.rules import HEAD_FREE
+from lab.training.head.semantic_decoding import HEAD_FREE
 from lab.training.head.sweep import STRICT, SweptRow, sweep
 from outrider.contracts.exchanged import FloatField
 from outrider.models.head_file import Head
+from outrider.verification.decision_head import DecisionHead
+from outrider.verification.semantic import MismatchQuestion
 
 HEAD, UNAWARE = "head", "head, not told of links"  # the second is trained without relabelling
 
@@ -56,3 +63,46 @@ def frontier(
         rows += [replace(row, rule=name) for row in swept if row.rule == HEAD]
         rows += [row for row in swept if row.rule != HEAD and not more]
     return Frontier(window, len(asked), tuple(rows))
+
+
+BLOCKS, WINDOW = (1, 8, 32), 8
+_REPEATS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class JudgingTime:
+    """Medians for a number of blocks of ``WINDOW`` tokens, half of them mismatches."""
+
+    blocks: int
+    mismatches: int
+    pass_s: float  # of the target
+    judge_s: float
+
+    @property
+    def share(self) -> float:
+        return self.judge_s / self.pass_s
+
+
+def judging_times(pair: Pair, asked: Sequence[EncodedTask], head: DecisionHead) -> list[JudgingTime]:
+    """Measure each of ``BLOCKS``; ``pair`` needs KV for as many texts."""
+    return [_judging_time(pair, asked, head, blocks) for blocks in BLOCKS]
+
+
+def _judging_time(pair: Pair, asked: Sequence[EncodedTask], head: DecisionHead, blocks: int) -> JudgingTime:
+    prompts = [asked[at % len(asked)].prompt_ids for at in range(blocks)]
+    texts = [PagedText([*prompt, *prompt[-1:] * WINDOW]) for prompt in prompts]
+    rows, own = [WINDOW + 1] * blocks, range(0, WINDOW, 2)
+    first = pair.target.run(texts, rows, want_hidden=True)  # prompts are computed once
+    pass_s = _median_s(lambda: pair.target.run(texts, rows, want_hidden=True))
+    links = list(EVALUATED.values())
+    drafted = np.random.default_rng(0).standard_normal((len(own), head.drafter_width)).astype(np.float32)
+    questions = [MismatchQuestion(drafted, first.hidden_of(at, own), links[at % len(links)]) for at in range(blocks)]
+    judge_s = _median_s(lambda: head.accepts(questions))
+    for text in texts:
+        pair.target.release(text)
+    return JudgingTime(blocks, blocks * len(own), pass_s, judge_s)
+
+
+def _median_s(call: Call) -> float:
+    call()
+    return median(seconds_of(call) for _ in range(_REPEATS))

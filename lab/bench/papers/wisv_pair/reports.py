@@ -6,8 +6,7 @@ from cluster.reports.tables import percent, show_table
 from lab.bench.papers.wisv.published import METHODS as PRINTED
 from lab.bench.papers.wisv.published import printed
 from lab.bench.papers.wisv_pair.cluster import LINKS, Row
-from lab.bench.papers.wisv_pair.frontier import Frontier
-from lab.bench.papers.wisv_pair.judging import WINDOW, JudgingTime
+from lab.bench.papers.wisv_pair.frontier import WINDOW, Frontier, JudgingTime
 from lab.training.head.sweep import SweptRow
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab.dashboards.boards import BOARDS
+from lab.dashboards.drawn import BOARDS
 
 _VALUES = {"$__rate_interval": "1m", "$cluster": ".*", "$coordinator": ".*", "$class": ".*", "$group": ".*"}
 

@@ -9,8 +9,7 @@ import pytest
 
 from cluster.monitoring.files import FOLDER
 from lab.dashboards.board import Board, Panel
-from lab.dashboards.boards import BOARDS
-from lab.dashboards.drawn import drawn
+from lab.dashboards.drawn import BOARDS, drawn
 from serve_app.metrics import ALL
 from tests.unit.cluster.monitoring.promtool import as_rules, expressions, filled_in, names_in, promtool
 

@@ -10,7 +10,7 @@ import yaml
 
 from cluster.monitoring.files import FOLDER
 from lab.dashboards.alerts import ALERTS
-from lab.dashboards.rules import as_dict
+from lab.dashboards.drawn import as_dict
 from serve_app.metrics import ALL
 from tests.unit.cluster.monitoring.promtool import names_in, promtool
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lab.docsite.lists import with_space_before_lists
+from lab.docsite.links import with_space_before_lists
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from lab.docsite.setting_comments import comments
-from lab.docsite.settings_page import settings, settings_page
+from lab.docsite.settings_page import comments, settings, settings_page
 from outrider.config.reading import dumped
 from outrider.config.reloadable import COUNTS, RELOADABLE
 from outrider.config.schema import Config

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from lab.simulation.best_window import PromiseSearch, Runs, Windows
 from lab.simulation.capacity import Capacity
 from lab.simulation.results import DeviceResults, SimulationResults
 from lab.simulation.run import simulate
+from lab.simulation.stop_map import PromiseSearch, Runs, Windows
 from tests.unit.lab.simulation.scenarios import group, scenario
 
 EMPTY = simulate(scenario(group()))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.simulation.yields import expected_tokens
+from lab.simulation.acceptance_models import expected_tokens
 
 acceptances = st.lists(st.floats(0.0, 1.0), max_size=6)
 

@@ -5,7 +5,7 @@ import pickle
 
 from lab.bench.bookkeeping import ingress, verifier
 from lab.bench.bookkeeping.figures import BlockCost, Flow, middle
-from lab.bench.bookkeeping.recording import recorded
+from lab.bench.bookkeeping.ingress import recorded
 from outrider.contracts.requests import FinishReason, GenerationChunk
 from serve_app.coordination.credit import MOST_UNREAD_TOKENS
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from lab.bench.capacity.intervals import Stretch, rates, time_slices
+from lab.bench.capacity.figures import Stretch, rates, time_slices
 from lab.bench.capacity.log import CellLog
 from tests.unit.lab.bench.capacity.test_figures import log, made, response
 

@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 
-from lab.bench.engines.comparisons import compared
-from lab.bench.harness.samples import Sample
+from lab.bench.engines.tables import compared
+from lab.bench.harness.statistics import Sample
 
 SPEEDS = {
     "outrider, vllm": (9.0, 18.0, 9.0),

@@ -9,10 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lab.bench.engines.clients import chats, read_drafted_and_accepted
-from lab.bench.engines.served import Load, measured
+from lab.bench.engines.served import Load, chats, measured, read_drafted_and_accepted
 from lab.bench.engines.servers import ServingOptions, all_servers
-from lab.bench.harness.mix import USUAL_SHARES, mixed
+from lab.bench.harness.prompts import USUAL_SHARES, mixed
 from lab.bench.harness.server import Arm, Server, ServerFailedError, started
 from lab.bench.load.client import Endpoint, drive, open_client
 

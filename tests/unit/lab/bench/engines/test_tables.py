@@ -1,7 +1,7 @@
 import pytest
 
 from lab.bench.engines.tables import show_served
-from lab.bench.harness.samples import Sample
+from lab.bench.harness.statistics import Sample
 
 
 def test_the_table_shows_what_was_measured_and_what_failed(capsys: pytest.CaptureFixture[str]) -> None:

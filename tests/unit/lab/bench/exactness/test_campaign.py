@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from lab.bench.exactness.company import tried
-from lab.bench.exactness.counts import Counts, Difference, faults, total
+from lab.bench.exactness.company import Counts, Difference, faults, total, tried
 from lab.bench.exactness.reference import Target
 from lab.bench.exactness.requests import Request, draw_requests
 from outrider.engines.forward_model import MaskedModel, Move, PassResult, Segment

@@ -1,7 +1,6 @@
 import random
 
-from lab.bench.exactness.drafts import MOST_TOKENS, Ahead, draw_draft
-from lab.bench.exactness.requests import draw_requests
+from lab.bench.exactness.requests import MOST_TOKENS, Ahead, draw_draft, draw_requests
 
 TEXTS = [list(range(first, first + 30)) for first in range(0, 90, 10)]
 VOCAB = 200

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.bench.harness.mix import KINDS, USUAL_SHARES, mixed, parse_share, prompts_of, shares_of
+from lab.bench.harness.prompts import KINDS, USUAL_SHARES, mixed, parse_share, prompts_of, shares_of
 from outrider.models.folders import EMBEDDED
 from outrider.models.tokenizer import load_tokenizer
 from outrider.training.traces import prompt_ids

@@ -3,7 +3,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from lab.bench.harness.record import write_record
-from lab.bench.harness.samples import Spread
+from lab.bench.harness.statistics import Spread
 from outrider import __version__
 
 

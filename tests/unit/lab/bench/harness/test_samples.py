@@ -1,4 +1,4 @@
-from lab.bench.harness.samples import Sample, Spread, figures, rotated
+from lab.bench.harness.statistics import Sample, Spread, figures, rotated
 
 
 def test_figures_are_medians_over_repeats() -> None:

@@ -6,8 +6,7 @@ import torch
 
 from lab.bench.harness.prompts import PROMPTS
 from lab.bench.papers.coupling import Scheme
-from lab.bench.papers.measured import Measured, measure
-from lab.bench.papers.pair import Amount, Pair, PairRows, load_pair, pair_rows
+from lab.bench.papers.measured import Amount, Measured, Pair, PairRows, load_pair, measure, pair_rows
 from lab.bench.papers.published import TSLT_LLM_S
 from lab.bench.papers.tslt import RATIO_SCHEMES, protocol_bits, show_truncations, speed_ups_of
 from outrider.contracts.requests import SamplingParams

@@ -21,11 +21,10 @@ from lab.bench.papers.wisv_pair.cluster import (
     spread,
     turns,
 )
-from lab.bench.papers.wisv_pair.frontier import HEAD, UNAWARE, frontier
-from lab.bench.papers.wisv_pair.judging import judging_times
+from lab.bench.papers.wisv_pair.frontier import HEAD, UNAWARE, frontier, judging_times
 from lab.bench.papers.wisv_pair.plots import plot_latencies, plot_thresholds
 from lab.training.head.pair import LoadedPair, ask, paged
-from lab.training.head.rules import HEAD_FREE
+from lab.training.head.semantic_decoding import HEAD_FREE
 from lab.training.tasks.task import Check, Task
 from outrider.contracts.errors import ConfigError
 from outrider.contracts.exchanged import FloatField

@@ -2,9 +2,9 @@ from itertools import pairwise
 
 import pytest
 
+from lab.bench.papers.wisv.acceptance import fitted_step_s, reproduce, worst
 from lab.bench.papers.wisv.published import METHODS, RATES_BPS, TABLE_1, WINDOWS, printed
 from lab.bench.papers.wisv.rounds import Method
-from lab.bench.papers.wisv.table import fitted_step_s, reproduce, worst
 
 
 def test_table_1_is_whole_and_agrees_with_itself() -> None:

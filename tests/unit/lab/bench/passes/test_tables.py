@@ -1,9 +1,8 @@
 import pytest
 
-from lab.bench.harness.samples import Spread
-from lab.bench.passes.run import Measured
+from lab.bench.harness.statistics import Spread
+from lab.bench.passes.run import Measured, fastest, figures, over_bound, ratios, show_passes
 from lab.bench.passes.shapes import ModelBytes, PassShape
-from lab.bench.passes.tables import fastest, figures, over_bound, ratios, show_passes
 
 SIZES = ModelBytes(weights=1000, kv_token=10)
 ONE, WIDE = PassShape(1, 1), PassShape(2, 3)

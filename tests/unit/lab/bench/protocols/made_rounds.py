@@ -1,7 +1,6 @@
 """Rounds and responses as a service would have told of them."""
 
-from lab.bench.protocols.plan import Cell
-from lab.bench.protocols.rounds import Response, Round
+from lab.bench.protocols.plan import Cell, Response, Round
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.requests import ProtocolName
 from outrider.rounds.timing import RoundTiming

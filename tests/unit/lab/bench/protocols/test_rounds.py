@@ -1,7 +1,6 @@
 import pytest
 
-from lab.bench.protocols.plan import CHEAPEST, NO_DRAFT
-from lab.bench.protocols.rounds import Choice, Round, at_work, parse_choices
+from lab.bench.protocols.plan import CHEAPEST, NO_DRAFT, Choice, Round, at_work, parse_choices
 from outrider.contracts.drafting import DraftPlan
 from tests.unit.lab.bench.protocols.made_rounds import CELL, PAIR, timing
 

@@ -3,10 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.bench.stops.measure import figures
-from lab.bench.stops.plots import plot_waste
-from lab.bench.stops.rules import arms, served_by
-from lab.bench.stops.tables import is_fixed, show
+from lab.bench.stops.measure import arms, figures, served_by
+from lab.bench.stops.tables import is_fixed, plot_waste, show
 from outrider.config.reading import load_config
 from outrider.drafting.stopping import STOP_KINDS
 from outrider.rounds.timing import RoundTiming

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.simulation.fleet.board import LoadBoard
+from lab.simulation.fleet.routes import LoadBoard
 from outrider.routing.lazy_heap import LazyHeap
 from outrider.routing.load_units import NOTHING_REPORTED, CoordinatorLoad
 from outrider.routing.prefix_index import PrefixIndex

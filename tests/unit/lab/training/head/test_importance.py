@@ -2,7 +2,7 @@ from math import exp
 
 import pytest
 
-from lab.training.head.importance import Smoothing, smoothed_importance
+from lab.training.head.relabelling import Smoothing, smoothed_importance
 
 
 def test_sum_and_maximum_are_those_of_the_equation() -> None:

@@ -3,9 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.training.head.label_file import make_labels
 from lab.training.head.pair import EncodedTask, Pair, ask, paged
-from lab.training.head.replacing import LabelledAnswer, Sampling, texts_needed
+from lab.training.head.replacing import LabelledAnswer, Sampling, make_labels, texts_needed
 from outrider.contracts.errors import ParameterError
 from tests.unit.lab.training.head.tiny_pairs import LIMIT, load, save_pair, tasks
 

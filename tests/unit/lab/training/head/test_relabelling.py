@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.training.head.importance import smoothed_importance
 from lab.training.head.links import EVALUATED, LinkRanges, LinkScale, as_measured, round_s, symmetric_link
-from lab.training.head.relabelling import Relabelling, relabelled, repair_price, repair_probs
+from lab.training.head.relabelling import Relabelling, relabelled, repair_price, repair_probs, smoothed_importance
 from outrider.contracts.link import Csi
 
 SCALE = LinkScale(window_tokens=24, hidden_width=576)

@@ -8,7 +8,9 @@ import torch
 
 from lab.training.head.links import EVALUATED
 from lab.training.head.pair import EncodedTask, LoadedPair, ask, paged
-from lab.training.head.rules import (
+from lab.training.head.semantic_decoding import (
+    AnswerCounts,
+    Decoded,
     HeadRule,
     LinkedHead,
     MismatchRule,
@@ -16,8 +18,8 @@ from lab.training.head.rules import (
     RankRule,
     RoundFacts,
     StrictRule,
+    decode,
 )
-from lab.training.head.semantic_decoding import AnswerCounts, Decoded, decode
 from outrider.contracts.link import Csi
 from outrider.verification.decision_head import CSI_WIDTH, DecisionHead, HeadWeights, Standard
 from outrider.verification.semantic import MismatchQuestion

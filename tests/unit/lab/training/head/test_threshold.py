@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from lab.training.head.threshold import choose_threshold, drop_upper_bound, mean_interval
+from lab.training.head.sweep import choose_threshold, drop_upper_bound, mean_interval
 from outrider.contracts.errors import ShapeError
 
 THRESHOLDS = (0.0, 0.2, 0.4, 0.6)

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from lab.training.head import train
-from lab.training.head.division import TaskDivision, is_validation
 from lab.training.head.head_config import HeadConfig
 from lab.training.head.links import CALIBRATED
 from lab.training.head.pair import EncodedTask, Pair
 from lab.training.head.sweep import STRICT, SweptRow, sweep
 from lab.training.head.train import HeadReport, train_head
-from lab.training.tasks.task import Task
+from lab.training.tasks.task import Task, TaskDivision, is_validation
 from outrider.contracts.errors import ModelUnavailableError, ParameterError
 from outrider.models.head_file import read_head
 from outrider.models.pair_file import check_pair

@@ -2,9 +2,8 @@ import re
 from collections import Counter
 from itertools import pairwise
 
-from lab.training.tasks.builtin import builtin_tasks, solved_builtin_tasks
-from lab.training.tasks.splits import split_tasks
-from lab.training.tasks.task import Check
+from lab.training.tasks.loading import builtin_tasks, solved_builtin_tasks
+from lab.training.tasks.task import Check, split_tasks
 
 
 def test_tasks_are_many_distinct_and_always_the_same() -> None:
@@ -62,8 +61,7 @@ def test_most_answers_can_be_wrong_in_order() -> None:
 
 def test_each_split_has_tasks_of_each_kind() -> None:
     tasks = builtin_tasks()
-    splits = split_tasks(tasks)
     kinds = {task.kind for task in tasks}
     assert len(kinds) > 10
-    for split in (splits.train, splits.calibration, splits.test):
+    for split in split_tasks(tasks):
         assert {task.kind for task in split} == kinds

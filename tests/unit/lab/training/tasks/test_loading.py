@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from lab.training.tasks.builtin import builtin_tasks
-from lab.training.tasks.loading import load_tasks
+from lab.training.tasks.loading import builtin_tasks, load_tasks
 from lab.training.tasks.task import Check, Task
 from outrider.contracts.errors import ParameterError
 

@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.training.tasks.splits import split_tasks
-from lab.training.tasks.task import Check, Task
+from lab.training.tasks.task import Check, Task, split_tasks
 
 
 def tasks(*keys: str) -> list[Task]:
@@ -13,8 +12,7 @@ def tasks(*keys: str) -> list[Task]:
 @given(st.lists(st.text(), unique=True, max_size=50))
 def test_each_task_is_in_one_split_in_its_order(keys: list[str]) -> None:
     given_tasks = tasks(*keys)
-    splits = split_tasks(given_tasks)
-    parts = [splits.train, splits.calibration, splits.test]
+    parts = split_tasks(given_tasks)
     assert sorted((task.key for part in parts for task in part), key=keys.index) == keys
     assert sum(map(len, parts)) == len(keys)
     for part in parts:
@@ -25,13 +23,13 @@ def test_each_task_is_in_one_split_in_its_order(keys: list[str]) -> None:
 def test_where_a_task_goes_depends_on_its_key_alone(keys: list[str], data: st.DataObject) -> None:
     key = data.draw(st.sampled_from(keys))
     alone, among = split_tasks(tasks(key)), split_tasks(tasks(*keys))
-    for name in ("train", "calibration", "test"):
-        assert bool(getattr(alone, name)) == (key in {task.key for task in getattr(among, name)})
+    for own, of_all in zip(alone, among, strict=True):
+        assert bool(own) == (key in {task.key for task in of_all})
 
 
 def test_keys_keep_their_splits() -> None:
-    splits = split_tasks(tasks(*(f"task-{i}" for i in range(8))))
-    found = {task.key: name for name in ("train", "calibration", "test") for task in getattr(splits, name)}
+    splits = zip(("train", "calibration", "test"), split_tasks(tasks(*(f"task-{i}" for i in range(8)))), strict=True)
+    found = {task.key: name for name, split in splits for task in split}
     assert [found[f"task-{i}"] for i in range(8)] == [
         "train",
         "train",
@@ -45,7 +43,7 @@ def test_keys_keep_their_splits() -> None:
 
 
 def test_shares() -> None:
-    splits = split_tasks(tasks(*map(str, range(10_000))))
-    assert len(splits.train) == pytest.approx(6000, abs=250)
-    assert len(splits.calibration) == pytest.approx(2000, abs=200)
-    assert len(splits.test) == pytest.approx(2000, abs=200)
+    train, calibration, test = split_tasks(tasks(*map(str, range(10_000))))
+    assert len(train) == pytest.approx(6000, abs=250)
+    assert len(calibration) == pytest.approx(2000, abs=200)
+    assert len(test) == pytest.approx(2000, abs=200)
