@@ -52,6 +52,10 @@ class Row:
     panels: tuple[Panel, ...]
 
 
+def row(title: str, *panels: Panel) -> Row:
+    return Row(title, panels)
+
+
 @dataclass(frozen=True, slots=True)
 class Board:
     """One dashboard; its address in Grafana is ``/d/outrider-{name}``."""

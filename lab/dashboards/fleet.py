@@ -1,76 +1,70 @@
 """Board: devices, their leases, failures and recoveries."""
 
-from lab.dashboards.board import Board, Panel, Query, Row, Shape, Variable
+from lab.dashboards.board import Board, Panel, Query, Shape, Variable, row
 from lab.dashboards.promql import CLUSTER, GROUP, READY, rate, ratio, total, worst
 from serve_app import metrics as m
 
-_DEVICES = Row(
+_DEVICES = row(
     "Devices",
-    (
-        Panel("Ready", "percentunit", Shape.NUMBER, warn=0.9, alarm=0.5, width=6).showing(
-            "Of all drafters of the configuration, those that may be leased.",
-            ratio(
-                f"sum({worst(m.DRAFTERS, GROUP, READY, by='group')})",
-                f"sum({worst(m.DRAFTERS, GROUP, by='group, state')})",
-            ),
+    Panel("Ready", "percentunit", Shape.NUMBER, warn=0.9, alarm=0.5, width=6).showing(
+        "Of all drafters of the configuration, those that may be leased.",
+        ratio(
+            f"sum({worst(m.DRAFTERS, GROUP, READY, by='group')})",
+            f"sum({worst(m.DRAFTERS, GROUP, by='group, state')})",
         ),
-        Panel("By state", "short", Shape.STACK, width=9).showing(
-            "starting: waits for a node or loads its model; suspect: failed a coordinator; refused: does not fit.",
-            Query(worst(m.DRAFTERS, GROUP, by="group, state"), "{{group}} {{state}}"),
-        ),
-        Panel("Leases", "short", Shape.STACK, width=9).showing(
-            "Responses that a drafter of the group drafts for.",
-            Query(worst(m.LEASES, GROUP, by="group"), "{{group}}"),
-        ),
+    ),
+    Panel("By state", "short", Shape.STACK, width=9).showing(
+        "starting: waits for a node or loads its model; suspect: failed a coordinator; refused: does not fit.",
+        Query(worst(m.DRAFTERS, GROUP, by="group, state"), "{{group}} {{state}}"),
+    ),
+    Panel("Leases", "short", Shape.STACK, width=9).showing(
+        "Responses that a drafter of the group drafts for.",
+        Query(worst(m.LEASES, GROUP, by="group"), "{{group}}"),
     ),
 )
 
-_FAULTS = Row(
+_FAULTS = row(
     "Faults and recoveries",
-    (
-        Panel("Drafters lost", "short", width=6).showing(
-            "Responses whose drafter failed, since the coordinators' start. They continue without it.",
-            total(m.DRAFTER_LOSSES, CLUSTER),
-        ),
-        Panel("Verifiers lost", "short", width=6, to="verifier").showing(
-            "Rounds lost with a verifier, since the coordinators' start.",
-            total(m.VERIFIER_LOSSES, CLUSTER),
-        ),
-        Panel("Responses resumed, connections cut", "short", width=6, to="overview").showing(
-            "At another coordinator, after theirs was lost; by the ingress's own listener. Since the ingresses' start.",
-            Query(total(m.RESUMED, CLUSTER), "resumed"),
-            Query(total(m.CONNECTIONS_CUT, CLUSTER, by="reason"), "connections cut: {{reason}}"),
-        ),
-        Panel("Settings refused", "short", warn=0.5, alarm=1.0, width=6).showing(
-            "Replicas that refused the last reloadable settings, and keep the ones before.",
-            Query(total(m.SETTINGS_REFUSED, CLUSTER, by="deployment"), "{{deployment}}"),
-        ),
-        Panel("Keys refused", "short", warn=0.5, alarm=1.0, width=12).showing(
-            "Ingresses that cannot load the API key file: keys removed from it are still valid.",
-            total(m.KEYS_REFUSED, CLUSTER),
-        ),
-        Panel("Age of the keys", "s", warn=330.0, alarm=600.0, width=12).showing(
-            "Since an ingress last found the keys in use in its file, the longest.",
-            worst(m.KEYS_AGE_S, CLUSTER),
-        ),
+    Panel("Drafters lost", "short", width=6).showing(
+        "Responses whose drafter failed, since the coordinators' start. They continue without it.",
+        total(m.DRAFTER_LOSSES, CLUSTER),
+    ),
+    Panel("Verifiers lost", "short", width=6, to="verifier").showing(
+        "Rounds lost with a verifier, since the coordinators' start.",
+        total(m.VERIFIER_LOSSES, CLUSTER),
+    ),
+    Panel("Responses resumed, connections cut", "short", width=6, to="overview").showing(
+        "At another coordinator, after theirs was lost; by the ingress's own listener. Since the ingresses' start.",
+        Query(total(m.RESUMED, CLUSTER), "resumed"),
+        Query(total(m.CONNECTIONS_CUT, CLUSTER, by="reason"), "connections cut: {{reason}}"),
+    ),
+    Panel("Settings refused", "short", warn=0.5, alarm=1.0, width=6).showing(
+        "Replicas that refused the last reloadable settings, and keep the ones before.",
+        Query(total(m.SETTINGS_REFUSED, CLUSTER, by="deployment"), "{{deployment}}"),
+    ),
+    Panel("Keys refused", "short", warn=0.5, alarm=1.0, width=12).showing(
+        "Ingresses that cannot load the API key file: keys removed from it are still valid.",
+        total(m.KEYS_REFUSED, CLUSTER),
+    ),
+    Panel("Age of the keys", "s", warn=330.0, alarm=600.0, width=12).showing(
+        "Since an ingress last found the keys in use in its file, the longest.",
+        worst(m.KEYS_AGE_S, CLUSTER),
     ),
 )
 
-_USE = Row(
+_USE = row(
     "Use",
-    (
-        Panel("Rounds with a device", "short", Shape.STACK, to="speculation").showing(
-            "Per second.",
-            Query(rate(m.ROUNDS, CLUSTER, 'protocol!~"none|lookup"', by="protocol"), "{{protocol}}"),
-        ),
-        Panel("Wasted drafting", "short", to="speculation").showing(
-            "Devices' seconds per second spent on tokens that were rejected.",
-            rate(m.WASTED_DRAFT_S, CLUSTER),
-        ),
-        Panel("Responses per ready drafter", "short").showing(
-            "At the group's max_generations none can be leased.",
-            Query(f"{worst(m.LEASES, GROUP, by='group')} / {worst(m.DRAFTERS, GROUP, READY, by='group')}", "{{group}}"),
-        ),
+    Panel("Rounds with a device", "short", Shape.STACK, to="speculation").showing(
+        "Per second.",
+        Query(rate(m.ROUNDS, CLUSTER, 'protocol!~"none|lookup"', by="protocol"), "{{protocol}}"),
+    ),
+    Panel("Wasted drafting", "short", to="speculation").showing(
+        "Devices' seconds per second spent on tokens that were rejected.",
+        rate(m.WASTED_DRAFT_S, CLUSTER),
+    ),
+    Panel("Responses per ready drafter", "short").showing(
+        "At the group's max_generations none can be leased.",
+        Query(f"{worst(m.LEASES, GROUP, by='group')} / {worst(m.DRAFTERS, GROUP, READY, by='group')}", "{{group}}"),
     ),
 )
 

@@ -1,135 +1,127 @@
 """Board: what clients notice of requests, first tokens, speeds and promises."""
 
-from lab.dashboards.board import Board, Panel, Query, Row, Shape, Variable
+from lab.dashboards.board import Board, Panel, Query, Shape, Variable, row
 from lab.dashboards.promql import CLASS, CLUSTER, READY, events, percentiles, quantile, rate, ratio, total, worst
 from serve_app import metrics as m
 
-_NUMBERS = Row(
+_NUMBERS = row(
     "Now",
-    (
-        Panel("Responses running", "short", Shape.NUMBER, width=4, to="verifier").showing(
-            "At all ingresses, including those that wait for a place.",
-            total(m.RUNNING, CLUSTER),
-        ),
-        Panel("Tokens per second", "short", Shape.NUMBER, width=4, to="speculation").showing(
-            "Of all responses together, as sent to clients.",
-            rate(m.GENERATION_TOKENS, CLUSTER),
-        ),
-        Panel("First token, 99 of 100", "s", Shape.NUMBER, warn=2.0, alarm=5.0, width=4, to="verifier").showing(
-            "From request to first chunk, waiting for admission included. High: see where blocks and responses queue.",
-            quantile(0.99, m.TTFT_S, CLUSTER),
-        ),
-        Panel("Promises kept", "percentunit", Shape.NUMBER, warn=0.99, alarm=0.95, width=4).showing(
-            "Of complete responses with a promised speed. No value: there were none.",
-            ratio(rate(m.SLO_RESPONSES, CLASS, 'kept="yes"'), rate(m.SLO_RESPONSES, CLASS)),
-        ),
-        Panel("Of output from drafts", "percentunit", Shape.NUMBER, width=4, to="speculation").showing(
-            "Accepted draft tokens, of all tokens sent to clients.",
-            ratio(rate(m.ACCEPTED_TOKENS, CLUSTER), rate(m.GENERATION_TOKENS, CLUSTER)),
-        ),
-        Panel("Drafters ready", "short", Shape.NUMBER, width=4, to="fleet").showing(
-            "Devices that may be leased, of all groups.",
-            f"sum({worst(m.DRAFTERS, CLUSTER, READY, by='group')})",
-        ),
+    Panel("Responses running", "short", Shape.NUMBER, width=4, to="verifier").showing(
+        "At all ingresses, including those that wait for a place.",
+        total(m.RUNNING, CLUSTER),
+    ),
+    Panel("Tokens per second", "short", Shape.NUMBER, width=4, to="speculation").showing(
+        "Of all responses together, as sent to clients.",
+        rate(m.GENERATION_TOKENS, CLUSTER),
+    ),
+    Panel("First token, 99 of 100", "s", Shape.NUMBER, warn=2.0, alarm=5.0, width=4, to="verifier").showing(
+        "From request to first chunk, waiting for admission included. High: see where blocks and responses queue.",
+        quantile(0.99, m.TTFT_S, CLUSTER),
+    ),
+    Panel("Promises kept", "percentunit", Shape.NUMBER, warn=0.99, alarm=0.95, width=4).showing(
+        "Of complete responses with a promised speed. No value: there were none.",
+        ratio(rate(m.SLO_RESPONSES, CLASS, 'kept="yes"'), rate(m.SLO_RESPONSES, CLASS)),
+    ),
+    Panel("Of output from drafts", "percentunit", Shape.NUMBER, width=4, to="speculation").showing(
+        "Accepted draft tokens, of all tokens sent to clients.",
+        ratio(rate(m.ACCEPTED_TOKENS, CLUSTER), rate(m.GENERATION_TOKENS, CLUSTER)),
+    ),
+    Panel("Drafters ready", "short", Shape.NUMBER, width=4, to="fleet").showing(
+        "Devices that may be leased, of all groups.",
+        f"sum({worst(m.DRAFTERS, CLUSTER, READY, by='group')})",
     ),
 )
 
-_REQUESTS = Row(
+_REQUESTS = row(
     "Requests",
-    (
-        Panel("Responses by how they ended", "reqps", Shape.STACK).showing(
-            "stop and length are complete; cancelled: the client left; refused: with a 4xx; failed: with a 5xx.",
-            Query(rate(m.RESPONSES, CLUSTER, by="end"), "{{end}}"),
-        ),
-        Panel("Tokens", "short").showing(
-            "Per second. Prompt tokens in cache need no prefill.",
-            Query(rate(m.PROMPT_TOKENS, CLUSTER), "prompts"),
-            Query(rate(m.CACHED_TOKENS, CLUSTER), "of these in cache"),
-            Query(rate(m.GENERATION_TOKENS, CLUSTER), "responses"),
-        ),
-        Panel("Responses running and waiting", "short", to="verifier").showing(
-            "At coordinators. Growing queues: verifier time, memory or places are short.",
-            Query(total(m.GENERATIONS, CLUSTER, by="state"), "{{state}}"),
-            Query(total(m.QUEUED_RESPONSES, CLUSTER, by="slo_class"), "waiting as {{slo_class}}"),
-        ),
+    Panel("Responses by how they ended", "reqps", Shape.STACK).showing(
+        "stop and length are complete; cancelled: the client left; refused: with a 4xx; failed: with a 5xx.",
+        Query(rate(m.RESPONSES, CLUSTER, by="end"), "{{end}}"),
+    ),
+    Panel("Tokens", "short").showing(
+        "Per second. Prompt tokens in cache need no prefill.",
+        Query(rate(m.PROMPT_TOKENS, CLUSTER), "prompts"),
+        Query(rate(m.CACHED_TOKENS, CLUSTER), "of these in cache"),
+        Query(rate(m.GENERATION_TOKENS, CLUSTER), "responses"),
+    ),
+    Panel("Responses running and waiting", "short", to="verifier").showing(
+        "At coordinators. Growing queues: verifier time, memory or places are short.",
+        Query(total(m.GENERATIONS, CLUSTER, by="state"), "{{state}}"),
+        Query(total(m.QUEUED_RESPONSES, CLUSTER, by="slo_class"), "waiting as {{slo_class}}"),
     ),
 )
 
-_TIMES = Row(
+_TIMES = row(
     "Times",
-    (
-        Panel("First token", "s", width=6).showing(
-            "From request to first chunk.",
-            *percentiles(m.TTFT_S, CLUSTER),
-        ),
-        Panel("Between tokens", "s", width=6).showing(
-            "The time between two chunks, shared by the tokens of the later one.",
-            *percentiles(m.INTER_TOKEN_S, CLUSTER),
-        ),
-        Panel("Whole responses", "s", width=6).showing(
-            "From request to last chunk.",
-            *percentiles(m.E2E_S, CLUSTER),
-        ),
-        Panel("Waiting for admission, 95 of 100", "s", width=6, to="verifier").showing(
-            "Of admitted responses.",
-            Query(quantile(0.95, m.ADMISSION_WAIT_S, CLASS, by="slo_class"), "{{slo_class}}"),
-        ),
+    Panel("First token", "s", width=6).showing(
+        "From request to first chunk.",
+        *percentiles(m.TTFT_S, CLUSTER),
+    ),
+    Panel("Between tokens", "s", width=6).showing(
+        "The time between two chunks, shared by the tokens of the later one.",
+        *percentiles(m.INTER_TOKEN_S, CLUSTER),
+    ),
+    Panel("Whole responses", "s", width=6).showing(
+        "From request to last chunk.",
+        *percentiles(m.E2E_S, CLUSTER),
+    ),
+    Panel("Waiting for admission, 95 of 100", "s", width=6, to="verifier").showing(
+        "Of admitted responses.",
+        Query(quantile(0.95, m.ADMISSION_WAIT_S, CLASS, by="slo_class"), "{{slo_class}}"),
     ),
 )
 
-_PROMISES = Row(
+_PROMISES = row(
     "Promises",
-    (
-        Panel("Promises kept by class", "percentunit", warn=0.99, alarm=0.95).showing(
-            "Share kept of the complete responses with a promised speed.",
-            Query(
-                ratio(
-                    rate(m.SLO_RESPONSES, CLASS, 'kept="yes"', by="slo_class"),
-                    rate(m.SLO_RESPONSES, CLASS, by="slo_class"),
-                ),
-                "{{slo_class}}",
+    Panel("Promises kept by class", "percentunit", warn=0.99, alarm=0.95).showing(
+        "Share kept of the complete responses with a promised speed.",
+        Query(
+            ratio(
+                rate(m.SLO_RESPONSES, CLASS, 'kept="yes"', by="slo_class"),
+                rate(m.SLO_RESPONSES, CLASS, by="slo_class"),
             ),
+            "{{slo_class}}",
         ),
-        Panel("Goodput by class", "reqps", Shape.STACK).showing(
-            "Responses per second with their promise kept.",
-            Query(rate(m.SLO_RESPONSES, CLASS, 'kept="yes"', by="slo_class"), "{{slo_class}}"),
-        ),
-        Panel("Speed of responses, the slowest tenth", "short").showing(
-            "Tokens per second from the first token to the last: nine in ten responses of the class were faster.",
-            Query(quantile(0.1, m.RESPONSE_SPEED, CLASS, by="slo_class"), "{{slo_class}}"),
-        ),
-        Panel("Broken promises by cause", "reqps", Shape.STACK, to="verifier").showing(
-            "Of most of a response's late rounds: they waited (queue), or passes took longer than usual (compute).",
-            Query(rate(m.SLO_BROKEN, CLASS, by="slo_class, cause"), "{{slo_class}}: {{cause}}"),
-        ),
-        Panel("Late rounds by cause", "percentunit").showing(
-            "Of rounds of promised responses: slower than promised, each taken alone. They need not break a promise.",
-            Query(
-                ratio(
-                    rate(m.SLO_LATE_ROUNDS, CLASS, by="slo_class, cause"),
-                    f"on (slo_class) group_left {rate(m.SLO_ROUNDS, CLASS, by='slo_class')}",
-                ),
-                "{{slo_class}}: {{cause}}",
+    ),
+    Panel("Goodput by class", "reqps", Shape.STACK).showing(
+        "Responses per second with their promise kept.",
+        Query(rate(m.SLO_RESPONSES, CLASS, 'kept="yes"', by="slo_class"), "{{slo_class}}"),
+    ),
+    Panel("Speed of responses, the slowest tenth", "short").showing(
+        "Tokens per second from the first token to the last: nine in ten responses of the class were faster.",
+        Query(quantile(0.1, m.RESPONSE_SPEED, CLASS, by="slo_class"), "{{slo_class}}"),
+    ),
+    Panel("Broken promises by cause", "reqps", Shape.STACK, to="verifier").showing(
+        "Of most of a response's late rounds: they waited (queue), or passes took longer than usual (compute).",
+        Query(rate(m.SLO_BROKEN, CLASS, by="slo_class, cause"), "{{slo_class}}: {{cause}}"),
+    ),
+    Panel("Late rounds by cause", "percentunit").showing(
+        "Of rounds of promised responses: slower than promised, each taken alone. They need not break a promise.",
+        Query(
+            ratio(
+                rate(m.SLO_LATE_ROUNDS, CLASS, by="slo_class, cause"),
+                f"on (slo_class) group_left {rate(m.SLO_ROUNDS, CLASS, by='slo_class')}",
             ),
-            Query(
-                ratio(rate(m.SLO_BEHIND, CLASS, by="slo_class"), rate(m.SLO_ROUNDS, CLASS, by="slo_class")),
-                "{{slo_class}}: response behind",
-            ),
+            "{{slo_class}}: {{cause}}",
         ),
-        Panel("Admitted, lowered, refused", "reqps", to="verifier").showing(
-            "What admission decided; load is verifier time, memory is KV. The promised load shows the capacity left.",
-            Query(rate(m.ADMITTED, CLASS, by="slo_class"), "admitted as {{slo_class}}"),
-            Query(rate(m.LOWERED, CLASS, by="slo_class"), "would have preferred {{slo_class}}"),
-            Query(rate(m.NOT_ADMITTED, CLASS, by="slo_class, reason"), "{{slo_class}} refused: {{reason}}"),
+        Query(
+            ratio(rate(m.SLO_BEHIND, CLASS, by="slo_class"), rate(m.SLO_ROUNDS, CLASS, by="slo_class")),
+            "{{slo_class}}: response behind",
         ),
-        Panel("Promises as counted by coordinators", "reqps", Shape.STACK).showing(
-            "Responses that completed, by whether the promise was kept.",
-            Query(rate(m.ENDED_KEPT, CLASS, by="slo_class, kept"), "{{slo_class}}: {{kept}}"),
-        ),
-        Panel("Responses per second", "reqps").showing(
-            "Complete ones.",
-            events(m.E2E_S, CLUSTER),
-        ),
+    ),
+    Panel("Admitted, lowered, refused", "reqps", to="verifier").showing(
+        "What admission decided; load is verifier time, memory is KV. The promised load shows the capacity left.",
+        Query(rate(m.ADMITTED, CLASS, by="slo_class"), "admitted as {{slo_class}}"),
+        Query(rate(m.LOWERED, CLASS, by="slo_class"), "would have preferred {{slo_class}}"),
+        Query(rate(m.NOT_ADMITTED, CLASS, by="slo_class, reason"), "{{slo_class}} refused: {{reason}}"),
+    ),
+    Panel("Promises as counted by coordinators", "reqps", Shape.STACK).showing(
+        "Responses that completed, by whether the promise was kept.",
+        Query(rate(m.ENDED_KEPT, CLASS, by="slo_class, kept"), "{{slo_class}}: {{kept}}"),
+    ),
+    Panel("Responses per second", "reqps").showing(
+        "Complete ones.",
+        events(m.E2E_S, CLUSTER),
     ),
 )
 

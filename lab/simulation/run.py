@@ -16,12 +16,11 @@ from lab.simulation.chance import link_seed, uniforms
 from lab.simulation.device import SimDevice
 from lab.simulation.drafted_rounds import GroupDrafts, ModelledDevice, Workload
 from lab.simulation.results import BatchEntry, DeviceAccount, DeviceResults, Percentiles, PlanePoint, SimulationResults
-from lab.simulation.scenario import CoordinatorRules, Scenario
+from lab.simulation.scenario import CoordinatorRules, Scenario, SystemRules, rules_of
 from lab.simulation.server import SimStep, SimulatedServer, StepCounts
 from lab.simulation.sim_verifier import SimVerifier
 from lab.simulation.stopped_rounds import GroupPrices, StoppingDevice
 from lab.simulation.stopping import flagging
-from lab.simulation.systems import SystemRules, rules_of
 from outrider.admission.decisions import AdmissionRefused
 from outrider.contracts.errors import ParameterError
 from outrider.link.emulator import LinkEmulator

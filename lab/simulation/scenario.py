@@ -6,7 +6,7 @@ tokens and is the next order. Not modelled: the way of tokens to users, and the 
 same time as the verifier's.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
 from typing import Annotated
@@ -29,7 +29,7 @@ from outrider.link.trace import LinkSource
 from outrider.protocols.registry import NO_TOKENS, PROTOCOLS
 from outrider.scheduling.ledger import FIRST_TOKEN_S
 from outrider.scheduling.policy import BatchLimits
-from outrider.scheduling.registry import Scheduling
+from outrider.scheduling.registry import SCHEDULING, Scheduling
 from outrider.scheduling.residency import SwapPrices
 from outrider.scheduling.steps import StepRules
 
@@ -40,7 +40,7 @@ SecondsOrNone = Annotated[float, Field(ge=0, le=1_000_000)]
 
 
 class System(StrEnum):
-    """Where drafts are made and how the verifier is scheduled (details in ``lab.simulation.systems``)."""
+    """Where drafts are made and how the verifier is scheduled (details in ``lab.simulation.scenario``)."""
 
     SLED = "sled"  # devices draft; first come first served; no KV is kept between verifications
     SLED_KV = "sled_kv"  # the same with resident KV
@@ -173,3 +173,43 @@ class Scenario(CoordinatorRules):
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise ParameterError("seed", "a number of at least 0", self.seed)
+
+
+_AS_PUBLISHED = StepRules(trims=False, holds=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SystemRules:
+    """Properties of one system.
+
+    Attributes:
+        keeps_kv: whether KV stays resident between verifications; if not, each recomputes the whole prefix in one pass.
+    """
+
+    scheduling: Scheduling  # of batches
+    keeps_kv: bool = True
+    speculative: bool = True  # whether devices draft
+    in_engine: bool = False  # whether batches are planned in the engine
+    steps: StepRules = _AS_PUBLISHED
+
+
+_TABLE = {
+    System.SLED: SystemRules(SCHEDULING["fcfs"], keeps_kv=False),
+    System.SLED_KV: SystemRules(SCHEDULING["fcfs"]),
+    System.CENTRALIZED: SystemRules(SCHEDULING["fcfs"], speculative=False, in_engine=True),
+    System.WISP: SystemRules(SCHEDULING["wisp"]),
+    System.WISP_ALONE: SystemRules(SCHEDULING["wisp_alone"]),
+    System.WISP_FAIR: SystemRules(SCHEDULING["wisp_fair"]),
+    System.OUTRIDER: SystemRules(SCHEDULING["slo_aware"], steps=StepRules()),
+}
+
+
+def rules_of(scenario: Scenario) -> SystemRules:
+    """Return the system's rules, with the scenario's own scheduling and step rules if it has them."""
+    rules = _TABLE[scenario.system]
+    return replace(rules, scheduling=scenario.scheduling or rules.scheduling, steps=scenario.steps or rules.steps)
+
+
+def fleet_rules(scheduling: Scheduling) -> SystemRules:
+    """Return the product's rules with another scheduling."""
+    return replace(_TABLE[System.OUTRIDER], scheduling=scheduling)

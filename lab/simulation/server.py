@@ -15,8 +15,7 @@ from lab.simulation.chance import normals
 from lab.simulation.device import SimDevice, device_name
 from lab.simulation.memory import KvMemory, Swapped
 from lab.simulation.results import BatchEntry
-from lab.simulation.scenario import VerifierModel
-from lab.simulation.systems import SystemRules
+from lab.simulation.scenario import SystemRules, VerifierModel
 from outrider.admission.response_load import VerifierNow
 from outrider.admission.rounds import RoundShape
 from outrider.contracts.chunks import chunk_of, pass_costs

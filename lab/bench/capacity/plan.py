@@ -6,8 +6,7 @@ from itertools import cycle, islice
 
 import numpy as np
 
-from lab.bench.capacity.arrivals import CLOSED, arrival_times_s
-from lab.bench.capacity.log import Cell
+from lab.bench.capacity.log import CLOSED, Cell, arrival_times_s
 from lab.bench.harness.recorded_drafts import RecordedResponse
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.slo import SloClass

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 
 import ray
 
-from lab.bench.capacity.arrivals import CLOSED, OPEN
 from lab.bench.capacity.cell import Server, Until, run_cell
 from lab.bench.capacity.emulated_devices import GROUP, DeviceSpec
-from lab.bench.capacity.log import Cell, CellLog
+from lab.bench.capacity.log import CLOSED, OPEN, Cell, CellLog
 from lab.bench.capacity.plan import BASELINE, POLICIES, Load, UserPlan, cells, speed_classes, user_plans
 from lab.bench.harness.recorded_drafts import RecordedResponse, RecordSettings, recorded_drafts
 from outrider.config.drafters import DrafterGroupConfig

@@ -10,11 +10,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lab.bench.harness.server import Arm, Server
 from outrider.assembly.verifiers import process_variables
 from outrider.engines.kinds import VerifierSpec
 from outrider.engines.limits import EngineLimits
+from outrider.models.drafter_model import load_drafter_from_target_dir
+
+
+def export_drafter(file: Path, target_folder: Path, out: Path) -> Path:
+    """Write the drafter of ``file`` as a Hugging Face folder ``out`` in float32, with the target's tokenizer."""
+    drafter: Any = load_drafter_from_target_dir(file, target_folder, dtype=torch.float32, device="cpu", whole_head=True)
+    projection, head = drafter.lm_head
+    alone: Any = AutoModelForCausalLM.from_config(drafter.config, dtype=torch.float32)
+    alone.base_model.load_state_dict(drafter.base_model.state_dict())
+    with torch.no_grad():
+        alone.lm_head.weight.copy_(head.weight @ projection.weight)
+    alone.save_pretrained(out)
+    AutoTokenizer.from_pretrained(target_folder, local_files_only=True).save_pretrained(out)
+    return out
+
 
 OUTRIDER, VLLM, CENTRAL = "outrider", "vllm ", "vllm alone"
 _SUFFIX_NEEDS = "arctic-inference==0.1.1"  # as vLLM 0.32 says
@@ -119,7 +138,7 @@ def speculations(drafter: Path, options: ServingOptions) -> tuple[Speculation, .
 
 
 def all_servers(engines: Sequence[str], folder: Path, drafter: Path, options: ServingOptions) -> tuple[Server, ...]:
-    """Every server of the comparison; ``drafter`` is the exported one (``lab.bench.engines.exported_drafter``)."""
+    """Every server of the comparison; ``drafter`` is the exported one (``lab.bench.engines.servers``)."""
     ways = [None, *speculations(drafter, options)]
     central = [central_server(folder, options, threads, one) for threads in options.central_threads for one in ways]
     own = [outrider_server(engine, options, lookup) for engine in engines for lookup in options.lookups]

@@ -8,8 +8,7 @@ import torch
 from lab.bench.gpu.random_models import random_model
 from lab.bench.gpu.setting import Found, Setting, repeated_s
 from lab.bench.harness.timing import plain_step
-from lab.bench.passes.shapes import ModelBytes, PassShape, Pool
-from lab.bench.passes.torch_models import served, weight_bytes
+from lab.bench.passes.shapes import ModelBytes, PassShape, Pool, served, weight_bytes
 from outrider.engines.torch.attention import ATTENTION_NAME
 from outrider.engines.torch.model import kv_bytes_per_token
 from outrider.models.model_classes import PreTrainedModel

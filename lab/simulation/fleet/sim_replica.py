@@ -6,9 +6,9 @@ from lab.simulation.agenda import Agenda
 from lab.simulation.fleet.conversation import Conversation
 from lab.simulation.fleet.scenario import FleetScenario
 from lab.simulation.memory import KvMemory
+from lab.simulation.scenario import fleet_rules
 from lab.simulation.server import SimulatedServer, StepCounts
 from lab.simulation.sim_verifier import CoordinatorCpu, SimVerifier, VerifierListener
-from lab.simulation.systems import fleet_rules
 
 
 class SimReplica:

@@ -17,8 +17,16 @@ from lab.training.predictor.logistic import Platt, fit_platt
 from lab.training.predictor.material import Material, gather
 from lab.training.predictor.mlp import calibrated
 from lab.training.predictor.predictor_config import PredictorConfig
-from lab.training.predictor.quality import FeatureTrend, Latency, Quality, feature_trend, latency, quality
-from lab.training.predictor.replay import Replay, replay
+from lab.training.predictor.quality import (
+    FeatureTrend,
+    Latency,
+    Quality,
+    Replay,
+    feature_trend,
+    latency,
+    quality,
+    replay,
+)
 from outrider.drafting.features import FEATURE_NAMES
 from outrider.models.predictor_file import PredictorInfo, save_predictor
 from outrider.models.predictors import shipped_predictors

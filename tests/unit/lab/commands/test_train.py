@@ -13,8 +13,7 @@ from lab.reports.predictor_training import show_predictor
 from lab.training.head.head_config import HeadConfig
 from lab.training.predictor.logistic import Platt
 from lab.training.predictor.predictor_config import PredictorConfig
-from lab.training.predictor.quality import feature_trend, latency, quality
-from lab.training.predictor.replay import Replay
+from lab.training.predictor.quality import Replay, feature_trend, latency, quality
 from lab.training.predictor.train import FamilyReport, PartReport, PredictorReport
 from outrider.drafting.features import FEATURE_NAMES
 

@@ -7,8 +7,7 @@ from lab.simulation.lengths import Lengths
 from lab.simulation.published import TABLE_12
 from lab.simulation.reading import load_scenario, parse_scenario
 from lab.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
-from lab.simulation.scenario import HostMemory, System
-from lab.simulation.systems import rules_of
+from lab.simulation.scenario import HostMemory, System, rules_of
 from outrider.contracts.cost import BatchWork
 from outrider.contracts.errors import ConfigError, ParameterError
 from outrider.scheduling.ledger import DeadlineRule

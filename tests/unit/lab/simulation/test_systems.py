@@ -6,8 +6,7 @@ import pytest
 
 from lab.simulation.lengths import Lengths
 from lab.simulation.run import simulate
-from lab.simulation.scenario import System
-from lab.simulation.systems import rules_of
+from lab.simulation.scenario import System, rules_of
 from outrider.contracts.cost import LinearCostModel
 from outrider.link.profiles import LinkProfile
 from outrider.scheduling.ledger import DeadlineRule

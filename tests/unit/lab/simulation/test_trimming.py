@@ -7,9 +7,8 @@ import pytest
 from lab.simulation.drafted_rounds import SimResponse, Workload
 from lab.simulation.lengths import Lengths
 from lab.simulation.run import EventLoop, RunTally, modelled_devices, simulate
-from lab.simulation.scenario import Scenario, System
+from lab.simulation.scenario import Scenario, System, rules_of
 from lab.simulation.server import SimulatedServer
-from lab.simulation.systems import rules_of
 from outrider.contracts.cost import LinearCostModel
 from outrider.rounds.present_load import PresentLoad
 from outrider.scheduling.steps import StepRules

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.bench.capacity.arrivals import OPEN, arrival_times_s
+from lab.bench.capacity.log import OPEN, arrival_times_s
 
 
 @given(

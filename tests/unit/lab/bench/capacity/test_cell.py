@@ -1,10 +1,9 @@
 from dataclasses import replace
 from itertools import pairwise
 
-from lab.bench.capacity.arrivals import arrival_times_s
 from lab.bench.capacity.cell import Until, run_cell
 from lab.bench.capacity.figures import figures
-from lab.bench.capacity.log import CellLog
+from lab.bench.capacity.log import CellLog, arrival_times_s
 from lab.bench.capacity.plan import Load, cells, speed_classes, user_plans
 from lab.bench.capacity.run import RunSettings
 from tests.unit.lab.bench.recorded_tiny import TOKENS, tiny_responses, tiny_server

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from lab.bench.engines.exported_drafter import export_drafter
+from lab.bench.engines.servers import export_drafter
 from outrider.models.drafter_model import load_drafter_from_target_dir
 from outrider.models.drafter_weights import DrafterInfo, save_drafter
 from outrider.training.distillation.student import cut_from_target

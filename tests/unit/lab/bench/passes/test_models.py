@@ -3,8 +3,7 @@ from typing import Any
 import torch
 
 from lab.bench.passes.run import PassPlan, measured
-from lab.bench.passes.shapes import PassShape, Pool
-from lab.bench.passes.torch_models import INEXACT, served, weight_bytes
+from lab.bench.passes.shapes import INEXACT, PassShape, Pool, served, weight_bytes
 from outrider.engines.torch.model import PagedModel
 from outrider.engines.torch.served import target_model
 from outrider.models.folders import EMBEDDED, resolve_folder

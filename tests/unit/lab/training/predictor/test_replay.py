@@ -3,8 +3,7 @@ import pytest
 from scipy.special import expit
 
 from lab.training.predictor.drafted import DraftedTokens
-from lab.training.predictor.quality import log_loss
-from lab.training.predictor.replay import replay
+from lab.training.predictor.quality import log_loss, replay
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.recalibration import ChainVerdict, Recalibration, SentChain
 
