@@ -39,8 +39,20 @@ from lab.reports.fleet import show_fleet
 from lab.reports.json_file import write_json
 from lab.reports.stop_map import show_stops
 from lab.scenarios import FLEETS, SCENARIOS, scenario_file
-from lab.simulation.cases import CapacityFigures, capacity_cells, cases, loaded, mixed_cases, mixed_cells
-from lab.simulation.experiment import Case, Cell, CellResult, LoadResult, run_cell, run_load
+from lab.simulation.experiment import (
+    CapacityFigures,
+    Case,
+    Cell,
+    CellResult,
+    LoadResult,
+    capacity_cells,
+    cases,
+    loaded,
+    mixed_cases,
+    mixed_cells,
+    run_cell,
+    run_load,
+)
 from lab.simulation.fleet.run import simulate_fleet
 from lab.simulation.reading import ReadFleet, ReadScenario, load_simulation
 from lab.simulation.results import ClassResults, SimulationResults

@@ -1,8 +1,7 @@
 """Tables of ``outrider simulate capacity``: our results beside the published ones."""
 
 from cluster.reports.tables import percent, show_table
-from lab.simulation.cases import CapacityFigures
-from lab.simulation.experiment import Case, Measure
+from lab.simulation.experiment import CapacityFigures, Case, Measure
 from lab.simulation.published import (
     CAPACITY_32B,
     GOODPUT_TOKENS_PER_S,

@@ -9,8 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.image import AxesImage
 
 from cluster.reports.plots import COLOURS, describe, figure, save
-from lab.simulation.cases import CapacityFigures
-from lab.simulation.experiment import LoadResult
+from lab.simulation.experiment import CapacityFigures, LoadResult
 from lab.simulation.published import CAPACITY_32B, SPEEDS_TOKENS_PER_S
 from lab.simulation.results import PlanePoint
 from lab.simulation.settings import Variant

@@ -19,11 +19,11 @@ from pathlib import Path
 
 from lab.simulation.acceptance_models import SimPredictor
 from lab.simulation.capacity import Capacity, capacity
-from lab.simulation.experiment import CostCase, unkept_rate
+from lab.simulation.experiment import FLASH, CostCase, unkept_rate
 from lab.simulation.planning import DraftSetting, Outlook, best_draft, chains, fastest_draft, target_alone
 from lab.simulation.published import TABLE_12
 from lab.simulation.results import SimulationResults
-from lab.simulation.roofline import HARDWARE, MEMORY_SHARE, MODELS, RooflineCostModel
+from lab.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
 from lab.simulation.run import simulate
 from lab.simulation.scenario import DeviceGroup, VerifierModel
 from lab.simulation.settings import (
@@ -134,9 +134,6 @@ _MOST_DEVICES = 1024
 _A100, _MODEL = HARDWARE["a100-80gb"], MODELS["qwen3-32b"]
 _RELOADABLE = 0.25
 _EMBEDDED_WINDOW = 8
-
-# Table 12, except that a cached token is read at the card's bandwidth instead of its authors' engine's.
-FLASH = replace(TABLE_12, seconds_per_cached_token=_MODEL.kv_bytes_per_token / (MEMORY_SHARE * _A100.bytes_per_s))
 
 
 class DraftEnding(StrEnum):

@@ -42,15 +42,7 @@ _WHEELS = (
     "typing-extensions",
     "typing-inspection",
 )
-_TAKEN = (
-    "outrider",
-    "cluster",
-    "lab",
-    "tests/unit",
-    "tests/*.py",
-    "pyproject.toml",
-    "constraints.txt",
-)
+_TAKEN = ("outrider", "cluster", "lab", "tests/unit", "tests/*.py", "pyproject.toml", "constraints.txt")
 _LEFT = "outrider/models/weights/"  # 18 MB; the campaign's weights are random
 _RUN = """#!/bin/sh
 # Runs the campaign for cards; all arguments are its own (--help).

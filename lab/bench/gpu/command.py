@@ -29,15 +29,7 @@ from lab.bench.gpu.setting import Found, Setting
 from lab.reports.json_file import write_json
 from outrider.documents.whole_file import write_whole
 
-PARTS = (
-    "conformance",
-    "noise",
-    "exactness",
-    "passes",
-    "engines",
-    "vllm_engine",
-    "vllm_invariant",
-)
+PARTS = ("conformance", "noise", "exactness", "passes", "engines", "vllm_engine", "vllm_invariant")
 _ROOT = Path(__file__).parents[3]
 _SAID = 4000  # characters of a part's output that are kept
 

@@ -3,12 +3,13 @@
 import platform
 import re
 import subprocess
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
 
+from lab.bench.harness.record import versions
 from outrider import __version__
 from outrider.costs.machine import hardware_name
 
@@ -18,7 +19,7 @@ _COMPARED = ("torch", "transformers", "numpy", "numba", "safetensors", "pydantic
 
 
 def described(device: torch.device) -> dict[str, object]:
-    versions = {name: _version(name) for name in _COMPARED}
+    installed = versions(_COMPARED)
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "card": hardware_name(str(device)),
@@ -28,18 +29,18 @@ def described(device: torch.device) -> dict[str, object]:
         "python": platform.python_version(),
         "outrider": __version__,
         "commit": _commit(),
-        "versions": {name: found for name, found in versions.items() if found is not None},
-        "pins left": left_pins((_ROOT / "constraints.txt").read_text(encoding="utf-8"), versions),
+        "versions": installed,
+        "pins left": left_pins((_ROOT / "constraints.txt").read_text(encoding="utf-8"), installed),
     }
 
 
-def left_pins(constraints: str, versions: "dict[str, str | None]") -> list[str]:
+def left_pins(constraints: str, installed: Mapping[str, str]) -> list[str]:
     """``name 1.0, pinned 2.0`` of each package that is installed in another version than pinned."""
     pinned = pins_in(constraints)
     return [
         f"{name} {found}, pinned {pinned[name]}"
-        for name, found in versions.items()
-        if found is not None and name in pinned and found.partition("+")[0] != pinned[name].partition("+")[0]
+        for name, found in installed.items()
+        if name in pinned and found.partition("+")[0] != pinned[name].partition("+")[0]
     ]
 
 
@@ -47,13 +48,6 @@ def pins_in(constraints: str) -> dict[str, str]:
     """Pinned versions by normalised name, as in pip's index."""
     pins = re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;]+)", constraints, re.MULTILINE)
     return {name.lower().replace("_", "-"): version for name, version in pins}
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def _commit() -> str:

@@ -11,50 +11,17 @@ from outrider.models.loading import LoadedModel
 from outrider.models.model_classes import PreTrainedModel
 
 _COMMON: dict[str, Any] = {"max_position_embeddings": 16384, "bos_token_id": None, "eos_token_id": None}
-SHAPES: dict[str, dict[str, Any]] = {
-    "tiny": {
-        "vocab_size": 512,
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 32,
-        "initializer_range": 0.3,
-        "tie_word_embeddings": True,
-    },
-    "30M": {
-        "vocab_size": 4096,
-        "hidden_size": 512,
-        "intermediate_size": 1536,
-        "num_hidden_layers": 8,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "head_dim": 64,
-        "initializer_range": 0.1,
-        "tie_word_embeddings": True,
-    },
-    "1B": {
-        "vocab_size": 128256,
-        "hidden_size": 2048,
-        "intermediate_size": 8192,
-        "num_hidden_layers": 16,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "head_dim": 64,
-        "tie_word_embeddings": True,
-    },
-    "8B": {
-        "vocab_size": 128256,
-        "hidden_size": 4096,
-        "intermediate_size": 14336,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "tie_word_embeddings": False,
-    },
+_FIELDS = (
+    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+    *("num_key_value_heads", "head_dim", "initializer_range", "tie_word_embeddings"),
+)
+_SHAPES = {
+    "tiny": (512, 64, 128, 2, 4, 2, 32, 0.3, True),
+    "30M": (4096, 512, 1536, 8, 8, 4, 64, 0.1, True),
+    "1B": (128256, 2048, 8192, 16, 32, 8, 64, 0.02, True),
+    "8B": (128256, 4096, 14336, 32, 32, 8, 128, 0.02, False),
 }
+SHAPES: dict[str, dict[str, Any]] = {name: dict(zip(_FIELDS, of, strict=True)) for name, of in _SHAPES.items()}
 
 
 def random_model(shape: str, device: torch.device, dtype: torch.dtype, seed: int = 0) -> PreTrainedModel:

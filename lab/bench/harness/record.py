@@ -5,7 +5,8 @@ import platform
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -28,15 +29,14 @@ def described() -> dict[str, object]:
         "command": shlex.join(sys.argv),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "system": platform.platform()},
-        "versions": {"outrider": __version__, "python": platform.python_version(), **_versions()},
+        "versions": {"outrider": __version__, "python": platform.python_version(), **versions(_PACKAGES)},
     }
 
 
-def _versions() -> dict[str, str]:
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of those that are installed."""
     found = {}
-    for name in _PACKAGES:
-        try:
+    for name in packages:
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found

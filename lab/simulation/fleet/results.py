@@ -6,7 +6,7 @@ requested after the warm-up is exactly one of the four.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import exp, floor, log
 
 from lab.simulation.fleet.scenario import Traffic
@@ -112,30 +112,25 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
+@dataclass(slots=True)
 class TrafficTally:
-    __slots__ = (
-        "_traffic",
-        "asked",
-        "first_token",
-        "hit_tokens",
-        "kept",
-        "kept_tokens",
-        "late",
-        "prompt_tokens",
-        "refused",
-        "tokens",
-    )
+    """Counts of one kind of traffic, from the warm-up on, while a fleet is simulated."""
 
-    def __init__(self, traffic: Traffic) -> None:
-        self._traffic = traffic
-        self.asked = self.kept = self.late = self.refused = 0
-        self.tokens = self.kept_tokens = self.prompt_tokens = self.hit_tokens = 0
-        self.first_token = TimeHistogram()
+    traffic: Traffic
+    asked: int = 0
+    kept: int = 0
+    late: int = 0
+    refused: int = 0
+    tokens: int = 0
+    kept_tokens: int = 0
+    prompt_tokens: int = 0
+    hit_tokens: int = 0
+    first_token: TimeHistogram = field(default_factory=TimeHistogram)
 
     def results(self, measured_s: float) -> TrafficResults:
-        slo, each_s = self._traffic.slo, max(measured_s, 1e-9)
+        slo, each_s = self.traffic.slo, max(measured_s, 1e-9)
         return TrafficResults(
-            name=self._traffic.name,
+            name=self.traffic.name,
             slo=slo.name,
             tokens_per_s=slo.tokens_per_s,
             asked=self.asked,

@@ -10,8 +10,7 @@ from lab.commands import simulate
 from lab.reports.capacity import show_capacity
 from lab.reports.simulation_plots import plot_capacity, plot_stops
 from lab.reports.stop_map import show_stops
-from lab.simulation.cases import CapacityFigures, cases
-from lab.simulation.experiment import CellResult, LoadResult, Measure
+from lab.simulation.experiment import CapacityFigures, CellResult, LoadResult, Measure, cases
 from lab.simulation.published import SPEEDS_TOKENS_PER_S as SPEEDS
 from lab.simulation.results import ClassResults, PlanePoint
 from lab.simulation.settings import Variant

@@ -1,6 +1,6 @@
 import pytest
 
-from lab.simulation.cases import capacity_cells, cases
+from lab.simulation.experiment import capacity_cells, cases
 from lab.simulation.published import CAPACITY_32B, SPEEDS_TOKENS_PER_S
 from lab.simulation.run import simulate
 from lab.simulation.settings import Variant, scenario_of

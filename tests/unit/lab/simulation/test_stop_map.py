@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from lab.simulation.experiment import FLASH
 from lab.simulation.published import TABLE_12
 from lab.simulation.roofline import HARDWARE, MODELS
 from lab.simulation.stop_map import (
     FIXED,
-    FLASH,
     QUICK,
     STOPPING,
     DraftEnding,
