@@ -5,9 +5,8 @@ from time import perf_counter
 from typing import Any
 
 from cluster.option_types import new_folder, positive_int
-from lab.reports.head_training import show_head
 from lab.reports.json_file import write_json
-from lab.reports.predictor_training import show_predictor
+from lab.reports.training import show_head, show_predictor
 from lab.training.head.head_config import HeadConfig
 from lab.training.head.train import train_head
 from lab.training.pair_config import PairConfig, add_flags

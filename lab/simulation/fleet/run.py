@@ -12,11 +12,10 @@ from lab.simulation.chance import hashed
 from lab.simulation.device import SimDevice
 from lab.simulation.fleet.conversation import Conversation
 from lab.simulation.fleet.drafters import DrafterPool, exponential
-from lab.simulation.fleet.losses import Losses, around
+from lab.simulation.fleet.losses import Losses, SimReplica, around
 from lab.simulation.fleet.results import FleetResults, ReplicaResults, TimeHistogram, TrafficTally
 from lab.simulation.fleet.routes import Routes
 from lab.simulation.fleet.scenario import FleetScenario
-from lab.simulation.fleet.sim_replica import SimReplica
 from lab.simulation.results import DeviceAccount, DeviceResults
 from lab.simulation.server import SimStep
 from outrider.admission.decisions import AdmissionRefused
