@@ -1,4 +1,4 @@
-"""All generated files: path and content."""
+"""All generated files, path and content: dashboards, and Prometheus's rule file."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Run a capacity experiment: capacities of systems at promised speeds, and results of mixed SLO classes."""
+"""The capacity experiment: its cases (cost models with settings), capacities at promised speeds, and mixed classes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Description of what is simulated: devices, links, a verifier and a system.
+"""Description of what is simulated: devices, links, a verifier and a system, with the rules of each system.
 
 A response is made as in the product. The verifier computes the prompt in chunks and commits the first token. In each
 round an order goes down the link, the device drafts, and its block goes up and waits for a batch; the verdict commits

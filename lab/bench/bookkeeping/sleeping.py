@@ -1,4 +1,4 @@
-"""A verifier whose engine only sleeps, behind the real actor."""
+"""A verifier whose engine only sleeps, behind the real actor, and a coordinator's responses from any verifier."""
 
 import asyncio
 import time

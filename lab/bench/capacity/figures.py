@@ -1,4 +1,4 @@
-"""Figures of measured cells, by the definitions of ``lab.simulation.results``.
+"""Figures of measured cells with their intervals and tables, by the definitions of ``lab.simulation.results``.
 
 So measurements and simulations are comparable.
 """

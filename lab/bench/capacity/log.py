@@ -1,4 +1,4 @@
-"""Record of a cell of ``outrider bench capacity``: every response, round, batch and decision. Plain data.
+"""Arrivals of a cell of ``outrider bench capacity``, and its record: every response, round, batch and decision.
 
 Times are seconds since the cell's start.
 """

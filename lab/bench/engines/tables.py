@@ -1,4 +1,4 @@
-"""The tables of ``outrider bench engines``."""
+"""The tables of ``outrider bench engines``, and its comparisons of arms."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

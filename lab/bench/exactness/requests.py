@@ -1,4 +1,4 @@
-"""Short requests of every kind of sampling, drawn from a seed. Pure."""
+"""Short requests of every kind of sampling, and right, nearly right, wrong and misleading drafts, from a seed. Pure."""
 
 import random
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Prompts of different kinds for the benches."""
+"""Prompts for the benches, and a mix of kinds by stated shares: always the same ones in the same order."""
 
 import argparse
 import tomllib

@@ -1,4 +1,4 @@
-"""Means with 95 % intervals over responses, as positions and rounds within a response are correlated."""
+"""Means with 95 % intervals over responses (positions within one are correlated), and medians of arms over repeats."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Acceptance of every scheme and truncation along the responses of a pair."""
+"""Acceptance of every scheme and truncation along the responses of a pair in this process."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace

@@ -1,4 +1,4 @@
-"""Measures passes of all arms in turn, and reading of memory by the same clock."""
+"""Measures passes of all arms in turn, and reading of memory by the same clock; figures and table of these."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

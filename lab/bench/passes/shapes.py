@@ -1,4 +1,7 @@
-"""Passes to measure, the bytes they read, and the KV blocks of their sequences in a pool. Pure."""
+"""Passes to measure, the bytes they read, and the models that make them: as served, and inexact ones to compare.
+
+The inexact ones lack the order of operations that makes passes exact; nothing that serves can build one.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

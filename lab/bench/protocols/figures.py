@@ -1,4 +1,4 @@
-"""Figures of one method in one cell, with 95 % bootstrap intervals over responses; and comparison of ``cheapest``."""
+"""Figures and tables of methods in cells, with 95 % bootstrap intervals over responses, and of ``cheapest``."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Plan of ``outrider bench protocols``: cells of links and temperatures, and methods in each of them."""
+"""Plan of ``outrider bench protocols``: cells of links and temperatures, methods in each, and what is measured."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A cell: a number of clients that send one request after another, the same under every arm."""
+"""The ways to end a draft, and a cell: clients that send one request after another, the same under every arm."""
 
 import asyncio
 import time

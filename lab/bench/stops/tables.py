@@ -1,4 +1,4 @@
-"""Tables of the results."""
+"""Tables of the results, and their plot."""
 
 from collections.abc import Sequence
 from pathlib import Path

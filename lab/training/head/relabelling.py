@@ -1,4 +1,4 @@
-"""Labels for a link: on a bad link some critical mismatches may pass (WISV eq. 29-31).
+"""Labels for a link: on a bad link some critical mismatches may pass, by importance (WISV eq. 28-31).
 
 A link has a budget of repairs. The Lagrangian of maximising the importance repaired within it is separable: a critical
 mismatch is repaired with probability ``sigmoid((importance - price) / temperature)``, and the price of a repair rises

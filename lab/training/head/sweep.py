@@ -1,4 +1,4 @@
-"""Semantic decoding of tasks at several thresholds on several links, compared with strict verification."""
+"""Semantic decoding at several thresholds on several links beside strict verification; the choice of a threshold."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

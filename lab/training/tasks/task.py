@@ -1,4 +1,4 @@
-"""A prompt whose answer has checkable parts; the score is the share of parts that are right."""
+"""A prompt whose answer has checkable parts, with the share that is right as its score; and how tasks are divided."""
 
 import hashlib
 import re

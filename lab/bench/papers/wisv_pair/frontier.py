@@ -1,4 +1,4 @@
-"""Score cost and gain in accepted length of acceptance rules (WISV's Figures 3 and 5), all on the same tasks.
+"""Score cost and gain of acceptance rules (WISV's Figures 3 and 5), all on the same tasks; what judging costs.
 
 Both models run in this process; a link matters only as an input of the head. See ``lab.training.head.sweep``.
 """
