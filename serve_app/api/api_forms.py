@@ -3,7 +3,7 @@
 All of them have one path to the models; ``http.routes`` has a route for each.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,11 +12,13 @@ from typing import Protocol
 from pydantic_core import to_json
 
 from outrider.contracts.errors import ParameterError
-from serve_app.answers import ChatChoice, ChatCompletionChunk, CompletionUsage
+from outrider.contracts.requests import FinishReason
+from serve_app.answers import ChatCompletionChunk, CompletionUsage
 from serve_app.api.http_errors import ErrorAnswer, FieldError
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.fields.ignored import IgnoredFields
 from serve_app.api.openai.parsing import parse_body
+from serve_app.api.openai.writing.answer_parts import AnswerPart
 from serve_app.api.service import RequestLimits
 from serve_app.api.written import json_parts
 
@@ -38,9 +40,9 @@ class AnswerWriter(Protocol):
         ...
 
     def document(
-        self, choice: ChatChoice, usage: CompletionUsage, extension: Mapping[str, object]
+        self, parts: Sequence[AnswerPart], reason: FinishReason, usage: CompletionUsage, told: Mapping[str, object]
     ) -> Mapping[str, object]:
-        """The whole answer; ``logprobs.content`` of the choice is kept as JSON, and may only be passed on."""
+        """The whole answer; ``told``: what a chat's answer, or its choice, has beyond OpenAI's fields."""
         ...
 
 

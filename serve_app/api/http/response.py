@@ -23,9 +23,9 @@ from serve_app.api.http.record import RequestRecord
 from serve_app.api.openai.choices import Choice
 from serve_app.api.openai.fields.answer_extension import answer_extension
 from serve_app.api.openai.promises import granted_tier
-from serve_app.api.openai.tools.deltas import MessageDeltas
 from serve_app.api.openai.writing.choice_reader import KEPT_REPORTS, ChoiceDelta, ChoiceReader
 from serve_app.api.openai.writing.documents import ChoiceDocument, document
+from serve_app.api.openai.writing.message_pieces import MessagePieces
 from serve_app.api.openai.writing.response_form import ResponseForm
 from serve_app.api.openai.writing.usage import token_counts, usage_of
 from serve_app.api.service import Pass, RequestLimits, Service, ServiceSettings
@@ -169,14 +169,15 @@ class GenerationResponse(Response):
 
     async def _choice_events(self, chunks: _Chunks) -> AsyncIterator[Chunk]:
         form, opened = self._form, set[int]()
+        messages = [form.message_pieces(reader.message) for reader in self._readers]
         async for index, chunk in chunks:
             reader = self._readers[index]
             if form.chat and index not in opened:
                 yield form.role_event(index, reader.choice.request.prompt_ids)
             opened.add(index)
             read = await self._read(index, chunk)
-            if reader.message is not None:
-                for event in self._message_events(index, reader.message, read, reader.finish_reason):
+            if (message := messages[index]) is not None:
+                for event in self._message_events(index, message, read, reader.finish_reason):
                     yield event
                 continue
             for delta in read:
@@ -186,11 +187,11 @@ class GenerationResponse(Response):
                 yield form.last_event(index, reader.finish_reason, self._extension(metrics=False))
 
     def _message_events(
-        self, index: int, message: MessageDeltas, read: Sequence[ChoiceDelta], reason: FinishReason | None
+        self, index: int, message: MessagePieces, read: Sequence[ChoiceDelta], reason: FinishReason | None
     ) -> list[Chunk]:
         form, events = self._form, list[Chunk]()
         for delta in read:
-            pieces = message.push(delta.text, delta.tags)
+            pieces = message.push(delta)
             events += form.message_events(index, pieces, delta, thinking=message.thinking)
         if reason is None:
             return events

@@ -1,14 +1,14 @@
 """Writing of the Messages API's answers from a chat's chunks, or from its whole choice."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from math import isfinite
 from typing import cast
 
 from pydantic_core import from_json
 
+from outrider.contracts.requests import FinishReason
 from serve_app.answers import (
-    ChatChoice,
     ChatChunkChoice,
     ChatCompletionChunk,
     ChatFinish,
@@ -27,6 +27,7 @@ from serve_app.api.messages.answers import (
     MessageUsage,
     StopReason,
 )
+from serve_app.api.openai.writing.answer_parts import AnswerPart
 
 _FAILURES: Mapping[int, FailureType] = {
     401: "authentication_error",
@@ -69,28 +70,25 @@ class MessageWriter:
         return [server_sent("error", failure_of(answer))]
 
     def document(
-        self, choice: ChatChoice, usage: CompletionUsage, _extension: Mapping[str, object]
+        self, parts: Sequence[AnswerPart], reason: FinishReason, usage: CompletionUsage, _told: Mapping[str, object]
     ) -> Mapping[str, object]:
-        message, content = choice["message"], list[AnswerBlock]()
-        if thinking := message.get("reasoning_content"):
-            self._thought.add(thinking)
-            shown = thinking if self._shows_thinking else ""
-            content.append({"type": "thinking", "thinking": shown, "signature": self._thought.text})
-        if message["content"]:
-            content.append({"type": "text", "text": message["content"]})
-        for call in message.get("tool_calls", ()):
-            function = call["function"]
-            content.append(
-                {
-                    "type": "tool_use",
-                    "id": _call_id(call["id"]),
-                    "name": function["name"],
-                    "input": _arguments(function["arguments"]),
-                }
-            )
-        self._called = "tool_calls" in message
-        self._reason = choice["finish_reason"]
-        return {**self._message(content, usage_of_message(usage))}
+        self._called = any(part.kind == "tool_calls" for part in parts)
+        self._reason = reason
+        return {**self._message([self._block(part) for part in parts], usage_of_message(usage))}
+
+    def _block(self, part: AnswerPart) -> AnswerBlock:
+        if part.kind == "tool_calls":
+            return {
+                "type": "tool_use",
+                "id": _call_id(part.call_id),
+                "name": part.name,
+                "input": _arguments(part.text),
+            }
+        if part.kind == "content":
+            return {"type": "text", "text": part.text}
+        self._thought.add(part.text)
+        shown = part.text if self._shows_thinking else ""
+        return {"type": "thinking", "thinking": shown, "signature": self._thought.text}
 
     def _message(self, content: list[AnswerBlock], usage: MessageUsage) -> MessageAnswer:
         reason, sequence = self._stop()

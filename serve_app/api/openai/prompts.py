@@ -129,7 +129,7 @@ def chat_text(
         **template_variables(body),
     )
     try:
-        return _told(joined_leading(chat), lambda taken: str(render(taken)))
+        return _told(joined_leading(chat), lambda taken: str(render(conversation=taken)))
     except ParameterError:  # the deadline
         raise
     except Exception as error:  # templates raise any type, such as OverflowError

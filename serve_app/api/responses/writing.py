@@ -1,14 +1,14 @@
 """Writing of a Responses answer: events from a chat's chunks, or a document from a chat's message."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from pydantic_core import to_json
 
+from outrider.contracts.requests import FinishReason
 from serve_app.answers import (
     AnswerExtension,
-    ChatChoice,
     ChatChunkChoice,
     ChatCompletionChunk,
     ChatFinish,
@@ -19,6 +19,7 @@ from serve_app.answers import (
 )
 from serve_app.api.api_forms import AnswerFacts, server_sent, server_sent_whole
 from serve_app.api.http_errors import ErrorAnswer
+from serve_app.api.openai.writing.answer_parts import AnswerPart, PartKind
 from serve_app.api.responses.answers import (
     FunctionCallItem,
     ItemStatus,
@@ -36,6 +37,7 @@ from serve_app.api.written import Written, encode
 
 _PLAIN_FIELDS = 4  # of a chunk's choice: index, delta, logprobs, finish_reason
 _Kind = Literal["msg", "rs", "fc"]  # beginnings of items' ids
+_KINDS: Mapping[PartKind, _Kind] = {"content": "msg", "reasoning_content": "rs", "tool_calls": "fc"}
 _DELTAS: Mapping[_Kind, str] = {
     "msg": "response.output_text.delta",
     "rs": "response.reasoning_text.delta",
@@ -113,7 +115,8 @@ class ResponseWriter:
         if thought := delta.get("reasoning_content"):
             yield from self._opened("rs")
             yield self._delta(thought)
-        if text := delta.get("content"):
+        text = delta.get("content")
+        if text or (text is not None and choice["logprobs"] is not None):
             yield from self._opened("msg")
             yield self._delta(text, choice)
         for call in delta.get("tool_calls", ()):
@@ -129,28 +132,27 @@ class ResponseWriter:
         yield self._event("response.failed", {"response": {**self._response("failed"), "error": failure}})
 
     def document(
-        self, choice: ChatChoice, usage: CompletionUsage, extension: Mapping[str, object]
+        self, parts: Sequence[AnswerPart], reason: FinishReason, usage: CompletionUsage, told: Mapping[str, object]
     ) -> Mapping[str, object]:
-        message: Mapping[str, Any] = choice["message"]
-        self._reason = choice["finish_reason"]
-        status, calls = self._status, message.get("tool_calls", ())
-        if thought := message.get("reasoning_content"):
-            self._output.append(reasoning_item(self._next_id("rs"), thought, "completed"))
-        if message["content"] or not (calls or self._output):
-            logprobs = [] if choice["logprobs"] is None else choice["logprobs"]["content"]
-            text: OutputText = {
-                "type": "output_text",
-                "text": message["content"] or "",
-                "annotations": [],
-                "logprobs": logprobs,
-            }
-            self._output.append(message_item(self._next_id("msg"), text, "completed"))
-        for call in calls:
-            function = call["function"]
-            name, arguments = function["name"], function["arguments"]
-            self._output.append(call_item(self._next_id("fc"), call["id"], name, arguments, "completed"))
-        self._output[-1]["status"] = status
-        return {**self._response(status, usage), **extension_of(choice), **extension}
+        self._reason = reason
+        for part in parts or [AnswerPart("content")]:
+            self._output.append(self._item_of(part))
+        self._output[-1]["status"] = self._status
+        return {**self._response(self._status, usage), **told}
+
+    def _item_of(self, part: AnswerPart) -> OutputItem:
+        item_id = self._next_id(_KINDS[part.kind])
+        if part.kind == "tool_calls":
+            return call_item(item_id, part.call_id, part.name, part.text, "completed")
+        if part.kind == "reasoning_content":
+            return reasoning_item(item_id, part.text, "completed")
+        text: OutputText = {
+            "type": "output_text",
+            "text": part.text,
+            "annotations": [],
+            "logprobs": part.logprobs.as_list if part.logprobs.parts else [],
+        }
+        return message_item(item_id, text, "completed")
 
     def _begin(self, chunk: Mapping[str, object]) -> Iterator[bytes]:
         self._begun = True

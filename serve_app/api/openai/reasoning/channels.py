@@ -31,6 +31,7 @@ class ChannelReader:
         self._head: list[Part] | None = []  # of the message that begins; None: within a message
         self._head_chars = 0
         self._kind = "said"  # of the message: said, thought, call (not begun yet) or arguments
+        self._begins = False  # whether nothing of the message was told
         self._name, self._blanks = "", list[str]()
         self.thoughts = ThoughtMeter(table if thinking.by_text else None)
 
@@ -87,7 +88,7 @@ class ChannelReader:
         return [Said(text)] if text.strip() not in ("", _ROLE) else []
 
     def _begun(self) -> list[Piece]:
-        head, self._head = self._head or [], None
+        head, self._head, self._begins = self._head or [], None, True
         written = "".join(each if isinstance(each, str) else each.mark.text for each in head)
         channel, recipient = _CHANNEL.search(written), _RECIPIENT.search(written)
         self._name = recipient[1] if recipient is not None and self._calls else ""
@@ -107,9 +108,12 @@ class ChannelReader:
             self._kind = "arguments" if text.startswith("{") else "said"
             if self._kind == "arguments":
                 return [CallBegun(self._name), CallArguments(text)]
-        kinds: dict[str, type[Said | Thought | CallArguments]]
-        kinds = {"said": Said, "thought": Thought, "arguments": CallArguments}
-        return [kinds[self._kind](text)] if text else []
+        if not text:
+            return []
+        if self._kind == "arguments":
+            return [CallArguments(text)]
+        begins, self._begins = self._begins, False
+        return [(Thought if self._kind == "thought" else Said)(text, begins)]
 
     def _ended(self) -> list[Piece]:
         """A call without arguments has none."""

@@ -12,14 +12,18 @@ from serve_app.api.openai.reasoning.marks import FoundMark
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """A piece of reasoning."""
+    """A piece of reasoning. ``begins``: the model has begun a message of its own with it."""
 
     text: str
+    begins: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
+    """A piece of the answer; ``begins`` as of reasoning."""
+
     text: str
+    begins: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,20 @@ from serve_app.api.openai.reasoning.pieces import CallArguments, CallBegun, Piec
 
 
 class MessageDeltas:
-    def __init__(self, form: MessageForm, table: TokenTable, name: str) -> None:
-        """``name`` is the choice's, from which call ids are made."""
+    def __init__(self, form: MessageForm, table: TokenTable, name: str, *, in_parts: bool = False) -> None:
+        """Read from the start.
+
+        Args:
+            form: how it is read.
+            table: of the target's tokenizer.
+            name: the choice's, from which call ids are made.
+            in_parts: texts with something else between them are told apart; else each message begins a line.
+        """
         self._reader, self._name = form.reader(table), name
         self._several = form.several
         self._shows_thoughts, self.reasons = form.shows_thoughts, form.thinking is not None
         self._begun = 0
+        self._in_parts, self._told = in_parts, set[type[Piece]]()  # told: what another message of its kind would follow
 
     @property
     def called(self) -> bool:
@@ -55,9 +63,9 @@ class MessageDeltas:
     def _delta(self, piece: Piece) -> MessageDelta | None:
         match piece:
             case Thought():
-                return {"reasoning_content": piece.text} if self._shows_thoughts else None
+                return {"reasoning_content": self._line(piece)} if self._shows_thoughts else None
             case Said():
-                return {"content": piece.text}
+                return {"content": self._line(piece)}
             case CallBegun():
                 self._begun += 1
                 if self._begun > 1 and not self._several:
@@ -67,6 +75,12 @@ class MessageDeltas:
                 return None
             case CallArguments():
                 return {"tool_calls": [{"index": self._begun - 1, "function": {"arguments": piece.text}}]}
+
+    def _line(self, piece: Thought | Said) -> str:
+        """A piece's text, in a line of its own if another message's is before it."""
+        follows = piece.begins and type(piece) in self._told
+        self._told = {type(piece)} if self._in_parts else self._told | {type(piece)}
+        return f"\n{piece.text}" if follows else piece.text
 
     def _opened(self, function: FunctionCallDelta) -> ToolCallDelta:
         index = self._begun - 1

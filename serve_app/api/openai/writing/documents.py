@@ -5,7 +5,7 @@ response has ended.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from outrider.contracts.requests import FinishReason, RoundReport, TextSpan
 from outrider.text.shown import joined
@@ -24,7 +24,9 @@ from serve_app.answers import (
     PromptTokens,
 )
 from serve_app.api.openai.tools.deltas import MessageDeltas, WholeMessage
+from serve_app.api.openai.writing.answer_parts import AnswerPart, AnswerParts
 from serve_app.api.openai.writing.choice_reader import ChoiceDelta
+from serve_app.api.openai.writing.message_pieces import ScoredPiece
 from serve_app.api.openai.writing.response_form import ResponseForm, round_report, span_report, token_report
 from serve_app.api.written import Written, encode, json_parts
 
@@ -36,8 +38,9 @@ class ChoiceDocument:
 
     def __init__(self, form: ResponseForm, index: int, message: MessageDeltas | None = None) -> None:
         self._form, self._index = form, index
-        self._deltas, self._whole = message, WholeMessage()
-        self._text: list[str] = []
+        self._pieces = form.message_pieces(message)
+        self._whole, self._parts = WholeMessage(), AnswerParts()
+        self._text, self._has_text = list[str](), False
         self._ids, self._prompt_ids = list[int](), list[int]()
         self._spans: list[TextSpan] = []
         self._rounds: deque[RoundReport] = deque(maxlen=_KEPT_ROUNDS)
@@ -46,14 +49,20 @@ class ChoiceDocument:
 
     def add(self, delta: ChoiceDelta) -> None:
         """Append the next piece."""
-        self._text.append(delta.text)
-        if self._deltas is not None:
-            self._whole.add(self._deltas.push(delta.text, delta.tags))
+        self._has_text = self._has_text or bool(delta.text)
+        if self._form.writer is not None:
+            self._add_parts(
+                [({"content": delta.text}, delta.tokens)] if self._pieces is None else self._pieces.push(delta)
+            )
+        elif self._pieces is not None:
+            self._whole.add([piece for piece, _ in self._pieces.push(delta)])
+        else:
+            self._text.append(delta.text)
         self._ids += delta.token_ids
         self._prompt_ids += delta.prompt_ids
         if self._form.body.outrider.spans:
             self._spans += delta.spans
-        if delta.tokens:
+        if delta.tokens and self._form.writer is None:
             for name, items in self._form.logprobs(delta.tokens).items():
                 if isinstance(items, list):
                     self._logprobs[name].add([encode(items)[1:-1]])
@@ -63,9 +72,9 @@ class ChoiceDocument:
 
     def written(self, reason: FinishReason) -> list[str]:
         """The choice's JSON, in parts."""
-        return json_parts(self.of_chat(reason) if self._form.chat else self._of_completion(reason))
+        return json_parts(self._of_chat(reason) if self._form.chat else self._of_completion(reason))
 
-    def of_chat(self, reason: FinishReason) -> ChatChoice:
+    def _of_chat(self, reason: FinishReason) -> ChatChoice:
         message = self._message()
         logprobs: ChatLogprobs = {"content": self._logprobs["content"].as_list, "refusal": None}
         return {
@@ -73,8 +82,18 @@ class ChoiceDocument:
             "message": message,
             "logprobs": None if self._form.body.alternatives is None else logprobs,
             "finish_reason": self._form.ended(reason, called="tool_calls" in message),
-            **self._details(),
+            **self.details(),
         }
+
+    def parts(self) -> list[AnswerPart]:
+        """The whole answer of a writer's request."""
+        if self._pieces is not None:
+            self._add_parts(self._pieces.finish())
+        return self._parts.all
+
+    def _add_parts(self, pieces: Iterable[ScoredPiece]) -> None:
+        for piece, tokens in pieces:
+            self._parts.add(piece, self._form.text_logprobs(tokens))
 
     def _of_completion(self, reason: FinishReason) -> CompletionChoice:
         logprobs: CompletionLogprobs = {
@@ -89,18 +108,19 @@ class ChoiceDocument:
             "logprobs": None if self._form.body.alternatives is None else logprobs,
             "finish_reason": reason,
             **self.prompt,
-            **self._details(),
+            **self.details(),
         }
 
     def _message(self) -> AssistantMessage:
-        if self._deltas is None:
+        if self._pieces is None:
             return {"role": "assistant", "content": "".join(self._text), "refusal": None}
-        self._whole.add(self._deltas.finish())
-        return self._whole.written(thought=self._deltas.thought)
+        self._whole.add([piece for piece, _ in self._pieces.finish()])
+        return self._whole.written(thought=self._pieces.thought)
 
-    def _details(self) -> ChoiceExtension:
+    def details(self) -> ChoiceExtension:
+        """What is told beyond OpenAI's fields."""
         details: ChoiceDetails = {}
-        if self._form.body.outrider.spans and any(self._text):
+        if self._form.body.outrider.spans and self._has_text:
             details["spans"] = [span_report(span) for span in joined(self._spans)]
         if self._made.parts:
             details["tokens"] = self._made.as_list
@@ -125,7 +145,9 @@ def document(
 ) -> list[bytes]:
     """The whole response as JSON, in parts; ``extension``: what else its answer tells."""
     if form.writer is not None:
-        answer = form.writer.document(choices[0].of_chat(reasons[0]), usage, {**choices[0].prompt, **extension})
+        (choice,), (reason,) = choices, reasons
+        told: Mapping[str, object] = {**choice.details(), **choice.prompt, **extension}
+        answer = form.writer.document(choice.parts(), reason, usage, told)
         return [part.encode() for part in json_parts(answer)]
     written = Written()
     for choice, reason in zip(choices, reasons, strict=True):

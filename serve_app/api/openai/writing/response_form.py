@@ -36,6 +36,7 @@ from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.reasoning.message import PLAIN, MessageForm
 from serve_app.api.openai.tools.deltas import MessageDeltas, ended_by
 from serve_app.api.openai.writing.choice_reader import ChoiceDelta, ShownToken
+from serve_app.api.openai.writing.message_pieces import MessagePieces, ScoredPiece
 
 _LEAST = -9999.0  # OpenAI's value for a token of probability 0; JSON has no infinity
 _NOTHING: ChoiceExtension = {}
@@ -89,18 +90,24 @@ class ResponseForm:
 
     def message_deltas(self, index: int) -> MessageDeltas | None:
         """Reader that separates a choice's reasoning and tool calls from its text, if there may be any."""
-        return None if self.message.is_plain else MessageDeltas(self.message, self.table, f"{self.id}-{index}")
+        if self.message.is_plain:
+            return None
+        return MessageDeltas(self.message, self.table, f"{self.id}-{index}", in_parts=self.writer is not None)
+
+    def message_pieces(self, message: MessageDeltas | None) -> MessagePieces | None:
+        """Reader of a choice's pieces with their scores, if all of it need not be the answer."""
+        return None if message is None else MessagePieces(message, of_texts=self.writer is not None)
 
     def message_events(
-        self, index: int, deltas: Sequence[MessageDelta], delta: ChoiceDelta, *, thinking: bool = False
+        self, index: int, pieces: Sequence[ScoredPiece], delta: ChoiceDelta, *, thinking: bool = False
     ) -> list[ChatCompletionChunk]:
-        """Events of a piece of a choice; its tokens and details go with the first. ``thinking``: within reasoning."""
+        """Events of a piece of a choice; its details go with the first. ``thinking``: within reasoning."""
         details = self._details(delta)
         nothing: MessageDelta = {} if thinking else {"content": ""}
-        empty = [nothing] if delta.tokens or details else []
+        empty = [(nothing, ())] if details else []
         return [
-            self._chat_event(index, content, _NOTHING if i else details, () if i else delta.tokens)
-            for i, content in enumerate(deltas or empty)
+            self._chat_event(index, content, _NOTHING if i else details, tokens)
+            for i, (content, tokens) in enumerate(pieces or empty)
         ]
 
     def last_event(
@@ -173,6 +180,10 @@ class ResponseForm:
     def logprobs(self, tokens: Sequence[ShownToken]) -> ChatLogprobs | CompletionLogprobs:
         """``choices[].logprobs`` of some tokens; its lists have an item for each."""
         return (_chat_logprobs if self.chat else _completion_logprobs)(tokens, self.table)
+
+    def text_logprobs(self, tokens: Sequence[ShownToken]) -> list[TokenLogprob]:
+        """Entries of a text's tokens, for an API that has them with its texts."""
+        return _chat_logprobs(tokens, self.table)["content"] if tokens else []
 
     def _details(self, delta: ChoiceDelta) -> ChoiceExtension:
         """Requested fields of a piece beyond OpenAI's."""

@@ -64,7 +64,7 @@ def test_what_is_refused_for_another_reason_stays_refused(name: str) -> None:
 def test_the_second_rendering_has_a_deadline() -> None:
     slow = "{% for a in range(90000) %}{% for b in range(90000) %}{% set c = b %}{% endfor %}{% endfor %}"
     first = "{% if messages | length > 2 %}{{ raise_exception('no') }}{% endif %}"
-    messages = [ChatMessage(role=role, content="a") for role in ("user", "system", "system")]  # type: ignore[arg-type]
+    messages = [ChatMessage(role=role, content="a") for role in ("user", "system", "system")]
     with pytest.raises(ParameterError, match="processor time"):
         chat_text(ChatBody(model="m", messages=messages), tokenizer_with(first + slow), LIMITS)
 

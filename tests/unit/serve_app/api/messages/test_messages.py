@@ -11,10 +11,12 @@ import pytest
 from pydantic_core import from_json
 
 from outrider.contracts.errors import GenerationFailedError
+from outrider.contracts.requests import FinishReason
 from outrider.tenants.quotas import OverQuota
 from serve_app.api.api_forms import AnswerFacts
 from serve_app.api.http.routes import make_api
 from serve_app.api.messages.writing import MessageWriter
+from serve_app.api.openai.writing.answer_parts import AnswerPart
 from tests.unit.serve_app.api.asking import ALL_TEXT, CHAT, Connection, ask, post, within
 from tests.unit.serve_app.api.asking import MESSAGE as BODY
 from tests.unit.serve_app.api.test_http_keys import ALICE, CountingGate
@@ -261,10 +263,9 @@ def test_only_the_line_of_a_system_text_that_differs_each_time_is_left_out() -> 
     ],
 )  # fmt: skip
 def test_arguments_are_json_whatever_the_model_writes(arguments: str, found: dict[str, Any]) -> None:
-    call: Any = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
-    choice: Any = {"message": {"role": "assistant", "content": None, "tool_calls": [call]}, "finish_reason": "stop"}
+    call = AnswerPart("tool_calls", [arguments], call_id="call_1", name="weather")
     usage: Any = usage_of()
-    answer: Any = MessageWriter(AnswerFacts("msg_1", MODEL, 0, 5)).document(choice, usage, {})
+    answer: Any = MessageWriter(AnswerFacts("msg_1", MODEL, 0, 5)).document([call], FinishReason.STOP, usage, {})
     assert answer["content"][0]["input"] == found
     json.loads(json.dumps(answer), parse_constant=pytest.fail)
 
@@ -329,10 +330,10 @@ def test_thinking_is_a_block_before_the_answer(*, shows: bool) -> None:
     thinking, text = message["content"]
     assert (thinking["type"], thinking["thinking"], text["text"]) == ("thinking", "hm" if shows else "", "a")
     assert message["usage"]["output_tokens_details"] == {"thinking_tokens": 2}
-    whole: Any = {"message": {"content": "a", "reasoning_content": "hm"}, "finish_reason": "stop"}
+    parts = [AnswerPart("reasoning_content", ["h", "m"]), AnswerPart("content", ["a"])]
     usage: Any = usage_of(reasoning_tokens=2)
     writer = MessageWriter(AnswerFacts("msg_1", MODEL, 0, 5), shows_thinking=shows)
-    assert writer.document(whole, usage, {}) == message
+    assert writer.document(parts, FinishReason.STOP, usage, {}) == message
 
 
 @pytest.mark.parametrize(
