@@ -41,6 +41,7 @@ from serve_app.api.openai.bodies import (
 )
 from serve_app.api.openai.fields.ignored import MOST_NAME_CHARS, IgnoredFields
 from serve_app.api.openai.json_size import check_json_size, most_values
+from serve_app.api.openai.tools.request import check_names
 from serve_app.api.openai.unsupported import NOT_YET, TEXT_ONLY, NotYet, not_supported
 from serve_app.api.service import RequestLimits
 
@@ -129,6 +130,7 @@ def check_chat(body: ChatBody, limits: RequestLimits, body_bytes: float = inf) -
     """Check what a chat's fields need of each other; raises as ``parse_body`` does."""
     check_contents(body.messages)
     check_arguments(body.messages, limits, body_bytes)
+    check_names(body)
     if body.top_logprobs and not body.logprobs:
         raise ParameterError("top_logprobs", "logprobs: true", body.top_logprobs)
 

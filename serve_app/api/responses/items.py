@@ -58,6 +58,11 @@ class Messages:
                     f"{path}.type",
                     f"{path}.type item_reference is not supported: nothing is stored; send the item itself",
                 )
+            case "custom_tool_call" | "custom_tool_call_output":
+                instead = item.type.replace("custom_tool", "function")
+                raise UnsupportedFieldError(
+                    f"{path}.type", f"{path}.type {item.type} is not supported: send it as {instead}, its text as JSON"
+                )
             case _:
                 shown = f"{path}.type {item.type[:64]!r}"
                 raise UnsupportedFieldError(f"{path}.type", f"{shown} is not supported yet; items are {_KINDS}")

@@ -15,6 +15,8 @@ from serve_app.api.responses.items import Messages
 from serve_app.api.service import RequestLimits
 
 _CHOICES = "'none', 'auto', 'required', {'type': 'function', 'name': ...} or {'type': 'allowed_tools', ...}"
+_FUNCTIONS = "tools are functions that you call yourself"
+_ADVICE = {"custom": "send a function with one parameter, a text such as 'input'"}
 _OF_TOOL = ("name", "description", "parameters", "strict")
 _MESSAGE = re.compile(r"messages\[(\d+)\]")
 _OWN: Mapping[str, str] = {  # by a chat's field; the longest one that a path begins with
@@ -145,9 +147,7 @@ def _tool(given: Mapping[str, Any], path: str, ignored: IgnoredFields) -> dict[s
         if not isinstance(kind, str):
             raise ParameterError(f"{path}.type", "'function'", kind)
         shown = f"{path}.type {kind[:64]!r}"
-        raise UnsupportedFieldError(
-            f"{path}.type", f"{shown} is not supported: tools are functions that you call yourself"
-        )
+        raise UnsupportedFieldError(f"{path}.type", f"{shown} is not supported: {_ADVICE.get(kind, _FUNCTIONS)}")
     if given.get("name") is None:
         raise MissingFieldError(f"{path}.name", f"{path}.name is missing; it needs the function's name")
     for name in given:

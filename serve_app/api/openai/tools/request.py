@@ -19,7 +19,9 @@ from serve_app.api.openai.bodies import ChatBody, ChatMessage
 from serve_app.api.openai.tools.formats.base import NO_MARKS, Marks, Tool, regex_of, spelled
 from serve_app.api.openai.tools.formats.registry import FORMS
 
-_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")  # Anthropic's length
+_MOST_NAME_CHARS = 64  # OpenAI's
+_NAME_NEEDED = f"a name of letters, digits, _, - and ., at most {_MOST_NAME_CHARS} (128 in /v1/messages)"
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}  # OpenAI's, of those left out
 _SHORT_ID = 9
 _ANY_OBJECT = {"type": "object"}
@@ -50,6 +52,19 @@ def read_tools(body: ChatBody, form: str) -> tuple[Tool, ...]:
     if isinstance(choice, dict) and _named(choice) not in {tool.name for tool in tools}:
         raise ParameterError("tool_choice", f"{_CHOICES}, one of {', '.join(tool.name for tool in tools)}", choice)
     return () if choice == "none" else tools
+
+
+def check_names(body: ChatBody) -> None:
+    """Refuse longer names of tools than OpenAI takes; Anthropic's may be twice as long.
+
+    Raises:
+        ParameterError: one is.
+    """
+    for i, tool in enumerate(body.tools or ()):
+        function = tool.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        if isinstance(name, str) and len(name) > _MOST_NAME_CHARS:
+            raise ParameterError(f"tools[{i}].function.name", _NAME_NEEDED, name)
 
 
 def forced_rules(body: ChatBody, form: str, marks: Marks = NO_MARKS) -> str | None:
@@ -156,7 +171,7 @@ def _tool(where: str, given: Mapping[str, Any]) -> Tool:
         raise ParameterError(where, "{'type': 'function', 'function': {...}}", json.dumps(given)[:100])
     name, parameters = function.get("name"), function.get("parameters")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ParameterError(f"{where}.function.name", "a name of 1 to 64 letters, digits, _, - and .", name)
+        raise ParameterError(f"{where}.function.name", _NAME_NEEDED, name)
     if parameters is not None and not isinstance(parameters, dict):
         raise ParameterError(f"{where}.function.parameters", "a JSON schema of an object", parameters)
     strict = function.get("strict")

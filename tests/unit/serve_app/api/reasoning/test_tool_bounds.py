@@ -15,7 +15,8 @@ from serve_app.api.openai.tools.formats.base import NO_MARKS, Tool
 from serve_app.api.openai.tools.formats.parameters import resolved, types_of
 from serve_app.api.openai.tools.formats.registry import FORMS
 from serve_app.api.openai.tools.formats.scanning import begun
-from tests.unit.serve_app.api.reasoning.test_tool_formats import asked, calls_in, follows, said_in
+from tests.unit.serve_app.api.reasoning.test_tool_formats import calls_in, said_in
+from tests.unit.serve_app.api.reasoning.test_tool_grammars import asked, follows
 
 WITHOUT_JSON = ["qwen3_xml", "pythonic"]  # forms that write arguments one by one
 CALLS_IN_JSON = {
