@@ -14,7 +14,7 @@ from outrider.grammar.texts import ANY_OBJECT, nesting
 from outrider.grammar.validating import GrammarKind, GrammarSource, GrammarVerdict
 from serve_app.api.http_errors import MissingFieldError, UnknownFieldError, UnsupportedFieldError
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
-from serve_app.api.openai.tools.request import forced_rules, strict_rules
+from serve_app.api.openai.tools.request import either_rules, forced_rules, strict_rules
 from serve_app.api.service import RequestLimits, StructuredLimits
 
 _FORMATS = "{'type': 'text'}, 'json_object' or 'json_schema' with a json_schema"
@@ -23,6 +23,7 @@ _OPTIONS = ("disable_any_whitespace", "whitespace_pattern")
 _NOT_YET = ("structural_tag", "disable_additional_properties")
 _OLDER = {"guided_json": "json", "guided_regex": "regex", "guided_choice": "choice", "guided_grammar": "grammar"}
 _MOST_SHOWN_CHARS = 100
+_EITHER_NEEDED = "a JSON schema that can be followed, beside tools with parameters that can be"
 _TOOLS_NEEDED = "tools with parameters that can be followed"
 
 
@@ -63,7 +64,7 @@ def read_grammar(body: CompletionBody | ChatBody, limits: RequestLimits) -> Requ
         UnknownFieldError: a field that ``structured_outputs`` does not have.
         UnsupportedFieldError: one of vLLM's that is not supported here.
     """
-    asked = [*_by_format(body), *_by_structured_outputs(body), *_by_older_names(body)]
+    asked = [*_by_format(body, limits), *_by_structured_outputs(body), *_by_older_names(body)]
     if isinstance(body, ChatBody):
         asked += _by_tools(body, limits, has_form=bool(asked))
     if not asked:
@@ -87,7 +88,21 @@ def begun_by(grammar: Grammar, prompt_ids: Sequence[int], structured: Structured
     return grammar if last == reasoning.end else Grammar(grammar.text, reasoning.end)
 
 
-def _by_format(body: CompletionBody | ChatBody) -> list[_GrammarField]:
+def _by_format(body: CompletionBody | ChatBody, limits: RequestLimits) -> list[_GrammarField]:
+    """What ``response_format`` asks for: beside tools, an answer in it or calls; only calls where these must be."""
+    found = _format(body)
+    if not found or not isinstance(body, ChatBody) or not body.tools:
+        return found
+    form, marks, (asked,) = limits.tool_format, {mark.text: mark for mark in limits.tool_marks}, found
+    if forced_rules(body, form, marks) is not None:
+        return []
+    _check_bytes(asked.field, asked.value, limits.structured)
+    schema = ANY_OBJECT if asked.kind == "json_object" else _json(asked.value)
+    rules = None if schema is None else either_rules(body, form, f"%json {schema}", marks)
+    return found if rules is None else [_GrammarField(asked.field, "grammar", rules, needed=_EITHER_NEEDED)]
+
+
+def _format(body: CompletionBody | ChatBody) -> list[_GrammarField]:
     found = body.response_format
     if found is None:
         return []

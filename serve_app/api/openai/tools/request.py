@@ -77,6 +77,20 @@ def forced_rules(body: ChatBody, form: str, marks: Marks = NO_MARKS) -> str | No
     return "\n".join(["start: calls", *FORMS[form].rules(allowed, marks, several=several)])
 
 
+def either_rules(body: ChatBody, form: str, answer: str, marks: Marks = NO_MARKS) -> str | None:
+    """Grammar rules of an answer that calls tools, or is in a format of these symbols; None if none may be called."""
+    tools = read_tools(body, form)
+    if not tools or body.tool_choice not in (None, "auto"):
+        return None
+    calls = FORMS[form].rules(_held(tools), marks, several=body.parallel_tool_calls is not False)
+    return "\n".join(["start: calls | answer", f"answer: {FORMS[form].answer_head(marks)} {answer}", *calls])
+
+
+def _held(tools: Sequence[Tool]) -> list[Tool]:
+    """Tools of which only strict ones are held to their schemas."""
+    return [tool if tool.strict else replace(tool, parameters=_ANY_OBJECT) for tool in tools]
+
+
 def strict_rules(body: ChatBody, form: str, marks: Marks = NO_MARKS) -> str | None:
     """Grammar rules of an answer that may call tools, of which one is strict; None where the form has no such rules."""
     tools = read_tools(body, form)
@@ -85,8 +99,8 @@ def strict_rules(body: ChatBody, form: str, marks: Marks = NO_MARKS) -> str | No
     trigger = FORMS[form].trigger
     if trigger is None:
         return None
-    held = [tool if tool.strict else replace(tool, parameters=_ANY_OBJECT) for tool in tools]
-    _, *rules = FORMS[form].rules(held, marks, several=False)  # the first rule is that of answers that are calls only
+    # The first rule is that of answers that are calls only.
+    _, *rules = FORMS[form].rules(_held(tools), marks, several=False)
     mark, text = marks.get(trigger), regex_of(trigger)
     is_token = mark is not None and mark.token_id is not None
     before = f"TEXT? {spelled(trigger, marks)}" if is_token else "BEFORE"

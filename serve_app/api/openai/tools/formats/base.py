@@ -74,9 +74,22 @@ class ToolFormat(Protocol):
     @property
     def trigger(self) -> str | None: ...
 
+    def answer_head(self, marks: Marks) -> str:
+        """Lark symbols of what the model writes before an answer that is no call; "": nothing."""
+        ...
+
     def reader(self, tools: Sequence[Tool], marks: Marks) -> CallReader:
         """A reader of one choice."""
         ...
+
+
+class NoHead:
+    """Of forms whose answers begin at once."""
+
+    __slots__ = ()
+
+    def answer_head(self, marks: Marks) -> str:  # noqa: ARG002 (interface)
+        return ""
 
 
 def spelled(text: str, marks: Marks) -> str:

@@ -9,6 +9,7 @@ from serve_app.api.openai.reasoning.pieces import Piece, Said
 from serve_app.api.openai.tools.formats.base import CallReader, Marks, Tool, in_json, sequence, spelled
 
 _THOUGHT = "<|channel|>analysis<|message|>"
+_FINAL = "<|channel|>final<|message|>"
 _NEXT = "<|end|><|start|>assistant"
 
 
@@ -29,11 +30,18 @@ class Harmony:
     def rules(self, tools: Sequence[Tool], marks: Marks, *, several: bool) -> list[str]:  # noqa: ARG002 (a call ends it)
         """Rules of one call, behind reasoning or at once; the token that ends the response ends it."""
         rules = sequence(tools, "", several=False)
-        rules[0] = f"calls: ({spelled(_THOUGHT, marks)} THOUGHT {spelled(_NEXT, marks)})? call"
+        rules[0] = f"calls: {self._thought(marks)} call"
         for i, tool in enumerate(tools):
             head = f"<|channel|>commentary to=functions.{tool.name} <|constrain|>json<|message|>"
             rules.append(f"call_{i}: {spelled(head, marks)} %json {json.dumps(tool.parameters)}")
         return [*rules, "THOUGHT: /(.|\\n)*/"]
+
+    def answer_head(self, marks: Marks) -> str:
+        """Reasoning, and the answer's header."""
+        return f"{self._thought(marks)} {spelled(_FINAL, marks)}"
+
+    def _thought(self, marks: Marks) -> str:
+        return f"({spelled(_THOUGHT, marks)} THOUGHT {spelled(_NEXT, marks)})?"
 
     def reader(self, tools: Sequence[Tool], marks: Marks) -> CallReader:  # noqa: ARG002 (interface)
         """Channels are read with their reasoning: what is left is text."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from outrider.grammar.texts import literal
-from serve_app.api.openai.tools.formats.base import CallReader, Marks, Tool, sequence, spelled
+from serve_app.api.openai.tools.formats.base import CallReader, Marks, NoHead, Tool, sequence, spelled
 from serve_app.api.openai.tools.reader import ToolReader
 
 
 @dataclass(frozen=True, slots=True)
-class JsonCalls:
+class JsonCalls(NoHead):
     arguments: str  # key of a call's arguments
     tags: tuple[str, str]  # text before and behind a call; calls are read with any white space inside and between them
     between: str

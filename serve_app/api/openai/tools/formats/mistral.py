@@ -8,7 +8,7 @@ from typing import Any
 from outrider.grammar.texts import literal
 from serve_app.api.openai.reasoning.marks import FoundMark, Mark, MarkedText, Part, text_of_part
 from serve_app.api.openai.reasoning.pieces import CallArguments, CallBegun, Piece, Said
-from serve_app.api.openai.tools.formats.base import CallReader, Marks, Tool, in_json, sequence, spelled
+from serve_app.api.openai.tools.formats.base import CallReader, Marks, NoHead, Tool, in_json, sequence, spelled
 from serve_app.api.openai.tools.formats.scanning import JsonEnd, elements
 from serve_app.api.openai.tools.reader import call_of
 
@@ -17,7 +17,7 @@ _MOST_NAME_CHARS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Mistral:
+class Mistral(NoHead):
     listed: bool  # whether all calls are in one list
     marks: tuple[str, ...] = (_CALLS, _ARGS, _ID)
 

@@ -13,7 +13,7 @@ from outrider.contracts.errors import ParameterError
 from outrider.grammar.texts import literal
 from serve_app.api.openai.reasoning.marks import Part, text_of_part
 from serve_app.api.openai.reasoning.pieces import CallArguments, CallBegun, Piece, Said
-from serve_app.api.openai.tools.formats.base import CallReader, Marks, Tool, in_json, sequence
+from serve_app.api.openai.tools.formats.base import CallReader, Marks, NoHead, Tool, in_json, sequence
 from serve_app.api.openai.tools.formats.parameters import (
     bounded,
     check_object,
@@ -34,10 +34,10 @@ _WORDS: Mapping[str, Any] = {"True": True, "False": False, "None": None, "true":
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "/": "/", "\\": "\\", "'": "'", '"': '"', "\n": ""}
 _MOST_DEPTH = 64
 _MOST_HEAD_CHARS = 512  # in front of the first call's bracket
-_ANY_PARAMETER = "/[A-Za-z_][A-Za-z0-9_]{0,63}=/ %json {}"
+_ANY_PARAMETER = '/[A-Za-z_][A-Za-z0-9_]{0,63}=/ (%json {} | "True" | "False" | "None")'
 
 
-class Pythonic:
+class Pythonic(NoHead):
     marks: tuple[str, ...] = ()
     between = ", "
     trigger = None

@@ -12,7 +12,7 @@ from outrider.contracts.errors import ParameterError
 from outrider.grammar.texts import literal
 from serve_app.api.openai.reasoning.marks import FoundMark, Part, text_of_part
 from serve_app.api.openai.reasoning.pieces import CallArguments, CallBegun, Piece, Said
-from serve_app.api.openai.tools.formats.base import CallReader, Marks, Tool, in_json, sequence, spelled
+from serve_app.api.openai.tools.formats.base import CallReader, Marks, NoHead, Tool, in_json, sequence, spelled
 from serve_app.api.openai.tools.formats.parameters import (
     as_json,
     as_text,
@@ -38,7 +38,7 @@ _MOST_TAIL_CHARS = _MOST_BLANK_CHARS + len(_CLOSES)
 _PARAMETER_ENDS = "\n</parameter>\n"
 
 
-class QwenXml:
+class QwenXml(NoHead):
     marks = (_OPENS, _CLOSES)
     between = "\n"
     trigger = _OPENS

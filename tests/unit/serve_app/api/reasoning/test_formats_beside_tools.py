@@ -1,0 +1,103 @@
+"""A format of the answer beside tools: an answer in the format, or calls, in each family's form."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.unit.serve_app.api.asking import CHAT, MESSAGE, RESPONSE, error_of, post
+from tests.unit.serve_app.api.reasoning.model_families import service_of
+from tests.unit.serve_app.api.reasoning.test_tool_formats import CLOCK, FAMILIES, WRITE, written
+from tests.unit.serve_app.api.reasoning.test_tool_grammars import asked, follows
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "n": {"type": "integer"}},
+    "required": ["name", "n"],
+    "additionalProperties": False,
+}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA, "strict": True}}
+FITS, FITS_NOT = '{"name": "é", "n": 3}', '{"name": "é", "n": "x"}'
+GOOD = {"text": "Rome (é) <b> 5", "count": 3, "really": True}
+HEADS = {"gpt_oss": ("<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>",)}
+
+
+def call_in(family: str, arguments: dict[str, Any]) -> str:
+    """A call as the grammar has it, which leaves out what a template adds."""
+    if family == "gpt_oss":
+        values = json.dumps(arguments, ensure_ascii=False)
+        return f"<|channel|>commentary to=functions.write <|constrain|>json<|message|>{values}"
+    text = written(family, [("write", arguments)])
+    for extra in (', "id": "abcdef000"', "<|python_start|>", "<|python_end|>"):
+        text = text.replace(extra, "")
+    return text.replace("really=true", "really=True") if family == "llama4" else text
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_answer_is_in_the_format_or_calls_tools(family: str) -> None:
+    grammar = asked(family, response_format=FORMAT)
+    (head,) = HEADS.get(family, ("",))
+    assert follows(family, grammar, head + FITS)
+    assert not follows(family, grammar, head + FITS_NOT)
+    assert not follows(family, grammar, head + "Hi")
+    assert follows(family, grammar, call_in(family, GOOD))
+    named = asked(family, response_format=FORMAT, tool_choice="none")
+    assert not follows(family, named, call_in(family, GOOD))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_must_be_called_is_called_whatever_the_format(family: str) -> None:
+    for choice in ("required", {"type": "function", "function": {"name": "write"}}):
+        grammar = asked(family, response_format=FORMAT, tool_choice=choice)
+        assert follows(family, grammar, call_in(family, GOOD))
+        assert not follows(family, grammar, FITS)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_only_strict_tools_are_held_to_their_schemas(*, strict: bool) -> None:
+    tools = [{"type": "function", "function": {**WRITE["function"], "strict": strict}}, CLOCK]  # type: ignore[dict-item]
+    grammar = asked("qwen3", tools=tools, response_format={"type": "json_object"})
+    assert follows("qwen3", grammar, call_in("qwen3", GOOD))
+    assert follows("qwen3", grammar, call_in("qwen3", {"text": 3})) is not strict
+    assert follows("qwen3", grammar, '{"any": "thing"}')
+    two = call_in("qwen3", GOOD) + "\n" + written("qwen3", [("clock", {})])
+    assert follows("qwen3", grammar, two)
+    one = asked("qwen3", tools=tools, response_format={"type": "json_object"}, parallel_tool_calls=False)
+    assert not follows("qwen3", one, two)
+
+
+def test_it_begins_behind_the_reasoning() -> None:
+    grammar = asked("qwen3", response_format=FORMAT)
+    assert grammar is not None
+    assert grammar.opened_by is not None
+    assert grammar.begins_after is not None
+
+
+FLAT = {"type": "function", **WRITE["function"]}  # type: ignore[dict-item]
+APIS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": CHAT | {"tools": [WRITE], "response_format": FORMAT},
+    "/v1/responses": RESPONSE
+    | {"tools": [FLAT], "text": {"format": {"type": "json_schema", "name": "a", "schema": SCHEMA}}},
+    "/v1/messages": MESSAGE
+    | {
+        "tools": [{"name": "write", "input_schema": WRITE["function"]["parameters"]}],  # type: ignore[index]
+        "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
+    },
+}
+
+
+@pytest.mark.parametrize("path", APIS)
+def test_all_apis_have_it(path: str) -> None:
+    service = service_of("qwen3", "Hi", "hermes")
+    response = post(service, path, APIS[path])
+    assert response.status_code == 200, response.text
+    grammar = service.requests[0].params.grammar
+    assert [follows("qwen3", grammar, text) for text in (FITS, FITS_NOT, call_in("qwen3", GOOD))] == [True, False, True]
+
+
+def test_a_schema_that_cannot_be_followed_is_named() -> None:
+    bad = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "nothing"}}}
+    body = CHAT | {"tools": [WRITE], "response_format": bad}
+    response = post(service_of("qwen3", "Hi", "hermes"), "/v1/chat/completions", body)
+    assert response.status_code == 400, response.text
+    assert error_of(response)["param"] == "response_format.json_schema.schema"
