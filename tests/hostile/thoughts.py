@@ -30,7 +30,8 @@ def _call(arguments: object) -> dict[str, Any]:
 
 OTHERS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "128 strict tools": lambda: _strict({"type": "object", "properties": {"a": {"enum": list(range(60))}}}, 128),
-    "128 strict tools without bound": lambda: _strict({}, 128),
+    "32 strict tools of 8 values": lambda: _strict({"type": "object", "properties": {"a": {"enum": [*range(8)]}}}, 32),
+    "40 strict tools without bound": lambda: _strict({}, 40),  # 128 are a prompt of 3,545 tokens
     "a strict tool beside a schema": lambda: {**_strict({}), "response_format": {"type": "json_object"}},
     "marks for a prompt": lambda: _turn(reasoning_content=_MARKS * (BODY_BYTES // 8 // len(_MARKS))),
     "marks for a stop string": lambda: {"stop": ["<", "</", "</think>", "<tool_call>"], "max_tokens": 64},
