@@ -18,10 +18,8 @@ Name = TypeVar("Name", bound=Hashable)
 class Affinity(Generic[Name]):
     """Affinities at one ingress, from the requests that it sent itself."""
 
-    def __init__(self, max_blocks: int = MAX_BLOCKS, *, hashing: bool = True) -> None:
-        """Start empty; without ``hashing`` only known prefixes count."""
-        self._index: PrefixIndex[Name] = PrefixIndex(max_blocks, follows=hashing)
-        self._hashing = hashing
+    def __init__(self, max_blocks: int = MAX_BLOCKS) -> None:
+        self._index: PrefixIndex[Name] = PrefixIndex(max_blocks)
         self._salts: dict[Name, int] = {}
 
     def __len__(self) -> int:
@@ -37,7 +35,7 @@ class Affinity(Generic[Name]):
         """
         matches = self._index.matches(digests)
         found = {name: blocks * BLOCK_TOKENS for name, blocks in matches.items()}
-        if self._hashing and (digests or key) and candidates:
+        if (digests or key) and candidates:
             branches = self._index.branches(digests)
             shared = branches[-1] if branches else 0
             if max(matches.values(), default=0) <= shared:  # the conversation itself was not seen yet

@@ -29,9 +29,9 @@ def leading_digests(token_ids: Sequence[int], block_tokens: int, salt: bytes = b
 
 
 class PrefixIndex(Generic[Holder]):
-    def __init__(self, max_blocks: int, max_holders: int = MAX_HOLDERS, *, follows: bool = False) -> None:
-        """Bound blocks, and holders of each; with ``follows`` record each block's successor, for ``branches``."""
-        self._max_blocks, self._max_holders, self._follows = max_blocks, max_holders, follows
+    def __init__(self, max_blocks: int, max_holders: int = MAX_HOLDERS) -> None:
+        """Bound blocks, and holders of each."""
+        self._max_blocks, self._max_holders = max_blocks, max_holders
         self._holders: OrderedDict[Hashable, dict[Holder, None]] = OrderedDict()
         self._next: dict[Hashable, Hashable] = {}  # the block behind each, or None if there were several
 
@@ -51,7 +51,7 @@ class PrefixIndex(Generic[Holder]):
             holders[holder] = None
             if len(holders) > self._max_holders:
                 del holders[next(iter(holders))]
-        for digest, behind in pairwise(digests) if self._follows else ():
+        for digest, behind in pairwise(digests):
             if self._next.setdefault(digest, behind) != behind:
                 self._next[digest] = None
         while len(blocks) > self._max_blocks:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from outrider.routing.affinity import Affinity
 from outrider.routing.conversation_hash import hashed_to, nearest
-from outrider.routing.prefix_index import BLOCK_TOKENS, MAX_HOLDERS
+from outrider.routing.prefix_index import BLOCK_TOKENS, MAX_BLOCKS, MAX_HOLDERS, PrefixIndex
 
 NAMES = [f"replica {number}" for number in range(40)]
 
@@ -38,12 +38,13 @@ def home_of(affinity: Affinity[str], conversation: object, names: list[str] = NA
 def test_who_has_part_of_a_conversation_counts_for_that_alone(
     sent: list[tuple[str, int, str]], asked: str, blocks: int
 ) -> None:
-    hashing, known = Affinity[str](), Affinity[str](hashing=False)
+    affinity, known = Affinity[str](), PrefixIndex[str](MAX_BLOCKS)
     for conversation, so_many, name in sent:
-        hashing.note(said(conversation, so_many), name)
-        known.note(said(conversation, so_many), name)
+        affinity.note(said(conversation, so_many), name)
+        known.insert(said(conversation, so_many), name)
     digests = said(asked, blocks)
-    tokens, cached = hashing.tokens(digests, NAMES), known.tokens(digests, NAMES)
+    tokens = affinity.tokens(digests, NAMES)
+    cached = {name: held * BLOCK_TOKENS for name, held in known.matches(digests).items()}
     more = {name: tokens[name] - cached.get(name, 0) for name in tokens if tokens[name] != cached.get(name, 0)}
     if any(conversation == asked for conversation, _, _ in sent):
         assert tokens == cached

@@ -56,7 +56,7 @@ def test_a_prefix_is_followed_within_its_salt_alone() -> None:
 
 
 def test_it_tells_where_others_went_on_differently() -> None:
-    index: PrefixIndex[str] = PrefixIndex(100, follows=True)
+    index: PrefixIndex[str] = PrefixIndex(100)
     system = ["s0", "s1", "s2"]
     assert index.branches([*system, "a0", "a1"]) == [], "of nobody else it knows"
     index.insert([*system, "a0", "a1"], "x")
@@ -75,7 +75,7 @@ def test_it_tells_where_others_went_on_differently() -> None:
 
 
 def test_a_branch_that_is_forgotten_is_none() -> None:
-    index: PrefixIndex[str] = PrefixIndex(3, follows=True)
+    index: PrefixIndex[str] = PrefixIndex(3)
     index.insert(["s", "a"], "x")
     index.insert(["s", "b"], "x")
     assert index.branches(["s", "c"]) == [1]
