@@ -12,8 +12,6 @@ from outrider.contracts.slo import SloClass
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRequest:
-    """A response that is to be begun."""
-
     name: GenerationId
     classes: tuple[SloClass, ...]  # SLO classes it accepts, in order of preference; at least one
     prompt_tokens: int

@@ -7,8 +7,6 @@ from outrider.contracts.slo import SloClass
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRules:
-    """Settings of admission at one verifier."""
-
     weighs: bool = True  # whether load and KV are checked; False lets in every response that finds a place
     max_load: float = 0.8  # verifier seconds per second that promises may need, if passes had no constant cost
     # share of places, KV and time that promises leave to best effort while any is there

@@ -6,7 +6,7 @@ from outrider.link.trace import LinkSource, load_trace
 
 
 def link_source(config: LinkConfig | None) -> LinkSource | None:
-    """Return the link to emulate, or None. A trace file that is none, or cannot be read, is a ``ConfigError``."""
+    """Return the link to emulate, or None; a trace file that cannot be read, or is none, is a ``ConfigError``."""
     if config is None:
         return None
     if config.profile is not None:

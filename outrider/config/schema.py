@@ -16,10 +16,7 @@ from pydantic.dataclasses import dataclass
 
 from outrider.config.access import AuthConfig, HttpConfig
 from outrider.config.drafters import DrafterGroupConfig
-from outrider.config.replicas import (
-    IngressConfig,
-    VerifierConfig,
-)
+from outrider.config.replicas import IngressConfig, VerifierConfig
 from outrider.config.values import (
     FORBID,
     Name,

@@ -53,7 +53,7 @@ class GenerationDriver:
         return self.commit(blocks, self._engine.verify(blocks))
 
     def commit(self, blocks: Sequence[Block], outcomes: Sequence[Outcome]) -> list[Block]:
-        """Append decided tokens; return undecided blocks. One refused, forgotten or stuck is a ``RoundFailedError``."""
+        """Append decided tokens; return undecided blocks. A refused, lost or stuck one is a ``RoundFailedError``."""
         unfinished = []
         for block, outcome in zip(blocks, outcomes, strict=True):
             if isinstance(outcome, Unfinished) and not outcome.waits_for_memory:

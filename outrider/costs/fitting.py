@@ -50,8 +50,6 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class CostFitReport:
-    """Result of one kind of fit."""
-
     model: LinearCostModel
     coefficients: Mapping[str, Interval]  # by field of ``LinearCostModel``
     train: FitFigures  # on the paper's kinds of batches; ``test`` likewise, None without test samples

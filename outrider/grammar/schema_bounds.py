@@ -9,13 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from outrider.grammar.numbers import check_numbers
-from outrider.grammar.repeats import (
-    MAX_NESTED_REPEATS,
-    TooLargeError,
-    check_count,
-    check_regex,
-    postorder,
-)
+from outrider.grammar.repeats import MAX_NESTED_REPEATS, TooLargeError, check_count, check_regex, postorder
 
 MAX_COUNT = 4_096  # items of one array, which are built one by one; lengths and numbers of properties are built lazily
 MAX_ITEMS = 32_768  # items of all arrays, built one by one at 1.2 KiB and 5 us each

@@ -88,7 +88,7 @@ class RoundMachine:
         return self._chooser.may_draft or self._generation.correction_by is not None
 
     def step(self, event: Event, now_s: float) -> list[Effect]:
-        """Return an event's effects, to be carried out in this order; an ``IllegalTransitionError`` if impossible."""
+        """Return an event's effects, to be carried out in order; ``IllegalTransitionError`` if it is impossible."""
         match event:
             case RoundInput():
                 effects = self._on_round_input(event, now_s)

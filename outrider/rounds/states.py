@@ -129,7 +129,7 @@ _Event = TypeVar("_Event", bound=StrEnum)
 
 
 def after(table: Mapping[tuple[_State, _Event], _State], who: str, state: _State, event: _Event) -> _State:
-    """Return the state after an event; an ``IllegalTransitionError`` names ``who`` if it cannot happen."""
+    """Return the state after an event; an ``IllegalTransitionError`` names ``who`` if it cannot happen then."""
     try:
         return table[state, event]
     except KeyError:

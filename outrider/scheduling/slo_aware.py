@@ -35,8 +35,6 @@ from outrider.scheduling.policy import (
 
 @dataclass(frozen=True, slots=True)
 class SloAware:
-    """The policy that is used by default."""
-
     # a doomed response's block is due this long after it arrived; best effort no earlier (``due``)
     best_effort_s: float = 3.0
     longest_s: float = 1.0  # upper bound of the target length, and the length of a batch of best effort alone

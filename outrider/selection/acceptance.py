@@ -167,7 +167,7 @@ class GenerationAcceptance:
         self._streak = 0
 
     def observe(self, rule: AcceptanceRule, accepted_len: int, drafted: int) -> None:
-        """Learn from a chain's verdict, as ``AcceptanceBook``; ``drafted`` 0 is a round without a draft."""
+        """Learn from a chain's verdict (as ``AcceptanceBook.observe``); ``drafted`` 0 is a round without a draft."""
         if self._teaches(min(accepted_len + 1, drafted)):
             self.book.observe(rule, accepted_len, drafted)
         self._tokens.observe(rule, accepted_len, drafted)

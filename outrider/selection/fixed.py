@@ -2,13 +2,7 @@
 
 from outrider.selection.estimates import estimate, estimate_without_draft
 from outrider.selection.plans import fixed_plan
-from outrider.selection.situation import (
-    ChoiceReason,
-    RoundChoice,
-    RoundSituation,
-    longest_window,
-    no_draft_reason,
-)
+from outrider.selection.situation import ChoiceReason, RoundChoice, RoundSituation, longest_window, no_draft_reason
 
 
 class Fixed:

@@ -17,8 +17,6 @@ _KEPT_CHAINS = 64
 
 @dataclass(frozen=True, slots=True)
 class BlockDecision:
-    """The outcome of one block."""
-
     path: tuple[int, ...]  # accepted nodes, indices into the draft, root first
     # correction or bonus token; None if no bonus was wanted, or the device draws the correction
     token_after: int | None

@@ -13,9 +13,7 @@ import torch
 from torch import Tensor
 
 from outrider.contracts.errors import ShapeError
-from outrider.contracts.exchanged import (
-    FloatRow,
-)
+from outrider.contracts.exchanged import FloatRow
 from outrider.sampling.device_tensors import Readback, at_once
 from outrider.sampling.distributions import draw
 from outrider.verification.decision import BlockDecision

@@ -34,7 +34,7 @@ class ContainedDrafts:
         self._bound, self._failures = PassBound(), ConsecutiveFailures()
 
     def step(self) -> DraftStep:
-        """Step as the engine, in as many passes as needed; if the engine itself fails, a ``DrafterBrokenError``."""
+        """Step as the engine does, in as many passes as needed; ``DrafterBrokenError`` if the engine itself fails."""
         names, made = self._engine.started(), DraftStep()
         attempts, reasons = FaultBisection.of(len(names), self._bound), dict[GenerationId, str]()
         if not names:

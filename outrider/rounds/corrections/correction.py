@@ -19,7 +19,7 @@ class Correction:
         self.due_at_s: float | None = None  # end of the wait for a device; None: no wait has begun
 
     def happened(self, event: CorrectionEvent) -> None:
-        """Apply an event; clear what the new state makes invalid. Else an ``IllegalTransitionError``."""
+        """Apply an event, and clear what is no longer valid; ``IllegalTransitionError`` if it is impossible."""
         self.state = after(CORRECTION_TRANSITIONS, "a correction", self.state, event)
         if self.state in (CorrectionState.SETTLED, CorrectionState.ROW_MISSING):
             self.source = None

@@ -16,12 +16,7 @@ from math import log
 
 from outrider.selection.modes import SpeculationMode
 from outrider.selection.tuning.canaries import Canaries, CanaryResult
-from outrider.selection.tuning.epoch_samples import (
-    ActiveInterval,
-    EpochThroughput,
-    are_apart,
-    shortfall,
-)
+from outrider.selection.tuning.epoch_samples import ActiveInterval, EpochThroughput, are_apart, shortfall
 from outrider.selection.tuning.evidence import TunerEvidence
 from outrider.selection.tuning.report import TunerReport, at_load
 from outrider.selection.tuning.rewards import Rewards
