@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from math import log2
 
-from outrider.contracts.errors import ParameterError
-
 PRICE_LEVELS = 32  # of one price in a message: 2^0, 2^-(1/4), ...; the last level is price 0
 LEVEL_BITS = (PRICE_LEVELS - 1).bit_length()
 PRICE_BITS = 2 * LEVEL_BITS  # of both prices together
@@ -13,22 +11,11 @@ _LEVELS_PER_OCTAVE = 4
 
 @dataclass(frozen=True, slots=True)
 class DraftPrice:
-    """Price of a draft token at the present load, in expected tokens.
+    """Price of a draft token at the present load, in expected tokens, 0..1."""
 
-    Attributes:
-        send_above: a token is sent if its survival exceeds this, as only then its row at the verifier pays. 1: none is.
-
-    Raises:
-        ParameterError: a price outside [0, 1].
-    """
-
+    # a token is sent if its survival exceeds this, as only then its row at the verifier pays. 1: none is
     send_above: float = 0.0
     go_on_above: float = 0.0  # another token is drafted if the last one's survival exceeds this
-
-    def __post_init__(self) -> None:
-        for name, value in (("send_above", self.send_above), ("go_on_above", self.go_on_above)):
-            if not 0.0 <= value <= 1.0:
-                raise ParameterError(name, "a probability in [0, 1]", value)
 
     @property
     def levels(self) -> tuple[int, int]:
@@ -37,12 +24,7 @@ class DraftPrice:
 
     @classmethod
     def at_levels(cls, send: int, go_on: int) -> "DraftPrice":
-        """Return the prices of two levels.
-
-        Raises:
-            ParameterError: a level outside the range.
-        """
-        return cls(_price("send", send), _price("go_on", go_on))
+        return cls(_price(send), _price(go_on))
 
 
 def _level(price: float) -> int:
@@ -50,7 +32,5 @@ def _level(price: float) -> int:
     return min(round(-_LEVELS_PER_OCTAVE * log2(max(price, least))), PRICE_LEVELS - 1)
 
 
-def _price(name: str, level: int) -> float:
-    if not 0 <= level < PRICE_LEVELS:
-        raise ParameterError(name, f"a level in [0, {PRICE_LEVELS - 1}]", level)
+def _price(level: int) -> float:
     return 0.0 if level == PRICE_LEVELS - 1 else 2.0 ** (-level / _LEVELS_PER_OCTAVE)

@@ -1,10 +1,9 @@
 """Acceptance predictors: the probability that a draft token will be accepted, given before it is drawn."""
 
 from dataclasses import dataclass
-from math import exp, isfinite, log
+from math import exp, log
 from typing import Protocol
 
-from outrider.contracts.errors import ParameterError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.features import DraftFeatures
 
@@ -23,18 +22,10 @@ class ConfidenceLogistic:
     """A logistic regression on the logit of the confidence alone: ``sigmoid(bias + weight * logit(max q))``.
 
     The defaults give the confidence itself.
-
-    Raises:
-        ParameterError: a parameter is not finite.
     """
 
     weight: float = 1.0
     bias: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name, value in (("weight", self.weight), ("bias", self.bias)):
-            if not isfinite(value):
-                raise ParameterError(name, "a finite number", value)
 
     def probability(self, features: DraftFeatures) -> float:
         return sigmoid(self.bias + self.weight * confidence_logit(features.confidence))

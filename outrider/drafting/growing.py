@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from math import fsum
 
 from outrider.contracts.drafting import Child
-from outrider.contracts.errors import ParameterError
 from outrider.contracts.price import DraftPrice
 
 
@@ -43,19 +42,12 @@ class GrowingTree:
     Attributes:
         growing: nodes to be expanded by the next pass, in the order in which ``grown`` takes their children; () if
             the tree is complete.
-
-    Raises:
-        ParameterError: ``rows`` is less than 1.
     """
 
-    rows: int  # largest number of nodes
+    rows: int  # largest number of nodes, >= 1
     price: DraftPrice = _FREE  # least gain of a node to be sent, and of a further pass to be made, in expected tokens
     branches: tuple[Branch, ...] = ()  # its nodes at present, best first, parents before their children
     growing: tuple[Branch, ...] = (ROOT,)
-
-    def __post_init__(self) -> None:
-        if self.rows < 1:
-            raise ParameterError("rows", "at least 1", self.rows)
 
     def grown(self, children: Sequence[Sequence[Child]]) -> "GrowingTree":
         """Return the tree with one layer more: ``children`` by growing node, the best ``rows`` of each are enough."""

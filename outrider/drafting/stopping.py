@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from outrider.contracts.errors import ParameterError
 from outrider.contracts.price import DraftPrice
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.acceptance import AcceptancePredictor
@@ -18,8 +17,6 @@ _FREE = DraftPrice()
 
 @dataclass(frozen=True, slots=True)
 class StopKind:
-    """An available stop rule."""
-
     make: Callable[[AcceptancePredictor, DraftPrice], StopRule]  # from a predictor and an order's price
     stops: bool = True  # whether a draft may be shorter than ordered
     by_price: bool = False  # whether it uses the price in an order
@@ -45,15 +42,9 @@ class Stops(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StopSetting:
-    """A stop rule as configured; an unknown one raises a ``ParameterError``."""
-
     kind: str = "never"  # name of the rule, one of ``STOP_KINDS``
     # by rule of acceptance; without one, the model's own confidence predicts
     predictors: Mapping[AcceptanceRule, AcceptancePredictor] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.kind not in STOP_KINDS:
-            raise ParameterError("kind", f"one of {', '.join(STOP_KINDS)}", self.kind)
 
     @property
     def stops(self) -> bool:

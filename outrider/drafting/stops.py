@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Protocol, Self
 
-from outrider.contracts.errors import ParameterError
 from outrider.drafting.acceptance import AcceptancePredictor
 from outrider.drafting.features import DraftFeatures
 
@@ -45,14 +44,10 @@ class NeverStop:
 
 @dataclass(frozen=True, slots=True)
 class _Threshold:
-    """Flags tokens whose predicted acceptance is below a threshold; one outside [0, 1] is a ``ParameterError``."""
+    """Flags tokens whose predicted acceptance is below a threshold."""
 
     predictor: AcceptancePredictor  # of acceptance
     least_acceptance: float  # probability in [0, 1] below which a token is flagged; 0 flags none
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.least_acceptance <= 1.0:
-            raise ParameterError("least_acceptance", "a probability in [0, 1]", self.least_acceptance)
 
     def flags(self, features: DraftFeatures) -> bool:
         return self.predictor.probability(features) < self.least_acceptance

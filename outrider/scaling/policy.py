@@ -9,7 +9,6 @@ needed more, and never below what the active promises need.
 from dataclasses import dataclass, replace
 from math import ceil
 
-from outrider.contracts.errors import ParameterError
 from outrider.scaling.trend import Sample, ahead
 
 _SAMPLES = 60  # most samples in a window
@@ -25,12 +24,6 @@ class ScalingRules:
     down_after_s: float = 300.0  # for how long fewer replicas must have sufficed before some are removed
     cold_start_s: float = 60.0  # time of a start until one was measured
     trend_s: float = 1200.0  # window of a trend; at least the time of a start
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.least <= self.most:
-            raise ParameterError("least", f"a number from 1 to most ({self.most})", self.least)
-        if not 0.0 < self.target_load <= 1.0:
-            raise ParameterError("target_load", "above 0 and at most 1", self.target_load)
 
 
 @dataclass(frozen=True, slots=True)

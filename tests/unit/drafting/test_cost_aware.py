@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.contracts.errors import ParameterError
 from outrider.contracts.price import PRICE_BITS, PRICE_LEVELS, DraftPrice
 from outrider.drafting.cost_aware import CostAwareStop
 from outrider.drafting.features import DraftFeatures
@@ -104,12 +103,3 @@ def test_prices_are_told_in_few_bits() -> None:
 def test_a_price_is_told_to_within_a_tenth(price: float) -> None:
     sent_chain = DraftPrice.at_levels(*DraftPrice(price, price).levels)
     assert sent_chain.send_above == sent_chain.go_on_above == pytest.approx(price, rel=0.1)
-
-
-def test_what_is_no_price_is_refused() -> None:
-    with pytest.raises(ParameterError, match=r"send_above needs a probability in \[0, 1\]"):
-        DraftPrice(-0.1)
-    with pytest.raises(ParameterError, match=r"go_on_above needs a probability in \[0, 1\]"):
-        DraftPrice(0.1, 1.1)
-    with pytest.raises(ParameterError, match=r"send needs a level in \[0, 31\], found 32"):
-        DraftPrice.at_levels(32, 0)

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contracts.drafting import Child
-from outrider.contracts.errors import ParameterError
 from outrider.contracts.price import DraftPrice
 from outrider.contracts.tree import node_depths, node_paths
 from outrider.drafting.growing import GrowingTree
@@ -93,8 +92,3 @@ def test_of_equals_those_that_were_known_first_stay() -> None:
     tree, computed = grow(GrowingTree(3), lambda _: sure)
     assert tree.block() == ((7, 7, 7), (-1, 0, 1))
     assert (tree.growing, computed) == ((), 3), "nothing behind the last can be among the best three"
-
-
-def test_a_tree_of_no_row_is_refused() -> None:
-    with pytest.raises(ParameterError, match="rows needs at least 1, found 0"):
-        GrowingTree(0)
