@@ -111,17 +111,14 @@ class ClassAdmission:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionReport:
-    """State of admission.
-
-    Attributes:
-        kv_tokens: positions of KV expected of active responses; ``kv_limit``: of the verifier, None if without limit or
-            not known yet.
-        suspended: responses that wait for a place again; ``stalled``: responses whose clients have stopped reading.
-    """
+    """State of admission."""
 
     load: float = 0.0  # verifier seconds per second that active promises need; ``limit``: the most they may need
     limit: float = 0.0
+    # positions of KV expected of active responses; ``kv_limit``: of the verifier, None if without limit or not known
+    # yet
     kv_tokens: float = 0.0
+    # responses that wait for a place again; ``stalled``: responses whose clients have stopped reading
     suspended: int = 0
     stalled: int = 0
     queued_load: float = 0.0  # load of responses that wait to be begun; ``queued_kv_tokens``: their positions

@@ -54,11 +54,6 @@ class DraftRequest(ArrayData):
     ``feedback`` replaces all tokens the drafter holds from ``feedback_position`` on. ``prefix_hash`` is the hash of the
     whole committed sequence after that (``outrider.contracts.prefix``); a drafter with another one answers
     ``NeedsPrefix``.
-
-    Attributes:
-        correction: set if the device draws the token after the committed ones. It draws from the residual of this row
-            and its own distribution at that position, sends the token, and drafts after it.
-        price: for a device that stops a chain or a growing tree where tokens no longer pay; None: tokens cost nothing.
     """
 
     generation: GenerationId
@@ -67,28 +62,28 @@ class DraftRequest(ArrayData):
     feedback: tuple[int, ...]  # committed tokens from there on
     prefix_hash: int
     plan: DraftPlan
+    # set if the device draws the token after the committed ones. It draws from the residual of this row and its own
+    # distribution at that position, sends the token, and drafts after it.
     correction: CorrectionSource | None = None
+    # for a device that stops a chain or a growing tree where tokens no longer pay; None: tokens cost nothing
     price: DraftPrice | None = None
     want_hidden: bool = False  # whether to return a chain's hidden states; these are not sent over the link
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draft(ArrayData):
-    """One drafted block: its tokens, and what is known of their distribution.
-
-    Attributes:
-        token_ids: the chain's tokens, or a tree's nodes with parents first and siblings adjacent. May be fewer than
-            ordered, even none, where the context is full or the device stops a chain.
-        hidden: ``[K, d]`` float32, the final-norm hidden state that each token of a chain was drawn from, on request.
-    """
+    """One drafted block: its tokens, and what is known of their distribution."""
 
     generation: GenerationId
     round: int
     position: int  # committed tokens before the correction, or before the first draft token if there is none
+    # the chain's tokens, or a tree's nodes with parents first and siblings adjacent. May be fewer than ordered, even
+    # none, where the context is full or the device stops a chain.
     token_ids: tuple[int, ...]
     correction: int | None = None  # the token drawn in place of the last rejected one, if the request asked for it
     parents: tuple[int, ...] | None = None  # None for a chain; else as ``Block.parents``
     distribution: DraftDistribution = None  # what the tokens were drawn from, as the protocol's message encodes it
+    # ``[K, d]`` float32, the final-norm hidden state that each token of a chain was drawn from, on request
     hidden: FloatRow | None = None
 
 

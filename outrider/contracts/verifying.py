@@ -107,15 +107,12 @@ class Block(ArrayData, Plain):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resolution(ArrayData):
-    """Second half of a two-step outcome: the device's answer for the mismatches (WISV selective upload).
-
-    Attributes:
-        hidden: ``[M, d]`` float32, drafter hidden states at ``Undecided.mismatches``, in that order. None: the device
-            is lost, and every mismatch is rejected.
-    """
+    """Second half of a two-step outcome: the device's answer for the mismatches (WISV selective upload)."""
 
     generation: GenerationId
     round: int
+    # ``[M, d]`` float32, drafter hidden states at ``Undecided.mismatches``, in that order. None: the device is lost,
+    # and every mismatch is rejected.
     hidden: FloatRow | None
 
 

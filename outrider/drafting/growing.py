@@ -37,16 +37,13 @@ _FREE = DraftPrice()
 
 @dataclass(frozen=True, slots=True)
 class GrowingTree:
-    """A tree between two passes of the device. Immutable.
-
-    Attributes:
-        growing: nodes to be expanded by the next pass, in the order in which ``grown`` takes their children; () if
-            the tree is complete.
-    """
+    """A tree between two passes of the device. Immutable."""
 
     rows: int  # largest number of nodes, >= 1
     price: DraftPrice = _FREE  # least gain of a node to be sent, and of a further pass to be made, in expected tokens
     branches: tuple[Branch, ...] = ()  # its nodes at present, best first, parents before their children
+    # nodes to be expanded by the next pass, in the order in which ``grown`` takes their children; () if the tree is
+    # complete
     growing: tuple[Branch, ...] = (ROOT,)
 
     def grown(self, children: Sequence[Sequence[Child]]) -> "GrowingTree":

@@ -16,18 +16,15 @@ from outrider.engines.kv.host_cache import HostCopy
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The new tokens of one sequence in a ragged batch.
+    """The new tokens of one sequence in a ragged batch."""
 
-    Attributes:
-        token_ids: for slots ``start, start + 1, ...``; at least one. A token's slot is its position, except in a tree.
-        parents: parents of a masked token tree at the sequence's end, as in ``Block.parents``; empty without one. The
-            nodes are the sequence's last tokens. The first of them may be resident, so there may be more than new ones.
-    """
-
+    # for slots ``start, start + 1, ...``; at least one. A token's slot is its position, except in a tree.
     token_ids: Sequence[int]
     start: int  # slots whose KV is resident, or written by an earlier segment of the same pass
     blocks: Sequence[int]  # the sequence's KV blocks, covering ``start + len(token_ids)`` slots
     logit_rows: int  # number of last tokens whose logits are wanted, 0 .. len(token_ids)
+    # parents of a masked token tree at the sequence's end, as in ``Block.parents``; empty without one. The nodes are
+    # the sequence's last tokens. The first of them may be resident, so there may be more than new ones.
     parents: Sequence[int] = ()
 
     @property

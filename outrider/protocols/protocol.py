@@ -68,16 +68,13 @@ class DraftRow:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrawnRow:
-    """Tokens drawn from one row, and what the protocol sends or keeps of the row.
-
-    Attributes:
-        numerators: ``[vocab]`` int64, the row in fixed point (``fixed_point``). The device keeps it and draws the
-            correction from it if the token is rejected.
-    """
+    """Tokens drawn from one row, and what the protocol sends or keeps of the row."""
 
     token_ids: tuple[int, ...]  # the children, in the order of their noise; fewer than wanted if the support ran out
     support: IntRow | None = None  # ``[n]`` int64, ids of a truncated row
     logits: FloatRow | None = None  # ``[n]`` of the support, or ``[vocab]`` of a whole row; float32 as decoded
+    # ``[vocab]`` int64, the row in fixed point (``fixed_point``). The device keeps it and draws the correction from it
+    # if the token is rejected.
     numerators: IntRow | None = None
 
 

@@ -11,16 +11,13 @@ from outrider.selection.situation import SpeedPromise
 
 @dataclass(frozen=True, slots=True)
 class VerifyTerms:
-    """What decides a block's place in the queue, beside its cost, and how many of its draft tokens are verified.
-
-    Attributes:
-        survivals: of each token of a drafted chain, by past verdicts only. Since they are known before the draft is
-            drawn, a chain may be trimmed by them. () for a block that stays whole.
-    """
+    """What decides a block's place in the queue, beside its cost, and how many of its draft tokens are verified."""
 
     deadline_at_s: float = inf  # of its commit
     expected_tokens: float = 1.0
     tokens_per_s: float = 0.0  # promised to its response
+    # of each token of a drafted chain, by past verdicts only. Since they are known before the draft is drawn, a chain
+    # may be trimmed by them. () for a block that stays whole.
     survivals: tuple[float, ...] = ()
     began_at_s: float = inf  # start of its round; infinity where nothing went before the block
 

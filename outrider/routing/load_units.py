@@ -15,13 +15,10 @@ _MOST = 2.0  # bound of a share, as what a coordinator allows is an estimate
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorLoad:
-    """What a coordinator reports of itself.
+    """What a coordinator reports of itself."""
 
-    Attributes:
-        share: of what its admission allows, taken by active and waiting responses: of verifier time, KV or places,
-            whichever is scarcest; above 1 responses wait.
-    """
-
+    # of what its admission allows, taken by active and waiting responses: of verifier time, KV or places, whichever is
+    # scarcest; above 1 responses wait
     share: float = 0.0
     responses: float = 0.0  # number of these responses
 

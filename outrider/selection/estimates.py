@@ -50,17 +50,14 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimates:
-    """Arrays of one number per plan, ``[P]``.
-
-    Attributes:
-        verifier_s_per_token: verifier seconds of a committed token: the block's marginal seconds in a batch of the
-            present size, and its share of the batch's fixed cost.
-    """
+    """Arrays of one number per plan, ``[P]``."""
 
     plans: PlanSet
     seconds_per_token: Floats
     expected_tokens: Floats
     round_s: Floats
+    # verifier seconds of a committed token: the block's marginal seconds in a batch of the present size, and its share
+    # of the batch's fixed cost
     verifier_s_per_token: Floats
     load: (
         float  # of the verifier while the last round ran, 0 idle to 1 saturated (``outrider.selection.verifier_load``)

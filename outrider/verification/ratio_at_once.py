@@ -26,13 +26,10 @@ from outrider.verification.tree import Halt
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """Decisions of blocks, except for tokens that are drawn on the device and not read yet.
+    """Decisions of blocks, except for tokens that are drawn on the device and not read yet."""
 
-    Attributes:
-        outlines: of each block; a ``token_after`` of ``-1 - i`` is the i-th of ``drawn``. For a block with a deferral
-            that is the row's most probable token: its correction, if the row has no other.
-    """
-
+    # of each block; a ``token_after`` of ``-1 - i`` is the i-th of ``drawn``. For a block with a deferral that is the
+    # row's most probable token: its correction, if the row has no other.
     outlines: Sequence[BlockDecision]
     drawn: Tensor | None  # ``[n]`` int64, on the device; None: nothing was drawn there
     decisions: Callable[[], Sequence[BlockDecision]]  # call it after the second read

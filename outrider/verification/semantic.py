@@ -28,13 +28,10 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MismatchQuestion(ArrayData):
-    """The mismatches of one block, M of them.
+    """The mismatches of one block, M of them."""
 
-    Attributes:
-        drafter_hidden: ``[M, drafter_width]`` float32, finite, M >= 1: final hidden state of the row from which the
-            drafter chose the token, as decoded from the message.
-    """
-
+    # ``[M, drafter_width]`` float32, finite, M >= 1: final hidden state of the row from which the drafter chose the
+    # token, as decoded from the message
     drafter_hidden: FloatRow
     target_hidden: FloatRow  # ``[M, d_target]`` float32: the target's final-norm hidden state at that row
     channel: Csi | None  # link state; None: not known

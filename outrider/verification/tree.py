@@ -26,16 +26,13 @@ from outrider.verification.draft_rows import DraftRows
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Where the accepted path of a block ends.
-
-    Attributes:
-        remaining: the residual that the correction is drawn from, in the layout of the row; None if nothing was
-            rejected, or the device computes it.
-    """
+    """Where the accepted path of a block ends."""
 
     path: tuple[int, ...]  # accepted nodes, root first
     row: int  # the target row that predicts what follows
     rejected: bool  # whether all its children were rejected; False if it has none
+    # the residual that the correction is drawn from, in the layout of the row; None if nothing was rejected, or the
+    # device computes it
     remaining: Probs | None = None
 
 

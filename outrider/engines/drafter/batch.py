@@ -51,16 +51,13 @@ class HeadRows:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Next layer of one block.
+    """Next layer of one block."""
 
-    Attributes:
-        rows: one for each growing node; none if the block stops before them. A correction's row has no token, only its
-            fixed-point numerators.
-        children: of a dynamic tree, in place of rows: the possible children of each growing node.
-    """
-
+    # one for each growing node; none if the block stops before them. A correction's row has no token, only its
+    # fixed-point numerators.
     rows: list[DrawnRow]
     step: StopDecision = StopDecision.DRAW  # the stop rule's decision
+    # of a dynamic tree, in place of rows: the possible children of each growing node
     children: Sequence[Sequence[Child]] = ()
 
 

@@ -11,12 +11,7 @@ from outrider.selection.tuning.rewards import Reward, Rewards
 
 @dataclass(frozen=True, slots=True)
 class TunerReport:
-    """State of a speculation tuner, for ``/status`` and metrics.
-
-    Attributes:
-        at_load: for modes measured near the present load: tokens/s of a response, and the share of these that the mode
-            loses against the kept one (negative: gains).
-    """
+    """State of a speculation tuner, for ``/status`` and metrics."""
 
     arm: str  # the mode in use
     kept: str  # the best mode as far as is known; if another one is in use, that is being probed
@@ -25,6 +20,8 @@ class TunerReport:
     probes_lost_s: float  # cost of all probes, in seconds of all generations' time
     active_s: float  # seconds in which any generation was active that follows the tuner
     changes: int  # number of changes of the kept mode
+    # for modes measured near the present load: tokens/s of a response, and the share of these that the mode loses
+    # against the kept one (negative: gains)
     at_load: tuple[tuple[str, float, float], ...] = ()
 
 
