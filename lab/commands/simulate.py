@@ -103,7 +103,7 @@ def _collected_seldom() -> Iterator[None]:
 
 _CAPACITY = "capacity"
 _STOPS = "stops"
-_PARTS = (*(case.name for case in cases(None, quick=False)), "mixed", "loads")
+_PARTS = (*(case.name for case in cases(quick=False)), "mixed", "loads")
 _LOAD_STEPS = (0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.8)  # of the devices that first come first served can serve
 _CLASSES: Columns[tuple[SimulationResults, ClassResults]] = (
     ("system", lambda row: row[0].system),
@@ -149,13 +149,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--draft-speeds", nargs="+", type=positive, help=f"{_STOPS}: of a device, tokens/s")
     add("--auc", type=number(0.5, 1.0), help=f"{_STOPS}: of the predictor (default: {Grid().auc:g}, WISP's)")
     add("--parts", nargs="+", choices=_PARTS, default=_PARTS, help=f"{_CAPACITY}: tables to compute (default: all)")
-    add(
-        "--profile",
-        type=Path,
-        default=None,
-        metavar="FILE",
-        help="without a file: of `outrider profile`, instead of ours",
-    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -164,10 +157,8 @@ def run(arguments: argparse.Namespace) -> None:
     if of_its_own is not None:
         of_its_own(arguments)
         return
-    if arguments.quick or arguments.profile is not None:
-        raise ParameterError("--quick and --profile", f"`outrider simulate {_CAPACITY}` or `{_STOPS}`", arguments.file)
-    if arguments.plots is not None:
-        raise ParameterError("--plots", f"`outrider simulate {_CAPACITY}` or `{_STOPS}`", arguments.file)
+    if arguments.quick or arguments.plots is not None:
+        raise ParameterError("--quick and --plots", f"`outrider simulate {_CAPACITY}` or `{_STOPS}`", arguments.file)
     simulation = load_simulation(scenario_file(arguments.file), arguments.seed)
     if isinstance(simulation, ReadFleet):
         run_fleet(simulation, arguments.json)
@@ -201,7 +192,7 @@ def _show(scenario: ReadScenario, results: Sequence[SimulationResults]) -> None:
 
 def _run_capacity(arguments: argparse.Namespace) -> None:
     began_at_s = time.monotonic()
-    seed, all_cases = arguments.seed or 0, cases(arguments.profile, quick=arguments.quick)
+    seed, all_cases = arguments.seed or 0, cases(quick=arguments.quick)
     chosen = [case for case in all_cases if case.name in arguments.parts]
     content: dict[str, Any] = {
         "seed": seed,
@@ -236,7 +227,7 @@ def _run_capacity(arguments: argparse.Namespace) -> None:
 def _run_stops(arguments: argparse.Namespace) -> None:
     began_at_s = time.monotonic()
     seed = arguments.seed or 0
-    chosen = [case for case in cost_cases(arguments.profile) if case.name in arguments.costs]
+    chosen = [case for case in cost_cases() if case.name in arguments.costs]
     axes = {name: getattr(arguments, name) for name in ("promises", "acceptances", "draft_speeds", "auc")}
     grid = replace(QUICK if arguments.quick else Grid(), **{name: axis for name, axis in axes.items() if axis})
     cells = tuple(places(chosen, grid, seed))

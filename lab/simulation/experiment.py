@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 
 from lab.simulation.capacity import capacity
 from lab.simulation.planning import DraftSetting, outlook, resident_devices, target_alone
@@ -26,7 +25,6 @@ from lab.simulation.settings import (
 )
 from outrider.contracts.cost import DEFAULT_COST_MODEL, CostModel
 from outrider.contracts.slo import SloClass
-from outrider.costs.profiles import read_profile
 
 _MOST_DEVICES = 1024
 _PLANE_POINTS = 1000
@@ -236,13 +234,10 @@ class CapacityFigures:
         return min(runs, key=distance, default=None)
 
 
-def cases(profile: Path | None, *, quick: bool) -> list[Case]:
+def cases(*, quick: bool) -> list[Case]:
     """Return all cases, WISP's published coefficients first."""
     settings = preset("wisp_table_2")
     compared = (Variant.SLED, Variant.KV, Variant.CHAINS, Variant.WISP, Variant.WISP_FAIR, Variant.CENTRALIZED)
-    own, source = DEFAULT_COST_MODEL, "the built-in model of the embedded pair on one CPU core; no profile was given"
-    if profile is not None:
-        own, source = read_profile(profile).model, f"measured here: {profile.name}"
     return [
         Case(
             "table 12",
@@ -278,9 +273,9 @@ def cases(profile: Path | None, *, quick: bool) -> list[Case]:
         ),
         Case(
             "this machine",
-            source,
+            "the built-in model of the embedded pair on one CPU core",
             preset("embedded"),
-            own,
+            DEFAULT_COST_MODEL,
             (1.0,) if quick else (0.5, 1.0, 2.0),
             compared,
         ),

@@ -120,7 +120,7 @@ def modelled_devices(scenario: Scenario, rules: SystemRules, load: PresentLoad) 
     for group in scenario.groups:
         drafts = GroupDrafts(group)
         stopping = group.stopping if group.predictor is None else flagging(group.predictor)
-        prices = GroupPrices(drafts, scenario.verifier.planner, load)
+        prices = GroupPrices(drafts, scenario.verifier.cost_model, load)
         for number in range(len(devices), len(devices) + group.count):
             workload: Workload
             if stopping is not None:

@@ -118,18 +118,13 @@ def host_memory(
 
 @dataclass(frozen=True, slots=True)
 class VerifierModel:
-    cost_model: CostModel  # the time its forward passes take
+    cost_model: CostModel  # the time its forward passes take, and what policies and batcher predict
     limits: BatchLimits  # of a batch; ``max_memory_blocks`` is all the KV memory there is
     kv_block_tokens: int = 16  # positions of one KV block
-    planner_cost_model: CostModel | None = None  # for predictions by policies and batcher; None: they predict exactly
     noise: float = 0.0  # standard deviation of the logarithm of a pass's time; the median is the cost model's
     dispatch_s: float = 0.002  # from a plan of its steps until the verifier has it
     reply_s: float = 0.0  # from a step's end until its tokens are committed
     host: HostMemory | None = None  # for evicted KV; None: evicted KV is recomputed
-
-    @property
-    def planner(self) -> CostModel:
-        return self.planner_cost_model or self.cost_model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -146,7 +146,7 @@ class SimulatedServer:
     def now(self, shape: RoundShape) -> VerifierNow:
         """Return the verifier as admission sees it, for rounds of this shape."""
         blocks, size = self._model.limits.max_memory_blocks, self._model.kv_block_tokens
-        return VerifierNow(self._model.planner, shape, None if blocks is None else blocks * size, size)
+        return VerifierNow(self._model.cost_model, shape, None if blocks is None else blocks * size, size)
 
     def expect(self, device: SimDevice, now_s: float) -> None:
         """Announce the block of a draft that was just ordered: the planner may wait for it."""
@@ -198,7 +198,7 @@ class SimulatedServer:
 
     def let_in(self, now_s: float) -> StepChanges | None:
         """Plan the next steps; return None if nothing changes."""
-        plan = self._planner.plan(now_s, self._model.planner)
+        plan = self._planner.plan(now_s, self._model.cost_model)
         if plan.hold_s:
             return StepChanges([], [], plan.hold_s)
         if not plan.joining and not plan.held_back:
@@ -247,7 +247,7 @@ class SimulatedServer:
         for cost in pass_costs(foreseen, self._limits.prefill_chunk_tokens):
             predicted = predicted.plus(cost)
         numbers = tuple((device.number, device.round + device.ahead) for device in members)
-        return self._model.planner.predict_work_s(predicted), numbers
+        return self._model.cost_model.predict_work_s(predicted), numbers
 
     def ended(self, step: SimStep) -> None:
         """End a step. Unfinished blocks and autonomous runs stay for the next one, the others are decided."""

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from itertools import product
-from pathlib import Path
 
 from lab.simulation.acceptance_models import SimPredictor
 from lab.simulation.capacity import Capacity, capacity
@@ -37,7 +36,6 @@ from lab.simulation.settings import (
 from lab.simulation.stopping import UNCHANGED, Calibrated, SimStopSetting
 from outrider.contracts.cost import DEFAULT_COST_MODEL
 from outrider.contracts.slo import SloClass
-from outrider.costs.profiles import read_profile
 from outrider.drafting.stops import SendAndStop, StopBefore
 
 _NEAR = (1, -1, 2, -2)  # steps to neighbours, the likeliest improvement first
@@ -239,17 +237,15 @@ class PlaceResult:
 COSTS = ("table 12", "flash", "embedded", "roofline")
 
 
-def cost_cases(profile: Path | None) -> tuple[CostCase, ...]:
+def cost_cases() -> tuple[CostCase, ...]:
     """Return the cost models that are compared; KV memory has no limit."""
     wisp = replace(preset("wisp_table_2"), kv_tokens=WITHOUT_LIMIT)
     embedded = replace(preset("embedded"), kv_tokens=WITHOUT_LIMIT, window=_EMBEDDED_WINDOW, epsilon=wisp.epsilon)
-    own, source = DEFAULT_COST_MODEL, "the built-in model of the embedded pair on one CPU core"
-    if profile is not None:
-        own, source = read_profile(profile).model, f"measured here: {profile.name}"
+    source = "the built-in model of the embedded pair on one CPU core"
     return (
         CostCase("table 12", "WISP Table 12: Qwen3-32B on one A100, its authors' engine", wisp, TABLE_12),
         CostCase("flash", "Table 12 with cached tokens read at the card's bandwidth", wisp, FLASH),
-        CostCase("embedded", source, embedded, own),
+        CostCase("embedded", source, embedded, DEFAULT_COST_MODEL),
         CostCase("roofline", "Qwen3-32B on one A100, from data sheets", wisp, RooflineCostModel(_MODEL, _A100)),
     )
 

@@ -111,14 +111,14 @@ def test_a_mistake_in_a_scenario_is_named(tmp_path: Path, capsys: pytest.Capture
 def test_options_of_capacity_are_not_for_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "a100_mixed", "--quick"]) == 2
     assert (
-        "--quick and --profile needs `outrider simulate capacity` or `stops`, found 'a100_mixed'"
+        "--quick and --plots needs `outrider simulate capacity` or `stops`, found 'a100_mixed'"
         in capsys.readouterr().err
     )
 
 
 def figures() -> CapacityFigures:
     """Of the quick experiment, as if the systems served 10, 11, 12, ... devices."""
-    chosen = cases(None, quick=True)
+    chosen = cases(quick=True)
     rates = {measure.value: 0.01 for measure in Measure}
     results = {
         (case.name, variant, speed): CellResult(
@@ -186,7 +186,7 @@ def of_a_place(devices: int, goodput: float) -> PlaceResult:
 
 
 def test_stops_prints_what_each_rule_wins_and_loses(capsys: pytest.CaptureFixture[str]) -> None:
-    show_stops(cost_cases(None), [of_a_place(12, 900.0), of_a_place(8, 1020.0)])
+    show_stops(cost_cases(), [of_a_place(12, 900.0), of_a_place(8, 1020.0)])
     printed = " ".join(capsys.readouterr().out.split())
     assert "table 12 0.767 0.5 0.875 50 8.00 7 10 10 (8, 6) 12 12 12" in printed
     assert "while it pays over the best window capacity 0.80 1.00 1.20 1 0 1" in printed

@@ -7,7 +7,7 @@ from lab.simulation.settings import Variant, scenario_of
 
 
 def test_cells_cover_every_system_and_speed() -> None:
-    for case in cases(None, quick=False):
+    for case in cases(quick=False):
         cells = capacity_cells(case, 5, quick=False)
         assert {(cell.variant, cell.speeds_tokens_per_s[0]) for cell in cells} == {
             (variant, speed) for variant in case.variants for speed in case.speeds_tokens_per_s
@@ -22,7 +22,7 @@ def test_the_frozen_settings_reach_the_promised_speeds_at_the_printed_devices(va
     They were with KV that is evicted a whole response at a time. Where it is short, at 2 tokens/s, the target alone is
     faster since it gives up blocks from ends.
     """
-    case = cases(None, quick=True)[0]
+    case = cases(quick=True)[0]
     for speed, devices in zip(SPEEDS_TOKENS_PER_S, CAPACITY_32B[variant.value], strict=True):
         scenario = scenario_of(case.settings, case.costs, variant, (speed,), devices, responses=1.5)
         speeds: list[float] = []

@@ -74,13 +74,9 @@ def test_a_decision_takes_a_while_to_reach_the_verifier() -> None:
     assert [members for _, _, members in timeline(results)][2:] == [(0,), (0, 1), (0, 2)]
 
 
-def test_overheads_and_wrong_predictions_move_batches() -> None:
+def test_overheads_move_batches() -> None:
     results = simulate(scenario(verifier=verifier(dispatch_s=0.002, reply_s=0.01)))
     assert results.round_times.mean_s == pytest.approx(3 * 0.05 + 0.002 + 0.1 + 0.01)
-    wrong = LinearCostModel(0.0, 0.0, 0.0, 0.05)
-    two = simulate(scenario(group(count=2, window=0), verifier=verifier(planner_cost_model=wrong)))
-    assert timeline(two)[:3] == [(0.0, 0.0, (0,)), (0.0, 0.1, (0, 1)), (0.0, 0.2, (0, 1))]  # nobody waits for it
-    assert two.predicted_s == pytest.approx(two.busy_s / 2)
 
 
 def test_a_prompt_is_computed_in_chunks_shared_by_the_pass() -> None:

@@ -26,7 +26,7 @@ from outrider.contracts.cost import BatchWork
 
 
 def place(**settings: Any) -> MapCell:
-    case = cost_cases(None)[2]
+    case = cost_cases()[2]
     assert case.name == "embedded"
     fields: dict[str, Any] = {
         "prompt_tokens": 30,
@@ -106,7 +106,7 @@ def test_a_promise_is_a_share_of_what_one_alone_gets() -> None:
 
 @pytest.mark.parametrize(("grid", "cells"), [(QUICK, 4 * 2 * 2), (Grid(), 4 * 2 * 3 * 3)])
 def test_the_map_has_every_case(grid: Grid, cells: int) -> None:
-    laid_out = list(places(cost_cases(None), grid, seed=3))
+    laid_out = list(places(cost_cases(), grid, seed=3))
     assert len({(one.case.name, one.promise, one.case.settings) for one in laid_out}) == cells
     assert list(dict.fromkeys(one.case.name for one in laid_out)) == ["table 12", "flash", "embedded", "roofline"]
     assert {(one.seed, one.auc, one.resolution) for one in laid_out} == {(3, grid.auc, grid.resolution)}
