@@ -148,7 +148,6 @@ class RunResults:
     verify_times: Percentiles
     first_token_times: Percentiles  # from the request to the first token
     batch_sizes: tuple[tuple[int, int], ...]  # (blocks, batches of so many), ascending
-    stop_reasons: tuple[tuple[StopReason, int], ...]  # (why a batch stopped growing, batches)
 
     @property
     def mean_batch_blocks(self) -> float:
@@ -164,6 +163,7 @@ class SimulationResults(RunResults):
         simulated_rounds: of the whole run, warm-up and first rounds included; the measure of the simulator's own speed.
     """
 
+    stop_reasons: tuple[tuple[StopReason, int], ...]  # (why a batch stopped growing, batches)
     name: str  # the scenario's; likewise ``system`` and ``seed``
     system: str
     seed: int

@@ -13,24 +13,15 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from lab.bench.capacity.emulated_devices import DeviceSpec, EmulatedDevice, EmulatedFleet, generation_name
-from lab.bench.capacity.log import Cell, CellLog, DecisionEntry, ResponseEntry, RoundEntry
+from lab.bench.capacity.log import Cell, CellLog, ResponseEntry, RoundEntry
 from lab.bench.capacity.noted_verifier import NotedVerifier
 from lab.bench.capacity.plan import POLICIES, UserPlan
 from lab.bench.harness.recorded_drafts import RecordedResponse
 from outrider.config.schema import Config, SchedulingConfig
-from outrider.contracts.cost import CostModel
 from outrider.contracts.errors import NotAdmittedError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest, SamplingParams
 from outrider.rounds.rules import RunGrant
 from outrider.rounds.timing import RoundTiming
-from outrider.scheduling.policy import (
-    NOTHING_PROMISED,
-    BatchLimits,
-    BatchPlan,
-    PendingVerification,
-    Promised,
-    SchedulingPolicy,
-)
 from serve_app.coordination.generations.generations import Generations, Target, VerifierAccess
 from serve_app.coordination.reporting.statistics import CoordinatorStats
 from serve_app.coordination.settings import generations_settings
@@ -118,26 +109,6 @@ class _Stats(CoordinatorStats):
         _MAKING.get().rounds.append(RoundEntry(self._now_s(), timing))
 
 
-class NotedPolicy:
-    """A policy that records its decisions."""
-
-    def __init__(self, policy: SchedulingPolicy) -> None:
-        self._policy = policy
-        self.decisions: list[DecisionEntry] = []
-
-    def plan(
-        self,
-        pending: Sequence[PendingVerification],
-        now_s: float,
-        limits: BatchLimits,
-        cost_model: CostModel,
-        promised: Promised = NOTHING_PROMISED,
-    ) -> BatchPlan:
-        plan = self._policy.plan(pending, now_s, limits, cost_model, promised)
-        self.decisions.append(DecisionEntry(tuple((p.generation, p.round) for p in plan.batch), plan.reason))
-        return plan
-
-
 async def run_cell(
     server: Server,
     cell: Cell,
@@ -164,11 +135,9 @@ async def run_cell(
     speculation = server.config.speculation if setting.drafts else replace(server.config.speculation, window=0)
     config = replace(server.config, scheduling=SchedulingConfig(setting.scheduling), speculation=speculation)
     settings = generations_settings(config)
-    policy = NotedPolicy(settings.planning.policy)
     grant = RunGrant() if setting.keeps_kv else RunGrant(0, 0)  # a round without kept KV begins with all of its prefix
     limits = replace(settings.planning.limits, max_blocks=server.config.limits.max_concurrent_generations)
-    planning = replace(settings.planning, policy=policy, limits=limits)
-    settings = replace(settings, planning=planning, grant=grant)
+    settings = replace(settings, planning=replace(settings.planning, limits=limits), grant=grant)
     settings = replace(settings, admission=replace(settings.admission, weighs=setting.admits))
     generations = Generations(settings, server.target, verifier, fleet, _Stats(cell, clock), clock)
     made, progress = list[_Response](), _Progress(until)
@@ -180,8 +149,7 @@ async def run_cell(
         await asyncio.wait((all_asked, enough), timeout=until.most_s, return_when=asyncio.FIRST_COMPLETED)
     finally:
         gc.enable()
-    entries, ended_at_s = tuple(response.entry() for response in made), clock()
-    batches, decisions = tuple(verifier.batches), tuple(policy.decisions)
+    entries, batches, ended_at_s = tuple(response.entry() for response in made), tuple(verifier.batches), clock()
     failed = all_asked.exception() if all_asked.done() else None
     for task in (enough, *asking):
         task.cancel()
@@ -196,7 +164,6 @@ async def run_cell(
         ended_at_s=ended_at_s,
         responses=entries,
         batches=batches,
-        decisions=decisions,
         strays=sum(device.strays for device in emulated),
         faults=tuple(fleet.faults),
     )

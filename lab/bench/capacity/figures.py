@@ -154,7 +154,6 @@ def figures(
         verify_times=percentiles([entry.timing.verify_s for entry in rounds]),
         first_token_times=percentiles([wait_s for log in logs for wait_s in _first_token_times_s(log)]),
         batch_sizes=tuple(sorted(Counter(len(batch.members) for batch in batches).items())),
-        stop_reasons=tuple(Counter(made.reason for log in logs for made in log.decisions).most_common()),
         busy_share=sum(batch.engine_s for batch in batches) / measured_s,
         slowness=None if model is None else _slowness(batches, model),
         off_record=sum(not response.as_recorded for log in logs for response in log.responses),
@@ -258,7 +257,6 @@ _LATENESS: Columns[Figures] = (
     ("blocks/batch", lambda one: f"{one.mean_batch_blocks:.1f}"),
     ("busy", lambda one: percent(one.busy_share)),
     ("slowness", lambda one: decimals(one.slowness, 3)),
-    ("batches ended by", lambda one: " ".join(f"{reason} {count}" for reason, count in one.stop_reasons)),
 )
 _BY_CLASS: Columns[tuple[Figures, ClassResults]] = (
     ("load", lambda row: row[0].load),

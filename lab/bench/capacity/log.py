@@ -1,4 +1,4 @@
-"""Arrivals of a cell of ``outrider bench capacity``, and its record: every response, round, batch and decision.
+"""Arrivals of a cell of ``outrider bench capacity``, and its record: every response, round and batch.
 
 Times are seconds since the cell's start.
 """
@@ -13,7 +13,6 @@ from outrider.contracts.cost import VerifyCost
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.slo import SloClass
 from outrider.rounds.timing import RoundTiming
-from outrider.scheduling.policy import StopReason
 
 CLOSED = "closed"  # users who send the next request after the answer
 
@@ -115,19 +114,12 @@ class BatchEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class DecisionEntry:
-    batch: tuple[tuple[GenerationId, int], ...]
-    reason: StopReason
-
-
-@dataclass(frozen=True, slots=True)
 class CellLog:
     cell: Cell
     warmup_s: float  # commits before it do not count
     ended_at_s: float  # when enough responses had ended and the rest was cancelled
     responses: tuple[ResponseEntry, ...]
     batches: tuple[BatchEntry, ...]
-    decisions: tuple[DecisionEntry, ...]
     strays: int  # drafts requested behind unrecorded tokens
     faults: tuple[str, ...]  # of devices, reported by the coordinator
 

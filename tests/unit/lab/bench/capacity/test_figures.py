@@ -1,12 +1,11 @@
 import pytest
 
 from lab.bench.capacity.figures import device_results, figures
-from lab.bench.capacity.log import BatchEntry, Cell, CellLog, DecisionEntry, ResponseEntry, RoundEntry
+from lab.bench.capacity.log import BatchEntry, Cell, CellLog, ResponseEntry, RoundEntry
 from outrider.contracts.cost import LinearCostModel, VerifyCost
 from outrider.contracts.slo import SloClass
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import ViolationCause
-from outrider.scheduling.policy import StopReason
 
 SLO = SloClass("speed_4", 4.0)
 BLOCK, GRACE_S = 5, 2.0
@@ -40,8 +39,7 @@ def response(
 def log(*responses: ResponseEntry, users: int = 1, warmup_s: float = 0.0, ended_at_s: float = 10.0) -> CellLog:
     cell = Cell("fcfs", users, 0)
     batch = BatchEntry(1.0, (("0/0/fcfs-1-0", 0, VerifyCost(5, 8)), ("1/0/fcfs-1-0", 0, VerifyCost(5, 8))), 0.5)
-    decision = DecisionEntry((), StopReason.QUEUE_EMPTY)
-    return CellLog(cell, warmup_s, ended_at_s, responses, (batch,), (decision,), 0, ())
+    return CellLog(cell, warmup_s, ended_at_s, responses, (batch,), 0, ())
 
 
 def test_a_response_is_late_by_its_mean_speed_and_a_round_by_itself() -> None:
@@ -105,4 +103,3 @@ def test_repeats_are_taken_together() -> None:
     assert (found.round_times.p50_s, found.queue_times.mean_s) == pytest.approx((2.0, 1.0))
     assert found.mean_batch_blocks == 2.0
     assert (found.measured_s, found.busy_share) == pytest.approx((20.0, 0.05))
-    assert found.stop_reasons == ((StopReason.QUEUE_EMPTY, 2),)
