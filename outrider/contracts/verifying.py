@@ -50,9 +50,12 @@ OWN_CHOICE_RULES = frozenset({AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE
 
 @dataclass(frozen=True, slots=True)
 class PromptLookupGrant:
-    """Permission for a verifier to draft by prompt lookup in an autonomous run, with the price of a draft row."""
+    """Permission for a verifier to draft by prompt lookup in an autonomous run, with the price of a draft row.
 
-    tokens: int  # largest number of tokens in a draft
+    Tokens that a grammar leaves no choice about are drafted as well, however many.
+    """
+
+    tokens: int  # largest number of tokens in a draft by lookup; 0: none are looked up
     until_position: int  # first position past the response's end; the autonomous run ends there
     blocks: float  # mean number of blocks in a step at the present load
     row_price: float  # relative increase of a step's duration by one more row
@@ -308,6 +311,13 @@ class VerifierEngine(Protocol):
 
     def committed(self, generation: GenerationId) -> Sequence[int]:
         """Return the committed sequence, not to be modified; empty if the generation is not held."""
+
+    def forced(self, generation: GenerationId, most: int) -> tuple[int, ...]:
+        """Return up to ``most`` tokens that must come next, as the generation's grammar allows no others.
+
+        Blocks until the grammar is compiled; empty if the generation has none, or is not held.
+        """
+        ...
 
     def due(self, generation: GenerationId, at_s: float) -> None:
         """Set the time at which the response falls behind its promise; the latest is evicted first.

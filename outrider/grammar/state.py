@@ -172,6 +172,18 @@ class GrammarState:
             finally:
                 self._back_to(fed)
 
+    def forced(self, most: int) -> tuple[int, ...]:
+        """Return up to ``most`` tokens that have to follow the output: each is the only one that may."""
+        with self._lock:
+            fed = len(self._tokens)
+            if self._faults or self._begun_at is None or self._ended_at is not None:
+                return ()
+            try:
+                found = tuple(self._matcher.compute_ff_tokens()[:most])
+                return found[: self._consume(found)]
+            finally:
+                self._back_to(fed)
+
     def fault(self, path: Sequence[int] = ()) -> str | None:
         """Return the fault after a beginning of ``path``, as far as masks were made there; None if there is none."""
         ends = range(len(path) + 1) if self._faults else ()

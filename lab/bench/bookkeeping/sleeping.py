@@ -46,6 +46,9 @@ class SleepingEngine:
     def committed(self, generation: GenerationId) -> Sequence[int]:  # noqa: ARG002
         return ()
 
+    def forced(self, generation: GenerationId, most: int) -> tuple[int, ...]:  # noqa: ARG002
+        return ()
+
     def prepare(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> dict[str, Future[None]]:  # noqa: ARG002
         return {}
 

@@ -167,6 +167,10 @@ class PagedVerifier:
         held = self._generations.get(generation)
         return () if held is None else held.token_ids
 
+    def forced(self, generation: GenerationId, most: int) -> tuple[int, ...]:
+        held = self._generations.get(generation)
+        return () if held is None else held.forced(most)
+
     def due(self, generation: GenerationId, at_s: float) -> None:
         self._store.due(generation, at_s)
 

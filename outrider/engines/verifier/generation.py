@@ -219,6 +219,10 @@ class HeldGeneration:
             return len(draft)
         return max(0, self.grammar.lawful((*forced, *draft)) - len(forced))
 
+    def forced(self, most: int) -> tuple[int, ...]:
+        """Return up to ``most`` tokens that its grammar leaves no choice about, behind the committed ones."""
+        return () if self.grammar is None else self.grammar.forced(most)
+
     def commit(self, token_ids: Sequence[int]) -> None:
         if self.grammar is not None:
             taken = self.grammar.feed(token_ids)

@@ -1,4 +1,7 @@
-"""Own drafts: prompt lookup by the verifier between two steps of an autonomous run, at the row price of its grant."""
+"""Own drafts of the verifier between two steps of an autonomous run, at the row price of its grant.
+
+They come from prompt lookup, or from a grammar that leaves no choice about what is next.
+"""
 
 from collections.abc import Sequence
 
@@ -26,8 +29,21 @@ class OwnDrafts:
         if committed is not None:
             self._experience.earlier.add(tenant, committed[begins:])
 
-    def draft(self, generation: GenerationId, committed: Sequence[int], grant: PromptLookupGrant) -> OwnDraft | None:
-        """Return what pays to draft after the committed tokens; None if nothing does."""
+    def draft(
+        self,
+        generation: GenerationId,
+        committed: Sequence[int],
+        grant: PromptLookupGrant,
+        forced: Sequence[int] = (),
+    ) -> OwnDraft | None:
+        """Return what pays to draft after the committed tokens; None if nothing does.
+
+        ``forced``: tokens that have to come next, which are then all that is drafted.
+        """
+        if forced:
+            sure = (1.0,) * min(len(forced), grant.until_position - len(committed) - 1)
+            tokens = tokens_to_draft(sure, grant.blocks, grant.row_price)
+            return OwnDraft(tuple(forced[:tokens]), float(tokens)) if tokens else None
         # Not even a draft of certain acceptance would pay, so the text need not be searched.
         if not tokens_to_draft((1.0,) * grant.tokens, grant.blocks, grant.row_price):
             return None

@@ -13,7 +13,7 @@ from typing import Any
 
 from outrider.contracts.autonomous_runs import RunLog, following
 from outrider.contracts.cost import VerifyCost
-from outrider.contracts.requests import GenerationId, SamplingParams
+from outrider.contracts.requests import MAX_LOOKUP_TOKENS, GenerationId, SamplingParams
 from outrider.contracts.verifying import (
     AutonomousRun,
     Block,
@@ -241,7 +241,7 @@ class Stepper:
         return outcome
 
     def _draft(self, stepped: Sequence[_UnderWay]) -> None:
-        """Draft by prompt lookup for rounds of autonomous runs.
+        """Draft by prompt lookup, or what a grammar forces, for rounds of autonomous runs.
 
         Where KV memory is short, a draft is cut to the free slots of its generation's last block: no KV is evicted for
         a speculative token.
@@ -255,11 +255,13 @@ class Stepper:
         for each in lookups:
             name, each.looked = each.next.generation, True
             assert each.lookup is not None
-            lookup = each.lookup
+            lookup, most = each.lookup, MAX_LOOKUP_TOKENS
             if short:
-                lookup = replace(lookup, tokens=min(lookup.tokens, -each.next.position % usage.block_tokens))
+                most = -each.next.position % usage.block_tokens
+                lookup = replace(lookup, tokens=min(lookup.tokens, most))
             try:
-                each.own_draft = self._own_drafts.draft(name, self._engine.committed(name), lookup)
+                forced = self._engine.forced(name, most)
+                each.own_draft = self._own_drafts.draft(name, self._engine.committed(name), lookup, forced)
             except Exception as error:  # noqa: BLE001 (the round goes on without a draft)
                 named = {"generation": name, "trace_id": self._trace_ids.get(name)}
                 event(log, "lookup_failed", logging.ERROR, **named, reason=f"{error!r:.200}")

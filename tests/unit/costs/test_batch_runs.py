@@ -55,6 +55,9 @@ class TimedEngine:
     def committed(self, generation: str) -> Sequence[int]:
         raise NotImplementedError(generation)
 
+    def forced(self, generation: str, most: int) -> tuple[int, ...]:
+        raise NotImplementedError(generation, most)
+
     def last_pass(self) -> tuple[VerifyCost, ...]:
         return self.passes[-1]
 

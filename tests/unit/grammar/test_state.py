@@ -14,7 +14,7 @@ from llguidance import LLMatcher, LLParserLimits
 from outrider.contracts.requests import Grammar
 from outrider.grammar.compiling import Grammars
 from outrider.grammar.state import GrammarState, Mask, VocabularyMasks, bits_of
-from outrider.grammar.texts import nesting, of_regex
+from outrider.grammar.texts import nesting, of_json_schema, of_regex
 from outrider.grammar.validating import fault_of
 from tests.unit.engines.languages import allowed_by
 from tests.unit.engines.toy_grammar import END, TEXTS, THINK_END, TOY, VOCAB, toy_grammars
@@ -60,6 +60,21 @@ def test_masks_are_those_of_the_definition_however_it_came_there(grammar: Gramma
             output.append(token_id)
             ends += token_id == END
     assert ends > 5
+
+
+def test_what_is_forced_is_all_that_is_allowed() -> None:
+    schema = {"properties": {"name": {"enum": ["Bob", "Eve"]}, "old": {"type": "boolean"}}, "required": ["name", "old"]}
+    grammar, rng, most = Grammar(of_json_schema({"type": "object", **schema})), random.Random(1), 0
+    for _ in range(5):
+        state = toy_grammars().begin(grammar)
+        for _ in range(12):
+            forced = state.forced(5)
+            for end in range(len(forced)):
+                assert allowed(state, forced[:end]) == [forced[end]]
+            assert state.forced(0) == ()
+            most = max(most, len(forced))
+            state.feed([*forced, rng.choice(allowed(state, forced))])
+    assert 1 < most <= 5
 
 
 def test_masks_are_made_one_by_one_and_not_behind_a_time() -> None:
