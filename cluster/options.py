@@ -66,10 +66,18 @@ def check_files(config: "Config") -> None:
 
     for path in config.scheduling.cost_profiles:
         read_profile(path)
-    if config.auth.keys_file is not None and Path(config.auth.keys_file).exists():  # may be on another machine
+    if config.auth.keys_file is not None and _is_here(config.auth.keys_file):
         keys = read_keys(config.auth.keys_file)
         classes, groups = [slo.name for slo in config.slo.classes], [group.name for group in config.drafters]
         check_against(keys, classes, groups, config.auth.keys_file)
+
+
+def _is_here(path: str) -> bool:
+    """Whether a file is not on another machine alone; one that cannot be looked up is read, which says why."""
+    try:
+        return Path(path).exists()
+    except OSError:
+        return True
 
 
 def add_url_option(parser: argparse.ArgumentParser) -> None:

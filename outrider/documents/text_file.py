@@ -9,6 +9,7 @@ from outrider.contracts.errors import ConfigError
 
 MAX_SETTINGS_BYTES = 2**20  # YAML takes 5 s a MiB to parse: some 8,000 API keys
 MAX_DATA_BYTES = 256 * 2**20  # tasks, traces and prompts, read by commands
+_PATH_CHARS = 1_000  # shown of a path, so that the reason behind it is, too
 _KINDS = {
     stat.S_IFDIR: "a directory",
     stat.S_IFIFO: "a pipe",
@@ -60,4 +61,6 @@ def _read_regular(path: str | Path, max_bytes: int) -> bytes:
 
 
 def _unreadable(path: str | Path, field: str, kind: str, reason: str) -> ConfigError:
-    return ConfigError(field, f"a readable {kind} file", f"{path}: {reason}")
+    named = str(path)
+    shown = named if len(named) <= _PATH_CHARS else f"{named[:_PATH_CHARS]}..."
+    return ConfigError(field, f"a readable {kind} file", f"{shown}: {reason}")

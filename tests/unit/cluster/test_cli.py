@@ -80,6 +80,16 @@ def test_a_mistake_is_one_message_and_status_2(tmp_path: Path, capsys: pytest.Ca
     assert printed.err == f"outrider: error: http.port needs an integer in [1, 65535], found 0 (in {path})\n"
 
 
+def test_a_keys_file_that_cannot_be_looked_up_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    """One that is missing may be on another machine; a name that no file can have is on none."""
+    assert main(["config", "check", "--set", "auth.keys_file=/nowhere/keys.yaml"]) == 0
+    assert main(["config", "check", "--set", f"auth.keys_file=/{'a' * 100_000}"]) == 2
+    told = capsys.readouterr().err
+    assert "auth.keys_file needs a readable YAML file" in told
+    assert told.endswith("...: File name too long'\n")
+    assert len(told) < 2_000
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

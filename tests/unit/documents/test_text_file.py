@@ -53,6 +53,7 @@ def test_every_reader_refuses_what_is_no_text_file(folder: Path, read: object, n
         ("absent", "No such file or directory"),
         ("loop", "Too many levels of symbolic links"),
         ("a\0b", "null byte"),
+        ("a" * 100_000, "File name too long"),
     ],
 )
 def test_what_is_wrong_is_told(folder: Path, name: str, told: str) -> None:
