@@ -42,6 +42,7 @@ from tests.unit.engines.reference import (
     assert_decided,
     assert_same_logprobs,
     expected_logprobs,
+    kept_row_bytes,
     plain_decision,
     tiny_alone,
     verify_until_done,
@@ -211,7 +212,7 @@ class VerifierMachine(RuleBasedStateMachine):
         usage = self.engine.usage()
         assert usage.generations == len(self.clients)
         assert usage.used_blocks + usage.cached_blocks <= usage.total_blocks
-        assert bool(self.engine.kept_row_bytes) <= bool(self.deferred)
+        assert bool(kept_row_bytes(self.engine)) <= bool(self.deferred)
         if not self.clients:
             assert usage.used_blocks == 0
 

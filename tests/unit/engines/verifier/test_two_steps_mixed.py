@@ -18,7 +18,7 @@ from outrider.contracts.verifying import (
 )
 from outrider.engines.verifier.engine import PagedVerifier
 from tests.unit.engines.conftest import VOCAB, MakeVerifier, tiny_llama
-from tests.unit.engines.reference import Client, assert_decided, assert_plain_logprobs, tiny_logits
+from tests.unit.engines.reference import Client, assert_decided, assert_plain_logprobs, kept_row_bytes, tiny_logits
 from tests.unit.engines.semantic_device import (
     FAILS,
     ThresholdJudge,
@@ -138,4 +138,4 @@ def test_any_interleaving_with_little_memory_commits_what_the_rule_says(make_ver
     assert min(crowd.resolved, crowd.abandoned, crowd.at_once, engine.usage().evictions) > 2
     for name in "abc":
         engine.close(name, keep_cache=False)
-    assert (engine.usage().used_blocks, engine.kept_row_bytes) == (0, 0)
+    assert (engine.usage().used_blocks, kept_row_bytes(engine)) == (0, 0)
