@@ -7,7 +7,9 @@ without the culprit. A pass that fails for lack of memory also bounds the size o
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
+_MOST_REASON_CHARS = 300
 _WENT_BEFORE_GROWTH = 32  # successful passes at the bound before it grows
 _GROWTH = 8  # it grows by an eighth of itself
 MOST_FAILURES = 2  # culprits in a row, without a successful pass, above which the engine counts as broken
@@ -37,6 +39,21 @@ def fault_kind(error: BaseException) -> FaultKind:
     if types & _DEVICE_TYPES or any(part in text for part in _DEVICE_TEXTS):
         return FaultKind.DEVICE
     return FaultKind.PASS
+
+
+class Fault(NamedTuple):
+    """Cause of a failed pass, without the exception: its traceback would keep the pass's tensors alive."""
+
+    kind: FaultKind
+    reason: str
+
+
+def fault_of(error: BaseException) -> Fault:
+    return Fault(fault_kind(error), reason_of(error))
+
+
+def reason_of(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:_MOST_REASON_CHARS]
 
 
 @dataclass(frozen=True, slots=True)

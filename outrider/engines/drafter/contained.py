@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from outrider.contracts.drafting import DraftAnswer, DrafterEngine
 from outrider.contracts.errors import DrafterBrokenError
 from outrider.contracts.requests import GenerationId
-from outrider.engines.fault_bisection import ConsecutiveFailures, FaultBisection, FaultKind, PassBound, fault_kind
+from outrider.engines.fault_bisection import ConsecutiveFailures, Fault, FaultBisection, FaultKind, PassBound, fault_of
 from outrider.events import event
 
 log = logging.getLogger(__name__)
-_MOST_REASON_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +63,9 @@ class ContainedDrafts:
             made.failed[name] = reasons[name]
         return made
 
-    def _pass(self, among: Collection[GenerationId], made: DraftStep) -> tuple[FaultKind, str] | None:
-        """Run one pass; return why it failed, if it did. Not the exception, which would keep its tensors alive."""
+    def _pass(self, among: Collection[GenerationId], made: DraftStep) -> Fault | None:
         try:
             made.answers.extend(self._engine.step(among))
         except Exception as error:  # noqa: BLE001 (bisection finds the generation that raises it)
-            return fault_kind(error), f"{type(error).__name__}: {error}"[:_MOST_REASON_CHARS]
+            return fault_of(error)
         return None

@@ -8,26 +8,16 @@ the failure is answered from memory when it is submitted again.
 import gc
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import Block, Failed, Outcome, Resolution, VerifierEngine
-from outrider.engines.fault_bisection import ConsecutiveFailures, FaultBisection, FaultKind, PassBound, fault_kind
+from outrider.engines.fault_bisection import ConsecutiveFailures, Fault, FaultBisection, FaultKind, PassBound, fault_of
 from outrider.events import event
 
 log = logging.getLogger(__name__)
-_MOST_REASON_CHARS = 300
-
-
-@dataclass(frozen=True, slots=True)
-class _Fault:
-    """Cause of a failed pass, without the exception: its traceback would keep the pass's tensors alive."""
-
-    kind: FaultKind
-    reason: str
 
 
 class ContainedPasses:
@@ -93,14 +83,14 @@ class ContainedPasses:
 
     def _pass(
         self, members: Sequence[Block | Resolution], group: Sequence[int], outcomes: dict[int, Outcome]
-    ) -> _Fault | None:
+    ) -> Fault | None:
         blocks = [(place, member) for place in group if isinstance(member := members[place], Block)]
         resolutions = [(place, member) for place in group if isinstance(member := members[place], Resolution)]
         self.under_way = tuple(members[place].generation for place in group)
         try:
             outcomes_here = self._engine.verify([block for _, block in blocks], [member for _, member in resolutions])
         except Exception as error:  # noqa: BLE001 (bisection finds the member that raises it)
-            return _Fault(fault_kind(error), f"{type(error).__name__}: {error}"[:_MOST_REASON_CHARS])
+            return fault_of(error)
         finally:
             self._evicted |= dict(self._engine.evicted())
         self._note_non_finite(outcomes_here)

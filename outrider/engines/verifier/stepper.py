@@ -28,16 +28,13 @@ from outrider.contracts.verifying import (
     Verified,
     VerifierEngine,
 )
-from outrider.engines.fault_bisection import FaultKind
+from outrider.engines.fault_bisection import FaultKind, reason_of
 from outrider.engines.verifier.contained import ContainedPasses
 from outrider.engines.verifier.own_drafts import OwnDrafts
 from outrider.events import event
 from outrider.lookup.text import LookupHistory
 
 log = logging.getLogger(__name__)
-
-
-_MOST_REASON_CHARS = 300
 
 
 @dataclass(slots=True, eq=False)
@@ -219,7 +216,7 @@ class Stepper:
             done = under_way.next
             log.exception("stretch_failed")
             self._under_way.pop(done.generation, None)
-            return Failed(done.generation, done.round, f"{type(error).__name__}: {error}"[:_MOST_REASON_CHARS])
+            return Failed(done.generation, done.round, reason_of(error))
 
     def _went_on(self, under_way: _UnderWay, outcome: Outcome) -> Outcome:
         """Start the next round of an autonomous run, if one follows; return the outcome, with its own draft."""

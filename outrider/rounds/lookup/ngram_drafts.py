@@ -15,7 +15,6 @@ from outrider.contracts.verifying import OwnDraft, PromptLookupGrant
 from outrider.lookup.text import LookupHistory, LookupText
 from outrider.rounds.choice import report
 from outrider.selection.lookup_value import LookupValue, row_price, value_of
-from outrider.selection.modes import SpeculationMode
 from outrider.selection.situation import ChoiceReason, RoundChoice, VerifierView
 
 LOOKUP = "lookup"  # stands for a protocol's name in statistics and metrics
@@ -92,22 +91,11 @@ def _reported(choice: RoundChoice, tokens: int, expected_tokens: float, round_s:
     return ChoiceReport(estimate, report(choice).chosen, ChoiceReason.FROM_LOOKUP)
 
 
-def lookup_of(request: GenerationRequest, experience: LookupHistory, most_tokens: int) -> ResponseLookup | None:
-    """Return the prompt lookup of a response; None if it wants none, or fixes its drafts otherwise.
-
-    ``most_tokens``: configured length of the longest draft; 0: none, unless the request itself asks for one.
-    """
-    most_tokens = lookup_tokens(request, most_tokens)
-    return ResponseLookup(request, experience, most_tokens) if most_tokens else None
-
-
 def lookup_tokens(request: GenerationRequest, most_tokens: int) -> int:
-    """Return the length of the longest n-gram draft, 0 for none; arguments as of ``lookup_of``."""
+    """Return the length of a response's longest n-gram draft; 0: it wants none, or fixes its drafts otherwise.
+
+    ``most_tokens``: as configured; 0: none, unless the request itself asks for one.
+    """
     if request.lookup is not None:
         return request.lookup
     return 0 if request.window == 0 or request.protocol is not None else most_tokens
-
-
-def uses_lookup(request: GenerationRequest, mode: SpeculationMode) -> bool:
-    """Whether a request uses prompt lookup under a mode; its own wish goes before the mode."""
-    return mode.uses_lookup if request.lookup is None else request.lookup > 0

@@ -4,7 +4,7 @@ from outrider.contracts.drafting import Draft
 from outrider.contracts.verifying import PromptLookupGrant
 from outrider.rounds.events import RoundInput
 from outrider.rounds.generation import Generation
-from outrider.rounds.lookup.ngram_drafts import NgramDraft, lookup_grant, lookup_of, uses_lookup
+from outrider.rounds.lookup.ngram_drafts import NgramDraft, ResponseLookup, lookup_grant, lookup_tokens
 from outrider.rounds.open_round import OpenRound
 from outrider.rounds.rules import RoundRules
 from outrider.selection.lookup_value import beats
@@ -18,7 +18,8 @@ class PromptLookup:
     def __init__(self, generation: Generation, rules: RoundRules) -> None:
         """Begin without a mode: nothing is found before ``observe`` is called."""
         self._generation, request = generation, generation.request
-        self._lookup = lookup_of(request, rules.experience, rules.speculation.lookup_window)
+        most_tokens = lookup_tokens(request, rules.speculation.lookup_window)
+        self._lookup = ResponseLookup(request, rules.experience, most_tokens) if most_tokens else None
         self._view: VerifierView | None = None  # as last seen
         self._mode: SpeculationMode | None = None
 
@@ -66,8 +67,9 @@ class PromptLookup:
 
     @property
     def _uses_lookup(self) -> bool:
-        """Whether the present mode or the request itself turns prompt lookup on."""
-        return self._mode is not None and uses_lookup(self._generation.request, self._mode)
+        """Whether prompt lookup is turned on: by the request, else by the present mode."""
+        wished = self._generation.request.lookup
+        return self._mode is not None and (self._mode.uses_lookup if wished is None else wished > 0)
 
 
 def with_draft(round_: OpenRound, found: NgramDraft, generation: Generation) -> OpenRound:

@@ -8,7 +8,7 @@ from outrider.contracts.cost import LinearCostModel
 from outrider.contracts.requests import GenerationRequest, SamplingParams
 from outrider.lookup.store import EarlierTexts
 from outrider.lookup.text import LookupHistory
-from outrider.rounds.lookup.ngram_drafts import ResponseLookup, lookup_of
+from outrider.rounds.lookup.ngram_drafts import ResponseLookup, lookup_tokens
 from outrider.selection.situation import VerifierView
 
 TEXT = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
@@ -77,12 +77,12 @@ def test_a_verifier_that_goes_on_by_itself_is_told_what_a_row_costs_it() -> None
 def test_who_fixes_what_is_drafted_has_none_unless_asked_for() -> None:
     for fixed in ({"window": 0}, {"protocol": "token_ids"}):
         wished = replace(request(1, 2, 3), **fixed)
-        assert lookup_of(wished, LookupHistory(), 8) is None
-        assert lookup_of(replace(wished, lookup=4), LookupHistory(), 8) is not None
-    assert lookup_of(request(1), LookupHistory(), 8) is not None
-    assert lookup_of(request(1), LookupHistory(), 0) is None
-    assert lookup_of(replace(request(1), lookup=0), LookupHistory(), 8) is None
-    assert lookup_of(replace(request(1), lookup=4), LookupHistory(), 0) is not None
+        assert lookup_tokens(wished, 8) == 0
+        assert lookup_tokens(replace(wished, lookup=4), 8) == 4
+    assert lookup_tokens(request(1), 8) == 8
+    assert lookup_tokens(request(1), 0) == 0
+    assert lookup_tokens(replace(request(1), lookup=0), 8) == 0
+    assert lookup_tokens(replace(request(1), lookup=4), 0) == 4
 
 
 def test_ones_own_text_goes_before_earlier_responses() -> None:
