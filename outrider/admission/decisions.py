@@ -111,8 +111,6 @@ class ClassAdmission:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionReport:
-    """State of admission."""
-
     load: float = 0.0  # verifier seconds per second that active promises need; ``limit``: the most they may need
     limit: float = 0.0
     # positions of KV expected of active responses; ``kv_limit``: of the verifier, None if without limit or not known

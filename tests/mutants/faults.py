@@ -636,8 +636,8 @@ FAULTS = (
     ),
     Fault(
         "a class that comes late makes all dearer",
-        "return self._corrections[slo_class].share",
-        "return min((one.share for one in self._corrections.values()), default=1.0)",
+        "return self._factors.get(slo_class, 1.0)",
+        "return min(self._factors.values(), default=1.0)",
         ADMISSION,
     ),
     Fault(
