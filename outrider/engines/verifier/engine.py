@@ -72,10 +72,8 @@ class PagedVerifier:
             judges: by the name that blocks give; without one the semantic rule is not supported.
             grammars: of the target's tokenizer; without them no request may have a grammar.
         """
-        self._judges = judges or {}
-        self._grammars = grammars
-        self._vocab_size = vocab_size
-        self._prefill_chunk_tokens = prefill_chunk_tokens
+        self._judges, self._grammars = judges or {}, grammars
+        self._vocab_size, self._prefill_chunk_tokens = vocab_size, prefill_chunk_tokens
         host_blocks = memory.host_blocks if isinstance(model, SwappingModel) else 0
         self._store = KvStore(model.total_blocks, model.block_tokens, host_blocks)
         self._runner = TargetRunner(model, self._store, vocab_size)
@@ -164,12 +162,10 @@ class PagedVerifier:
         self._store.close(generation, keep_cache=keep_cache)
 
     def committed(self, generation: GenerationId) -> Sequence[int]:
-        held = self._generations.get(generation)
-        return () if held is None else held.token_ids
+        return () if (held := self._generations.get(generation)) is None else held.token_ids
 
     def forced(self, generation: GenerationId, most: int) -> tuple[int, ...]:
-        held = self._generations.get(generation)
-        return () if held is None else held.forced(most)
+        return () if (held := self._generations.get(generation)) is None else held.forced(most)
 
     def due(self, generation: GenerationId, at_s: float) -> None:
         self._store.due(generation, at_s)
