@@ -16,7 +16,10 @@ from serve_app.api.service import RequestLimits
 
 _CHOICES = "'none', 'auto', 'required', {'type': 'function', 'name': ...} or {'type': 'allowed_tools', ...}"
 _FUNCTIONS = "tools are functions that you call yourself"
-_ADVICE = {"custom": "send a function with one parameter, a text such as 'input'"}
+_ADVICE = {
+    "custom": "send a function with one parameter, a text such as 'input'",
+    "namespace": "send its functions as tools of their own",
+}
 _OF_TOOL = ("name", "description", "parameters", "strict")
 _MESSAGE = re.compile(r"messages\[(\d+)\]")
 _OWN: Mapping[str, str] = {  # by a chat's field; the longest one that a path begins with

@@ -49,6 +49,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {  # of fields: the one th
         "functions that you call yourself",
     ),
     "a tool of free text": ({"tools": [{"type": "custom", "name": "patch"}]}, "tools[0].type", "a function with one"),
+    "tools of a namespace": ({"tools": [{"type": "namespace", "name": "a"}]}, "tools[0].type", "tools of their own"),
     "a call of free text": (
         {"input": [{"type": "custom_tool_call", "call_id": "c", "name": "patch", "input": "a"}]},
         "input[0].type",
