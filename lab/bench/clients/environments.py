@@ -49,6 +49,7 @@ CLIENTS = (
     Client("openai", "with_openai"),
     Client("anthropic", "with_anthropic"),
     Client("openai-agents", "with_openai_agents"),
+    Client("pydantic-ai-slim", "with_pydantic_ai"),
     Client("langchain-openai", "with_langchain"),
     Client("litellm", "with_litellm"),
     Client("llama-index-llms-openai-like", "with_llama_index"),
