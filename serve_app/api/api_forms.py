@@ -40,9 +40,9 @@ class AnswerWriter(Protocol):
         ...
 
     def document(
-        self, parts: Sequence[AnswerPart], reason: FinishReason, usage: CompletionUsage, told: Mapping[str, object]
+        self, parts: Sequence[AnswerPart], reason: FinishReason, usage: CompletionUsage, extension: Mapping[str, object]
     ) -> Mapping[str, object]:
-        """The whole answer; ``told``: what a chat's answer, or its choice, has beyond OpenAI's fields."""
+        """The whole answer; ``extension``: what a chat's answer, or its choice, has beyond OpenAI's fields."""
         ...
 
 

@@ -70,7 +70,11 @@ class MessageWriter:
         return [server_sent("error", failure_of(answer))]
 
     def document(
-        self, parts: Sequence[AnswerPart], reason: FinishReason, usage: CompletionUsage, _told: Mapping[str, object]
+        self,
+        parts: Sequence[AnswerPart],
+        reason: FinishReason,
+        usage: CompletionUsage,
+        _extension: Mapping[str, object],
     ) -> Mapping[str, object]:
         self._called = any(part.kind == "tool_calls" for part in parts)
         self._reason = reason

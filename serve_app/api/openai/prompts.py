@@ -129,7 +129,7 @@ def chat_text(
         **template_variables(body),
     )
     try:
-        return _told(joined_leading(chat), lambda taken: str(render(conversation=taken)))
+        return _rendered_whole(joined_leading(chat), lambda taken: str(render(conversation=taken)))
     except ParameterError:  # the deadline
         raise
     except Exception as error:  # templates raise any type, such as OverflowError
@@ -137,7 +137,7 @@ def chat_text(
         raise ParameterError("messages", f"what the model's chat template takes ({error})", roles) from error
 
 
-def _told(chat: list[dict[str, Any]], render: Callable[[list[dict[str, Any]]], str]) -> str:
+def _rendered_whole(chat: list[dict[str, Any]], render: Callable[[list[dict[str, Any]]], str]) -> str:
     """Render a chat; where the template refuses or leaves out a later system turn, all of them as one in front."""
     if not later_turns(chat):
         return bounded(partial(render, chat))

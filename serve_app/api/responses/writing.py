@@ -132,13 +132,13 @@ class ResponseWriter:
         yield self._event("response.failed", {"response": {**self._response("failed"), "error": failure}})
 
     def document(
-        self, parts: Sequence[AnswerPart], reason: FinishReason, usage: CompletionUsage, told: Mapping[str, object]
+        self, parts: Sequence[AnswerPart], reason: FinishReason, usage: CompletionUsage, extension: Mapping[str, object]
     ) -> Mapping[str, object]:
         self._reason = reason
         for part in parts or [AnswerPart("content")]:
             self._output.append(self._item_of(part))
         self._output[-1]["status"] = self._status
-        return {**self._response(self._status, usage), **told}
+        return {**self._response(self._status, usage), **extension}
 
     def _item_of(self, part: AnswerPart) -> OutputItem:
         item_id = self._next_id(_KINDS[part.kind])

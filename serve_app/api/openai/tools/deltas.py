@@ -24,7 +24,8 @@ class MessageDeltas:
         self._several = form.several
         self._shows_thoughts, self.reasons = form.shows_thoughts, form.thinking is not None
         self._begun = 0
-        self._in_parts, self._told = in_parts, set[type[Piece]]()  # told: what another message of its kind would follow
+        self._in_parts = in_parts
+        self._kinds = set[type[Piece]]()  # of which another message would begin a line
 
     @property
     def called(self) -> bool:
@@ -78,8 +79,8 @@ class MessageDeltas:
 
     def _line(self, piece: Thought | Said) -> str:
         """A piece's text, in a line of its own if another message's is before it."""
-        follows = piece.begins and type(piece) in self._told
-        self._told = {type(piece)} if self._in_parts else self._told | {type(piece)}
+        follows = piece.begins and type(piece) in self._kinds
+        self._kinds = {type(piece)} if self._in_parts else self._kinds | {type(piece)}
         return f"\n{piece.text}" if follows else piece.text
 
     def _opened(self, function: FunctionCallDelta) -> ToolCallDelta:

@@ -146,8 +146,8 @@ def document(
     """The whole response as JSON, in parts; ``extension``: what else its answer tells."""
     if form.writer is not None:
         (choice,), (reason,) = choices, reasons
-        told: Mapping[str, object] = {**choice.details(), **choice.prompt, **extension}
-        answer = form.writer.document(choice.parts(), reason, usage, told)
+        more: Mapping[str, object] = {**choice.details(), **choice.prompt, **extension}
+        answer = form.writer.document(choice.parts(), reason, usage, more)
         return [part.encode() for part in json_parts(answer)]
     written = Written()
     for choice, reason in zip(choices, reasons, strict=True):

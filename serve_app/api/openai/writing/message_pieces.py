@@ -48,7 +48,7 @@ class MessagePieces:
 
     def finish(self) -> list[ScoredPiece]:
         """Return the held pieces."""
-        return [self._told(piece) for piece in self._message.finish()]
+        return [self._with_scores(piece) for piece in self._message.finish()]
 
     def _scored(self, part: ChoiceDelta) -> list[ScoredPiece]:
         self._at += len(part.text)
@@ -56,9 +56,9 @@ class MessagePieces:
             begin, self._text = len(self._text), self._text + part.text
             own = (token for token in part.tokens if token.token_id not in self._marks)
             self._unsaid += [(begin, len(self._text), token) for token in own]
-        return [self._told(piece) for piece in self._message.push(part.text, part.tags)]
+        return [self._with_scores(piece) for piece in self._message.push(part.text, part.tags)]
 
-    def _told(self, piece: MessageDelta) -> ScoredPiece:
+    def _with_scores(self, piece: MessageDelta) -> ScoredPiece:
         """A piece with the tokens of its text, if it is one; those before it were of something else."""
         said, unsaid = piece.get("content"), self._unsaid
         if said is None or not unsaid:
