@@ -13,6 +13,7 @@ SET = "--set"
 # Two underscores: Kubernetes gives pods OUTRIDER_GATEWAY_PORT=tcp://... for a Service of the name outrider-gateway.
 _BETWEEN_KEYS = "__"
 _MOST_NAMED_CHARS = 200  # of what a message tells of a variable
+_MOST_SOURCES = 16  # that a problem of a configuration names
 _MOST_DIGITS = 9  # of a place in a list; Python converts no more than 4,300
 _PREFIX = f"OUTRIDER{_BETWEEN_KEYS}"
 
@@ -63,7 +64,7 @@ def assign(config: Config, assignments: Sequence[Assignment]) -> Config:
             node = node[_key_of(node, key, each)]
         final_key = _key_of(node, last, each, new=True)
         node[final_key] = _value_of(each)
-    return build_config(data, ", ".join(dict.fromkeys(each.source for each in assignments)))
+    return build_config(data, _sources(assignments))
 
 
 def refuse_contradictions(assignments: Sequence[Assignment]) -> None:
@@ -80,6 +81,13 @@ def refuse_contradictions(assignments: Sequence[Assignment]) -> None:
             if is_same or other.path.startswith(f"{each.path}."):
                 needed = f"not to change {other.path}, which is {other.text} by {other.source}"
                 raise ConfigError(_named(each), needed, each.text)
+
+
+def _sources(assignments: Sequence[Assignment]) -> str:
+    names = list(dict.fromkeys(each.source for each in assignments))
+    more = len(names) - _MOST_SOURCES
+    shown = ", ".join(name[:_MOST_NAMED_CHARS] for name in names[:_MOST_SOURCES])
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _value_of(given: Assignment) -> Any:

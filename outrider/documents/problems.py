@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from outrider.contracts.errors import ConfigError
 
+_MOST_PROBLEMS = 16  # told of one source: each names it, and whatever is known at its place
 _NOTHING: Mapping[str, str] = {}
 _UNKNOWN = frozenset({"unexpected_keyword_argument", "invalid_key"})
 
@@ -30,11 +31,11 @@ class ConfigFileError(ConfigError):
 def explain(
     error: ValidationError, schema: dict[str, Any], gone: Mapping[str, str] = _NOTHING
 ) -> tuple[ConfigError, ...]:
-    """Return all problems that pydantic found, each mistake once; ``schema`` is of what was validated.
+    """Return the first problems that pydantic found, each mistake once; ``schema`` is of what was validated.
 
     ``gone``: what became of keys of earlier versions, by their path without indices, as in ``speculation.arms``.
     """
-    found = error.errors(include_url=False)
+    found = error.errors(include_url=False)[:_MOST_PROBLEMS]
     inner = {details["loc"][:depth] for details in found for depth in range(len(details["loc"]))}
     misspelt = {(*each["loc"][:-1], *_meant(each["loc"], schema)) for each in found if each["type"] in _UNKNOWN}
     said_already = {"too_short": inner, "missing": misspelt}  # a list whose items are wrong is too short to pydantic

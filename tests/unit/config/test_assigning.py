@@ -57,6 +57,15 @@ def test_a_variable_that_names_no_setting_is_refused_by_name(environment: Mappin
         assign(Config(), from_environment(environment))
 
 
+def test_a_message_about_many_variables_is_short() -> None:
+    many = {f"OUTRIDER__HTTP__NOBODY{i}{'X' * 300}": "1" for i in range(1_000)}
+    with pytest.raises(
+        ConfigError, match=r"found 'nobody0x+' \(in OUTRIDER__HTTP__NOBODY0X+, .* and 984 more\)"
+    ) as told:
+        assign(Config(), from_environment(many))
+    assert len(str(told.value)) < 100_000, "16 of the 1,000, each with 16 names of where it may be from"
+
+
 def test_settings_are_read_from_the_environment_in_one_place() -> None:
     found = [path.relative_to(ROOT) for path in product_files() if "from_environment(os.environ)" in path.read_text()]
     assert [str(path) for path in found] == ["cluster/options.py"]
