@@ -48,8 +48,8 @@ def _page(service: Service, clock: Callable[[], float]) -> APIRouter:
         """Return status and history, to clients with a valid key; ``after``: time of the last sample they have."""
         tenant_of(service.gate, request.headers)
         after_s, (status, at_s) = _after_s(request), await seen.get()
-        told = {**status, "at_s": at_s, "history": history.columns(after_s)}
-        return JSONResponse(told, headers={"cache-control": "no-store"})
+        content = {**status, "at_s": at_s, "history": history.columns(after_s)}
+        return JSONResponse(content, headers={"cache-control": "no-store"})
 
     @router.api_route("/page/{name:path}", methods=_READ)
     async def asset(request: Request, name: str) -> Response:
