@@ -27,9 +27,10 @@ _COMMANDS = {
     "profile": "measure this machine's verification times and fit the scheduler's cost model",
     "simulate": "run scenarios on a virtual clock: a YAML file, or the WISP paper's capacity tables",
     "plan": "predict a deployment's tokens/s and capacity, and whether drafting pays",
+    "reproduce": "run the commands behind docs/papers.md, and write its figures anew",
     "bench": "run a benchmark; `outrider bench NAME --help` lists a benchmark's own options",
 }
-_OF_CHECKOUT = frozenset({"train", "simulate", "plan", "bench"})
+_OF_CHECKOUT = frozenset({"train", "simulate", "plan", "reproduce", "bench"})
 
 
 class _ShowVersion(argparse.Action):

@@ -11,7 +11,7 @@ from cluster.cli import main
 
 _HEAD = """# Command line
 
-What `--help` of each command prints. `simulate`, `plan`, `train` and `bench` need a source checkout.
+What `--help` of each command prints. `simulate`, `plan`, `train`, `reproduce` and `bench` need a source checkout.
 """
 _COMMANDS = re.compile(r"^  [A-Z]+\n((?: {4,}\S.*\n)+)", re.MULTILINE)  # a list of commands, in a help text
 

@@ -1,0 +1,64 @@
+"""Run the commands behind the papers' page, keep their figures, and write the page's cells anew.
+
+Without a paper all items are run, which takes hours; `--quick` takes minutes, shows that the commands work, and keeps
+nothing. What is random is run with three seeds; the page shows means, the file has intervals, too.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from cluster.reports.tables import show_table
+from cluster.version_text import commit_of
+from lab.bench.harness.record import described
+from lab.reports.json_file import write_json
+from lab.reproduce.items import ITEMS, Figures, Item
+from lab.reproduce.results import FOLDER, PAGE, ROOT, over_seeds, page_with, read
+from outrider.contracts.errors import ParameterError
+
+_SEEDS = (0, 1, 2)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.description = __doc__
+    papers = sorted({item.paper for item in ITEMS})
+    names = ", ".join(f"{item.paper} '{item.name}'" for item in ITEMS)
+    parser.add_argument("paper", nargs="?", choices=papers, metavar="PAPER", help=f"one of {', '.join(papers)}")
+    parser.add_argument("item", nargs="?", metavar="ITEM", help=f"of these: {names}")
+    parser.add_argument("--quick", action="store_true", help="run short forms, and keep no figures")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    for item in _chosen(arguments.paper, arguments.item):
+        seeds = _SEEDS if item.is_random and not arguments.quick else _SEEDS[:1]
+        figures = over_seeds([_run(item, seed, quick=arguments.quick) for seed in seeds])
+        rows = [(name, " / ".join(f"{value['mean']:.4g}" for value in values)) for name, values in figures.items()]
+        show_table(f"{item.paper}, {item.name}: means of {len(seeds)} seed(s)", ("figure", "values"), rows)
+        if not arguments.quick:
+            found = {"run": described() | {"commit": commit_of(ROOT)}, "seeds": seeds, "figures": figures}
+            write_json(FOLDER / f"{item.paper}.json", read(item.paper) | {item.name: found})
+    if not arguments.quick:
+        kept = {paper: read(paper) for paper in {item.paper for item in ITEMS}}
+        PAGE.write_text(page_with(PAGE.read_text(encoding="utf-8"), kept, ITEMS), encoding="utf-8")
+
+
+def _chosen(paper: str | None, name: str | None) -> Sequence[Item]:
+    found = [item for item in ITEMS if paper in (None, item.paper) and name in (None, item.name)]
+    if not found:
+        needed = f"one of {', '.join(repr(item.name) for item in ITEMS if item.paper == paper)}"
+        raise ParameterError("ITEM", needed, name)
+    return found
+
+
+def _run(item: Item, seed: int, *, quick: bool) -> Figures:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "record.json"
+        command = [sys.executable, "-m", "cluster.cli", *item.command, *(item.quick if quick else ())]
+        command += [*(("--seed", str(seed)) if item.is_random else ()), "--json", str(file)]
+        print(f"outrider {' '.join(command[3:])}", flush=True)
+        subprocess.run(command, check=True, cwd=ROOT)
+        return item.figures(json.loads(file.read_text(encoding="utf-8")))

@@ -1,0 +1,69 @@
+"""Results of items: means over seeds, kept as one JSON file per paper, and written into the papers' page.
+
+A cell of the page names its figure in a comment before the value, which is written anew from the results:
+``<!-- dssd / tables 2 and 3 / dsd -->0.68 / 0.65<!-- -->``.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from lab.reproduce.items import Figures, Item
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "reproduced"
+PAGE = ROOT / "docs" / "papers.md"
+_CELL = re.compile(r"<!-- (\w+) / ([^/]+) / ([^>]+?) -->(.*?)<!-- -->")
+_T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # two-sided, by the number of seeds
+
+Results = dict[str, dict[str, Any]]  # of a paper, by item
+
+
+def over_seeds(runs: Sequence[Figures]) -> dict[str, list[dict[str, float]]]:
+    """Mean of each figure over runs that differ in the seed, and half of its 95 % interval (Student's t).
+
+    Raises:
+        ValueError: runs have different figures.
+    """
+    if any(run.keys() != runs[0].keys() for run in runs):
+        raise ValueError(f"needs the same figures of every seed, found {[sorted(run) for run in runs]}")
+    found = {}
+    for name in runs[0]:
+        columns = list(zip(*(run[name] for run in runs), strict=True))
+        found[name] = [{"mean": mean(column), "half_interval": _half(column)} for column in columns]
+    return found
+
+
+def _half(values: Sequence[float]) -> float:
+    return 0.0 if len(values) == 1 else _T_95[len(values)] * stdev(values) / len(values) ** 0.5
+
+
+def read(paper: str, folder: Path = FOLDER) -> Results:
+    """Results of a paper that are kept; none if there is no file."""
+    file = folder / f"{paper}.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def page_with(page: str, kept: Mapping[str, Results], items: Sequence[Item]) -> str:
+    """Return the page with every named cell written anew.
+
+    Raises:
+        ValueError: a cell names a figure that no result has.
+    """
+    formats = {(item.paper, item.name): item.formats for item in items}
+
+    def cell(found: re.Match[str]) -> str:
+        paper, name, figure, _ = found.groups()
+        try:
+            values = kept[paper][name]["figures"][figure]
+        except KeyError:
+            raise ValueError(f"needs a result for {paper} / {name} / {figure}, found none") from None
+        chosen = formats[paper, name]
+        digits = max((prefix for prefix in chosen if figure.startswith(prefix)), key=len)
+        shown = " / ".join(format(value["mean"], chosen[digits]) for value in values)
+        return f"<!-- {paper} / {name} / {figure} -->{shown}<!-- -->"
+
+    return _CELL.sub(cell, page)
