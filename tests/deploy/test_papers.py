@@ -13,7 +13,7 @@ from tests.unit.deployment.manifests import ROOT
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 _MOST_ASKED = 10  # times for a response with a draft: a device may not be ready at the first
-SYSTEMS = {
+SYSTEMS: dict[str, tuple[set[str], dict[str, Any]]] = {  # protocols of drafts, and what a request asks for
     "centralized": (set(), {"temperature": 1.0}),
     "sled": ({"token_ids"}, {"temperature": 1.0}),
     "wisp": ({"token_ids"}, {"temperature": 1.0}),
