@@ -64,8 +64,10 @@ def distinct_pair(target: Probs, draft: Probs, token: int) -> Coupled:
     if rejected <= 0.0:
         return Coupled(1.0, 1.0)
     gained = residual(target, draft)
-    drawn = np.flatnonzero((lost > 0.0) & (draft < 1.0))  # a draft of one token has no second candidate
-    scales = 1.0 / (1.0 - draft[drawn])
+    rest, top = 1.0 - draft, int(draft.argmax())
+    rest[top] = np.delete(draft, top).sum()  # as ``without`` has it: 1 - draft loses the rest of a nearly certain token
+    drawn = np.flatnonzero((lost > 0.0) & (rest > 0.0))  # a draft of one token has no second candidate
+    scales = 1.0 / rest[drawn]
     open_ids = np.flatnonzero((gained > 0.0) & (draft > 0.0))
     ratios = gained[open_ids] / draft[open_ids]
     order = np.argsort(ratios)

@@ -26,7 +26,8 @@ def rows(draw: st.DrawFn) -> tuple[Probs, Probs]:
     size = draw(st.integers(2, 6))
     weight = st.floats(0.01, 1.0)
     target = np.array(draw(st.lists(weight, min_size=size, max_size=size)))
-    draft = np.array(draw(st.lists(weight | st.just(0.0), min_size=size, max_size=size).filter(any)))
+    rare = st.sampled_from([0.0, 1e-17, 1e-9])  # beside which one token is nearly certain
+    draft = np.array(draw(st.lists(weight | rare, min_size=size, max_size=size).filter(any)))
     return target / target.sum(), draft / draft.sum()
 
 
@@ -140,3 +141,8 @@ def test_a_draft_of_one_token_has_no_second_candidate() -> None:
     target, draft = np.array([0.25, 0.75]), np.array([1.0, 0.0])
     assert distinct_pair(target, draft, 0) == Coupled(0.25, 1.0)
     assert distinct_pair(target, draft, 1) == Coupled(0.25, 0.0)
+
+
+def test_the_second_of_two_candidates_counts_however_rare_the_draft_has_it() -> None:
+    target, draft = np.array([0.5, 0.5]), np.array([6e-17, 1.0])
+    assert distinct_pair(target, draft, 1) == Coupled(1.0, 1.0)
