@@ -72,6 +72,8 @@ def is_earlier(fleet: Any) -> bool:
     """Return whether the fleet has an earlier version of heartbeats; False if it does not answer in 5 s."""
     try:
         version: int = ray.get(fleet.version.remote(), timeout=_VERSION_DEADLINE_S)
+    except AttributeError:  # the first versions have no such method
+        return True
     except RayError:
         return False
     return version < FLEET_VERSION

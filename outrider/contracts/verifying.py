@@ -52,10 +52,10 @@ OWN_CHOICE_RULES = frozenset({AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE
 class PromptLookupGrant:
     """Permission for a verifier to draft by prompt lookup in an autonomous run, with the price of a draft row.
 
-    Tokens that a grammar leaves no choice about are drafted as well, however many.
+    Tokens that a grammar leaves no choice about are drafted as well.
     """
 
-    tokens: int  # largest number of tokens in a draft by lookup; 0: none are looked up
+    tokens: int  # largest number of tokens in a draft
     until_position: int  # first position past the response's end; the autonomous run ends there
     blocks: float  # mean number of blocks in a step at the present load
     row_price: float  # relative increase of a step's duration by one more row

@@ -173,16 +173,22 @@ class GrammarState:
                 self._back_to(fed)
 
     def forced(self, most: int) -> tuple[int, ...]:
-        """Return up to ``most`` tokens that have to follow the output: each is the only one that may."""
+        """Return up to ``most`` tokens that have to follow the output: each is the only one that may.
+
+        None where the grammar's masks are slow: the library spells all of a forced text, however long, and blocks the
+        thread meanwhile.
+        """
         with self._lock:
             fed = len(self._tokens)
-            if self._faults or self._begun_at is None or self._ended_at is not None:
+            if self._faults or self._begun_at is None or self._ended_at is not None or self.cost.slow:
                 return ()
+            began_s = time.thread_time()
             try:
                 found = tuple(self._matcher.compute_ff_tokens()[:most])
                 return found[: self._consume(found)]
             finally:
                 self._back_to(fed)
+                self.cost.took(time.thread_time() - began_s)
 
     def fault(self, path: Sequence[int] = ()) -> str | None:
         """Return the fault after a beginning of ``path``, as far as masks were made there; None if there is none."""

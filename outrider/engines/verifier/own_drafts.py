@@ -3,7 +3,7 @@
 They come from prompt lookup, or from a grammar that leaves no choice about what is next.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import OpenGeneration, OwnDraft, PromptLookupGrant
@@ -34,24 +34,33 @@ class OwnDrafts:
         generation: GenerationId,
         committed: Sequence[int],
         grant: PromptLookupGrant,
-        forced: Sequence[int] = (),
+        room: int,
+        forced: Callable[[int], Sequence[int]],
     ) -> OwnDraft | None:
-        """Return what pays to draft after the committed tokens; None if nothing does.
+        """Return what pays to draft after the committed tokens, at most ``room`` of them; None if nothing does.
 
-        ``forced``: tokens that have to come next, which are then all that is drafted.
+        ``forced``: returns at most so many tokens that have to come next. They are drafted, unless lookup finds them
+        and more.
         """
-        if forced:
-            sure = (1.0,) * min(len(forced), grant.until_position - len(committed) - 1)
-            tokens = tokens_to_draft(sure, grant.blocks, grant.row_price)
-            return OwnDraft(tuple(forced[:tokens]), float(tokens)) if tokens else None
-        # Not even a draft of certain acceptance would pay, so the text need not be searched.
-        if not tokens_to_draft((1.0,) * grant.tokens, grant.blocks, grant.row_price):
+        # The step's own token takes one position.
+        most = min(grant.tokens, room, grant.until_position - len(committed) - 1)
+        # Not even a draft of certain acceptance would pay, so neither text nor grammar need be searched.
+        if not tokens_to_draft((1.0,) * most, grant.blocks, grant.row_price):
             return None
+        sure = tuple(forced(most))
+        tokens = tokens_to_draft((1.0,) * len(sure), grant.blocks, grant.row_price)
+        looked = self._looked_up(generation, committed, grant, most)
+        if looked is not None and len(looked.token_ids) > tokens and looked.token_ids[:tokens] == sure[:tokens]:
+            return looked
+        return OwnDraft(sure[:tokens], float(tokens)) if tokens else looked
+
+    def _looked_up(
+        self, generation: GenerationId, committed: Sequence[int], grant: PromptLookupGrant, most: int
+    ) -> OwnDraft | None:
         text = self._texts.get(generation)
         if text is None:
             text = self._texts[generation] = LookupText(self._experience, self._opened[generation][0])
         text.extend(committed[text.length :])
-        room = grant.until_position - len(committed) - 1  # the step's own token takes one position
-        found = text.find(min(grant.tokens, room))
+        found = text.find(most)
         tokens = tokens_to_draft(found.survivals, grant.blocks, grant.row_price)
         return OwnDraft(found.token_ids[:tokens], sum(found.survivals[:tokens])) if tokens else None

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from outrider.contracts.autonomous_runs import RunLog, following
@@ -252,13 +253,11 @@ class Stepper:
         for each in lookups:
             name, each.looked = each.next.generation, True
             assert each.lookup is not None
-            lookup, most = each.lookup, MAX_LOOKUP_TOKENS
-            if short:
-                most = -each.next.position % usage.block_tokens
-                lookup = replace(lookup, tokens=min(lookup.tokens, most))
+            room = -each.next.position % usage.block_tokens if short else MAX_LOOKUP_TOKENS
             try:
-                forced = self._engine.forced(name, most)
-                each.own_draft = self._own_drafts.draft(name, self._engine.committed(name), lookup, forced)
+                forced = partial(self._engine.forced, name)
+                committed = self._engine.committed(name)
+                each.own_draft = self._own_drafts.draft(name, committed, each.lookup, room, forced)
             except Exception as error:  # noqa: BLE001 (the round goes on without a draft)
                 named = {"generation": name, "trace_id": self._trace_ids.get(name)}
                 event(log, "lookup_failed", logging.ERROR, **named, reason=f"{error!r:.200}")

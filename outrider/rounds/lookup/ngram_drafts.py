@@ -10,7 +10,7 @@ the grant.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outrider.contracts.requests import DEFAULT_LOOKUP_TOKENS, ChoiceReport, GenerationRequest, PlanEstimate
+from outrider.contracts.requests import ChoiceReport, GenerationRequest, PlanEstimate
 from outrider.contracts.verifying import OwnDraft, PromptLookupGrant
 from outrider.lookup.text import LookupHistory, LookupText
 from outrider.rounds.choice import report
@@ -60,17 +60,12 @@ class ResponseLookup:
 
         ``position``: committed tokens; ``until_position``: first position that the response cannot have.
         """
-        return lookup_grant(self._most_tokens, position, until_position, verifier)
+        price = row_price(self._most_tokens, verifier, position)
+        return PromptLookupGrant(self._most_tokens, until_position, max(1.0, verifier.batch_blocks), price)
 
     def over(self, output_ids: Sequence[int]) -> None:
         """Add the complete response to the tenant's store."""
         self._experience.earlier.add(self._tenant, output_ids)
-
-
-def lookup_grant(most_tokens: int, position: int, until_position: int, verifier: VerifierView) -> PromptLookupGrant:
-    """Return a grant of drafts of at most ``most_tokens`` by lookup, at the price of as many rows, or of the usual."""
-    price = row_price(most_tokens or DEFAULT_LOOKUP_TOKENS, verifier, position)
-    return PromptLookupGrant(most_tokens, until_position, max(1.0, verifier.batch_blocks), price)
 
 
 def report_lookup(choice: RoundChoice, found: NgramDraft) -> ChoiceReport:

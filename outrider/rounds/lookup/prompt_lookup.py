@@ -4,7 +4,7 @@ from outrider.contracts.drafting import Draft
 from outrider.contracts.verifying import PromptLookupGrant
 from outrider.rounds.events import RoundInput
 from outrider.rounds.generation import Generation
-from outrider.rounds.lookup.ngram_drafts import NgramDraft, ResponseLookup, lookup_grant, lookup_tokens
+from outrider.rounds.lookup.ngram_drafts import NgramDraft, ResponseLookup, lookup_tokens
 from outrider.rounds.open_round import OpenRound
 from outrider.rounds.rules import RoundRules
 from outrider.selection.lookup_value import beats
@@ -47,17 +47,11 @@ class PromptLookup:
 
     @property
     def grant(self) -> PromptLookupGrant | None:
-        """Permission for the verifier's own drafts, at the present price of a row; None: none.
-
-        A grammar's forced tokens are always worth a draft, unless the request wants none at all.
-        """
-        generation, lookup, view, request = self._generation, self._lookup, self._view, self._generation.request
-        until_position = generation.last_position + 1
-        if view is not None and lookup is not None and self._uses_lookup:
-            return lookup.grant(generation.position, until_position, view)
-        if view is None or request.params.grammar is None or request.window == 0:
+        """Permission for the verifier's own drafts, at the present price of a row; None: none."""
+        generation, lookup, view = self._generation, self._lookup, self._view
+        if lookup is None or view is None or not self._uses_lookup:
             return None
-        return lookup_grant(0, generation.position, until_position, view)
+        return lookup.grant(generation.position, generation.last_position + 1, view)
 
     def over(self) -> None:
         """Give the complete response to the tenant's store; nothing is found any more."""

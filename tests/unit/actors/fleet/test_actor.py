@@ -27,7 +27,8 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "get", get)
 
 
-def test_a_fleet_of_an_earlier_version_is_told_by_its_number() -> None:
+def test_a_fleet_of_an_earlier_version_is_told_by_its_number_or_by_having_none() -> None:
+    assert is_earlier(SimpleNamespace())
     assert is_earlier(fleet_of(FLEET_VERSION - 1))
     assert not is_earlier(fleet_of(FLEET_VERSION))
 

@@ -61,24 +61,24 @@ def scores(chunks: list[GenerationChunk]) -> list[float]:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("lookup_window", [0, 8])
-def test_few_rounds_make_what_many_do(temperature: float, lookup_window: int) -> None:
-    alone, forced = answers(
-        request_of(OBJECT, temperature, window=0),
-        request_of(OBJECT, temperature, lookup=0),
-        lookup_window=lookup_window,
-        drafters=0,
-    )
+def test_few_rounds_make_what_many_do(temperature: float) -> None:
+    alone, forced = answers(request_of(OBJECT, temperature, window=0), request_of(OBJECT, temperature), drafters=0)
     assert tokens_of(forced) == tokens_of(alone)
     assert scores(forced) == pytest.approx(scores(alone), abs=1e-4)
     assert alone[-1].stats.rounds == len(tokens_of(alone)) > 40
-    assert forced[-1].stats.rounds <= 6
+    assert forced[-1].stats.rounds <= 8
     assert forced[-1].stats.accepted_tokens == forced[-1].stats.drafted_tokens > 30
+
+
+@pytest.mark.parametrize(("lookup_window", "fields"), [(0, {}), (8, {"lookup": 0})])
+def test_who_wants_no_lookup_has_none_of_them(lookup_window: int, fields: dict[str, int]) -> None:
+    (chunks,) = answers(request_of(OBJECT, 0.0, **fields), lookup_window=lookup_window, drafters=0)
+    assert chunks[-1].stats.rounds == len(tokens_of(chunks))
 
 
 def test_they_do_not_reach_beyond_the_responses_length() -> None:
     for length in (1, 2, 5, 11, 12, 30):
-        request = replace(request_of(OBJECT, 1.0, lookup=0), max_tokens=length)
+        request = replace(request_of(OBJECT, 1.0), max_tokens=length)
         cut, alone = answers(request, replace(request, window=0), drafters=0)
         assert tokens_of(cut) == tokens_of(alone)
         assert len(tokens_of(cut)) == length
@@ -94,4 +94,4 @@ def test_a_call_that_must_be_made_is_the_same_however_it_is_drafted(form: str, t
     assert "order" in said
     for way, chunks in zip(list(ways)[1:], others, strict=True):
         assert tokens_of(chunks) == tokens_of(alone), way
-        assert chunks[-1].stats.rounds < alone[-1].stats.rounds, way
+        assert chunks[-1].stats.drafted_tokens > 0, way
