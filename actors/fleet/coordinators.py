@@ -1,7 +1,7 @@
 """Tracks live coordinators for the fleet: what each holds by its heartbeats, and news of the others for each. Pure.
 
-The time of a heartbeat and of its answer does not grow with the number of coordinators: their last changes are numbered
-and kept in order, and each coordinator receives those after the last one that it knows.
+The time of a heartbeat's answer grows with what has changed since the last one, not with the number of coordinators:
+their last changes are numbered and kept in order, and each coordinator receives those after the last one that it knows.
 """
 
 from collections.abc import Collection, Iterable, Mapping

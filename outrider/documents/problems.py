@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from outrider.contracts.errors import ConfigError
 
-_MOST_PROBLEMS = 16  # told of one source: each names it, and whatever is known at its place
+_MOST_TOLD = 16  # problems of one source: each names it, and whatever is known at its place
 _NOTHING: Mapping[str, str] = {}
 _UNKNOWN = frozenset({"unexpected_keyword_argument", "invalid_key"})
 
@@ -21,7 +21,9 @@ class ConfigFileError(ConfigError):
         self.problems, self.source = problems, source
 
     def __str__(self) -> str:
-        return "\n".join(f"{problem} (in {self.source})" for problem in self.problems)
+        lines = [f"{problem} (in {self.source})" for problem in self.problems[:_MOST_TOLD]]
+        more = len(self.problems) - _MOST_TOLD
+        return "\n".join([*lines, f"and {more} more"] if more > 0 else lines)
 
     def __reduce__(self) -> tuple[type, Any]:
         """Pickle by constructor arguments, so that the error crosses process boundaries."""
@@ -31,11 +33,11 @@ class ConfigFileError(ConfigError):
 def explain(
     error: ValidationError, schema: dict[str, Any], gone: Mapping[str, str] = _NOTHING
 ) -> tuple[ConfigError, ...]:
-    """Return the first problems that pydantic found, each mistake once; ``schema`` is of what was validated.
+    """Return all problems that pydantic found, each mistake once; ``schema`` is of what was validated.
 
     ``gone``: what became of keys of earlier versions, by their path without indices, as in ``speculation.arms``.
     """
-    found = error.errors(include_url=False)[:_MOST_PROBLEMS]
+    found = error.errors(include_url=False)
     inner = {details["loc"][:depth] for details in found for depth in range(len(details["loc"]))}
     misspelt = {(*each["loc"][:-1], *_meant(each["loc"], schema)) for each in found if each["type"] in _UNKNOWN}
     said_already = {"too_short": inner, "missing": misspelt}  # a list whose items are wrong is too short to pydantic

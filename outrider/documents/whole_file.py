@@ -1,5 +1,6 @@
 """Write files atomically: a file is there whole or not at all, even if the disk fails meanwhile."""
 
+import glob
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,7 @@ def whole_file(file: Path) -> Iterator[Path]:
     partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
+        _remove_left_behind(file)
         yield partial
         partial.replace(file)
     except OSError as error:
@@ -36,3 +38,12 @@ def whole_file(file: Path) -> Iterator[Path]:
 def write_whole(file: Path, text: str) -> None:
     with whole_file(file) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+def _remove_left_behind(file: Path) -> None:
+    """Remove what processes that were killed had written of it: a checkpoint's may be large."""
+    for partial in file.parent.glob(f".{glob.escape(file.name)}.*.partial"):
+        pid = partial.name.split(".")[-2]
+        if pid.isdigit() and not Path("/proc", pid).exists() and Path("/proc", "self").exists():
+            with suppress(OSError):
+                partial.unlink()

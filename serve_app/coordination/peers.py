@@ -64,7 +64,7 @@ class Waited(Protocol):
 
 
 class FailoverTargets:
-    """``settled_at_s``: time after which a peer must have become ready to count."""
+    """Where a response may fail over to. ``settled_at_s``: time after which a peer must have become ready to count."""
 
     def __init__(self, verifier: Waited, peers: Peers | None) -> None:
         """Without ``peers`` responses never fail over."""

@@ -1,13 +1,12 @@
 """Checks API keys and their quotas: keys from a file that is reloaded, counts shared by all ingresses.
 
-Every request asks the ``quotas`` actor, by a call with a deadline, unless its key already has all its responses at this
+Every request asks the quotas actor, by a call with a deadline, unless its key already has all its responses at this
 ingress. While the actor does not answer, each ingress counts for itself: n ingresses then admit up to n times a key's
 quota. A restarted actor has full buckets, which admit one more minute's quota at most. The file is read
 by ``serve_app.ingress.keys_in_use``.
 """
 
 import asyncio
-import contextlib
 import logging
 import uuid
 from collections import Counter
@@ -71,7 +70,7 @@ class KeyGate:
             task.cancel()
 
     async def enter(self, tenant: Tenant) -> OverQuota | None:
-        """Count a request as ``Gate.enter``, as one of no responses: an actor of an earlier version knows that, too."""
+        """Count a request as ``Gate.enter``, as one of no responses."""
         if _rates_of(tenant).none:
             return None
         limits = QuotaLimits(requests_per_minute=tenant.requests_per_minute)
@@ -108,12 +107,11 @@ class KeyGate:
         rates = _rates_of(tenant)
         if self._actor is not None:
             try:
-                asking = _asking(self._actor, (self._owner, grant, asked, limits), rates)
-                answer = await within(self._timeouts.ask_deadline_s, asking)
+                asking: Any = self._actor.ask.remote(self._owner, grant, asked, limits, rates)
+                over, left = await within(self._timeouts.ask_deadline_s, asking)
             except (TimeoutError, RayError) as error:
                 self._lost(error)
             else:
-                over, left = answer if isinstance(answer, tuple) else (answer, {})
                 self._left[tenant.name] = left
                 return cast("OverQuota | None", over)
         now_s = asyncio.get_running_loop().time()
@@ -162,11 +160,3 @@ class KeyGate:
 
 def _rates_of(tenant: Tenant) -> QuotaLimits:
     return replace(QuotaLimits.of(tenant), concurrent_responses=None)
-
-
-def _asking(actor: "ActorHandle[Any]", asked: tuple[str, str, QuotaRequest, QuotaLimits], rates: QuotaLimits) -> Any:
-    """Ask the actor, and for a key with rates what is left of them by the same call."""
-    if not rates.none:
-        with contextlib.suppress(AttributeError):  # an actor of an earlier version
-            return actor.admit.remote(*asked, rates)
-    return actor.ask.remote(*asked)

@@ -49,12 +49,12 @@ class OwnDrafts:
             return None
         sure = tuple(forced(most))
         tokens = tokens_to_draft((1.0,) * len(sure), grant.blocks, grant.row_price)
-        looked = self._looked_up(generation, committed, grant, most)
-        if looked is not None and len(looked.token_ids) > tokens and looked.token_ids[:tokens] == sure[:tokens]:
-            return looked
-        return OwnDraft(sure[:tokens], float(tokens)) if tokens else looked
+        found = self._found(generation, committed, grant, most)
+        if found is not None and len(found.token_ids) > tokens and found.token_ids[:tokens] == sure[:tokens]:
+            return found
+        return OwnDraft(sure[:tokens], float(tokens)) if tokens else found
 
-    def _looked_up(
+    def _found(
         self, generation: GenerationId, committed: Sequence[int], grant: PromptLookupGrant, most: int
     ) -> OwnDraft | None:
         text = self._texts.get(generation)

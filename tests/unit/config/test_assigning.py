@@ -64,6 +64,7 @@ def test_a_message_about_many_variables_is_short() -> None:
     ) as told:
         assign(Config(), from_environment(many))
     assert len(str(told.value)) < 100_000, "16 of the 1,000, each with 16 names of where it may be from"
+    assert str(told.value).endswith("\nand 984 more")
 
 
 def test_settings_are_read_from_the_environment_in_one_place() -> None:

@@ -45,14 +45,11 @@ class MemoryQuotas:
 
     def __init__(self) -> None:
         self.quotas, self.gone, self.hangs = Quotas(), False, False
-        self.ask = Call(
-            lambda owner, grant, asked, limits: self.quotas.ask(owner, grant, asked, limits, _now_s()), self
-        )
-        self.admit = Call(self._admit, self)
+        self.ask = Call(self._ask, self)
         self.settle = Call(self.quotas.settle, self)
         self.renew = Call(lambda owner, held: self.quotas.renew(owner, held, _now_s()), self)
 
-    def _admit(
+    def _ask(
         self, owner: str, grant: str, asked: QuotaRequest, limits: QuotaLimits, rates: QuotaLimits
     ) -> tuple[OverQuota | None, dict[str, RateLeft]]:
         answer = self.quotas.ask(owner, grant, asked, limits, _now_s())
@@ -139,9 +136,6 @@ def test_what_is_left_comes_with_the_two_calls_that_count_a_request(tmp_path: Pa
             tokens.append(round(left["tokens"].left))
         assert tokens == [600, 590, 590]
         assert not hasattr(actor, "left"), "no call of its own"
-        del actor.admit  # as of an earlier version
-        assert await gate.enter(alice(gate)) is None
-        assert await gate.left(alice(gate)) == {}
         actor.gone = True
         assert await gate.enter(alice(gate)) is None
         assert round((await gate.left(alice(gate)))["tokens"].left) == 600, "by its own count"
