@@ -4,8 +4,6 @@ Prompts are tokenised as in vLLM: a chat is rendered by the model's template, th
 spells a special token, such as ``<|im_end|>``, therefore becomes that token, in message contents too.
 """
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,8 +15,8 @@ from outrider.text.tokens import backend_of
 from serve_app.api.http_errors import PromptTooLongError, UnsupportedFieldError
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.encoding import decode, encode_bounded
-from serve_app.api.openai.fields.system_turns import are_told, joined_in_front, joined_leading, later_turns
-from serve_app.api.openai.fields.template import RENDERING_DEADLINE_S, bounded, template_variables, with_reasoning
+from serve_app.api.openai.fields.system_turns import joined_leading, rendered_whole
+from serve_app.api.openai.fields.template import bounded, template_variables, with_reasoning
 from serve_app.api.openai.tools.request import read_tools, with_tools
 from serve_app.api.service import RequestLimits
 
@@ -129,29 +127,13 @@ def chat_text(
         **template_variables(body),
     )
     try:
-        return _rendered_whole(joined_leading(chat), lambda taken: str(render(conversation=taken)))
-    except ParameterError:  # the deadline
+        shown = partial(rendered_whole, joined_leading(chat), lambda taken: str(render(conversation=taken)))
+        return bounded(shown)  # of all renderings together
+    except ParameterError:  # the deadline, or a system turn
         raise
     except Exception as error:  # templates raise any type, such as OverflowError
         roles = ", ".join(message.role for message in messages)
         raise ParameterError("messages", f"what the model's chat template takes ({error})", roles) from error
-
-
-def _rendered_whole(chat: list[dict[str, Any]], render: Callable[[list[dict[str, Any]]], str]) -> str:
-    """Render a chat; where the template refuses or leaves out a later system turn, all of them as one in front."""
-    if not later_turns(chat):
-        return bounded(partial(render, chat))
-    began_s = time.thread_time()
-    try:
-        text = bounded(partial(render, chat))
-    except ParameterError:
-        raise
-    except Exception:  # noqa: BLE001 (as above)
-        text = None
-    if text is not None and are_told(chat, text):
-        return text
-    left_s = RENDERING_DEADLINE_S - (time.thread_time() - began_s)
-    return bounded(partial(render, joined_in_front(chat)), left_s)
 
 
 def _tokenised(

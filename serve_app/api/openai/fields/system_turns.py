@@ -4,34 +4,55 @@ Most templates take one, before all others: later ones are refused (Qwen 3.5, Mi
 Agents send several at the beginning, and more within a dialogue.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+from outrider.contracts.errors import ParameterError
 
 _ROLES = ("system", "developer")
+_NEEDED = "system turns that the model's chat template shows; move them to the beginning"
+Chat: TypeAlias = Sequence[Mapping[str, Any]]
 
 
-def joined_leading(chat: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def joined_leading(chat: Chat) -> list[dict[str, Any]]:
     """Join the system turns that a chat begins with into one, of the first one's role."""
     leading = next((i for i, message in enumerate(chat) if message["role"] not in _ROLES), len(chat))
     return _with_front(chat[:leading], chat[leading:])
 
 
-def joined_in_front(chat: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Join all of a chat's system turns into one, before all others."""
+def rendered_whole(chat: Chat, render: Callable[[Chat], str]) -> str:
+    """Render a chat; where the template refuses or leaves out a later system turn, all of them as one in front.
+
+    Raises:
+        ParameterError: the template leaves it out there, too.
+    """
+    if not any(message["role"] in _ROLES for message in chat[1:]):
+        return render(chat)
+    with suppress(Exception):  # templates raise any type
+        text = render(chat)
+        if _are_shown(chat, range(1, len(chat)), render):
+            return text
     systems = [message for message in chat if message["role"] in _ROLES]
-    return _with_front(systems, [message for message in chat if message["role"] not in _ROLES])
+    joined = _with_front(systems, [message for message in chat if message["role"] not in _ROLES])
+    text = render(joined)
+    if not _are_shown(joined, range(1), render):
+        raise ParameterError("messages", _NEEDED, ", ".join(message["role"] for message in chat))
+    return text
 
 
-def are_told(chat: Sequence[Mapping[str, Any]], rendered: str) -> bool:
-    """Whether a rendered chat has the text of each system turn behind the first message."""
-    return all(str(message["content"]).strip() in rendered for message in later_turns(chat))
+def _are_shown(chat: Chat, places: Sequence[int], render: Callable[[Chat], str]) -> bool:
+    """Whether system turns of these places are rendered: another turn may quote them, so marks take their place."""
+    mark, marked = secrets.token_hex(8), list(chat)
+    asked = [i for i in places if chat[i]["role"] in _ROLES and str(chat[i]["content"]).strip()]
+    for i in asked:
+        marked[i] = {**chat[i], "content": f"{mark}-{i}."}
+    return len(set(re.findall(rf"{mark}-\d+\.", render(marked)))) == len(asked)
 
 
-def later_turns(chat: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return [message for message in chat[1:] if message["role"] in _ROLES]
-
-
-def _with_front(systems: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _with_front(systems: Chat, others: Chat) -> list[dict[str, Any]]:
     plain = [dict(message) for message in others]
     if not systems:
         return plain

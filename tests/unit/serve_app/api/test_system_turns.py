@@ -1,5 +1,6 @@
 """System turns reach the model, wherever they are and whatever a family's chat template takes."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,26 @@ def test_a_later_system_turn_reaches_the_model_in_its_place_or_in_front(name: st
 def test_a_system_turn_behind_the_user_becomes_the_first(name: str) -> None:
     text = text_of(name, [("user", "One?"), ("developer", "Be brief.")])
     assert text.count("Be brief.") == 1
+    assert (text.index("One?") < text.index("Be brief.")) is (name in (*KEEP_PLACE, "gemma"))
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_turn_that_a_user_quotes_reaches_the_model_as_well(name: str) -> None:
+    text = text_of(name, [("user", "May I say: Use French.?"), ("developer", "Use French.")])
+    assert text.count("Use French.") == 2
+
+
+def test_a_turn_that_is_left_out_in_front_as_well_is_refused() -> None:
+    with pytest.raises(ParameterError, match="system turns that the model's chat template shows"):
+        text_of("mistral", [("user", "One?"), ("assistant", "1"), ("system", "In French.")])
+
+
+@pytest.mark.parametrize("name", KEEP_PLACE)
+def test_many_turns_behind_a_long_text_cost_what_rendering_costs(name: str) -> None:
+    began_s = time.thread_time()
+    text = text_of(name, [("user", "a" * 3_800_000), *[("system", "ab")] * 500])
+    assert text.count("aba") + text.count("ab<") == 500
+    assert time.thread_time() - began_s < 3.0  # 6 s where each turn is looked for in all of the text
 
 
 @pytest.mark.parametrize("name", ["mistral", "gemma"])
