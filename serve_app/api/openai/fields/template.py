@@ -130,7 +130,9 @@ def bounded(render: Callable[[], _Rendered]) -> _Rendered:
     try:
         return render()
     except RenderingOverdueError:
-        needed = f"what the model's chat template renders within {RENDERING_DEADLINE_S:g} s of processor time; send less"
+        needed = (
+            f"what the model's chat template renders within {RENDERING_DEADLINE_S:g} s of processor time; send less"
+        )
         raise ParameterError("messages", needed, "more") from None
     finally:
         sys.settrace(earlier)

@@ -6,6 +6,7 @@ stays text. Pieces are the same however the text is split, but for where they ar
 
 import json
 import re
+from collections.abc import Collection
 from typing import Any
 
 from serve_app.api.openai.reasoning.marks import FoundMark, Part, text_of_part
@@ -25,8 +26,8 @@ _NO_DEPTH = -(10**9)
 class _Call:
     """One call. It ends with a tag outside of its strings, or without tags (``closes`` empty) with its last bracket."""
 
-    def __init__(self, closes: str) -> None:
-        self._closes, self._floor = closes, _NO_DEPTH if closes else 0
+    def __init__(self, closes: str, names: Collection[str]) -> None:
+        self._closes, self._floor, self._names = closes, _NO_DEPTH if closes else 0, names
         self._pieces: list[str] = []  # its text, unless arguments have begun
         self._head: str | None = ""  # its first characters; None: its arguments have begun, or cannot be told any more
         self._held = ""  # what may be the beginning of the tag
@@ -73,7 +74,7 @@ class _Call:
             return [], 0
         self._head = None
         name = None if found is None else _name(found[1])
-        if found is None or name is None:
+        if found is None or name is None or (self._names and name not in self._names):
             return [], 0
         self.begun, self._depth, self._quoted, self._escaped = True, 1, False, False
         return [CallBegun(name)], found.end() - before
@@ -117,11 +118,14 @@ class _Call:
 
     def read_whole(self) -> list[Piece] | None:
         """Read the complete call; None if it is not a call."""
-        return call_of(self.whole)
+        return call_of(self.whole, self._names)
 
 
-def call_of(text: str) -> list[Piece] | None:
-    """Read a complete call, whatever the order of its parts; None if it is not a call."""
+def call_of(text: str, names: Collection[str] = ()) -> list[Piece] | None:
+    """Read a complete call, whatever the order of its parts; None if it is not a call.
+
+    ``names``: of the tools, where nothing but one of them and arguments tells a call from other JSON.
+    """
     try:
         parts = _parts(text)
         name = parts.get("name", "")
@@ -132,6 +136,8 @@ def call_of(text: str) -> list[Piece] | None:
     except (ValueError, RecursionError):
         return None
     named = _name(name)
+    if names and not (named in names and any(key in parts for key in _ARGUMENTS)):
+        return None
     if named is None or not (parsed is None or isinstance(parsed, dict)) or not _is_text(arguments):
         return None
     return [CallBegun(named), CallArguments("{}" if parsed is None else arguments)]
@@ -180,10 +186,11 @@ def _is_text(text: str) -> bool:
 class ToolReader:
     """Parser of one choice."""
 
-    def __init__(self, opens: str, closes: str) -> None:
-        """``opens`` and ``closes`` are around each call; "": nothing is."""
+    def __init__(self, opens: str, closes: str, names: Collection[str] = ()) -> None:
+        """``opens`` and ``closes`` are around each call; "": nothing is, and calls are of these ``names``, if any."""
         self._opens, self._closes = opens, closes
         self._tagged = bool(self._closes)
+        self._names = () if self._tagged else names
         self._held = ""
         self._call: _Call | None = None
         self._plain = False  # an untagged answer that does not begin with a call, or goes on behind its calls
@@ -236,7 +243,7 @@ class ToolReader:
         text = before[: len(before) - kept]
         self._held = behind if tag else before[len(text) :]
         if tag:
-            self._call, said = _Call(self._closes), self._said(text)
+            self._call, said = _Call(self._closes, ()), self._said(text)
             self._blanks.clear()
             return said
         if self._after_call and not text.strip():
@@ -248,7 +255,7 @@ class ToolReader:
         """Blanks before the next call, or text to the end."""
         begun = self._held.lstrip(" \n\t\r;")
         if begun.startswith("{") and not self._plain:
-            self._call, self._held = _Call(""), begun
+            self._call, self._held = _Call("", self._names), begun
             self._blanks.clear()
             return []
         if not (begun or self._plain):

@@ -48,14 +48,17 @@ class JsonCalls(NoHead):
         if tag:
             rules[0] = rules[0].replace("calls: call", f"calls: {spelled(tag, marks)} call", 1)
         for i, tool in enumerate(tools):
-            head = f'{self.tags[0].removeprefix(tag)}{{"name": {json.dumps(tool.name)}, "{self.arguments}": '
-            rules.append(f"call_{i}: {literal(head)} arguments_{i} {spelled('}' + self.tags[1], marks)}")
+            parts = ["{", '"name"', ": ", json.dumps(tool.name), ", ", f'"{self.arguments}"', ": "]
+            head = [self.tags[0].removeprefix(tag) + "".join(parts)] if tag else parts
+            # Without a tag, an answer in JSON may begin alike: the grammar library wants the same lexemes of both.
+            rules.append(f"call_{i}: {' '.join(map(literal, head))} arguments_{i} {spelled('}' + self.tags[1], marks)}")
             rules.append(f"arguments_{i}: %json {json.dumps(tool.parameters)}")
         return rules
 
     def reader(self, tools: Sequence[Tool], marks: Marks) -> CallReader:  # noqa: ARG002 (interface)
         """A reader of one choice."""
-        return ToolReader(*(tag.strip() for tag in self.tags))
+        opens, closes = (tag.strip() for tag in self.tags)
+        return ToolReader(opens, closes, {tool.name for tool in tools})
 
 
 HERMES = JsonCalls("arguments", ("<tool_call>\n", "\n</tool_call>"), "\n", ("<tool_call>",))

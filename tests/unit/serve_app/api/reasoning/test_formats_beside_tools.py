@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.serve_app.api.asking import CHAT, MESSAGE, RESPONSE, error_of, post
+from tests.unit.serve_app.api.asking import CHAT, MESSAGE, RESPONSE, error_of, events_of, post
 from tests.unit.serve_app.api.reasoning.model_families import service_of
 from tests.unit.serve_app.api.reasoning.test_tool_formats import CLOCK, FAMILIES, WRITE, written
 from tests.unit.serve_app.api.reasoning.test_tool_grammars import asked, follows
@@ -45,6 +45,44 @@ def test_an_answer_is_in_the_format_or_calls_tools(family: str) -> None:
     assert not follows(family, named, call_in(family, GOOD))
 
 
+FLAT = {"type": "function", **WRITE["function"]}  # type: ignore[dict-item]
+APIS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": CHAT | {"tools": [WRITE], "response_format": FORMAT},
+    "/v1/responses": RESPONSE
+    | {"tools": [FLAT], "text": {"format": {"type": "json_schema", "name": "a", "schema": SCHEMA}}},
+    "/v1/messages": MESSAGE
+    | {
+        "tools": [{"name": "write", "input_schema": WRITE["function"]["parameters"]}],  # type: ignore[index]
+        "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
+    },
+}
+JSON_CALL = '{"name": "write", "parameters": {"text": "Rome"}}'
+ANSWERS = [
+    *[(family, form, HEADS.get(family, ("",))[0], FITS, "") for family, form in FAMILIES.items()],
+    *[(family, form, "", call_in(family, GOOD), "write") for family, form in FAMILIES.items()],
+    ("llama4", "llama3_json", "", FITS, ""),
+    ("llama4", "llama3_json", "", FITS.replace("é", "write"), ""),
+    ("llama4", "llama3_json", "", JSON_CALL, "write"),
+]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(("family", "form", "head", "text", "called"), ANSWERS)
+def test_it_is_read_as_what_it_is(family: str, form: str, head: str, text: str, called: str, *, stream: bool) -> None:
+    """An answer with a property ``name`` is no call, where nothing marks calls."""
+    service = service_of(family, head + text, form)
+    body = APIS["/v1/chat/completions"] | {"max_tokens": 300, "stream": stream}
+    response = post(service, "/v1/chat/completions", body)
+    assert follows(family, service.requests[0].params.grammar, head + text)
+    if stream:
+        deltas = [event["choices"][0]["delta"] for event in events_of(response)[:-1]]
+    else:
+        deltas = [response.json()["choices"][0]["message"]]
+    names = [call["function"].get("name") for delta in deltas for call in delta.get("tool_calls", ())]
+    assert "".join(filter(None, names)) == called
+    assert "".join(delta.get("content") or "" for delta in deltas) == ("" if called else text)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_must_be_called_is_called_whatever_the_format(family: str) -> None:
     for choice in ("required", {"type": "function", "function": {"name": "write"}}):
@@ -71,19 +109,6 @@ def test_it_begins_behind_the_reasoning() -> None:
     assert grammar is not None
     assert grammar.opened_by is not None
     assert grammar.begins_after is not None
-
-
-FLAT = {"type": "function", **WRITE["function"]}  # type: ignore[dict-item]
-APIS: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": CHAT | {"tools": [WRITE], "response_format": FORMAT},
-    "/v1/responses": RESPONSE
-    | {"tools": [FLAT], "text": {"format": {"type": "json_schema", "name": "a", "schema": SCHEMA}}},
-    "/v1/messages": MESSAGE
-    | {
-        "tools": [{"name": "write", "input_schema": WRITE["function"]["parameters"]}],  # type: ignore[index]
-        "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
-    },
-}
 
 
 @pytest.mark.parametrize("path", APIS)
