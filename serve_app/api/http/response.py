@@ -111,7 +111,7 @@ class GenerationResponse(Response):
         choices = [ChoiceDocument(form, index, reader.message) for index, reader in enumerate(self._readers)]
         async for index, chunk in chunks:  # exhausted, so that no complete generator is cancelled
             for delta in await self._read(index, chunk):
-                if len(delta.tokens) < _MANY_TOKENS:
+                if choices[index].held_tokens + len(delta.tokens) < _MANY_TOKENS:
                     choices[index].add(delta)
                 else:
                     await self._in_thread(partial(choices[index].add, delta))
@@ -177,7 +177,7 @@ class GenerationResponse(Response):
             opened.add(index)
             read = await self._read(index, chunk)
             if (message := messages[index]) is not None:
-                for event in self._message_events(index, message, read, reader.finish_reason):
+                for event in await self._message_events(index, message, read, reader.finish_reason):
                     yield event
                 continue
             for delta in read:
@@ -186,16 +186,18 @@ class GenerationResponse(Response):
             if reader.finish_reason is not None:
                 yield form.last_event(index, reader.finish_reason, self._extension(metrics=False))
 
-    def _message_events(
+    async def _message_events(
         self, index: int, message: MessagePieces, read: Sequence[ChoiceDelta], reason: FinishReason | None
     ) -> list[Chunk]:
         form, events = self._form, list[Chunk]()
         for delta in read:
-            pieces = message.push(delta)
-            events += form.message_events(index, pieces, delta, thinking=message.thinking)
+            tell = partial(form.delta_events, index, message, delta)
+            small = message.held_tokens + len(delta.tokens) < _MANY_TOKENS
+            events += tell() if small else await self._in_thread(tell)
         if reason is None:
             return events
-        events += form.message_events(index, message.finish(), ChoiceDelta(""))
+        end = partial(form.end_events, index, message)
+        events += end() if message.held_tokens < _MANY_TOKENS else await self._in_thread(end)
         return [*events, form.last_event(index, reason, self._extension(metrics=False), called=message.called)]
 
     async def _event(self, content: Chunk | ErrorBody) -> bytes:

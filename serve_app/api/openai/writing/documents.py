@@ -47,6 +47,11 @@ class ChoiceDocument:
         self._made = Written()
         self._logprobs: defaultdict[str, Written] = defaultdict(Written)
 
+    @property
+    def held_tokens(self) -> int:
+        """Scored tokens of text that is held back."""
+        return 0 if self._pieces is None else self._pieces.held_tokens
+
     def add(self, delta: ChoiceDelta) -> None:
         """Append the next piece."""
         self._has_text = self._has_text or bool(delta.text)

@@ -21,6 +21,7 @@ class MessagePieces:
         self._of_texts = of_texts
         self._at = 0  # characters of the choice's text that were read
         self._text, self._unsaid = "", list[tuple[int, int, ShownToken]]()  # scored, and in no piece yet
+        self._goes_on = True  # whether nothing but text has come since the last text
         self._marks = set[int]()  # tokens that have no text
 
     @property
@@ -35,6 +36,11 @@ class MessagePieces:
     @property
     def thought(self) -> bool:
         return self._message.thought
+
+    @property
+    def held_tokens(self) -> int:
+        """Scored tokens in no piece yet: those of text that may be a call come all at once."""
+        return len(self._unsaid)
 
     def push(self, delta: ChoiceDelta) -> list[ScoredPiece]:
         """Return the pieces that a piece of the choice completes."""
@@ -62,11 +68,13 @@ class MessagePieces:
         """A piece with the tokens of its text, if it is one; those before it were of something else."""
         said, unsaid = piece.get("content"), self._unsaid
         if said is None or not unsaid:
-            self._text, self._unsaid = "", []
+            self._text, self._unsaid, self._goes_on = "", [], said is not None
             return piece, ()
         if said not in self._text:
             said = said.removeprefix("\n")  # of a line that the model did not begin itself
-        begin = self._text.rfind(said)
+        # What is behind it may repeat it; so may what is before it, which a call has left.
+        begin = 0 if self._goes_on and self._text.startswith(said) else self._text.rfind(said)
+        self._goes_on = True
         begin, end = (0, len(self._text)) if begin < 0 else (begin, begin + len(said))
         tokens = tuple(
             token for low, high, token in unsaid if (low < end and high > begin) or begin <= low == high <= end

@@ -98,11 +98,19 @@ class ResponseForm:
         """Reader of a choice's pieces with their scores, if all of it need not be the answer."""
         return None if message is None else MessagePieces(message, of_texts=self.writer is not None)
 
-    def message_events(
-        self, index: int, pieces: Sequence[ScoredPiece], delta: ChoiceDelta, *, thinking: bool = False
+    def delta_events(self, index: int, message: MessagePieces, delta: ChoiceDelta) -> list[ChatCompletionChunk]:
+        """Events of a piece of a choice; its details go with the first."""
+        pieces = message.push(delta)
+        return self._piece_events(index, pieces, self._details(delta), thinking=message.thinking)
+
+    def end_events(self, index: int, message: MessagePieces) -> list[ChatCompletionChunk]:
+        """Events of what a choice has held back."""
+        return self._piece_events(index, message.finish(), _NOTHING)
+
+    def _piece_events(
+        self, index: int, pieces: Sequence[ScoredPiece], details: ChoiceExtension, *, thinking: bool = False
     ) -> list[ChatCompletionChunk]:
-        """Events of a piece of a choice; its details go with the first. ``thinking``: within reasoning."""
-        details = self._details(delta)
+        """``thinking``: within reasoning."""
         nothing: MessageDelta = {} if thinking else {"content": ""}
         empty = [(nothing, ())] if details else []
         return [

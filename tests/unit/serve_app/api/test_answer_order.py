@@ -1,10 +1,20 @@
 """Responses and Messages tell the parts of an answer in the order they were made in, whole and streamed."""
 
+import asyncio
 import json
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from outrider.text.tokens import TokenTable
+from serve_app.answers import ChatLogprobs
+from serve_app.api.openai.reasoning.message import MessageForm
+from serve_app.api.openai.tools.deltas import MessageDeltas
+from serve_app.api.openai.writing import response_form
+from serve_app.api.openai.writing.choice_reader import ChoiceDelta, ShownToken
+from serve_app.api.openai.writing.message_pieces import MessagePieces, ScoredPiece
 from serve_app.api.responses.bodies import LOGPROBS
 from tests.unit.serve_app.api import text_service
 from tests.unit.serve_app.api.asking import MESSAGE, RESPONSE, post
@@ -12,7 +22,7 @@ from tests.unit.serve_app.api.declared import events_in
 from tests.unit.serve_app.api.messages.test_messages import accumulated
 from tests.unit.serve_app.api.messages.test_messages import events_of as message_events_of
 from tests.unit.serve_app.api.reasoning.model_families import service_of
-from tests.unit.serve_app.api.test_tools import CLOCK, WEATHER, hermes
+from tests.unit.serve_app.api.test_tools import CLOCK, TABLE, WEATHER, hermes
 
 ROME = '{"city": "Rome"}'
 TEXT = f"<think>Hm.</think>First. {hermes('weather', ROME)} Then 🦊 {hermes('clock', '{}')}\nLast. "
@@ -28,7 +38,7 @@ OF_MESSAGES = MESSAGE | {
 
 
 def response_of(*, stream: bool, text: str = TEXT, body: dict[str, Any] = OF_RESPONSES, family: str = "qwen3") -> Any:
-    form = {"qwen3": "hermes", "gpt_oss": "harmony"}[family]
+    form = {"qwen3": "hermes", "gpt_oss": "harmony", "llama4": "llama3_json"}[family]
     answer = post(service_of(family, text, form), "/v1/responses", body | {"stream": stream})
     assert answer.status_code == 200, answer.text
     return json.loads(list(events_in(answer.text))[-1])["response"] if stream else answer.json()
@@ -116,3 +126,36 @@ def test_messages_of_a_channel_are_lines(text: str, items: list[str], thought: s
         message = answer.json()["choices"][0]["message"]
         found = [message.get("reasoning_content", ""), message["content"]]
     assert found == [thought, said]
+
+
+@pytest.mark.parametrize("before", [[], ["Hm "], [hermes("clock", "{}"), "Hm "]])
+def test_held_text_that_repeats_what_was_told_keeps_its_tokens(before: list[str]) -> None:
+    message = MessageDeltas(MessageForm(tools="hermes"), TABLE, "c", in_parts=True)
+    pieces, found, offset = MessagePieces(message, of_texts=True), list[ScoredPiece](), 0
+    texts = [*before, "<", "<", " x", "<", "<"]
+    for number, text in enumerate(texts):
+        found += pieces.push(ChoiceDelta(text, tokens=(ShownToken(number, offset, None),)))
+        offset += len(text)
+    found += pieces.finish()
+    scored = [token.token_id for delta, tokens in found if delta.get("content") for token in tokens]
+    assert scored == [number for number, text in enumerate(texts) if "tool_call" not in text]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_scores_of_much_held_text_are_written_in_a_thread(*, stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer in JSON may be a call up to its end: its tokens' scores come at once then."""
+    on_loop, written = list[int](), response_form._chat_logprobs  # noqa: SLF001 (the place where it runs)
+
+    def seen(tokens: Sequence[ShownToken], table: TokenTable) -> ChatLogprobs:
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            on_loop.append(len(tokens))
+        return written(tokens, table)
+
+    monkeypatch.setattr(response_form, "_chat_logprobs", seen)
+    text = json.dumps({"a": "one two " * 200})
+    output = response_of(stream=stream, text=text, body=OF_RESPONSES | {"max_output_tokens": 900}, family="llama4")
+    (item,) = output["output"]
+    assert item["content"][0]["text"] == text
+    assert len(item["content"][0]["logprobs"]) > 256
+    assert max(on_loop, default=0) < 256
