@@ -84,7 +84,7 @@ class ChannelReader:
     def _no_head(self, *, ended: bool = True) -> list[Piece]:
         """Show what is no header, and read on as text unless that has ended."""
         text = "".join(map(text_of_part, self._head or ()))
-        self._head, self._kind = [] if ended else None, "said"
+        self._head, self._kind, self._begins = [] if ended else None, "said", False
         return [Said(text)] if text.strip() not in ("", _ROLE) else []
 
     def _begun(self) -> list[Piece]:

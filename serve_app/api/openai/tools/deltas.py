@@ -69,6 +69,7 @@ class MessageDeltas:
                 return {"content": self._line(piece)}
             case CallBegun():
                 self._begun += 1
+                self._kinds = set() if self._in_parts else self._kinds
                 if self._begun > 1 and not self._several:
                     return None
                 return {"tool_calls": [self._opened({"name": piece.name, "arguments": ""})]}

@@ -100,6 +100,12 @@ CHANNELS = {  # text; thoughts and texts as items; all thoughts and all text of 
         "I look.\nHi.",
     ),
     "an empty one": (f"{ANALYSIS}One.{NEXT}{ANALYSIS}{NEXT}{FINAL}Hi.", ["One.", "Hi."], "One.", "Hi."),
+    "an empty one before what has no header": (
+        f"{ANALYSIS}<|end|>Hello my dear world",
+        ["Hello my dear world"],
+        "",
+        "Hello my dear world",
+    ),
     "beginning with one": (
         f"{ANALYSIS}One.{NEXT}{ANALYSIS}\nTwo.{NEXT}{FINAL}Hi.",
         ["One.\n\nTwo.", "Hi."],
@@ -126,6 +132,14 @@ def test_messages_of_a_channel_are_lines(text: str, items: list[str], thought: s
         message = answer.json()["choices"][0]["message"]
         found = [message.get("reasoning_content", ""), message["content"]]
     assert found == [thought, said]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_text_behind_a_call_begins_no_line(*, stream: bool) -> None:
+    call = '<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{"city": "Rome"}<|call|>'
+    text = f"{COMMENTARY}I look.{NEXT}{call}<|start|>assistant{FINAL}Done."
+    output = response_of(stream=stream, text=text, family="gpt_oss")["output"]
+    assert [told(item) for item in output] == ["I look.", "weather", "Done."]
 
 
 @pytest.mark.parametrize("before", [[], ["Hm "], [hermes("clock", "{}"), "Hm "]])
