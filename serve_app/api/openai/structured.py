@@ -4,6 +4,7 @@ They come from OpenAI's ``response_format``, a tool that must be called, or vLLM
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from outrider.grammar.texts import ANY_OBJECT, nesting
 from outrider.grammar.validating import GrammarKind, GrammarSource, GrammarVerdict
 from serve_app.api.http_errors import MissingFieldError, UnknownFieldError, UnsupportedFieldError
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
-from serve_app.api.openai.tools.request import either_rules, forced_rules, strict_rules
+from serve_app.api.openai.tools.request import ANSWER_LINE, either_rules, forced_rules, strict_rules
 from serve_app.api.service import RequestLimits, StructuredLimits
 
 _FORMATS = "{'type': 'text'}, 'json_object' or 'json_schema' with a json_schema"
@@ -24,6 +25,7 @@ _NOT_YET = ("structural_tag", "disable_additional_properties")
 _OLDER = {"guided_json": "json", "guided_regex": "regex", "guided_choice": "choice", "guided_grammar": "grammar"}
 _MOST_SHOWN_CHARS = 100
 _EITHER_NEEDED = "a JSON schema that can be followed, beside tools with parameters that can be"
+_AT = re.compile(r"line (\d+), column \d+: ")  # a place in the rules, which are ours
 _TOOLS_NEEDED = "tools with parameters that can be followed"
 
 
@@ -35,6 +37,8 @@ class _GrammarField:
     flexible: bool = True
     whitespace_pattern: str | None = None
     needed: str = ""  # replaces the kind's text in errors
+    given: Any = None  # what was sent, where ``value`` is rules made of it
+    tools: Any = None  # whose calls the rules have behind the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +49,18 @@ class RequestedGrammar:
     needed: str  # what the field needs, for errors
     shown: str  # what was found there, shortened
     source: GrammarSource
+    tools: str = ""  # what is shown of the tools whose calls the rules have behind the answer
 
     def validated(self, verdict: GrammarVerdict) -> Grammar:
         """Return the grammar for verifiers, unless the verdict is that it cannot be compiled."""
         if verdict.needed:
             raise ParameterError(self.field, verdict.needed, verdict.found)
         if verdict.fault:
-            raise ParameterError(self.field, f"{self.needed} ({verdict.fault})", self.shown)
+            at = _AT.match(verdict.fault) if self.tools else None
+            fault = verdict.fault[at.end() :] if at else verdict.fault
+            if at and int(at[1]) > ANSWER_LINE:
+                raise ParameterError("tools", f"{_TOOLS_NEEDED} ({fault})", self.tools)
+            raise ParameterError(self.field, f"{self.needed} ({fault})", self.shown)
         return Grammar(verdict.text)
 
 
@@ -97,9 +106,11 @@ def _by_format(body: CompletionBody | ChatBody, limits: RequestLimits) -> list[_
     if forced_rules(body, form, marks) is not None:
         return []
     _check_bytes(asked.field, asked.value, limits.structured)
-    schema = ANY_OBJECT if asked.kind == "json_object" else _json(asked.value)
+    schema = ANY_OBJECT if asked.kind == "json_object" else _json(_parsed(asked.value))
     rules = None if schema is None else either_rules(body, form, f"%json {schema}", marks)
-    return found if rules is None else [_GrammarField(asked.field, "grammar", rules, needed=_EITHER_NEEDED)]
+    if rules is None:
+        return found
+    return [_GrammarField(asked.field, "grammar", rules, needed=_EITHER_NEEDED, given=asked.value, tools=body.tools)]
 
 
 def _format(body: CompletionBody | ChatBody) -> list[_GrammarField]:
@@ -149,13 +160,13 @@ def _by_older_names(body: CompletionBody | ChatBody) -> list[_GrammarField]:
 
 
 def _by_tools(body: ChatBody, limits: RequestLimits, *, has_form: bool) -> list[_GrammarField]:
-    """``has_form``: the answer has to be in a form, which calls of tools are not then."""
+    """``has_form``: another field says what all of the answer is, calls included."""
     form, marks = limits.tool_format, {mark.text: mark for mark in limits.tool_marks}
     rules = forced_rules(body, form, marks)
     if rules is not None:
-        return [_GrammarField("tool_choice", "grammar", rules, needed=_TOOLS_NEEDED)]
+        return [_GrammarField("tool_choice", "grammar", rules, needed=_TOOLS_NEEDED, given=body.tools)]
     rules = None if has_form else strict_rules(body, form, marks)
-    return [] if rules is None else [_GrammarField("tools", "grammar", rules, needed=_TOOLS_NEEDED)]
+    return [] if rules is None else [_GrammarField("tools", "grammar", rules, needed=_TOOLS_NEEDED, given=body.tools)]
 
 
 def _bounded(asked: _GrammarField, structured: StructuredLimits) -> RequestedGrammar:
@@ -171,7 +182,8 @@ def _bounded(asked: _GrammarField, structured: StructuredLimits) -> RequestedGra
     if asked.whitespace_pattern is not None:
         _check_bytes("structured_outputs.whitespace_pattern", asked.whitespace_pattern, structured)
     source = GrammarSource(kind, text, asked.flexible, asked.whitespace_pattern)
-    return RequestedGrammar(asked.field, needed, _shown(asked.value), source)
+    shown = _shown(asked.value if asked.given is None else asked.given)
+    return RequestedGrammar(asked.field, needed, shown, source, _shown(asked.tools) if asked.tools else "")
 
 
 def _check_bytes(field: str, value: object, structured: StructuredLimits) -> None:
@@ -194,6 +206,17 @@ def _json(value: object) -> str | None:
     if isinstance(value, dict):
         return json.dumps(value)
     return value if isinstance(value, str) else None
+
+
+def _parsed(schema: object) -> object:
+    """A schema that is an object, or a boolean; None of a text that is no such JSON."""
+    if not isinstance(schema, str):
+        return schema
+    try:
+        parsed = json.loads(schema)
+    except (ValueError, RecursionError):
+        return None
+    return parsed if isinstance(parsed, dict | bool) else None
 
 
 def _any_object(_: object) -> str:

@@ -25,6 +25,7 @@ _NAME_NEEDED = f"a name of letters, digits, _, - and ., at most {_MOST_NAME_CHAR
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}  # OpenAI's, of those left out
 _SHORT_ID = 9
 _ANY_OBJECT = {"type": "object"}
+ANSWER_LINE = 2  # of ``either_rules``; those behind it are of calls
 _CHOICES = "'none', 'auto', 'required' or {'type': 'function', 'function': {'name': ...}}"
 
 

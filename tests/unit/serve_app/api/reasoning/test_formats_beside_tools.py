@@ -120,9 +120,42 @@ def test_all_apis_have_it(path: str) -> None:
     assert [follows("qwen3", grammar, text) for text in (FITS, FITS_NOT, call_in("qwen3", GOOD))] == [True, False, True]
 
 
-def test_a_schema_that_cannot_be_followed_is_named() -> None:
-    bad = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "nothing"}}}
-    body = CHAT | {"tools": [WRITE], "response_format": bad}
+BAD = {"type": "object", "properties": {"a": {"type": "nothing"}}}
+STRICT_BAD = {"type": "function", "function": {"name": "bad", "strict": True, "parameters": BAD}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "tools", "param", "found"),
+    [
+        (BAD, [WRITE], "response_format.json_schema.schema", json.dumps(BAD)),
+        (SCHEMA, [WRITE, STRICT_BAD], "tools", json.dumps([WRITE])[:60]),
+        ('{}\n | "free text"', [WRITE], "response_format.json_schema.schema", '{}\n | "free text"'),
+        ("3", [WRITE], "response_format.json_schema.schema", "3"),
+    ],
+)
+def test_a_schema_that_cannot_be_followed_is_named(schema: object, tools: list[Any], param: str, found: str) -> None:
+    bad = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    body = CHAT | {"tools": tools, "response_format": bad}
     response = post(service_of("qwen3", "Hi", "hermes"), "/v1/chat/completions", body)
     assert response.status_code == 400, response.text
-    assert error_of(response)["param"] == "response_format.json_schema.schema"
+    assert error_of(response)["param"] == param
+    message = error_of(response)["message"]
+    assert found.removesuffix("]") in message.replace('\\"', '"').replace("\\n", "\n")
+    assert "start:" not in message
+    assert "line " not in message.replace("line 2 column 2", "")
+
+
+def test_a_schema_as_a_text_is_one_of_json() -> None:
+    text = json.dumps(SCHEMA, indent=1)
+    grammar = asked("qwen3", response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": text}})
+    assert [follows("qwen3", grammar, text) for text in (FITS, FITS_NOT)] == [True, False]
+
+
+def test_the_schema_of_a_tool_that_must_be_called_is_shown() -> None:
+    response = post(
+        service_of("qwen3", "Hi", "hermes"),
+        "/v1/chat/completions",
+        CHAT | {"tools": [STRICT_BAD], "tool_choice": "required"},
+    )
+    assert "start:" not in error_of(response)["message"]
+    assert "Invalid type: nothing" in error_of(response)["message"]
