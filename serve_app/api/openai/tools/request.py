@@ -83,13 +83,14 @@ def either_rules(body: ChatBody, form: str, answer: str, marks: Marks = NO_MARKS
     tools = read_tools(body, form)
     if not tools or body.tool_choice not in (None, "auto"):
         return None
-    calls = FORMS[form].rules(_held(tools), marks, several=body.parallel_tool_calls is not False)
+    calls = FORMS[form].rules(_held(tools, form), marks, several=body.parallel_tool_calls is not False)
     return "\n".join(["start: calls | answer", f"answer: {FORMS[form].answer_head(marks)} {answer}", *calls])
 
 
-def _held(tools: Sequence[Tool]) -> list[Tool]:
-    """Tools of which only strict ones are held to their schemas."""
-    return [tool if tool.strict else replace(tool, parameters=_ANY_OBJECT) for tool in tools]
+def _held(tools: Sequence[Tool], form: str) -> list[Tool]:
+    """Tools that may be called: strict ones are held to their schemas, in forms that do so without a format as well."""
+    is_held = FORMS[form].trigger is not None
+    return [tool if tool.strict and is_held else replace(tool, parameters=_ANY_OBJECT) for tool in tools]
 
 
 def strict_rules(body: ChatBody, form: str, marks: Marks = NO_MARKS) -> str | None:
@@ -101,7 +102,7 @@ def strict_rules(body: ChatBody, form: str, marks: Marks = NO_MARKS) -> str | No
     if trigger is None:
         return None
     # The first rule is that of answers that are calls only.
-    _, *rules = FORMS[form].rules(_held(tools), marks, several=False)
+    _, *rules = FORMS[form].rules(_held(tools, form), marks, several=False)
     mark, text = marks.get(trigger), regex_of(trigger)
     is_token = mark is not None and mark.token_id is not None
     before = f"TEXT? {spelled(trigger, marks)}" if is_token else "BEFORE"

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from serve_app.api.openai.tools.formats.registry import FORMS
 from tests.unit.serve_app.api.asking import CHAT, MESSAGE, RESPONSE, error_of, events_of, post
 from tests.unit.serve_app.api.reasoning.model_families import service_of
 from tests.unit.serve_app.api.reasoning.test_tool_formats import CLOCK, FAMILIES, WRITE, written
@@ -43,6 +44,20 @@ def test_an_answer_is_in_the_format_or_calls_tools(family: str) -> None:
     assert follows(family, grammar, call_in(family, GOOD))
     named = asked(family, response_format=FORMAT, tool_choice="none")
     assert not follows(family, named, call_in(family, GOOD))
+
+
+@pytest.mark.parametrize(("family", "form"), [*FAMILIES.items(), ("llama4", "llama3_json")])
+def test_strict_schemas_are_enforced_beside_a_format_where_they_are_without_one(family: str, form: str) -> None:
+    """Which a form may not be able to do."""
+    item = {"type": "array", "items": {"type": "string", "pattern": "a"}, "uniqueItems": True}
+    parameters = {"type": "object", "properties": {"text": {"type": "string", "pattern": "a"}, "items": item}}
+    strict = {"name": "write", "strict": True, "parameters": {**parameters, "minProperties": 1}}
+    body = CHAT | {"tools": [{"type": "function", "function": strict}]}
+    alone, beside = (
+        post(service_of(family, "Hi", form), "/v1/chat/completions", body | fields)
+        for fields in ({}, {"response_format": FORMAT})
+    )
+    assert beside.status_code == alone.status_code == (400 if FORMS[form].trigger else 200)
 
 
 FLAT = {"type": "function", **WRITE["function"]}  # type: ignore[dict-item]
