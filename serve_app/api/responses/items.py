@@ -93,7 +93,10 @@ class Messages:
             raise ParameterError(f"{path}.role", f"one of {', '.join(_ROLES)}", item.role)
         content = _content(_needed(item.content, path, "content"), f"{path}.content")
         if item.role == "assistant":
-            self._assistants(path, without=("content",))["content"] = content
+            calls = self._open and "tool_calls" in self.fields[-1]  # their results have to stand right behind them
+            message = self._assistants(path, without=() if calls else ("content",))
+            said = message.get("content")
+            message["content"] = content if said is None else [*_parts(said), *_parts(content)]
         else:
             self.begin({"role": item.role, "content": content}, path)
 
@@ -113,6 +116,10 @@ def _content(given: str | list[InputPart], path: str) -> str | list[dict[str, st
     if isinstance(given, str):
         return given
     return [{"type": "text", "text": _text(part, f"{path}[{i}]")} for i, part in enumerate(given)]
+
+
+def _parts(content: str | list[dict[str, str]]) -> list[dict[str, str]]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def _text(part: InputPart, path: str) -> str:

@@ -298,6 +298,21 @@ def test_a_text_behind_a_call_belongs_to_its_message() -> None:
     assert [(message.role, message.text) for message in chat.messages] == [("assistant", "I look."), ("tool", "noon")]
 
 
+def test_texts_around_calls_belong_to_one_message() -> None:
+    """As documents have them."""
+    calls = [{"type": "function_call", "call_id": name, "name": "clock", "arguments": "{}"} for name in ("c1", "c2")]
+    outputs = [{"type": "function_call_output", "call_id": name, "output": "noon"} for name in ("c1", "c2")]
+    said = {"type": "message", "role": "assistant", "content": [SAID]}
+    chat = read(input=[said, calls[0], {"role": "assistant", "content": "And."}, calls[1], said, *outputs, said])
+    assert [(message.role, message.text) for message in chat.messages] == [
+        ("assistant", "I look.\nAnd.\nI look."),
+        ("tool", "noon"),
+        ("tool", "noon"),
+        ("assistant", "I look."),
+    ]
+    assert len(chat.messages[0].tool_calls or ()) == 2
+
+
 def test_a_search_that_the_model_may_choose_is_left_out_and_told() -> None:
     """Agents send it whether they want it or not."""
     response = post(TextService(), PATH, RESPONSE | {"tools": [{"type": "web_search", "search_context_size": "low"}]})
