@@ -127,8 +127,8 @@ def chat_text(
         **template_variables(body),
     )
     try:
-        shown = partial(rendered_whole, joined_leading(chat), lambda taken: str(render(conversation=taken)))
-        return bounded(shown)  # of all renderings together
+        text_of = partial(rendered_whole, joined_leading(chat), lambda taken: str(render(conversation=taken)))
+        return bounded(partial(text_of, keeps_last=continues))  # all renderings together
     except ParameterError:  # the deadline, or a system turn
         raise
     except Exception as error:  # templates raise any type, such as OverflowError

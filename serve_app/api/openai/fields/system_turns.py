@@ -23,8 +23,10 @@ def joined_leading(chat: Chat) -> list[dict[str, Any]]:
     return _with_front(chat[:leading], chat[leading:])
 
 
-def rendered_whole(chat: Chat, render: Callable[[Chat], str]) -> str:
+def rendered_whole(chat: Chat, render: Callable[[Chat], str], *, keeps_last: bool = False) -> str:
     """Render a chat; where the template refuses or leaves out a later system turn, all of them as one in front.
+
+    ``keeps_last``: the last message stays where it is.
 
     Raises:
         ParameterError: the template leaves it out there, too.
@@ -35,8 +37,10 @@ def rendered_whole(chat: Chat, render: Callable[[Chat], str]) -> str:
         text = render(chat)
         if _are_shown(chat, range(1, len(chat)), render):
             return text
-    systems = [message for message in chat if message["role"] in _ROLES]
-    joined = _with_front(systems, [message for message in chat if message["role"] not in _ROLES])
+    moved = chat[:-1] if keeps_last else chat
+    systems = [message for message in moved if message["role"] in _ROLES]
+    others = [message for message in moved if message["role"] not in _ROLES]
+    joined = _with_front(systems, [*others, *chat[len(moved) :]])
     text = render(joined)
     if not _are_shown(joined, range(1), render):
         raise ParameterError("messages", _NEEDED, ", ".join(message["role"] for message in chat))

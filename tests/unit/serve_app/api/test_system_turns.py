@@ -27,9 +27,10 @@ def tokenizer_with(template: str) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def text_of(name: str, turns: list[tuple[str, str]]) -> str:
+def text_of(name: str, turns: list[tuple[str, str]], *, continues: bool = False) -> str:
     messages = [ChatMessage(role=role, content=content) for role, content in turns]  # type: ignore[arg-type]
-    return chat_text(ChatBody(model="m", messages=messages), tokenizer_with(TEMPLATES[name]), LIMITS)
+    body, tokenizer = ChatBody(model="m", messages=messages), tokenizer_with(TEMPLATES[name])
+    return chat_text(body, tokenizer, LIMITS, opens_answer=not continues, continues=continues)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -54,6 +55,16 @@ def test_a_system_turn_behind_the_user_becomes_the_first(name: str) -> None:
     text = text_of(name, [("user", "One?"), ("developer", "Be brief.")])
     assert text.count("Be brief.") == 1
     assert (text.index("One?") < text.index("Be brief.")) is (name in (*KEEP_PLACE, "gemma"))
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_system_turn_that_goes_on_stays_the_last(name: str) -> None:
+    turns = [("system", "Be brief."), ("user", "One?"), ("assistant", "1"), ("system", "Now in")]
+    if name in KEEP_PLACE:
+        assert text_of(name, turns, continues=True).endswith("Now in")
+    else:
+        with pytest.raises(ParameterError, match="what the model's chat template takes"):
+            text_of(name, turns, continues=True)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
