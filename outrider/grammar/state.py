@@ -175,14 +175,12 @@ class GrammarState:
     def forced(self, most: int) -> tuple[int, ...]:
         """Return up to ``most`` tokens that have to follow the output: each is the only one that may.
 
-        None where the grammar's masks are slow: the library spells all of a forced text, however long, and blocks the
-        thread meanwhile.
+        None where masks are slow: the library spells all of a forced text, however long.
         """
         with self._lock:
-            fed = len(self._tokens)
+            fed, began_s = len(self._tokens), time.thread_time()
             if self._faults or self._begun_at is None or self._ended_at is not None or self.cost.slow:
                 return ()
-            began_s = time.thread_time()
             try:
                 found = tuple(self._matcher.compute_ff_tokens()[:most])
                 return found[: self._consume(found)]
