@@ -12,7 +12,29 @@ from serve_app.api.responses.bodies import InputItem, InputPart
 
 _ROLES = ("user", "system", "developer", "assistant")
 _TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
-_KINDS = "message, function_call, function_call_output and reasoning"
+_KINDS = ("message", "function_call", "function_call_output", "reasoning")
+
+
+def check_kinds(given: object) -> None:
+    """Check the types of items before their fields, of which other types have others.
+
+    Raises:
+        UnsupportedFieldError: one is none of these.
+    """
+    for i, item in enumerate(given if isinstance(given, list) else ()):
+        kind, path = item.get("type") if isinstance(item, dict) else None, f"input[{i}].type"
+        match kind:
+            case "item_reference":
+                needed = "item_reference is not supported: nothing is stored; send the item itself"
+            case "custom_tool_call" | "custom_tool_call_output":
+                needed = (
+                    f"{kind} is not supported: send it as {kind.replace('custom_tool', 'function')}, its text as JSON"
+                )
+            case str() if kind not in _KINDS:
+                needed = f"{kind[:64]!r} is not supported yet; items are {', '.join(_KINDS[:-1])} and {_KINDS[-1]}"
+            case _:
+                continue
+        raise UnsupportedFieldError(path, f"{path} {needed}")
 
 
 @dataclass(slots=True)
@@ -28,10 +50,10 @@ class Messages:
     _open: bool = False  # whether the last one is an assistant's, of which more may follow
 
     def add(self, item: InputItem, path: str, ignored: IgnoredFields) -> None:
-        """Append what an item says.
+        """Append what an item of a known type says.
 
         Raises:
-            UnsupportedFieldError: its type, or that of a part, is none of these.
+            UnsupportedFieldError: the type of a part is none of these.
             MissingFieldError: it lacks what its type needs.
             ParameterError: it has another role than there are.
         """
@@ -53,19 +75,6 @@ class Messages:
                 if item.encrypted_content is not None:
                     ignored.tell("input.encrypted_content")
                 self._thought(item, path)
-            case "item_reference":
-                raise UnsupportedFieldError(
-                    f"{path}.type",
-                    f"{path}.type item_reference is not supported: nothing is stored; send the item itself",
-                )
-            case "custom_tool_call" | "custom_tool_call_output":
-                instead = item.type.replace("custom_tool", "function")
-                raise UnsupportedFieldError(
-                    f"{path}.type", f"{path}.type {item.type} is not supported: send it as {instead}, its text as JSON"
-                )
-            case _:
-                shown = f"{path}.type {item.type[:64]!r}"
-                raise UnsupportedFieldError(f"{path}.type", f"{shown} is not supported yet; items are {_KINDS}")
 
     def ended(self) -> Sequence[Mapping[str, Any]]:
         """All messages; one of reasoning only has an empty content."""

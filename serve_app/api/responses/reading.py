@@ -10,16 +10,13 @@ from serve_app.api.http_errors import MissingFieldError, UnsupportedFieldError
 from serve_app.api.openai.bodies import MAX_TOOLS, ChatBody, StreamOptions
 from serve_app.api.openai.fields.ignored import MOST_NAME_CHARS, IgnoredFields
 from serve_app.api.openai.parsing import as_chat, check_model, read_fields, read_object
+from serve_app.api.openai.tools.request import ADVICE
 from serve_app.api.responses.bodies import LOGPROBS, RULES, SHARED, ResponsesBody
-from serve_app.api.responses.items import Messages
+from serve_app.api.responses.items import Messages, check_kinds
 from serve_app.api.service import RequestLimits
 
 _CHOICES = "'none', 'auto', 'required', {'type': 'function', 'name': ...} or {'type': 'allowed_tools', ...}"
 _FUNCTIONS = "tools are functions that you call yourself"
-_ADVICE = {
-    "custom": "send a function with one parameter, a text such as 'input'",
-    "namespace": "send its functions as tools of their own",
-}
 _OF_TOOL = ("name", "description", "parameters", "strict")
 _MESSAGE = re.compile(r"messages\[(\d+)\]")
 _OWN: Mapping[str, str] = {  # by a chat's field; the longest one that a path begins with
@@ -35,8 +32,10 @@ _OWN: Mapping[str, str] = {  # by a chat's field; the longest one that a path be
 
 
 def read_responses_body(content: bytes, limits: RequestLimits, ignored: IgnoredFields) -> ResponsesBody:
-    """Read a body; raises as ``parse_body`` does."""
-    body = read_fields(read_object(content, limits), ResponsesBody, ignored, RULES)
+    """Read a body; raises as ``parse_body`` and ``check_kinds`` do."""
+    data = read_object(content, limits)
+    check_kinds(data.get("input"))
+    body = read_fields(data, ResponsesBody, ignored, RULES)
     check_model(body.model, limits)
     if body.stream_options is not None and not body.stream:
         raise ParameterError("stream_options", "stream: true", {})
@@ -150,7 +149,7 @@ def _tool(given: Mapping[str, Any], path: str, ignored: IgnoredFields) -> dict[s
         if not isinstance(kind, str):
             raise ParameterError(f"{path}.type", "'function'", kind)
         shown = f"{path}.type {kind[:64]!r}"
-        raise UnsupportedFieldError(f"{path}.type", f"{shown} is not supported: {_ADVICE.get(kind, _FUNCTIONS)}")
+        raise UnsupportedFieldError(f"{path}.type", f"{shown} is not supported: {ADVICE.get(kind, _FUNCTIONS)}")
     if given.get("name") is None:
         raise MissingFieldError(f"{path}.name", f"{path}.name is missing; it needs the function's name")
     for name in given:

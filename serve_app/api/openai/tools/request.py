@@ -26,6 +26,10 @@ _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": Fa
 _SHORT_ID = 9
 _ANY_OBJECT = {"type": "object"}
 ANSWER_LINE = 2  # of ``either_rules``; those behind it are of calls
+ADVICE = {  # on OpenAI's other kinds of tools
+    "custom": "send a function with one parameter, a text such as 'input'",
+    "namespace": "send its functions as tools of their own",
+}
 _CHOICES = "'none', 'auto', 'required' or {'type': 'function', 'function': {'name': ...}}"
 
 
@@ -184,7 +188,9 @@ def _described(tools: Sequence[Tool], form: str) -> str:
 def _tool(where: str, given: Mapping[str, Any]) -> Tool:
     function = given.get("function")
     if given.get("type") != "function" or not isinstance(function, dict):
-        raise ParameterError(where, "{'type': 'function', 'function': {...}}", json.dumps(given)[:100])
+        advice = ADVICE.get(str(given.get("type")))
+        needed = "{'type': 'function', 'function': {...}}" + (f" ({advice})" if advice else "")
+        raise ParameterError(where, needed, json.dumps(given)[:100])
     name, parameters = function.get("name"), function.get("parameters")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ParameterError(f"{where}.function.name", _NAME_NEEDED, name)

@@ -1,6 +1,7 @@
 """What the Responses API refuses, by its own names, and how its answers fail."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -98,6 +99,17 @@ def test_what_cannot_be_said_is_refused_by_its_own_name(asked: str) -> None:
     assert field in error_of(refused)["message"]
     assert needed in error_of(refused)["message"]
     assert service.requests == []
+
+
+@pytest.mark.parametrize(
+    "asked", ["another item", "a reference", "a call of free text", "an output of free text", "a tool of free text"]
+)
+def test_types_are_looked_at_before_fields(asked: str) -> None:
+    fields, field, needed = REFUSED[asked]
+    fields = json.loads(json.dumps(fields).replace('"type"', '"nobody_knows": 1, "type"'))
+    refused = post(TextService(limits=replace(WITH_TOOLS, strict_fields=True)), PATH, RESPONSE | fields)
+    assert error_of(refused)["param"] == field
+    assert needed in error_of(refused)["message"]
 
 
 def test_an_error_amid_a_stream_is_an_event_and_the_answers_end() -> None:

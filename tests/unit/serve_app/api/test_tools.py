@@ -336,6 +336,8 @@ def test_calls_and_their_results_are_told_to_a_template_that_knows_none() -> Non
     [
         ("", {"tools": [WEATHER]}, "tools", "hermes, harmony, mistral, mistral_list, pythonic, llama3_json"),
         ("hermes", {"tools": [{"type": "web_search"}]}, "tools[0]", "'function'"),
+        ("hermes", {"tools": [{"type": "custom", "custom": {}}]}, "tools[0]", "a function with one parameter"),
+        ("hermes", {"tools": [{"type": ["custom"]}]}, "tools[0]", "'function'"),
         ("hermes", {"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", "a b"),
         ("hermes", {"tools": [WEATHER], "tool_choice": "weather"}, "tool_choice", "'required'"),
         ("hermes", {"tools": [CLOCK], "tool_choice": NAMED}, "tool_choice", "clock"),
